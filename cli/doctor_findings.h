@@ -1,0 +1,48 @@
+// What `gradbus doctor` finds out about this machine. Each check reads or tries one thing and
+// leaves nothing behind; none waits longer than the coordinator's 2 s. Main thread only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gradbus {
+
+enum class Level { kOk, kWarn, kMissing };
+
+struct Finding {
+  Level level = Level::kOk;
+  std::string name;     // "memfd"
+  std::string value;    // what there is
+  std::string next;     // what to do; "" when there is nothing to do
+  bool needed = false;  // Gradbus cannot work without it
+};
+
+// One row of the table in doctor_command.cc; NICs may give several findings.
+using Check = std::vector<Finding> (*)();
+
+// doctor_system.cc
+std::vector<Finding> check_kernel();
+std::vector<Finding> check_cores();
+std::vector<Finding> check_memory();
+std::vector<Finding> check_shared_memory();
+std::vector<Finding> check_memfd();
+std::vector<Finding> check_open_files();
+std::vector<Finding> check_locked_memory();
+
+// doctor_devices.cc
+std::vector<Finding> check_network();
+std::vector<Finding> check_rdma();
+std::vector<Finding> check_gpu();
+std::vector<Finding> check_libraries();
+
+// doctor_daemons.cc
+std::vector<Finding> check_programs();
+std::vector<Finding> check_agent();
+std::vector<Finding> check_coordinator();
+
+// Names in `directory` in order; none when it is not there.
+std::vector<std::string> names_in(const std::string& directory);
+// The first line of a small file such as those of /sys; "" when it cannot be read.
+std::string first_line(const std::string& path);
+
+}  // namespace gradbus

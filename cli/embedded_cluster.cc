@@ -1,0 +1,207 @@
+#include "cli/embedded_cluster.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/rank_env.h"
+#include "cli/stop_ladder.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kReadyLineBytesMax = 4096;
+constexpr char kStartAdvice[] =
+    "gradbus doctor; run it again with --verbose to see the daemons' logs";
+
+Status not_found(const std::string& path) {
+  return error("H201", path + " is not there, so no embedded daemons can be started",
+               "install all programs into one directory, or start the daemons and unset --agents");
+}
+
+// Reads what is there; true when the line is whole or nothing more will come.
+bool read_ready(const Fd& fd, std::string* line) {
+  char buffer[512];
+  const ssize_t got = read(fd.get(), buffer, sizeof(buffer));
+  if (got < 0) return errno != EAGAIN && errno != EINTR;
+  line->append(buffer, static_cast<size_t>(got));
+  return got == 0 || line->ends_with('\n') || line->size() > kReadyLineBytesMax;
+}
+
+}  // namespace
+
+EmbeddedCluster::EmbeddedCluster(Screen& screen, OrphanGuard& guard, bool verbose)
+    : screen_(screen), guard_(guard), verbose_(verbose) {}
+
+EmbeddedCluster::~EmbeddedCluster() { stop(); }
+
+Status EmbeddedCluster::start(int agents, SignalQueue& signals) {
+  Result<PrivateDir> directory = PrivateDir::create();
+  if (!directory.ok()) return directory.status();
+  directory_ = std::make_unique<PrivateDir>(directory.take());
+  guard_.watch_directory(directory_->path());
+  const Nanos until = monotonic_now() + kDaemonStart;
+  GRADBUS_RETURN_IF_ERROR(start_daemon(
+      "server",
+      {sibling_program("gradbus-server"), "--role=coordinator", "--listen", "127.0.0.1:0"},
+      "C501"));
+  Result<std::string> address = await_ready(daemons_.back(), "address", signals, until);
+  if (!address.ok()) return address.status();
+  coordinator_ = address.take();
+  return start_agents(agents, signals, until);
+}
+
+Status EmbeddedCluster::start_agents(int agents, SignalQueue& signals, Nanos until) {
+  for (int i = 0; i < agents; ++i) {
+    const std::string name = "agent-" + std::to_string(i);
+    GRADBUS_RETURN_IF_ERROR(start_daemon(
+        name,
+        {sibling_program("gradbus-agent"), "--coordinator", coordinator_, "--socket",
+         directory_->path() + "/" + name + ".sock", "--name", name, "--bind", "127.0.0.1"},
+        "A301"));
+  }
+  for (Daemon& daemon : daemons_) {
+    if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
+    Result<std::string> socket = await_ready(daemon, "socket", signals, until);
+    if (!socket.ok()) return socket.status();
+    sockets_.push_back(socket.take());
+  }
+  return {};
+}
+
+Status EmbeddedCluster::start_daemon(const std::string& name, std::vector<std::string> words,
+                                     const char* error_id) {
+  if (access(words.front().c_str(), X_OK) != 0) return not_found(words.front());
+  Result<Pipe> ready = make_pipe(PipeUse::kForPolling);
+  if (!ready.ok()) return ready.status();
+  Result<Pipe> log = make_pipe(PipeUse::kForPolling);
+  if (!log.ok()) return log.status();
+  words.insert(words.end(), {"--ready-fd", std::to_string(kReadyFd), "--exit-with-parent"});
+  ChildSpec spec{std::move(words), own_environment()};
+  spec.stdout_fd = spec.stderr_fd = log.value().write.get();
+  spec.ready_fd = ready.value().write.get();
+  spec.death_signal = SIGTERM;
+  Result<Child> child = start_child(spec);
+  if (!child.ok()) return child.status();
+  auto last_line = std::make_shared<std::string>();
+  std::vector<OutputPipe> pipes;
+  pipes.push_back(
+      {std::move(log.value().read),
+       std::make_unique<TailStream>(screen_, Label{"[" + name + "] ", 0}, verbose_, last_line)});
+  daemons_.push_back({Process("embedded " + name, child.take(), std::move(pipes), guard_),
+                      std::move(ready.value().read), last_line, error_id});
+  return {};
+}
+
+Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key,
+                                                 SignalQueue& signals, Nanos until) {
+  PollSet set;
+  std::string line;
+  while (monotonic_now() < until) {
+    set.clear();
+    set.watch(daemon.ready.get(), POLLIN);
+    set.watch(signals.fd(), POLLIN);
+    turn(set, until);
+    if (signals.take()) return Status(Code::kClosed, "stopped");
+    if (set.events(daemon.ready.get()) == 0 || !read_ready(daemon.ready, &line)) continue;
+    daemon.ready.reset();
+    if (!line.empty()) return parse_ready_line(line, key);
+    // The pipe ended without a word, so the process has ended or soon will.
+    for (const Nanos soon = monotonic_now() + kSecond;
+         !daemon.process.done() && monotonic_now() < soon;) {
+      set.clear();
+      turn(set, soon);
+    }
+    return error(daemon.error_id, daemon.process.name() + " did not start: " + last_words(daemon),
+                 kStartAdvice);
+  }
+  return error(daemon.error_id,
+               daemon.process.name() + " was not ready within 10 s: " + last_words(daemon));
+}
+
+std::string EmbeddedCluster::last_words(const Daemon& daemon) const {
+  const std::string& said = *daemon.last_line;
+  const std::string end = daemon.process.running() ? "it runs" : daemon.process.exit().text();
+  return end + (said.empty() ? "; it said nothing" : "; its last line: " + said.substr(0, 400));
+}
+
+void EmbeddedCluster::watch(PollSet& set) const {
+  for (const Daemon& daemon : daemons_) daemon.process.watch(set, false);
+}
+
+void EmbeddedCluster::serve(const PollSet& set, Nanos now) {
+  for (Daemon& daemon : daemons_) daemon.process.serve(set, now, false);
+}
+
+Nanos EmbeddedCluster::deadline() const {
+  Nanos next = kNever;
+  for (const Daemon& daemon : daemons_) next = std::min(next, daemon.process.deadline());
+  return next;
+}
+
+Status EmbeddedCluster::take_death() {
+  for (Daemon& daemon : daemons_)
+    if (daemon.process.take_ended())
+      return error(daemon.error_id,
+                   daemon.process.name() + " (pid " + std::to_string(daemon.process.pid()) +
+                       ") ended while the job ran: " + last_words(daemon),
+                   "run it again; with --verbose the daemons' logs are shown");
+  return {};
+}
+
+void EmbeddedCluster::stop() {
+  signal_all(SIGTERM);
+  PollSet set;
+  for (const Nanos until = monotonic_now() + kDaemonStop; !all_done() && monotonic_now() < until;) {
+    set.clear();
+    turn(set, until);
+  }
+  signal_all(SIGKILL);
+  // A killed process ends in moments; the second of settling is for whatever holds its log open.
+  for (const Nanos until = monotonic_now() + 2 * kSecond; !all_done() && monotonic_now() < until;) {
+    set.clear();
+    turn(set, until);
+  }
+  daemons_.clear();
+  directory_.reset();
+  guard_.forget_directory();
+}
+
+void EmbeddedCluster::signal_all(int number) const {
+  for (const Daemon& daemon : daemons_) daemon.process.signal(number);
+}
+
+bool EmbeddedCluster::all_done() const {
+  return std::all_of(daemons_.begin(), daemons_.end(),
+                     [](const Daemon& daemon) { return daemon.process.done(); });
+}
+
+// One turn for the daemons alone, on top of what the caller put into `set`.
+void EmbeddedCluster::turn(PollSet& set, Nanos until) {
+  watch(set);
+  set.wait_until(std::min(until, deadline()));
+  serve(set, monotonic_now());
+  screen_.flush();
+}
+
+std::string sibling_program(const char* name) {
+  std::error_code problem;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", problem);
+  return (self.parent_path() / name).string();
+}
+
+Result<std::string> parse_ready_line(const std::string& line, const char* key) {
+  const auto object = nlohmann::json::parse(line, nullptr, false);
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (object.is_object() && found != object.end() && found->is_string())
+    return found->get<std::string>();
+  return error("D602",
+               "a daemon's ready line has no \"" + std::string(key) + "\": " + line.substr(0, 80));
+}
+
+}  // namespace gradbus

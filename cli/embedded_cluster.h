@@ -1,0 +1,78 @@
+// A coordinator and agents for one job, in a private directory, gone with the job. Main thread
+// only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/orphan_guard.h"
+#include "cli/poll_set.h"
+#include "cli/private_dir.h"
+#include "cli/process.h"
+#include "cli/screen.h"
+#include "cli/signal_queue.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace gradbus {
+
+inline constexpr Nanos kDaemonStart = 10 * kSecond;
+inline constexpr Nanos kDaemonStop = 2 * kSecond;
+
+class EmbeddedCluster {
+ public:
+  EmbeddedCluster(Screen& screen, OrphanGuard& guard, bool verbose);
+  ~EmbeddedCluster();  // stop()
+
+  // Starts all and waits until each has said that it is ready, for kDaemonStart at most. A signal
+  // ends the wait with kClosed. Errors: GB-H201 (program not found beside this one), GB-C501 and
+  // GB-A300 (it ended or did not become ready; its last words).
+  Status start(int agents, SignalQueue& signals);
+
+  const std::string& coordinator() const { return coordinator_; }
+  const std::vector<std::string>& sockets() const { return sockets_; }
+
+  void watch(PollSet& set) const;
+  void serve(const PollSet& set, Nanos now);
+  Nanos deadline() const;
+  // The error of a daemon that has ended since the last call; ok when none has.
+  Status take_death();
+
+  // SIGTERM, after kDaemonStop SIGKILL; removes the directory. Idempotent.
+  void stop();
+
+ private:
+  struct Daemon {
+    Process process;
+    Fd ready;
+    std::shared_ptr<std::string> last_line;
+    const char* error_id;  // what it means when this one dies
+  };
+
+  Status start_daemon(const std::string& name, std::vector<std::string> words,
+                      const char* error_id);
+  Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
+                                  Nanos until);
+  Status start_agents(int agents, SignalQueue& signals, Nanos until);
+  std::string last_words(const Daemon& daemon) const;
+  void signal_all(int number) const;
+  bool all_done() const;
+  void turn(PollSet& set, Nanos until);
+
+  Screen& screen_;
+  OrphanGuard& guard_;
+  bool verbose_;
+  std::unique_ptr<PrivateDir> directory_;
+  std::vector<Daemon> daemons_;
+  std::string coordinator_;
+  std::vector<std::string> sockets_;
+};
+
+// The path of `name` beside this very program, where all of them are installed.
+std::string sibling_program(const char* name);
+
+// The one-line JSON object a daemon writes on its --ready-fd: the text of `key`. GB-D602 otherwise.
+Result<std::string> parse_ready_line(const std::string& line, const char* key);
+
+}  // namespace gradbus

@@ -1,0 +1,153 @@
+// The `gradbus` command: one table of subcommands, the parse, and the words for a wrong one.
+//
+// Single-threaded until an action starts (gRPC makes threads in status and stop). The standard
+// descriptors are open before anything else, so no pipe can take the place of one.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "common/edit_distance.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Action (*declare)(CLI::App&);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "start the ranks of a job and wait for them", declare_run},
+    {"status", "agents, jobs and ranks: what happens now", declare_status},
+    {"stop", "end a job; its ranks get an error that says why", declare_stop},
+    {"doctor", "what this machine has, what is missing, what to do", declare_doctor},
+    {"explain", "the page of an error number, or the list of all", declare_explain},
+    {"env", "which launcher's variables would decide rank and size here", declare_env},
+};
+
+std::vector<std::string> trailing;
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  return names;
+}
+
+bool is_command(const std::string& word) {
+  for (const Command& command : kCommands)
+    if (word == command.name) return true;
+  return false;
+}
+
+Status unknown_command(const std::string& word) {
+  const std::string nearest = closest_name(word, command_names());
+  return error("F101", "gradbus has no command \"" + word + "\"",
+               nearest.empty() ? "gradbus --help" : "did you mean: gradbus " + nearest);
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+Status unknown_option(const CLI::App& app, const std::string& word) {
+  const std::string nearest = closest_name(word.substr(0, word.find('=')), option_names(app));
+  return error(
+      "F101", "gradbus " + app.get_name() + " has no option \"" + word + "\"",
+      nearest.empty() ? "gradbus " + app.get_name() + " --help" : "did you mean: " + nearest);
+}
+
+// CLI11 knows one-letter short options only; mpirun's spelling is -np.
+std::string long_form(const std::string& word) {
+  if (word == "-np") return "--np";
+  return word.starts_with("-np=") ? "--np" + word.substr(3) : word;
+}
+
+// The words CLI11 shall see, last first, as its parse() wants them. Those behind "--" never reach
+// it: they are the user's program and its options.
+std::vector<std::string> words_to_parse(int argc, char** argv) {
+  std::vector<std::string> words;
+  int index = 1;
+  for (; index < argc && std::string_view(argv[index]) != "--"; ++index)
+    words.insert(words.begin(), long_form(argv[index]));
+  for (++index; index < argc; ++index) trailing.emplace_back(argv[index]);
+  return words;
+}
+
+// Words CLI11 left over begin the program's, so a "--" behind them is the program's as well. As the
+// user spelled them.
+void take_leftovers(int argc, char** argv, size_t count, bool had_separator) {
+  if (count == 0) return;
+  const size_t behind = had_separator ? trailing.size() + 1 : 0;
+  trailing.assign(argv + argc - behind - count, argv + argc);
+}
+
+int parse_and_act(CLI::App& app, const std::vector<Action>& actions, int argc, char** argv) {
+  std::vector<std::string> words = words_to_parse(argc, argv);
+  const bool had_separator = static_cast<int>(words.size()) + 1 < argc;
+  try {
+    app.parse(words);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& problem) {
+    return fail(error("F100", problem.what()), kExitUsage);
+  }
+  const CLI::App* chosen = app.get_subcommands().front();
+  const std::vector<std::string> left = chosen->remaining();
+  if (!left.empty() && (left.front().starts_with("-") || !chosen->get_prefix_command()))
+    return fail(unknown_option(*chosen, left.front()), kExitUsage);
+  take_leftovers(argc, argv, left.size(), had_separator);
+  for (size_t i = 0; i < actions.size(); ++i)
+    if (chosen->get_name() == kCommands[i].name) return actions[i]();
+  return kExitUsage;
+}
+
+void open_standard_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+int run_main(int argc, char** argv) {
+  open_standard_descriptors();
+  CLI::App app("Gradbus: a gradient bus for distributed deep learning.", "gradbus");
+  app.set_version_flag("--version", "gradbus " GRADBUS_VERSION);
+  app.require_subcommand(1);
+  app.footer("gradbus COMMAND --help tells about one command.");
+  std::vector<Action> actions;
+  for (const Command& command : kCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->allow_extras();
+    actions.push_back(command.declare(*sub));
+  }
+  const std::string first = argc < 2 ? "help" : argv[1];
+  if (first == "help") {
+    std::fputs(app.help().c_str(), stdout);
+    return argc < 2 ? kExitUsage : kExitOk;
+  }
+  if (!first.starts_with("-") && !is_command(first))
+    return fail(unknown_command(first), kExitUsage);
+  return parse_and_act(app, actions, argc, argv);
+}
+
+}  // namespace
+
+int fail(const Status& status, int exit_code) {
+  std::fprintf(stderr, "%s\n", status.message().c_str());
+  return exit_code;
+}
+
+const std::vector<std::string>& trailing_words() { return trailing; }
+
+}  // namespace gradbus
+
+int main(int argc, char** argv) { return gradbus::run_main(argc, argv); }

@@ -1,0 +1,33 @@
+// Starts one rank of a plan: here, or through ssh on its host. Main thread only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/launch_plan.h"
+#include "cli/orphan_guard.h"
+#include "cli/output_stream.h"
+#include "cli/process.h"
+#include "cli/run_options.h"
+#include "cli/screen.h"
+#include "common/status.h"
+
+namespace gradbus {
+
+struct RankStarter {
+  const LaunchPlan& plan;
+  const RunOptions& options;
+  Screen& screen;
+  OrphanGuard& guard;
+  std::vector<std::string> sockets;  // by block, for local ranks
+  std::string coordinator;           // "" : unknown
+  int cores = 1;
+
+  // GB-H200 (output file, pipes), GB-H201 (program).
+  Result<Process> start(const RankPlace& place) const;
+};
+
+// Cores this process may use.
+int usable_cores();
+
+}  // namespace gradbus

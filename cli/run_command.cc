@@ -1,0 +1,145 @@
+// `gradbus run`: options -> plan -> daemons (those that answer, or embedded ones) -> job.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "cli/agent_socket.h"
+#include "cli/command.h"
+#include "cli/embedded_cluster.h"
+#include "cli/job.h"
+#include "cli/launch_plan.h"
+#include "cli/orphan_guard.h"
+#include "cli/run_options.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr int kExitNotExecutable = 126;
+constexpr int kExitNotFound = 127;
+
+bool wants_colour(const RunOptions& options) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return !options.no_colour && (no_colour == nullptr || *no_colour == '\0');
+}
+
+// The local agent is looked for unless the user wants embedded ones.
+Result<LaunchPlan> plan_job(const RunOptions& options) {
+  if (options.embedded || !options.agents.empty()) return make_plan(options, "");
+  Result<std::string> socket = find_agent_socket();
+  if (!socket.ok()) return socket.status();
+  return make_plan(options, socket.value());
+}
+
+// Each rank costs three descriptors here and a few more while it starts.
+void raise_open_files_limit(int ranks) {
+  rlimit limit{};
+  const rlim_t needed = static_cast<rlim_t>(ranks) * 4 + 64;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min(limit.rlim_max, needed);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Status make_output_directory(const std::string& path) {
+  std::error_code problem;
+  if (!path.empty()) std::filesystem::create_directories(path, problem);
+  if (!problem) return {};
+  return error("H200", "the directory " + path + " cannot be made: " + problem.message(),
+               "choose another --output-filename");
+}
+
+void tell_plan(Screen& screen, const LaunchPlan& plan, const EmbeddedCluster& cluster) {
+  std::string text =
+      "gradbus run: job " + plan.job + ", " + std::to_string(plan.ranks) + " ranks, ";
+  text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents, coordinator " +
+                              cluster.coordinator()
+                        : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
+  screen.note(text);
+}
+
+int start_and_wait(const RunOptions& options, const LaunchPlan& plan, SignalQueue& signals,
+                   OrphanGuard& guard) {
+  Screen screen(STDOUT_FILENO, STDERR_FILENO, {wants_colour(options)});
+  EmbeddedCluster cluster(screen, guard, options.verbose);
+  if (plan.embedded) {
+    const Status started = cluster.start(static_cast<int>(plan.blocks.size()), signals);
+    if (signals.first() != 0) return 128 + signals.first();
+    if (!started.ok()) return fail(started, kExitFailed);
+  }
+  if (options.verbose) tell_plan(screen, plan, cluster);
+  const auto sockets =
+      plan.embedded ? cluster.sockets() : std::vector<std::string>(plan.blocks.size(), plan.socket);
+  const RankStarter starter{plan,          options, screen, guard, sockets, cluster.coordinator(),
+                            usable_cores()};
+  return Job(starter, screen, signals, plan.embedded ? &cluster : nullptr).run();
+}
+
+// As a shell has it.
+int exit_code_without(const std::string& program) {
+  const bool is_path = program.find('/') != std::string::npos;
+  return is_path && access(program.c_str(), F_OK) == 0 ? kExitNotExecutable : kExitNotFound;
+}
+
+int run(const RunOptions& options) {
+  if (const Status status = check_run_options(options); !status.ok())
+    return fail(status, kExitUsage);
+  Result<LaunchPlan> plan = plan_job(options);
+  if (!plan.ok()) return fail(plan.status(), kExitUsage);
+  const char* path = std::getenv("PATH");
+  Result<std::string> program = find_program(options.command.front(), path == nullptr ? "" : path);
+  if (!program.ok() && plan.value().ranks_on_this_machine() > 0)
+    return fail(program.status(), exit_code_without(options.command.front()));
+  if (const Status status = make_output_directory(options.output_directory); !status.ok())
+    return fail(status, kExitUsage);
+  raise_open_files_limit(plan.value().ranks);
+  SignalQueue signals;
+  Result<OrphanGuard> guard = OrphanGuard::start();
+  if (!guard.ok()) return fail(guard.status(), kExitFailed);
+  return start_and_wait(options, plan.value(), signals, guard.value());
+}
+
+constexpr char kFooter[] =
+    "gradbus run -np N [OPTIONS] [--] COMMAND [ARGUMENTS...]\n\n"
+    "The daemons of this machine are used when one answers; else an embedded coordinator and\n"
+    "agents are started for the job and stopped after it. Each rank finds its place in "
+    "GRADBUS_RANK,\n"
+    "GRADBUS_SIZE, GRADBUS_LOCAL_RANK, GRADBUS_JOB and GRADBUS_SOCKET. The exit code is that of "
+    "the\n"
+    "first rank that failed (128 + number for a signal).\n\n"
+    "  gradbus run -np 4 -- python train.py --epochs 3\n"
+    "  gradbus run -np 4 --agents 2 -- ./train        two agents, TCP between them\n"
+    "  gradbus run -H node1:8,node2:8 -- python train.py   over ssh; agents run there";
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  app.prefix_command();
+  app.footer(kFooter);
+  app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
+  app.add_option("--agents", options->agents, "embedded agents to spread them over");
+  app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
+  app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
+  app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");
+  app.add_option("--start-timeout", options->start_timeout, "seconds until all ranks have joined");
+  app.add_option("--op-timeout", options->op_timeout, "seconds until a collective must end");
+  app.add_option("--output-filename", options->output_directory,
+                 "directory for rank.N.out and rank.N.err instead of the terminal");
+  app.add_option("-x", options->variables, "NAME or NAME=VALUE for the ranks; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--ssh", options->ssh, "how to reach other hosts")->capture_default_str();
+  app.add_flag("--no-prefix", options->no_prefix, "lines without \"[rank] \" in front");
+  app.add_flag("--no-color", options->no_colour, "no colours (also: NO_COLOR=1)");
+  app.add_flag("-v,--verbose", options->verbose, "pids, addresses and the daemons' logs");
+  return [options] {
+    options->command = trailing_words();
+    return run(*options);
+  };
+}
+
+}  // namespace gradbus

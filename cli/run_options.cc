@@ -1,0 +1,87 @@
+#include "cli/run_options.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "cli/host_list.h"
+#include "cli/rank_env.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr double kTimeoutSecondsMax = 1e7;  // the client library's own bound
+
+Status check_seconds(const char* option, const std::string& text) {
+  if (text.empty()) return {};
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end == '\0' && std::isfinite(seconds) && seconds > 0 && seconds <= kTimeoutSecondsMax)
+    return {};
+  return error("H200", std::string(option) + " is \"" + text.substr(0, 40) +
+                           "\", not a number of seconds above 0");
+}
+
+Status check_daemon_choice(const RunOptions& options) {
+  if (!options.agents.empty()) {
+    Result<int> agents = parse_rank_count(options.agents, "--agents");
+    if (!agents.ok())
+      return error("H200", "--agents is \"" + options.agents.substr(0, 40) +
+                               "\", not a whole number in 1..4096");
+  }
+  if (!options.hosts.empty() && !options.hostfile.empty())
+    return error("H200", "-H and --hostfile are both given", "give one of them");
+  if (!options.agents.empty() && !(options.hosts.empty() && options.hostfile.empty()))
+    return error("H200", "--agents is for this machine alone, but hosts are given",
+                 "leave out --agents: each host has its agent");
+  return {};
+}
+
+bool is_executable_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+Status not_startable(const std::string& program) {
+  if (program.find('/') == std::string::npos)
+    return error("H201", "\"" + program + "\" is not a program on PATH");
+  if (access(program.c_str(), F_OK) != 0) return error("H201", program + " does not exist");
+  return error("H201", program + " is not an executable file",
+               "chmod +x it, or name its interpreter: gradbus run ... -- python " + program);
+}
+
+}  // namespace
+
+Status check_run_options(const RunOptions& options) {
+  if (options.command.empty() || options.command.front().empty())
+    return error("H200", "there is no program to run", "gradbus run -np 4 -- python train.py");
+  const bool has_hosts = !options.hosts.empty() || !options.hostfile.empty();
+  if (options.ranks.empty() && !has_hosts)
+    return error("J401", "the number of ranks is missing", "gradbus run -np 4 -- COMMAND");
+  if (!options.ranks.empty())
+    if (Result<int> ranks = parse_rank_count(options.ranks, "-np"); !ranks.ok())
+      return ranks.status();
+  GRADBUS_RETURN_IF_ERROR(check_seconds("--start-timeout", options.start_timeout));
+  GRADBUS_RETURN_IF_ERROR(check_seconds("--op-timeout", options.op_timeout));
+  for (const std::string& variable : options.variables)
+    GRADBUS_RETURN_IF_ERROR(check_variable(variable));
+  return check_daemon_choice(options);
+}
+
+Result<std::string> find_program(const std::string& program, const std::string& search_path) {
+  if (program.find('/') != std::string::npos)
+    return is_executable_file(program) ? Result<std::string>(program) : not_startable(program);
+  for (size_t begin = 0; begin <= search_path.size();) {
+    const size_t end = std::min(search_path.find(':', begin), search_path.size());
+    const std::string folder = search_path.substr(begin, end - begin);
+    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
+    if (is_executable_file(path)) return path;
+    begin = end + 1;
+  }
+  return not_startable(program);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,34 @@
+// What the user asked of `gradbus run`, and the checks that need no machine. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace gradbus {
+
+struct RunOptions {
+  std::string ranks;   // -np, as typed: "nan" and "1e9" deserve a sentence, too
+  std::string agents;  // "" : not given
+  bool embedded = false;
+  std::string hosts;  // -H
+  std::string hostfile;
+  std::string start_timeout;  // seconds, as typed
+  std::string op_timeout;
+  std::string output_directory;  // "" : to our stdout and stderr
+  bool no_colour = false;
+  bool no_prefix = false;
+  bool verbose = false;
+  std::string ssh = "ssh -o BatchMode=yes";
+  std::vector<std::string> variables;  // -x NAME or NAME=VALUE
+  std::vector<std::string> command;
+};
+
+// Contradictions and texts that are no numbers: GB-H200, GB-J401.
+Status check_run_options(const RunOptions& options);
+
+// The file that execvp() would start for `program`. GB-H201 when there is none.
+Result<std::string> find_program(const std::string& program, const std::string& search_path);
+
+}  // namespace gradbus

@@ -1,0 +1,83 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/status_view.h"
+#include "common/dtype.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json agent_json(const v1::AgentStatus& agent) {
+  Json jobs = Json::array();
+  for (const std::string& job : agent.jobs()) jobs.push_back(job);
+  return {{"agent_id", agent.agent_id()},   {"name", agent.name()},
+          {"version", agent.version()},     {"address", agent.address()},
+          {"cores", agent.cores()},         {"pid", agent.pid()},
+          {"silent_ms", agent.silent_ms()}, {"jobs", jobs}};
+}
+
+Json rank_json(const v1::RankStatus& rank) {
+  const v1::RankCounters& counters = rank.counters();
+  return {{"rank", rank.rank()},
+          {"agent", rank.agent()},
+          {"pid", rank.pid()},
+          {"state", rank.state()},
+          {"operations", counters.operations()},
+          {"bytes", counters.bytes()},
+          {"wait_ns", counters.wait_ns()},
+          {"step", counters.step()},
+          {"idle_ms", counters.idle_ms()},
+          {"late_ns", rank.late_ns()},
+          {"bytes_per_s", rank.bytes_per_s()},
+          {"operations_per_s", rank.operations_per_s()}};
+}
+
+Json tensor_json(const v1::TensorSpec& tensor) {
+  return {{"name", tensor.name()},
+          {"count", tensor.count()},
+          {"dtype", dtype_name(static_cast<DType>(tensor.dtype()))},
+          {"op", reduce_op_name(static_cast<ReduceOp>(tensor.op()))},
+          {"collective", collective_name(static_cast<CollectiveKind>(tensor.collective()))},
+          {"root", tensor.root()}};
+}
+
+Json job_json(const v1::JobStatus& job) {
+  Json ranks = Json::array();
+  for (const v1::RankStatus& rank : job.ranks()) ranks.push_back(rank_json(rank));
+  Json tensors = Json::array();
+  for (const v1::TensorSpec& tensor : job.tensors()) tensors.push_back(tensor_json(tensor));
+  return {{"job", job.job()},
+          {"job_id", job.job_id()},
+          {"state", job.state()},
+          {"epoch", job.epoch()},
+          {"world_size", job.world_size()},
+          {"age_ms", job.age_ms()},
+          {"transport", job.transport()},
+          {"sent_bytes", job.sent_bytes()},
+          {"received_bytes", job.received_bytes()},
+          {"stall", job.stall()},
+          {"error", job.error().message()},
+          {"ranks", ranks},
+          {"tensors", tensors}};
+}
+
+}  // namespace
+
+std::string status_json(const v1::StatusReply& reply, const std::string& address) {
+  Json agents = Json::array();
+  for (const v1::AgentStatus& agent : reply.agents()) agents.push_back(agent_json(agent));
+  Json jobs = Json::array();
+  for (const v1::JobStatus& job : reply.jobs()) jobs.push_back(job_json(job));
+  const Json object = {{"coordinator", address},
+                       {"version", reply.version()},
+                       {"uptime_ms", reply.uptime_ms()},
+                       {"healthy", is_healthy(reply)},
+                       {"agents", agents},
+                       {"jobs", jobs}};
+  // Names come from other processes and need not be UTF-8.
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace gradbus

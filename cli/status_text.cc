@@ -1,0 +1,115 @@
+#include <cstdio>
+
+#include "cli/status_view.h"
+#include "cli/text_table.h"
+#include "cli/units.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kColumns = 80;
+
+// Words wrapped at blanks to 80 columns, each line with `indent` blanks in front.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string lines;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin + kColumns - indent;
+    if (end >= text.size()) {
+      end = text.size();
+    } else if (const size_t blank = text.rfind(' ', end);
+               blank != std::string::npos && blank > begin) {
+      end = blank;
+    }
+    lines += std::string(indent, ' ') + text.substr(begin, end - begin) + "\n";
+    begin = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
+  }
+  return lines;
+}
+
+std::string joined(const google::protobuf::RepeatedPtrField<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text.empty() ? "-" : text;
+}
+
+std::string agents_text(const v1::StatusReply& reply) {
+  if (reply.agents().empty()) return "agents: none\n";
+  TextTable table({{"NAME", 14},
+                   {"ADDRESS", 21},
+                   {"CORES", 5, true},
+                   {"PID", 7, true},
+                   {"SILENT", 9, true},
+                   {"JOBS", 12}});
+  for (const v1::AgentStatus& agent : reply.agents())
+    table.add({agent.name(), agent.address(), std::to_string(agent.cores()),
+               std::to_string(agent.pid()), milliseconds_text(agent.silent_ms()),
+               joined(agent.jobs())});
+  return "agents: " + std::to_string(reply.agents_size()) + "\n" + table.text();
+}
+
+std::string rate_text(double per_second) {
+  char text[32];
+  std::snprintf(text, sizeof(text), per_second < 100 ? "%.1f/s" : "%.0f/s", per_second);
+  return text;
+}
+
+std::string ranks_text(const v1::JobStatus& job) {
+  TextTable table({{"RANK", 4, true},
+                   {"AGENT", 12},
+                   {"PID", 7, true},
+                   {"STATE", 6},
+                   {"OPS", 9, true},
+                   {"OPS/S", 8, true},
+                   {"BYTES", 8, true},
+                   {"LATE", 9, true}});
+  for (const v1::RankStatus& rank : job.ranks())
+    table.add({std::to_string(rank.rank()), rank.agent(), std::to_string(rank.pid()), rank.state(),
+               std::to_string(rank.counters().operations()), rate_text(rank.operations_per_s()),
+               bytes_text(rank.counters().bytes()), nanoseconds_text(rank.late_ns())});
+  return job.ranks().empty() ? "" : table.text();
+}
+
+std::string job_text(const v1::JobStatus& job) {
+  uint64_t bytes_per_s = 0;
+  for (const v1::RankStatus& rank : job.ranks()) bytes_per_s += rank.bytes_per_s();
+  std::string text = wrapped(
+      "job " + job.job() + ": " + job.state() + " for " + milliseconds_text(job.age_ms()) + ", " +
+          std::to_string(job.world_size()) + " ranks, epoch " + std::to_string(job.epoch()) + ", " +
+          std::to_string(job.tensors_size()) + " tensors",
+      0);
+  text +=
+      wrapped("transport " + (job.transport().empty() ? "-" : job.transport()) + ", sent " +
+                  bytes_text(job.sent_bytes()) + ", received " + bytes_text(job.received_bytes()) +
+                  ", ranks' rate " + bytes_text(bytes_per_s) + "/s",
+              2);
+  text += ranks_text(job);
+  if (!job.stall().empty()) text += wrapped("stalled: " + job.stall(), 2);
+  if (!job.error().message().empty()) text += wrapped(job.error().message(), 2);
+  return text;
+}
+
+}  // namespace
+
+std::string status_text(const v1::StatusReply& reply, const std::string& address) {
+  std::string text = wrapped("coordinator " + address + ": version " + reply.version() + ", up " +
+                                 milliseconds_text(reply.uptime_ms()) +
+                                 (is_healthy(reply) ? "" : ", SOMETHING IS WRONG (see below)"),
+                             0);
+  text += agents_text(reply);
+  for (const v1::JobStatus& job : reply.jobs()) text += "\n" + job_text(job);
+  if (reply.jobs().empty()) text += "jobs: none\n";
+  return text;
+}
+
+bool is_healthy(const v1::StatusReply& reply) {
+  for (const v1::AgentStatus& agent : reply.agents())
+    if (agent.silent_ms() > kSilentMsMax) return false;
+  for (const v1::JobStatus& job : reply.jobs()) {
+    if (job.state() == "failed" || !job.stall().empty()) return false;
+    for (const v1::RankStatus& rank : job.ranks())
+      if (rank.state() == "lost") return false;
+  }
+  return true;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,16 @@
+// Numbers as a person reads them, in few columns. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gradbus {
+
+// 1000 based, three digits: "0 B", "999 B", "1.23 kB", "45.6 MB".
+std::string bytes_text(uint64_t bytes);
+// "350 ms", "4.2 s", "3 min 5 s", "2 h 4 min", "5 d 1 h".
+std::string milliseconds_text(uint64_t milliseconds);
+// "12 us", "3.4 ms", then as milliseconds_text.
+std::string nanoseconds_text(uint64_t nanoseconds);
+
+}  // namespace gradbus

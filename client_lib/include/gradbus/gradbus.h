@@ -1,0 +1,183 @@
+/* gradbus.h: the C interface of Gradbus, the gradient bus. Stable: functions and fields are only
+ * added.
+ *
+ * A process attaches to its node's agent as one rank of a job, registers tensors (or names buffers
+ * ad hoc), starts collective operations on them and waits for the results.
+ *
+ *   gradbus_options options;  gradbus_options_init(&options);      // defaults, then the
+ * environment gradbus_session* session; gradbus_init(&options, &session); gradbus_tensor* grad;
+ * gradbus_register(session, &spec, 1, &grad); float* data = gradbus_tensor_data(grad); // lives in
+ * shared memory
+ *   ... write the gradient ...
+ *   gradbus_start(grad);  gradbus_wait(grad, -1);                  // now data holds the mean
+ *   gradbus_shutdown(session);
+ *
+ * Every function returns a gradbus_code; GRADBUS_OK is 0. After another code gradbus_last_error()
+ * gives this thread's one-line message: what, who, and what to do next. Nothing throws or aborts.
+ * Every wait ends: with the result, with an error, or with GRADBUS_TIMEOUT.
+ *
+ * Threads: a session may be used by several threads; one tensor or handle by one thread at a time.
+ */
+#ifndef GRADBUS_GRADBUS_H_
+#define GRADBUS_GRADBUS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GRADBUS_API __attribute__((visibility("default")))
+#define GRADBUS_VERSION_MAJOR 0
+#define GRADBUS_VERSION_MINOR 1
+#define GRADBUS_VERSION_PATCH 0
+
+typedef enum gradbus_code {
+  GRADBUS_OK = 0,
+  GRADBUS_BUSY = 1,
+  GRADBUS_INVALID = 2,
+  GRADBUS_MISMATCH = 3,
+  GRADBUS_UNAVAILABLE = 4,
+  GRADBUS_CLOSED = 5,
+  GRADBUS_CORRUPT = 6,
+  GRADBUS_TIMEOUT = 7,
+  GRADBUS_PEER_LOST = 8,
+  GRADBUS_EXHAUSTED = 9,
+  GRADBUS_PERMISSION = 10,
+  GRADBUS_VERSION_SKEW = 11,
+  GRADBUS_INTERNAL = 12
+} gradbus_code;
+
+typedef enum gradbus_dtype {
+  GRADBUS_F32 = 1,
+  GRADBUS_F64 = 2,
+  GRADBUS_F16 = 3,
+  GRADBUS_BF16 = 4,
+  GRADBUS_I32 = 5,
+  GRADBUS_I64 = 6,
+  GRADBUS_U8 = 7,
+  GRADBUS_DTYPE_WIDTH_ = -0x7fffffff - 1 /* an int wide, whatever the compiler; not a dtype */
+} gradbus_dtype;
+
+typedef enum gradbus_op {
+  GRADBUS_SUM = 1,
+  GRADBUS_AVERAGE = 2,                /* sum / world size; integers truncate toward zero */
+  GRADBUS_OP_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_op;
+
+typedef struct gradbus_session gradbus_session;
+typedef struct gradbus_tensor gradbus_tensor;
+typedef struct gradbus_handle gradbus_handle;
+
+/* "0.1.0" */
+GRADBUS_API const char* gradbus_version(void);
+
+/* This thread's last error, "" when there was none. Valid until this thread's next call. */
+GRADBUS_API const char* gradbus_last_error(void);
+
+/* ---- session ---- */
+
+typedef struct gradbus_options {
+  size_t struct_bytes;      /* set by gradbus_options_init; lets the struct grow */
+  const char* socket_path;  /* NULL: GRADBUS_SOCKET, /run/gradbus/agent.sock,
+                               $XDG_RUNTIME_DIR/gradbus/agent.sock */
+  const char* job;          /* NULL: from the launcher's variables */
+  int64_t rank;             /* -1: from the launcher's variables */
+  int64_t world_size;       /* -1: from the launcher's variables */
+  int64_t start_timeout_ms; /* waiting for all ranks; default 60000 */
+  int64_t op_timeout_ms;    /* default deadline of a wait; default 60000 */
+} gradbus_options;
+
+GRADBUS_API void gradbus_options_init(gradbus_options* options);
+
+/* Attaches and waits until every rank of the job has. Ranks come from, in this order: `options`,
+ * GRADBUS_RANK/SIZE/JOB, torchrun, Open MPI, PMI, Slurm, else one process alone (which needs no
+ * daemon). options may be NULL. Errors: INVALID (a variable is not a number, a rank is out of
+ * range), UNAVAILABLE (no agent), PERMISSION, MISMATCH (rank taken, world sizes differ),
+ * VERSION_SKEW, TIMEOUT (names the missing ranks). */
+GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
+
+/* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
+ * allowed. Operations still in flight are abandoned (other ranks get an error for them). */
+GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
+
+GRADBUS_API int32_t gradbus_rank(const gradbus_session* session);
+GRADBUS_API int32_t gradbus_size(const gradbus_session* session);
+GRADBUS_API int32_t gradbus_local_rank(const gradbus_session* session);
+GRADBUS_API int32_t gradbus_local_size(const gradbus_session* session);
+GRADBUS_API int32_t gradbus_cross_rank(const gradbus_session* session); /* this node's index */
+GRADBUS_API int32_t gradbus_cross_size(const gradbus_session* session); /* nodes of the job */
+GRADBUS_API const char* gradbus_job(const gradbus_session* session);
+GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* whose variables won */
+
+/* ---- registered tensors: all-reduce in place, the hot path ---- */
+
+typedef struct gradbus_tensor_spec {
+  const char* name; /* unique in the job, at most 255 bytes; the same on every rank */
+  uint64_t count;   /* elements; 0 is fine */
+  gradbus_dtype dtype;
+  gradbus_op op;
+} gradbus_tensor_spec;
+
+/* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
+ * MISMATCH naming the tensor, the ranks and both values. `tensors` receives n pointers owned by the
+ * session. Registering an existing name with the same spec returns the same tensor. */
+GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
+                                          const gradbus_tensor_spec* specs, size_t n,
+                                          gradbus_tensor** tensors);
+
+/* This rank's elements in shared memory, 128-byte aligned, zero at first: input before start,
+ * result after wait. Between start and the end of wait they belong to Gradbus. */
+GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
+
+/* "My data is ready." Never blocks. BUSY while the last round has not been waited for. */
+GRADBUS_API gradbus_code gradbus_start(gradbus_tensor* tensor);
+/* OK when the result is there (or nothing was started), BUSY when not yet, or the operation's
+ * error. */
+GRADBUS_API gradbus_code gradbus_test(gradbus_tensor* tensor);
+/* Waits, and works while it waits. timeout_ms < 0: the session's op_timeout_ms. After TIMEOUT the
+ * operation is still in flight and can be waited for again; other errors are final for the job. */
+GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms);
+
+/* ---- ad-hoc operations on private buffers; matched between ranks by name ----
+ *
+ * name NULL: matched by order among the unnamed operations of the same kind, dtype, count and op.
+ * The first use of a name registers it; later uses cost no control message. Input is copied at
+ * once; the output may be written at any time until the wait that ends the handle returns. `in` may
+ * equal `out`. Operations of one name run in the order in which they were started. */
+
+GRADBUS_API gradbus_code gradbus_allreduce_async(gradbus_session* session, const char* name,
+                                                 const void* in, void* out, uint64_t count,
+                                                 gradbus_dtype dtype, gradbus_op op,
+                                                 gradbus_handle** handle);
+GRADBUS_API gradbus_code gradbus_broadcast_async(gradbus_session* session, const char* name,
+                                                 void* data, uint64_t count, gradbus_dtype dtype,
+                                                 int32_t root, gradbus_handle** handle);
+/* Each rank brings `count` elements (0 and different counts are fine). The result is read with
+ * gradbus_handle_output after a successful gradbus_handle_wait. */
+GRADBUS_API gradbus_code gradbus_allgather_async(gradbus_session* session, const char* name,
+                                                 const void* in, uint64_t count,
+                                                 gradbus_dtype dtype, gradbus_handle** handle);
+
+/* As gradbus_test / gradbus_wait. */
+GRADBUS_API gradbus_code gradbus_handle_test(gradbus_handle* handle);
+GRADBUS_API gradbus_code gradbus_handle_wait(gradbus_handle* handle, int64_t timeout_ms);
+/* All-gather: all blocks in rank order, and (optionally) `size` counts of elements. */
+GRADBUS_API gradbus_code gradbus_handle_output(gradbus_handle* handle, const void** data,
+                                               uint64_t* bytes, const uint64_t** counts);
+/* Frees the handle; an unfinished operation still completes in the background. NULL is allowed. */
+GRADBUS_API void gradbus_handle_free(gradbus_handle* handle);
+
+/* Blocking forms. */
+GRADBUS_API gradbus_code gradbus_allreduce(gradbus_session* session, const char* name,
+                                           const void* in, void* out, uint64_t count,
+                                           gradbus_dtype dtype, gradbus_op op);
+GRADBUS_API gradbus_code gradbus_broadcast(gradbus_session* session, const char* name, void* data,
+                                           uint64_t count, gradbus_dtype dtype, int32_t root);
+GRADBUS_API gradbus_code gradbus_barrier(gradbus_session* session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* GRADBUS_GRADBUS_H_ */

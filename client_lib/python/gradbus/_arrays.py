@@ -1,0 +1,131 @@
+"""What the operations need to know about numpy and torch, without importing either.
+
+An *exporter* is an object whose memory the extension can reach (DLPack, buffer protocol or
+``__array_interface__``). numpy arrays and torch CPU tensors are made into contiguous exporters here,
+and results get the caller's type; any other exporter is used as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Protocol
+
+from ._errors import bad_argument
+
+
+class Framework(Protocol):
+    """How to prepare, allocate and copy the arrays of one library."""
+
+    def contiguous(self, array: Any, what: str) -> Any:
+        """The array itself when the extension can read it in place, else a contiguous copy."""
+
+    def as_bytes(self, array: Any) -> Any:
+        """A one-dimensional uint8 view of a contiguous array, for dtypes that are only moved."""
+
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+        """A new contiguous array of the same dtype."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Elements of `source` into `target`, whatever its strides."""
+
+    def item_bytes(self, array: Any) -> int:
+        """Bytes of one element."""
+
+    def dtype_name(self, array: Any) -> str:
+        """For messages and for `is_reducible`, e.g. ``float32``."""
+
+
+REDUCIBLE = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
+
+
+class _Numpy:
+    def contiguous(self, array: Any, what: str) -> Any:
+        if array.dtype.hasobject:
+            raise bad_argument(
+                f"{what} has dtype {array.dtype}, which refers to Python objects",
+                "use broadcast_object() or allgather_object()",
+            )
+        return sys.modules["numpy"].ascontiguousarray(array).reshape(array.shape)
+
+    def as_bytes(self, array: Any) -> Any:
+        return array.reshape(-1).view("uint8")
+
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+        return sys.modules["numpy"].empty(shape, dtype=like.dtype)
+
+    def copy(self, source: Any, target: Any) -> None:
+        target[...] = source
+
+    def item_bytes(self, array: Any) -> int:
+        return int(array.itemsize)
+
+    def dtype_name(self, array: Any) -> str:
+        return str(array.dtype)
+
+
+class _Torch:
+    def contiguous(self, array: Any, what: str) -> Any:
+        if array.device.type != "cpu":
+            raise bad_argument(f"{what} is on {array.device}, not in host memory", "pass it .cpu()")
+        if array.layout != sys.modules["torch"].strided:
+            raise bad_argument(f"{what} is sparse ({array.layout})", "pass it .to_dense()")
+        return array.detach().contiguous()
+
+    def as_bytes(self, array: Any) -> Any:
+        return array.reshape(-1).view(sys.modules["torch"].uint8)
+
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+        return sys.modules["torch"].empty(shape, dtype=like.dtype)
+
+    def copy(self, source: Any, target: Any) -> None:
+        target.detach().copy_(source)
+
+    def item_bytes(self, array: Any) -> int:
+        return int(array.element_size())
+
+    def dtype_name(self, array: Any) -> str:
+        return str(array.dtype).replace("torch.", "")
+
+
+_NUMPY = _Numpy()
+_TORCH = _Torch()
+
+
+def framework_of(array: Any) -> Framework | None:
+    """numpy's or torch's row, or None for any other object."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _TORCH
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
+        return _NUMPY
+    return None
+
+
+def is_same_memory(prepared: Any, original: Any) -> bool:
+    """True when `prepared` is a view of `original`, so that writing to it is writing in place."""
+    if hasattr(original, "data_ptr"):
+        return bool(prepared.data_ptr() == original.data_ptr())
+    numpy = sys.modules["numpy"]
+    return isinstance(original, numpy.ndarray) and bool(numpy.shares_memory(prepared, original))
+
+
+def is_reducible(framework: Framework, array: Any) -> bool:
+    """True for the dtypes that Gradbus can add up."""
+    return framework.dtype_name(array) in REDUCIBLE
+
+
+def gathered_shape(shape: tuple[int, ...], counts: list[int], what: str) -> tuple[int, ...]:
+    """The shape of all ranks' blocks joined along axis 0; `counts` are their elements."""
+    trailing = tuple(shape[1:])
+    row = math.prod(trailing)
+    if row == 0:
+        return (shape[0], *trailing)
+    for rank, count in enumerate(counts):
+        if count % row != 0:
+            raise bad_argument(
+                f"{what}: rank {rank} brought {count} elements, no multiple of this rank's rows of {row}",
+                "give the tensor the same shape on every rank, except axis 0",
+            )
+    return (sum(counts) // row, *trailing)

@@ -1,0 +1,162 @@
+"""The process's one session: init, shutdown, and who this rank is.
+
+``init`` and ``shutdown`` belong to the main thread; everything else may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import operator
+import os
+from collections.abc import Callable
+
+from . import _core
+from ._errors import ClosedError, bad_argument
+
+_session: _core.Session | None = None
+_session_pid = 0
+# Run before the session closes, while views of shared memory are still valid.
+# The argument says whether the process goes on, so that values are worth keeping.
+_before_close: list[Callable[[bool], None]] = []
+
+
+def _milliseconds(seconds: float | None, name: str) -> int | None:
+    if seconds is None:
+        return None
+    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
+        raise bad_argument(
+            f"init: {name}={seconds!r} is no positive number of seconds", f"pass {name}=60"
+        )
+    return max(1, round(seconds * 1000))
+
+
+def _whole(value: int | None, name: str, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number < 2**31:
+        raise bad_argument(
+            f"init: {name}={value!r} is no whole number of at least {least}",
+            "leave it out to take it from the launcher",
+        )
+    return number
+
+
+def _path(socket: str | os.PathLike[str] | None) -> str | None:
+    return None if socket is None else os.fspath(socket)
+
+
+def init(
+    job: str | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    start_timeout: float | None = None,
+    op_timeout: float | None = None,
+) -> None:
+    """Joins the job and waits until every rank has.
+
+    What is not given is read from ``GRADBUS_*``, torchrun's, Open MPI's, PMI's or Slurm's variables,
+    in this order; with none of them this process is a world of one, which needs no daemon.
+
+    Args:
+        job: name of the job, the same on all ranks.
+        rank, size: this process's number, 0 <= rank < size, and how many there are.
+        socket: path of the agent's socket.
+        start_timeout: seconds to wait for the other ranks (default 60).
+        op_timeout: seconds after which a wait raises TimeoutError (default 60).
+
+    Calling it again without arguments does nothing. Raises InvalidError, UnavailableError (no
+    agent), PermissionError, MismatchError (rank taken, sizes differ), VersionSkewError and
+    TimeoutError (names the missing ranks).
+    """
+    global _session, _session_pid
+    if is_initialized():
+        if any(value is not None for value in (job, rank, size, socket)):
+            raise bad_argument("init: already initialized", "call gradbus.shutdown() first")
+        return
+    _session = _core.Session(
+        job=job,
+        socket_path=_path(socket),
+        rank=_whole(rank, "rank", 0),
+        world_size=_whole(size, "size", 1),
+        start_timeout_ms=_milliseconds(start_timeout, "start_timeout"),
+        op_timeout_ms=_milliseconds(op_timeout, "op_timeout"),
+    )
+    _session_pid = os.getpid()
+
+
+def _close(process_goes_on: bool) -> None:
+    global _session
+    if not is_initialized():
+        return
+    for callback in _before_close:
+        callback(process_goes_on)
+    _before_close.clear()
+    session, _session = _session, None
+    if session is not None:
+        session.close()
+
+
+def shutdown() -> None:
+    """Leaves the job. Operations in flight are abandoned; ``param.grad`` views become copies.
+
+    Does nothing without a session. Runs by itself at the end of the process.
+    """
+    _close(process_goes_on=True)
+
+
+atexit.register(_close, process_goes_on=False)
+
+
+def before_close(callback: Callable[[bool], None]) -> None:
+    """Has ``callback(process_goes_on)`` run once before the session ends."""
+    _before_close.append(callback)
+
+
+def is_initialized() -> bool:
+    """True between init() and shutdown(), and not in a child forked in between."""
+    return _session is not None and _session_pid == os.getpid()
+
+
+def current() -> _core.Session:
+    """The session; raises ClosedError when there is none."""
+    if _session is None:
+        raise ClosedError(
+            "GB-O900 BAD_ARGUMENT: Gradbus is not initialized | next: call gradbus.init() first"
+        )
+    return _session  # a forked child's use is refused by the extension, with the reason
+
+
+def rank() -> int:
+    """This process's number in the job, from 0."""
+    return current().rank
+
+
+def size() -> int:
+    """How many processes the job has."""
+    return current().size
+
+
+def local_rank() -> int:
+    """This process's number on its node, from 0."""
+    return current().local_rank
+
+
+def local_size() -> int:
+    """How many processes of the job run on this node."""
+    return current().local_size
+
+
+def cross_rank() -> int:
+    """This node's number in the job, from 0."""
+    return current().cross_rank
+
+
+def cross_size() -> int:
+    """How many nodes the job has."""
+    return current().cross_size

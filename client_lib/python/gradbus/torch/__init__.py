@@ -1,0 +1,22 @@
+"""Gradbus for PyTorch (1.13 and newer, CPU tensors).
+
+    import torch, gradbus.torch as gradbus
+    gradbus.init()
+    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    gradbus.broadcast_parameters(model)
+
+Everything of ``gradbus`` is here too; its operations take and return torch tensors.
+"""
+
+from .. import *  # noqa: F403
+from .. import __all__ as _base
+from .. import __version__ as __version__
+from ._broadcast import broadcast_optimizer_state, broadcast_parameters
+from ._optimizer import DistributedOptimizer
+
+__all__ = [  # noqa: PLE0604
+    *_base,
+    "DistributedOptimizer",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]

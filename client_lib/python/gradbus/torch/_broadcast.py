@@ -1,0 +1,177 @@
+"""One rank's parameters and optimizer state to all ranks, in few operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from .._api import broadcast_
+from .._errors import bad_argument
+from .._objects import broadcast_object
+from .._session import current
+from ._layout import cut_name
+
+# Tensors travel joined up to this size; larger ones alone. It bounds the extra memory.
+JOINED_BYTES_MAX = 64 << 20
+
+NamedTensors = list[tuple[str, torch.Tensor]]
+
+
+def broadcast_parameters(
+    parameters: torch.nn.Module | Mapping[str, Any] | Iterable[tuple[str, Any]], root_rank: int = 0
+) -> None:
+    """Overwrites every tensor with the root's, in place.
+
+    Args:
+        parameters: a ``state_dict()``, ``named_parameters()``, or a module (its state_dict, so with
+            buffers). The same names, shapes and dtypes in the same order on all ranks; any dtype.
+        root_rank: whose values win.
+
+    Raises InvalidError (an entry is no tensor), MismatchError (ranks differ), PeerLostError,
+    TimeoutError.
+    """
+    _broadcast_tensors("parameters", _tensors_of(parameters), root_rank)
+
+
+def _tensors_of(parameters: Any) -> NamedTensors:
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.state_dict()
+    pairs = parameters.items() if isinstance(parameters, Mapping) else parameters
+    named = []
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor):
+            raise bad_argument(
+                f"broadcast_parameters: '{name}' is a {type(value).__name__}, not a tensor",
+                "leave it out, or use broadcast_object()",
+            )
+        named.append((str(name), value))
+    return named
+
+
+def _broadcast_tensors(what: str, named: NamedTensors, root_rank: int) -> None:
+    for batch in _batches(named):
+        tensors = [tensor for _, tensor in batch]
+        # The operation's name says what it carries, so ranks with other tensors get a clear error.
+        dtype = str(tensors[0].dtype).replace("torch.", "")
+        count = sum(tensor.numel() for tensor in tensors)
+        name = cut_name(f"{what}/{dtype}/{count}:{batch[0][0]}..{batch[-1][0]}")
+        if len(tensors) == 1:
+            broadcast_(tensors[0], root_rank, name)
+        else:
+            _broadcast_joined(tensors, root_rank, name)
+
+
+def _batches(named: NamedTensors) -> list[NamedTensors]:
+    """Runs of one dtype, in order, each of at most JOINED_BYTES_MAX unless it is a single tensor."""
+    batches: list[NamedTensors] = []
+    open_batches: dict[torch.dtype, tuple[NamedTensors, int]] = {}
+    for name, tensor in named:
+        size = tensor.numel() * tensor.element_size()
+        batch, used = open_batches.get(tensor.dtype, ([], 0))
+        if not batch or used + size > JOINED_BYTES_MAX:
+            batch, used = [], 0
+            batches.append(batch)
+        batch.append((name, tensor))
+        open_batches[tensor.dtype] = (batch, used + size)
+    return batches
+
+
+@torch.no_grad()
+def _broadcast_joined(tensors: list[torch.Tensor], root_rank: int, name: str) -> None:
+    joined = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    broadcast_(joined, root_rank, name)
+    pieces = torch.split(joined, [tensor.numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, pieces):
+        tensor.detach().copy_(piece.view(tensor.shape))
+
+
+class _Placeholder:
+    """Stands for a tensor in the skeleton that is pickled; the tensor itself follows by broadcast."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape = tuple(tensor.shape)
+        self.dtype = tensor.dtype
+
+    def allocate(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """`value` with every instance of `kind` inside dicts, lists and tuples replaced."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, kind, change) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(item, kind, change) for item in value)
+    return value
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    """Gives every rank the root's optimizer state and options (learning rates, betas, ...).
+
+    Works when only the root has state, e.g. after it alone loaded a checkpoint. Tensors arrive bit
+    by bit, in any dtype; everything else is pickled. Raises InvalidError when the optimizers differ
+    in class, groups or number of parameters, PeerLostError, TimeoutError.
+    """
+    is_root = current().rank == root_rank
+    skeleton, tensors = _skeleton(optimizer) if is_root else (None, [])
+    skeleton = broadcast_object(skeleton, root_rank)
+    if not is_root:
+        _check_same_shape(optimizer, skeleton)
+        skeleton = _mapped(skeleton, _Placeholder, lambda held: _allocate(held, tensors))
+    named = [(f"tensor{index}", tensor) for index, tensor in enumerate(tensors)]
+    _broadcast_tensors("optimizer", named, root_rank)
+    if not is_root:
+        _install(optimizer, skeleton)
+
+
+def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    tensors: list[torch.Tensor] = []
+
+    def take(tensor: torch.Tensor) -> _Placeholder:
+        tensors.append(tensor.detach())
+        return _Placeholder(tensor)
+
+    groups = [
+        {
+            **{key: value for key, value in group.items() if key != "params"},
+            "params": len(group["params"]),
+        }
+        for group in optimizer.param_groups
+    ]
+    numbers = {id(p): number for number, p in enumerate(_parameters_of(optimizer))}
+    state = {numbers.get(id(key), key): value for key, value in optimizer.state.items()}
+    whole = {"class": type(optimizer).__name__, "groups": groups, "state": state}
+    return _mapped(whole, torch.Tensor, take), tensors
+
+
+def _allocate(held: _Placeholder, tensors: list[torch.Tensor]) -> torch.Tensor:
+    tensors.append(held.allocate())
+    return tensors[-1]
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _check_same_shape(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any]) -> None:
+    ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
+    theirs = (skeleton["class"], [group["params"] for group in skeleton["groups"]])
+    if ours != theirs:
+        raise bad_argument(
+            f"broadcast_optimizer_state: this rank has {ours[0]} with groups of {ours[1]} parameters, "
+            f"the root has {theirs[0]} with {theirs[1]}",
+            "build the same optimizer on every rank",
+        )
+
+
+def _install(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any]) -> None:
+    parameters = _parameters_of(optimizer)
+    optimizer.state.clear()
+    for key, value in skeleton["state"].items():
+        optimizer.state[parameters[key] if isinstance(key, int) else key] = value
+    for group, options in zip(optimizer.param_groups, skeleton["groups"]):
+        group.update({key: value for key, value in options.items() if key != "params"})

@@ -1,0 +1,101 @@
+"""Which parameter's gradient lies where: the same on every rank, computed without asking anyone.
+
+Pure functions of the parameters' names, dtypes and sizes. Buckets are filled in reverse order of the
+parameters, since backward finishes the last layer first; the first bucket of a dtype is small, so
+that communication starts early. Slots begin at multiples of 64 bytes, as torch's own tensors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+FIRST_BUCKET_BYTES = 1 << 20
+DEFAULT_BUCKET_BYTES = 25 << 20
+SLOT_ALIGNMENT_BYTES = 64
+NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
+
+# name in torch -> (short name, number in gradbus.h, bytes of an element)
+DTYPES = {
+    "float32": ("f32", 1, 4),
+    "float64": ("f64", 2, 8),
+    "float16": ("f16", 3, 2),
+    "bfloat16": ("bf16", 4, 2),
+}
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """What the layout depends on."""
+
+    name: str
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """Parameter number `index` occupies [offset, offset + count) elements of its bucket."""
+
+    index: int
+    offset: int
+    count: int
+
+
+@dataclass
+class BucketPlan:
+    """One registered tensor: its name, dtype and slots, last parameter first."""
+
+    dtype: str
+    count: int = 0
+    slots: list[SlotPlan] = field(default_factory=list)
+    name: str = ""
+
+    def append(self, index: int, count: int) -> None:
+        """Adds a slot behind the others."""
+        self.slots.append(SlotPlan(index, self.count, count))
+        step = SLOT_ALIGNMENT_BYTES // DTYPES[self.dtype][2]
+        self.count += -(-count // step) * step
+
+
+def plan_buckets(
+    parameters: Sequence[ParameterInfo], bucket_bytes: int, prefix: str
+) -> list[BucketPlan]:
+    """Buckets in the order in which they become full when backward runs from last to first."""
+    plans: list[BucketPlan] = []
+    filling: dict[str, BucketPlan] = {}
+    for index in reversed(range(len(parameters))):
+        info = parameters[index]
+        plan = filling.get(info.dtype)
+        if plan is None or _is_full(plan, info, filling, plans, bucket_bytes):
+            plan = filling[info.dtype] = BucketPlan(info.dtype)
+            plans.append(plan)
+        plan.append(index, info.count)
+    for number, plan in enumerate(plans):
+        plan.name = _bucket_name(prefix, number, plan, parameters)
+    return plans
+
+
+def _is_full(
+    plan: BucketPlan,
+    info: ParameterInfo,
+    filling: dict[str, BucketPlan],
+    plans: list[BucketPlan],
+    bucket_bytes: int,
+) -> bool:
+    is_first = next(other for other in plans if other.dtype == info.dtype) is plan
+    limit = min(FIRST_BUCKET_BYTES, bucket_bytes) if is_first else bucket_bytes
+    return (plan.count + info.count) * DTYPES[info.dtype][2] > limit
+
+
+def _bucket_name(
+    prefix: str, number: int, plan: BucketPlan, parameters: Sequence[ParameterInfo]
+) -> str:
+    # First and last parameter, so that an error about this tensor says which layers it is about.
+    first, last = parameters[plan.slots[-1].index].name, parameters[plan.slots[0].index].name
+    return cut_name(f"{prefix}/{DTYPES[plan.dtype][0]}/{number}:{first}..{last}")
+
+
+def cut_name(name: str) -> str:
+    """At most NAME_BYTES_MAX bytes of UTF-8, cut between characters."""
+    return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")

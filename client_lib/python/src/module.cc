@@ -1,0 +1,103 @@
+// gradbus._core: the C interface as three Python classes. This file is the whole surface; the types
+// are declared in gradbus/_core.pyi, the friendly functions in gradbus/_api.py.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "session.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace gradbus::python {
+namespace {
+
+using SpecTuple = std::tuple<std::string, uint64_t, int, int>;  // name, count, dtype, op
+
+std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples) {
+  std::vector<BucketSpec> specs;
+  for (const auto& [name, count, dtype, op] : tuples) {
+    specs.push_back({name, count, static_cast<gradbus_dtype>(dtype), static_cast<gradbus_op>(op)});
+  }
+  return specs;
+}
+
+void bind_bucket(nb::module_& module) {
+  nb::class_<Bucket>(module, "Bucket")
+      .def("start", &Bucket::start)
+      .def("test", &Bucket::test)
+      .def("wait", &Bucket::wait, "timeout_ms"_a = nb::none())
+      .def("view", [](nb::handle self) { return nb::cast<Bucket&>(self).view(self); })
+      .def_prop_ro("name", [](const Bucket& bucket) { return bucket.spec().name; })
+      .def_prop_ro("count", [](const Bucket& bucket) { return bucket.spec().count; });
+}
+
+void bind_operation(nb::module_& module) {
+  nb::class_<Operation>(module, "Operation")
+      .def("poll", &Operation::poll)
+      .def("wait", &Operation::wait, "timeout_ms"_a = nb::none())
+      .def("counts", &Operation::counts)
+      .def("copy_output", &Operation::copy_output, "into"_a);
+}
+
+void construct_session(Session* self, std::optional<std::string> job,
+                       std::optional<std::string> socket_path, std::optional<int64_t> rank,
+                       std::optional<int64_t> world_size, std::optional<int64_t> start_timeout_ms,
+                       std::optional<int64_t> op_timeout_ms) {
+  new (self) Session(
+      {std::move(job), std::move(socket_path), rank, world_size, start_timeout_ms, op_timeout_ms});
+}
+
+void bind_place(nb::class_<Session>& session) {
+  session.def_prop_ro("rank", [](const Session& s) { return s.place().rank; })
+      .def_prop_ro("size", [](const Session& s) { return s.place().size; })
+      .def_prop_ro("local_rank", [](const Session& s) { return s.place().local_rank; })
+      .def_prop_ro("local_size", [](const Session& s) { return s.place().local_size; })
+      .def_prop_ro("cross_rank", [](const Session& s) { return s.place().cross_rank; })
+      .def_prop_ro("cross_size", [](const Session& s) { return s.place().cross_size; })
+      .def_prop_ro("job", [](const Session& s) { return s.place().job; })
+      .def_prop_ro("launcher", [](const Session& s) { return s.place().launcher; });
+}
+
+std::unique_ptr<Operation> allreduce(Session& session, std::optional<std::string> name,
+                                     nb::handle in, nb::handle out, int op) {
+  return session.allreduce(std::move(name), in, out, static_cast<gradbus_op>(op));
+}
+
+std::vector<std::unique_ptr<Bucket>> register_buckets(Session& session,
+                                                      const std::vector<SpecTuple>& specs) {
+  return session.register_buckets(specs_of(specs));
+}
+
+void bind_session(nb::module_& module) {
+  nb::class_<Session> session(module, "Session");
+  session
+      .def("__init__", &construct_session, "job"_a = nb::none(), "socket_path"_a = nb::none(),
+           "rank"_a = nb::none(), "world_size"_a = nb::none(), "start_timeout_ms"_a = nb::none(),
+           "op_timeout_ms"_a = nb::none())
+      .def("close", &Session::close)
+      .def_prop_ro("is_open", &Session::is_open)
+      .def("register_buckets", &register_buckets, "specs"_a)
+      .def("allreduce", &allreduce, "name"_a.none(), "input"_a, "output"_a, "op"_a)
+      .def("broadcast", &Session::broadcast, "name"_a.none(), "data"_a, "root"_a)
+      .def("allgather", &Session::allgather, "name"_a.none(), "input"_a)
+      .def("barrier", &Session::barrier);
+  bind_place(session);
+}
+
+}  // namespace
+}  // namespace gradbus::python
+
+NB_MODULE(_core, module) {
+  // A rank's session and the views that an optimizer holds live until the process ends, by design.
+  nb::set_leak_warnings(false);
+  module.attr("version") = gradbus_version();
+  gradbus::python::bind_bucket(module);
+  gradbus::python::bind_operation(module);
+  gradbus::python::bind_session(module);
+}

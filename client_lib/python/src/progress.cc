@@ -1,0 +1,108 @@
+// What a Bucket or an Operation does after it was made: start, test, wait, hand out results.
+// See session.h.
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "errors.h"
+#include "guard.h"
+#include "session.h"
+#include "wait.h"
+
+namespace nb = nanobind;
+
+namespace gradbus::python {
+namespace {
+
+constexpr const char* kClosedMeanwhile =
+    "GB-O900 BAD_ARGUMENT: gradbus.shutdown() was called while this operation was in flight | "
+    "next: "
+    "synchronize every operation before the shutdown";
+
+// OK and errors are both "no longer in flight"; only BUSY is not.
+bool is_over(gradbus_code code) { return code != GRADBUS_BUSY; }
+
+// The caller holds a Use, so the session lives; a shutdown by another thread ends the wait.
+void wait_for(Attachment& attachment, const std::function<gradbus_code(int64_t)>& wait,
+              std::optional<int64_t> timeout_ms) {
+  const auto wait_if_open = [&](int64_t ms) {
+    return attachment.is_open() ? outcome_of(wait(ms)) : Outcome{GRADBUS_CLOSED, kClosedMeanwhile};
+  };
+  throw_unless_ok(wait_in_slices(wait_if_open, timeout_ms.value_or(attachment.op_timeout_ms())));
+}
+
+}  // namespace
+
+Bucket::Bucket(std::shared_ptr<Attachment> attachment, gradbus_tensor* tensor, BucketSpec spec)
+    : attachment_(std::move(attachment)), tensor_(tensor), spec_(std::move(spec)) {}
+
+void Bucket::start() {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_start(tensor_)));
+}
+
+bool Bucket::test() {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  return is_over(gradbus_test(tensor_));
+}
+
+void Bucket::wait(std::optional<int64_t> timeout_ms) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  wait_for(
+      *attachment_, [&](int64_t ms) { return gradbus_wait(tensor_, ms); }, timeout_ms);
+}
+
+nb::object Bucket::view(nb::handle self) {
+  const OpenSession open(attachment_);
+  return export_view(gradbus_tensor_data(tensor_), spec_.count, spec_.dtype, self);
+}
+
+Operation::Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle, Array input,
+                     Array output)
+    : attachment_(std::move(attachment)),
+      handle_(handle),
+      input_(std::move(input)),
+      output_(std::move(output)) {}
+
+// After shutdown the session has freed the handle already; in a forked child it is the parent's.
+Operation::~Operation() {
+  const Attachment::Use use(attachment_);
+  if (use) gradbus_handle_free(handle_);
+}
+
+bool Operation::poll() {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, "this operation");
+  return is_over(gradbus_handle_test(handle_));
+}
+
+void Operation::wait(std::optional<int64_t> timeout_ms) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, "this operation");
+  wait_for(
+      *attachment_, [&](int64_t ms) { return gradbus_handle_wait(handle_, ms); }, timeout_ms);
+}
+
+std::vector<uint64_t> Operation::counts() {
+  const OpenSession open(attachment_);
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+  const uint64_t* counts = nullptr;
+  throw_unless_ok(outcome_of(gradbus_handle_output(handle_, &data, &bytes, &counts)));
+  return {counts, counts + gradbus_size(attachment_->session())};
+}
+
+void Operation::copy_output(nb::handle into) {
+  const OpenSession open(attachment_);
+  const Array target = array_of(into, Access::kWrite, "allgather: its output");
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+  throw_unless_ok(outcome_of(gradbus_handle_output(handle_, &data, &bytes, nullptr)));
+  if (bytes != target.bytes()) throw_error(GRADBUS_INTERNAL, "allgather: output size changed");
+  if (bytes > 0) std::memcpy(target.data, data, bytes);
+}
+
+}  // namespace gradbus::python

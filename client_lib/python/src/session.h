@@ -1,0 +1,106 @@
+// The three objects Python sees: a Session (one membership of a job), its Buckets (registered
+// tensors in shared memory: the hot path) and Operations (ad-hoc operations on private buffers).
+//
+// Call with the GIL held, from any Python thread; a Bucket or an Operation serves one thread at a
+// time and refuses a second one with BusyError. After close() every method raises ClosedError;
+// views of a Bucket's memory must not be touched any more.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "array.h"
+#include "attachment.h"
+#include "gradbus/gradbus.h"
+
+namespace gradbus::python {
+
+struct InitArguments {
+  std::optional<std::string> job;
+  std::optional<std::string> socket_path;
+  std::optional<int64_t> rank;
+  std::optional<int64_t> world_size;
+  std::optional<int64_t> start_timeout_ms;
+  std::optional<int64_t> op_timeout_ms;
+};
+
+struct BucketSpec {
+  std::string name;
+  uint64_t count;
+  gradbus_dtype dtype;
+  gradbus_op op;
+};
+
+class Bucket {
+ public:
+  Bucket(std::shared_ptr<Attachment> attachment, gradbus_tensor* tensor, BucketSpec spec);
+
+  void start();
+  bool test();
+  void wait(std::optional<int64_t> timeout_ms);
+  // A one-dimensional array over the shared memory; keeps `self` (this object) alive.
+  nanobind::object view(nanobind::handle self);
+  const BucketSpec& spec() const { return spec_; }
+
+ private:
+  std::shared_ptr<Attachment> attachment_;
+  gradbus_tensor* tensor_;
+  BucketSpec spec_;
+  std::atomic<bool> in_use_{false};
+};
+
+class Operation {
+ public:
+  Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle, Array input,
+            Array output);
+  ~Operation();
+
+  // True when a wait would not block: the result, or the error, is there.
+  bool poll();
+  void wait(std::optional<int64_t> timeout_ms);
+  // All-gather only, after wait(): elements per rank, and all blocks in rank order.
+  std::vector<uint64_t> counts();
+  void copy_output(nanobind::handle into);
+
+ private:
+  std::shared_ptr<Attachment> attachment_;
+  gradbus_handle* handle_;
+  Array input_;   // must stay valid until the operation ends
+  Array output_;  // is written by the wait
+  std::atomic<bool> in_use_{false};
+};
+
+class Session {
+ public:
+  explicit Session(const InitArguments& arguments);
+
+  void close();
+  bool is_open() const { return attachment_->is_open(); }
+
+  // What cannot change during a session, read once.
+  struct Place {
+    int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+    std::string job, launcher;
+  };
+  const Place& place() const { return place_; }
+
+  std::vector<std::unique_ptr<Bucket>> register_buckets(const std::vector<BucketSpec>& specs);
+  std::unique_ptr<Operation> allreduce(std::optional<std::string> name, nanobind::handle in,
+                                       nanobind::handle out, gradbus_op op);
+  std::unique_ptr<Operation> broadcast(std::optional<std::string> name, nanobind::handle data,
+                                       int32_t root);
+  std::unique_ptr<Operation> allgather(std::optional<std::string> name, nanobind::handle in);
+  void barrier();
+
+ private:
+  std::shared_ptr<Attachment> attachment_;
+  Place place_;
+};
+
+}  // namespace gradbus::python

@@ -1,0 +1,78 @@
+// The attach socket's packets, sent and received whole with their file descriptors. Both sides use
+// it; what the packets mean is in proto/attach.h. Not thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/status.h"
+#include "proto/attach.h"
+
+namespace gradbus {
+
+inline constexpr size_t kPacketFdsMax = 4;
+
+struct Packet {
+  AttachHeader header;
+  std::vector<std::byte> bytes;  // the whole packet, header included
+  std::vector<Fd> fds;
+
+  // The packet as its struct. S211 when the size is another.
+  template <typename T>
+  Result<T> as() const;
+};
+
+enum class ReceivePacket : uint8_t { kPacket, kNothing, kEnd, kBad };
+
+// Sends without blocking: kOk, kBusy (the socket is full) or kClosed.
+Code send_packet(int socket, const void* packet, size_t bytes, const std::vector<int>& fds = {});
+// Receives without blocking; kBad: not a packet of this protocol, `why` says what is wrong.
+ReceivePacket receive_packet(int socket, Packet& packet, Status& why);
+// Waits until `socket` is readable (or writable) or the time is over. false: time is over.
+bool wait_readable(int socket, Nanos timeout);
+bool wait_writable(int socket, Nanos timeout);
+
+template <typename T>
+T make_packet(uint32_t request = 0) {
+  T packet;
+  packet.header.type = static_cast<uint16_t>(T::kType);
+  packet.header.bytes = sizeof(T);
+  packet.header.request = request;
+  return packet;
+}
+
+// Copies `text` into a fixed field, cut to fit and terminated.
+template <size_t kBytes>
+void set_text(char (&field)[kBytes], std::string_view text) {
+  const size_t length = text.size() < kBytes ? text.size() : kBytes - 1;
+  std::memcpy(field, text.data(), length);
+  field[length] = '\0';
+}
+
+// The field as text; stops at the terminator or, when the sender left it out, at the end.
+template <size_t kBytes>
+std::string get_text(const char (&field)[kBytes]) {
+  return std::string(field, strnlen(field, kBytes));
+}
+
+Status bad_packet(const std::string& what);
+
+template <typename T>
+Result<T> Packet::as() const {
+  if (bytes.size() != sizeof(T) || header.type != static_cast<uint16_t>(T::kType))
+    return bad_packet("packet type " + std::to_string(header.type) + " has " +
+                      std::to_string(bytes.size()) + " bytes, expected " +
+                      std::to_string(sizeof(T)));
+  T packet;
+  std::memcpy(&packet, bytes.data(), sizeof(T));
+  return packet;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,130 @@
+#include "client_lib/shm/cell.h"
+
+#include <algorithm>
+#include <array>
+
+#include "client_lib/shm/futex.h"
+#include "common/kernels/reduce.h"
+
+namespace gradbus {
+namespace {
+
+constexpr uint64_t cursor_at(uint64_t round, uint32_t chunk) { return (round << 32) | chunk; }
+
+}  // namespace
+
+Cell::Cell(std::byte* words, std::byte* data, const CellShape& shape)
+    : words_(reinterpret_cast<CellHeader*>(words)),
+      lines_(reinterpret_cast<ReadyLine*>(words + sizeof(CellHeader))),
+      chunk_words_(reinterpret_cast<ChunkWord*>(words + sizeof(CellHeader) +
+                                                shape.local_size * sizeof(ReadyLine))),
+      data_(data),
+      shape_(shape) {}
+
+void Cell::post(uint32_t local_rank, uint64_t round, uint64_t bytes) {
+  line(local_rank).bytes.store(bytes, std::memory_order_relaxed);
+  line(local_rank).posted.store(round, std::memory_order_seq_cst);
+  wake();
+}
+
+void Cell::consume(uint32_t local_rank, uint64_t round) {
+  line(local_rank).consumed.store(round, std::memory_order_seq_cst);
+  wake();
+}
+
+bool Cell::posted(uint32_t local_rank, uint64_t round) const {
+  return line(local_rank).posted.load(std::memory_order_seq_cst) >= round;
+}
+
+bool Cell::all_posted(uint64_t round) const {
+  for (uint32_t rank = 0; rank < shape_.local_size; ++rank)
+    if (!posted(rank, round)) return false;
+  return true;
+}
+
+bool Cell::all_consumed(uint64_t round) const {
+  for (uint32_t rank = 0; rank < shape_.local_size; ++rank)
+    if (line(rank).consumed.load(std::memory_order_seq_cst) < round) return false;
+  return true;
+}
+
+// The cursor holds the round in its upper half, so the first claim of a round resets the index too.
+bool Cell::claim(uint64_t round, uint32_t& chunk) {
+  const uint64_t first = cursor_at(round, 0);
+  uint64_t seen = words_->cursor.load(std::memory_order_acquire);
+  for (;;) {
+    const uint64_t next = std::max(seen, first);
+    if (next < first || next - first >= shape_.chunks) return false;
+    if (words_->cursor.compare_exchange_weak(seen, next + 1, std::memory_order_acq_rel)) {
+      chunk = static_cast<uint32_t>(next - first);
+      return true;
+    }
+  }
+}
+
+bool Cell::may_help(uint64_t round) const {
+  const uint64_t first = cursor_at(round, 0);
+  const uint64_t next = std::max(words_->cursor.load(std::memory_order_acquire), first);
+  return next - first < shape_.chunks && all_posted(round);
+}
+
+uint32_t Cell::help(uint64_t round, uint8_t worker, uint32_t chunks_max) {
+  uint32_t helped = 0;
+  for (uint32_t chunk = 0; helped < chunks_max && claim(round, chunk); ++helped) {
+    chunk_words_[chunk].store(chunk_word(round, ChunkState::kClaimed, worker),
+                              std::memory_order_relaxed);
+    reduce_chunk(chunk);
+    chunk_words_[chunk].store(chunk_word(round, ChunkState::kReduced, worker),
+                              std::memory_order_release);
+    const uint64_t done = words_->done.fetch_add(1, std::memory_order_acq_rel) + 1;
+    if (!shape_.remote && done == round * shape_.chunks) finish(round);
+  }
+  return helped;
+}
+
+bool Cell::chunk_reduced(uint32_t chunk, uint64_t round) const {
+  const uint64_t word = chunk_words_[chunk].load(std::memory_order_acquire);
+  return (word | 0xff) == chunk_word(round, ChunkState::kReduced, 0xff);
+}
+
+// One pass over the chunk of every area. On one node all areas receive the result; between nodes
+// the first one holds the node's sum until the agents have exchanged it.
+void Cell::reduce_chunk(uint32_t chunk) {
+  const size_t element_bytes = dtype_bytes(shape_.dtype);
+  const uint64_t first = chunk * shape_.chunk_elements;
+  const uint64_t elements = std::min(shape_.chunk_elements, shape_.count - first);
+  std::array<std::byte*, kLocalRanksMax> areas;
+  for (uint32_t rank = 0; rank < shape_.local_size; ++rank)
+    areas[rank] = area(rank) + first * element_bytes;
+  const std::span<std::byte* const> all(areas.data(), shape_.local_size);
+  const std::span<const std::byte* const> sources(const_cast<const std::byte**>(areas.data()),
+                                                  shape_.local_size);
+  reduce(shape_.dtype, sources, shape_.remote ? all.first(1) : all, elements, shape_.divisor);
+}
+
+bool Cell::finished(uint64_t round) const {
+  return words_->finished.load(std::memory_order_seq_cst) == static_cast<uint32_t>(round);
+}
+
+void Cell::finish(uint64_t round) {
+  words_->finished.store(static_cast<uint32_t>(round), std::memory_order_seq_cst);
+  wake();
+}
+
+void Cell::fail(Code code) {
+  words_->failed.store(static_cast<uint32_t>(code), std::memory_order_release);
+  words_->event.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(words_->event);
+}
+
+void Cell::sleep(uint32_t ticket, Nanos timeout) { futex_wait(words_->event, ticket, timeout); }
+
+// Sequentially consistent on both sides: our change comes before this look at `waiters`, a sleeper
+// announces itself before its last look at the condition, so one of the two sees the other.
+void Cell::wake() {
+  if (words_->waiters.load(std::memory_order_seq_cst) == 0) return;
+  words_->event.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(words_->event);
+}
+
+}  // namespace gradbus

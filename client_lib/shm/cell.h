@@ -1,0 +1,82 @@
+// A cell is where the local ranks of one tensor meet: who has posted, which chunks are claimed,
+// what is finished. Clients and the agent run this same code over the same shared words (layout and
+// the life of a round: proto/shm_layout.h). "Whoever waits, works": help() is called by blocked
+// client threads and by the agent alike.
+//
+// Shape and addresses are private to each process, so nothing that another process writes into the
+// words can move a read or a write: at worst a round of that job is wrong or never ends.
+//
+// Any thread may call anything, except that post() and consume() belong to the rank's owner.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "proto/numbers.h"
+#include "proto/shm_layout.h"
+
+namespace gradbus {
+
+struct CellShape {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  DType dtype = DType::kF32;
+  uint64_t count = 0;
+  uint64_t chunk_elements = 1;
+  uint32_t chunks = 0;
+  uint32_t local_size = 1;
+  uint32_t divisor = 1;      // of the local sum: the world size for an average on one node
+  bool remote = false;       // the job has other nodes: help() sums into the first area only
+  uint64_t data_stride = 0;  // bytes between areas
+};
+
+class Cell {
+ public:
+  Cell() = default;
+  Cell(std::byte* words, std::byte* data, const CellShape& shape);
+
+  const CellShape& shape() const { return shape_; }
+  // The area of `local_rank` (all-reduce) or the block of `rank` (all-gather).
+  std::byte* area(uint32_t index) const { return data_ + index * shape_.data_stride; }
+
+  void post(uint32_t local_rank, uint64_t round, uint64_t bytes = 0);
+  void consume(uint32_t local_rank, uint64_t round);
+  bool posted(uint32_t local_rank, uint64_t round) const;
+  bool all_posted(uint64_t round) const;
+  bool all_consumed(uint64_t round) const;
+
+  // Claims and reduces up to `chunks_max` chunks of `round`, which all ranks have posted. Returns
+  // how many it did. On one node the call that does the last chunk finishes the round.
+  uint32_t help(uint64_t round, uint8_t worker, uint32_t chunks_max);
+  bool chunk_reduced(uint32_t chunk, uint64_t round) const;
+  bool may_help(uint64_t round) const;
+
+  bool finished(uint64_t round) const;
+  void finish(uint64_t round);
+  // A cell that failed never finishes again.
+  void fail(Code code);
+  Code failure() const { return static_cast<Code>(words_->failed.load(std::memory_order_acquire)); }
+
+  // Sleep until something changes. Take the ticket, check the condition, announce() and check it
+  // once more, then sleep; always retract(). wake() costs no system call while nobody has
+  // announced.
+  uint32_t ticket() const { return words_->event.load(std::memory_order_acquire); }
+  void announce() { words_->waiters.fetch_add(1, std::memory_order_seq_cst); }
+  void retract() { words_->waiters.fetch_sub(1, std::memory_order_relaxed); }
+  void sleep(uint32_t ticket, Nanos timeout);
+  void wake();
+
+ private:
+  bool claim(uint64_t round, uint32_t& chunk);
+  void reduce_chunk(uint32_t chunk);
+  ReadyLine& line(uint32_t local_rank) const { return lines_[local_rank]; }
+
+  CellHeader* words_ = nullptr;
+  ReadyLine* lines_ = nullptr;
+  ChunkWord* chunk_words_ = nullptr;
+  std::byte* data_ = nullptr;
+  CellShape shape_;
+};
+
+}  // namespace gradbus

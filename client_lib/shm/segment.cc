@@ -1,0 +1,73 @@
+#include "client_lib/shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kReserveStepBytes = 64u << 20;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::string mib(size_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
+
+Status no_memory(const std::string& name, size_t bytes, int cause) {
+  return error("S201",
+               "segment \"" + name + "\" needs " + mib(bytes) + ": " + std::strerror(cause));
+}
+
+// Every page now: a full machine is an error here and not a signal later. Returns an errno.
+int reserve(int fd, size_t bytes, const std::function<void()>& breathe) {
+  for (size_t at = 0; at < bytes; at += kReserveStepBytes) {
+    const size_t step = std::min(kReserveStepBytes, bytes - at);
+    const int cause = posix_fallocate(fd, static_cast<off_t>(at), static_cast<off_t>(step));
+    if (cause != 0) return cause;
+    if (breathe) breathe();
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Segment>> Segment::create(const std::string& name, size_t bytes,
+                                                 const std::function<void()>& breathe) {
+  Fd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return no_memory(name, bytes, errno);
+  if (const int cause = reserve(fd.get(), bytes, breathe); cause != 0)
+    return no_memory(name, bytes, cause);
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return no_memory(name, bytes, errno);
+  return map(std::move(fd), bytes, MAP_SHARED);
+}
+
+Result<std::shared_ptr<Segment>> Segment::open(Fd fd, size_t bytes) {
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return error("S212", "the segment received from the agent is not sealed against resizing");
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0 || static_cast<size_t>(info.st_size) != bytes)
+    return error("S212", "the segment has " + std::to_string(info.st_size) +
+                             " bytes, announced were " + std::to_string(bytes));
+  return map(std::move(fd), bytes, MAP_SHARED);
+}
+
+Result<std::shared_ptr<Segment>> Segment::anonymous(size_t bytes) {
+  return map(Fd(), bytes, MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map(Fd fd, size_t bytes, int flags) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  if (address == MAP_FAILED) return no_memory("mapping", bytes, errno);
+  return std::shared_ptr<Segment>(
+      new Segment(std::move(fd), {static_cast<std::byte*>(address), bytes}));
+}
+
+Segment::~Segment() { munmap(memory_.data(), memory_.size()); }
+
+}  // namespace gradbus

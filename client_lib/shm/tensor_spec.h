@@ -1,0 +1,27 @@
+// What all ranks of a job must agree on before a tensor can be exchanged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/status.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+struct TensorSpec {
+  std::string name;
+  uint64_t count = 0;  // elements; all-gather: the most that one rank brings
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  uint32_t root = 0;  // broadcast
+
+  bool operator==(const TensorSpec&) const = default;
+  uint64_t bytes() const { return count * dtype_bytes(dtype); }
+};
+
+// GB-O900 / O904 naming the field when no job of `world_size` ranks can have such a tensor.
+Status check_spec(const TensorSpec& spec, uint32_t world_size);
+
+}  // namespace gradbus

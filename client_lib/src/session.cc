@@ -1,0 +1,396 @@
+#include "client_lib/src/session.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "client_lib/src/operation.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kBlockedReportEvery = kSecond;
+// A dead agent is noticed on its socket between two sleeps, so this bounds how late.
+constexpr Nanos kSleepSlice = 50 * kMillisecond;
+constexpr Nanos kSleepSliceWhileRegistering = 2 * kMillisecond;
+
+ChannelHeader& channel_header(const Segment& channel) {
+  return *reinterpret_cast<ChannelHeader*>(channel.at(0));
+}
+
+std::string seconds(Nanos nanos) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(nanos) / kSecond);
+  return text;
+}
+
+Status check_channel(const Segment& channel) {
+  const ChannelHeader& header = channel_header(channel);
+  if (channel.bytes() < kChannelBytes || header.magic != kChannelMagic)
+    return error("S212", "the channel segment does not begin with GBCHAN1");
+  if (header.version != kShmLayoutVersion || header.ring_records != kRingRecords)
+    return error("V801", "the channel's layout version is " + std::to_string(header.version) +
+                             ", this library's is " + std::to_string(kShmLayoutVersion));
+  return {};
+}
+
+}  // namespace
+
+// ---- opening and closing
+
+Session::Session(LaunchIdentity identity, Nanos op_timeout)
+    : identity_(std::move(identity)), op_timeout_(op_timeout) {}
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  Result<LaunchIdentity> identity = find_identity(options.identity, read_environment);
+  if (!identity.ok()) return identity.status();
+  std::unique_ptr<Session> session(new Session(identity.take(), options.op_timeout));
+  const LaunchIdentity& who = session->identity_;
+  if (who.launcher == "single") {
+    GRADBUS_RETURN_IF_ERROR(session->be_alone());
+    return session;
+  }
+  const std::string path =
+      options.socket_path.empty() ? default_socket_path(read_environment) : options.socket_path;
+  Result<AgentConnection> connection = AgentConnection::open(path);
+  if (connection.ok()) {
+    GRADBUS_RETURN_IF_ERROR(session->attach(connection.take(), options.start_timeout));
+    return session;
+  }
+  if (who.world_size > 1)
+    return connection.status().with_context("rank " + std::to_string(who.rank) + " of job \"" +
+                                            who.job + "\"");
+  GRADBUS_RETURN_IF_ERROR(session->be_alone());
+  return session;
+}
+
+Status Session::be_alone() {
+  joined_.world_size = joined_.local_size = joined_.agents = joined_.cores = 1;
+  return {};
+}
+
+Status Session::attach(AgentConnection connection, Nanos start_timeout) {
+  Result<Attachment> attachment = connection.join(identity_, start_timeout);
+  if (!attachment.ok()) return attachment.status();
+  joined_ = attachment.value().joined;
+  channel_ = attachment.value().channel;
+  GRADBUS_RETURN_IF_ERROR(check_channel(*channel_));
+  arena_.push_back(attachment.value().arena);
+  doorbell_ = std::move(attachment.value().doorbell);
+  submissions_ = RingProducer<Submission>(RingMemory::at(channel_->at(kSubmissionRingOffset)));
+  completions_ =
+      RingConsumer<CompletionRecord>(RingMemory::at(channel_->at(kCompletionRingOffset)));
+  connection_ = std::move(connection);
+  return {};
+}
+
+Session::~Session() {
+  if (!connection_) return;
+  const auto packet = make_packet<LeavePacket>();
+  (void)connection_->send(&packet, sizeof(packet));
+}
+
+// ---- registration
+
+Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec) {
+  GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
+  const std::lock_guard lock(control_);
+  std::shared_ptr<Registration>& known = registrations_[spec.name];
+  if (known != nullptr && known->spec == spec && !(known->settled() && !known->failure.ok()))
+    return known;
+  known = std::make_shared<Registration>(spec);
+  const std::shared_ptr<Registration> registration = known;
+  const Status asked = connection_ ? ask(registration) : settle_alone(*registration);
+  if (asked.ok()) return registration;
+  registrations_.erase(spec.name);
+  return asked;
+}
+
+Status Session::ask(const std::shared_ptr<Registration>& registration) {
+  const TensorSpec& spec = registration->spec;
+  auto packet = make_packet<RegisterPacket>(next_request_++);
+  set_text(packet.name, spec.name);
+  packet.count = spec.count;
+  packet.dtype = static_cast<uint8_t>(spec.dtype);
+  packet.op = static_cast<uint8_t>(spec.op);
+  packet.collective = static_cast<uint8_t>(spec.kind);
+  packet.root = spec.root;
+  GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
+  asked_[packet.header.request] = registration;
+  ++unsettled_;
+  return {};
+}
+
+Status Session::settle_alone(Registration& registration) {
+  const size_t cell = cell_bytes(1, 1);
+  auto segment = Segment::anonymous(cell + registration.spec.bytes() + kDataAlignBytes);
+  if (!segment.ok()) return segment.status();
+  arena_.push_back(segment.take());
+  RegisteredPacket place;
+  place.tensor = static_cast<uint32_t>(tensors_.size());
+  place.segment = static_cast<uint32_t>(arena_.size() - 1);
+  place.chunks = 1;
+  place.chunk_elements = std::max<uint64_t>(registration.spec.count, 1);
+  place.data_offset = cell;
+  return settle(registration, place);
+}
+
+Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
+                        const RegisteredPacket& place) const {
+  CellShape shape{spec.kind,    spec.dtype,        spec.count, place.chunk_elements,
+                  place.chunks, joined_.local_size};
+  shape.remote = joined_.agents > 1;
+  shape.divisor = spec.op == ReduceOp::kAverage && !shape.remote ? joined_.world_size : 1;
+  shape.data_stride = place.data_stride;
+  return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
+}
+
+Status Session::settle(Registration& registration, const RegisteredPacket& place) {
+  if (place.code != 0) {
+    registration.failure = Status(static_cast<Code>(place.code), get_text(place.text));
+    registration.done.store(true, std::memory_order_release);
+    return {};
+  }
+  if (place.segment >= arena_.size() || place.chunk_elements == 0 || place.tensor >= kTensorsMax)
+    return bad_packet("tensor \"" + registration.spec.name + "\" lies in segment " +
+                      std::to_string(place.segment) + " of " + std::to_string(arena_.size()));
+  const Cell cell = make_cell(registration.spec, *arena_[place.segment], place);
+  const std::lock_guard lock(completion_lock_);
+  tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
+  if (tensor_by_id_.size() <= place.tensor) tensor_by_id_.resize(place.tensor + 1);
+  registration.tensor = tensor_by_id_[place.tensor] = tensors_.back().get();
+  registration.done.store(true, std::memory_order_release);
+  return {};
+}
+
+Status Session::wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock) {
+  const Nanos started = monotonic_now();
+  clock.begin(started);
+  const WaitSubject subject{registration.spec.name, 0, clock};
+  for (;;) {
+    progress();
+    if (registration.settled()) return registration.failure;
+    GRADBUS_RETURN_IF_ERROR(failure());
+    const Nanos now = monotonic_now();
+    if (now - started > timeout) return timed_out(subject, now - clock.began, nullptr);
+    report_when_due(subject, now);
+    connection_->wait(kSleepSlice);
+  }
+}
+
+// ---- hot path
+
+Status Session::submit(Tensor& tensor, uint64_t bytes) {
+  if (!connection_) return {};
+  ChannelHeader& header = channel_header(*channel_);
+  header.operations.fetch_add(1, std::memory_order_relaxed);
+  header.bytes.fetch_add(tensor.spec().bytes(), std::memory_order_relaxed);
+  if (tensor.round() > header.step.load(std::memory_order_relaxed))
+    header.step.store(tensor.round(), std::memory_order_relaxed);
+  // On one node the ranks do the work themselves; with cores to spare the agent is asked to help
+  // while this thread computes on.
+  const bool remote = tensor.cell().shape().remote;
+  const bool assist = joined_.cores > joined_.local_size && tensor.cell().shape().chunks > 1 &&
+                      tensor.spec().kind == CollectiveKind::kAllReduce;
+  if (!remote && !assist) return {};
+  const Submission record{
+      static_cast<uint32_t>(SubmissionKind::kPosted), tensor.id(), tensor.round(), bytes, {}};
+  {
+    const std::lock_guard lock(submission_lock_);
+    Push pushed = overflow_.empty() ? submissions_.push(record) : Push::kFull;
+    if (pushed == Push::kCorrupt) return error("S210", "field head of the submission ring");
+    if (pushed == Push::kFull && remote) overflow_.push_back(record);  // else: help is optional
+  }
+  ring_doorbell();
+  return {};
+}
+
+void Session::flush_submissions() {
+  {
+    const std::lock_guard lock(submission_lock_);
+    if (overflow_.empty()) return;
+    size_t pushed = 0;
+    while (pushed < overflow_.size() && submissions_.push(overflow_[pushed]) == Push::kDone)
+      ++pushed;
+    overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<ptrdiff_t>(pushed));
+  }
+  ring_doorbell();
+}
+
+void Session::ring_doorbell() {
+  std::atomic<uint32_t>& sleeping = channel_header(*channel_).agent_sleeping;
+  // The read-modify-write orders the push before this look at `sleeping`.
+  if (sleeping.fetch_and(0, std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
+}
+
+void Session::drain_completions() {
+  const std::lock_guard lock(completion_lock_);
+  CompletionRecord record;
+  while (completions_.pop(record) == Pop::kRecord)
+    if (record.tensor < tensor_by_id_.size() && tensor_by_id_[record.tensor] != nullptr)
+      tensor_by_id_[record.tensor]->complete(record.round, static_cast<Code>(record.code));
+}
+
+// ---- waiting
+
+Nanos Session::sleep_slice() const {
+  return unsettled_.load(std::memory_order_relaxed) > 0 ? kSleepSliceWhileRegistering : kSleepSlice;
+}
+
+Status Session::between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started,
+                               Nanos timeout) {
+  progress();
+  const Nanos now = monotonic_now();
+  report_when_due(subject, now);
+  GRADBUS_RETURN_IF_ERROR(failure());
+  if (now - started >= timeout) return timed_out(subject, now - subject.clock.began, &cell);
+  return {};
+}
+
+void Session::report_when_due(const WaitSubject& subject, Nanos now) {
+  if (now - subject.clock.reported < kBlockedReportEvery) return;
+  subject.clock.reported = now;
+  report_blocked(subject, now - subject.clock.began);
+}
+
+void Session::report_blocked(const WaitSubject& subject, Nanos waited) {
+  const std::lock_guard lock(control_);
+  if (!connection_) return;
+  auto packet = make_packet<BlockedPacket>();
+  set_text(packet.name, subject.name);
+  packet.round = subject.round;
+  packet.waited_ms = static_cast<uint64_t>(waited / kMillisecond);
+  (void)connection_->send(&packet, sizeof(packet));
+}
+
+Status Session::timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell) {
+  std::string what = "rank " + std::to_string(rank()) + " waited " + seconds(waited) + " for \"" +
+                     subject.name + "\"";
+  what += subject.round == 0 ? " to be registered by all ranks"
+                             : " round " + std::to_string(subject.round);
+  for (uint32_t local = 0; cell != nullptr && local < cell->shape().local_size; ++local)
+    if (!cell->posted(local, subject.round))
+      what += "; local rank " + std::to_string(local) + " has not started it";
+  const std::lock_guard lock(control_);
+  if (!notice_.empty()) what += "; " + notice_;
+  return error("P110", what);
+}
+
+void Session::count_wait(Nanos since) {
+  if (!channel_) return;
+  const Nanos now = monotonic_now();
+  channel_header(*channel_).wait_ns.fetch_add(static_cast<uint64_t>(now - since),
+                                              std::memory_order_relaxed);
+  channel_header(*channel_).last_call_ns.store(static_cast<uint64_t>(now),
+                                               std::memory_order_relaxed);
+}
+
+// ---- the agent's packets
+
+void Session::progress() {
+  receive_all();
+  advance_operations();
+}
+
+void Session::advance_operations() {
+  std::vector<std::shared_ptr<Operation>> ready;
+  {
+    const std::lock_guard lock(operations_lock_);
+    ready = pending_;
+  }
+  for (const auto& operation : ready) operation->advance();
+  const std::lock_guard lock(operations_lock_);
+  std::erase_if(pending_, [](const auto& operation) { return !operation->unfinished(); });
+}
+
+void Session::add_pending(std::shared_ptr<Operation> operation) {
+  const std::lock_guard lock(operations_lock_);
+  std::erase_if(pending_, [](const auto& known) { return !known->unfinished(); });
+  pending_.push_back(std::move(operation));
+}
+
+uint64_t Session::next_unnamed(const std::string& signature) {
+  const std::lock_guard lock(control_);
+  return unnamed_[signature]++;
+}
+
+void Session::receive_all() {
+  const std::lock_guard lock(control_);
+  if (!connection_ || failed_.load()) return;
+  for (;;) {
+    Packet packet;
+    Status status = connection_->receive(packet);
+    if (status.code() == Code::kBusy) return;
+    if (status.ok()) status = handle(packet);
+    if (!status.ok()) return fail(status);
+  }
+}
+
+Status Session::handle(Packet& packet) {
+  switch (static_cast<AttachType>(packet.header.type)) {
+    case AttachType::kSegment: return add_segment(packet);
+    case AttachType::kNotice: {
+      const Result<NoticePacket> notice = packet.as<NoticePacket>();
+      if (!notice.ok()) return notice.status();
+      handle_notice(notice.value());
+      return {};
+    }
+    case AttachType::kRegistered: {
+      const Result<RegisteredPacket> place = packet.as<RegisteredPacket>();
+      if (!place.ok()) return place.status();
+      const auto asked = asked_.find(packet.header.request);
+      if (asked == asked_.end()) return {};
+      const std::shared_ptr<Registration> registration = asked->second;
+      asked_.erase(asked);
+      --unsettled_;
+      return settle(*registration, place.value());
+    }
+    default: return bad_packet("type " + std::to_string(packet.header.type) + " from the agent");
+  }
+}
+
+Status Session::add_segment(Packet& packet) {
+  const Result<SegmentPacket> info = packet.as<SegmentPacket>();
+  if (!info.ok()) return info.status();
+  if (packet.fds.size() != 1 || info.value().segment != arena_.size())
+    return bad_packet("segment " + std::to_string(info.value().segment) + ", expected " +
+                      std::to_string(arena_.size()));
+  auto segment = Segment::open(std::move(packet.fds[0]), info.value().bytes);
+  if (!segment.ok()) return segment.status();
+  arena_.push_back(segment.take());
+  return {};
+}
+
+void Session::handle_notice(const NoticePacket& notice) {
+  notice_ = get_text(notice.text);
+  if (notice.code != 0) fail(Status(static_cast<Code>(notice.code), notice_));
+}
+
+void Session::fail(const Status& status) {
+  if (failed_.load()) return;
+  failure_ = status;
+  failed_.store(true);
+}
+
+Status Session::failure() {
+  if (!failed_.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(control_);
+  return failure_;
+}
+
+Status Session::why_failed() {
+  const Nanos deadline = monotonic_now() + kSecond;
+  for (;;) {
+    receive_all();
+    Status known = failure();
+    if (!known.ok()) return known;
+    if (monotonic_now() >= deadline)
+      return error("X001", "the operation failed and the agent gave no reason within 1 s");
+    connection_->wait(10 * kMillisecond);
+  }
+}
+
+}  // namespace gradbus

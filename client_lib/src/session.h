@@ -1,0 +1,182 @@
+// One rank of one job, attached: its segments, its tensors, and how it waits.
+//
+// The hot path (Tensor::start and wait) takes no lock on one node; between nodes it takes one for
+// each ring, for a few instructions. Everything else is under `control_`.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client_lib/shm/ring.h"
+#include "client_lib/shm/segment.h"
+#include "client_lib/src/agent_connection.h"
+#include "client_lib/src/launch_env.h"
+#include "client_lib/src/tensor.h"
+#include "proto/shm_layout.h"
+
+namespace gradbus {
+
+struct SessionOptions {
+  std::string socket_path;  // "": the default
+  LaunchArguments identity;
+  Nanos start_timeout = 60 * kSecond;
+  Nanos op_timeout = 60 * kSecond;
+};
+
+// A name as the session knows it: asked for, there, or refused.
+struct Registration {
+  explicit Registration(TensorSpec asked) : spec(std::move(asked)) {}
+
+  const TensorSpec spec;
+  // Written before `done` is stored, by whoever reads the agent's answer; constant from then on.
+  Tensor* tensor = nullptr;
+  Status failure;
+  bool settled() const { return done.load(std::memory_order_acquire); }
+  std::atomic<bool> done{false};
+
+  // Ad-hoc operations use the tensor one after the other, in the order in which they were started:
+  // `taken` hands out numbers, `turn` is the number whose turn it is.
+  std::atomic<uint64_t> taken{0};
+  std::atomic<uint64_t> turn{0};
+};
+
+// For messages while waiting.
+struct WaitSubject {
+  const std::string& name;
+  uint64_t round;  // 0: the registration
+  WaitClock& clock;
+};
+
+class Operation;
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+  ~Session();
+
+  const LaunchIdentity& identity() const { return identity_; }
+  uint32_t rank() const { return joined_.rank; }
+  uint32_t world_size() const { return joined_.world_size; }
+  uint32_t local_rank() const { return joined_.local_rank; }
+  uint32_t local_size() const { return joined_.local_size; }
+  uint32_t agents() const { return joined_.agents; }
+  uint32_t agent_index() const { return joined_.agent_index; }
+  uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
+  Nanos op_timeout() const { return op_timeout_; }
+
+  // ---- registration (any thread)
+  // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
+  Result<std::shared_ptr<Registration>> request(const TensorSpec& spec);
+  Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
+
+  // ---- hot path
+  Status submit(Tensor& tensor, uint64_t bytes);
+  // Passes on what found the submission ring full.
+  void flush_submissions();
+  void ring_doorbell();
+  void drain_completions();
+
+  // ---- waiting
+  // Calls `attempt` until it returns true: at once, spinning a little where cores are free, then
+  // asleep on the cell. Fails with P110 after `timeout`, or with the job's error.
+  template <typename Attempt>
+  Status wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout);
+  // Reads the agent's packets and moves operations on whose tensor has been registered.
+  void progress();
+  void advance_operations();
+  // Ok while the job lives.
+  Status failure();
+  // The job's error after a cell failed: waits briefly for the agent's sentence.
+  Status why_failed();
+
+  // ---- ad-hoc operations that wait for their registration
+  // Kept (also after the user freed its handle) and moved on by progress() until it is over.
+  void add_pending(std::shared_ptr<Operation> operation);
+  // Which unnamed operation of this `signature` comes next: ranks that start them in one order
+  // agree.
+  uint64_t next_unnamed(const std::string& signature);
+
+ private:
+  Session(LaunchIdentity identity, Nanos op_timeout);
+  Status attach(AgentConnection connection, Nanos start_timeout);
+  Status be_alone();
+
+  Status ask(const std::shared_ptr<Registration>& registration);
+  Status settle_alone(Registration& registration);
+  Status settle(Registration& registration, const RegisteredPacket& packet);
+  Cell make_cell(const TensorSpec& spec, const Segment& segment,
+                 const RegisteredPacket& place) const;
+  void receive_all();
+  Status handle(Packet& packet);
+  Status add_segment(Packet& packet);
+  void handle_notice(const NoticePacket& notice);
+  void fail(const Status& status);
+
+  bool may_spin() const { return joined_.local_size <= joined_.cores && joined_.agents == 1; }
+  // One look around between two sleeps: packets, blocked report, deadline.
+  Status between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started, Nanos timeout);
+  void report_when_due(const WaitSubject& subject, Nanos now);
+  void report_blocked(const WaitSubject& subject, Nanos waited);
+  Status timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell);
+  Nanos sleep_slice() const;
+  void count_wait(Nanos since);
+
+  LaunchIdentity identity_;
+  Nanos op_timeout_;
+  JoinedPacket joined_;
+
+  std::mutex control_;
+  std::optional<AgentConnection> connection_;  // none: a world of one
+  std::shared_ptr<Segment> channel_;
+  std::vector<std::shared_ptr<Segment>> arena_;
+  Fd doorbell_;
+  std::map<std::string, std::shared_ptr<Registration>> registrations_;
+  std::map<uint32_t, std::shared_ptr<Registration>> asked_;  // by request number
+  std::vector<std::unique_ptr<Tensor>> tensors_;             // owned; by age
+  std::vector<Tensor*> tensor_by_id_;
+  std::map<std::string, uint64_t> unnamed_;
+  uint32_t next_request_ = 2;
+  std::string notice_;
+  Status failure_;
+  std::atomic<bool> failed_{false};
+
+  std::mutex operations_lock_;
+  std::vector<std::shared_ptr<Operation>> pending_;
+  std::atomic<uint32_t> unsettled_{0};
+
+  std::mutex submission_lock_;
+  std::vector<Submission> overflow_;  // in order: the ring was full
+  RingProducer<Submission> submissions_;
+  std::mutex completion_lock_;
+  RingConsumer<CompletionRecord> completions_;
+};
+
+inline void relax_cpu() { __builtin_ia32_pause(); }
+
+template <typename Attempt>
+Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout) {
+  if (attempt()) return {};
+  const Nanos started = monotonic_now();
+  subject.clock.begin(started);
+  // 20 us of spinning costs less than one futex sleep and wake on a busy machine.
+  while (may_spin() && monotonic_now() - started < 20'000)
+    for (int i = 0; i < 64; ++i, relax_cpu())
+      if (attempt()) return {};
+  for (;;) {
+    const uint32_t ticket = cell.ticket();
+    cell.announce();
+    const bool done = attempt();
+    if (!done) cell.sleep(ticket, sleep_slice());
+    cell.retract();
+    if (done || attempt()) break;
+    GRADBUS_RETURN_IF_ERROR(between_sleeps(cell, subject, started, timeout));
+  }
+  count_wait(started);
+  return {};
+}
+
+}  // namespace gradbus

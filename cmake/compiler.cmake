@@ -1,0 +1,22 @@
+# Warnings are errors, programs are hardened, sanitizers come by GRADBUS_SANITIZE.
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough -Werror
+                    -fno-omit-frame-pointer)
+add_compile_definitions(GRADBUS_VERSION="${PROJECT_VERSION}")
+include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+
+if(GRADBUS_SANITIZE)
+  add_compile_options(-fsanitize=${GRADBUS_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${GRADBUS_SANITIZE})
+else()
+  add_compile_options(-fstack-protector-strong)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Debug)
+    add_compile_definitions(_FORTIFY_SOURCE=2)
+  endif()
+  add_link_options(-Wl,-z,relro,-z,now)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

@@ -1,0 +1,13 @@
+# All from Debian 12 (scripts/setup.sh installs them).
+include(cmake/client_dependencies.cmake)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(spdlog REQUIRED)
+find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_path(JSON_INCLUDE nlohmann/json.hpp REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+if(GRADBUS_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,39 @@
+// Element types of tensors. Numbers cross process and machine boundaries: append-only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace gradbus {
+
+enum class DType : uint8_t {
+  kF32 = 1,
+  kF64 = 2,
+  kF16 = 3,
+  kBF16 = 4,
+  kI32 = 5,
+  kI64 = 6,
+  kU8 = 7,
+};
+
+// Bytes of one element; 0 for a number that is not a DType.
+constexpr size_t dtype_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32: return 4;
+    case DType::kF64:
+    case DType::kI64: return 8;
+    case DType::kF16:
+    case DType::kBF16: return 2;
+    case DType::kU8: return 1;
+  }
+  return 0;
+}
+
+constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 7; }
+
+// "f32"; "?" for an unknown number.
+std::string_view dtype_name(DType dtype);
+
+}  // namespace gradbus

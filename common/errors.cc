@@ -1,0 +1,132 @@
+#include "common/errors.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace gradbus {
+namespace {
+
+// Areas: A attach and agent, C coordinator, D data plane, F files and options, H launcher, J job
+// start, M membership, O operations, P peers, S shared memory, V versions.
+constexpr ErrorInfo kErrors[] = {
+    {"A300", "NO_AGENT", Code::kUnavailable,
+     "No agent answers on the socket, so this process cannot join a job of several ranks.",
+     "start gradbus-agent, or launch with: gradbus run -np N -- COMMAND"},
+    {"A301", "AGENT_LOST", Code::kPeerLost,
+     "The node's agent ended the connection: it was stopped, killed, or it crashed.",
+     "gradbus status; then restart the job"},
+    {"A302", "NO_PERMISSION", Code::kPermission,
+     "The operating system does not let this user open the agent's socket.",
+     "join the group that owns the socket, or name another one in GRADBUS_SOCKET"},
+    {"A303", "SOCKET_IN_USE", Code::kUnavailable, "Another agent already serves this socket.",
+     "stop that agent, or choose another --socket"},
+    {"A304", "QUOTA", Code::kExhausted, "A per-agent limit on clients or jobs is reached.",
+     "end other jobs on this node, or raise the limit in the agent's configuration"},
+    {"C501", "COORDINATOR_LOST", Code::kUnavailable,
+     "The coordinator does not answer. Running steps go on; joining and registering wait or fail.",
+     "start gradbus-server, then retry"},
+    {"C502", "AGENT_REFUSED", Code::kInvalid, "The coordinator does not accept this agent.",
+     "see the reason; give each node its own --name"},
+    {"D601", "BAD_FRAME", Code::kCorrupt,
+     "A frame's header or checksum is wrong. The link was closed before anything was used.",
+     "gradbus doctor; check the network card and cables of the two nodes"},
+    {"D602", "BAD_RPC", Code::kCorrupt, "A control message holds a value that is not allowed.",
+     "check that all programs are of one version: gradbus status"},
+    {"D603", "CANNOT_LISTEN", Code::kUnavailable, "The address cannot be listened on.",
+     "choose another port (0 takes any free one)"},
+    {"D604", "CANNOT_CONNECT", Code::kUnavailable,
+     "The other agent's data address does not answer.",
+     "check the agent's --bind address and the firewall between the nodes"},
+    {"D605", "NO_TRANSPORT", Code::kUnavailable,
+     "The agents of a job offer no transport that all of them have.",
+     "give every agent a common transport: gradbus doctor"},
+    {"F100", "BAD_OPTION", Code::kInvalid, "An option has a value that is not allowed.",
+     "see --help"},
+    {"F101", "UNKNOWN_OPTION", Code::kInvalid, "There is no option of this name.", "see --help"},
+    {"F102", "BAD_FILE", Code::kInvalid, "The configuration file cannot be read or parsed.",
+     "fix the file at the line named, or leave out --config"},
+    {"H200", "BAD_LAUNCH", Code::kInvalid,
+     "The launch options contradict each other or the machine.", "gradbus run --help"},
+    {"H201", "COMMAND_FAILED", Code::kUnavailable, "The program to run could not be started.",
+     "check the command after --"},
+    {"H202", "RANK_FAILED", Code::kPeerLost, "A rank of a launched job ended with an error.",
+     "look at that rank's last lines above; its own error says why"},
+    {"J401", "BAD_RANK", Code::kInvalid, "Rank or world size is not a number or out of range.",
+     "check the launcher's variables: 0 <= rank < world size <= 4096"},
+    {"J402", "RANK_TAKEN", Code::kMismatch, "Two processes claim the same rank of one job.",
+     "give each process its own rank, or the second job its own GRADBUS_JOB"},
+    {"J403", "SIZE_MISMATCH", Code::kMismatch, "Ranks of one job disagree about the world size.",
+     "start all ranks with one launcher"},
+    {"J404", "START_TIMEOUT", Code::kTimeout, "Not every rank joined the job in time.",
+     "look at the missing ranks' output, or raise GRADBUS_START_TIMEOUT"},
+    {"J405", "JOB_STOPPED", Code::kClosed, "The job was stopped by an administrator.",
+     "ask who stopped it"},
+    {"J406", "NO_SUCH_JOB", Code::kInvalid, "No job of this name is known.", "gradbus status"},
+    {"M004", "FENCED", Code::kClosed, "This member belongs to an older membership epoch.",
+     "restart the rank"},
+    {"O900", "BAD_ARGUMENT", Code::kInvalid, "An argument of an operation is not allowed.",
+     "see the function's documentation"},
+    {"O901", "BAD_NUMBER", Code::kInvalid, "A NaN or Inf was found before the reduction.",
+     "look at the named rank's data and learning rate"},
+    {"O902", "TENSOR_MISMATCH", Code::kMismatch,
+     "Ranks registered one tensor with different shapes, dtypes, operations or roots.",
+     "make all ranks call the same operation with the same arguments"},
+    {"O903", "TENSOR_MISSING", Code::kMismatch,
+     "Every rank waits, but for tensors that not every rank has registered.",
+     "check that all ranks use the same tensor names"},
+    {"O904", "TOO_LARGE", Code::kExhausted, "The tensor is larger than a tensor may be.",
+     "split it into smaller tensors"},
+    {"O905", "IN_FLIGHT", Code::kBusy, "The tensor's last round has not been waited for.",
+     "wait for it before starting the next"},
+    {"P101", "PEER_LOST", Code::kPeerLost, "A rank of the job died, or its node did.",
+     "look at that rank's output; then restart the job"},
+    {"P102", "LINK_LOST", Code::kPeerLost, "The connection to another agent of the job broke.",
+     "gradbus status; check that node and the network"},
+    {"P105", "RANK_LEFT", Code::kPeerLost, "A rank ended cleanly while others still wait for it.",
+     "make all ranks do the same number of steps"},
+    {"P110", "STALLED", Code::kTimeout, "An operation did not end before its deadline.",
+     "look at the ranks named: gradbus status"},
+    {"S201", "SHM_FULL", Code::kExhausted,
+     "There is not enough shared memory for the job's tensors.",
+     "free memory, use fewer ranks per node, or raise the agent's --shm-bytes-max"},
+    {"S210", "SHM_CORRUPT", Code::kCorrupt,
+     "A client wrote something into its shared memory that the format does not allow.",
+     "look for stray writes in that process; its job was ended, others go on"},
+    {"S211", "BAD_PACKET", Code::kCorrupt,
+     "A packet on the attach socket is not what the protocol allows.",
+     "check that library and agent are of one version"},
+    {"S212", "BAD_SEGMENT", Code::kCorrupt,
+     "A shared-memory segment is not sealed, has the wrong size, or holds a foreign header.",
+     "check what listens on the agent's socket"},
+    {"V801", "VERSION_SKEW", Code::kVersion, "Two programs speak different versions of a protocol.",
+     "install the same Gradbus version on both sides"},
+    {"X001", "INTERNAL", Code::kInternal, "A defect in Gradbus itself.",
+     "please report it with this line"},
+};
+
+std::string_view without_prefix(std::string_view id) {
+  return id.starts_with("GB-") ? id.substr(3) : id;
+}
+
+}  // namespace
+
+std::span<const ErrorInfo> all_errors() { return kErrors; }
+
+const ErrorInfo* find_error(std::string_view id) {
+  const auto row = std::find_if(std::begin(kErrors), std::end(kErrors), [&](const ErrorInfo& info) {
+    return info.id == without_prefix(id);
+  });
+  return row == std::end(kErrors) ? nullptr : row;
+}
+
+Status error(std::string_view id, std::string_view what, std::string_view next) {
+  const ErrorInfo* row = find_error(id);
+  GRADBUS_CHECK(row != nullptr);
+  std::string message = "GB-";
+  message.append(row->id).append(" ").append(row->name).append(": ").append(what);
+  message.append(" | next: ").append(next.empty() ? row->next : next);
+  return Status(row->code, std::move(message));
+}
+
+}  // namespace gradbus

@@ -1,0 +1,139 @@
+// The attach protocol: what a client and the agent say over the Unix socket (SOCK_SEQPACKET).
+// Version 1. Control only: joining, registering tensors, leaving, errors. Never one message a step.
+//
+// Every packet is one fixed-size struct that begins with AttachHeader; a packet of another size, an
+// unknown type, or text that is not terminated ends the conversation with GB-V801 or GB-S211.
+// File descriptors travel as SCM_RIGHTS with the packet that names them.
+//
+//   client                                  agent
+//   Join                  ------------->    (waits until every rank of the job has joined)
+//                         <-------------    Joined   + fds: channel, first arena segment, doorbell
+//   Register (each tensor)------------->    (the coordinator compares all ranks)
+//                         <-------------    Segment  + fd, when the arena grew
+//                         <-------------    Registered (or Registered with a code and a sentence)
+//   Blocked               ------------->    "I have waited 1 s for this": feeds the stall report
+//                         <-------------    Notice: who is missing, or why the job failed
+//   Leave                 ------------->    clean end; a bare end-of-file is a death
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
+inline constexpr uint16_t kAttachVersion = 1;
+inline constexpr size_t kAttachTextBytes = 1024;
+inline constexpr size_t kAttachPacketBytesMax = 4096;
+
+enum class AttachType : uint16_t {
+  kJoin = 1,
+  kJoined = 2,
+  kRegister = 3,
+  kRegistered = 4,
+  kSegment = 5,
+  kBlocked = 6,
+  kNotice = 7,
+  kLeave = 8,
+};
+
+struct AttachHeader {
+  uint32_t magic = kAttachMagic;
+  uint16_t version = kAttachVersion;
+  uint16_t type = 0;
+  uint32_t bytes = 0;    // of the whole packet
+  uint32_t request = 0;  // chosen by the asker, repeated in the answer
+};
+static_assert(sizeof(AttachHeader) == 16);
+
+struct JoinPacket {
+  static constexpr AttachType kType = AttachType::kJoin;
+  AttachHeader header;
+  char job[kJobNameBytesMax + 1] = {};
+  char library[32] = {};  // version of libgradbus, for the log and GB-V801
+  int64_t rank = 0;
+  int64_t world_size = 0;
+  int64_t pid = 0;  // as the client sees itself: shown, never trusted
+  uint64_t start_timeout_ms = 0;
+};
+
+struct JoinedPacket {  // code != kOk: `text` says why, and there are no file descriptors
+  static constexpr AttachType kType = AttachType::kJoined;
+  AttachHeader header;
+  uint32_t code = 0;
+  uint32_t layout_version = 0;
+  uint64_t job = 0;
+  uint32_t epoch = 0;
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  uint32_t local_rank = 0;
+  uint32_t local_size = 0;
+  uint32_t agents = 0;       // nodes of the job
+  uint32_t agent_index = 0;  // this node among them
+  uint32_t cores = 0;        // of this node: who may spin
+  uint64_t channel_bytes = 0;
+  uint64_t arena_bytes = 0;
+  char text[kAttachTextBytes] = {};
+};
+
+struct RegisterPacket {
+  static constexpr AttachType kType = AttachType::kRegister;
+  AttachHeader header;
+  char name[kTensorNameBytesMax + 1] = {};
+  uint64_t count = 0;  // elements; all-gather: capacity of one rank's block
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  uint8_t collective = 0;
+  uint8_t reserved = 0;
+  uint32_t root = 0;  // broadcast only
+};
+
+struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why
+  static constexpr AttachType kType = AttachType::kRegistered;
+  AttachHeader header;
+  uint32_t code = 0;
+  uint32_t tensor = 0;
+  uint32_t segment = 0;  // index of the arena segment
+  uint32_t chunks = 0;
+  uint64_t chunk_elements = 0;
+  uint64_t cell_offset = 0;
+  uint64_t data_offset = 0;  // of local rank 0, or of the shared area
+  uint64_t data_stride = 0;  // bytes from one local rank (all-gather: one rank's block) to the next
+  char text[kAttachTextBytes] = {};
+};
+
+struct SegmentPacket {
+  static constexpr AttachType kType = AttachType::kSegment;
+  AttachHeader header;
+  uint32_t segment = 0;
+  uint32_t reserved = 0;
+  uint64_t bytes = 0;
+};
+
+struct BlockedPacket {
+  static constexpr AttachType kType = AttachType::kBlocked;
+  AttachHeader header;
+  char name[kTensorNameBytesMax + 1] = {};
+  uint64_t round = 0;  // 0: waits for the registration itself
+  uint64_t waited_ms = 0;
+};
+
+struct NoticePacket {
+  static constexpr AttachType kType = AttachType::kNotice;
+  AttachHeader header;
+  uint32_t code = 0;  // kOk: information about a stall; else the job has failed
+  uint32_t reserved = 0;
+  char text[kAttachTextBytes] = {};
+};
+
+struct LeavePacket {
+  static constexpr AttachType kType = AttachType::kLeave;
+  AttachHeader header;
+};
+
+static_assert(sizeof(JoinedPacket) <= kAttachPacketBytesMax);
+static_assert(sizeof(RegisteredPacket) <= kAttachPacketBytesMax);
+
+}  // namespace gradbus

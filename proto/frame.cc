@@ -1,0 +1,95 @@
+// Sealing and checking data-plane frames (format in proto/frame.h). Pure, any thread.
+#include "proto/frame.h"
+
+#include <string>
+
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+uint32_t header_crc_of(const FrameHeader& header) {
+  return crc32c(std::as_bytes(std::span(&header, 1)).first(offsetof(FrameHeader, header_crc)));
+}
+
+Status refuse(const char* field, uint64_t value, const std::string& allowed) {
+  return error("D601", std::string("frame field ") + field + " is " + std::to_string(value) +
+                           ", allowed: " + allowed);
+}
+
+// kHello and kCredit move no elements, so they may leave the signature fields 0.
+bool is_control(const FrameHeader& header) {
+  const auto kind = static_cast<FrameKind>(header.kind);
+  return kind == FrameKind::kHello || kind == FrameKind::kCredit;
+}
+
+bool is_kind(uint8_t number) {
+  return number >= static_cast<uint8_t>(FrameKind::kHello) &&
+         number <= static_cast<uint8_t>(FrameKind::kGather);
+}
+
+// Before anything else is believed: is this a frame of our version, as it was sealed?
+Status check_envelope(const FrameHeader& header) {
+  if (header.magic != kFrameMagic) {
+    return refuse("magic", header.magic, std::to_string(kFrameMagic));
+  }
+  if (header.version != kFrameVersion) {
+    return error("V801", "frame field version is " + std::to_string(header.version) +
+                             ", this program speaks " + std::to_string(kFrameVersion));
+  }
+  const uint32_t crc = header_crc_of(header);
+  if (header.header_crc != crc) {
+    return refuse("header_crc", header.header_crc, std::to_string(crc) + " for these bytes");
+  }
+  return {};
+}
+
+Status check_signature(const FrameHeader& header) {
+  const bool control = is_control(header);
+  if (!is_dtype(header.dtype) && !(control && header.dtype == 0)) {
+    return refuse("dtype", header.dtype, "1 to 7");
+  }
+  if (!is_reduce_op(header.op)) return refuse("op", header.op, "0 to 2");
+  if (!is_collective(header.collective) && !(control && header.collective == 0)) {
+    return refuse("collective", header.collective, "1 to 3");
+  }
+  return {};
+}
+
+}  // namespace
+
+void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
+  GRADBUS_CHECK(payload.size() == header.length && header.length <= kFramePayloadBytesMax);
+  header.payload_crc = crc32c(payload);
+  header.header_crc = header_crc_of(header);
+}
+
+Status check_frame_header(const FrameHeader& header) {
+  GRADBUS_RETURN_IF_ERROR(check_envelope(header));
+  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 4");
+  if (header.codec != static_cast<uint8_t>(CodecId::kDense))
+    return refuse("codec", header.codec, "0");
+  GRADBUS_RETURN_IF_ERROR(check_signature(header));
+  if (header.process_set != 0) return refuse("process_set", header.process_set, "0");
+  if (header.length > kFramePayloadBytesMax) {
+    return refuse("length", header.length, "at most " + std::to_string(kFramePayloadBytesMax));
+  }
+  if (header.length == 0 && header.payload_crc != 0) {
+    return refuse("payload_crc", header.payload_crc, "0 without payload");
+  }
+  return {};
+}
+
+Status check_frame_payload(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (payload.size() != header.length) {
+    return refuse("length", header.length,
+                  std::to_string(payload.size()) + ", the bytes that came");
+  }
+  const uint32_t crc = crc32c(payload);
+  if (header.payload_crc == crc) return {};
+  return refuse("payload_crc", header.payload_crc, std::to_string(crc) + " for these bytes");
+}
+
+}  // namespace gradbus

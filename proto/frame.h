@@ -1,0 +1,83 @@
+// The data-plane frame: a 64-byte header and `length` payload bytes, little-endian, version 1.
+//
+//   offset  0  u32  magic        'G' 'B' 'F' '1' (0x31464247)
+//   offset  4  u8   version      1
+//   offset  5  u8   kind         FrameKind
+//   offset  6  u8   codec        CodecId of the payload
+//   offset  7  u8   dtype        DType; with op and count the signature of the operation
+//   offset  8  u8   op           ReduceOp
+//   offset  9  u8   collective   CollectiveKind
+//   offset 10  u16  process_set  0 is the whole job
+//   offset 12  u32  source       kHello, kCredit: sending agent's index in the job;
+//                                all-gather data: the rank whose block this is
+//   offset 16  u64  job          the coordinator's job id
+//   offset 24  u32  epoch        membership epoch; a receiver drops older ones
+//   offset 28  u32  tensor       registered tensor (bucket) id
+//   offset 32  u64  step         round of that tensor, 1 for the first
+//   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
+//   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
+//   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
+//                                all-gather: bytes of the whole block of `source`;
+//                                kHello: the link key (who may talk on this connection)
+//   offset 56  u32  payload_crc  CRC32C of the payload, 0 when length is 0
+//   offset 60  u32  header_crc   CRC32C of bytes 0 to 59
+//
+// A reader copies the header out before it validates it, and validates it before it uses a field.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/status.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+inline constexpr uint32_t kFrameMagic = 0x31464247;
+inline constexpr uint8_t kFrameVersion = 1;
+inline constexpr uint32_t kFramePayloadBytesMax = 1u << 20;
+
+enum class FrameKind : uint8_t {
+  kHello = 1,   // first frame of a connection: who I am
+  kCredit = 2,  // "my ranks are all ready for this round: you may send" (flows backward)
+  kReduce = 3,  // a partial sum on its way to the chunk's owner, or a block / broadcast chunk
+  kGather = 4,  // a finished chunk on its way from its owner to everybody
+};
+
+struct FrameHeader {
+  uint32_t magic = kFrameMagic;
+  uint8_t version = kFrameVersion;
+  uint8_t kind = 0;
+  uint8_t codec = 0;
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  uint8_t collective = 0;
+  uint16_t process_set = 0;
+  uint32_t source = 0;
+  uint64_t job = 0;
+  uint32_t epoch = 0;
+  uint32_t tensor = 0;
+  uint64_t step = 0;
+  uint32_t chunk = 0;
+  uint32_t length = 0;
+  uint64_t total = 0;
+  uint32_t payload_crc = 0;
+  uint32_t header_crc = 0;
+};
+static_assert(sizeof(FrameHeader) == 64, "frame format version 1");
+static_assert(offsetof(FrameHeader, job) == 16 && offsetof(FrameHeader, step) == 32 &&
+                  offsetof(FrameHeader, total) == 48 && offsetof(FrameHeader, header_crc) == 60,
+              "frame format version 1");
+
+// Fills both checksums. Call last, when every other field and the payload are final.
+void seal_frame(FrameHeader& header, std::span<const std::byte> payload);
+
+// kVersion for another version, kCorrupt for anything else the format does not allow. Names the
+// field.
+Status check_frame_header(const FrameHeader& header);
+
+// kCorrupt when the payload is not the one that was sealed.
+Status check_frame_payload(const FrameHeader& header, std::span<const std::byte> payload);
+
+}  // namespace gradbus

@@ -1,0 +1,174 @@
+// What a client and the agent share: the channel of one client and the arena of one job on one
+// node. Layout version 1. Everything here is plain memory of sealed memfds that the agent created.
+//
+// TRUST. The ranks of one job on one node trust each other (they share the arena and could spoil
+// their own gradients anyway); the agent trusts none of them. Sizes, offsets and ids reach the two
+// sides over the attach socket, never through these bytes: the agent keeps its own table and treats
+// each word it loads from here as a claim that is copied once and then checked.
+//
+// CHANNEL, one segment per client:
+//   offset 0      ChannelHeader            (kChannelHeaderBytes)
+//   then          submission ring          RingControl + kRingRecords * 64 bytes, client -> agent
+//   then          completion ring          RingControl + kRingRecords * 64 bytes, agent -> client
+//
+// ARENA, one or more segments per job and node (another is added when tensors are registered that
+// do not fit). Each registered tensor has, inside one segment:
+//   cell          CellHeader, ReadyLine[local_size], chunk words   where the ranks meet
+//   data          all-reduce: one area per local rank, staggered (see kRankAreaStaggerBytes);
+//                 broadcast: one area; all-gather: world_size blocks of `count` elements
+//
+// A ROUND of an all-reduce cell, n = 1, 2, ...
+//   1. Rank r writes its gradient into its area and stores posted[r] = n (release).
+//   2. When every posted[] >= n, whoever waits (a blocked client thread, the agent) claims chunks
+//   by
+//      advancing `cursor` from (n, i) to (n, i + 1), reduces chunk i of all areas in one pass,
+//      marks its chunk word and adds 1 to `done`.
+//   3. done == n * chunks: on one node the round is over; whoever added the last one stores
+//      `finished` = n, bumps `event` and wakes sleepers. Between nodes (remote cells) chunks are
+//      reduced into the first area only; the agents exchange them and the agent stores `finished`.
+// Nobody starts round n + 1 before its rank has seen finished == n, so the words never overlap.
+//
+// A ROUND of a broadcast or all-gather cell (one shared area): a rank that brings data waits until
+// all consumed[] >= n - 1, writes, stores posted[r] = n; a reader waits for the posts it needs
+// (remote cells: for `finished` = n), copies out and stores consumed[r] = n.
+//
+// A claimer that dies leaves its claim in the chunk word. In-place sums cannot be redone, so the
+// agent, which sees the death on the socket, fails the job's operations instead (JobWord).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradbus {
+
+inline constexpr uint64_t kChannelMagic = 0x314e414843424700;  // "\0GBCHAN1"
+inline constexpr uint32_t kShmLayoutVersion = 1;
+inline constexpr size_t kCacheLinePairBytes = 128;  // the adjacent-line prefetcher pulls pairs
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "a lock cannot cross processes");
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "a lock cannot cross processes");
+
+// ---- rings ------------------------------------------------------------------------------------
+
+inline constexpr size_t kRecordBytes = 64;
+inline constexpr uint32_t kRingRecords = 1024;  // power of two
+static_assert((kRingRecords & (kRingRecords - 1)) == 0);
+
+struct alignas(kCacheLinePairBytes) RingCount {
+  std::atomic<uint64_t> count{0};
+};
+struct RingControl {
+  RingCount tail;  // records ever pushed; only the producer stores it
+  RingCount head;  // records ever popped; only the consumer stores it
+};
+static_assert(sizeof(RingControl) == 256, "shm layout version 1");
+
+inline constexpr size_t kRingBytes = sizeof(RingControl) + kRingRecords * kRecordBytes;
+
+enum class SubmissionKind : uint32_t {
+  kPosted = 1,  // this rank is ready for `round` of `tensor`
+};
+
+// Client -> agent. For all-gather, `bytes` is the length of this rank's block.
+struct Submission {
+  uint32_t kind;
+  uint32_t tensor;
+  uint64_t round;
+  uint64_t bytes;
+  uint64_t reserved[5];
+};
+static_assert(sizeof(Submission) == kRecordBytes);
+
+// Agent -> client: the round of a remote cell that ended. `code` is a Code.
+struct CompletionRecord {
+  uint32_t tensor;
+  uint32_t code;
+  uint64_t round;
+  uint64_t reserved[6];
+};
+static_assert(sizeof(CompletionRecord) == kRecordBytes);
+
+// ---- channel ----------------------------------------------------------------------------------
+
+struct ChannelHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t header_bytes;
+  uint64_t segment_bytes;
+  uint32_t ring_records;
+  uint32_t record_bytes;
+  // Set by the agent before it sleeps, cleared when it wakes. A client that finds it set after a
+  // push writes to the doorbell eventfd; while nobody sleeps there is no system call.
+  alignas(kCacheLinePairBytes) std::atomic<uint32_t> agent_sleeping;
+  // Counters of this client, written by it alone and shown by `gradbus status`.
+  alignas(kCacheLinePairBytes) std::atomic<uint64_t> operations;
+  std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> wait_ns;       // time spent blocked for others: the latest rank waits least
+  std::atomic<uint64_t> step;          // highest round posted on any tensor
+  std::atomic<uint64_t> last_call_ns;  // CLOCK_MONOTONIC of the last blocking call
+};
+inline constexpr size_t kChannelHeaderBytes = 4096;
+static_assert(sizeof(ChannelHeader) <= kChannelHeaderBytes);
+
+inline constexpr size_t kSubmissionRingOffset = kChannelHeaderBytes;
+inline constexpr size_t kCompletionRingOffset = kSubmissionRingOffset + kRingBytes;
+inline constexpr size_t kChannelBytes = (kCompletionRingOffset + kRingBytes + 4095) / 4096 * 4096;
+
+// ---- arena ------------------------------------------------------------------------------------
+
+struct CellHeader {
+  // (round << 32) | next chunk to claim.
+  alignas(kCacheLinePairBytes) std::atomic<uint64_t> cursor;
+  // Chunks reduced since registration, over all rounds.
+  alignas(kCacheLinePairBytes) std::atomic<uint64_t> done;
+  // Last round that ended (low 32 bits). Stored once per round.
+  alignas(kCacheLinePairBytes) std::atomic<uint32_t> finished;
+  std::atomic<uint32_t> event;    // futex word: bumped when a sleeper should look again
+  std::atomic<uint32_t> waiters;  // sleepers on `event`; no wake system call while 0
+  std::atomic<uint32_t> failed;   // a Code: this cell will never finish again
+};
+static_assert(sizeof(CellHeader) == 384, "shm layout version 1");
+
+// One per local rank; only that rank stores it.
+struct alignas(kCacheLinePairBytes) ReadyLine {
+  std::atomic<uint64_t> posted;    // "my input of this round is ready"
+  std::atomic<uint64_t> consumed;  // broadcast, all-gather: "I have copied this round's result out"
+  std::atomic<uint64_t> bytes;     // all-gather: length of this rank's block in round `posted`
+};
+static_assert(sizeof(ReadyLine) == kCacheLinePairBytes);
+
+// One word per chunk: (round << 16) | (ChunkState << 8) | worker. Worker is a local rank or
+// kAgentWorker.
+using ChunkWord = std::atomic<uint64_t>;
+enum class ChunkState : uint8_t { kFree = 0, kClaimed = 1, kReduced = 2 };
+inline constexpr uint8_t kAgentWorker = 0xff;
+
+constexpr uint64_t chunk_word(uint64_t round, ChunkState state, uint8_t worker) {
+  return (round << 16) | (static_cast<uint64_t>(state) << 8) | worker;
+}
+
+constexpr size_t cell_bytes(uint32_t local_size, uint32_t chunks) {
+  const size_t words = (size_t{chunks} * sizeof(ChunkWord) + kCacheLinePairBytes - 1) /
+                       kCacheLinePairBytes * kCacheLinePairBytes;
+  return sizeof(CellHeader) + local_size * sizeof(ReadyLine) + words;
+}
+
+// Rank areas lie page-rounded bytes plus this apart, so that equal indices of different ranks never
+// fall on one L1 set: at power-of-two distances this costs 2x to 10x on some processors.
+inline constexpr size_t kRankAreaStaggerBytes = 640;
+inline constexpr size_t kDataAlignBytes = 128;
+
+constexpr size_t rank_area_stride(size_t tensor_bytes) {
+  return (tensor_bytes + 4095) / 4096 * 4096 + kRankAreaStaggerBytes;
+}
+static_assert(kRankAreaStaggerBytes % kDataAlignBytes == 0);
+
+// First page of the first arena segment.
+struct JobWord {
+  std::atomic<uint32_t> failed;  // a Code; the sentence comes over the attach socket
+  std::atomic<uint32_t> event;   // futex word for threads that wait for the job itself
+};
+inline constexpr size_t kJobWordBytes = 4096;
+
+}  // namespace gradbus

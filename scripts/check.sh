@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Everything a change must pass, in one command; the same locally and anywhere else.
+#
+#   scripts/check.sh                       all stages
+#   scripts/check.sh format arrows sizes   only these (seconds)
+#
+# Stages: format arrows sizes python tidy tests. `tests` includes build, sanitizers and system tests.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.hpp' '*.cu'; }
+
+stage_format() { sources | xargs clang-format --dry-run -Werror; }
+stage_arrows() { python3 scripts/check_arrows.py; }
+stage_sizes() { python3 scripts/code_sizes.py; }
+stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system; }
+stage_tidy() {
+  cmake --preset release >/dev/null && cmake --build --preset release >/dev/null &&
+    git ls-files -co --exclude-standard '*.cc' | grep -v '^client_lib/python/' |
+    xargs -P2 -n4 clang-tidy -p build/release --quiet --warnings-as-errors='*' 2>/dev/null
+}
+stage_tests() { scripts/test.sh --sanitizers; }
+
+scripts/setup.sh || exit 1
+stages=("$@")
+[[ $# == 0 ]] && stages=(format arrows sizes python tidy tests)
+failed=()
+for stage in "${stages[@]}"; do
+  printf '\033[1m== %s\033[0m\n' "$stage"
+  declare -F "stage_$stage" >/dev/null || { echo "unknown stage $stage"; exit 2; }
+  "stage_$stage" || failed+=("$stage")
+done
+if [[ ${#failed[@]} -gt 0 ]]; then
+  echo "failed: ${failed[*]}"
+  exit 1
+fi
+echo "all checks passed"

@@ -1,0 +1,67 @@
+"""Prints how long functions and files are: medians, the longest, and everything over the limits.
+
+Functions are measured by universal-ctags (C++) and by Python's own parser. Exit status 1 when a
+function is longer than 70 lines or a file than 500 (tests excepted).
+"""
+
+import ast
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+
+
+def tracked(*patterns: str) -> list[str]:
+    """Files of the project that match."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", *patterns]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def cpp_functions(paths: list[str]) -> list[tuple[int, str]]:
+    """(lines, "path:line name") of every C++ function definition."""
+    command = ["ctags", "--output-format=json", "--fields=+ne", "--kinds-C++=f", "--kinds-C=f",
+               "--map-C++=+.h", "--languages=C++,C", "-f", "-", *paths]
+    found = []
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        tag = json.loads(line)
+        if "end" in tag:
+            found.append((tag["end"] - tag["line"] + 1, f"{tag['path']}:{tag['line']} {tag['name']}"))
+    return found
+
+
+def python_functions(paths: list[str]) -> list[tuple[int, str]]:
+    """(lines, "path:line name") of every Python function."""
+    found = []
+    for path in paths:
+        for node in ast.walk(ast.parse(pathlib.Path(path).read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                found.append((lines, f"{path}:{node.lineno} {node.name}"))
+    return found
+
+
+def main() -> int:
+    """Prints the figures; 1 when something is over a limit."""
+    cpp = tracked("*.cc", "*.h", "*.hpp", "*.cu")
+    python = tracked("*.py")
+    functions = [f for f in cpp_functions(cpp) + python_functions(python)]
+    files = [(len(pathlib.Path(p).read_text().splitlines()), p) for p in cpp + python]
+    own = [f for f in functions if not f[1].startswith("tests/")]
+    own_files = [f for f in files if not f[1].startswith("tests/")]
+    print(f"functions: {len(own)}, median {statistics.median(n for n, _ in own):g} lines, "
+          f"longest {max(own)[0]} ({max(own)[1]})")
+    print(f"files: {len(own_files)}, median {statistics.median(n for n, _ in own_files):g} lines, "
+          f"longest {max(own_files)[0]} ({max(own_files)[1]})")
+    too_long = [f for f in functions if f[0] > FUNCTION_LINES_MAX]
+    too_long += [f for f in own_files if f[0] > FILE_LINES_MAX]
+    for lines, where in sorted(too_long, reverse=True):
+        print(f"too long: {lines} lines: {where}")
+    return 1 if too_long else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

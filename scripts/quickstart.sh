@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# From a fresh clone to a real training job: installs, builds, and trains the digits model with four
+# ranks on two agents that exchange gradients over TCP. Then trains it again in one process on the same
+# global batches and compares the parameters.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+mkdir -p build
+echo "Building (log: build/quickstart.log) ..." >&2
+{ cmake --preset release && cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent; } \
+  >build/quickstart.log 2>&1 || { tail -40 build/quickstart.log >&2; exit 1; }
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+echo
+echo "Training with 4 ranks on 2 agents (shared memory on each, TCP between them):"
+build/release/bin/gradbus run -np 4 --agents 2 --no-prefix -- \
+  .venv/bin/python examples/digits/train.py --save-params "$out/four.npz" | tee "$out/four.json"
+echo
+echo "The same global batches in one process:"
+.venv/bin/python examples/digits/train.py --save-params "$out/one.npz" | tee "$out/one.json"
+echo
+.venv/bin/python scripts/compare_runs.py "$out"

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Installs everything that building, testing and the examples need on Debian 12, without questions.
+# Run again at any time: what is there is left alone (a few seconds).
+#
+#   scripts/setup.sh            all of it: Debian packages, .venv with the gradbus package and PyTorch
+#   scripts/setup.sh --system   the Debian packages only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+system_packages=(
+  build-essential cmake ninja-build ccache pkg-config git
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format clang-tidy universal-ctags iproute2 procps
+  python3 python3-dev python3-venv python3-numpy python3-torch)
+# Tools that build the wheel, the newest PyTorch, and what tests and examples use.
+python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy)
+
+say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
+
+missing_packages() {
+  dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${system_packages[@]}" 2>/dev/null |
+    awk '$2 == "installed" {print $1}' | sort >/tmp/gradbus-have.$$
+  printf '%s\n' "${system_packages[@]}" | sort | comm -23 - /tmp/gradbus-have.$$
+  rm -f /tmp/gradbus-have.$$
+}
+
+install_system() {
+  local missing
+  missing=$(missing_packages)
+  [[ -z $missing ]] && return
+  say "Debian packages: $(echo "$missing" | wc -l) to install"
+  local run=()
+  [[ $(id -u) == 0 ]] || run=(sudo)
+  "${run[@]}" apt-get update -qq
+  # shellcheck disable=SC2086
+  "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# make_venv DIR NAME PACKAGES...: a virtual environment of Debian's Python with these packages.
+make_venv() {
+  local dir=$1 options=$2
+  shift 2
+  local stamp="$dir/.packages"
+  [[ -f $stamp && $(cat "$stamp") == "$*" ]] && return
+  say "$dir: $*"
+  # shellcheck disable=SC2086
+  [[ -x $dir/bin/pip ]] || /usr/bin/python3 -m venv --clear $options "$dir"
+  "$dir/bin/pip" install -q --disable-pip-version-check "$@"
+  echo "$*" >"$stamp"
+}
+
+# The gradbus package is built again when one of its sources is newer than the last wheel.
+install_gradbus() {
+  local dir=$1 stamp="$1/.gradbus"
+  if [[ -f $stamp ]] && [[ -z $(find client_lib common proto cmake CMakeLists.txt -newer "$stamp" -type f \
+                                  -not -name '*.pyc' -print -quit) ]]; then
+    return
+  fi
+  say "$dir: the gradbus package"
+  "$dir/bin/pip" install -q --disable-pip-version-check --no-build-isolation --no-deps \
+    --force-reinstall ./client_lib/python
+  touch "$stamp"
+}
+
+install_system
+[[ ${1:-} == --system ]] && exit 0
+make_venv .venv "" "${python_packages[@]}"
+# Debian's own PyTorch (1.13) beside the newest one: both are supported.
+make_venv .venv-debian --system-site-packages nanobind scikit-build-core pytest pytest-timeout
+install_gradbus .venv
+install_gradbus .venv-debian
+say "everything is installed"

@@ -1,0 +1,93 @@
+// The coordinator: which agents are alive, which jobs they run. A pure state machine.
+//
+// (event, now) in; Outgoing messages and log lines out, through the outbox. No socket, clock or
+// thread: service.h drives it under one mutex, tests drive it with a fake clock. The same events
+// and seed give the same output. Agent ids are the driver's, one per stream, never reused.
+//
+// Everything an agent sends is a claim: messages that make no sense are counted, answered where
+// somebody waits for an answer, and change nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/coordinator_options.h"
+#include "server/job.h"
+#include "server/outbox.h"
+
+namespace gradbus {
+
+class Coordinator {
+ public:
+  Coordinator(const CoordinatorOptions& options, Nanos now);
+
+  // A stream began; its first message must be Hello, within one lease.
+  void connect(uint64_t agent, Nanos now);
+  void receive(uint64_t agent, const v1::AgentMessage& message, Nanos now);
+  // The stream ended, for whatever reason. Harmless when the agent is already gone.
+  void disconnect(uint64_t agent, Nanos now);
+  // Leases, start timeouts, stalls. Call about every 100 ms.
+  void tick(Nanos now);
+
+  v1::StopJobReply stop_job(const v1::StopJobRequest& request, Nanos now);
+  v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
+
+  // What to send, in order. Messages to agents that are gone are included: drop them.
+  std::vector<Outgoing> take_outgoing() { return outbox_.take_outgoing(); }
+  std::vector<std::string> take_notes() { return outbox_.take_notes(); }
+  uint64_t warnings() const { return warnings_; }
+
+ private:
+  struct Agent {
+    bool welcomed = false;
+    Nanos heard = 0;
+    v1::Hello hello;
+    AgentCard card;
+  };
+
+  // coordinator_agents.cc
+  void hello(uint64_t id, Agent& agent, const v1::Hello& message);
+  Status may_attach(const v1::Hello& message) const;
+  void welcome(uint64_t id);
+  void refuse(uint64_t id, const Status& status);
+  void lose(uint64_t id, const std::string& why, Nanos now);
+  void forgive_own_pause(Nanos now);
+  void end_silent_leases(Nanos now);
+  std::string describe(const Agent& agent) const;
+
+  // coordinator.cc
+  void dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& message, Nanos now);
+  void heartbeat(uint64_t id, const v1::Heartbeat& message, Nanos now);
+  void join_job(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now);
+  Status check_join(const v1::JoinJob& message) const;
+  void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);
+  void refuse_tensors(uint64_t id, const v1::RegisterTensors& message);
+  void rank_left(uint64_t id, const v1::RankLeft& message, Nanos now);
+  Job& create_job(const v1::JoinJob& message, Nanos now);
+  Job* find_job(uint64_t job_id);
+  Job* find_live_job(const std::string& name);
+  void forget_ended_jobs(Nanos now);
+  bool checked(bool sensible, uint64_t agent, const char* what);
+
+  // coordinator_status.cc
+  v1::AgentStatus describe_agent(uint64_t id, const Agent& agent, Nanos now) const;
+  void add_job_names(uint64_t id, v1::AgentStatus& status) const;
+
+  const CoordinatorOptions options_;
+  const Nanos started_at_;
+  std::mt19937_64 random_;
+  const uint64_t incarnation_;
+  Outbox outbox_;
+  std::map<uint64_t, Agent> agents_;
+  std::map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
+  uint64_t warnings_ = 0;
+  Nanos ticked_at_;
+};
+
+}  // namespace gradbus

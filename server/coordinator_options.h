@@ -1,0 +1,27 @@
+// What the coordinator can be told: filled by main.cc from flags, or by a test.
+#pragma once
+
+#include <cstdint>
+
+#include "common/clock.h"
+
+namespace gradbus {
+
+struct CoordinatorOptions {
+  uint32_t heartbeat_ms = 500;
+  uint32_t lease_ms = 1500;          // an agent silent for longer is lost
+  uint64_t chunk_bytes = 256 << 10;  // pipeline unit to aim at
+  Nanos deadlock = 2 * kSecond;      // all ranks must have waited so long before O903
+  uint64_t seed = 0;                 // of job ids, link keys and the incarnation
+};
+
+// Every queue and table has a maximum.
+inline constexpr size_t kAgentsMax = 4096;
+inline constexpr size_t kLiveJobsMax = 1024;
+inline constexpr size_t kEndedJobsMax = 100;
+inline constexpr Nanos kEndedJobKept = 600 * kSecond;
+inline constexpr size_t kStatusTensorsMax = 4096;  // in one StatusReply
+inline constexpr uint64_t kStartTimeoutDefaultMs = 60'000;
+inline constexpr uint64_t kStartTimeoutMsMax = 24ull * 3600 * 1000;
+
+}  // namespace gradbus

@@ -1,0 +1,44 @@
+// The admin query.
+#include "server/coordinator.h"
+
+namespace gradbus {
+
+void Coordinator::add_job_names(uint64_t id, v1::AgentStatus& status) const {
+  for (const auto& [job_id, job] : jobs_) {
+    if (job->live() && job->roll().agents().contains(id)) status.add_jobs(job->identity().name);
+  }
+}
+
+v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nanos now) const {
+  v1::AgentStatus status;
+  status.set_agent_id(id);
+  status.set_name(agent.card.name);
+  status.set_version(agent.hello.version());
+  const auto& addresses = agent.card.addresses;
+  const auto tcp = addresses.find("tcp");
+  if (tcp != addresses.end()) status.set_address(tcp->second);
+  if (tcp == addresses.end() && !addresses.empty()) status.set_address(addresses.begin()->second);
+  status.set_cores(agent.hello.cores());
+  status.set_pid(agent.hello.pid());
+  status.set_silent_ms(static_cast<uint64_t>((now - agent.heard) / kMillisecond));
+  add_job_names(id, status);
+  return status;
+}
+
+v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now) const {
+  v1::StatusReply reply;
+  reply.set_version(GRADBUS_VERSION);
+  reply.set_uptime_ms(static_cast<uint64_t>((now - started_at_) / kMillisecond));
+  for (const auto& [id, agent] : agents_) {
+    if (agent.welcomed) *reply.add_agents() = describe_agent(id, agent, now);
+  }
+  size_t tensors_left = kStatusTensorsMax;
+  for (const auto& [id, job] : jobs_) {
+    if (!request.job().empty() && request.job() != job->identity().name) continue;
+    *reply.add_jobs() = job->describe(now, tensors_left);
+    tensors_left -= static_cast<size_t>(reply.jobs().rbegin()->tensors_size());
+  }
+  return reply;
+}
+
+}  // namespace gradbus

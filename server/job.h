@@ -1,0 +1,111 @@
+// One job, from its first rank's JoinJob to its end: a pure state machine that writes to an Outbox.
+//
+//   joining --all ranks are there--> running --all ranks left--> done
+//      |                                |
+//      +------- timeout, a rank goes, stopped, lost, mismatch ---> failed
+//
+// A job that fails while joining answers every rank with JoinRefused, later with one JobFailed per
+// agent; one that is done says JobEnded to each. Once ended it only describes itself. Coordinator
+// routes messages here after it has found the job and the sender; the job checks that the sender
+// owns the rank it speaks for.
+//
+// Handlers return false for a message that makes no sense (counted by Coordinator); messages that
+// merely crossed an answer on the wire are accepted and ignored.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "server/coordinator_options.h"
+#include "server/outbox.h"
+#include "server/registrations.h"
+#include "server/roll.h"
+#include "server/stalls.h"
+
+namespace gradbus {
+
+class Job {
+ public:
+  enum class State : uint8_t { kJoining, kRunning, kFailed, kDone };
+  struct Identity {
+    std::string name;
+    uint64_t id = 0;
+    uint64_t link_key = 0;
+  };
+
+  // `outbox` outlives the job. world_size was checked.
+  Job(Identity identity, uint32_t world_size, const CoordinatorOptions& options, Nanos now,
+      Outbox* outbox);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const Identity& identity() const { return identity_; }
+  State state() const { return state_; }
+  bool live() const { return state_ == State::kJoining || state_ == State::kRunning; }
+  Nanos ended_at() const { return ended_at_; }
+  const Roll& roll() const { return roll_; }
+
+  // job_start.cc. A rank that may not join is answered; others are not disturbed by it.
+  void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message, Nanos now);
+
+  // job_work.cc
+  bool register_tensors(uint64_t agent, const v1::RegisterTensors& message, Nanos now);
+  bool rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now);
+  bool progress_report(uint64_t agent, const v1::ProgressReport& message, Nanos now);
+  bool count(uint64_t agent, const v1::JobCounters& counters, Nanos now);
+
+  // job_end.cc. `why`: "node-b (pid 9) closed its connection, last heard 0.2 s ago".
+  bool rank_left(uint64_t agent, const v1::RankLeft& message, Nanos now);
+  bool agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now);
+  void agent_lost(uint64_t agent, const std::string& why, Nanos now);
+  void fail(Status status, Nanos now);
+
+  // Start timeout and stall verdicts; about ten times a second.
+  void tick(Nanos now);
+
+  // job_status.cc. Lists at most `tensors_max` tensors.
+  v1::JobStatus describe(Nanos now, size_t tensors_max) const;
+
+ private:
+  struct Answers;
+
+  Status may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const;
+  void start(Nanos now);
+  Result<std::string> choose_transport() const;
+  v1::JobStarted started_message() const;
+  void check_start_timeout(Nanos now);
+
+  void answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answers& answers);
+  v1::CoordinatorMessage refused_message(const std::string& name, const Status& status) const;
+  void ask_progress(const v1::RankBlocked& message);
+  void notify_stall(const std::string& tensor, uint64_t round, Nanos now);
+  void apply(const Stalls::Verdict& verdict, Nanos now);
+
+  void leave_cleanly(uint32_t rank, Nanos now);
+  void refuse_all_joined(const Status& status);
+  void tell_failed(const Status& status);
+  void end(State state, Nanos now);
+  std::string title() const { return "job " + in_quotes(identity_.name); }
+
+  const Identity identity_;
+  const CoordinatorOptions options_;
+  Outbox* const outbox_;
+  const Nanos created_at_;
+  State state_ = State::kJoining;
+  Nanos ended_at_ = 0;
+  uint64_t start_timeout_ms_ = 0;
+  std::string transport_;
+  Status error_;
+  std::string stall_;
+  Nanos stall_at_ = 0;
+  Roll roll_;
+  Registrations registrations_;
+  Stalls stalls_;
+};
+
+void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
+                 const Status& status);
+
+}  // namespace gradbus

@@ -1,0 +1,111 @@
+// A job's end, good or bad.
+#include "server/job.h"
+
+namespace gradbus {
+namespace {
+
+bool is_failure_code(uint32_t code) {
+  return code > uint32_t(Code::kOk) && code <= uint32_t(Code::kInternal);
+}
+
+// An agent's own sentence when it has the product's form.
+Status repeat_failure(const AgentCard& card, const v1::Error& error) {
+  const std::string& text = error.message();
+  if (is_failure_code(error.code()) && text.starts_with("GB-")) {
+    return Status(static_cast<Code>(error.code()), clean_text(text, 1000));
+  }
+  return short_error("D602", card.name + " ended the job without a valid reason: " + text);
+}
+
+}  // namespace
+
+bool Job::rank_left(uint64_t agent, const v1::RankLeft& message, Nanos now) {
+  if (!live()) return true;
+  const uint32_t rank = message.rank();
+  if (!roll_.owns(agent, rank)) return false;
+  if (message.clean() && state_ == State::kRunning) {
+    leave_cleanly(rank, now);
+    return true;
+  }
+  std::string text = title() + ": " + roll_.person(rank);
+  text.append(message.clean() ? " left before the job started" : " died");
+  if (!message.detail().empty()) text.append(": ").append(clean_text(message.detail(), 200));
+  RankRecord& record = *roll_.find(rank);
+  if (record.counters.step() > 0) {
+    text.append(", at step ").append(std::to_string(record.counters.step()));
+  }
+  record.state = message.clean() ? RankRecord::State::kLeft : RankRecord::State::kLost;
+  record.left_at = now;
+  fail(short_error("P101", text), now);
+  return true;
+}
+
+void Job::leave_cleanly(uint32_t rank, Nanos now) {
+  RankRecord& record = *roll_.find(rank);
+  record.state = RankRecord::State::kLeft;
+  record.left_at = now;
+  stalls_.forget(rank);
+  if (!roll_.joined().empty()) return;
+  v1::CoordinatorMessage message;
+  message.mutable_job_ended()->set_job_id(identity_.id);
+  outbox_->send_all(roll_.agents(), std::move(message));
+  end(State::kDone, now);
+}
+
+bool Job::agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now) {
+  const AgentCard* card = roll_.find_agent(agent);
+  if (card == nullptr) return false;
+  if (live()) fail(repeat_failure(*card, message.error()), now);
+  return true;
+}
+
+// An agent whose ranks have all left may go without harm; see Stalls for ranks that still need it.
+void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
+  AgentCard* card = roll_.find_agent(agent);
+  if (card == nullptr || !live()) return;
+  card->lost = true;
+  const RankSet ranks = roll_.joined_through(agent);
+  for (const uint32_t rank : ranks) {
+    RankRecord& record = *roll_.find(rank);
+    record.state = RankRecord::State::kLost;
+    record.left_at = now;
+  }
+  if (ranks.empty()) return;
+  fail(short_error("P101", title() + ": lost " + rank_phrase(ranks) + ": agent " + why), now);
+}
+
+void Job::fail(Status status, Nanos now) {
+  if (!live()) return;
+  error_ = std::move(status);
+  outbox_->note(title() + " failed: " + error_.message());
+  if (state_ == State::kJoining) {
+    refuse_all_joined(error_);
+  } else {
+    tell_failed(error_);
+  }
+  end(State::kFailed, now);
+}
+
+void Job::refuse_all_joined(const Status& status) {
+  for (const uint32_t rank : roll_.joined()) {
+    refuse_join(*outbox_, roll_.find(rank)->agent, identity_.name, rank, status);
+  }
+}
+
+void Job::tell_failed(const Status& status) {
+  v1::CoordinatorMessage message;
+  auto* failed = message.mutable_job_failed();
+  failed->set_job_id(identity_.id);
+  failed->set_job(identity_.name);
+  *failed->mutable_error() = to_proto(status);
+  outbox_->send_all(roll_.agents(), std::move(message));
+}
+
+void Job::end(State state, Nanos now) {
+  state_ = state;
+  ended_at_ = now;
+  registrations_.clear();
+  if (state == State::kDone) outbox_->note(title() + " done");
+}
+
+}  // namespace gradbus

@@ -1,0 +1,155 @@
+// A job's beginning: ranks join one by one; when all are there, every agent gets the same roll.
+#include <algorithm>
+#include <set>
+
+#include "proto/numbers.h"
+#include "server/job.h"
+
+namespace gradbus {
+namespace {
+
+// Names that every agent offers an address for.
+std::set<std::string> common_transports(const std::map<uint64_t, AgentCard>& agents) {
+  std::set<std::string> common;
+  for (const auto& [name, address] : agents.begin()->second.addresses) common.insert(name);
+  for (const auto& [agent, card] : agents) {
+    std::erase_if(common, [&](const std::string& name) { return !card.addresses.contains(name); });
+  }
+  return common;
+}
+
+std::string offers(const AgentCard& card) {
+  std::string text = clean_text(card.name, 127) + " has ";
+  if (card.addresses.empty()) return text + "none";
+  bool first = true;
+  for (const auto& [name, address] : card.addresses) {
+    text.append(first ? "" : ", ").append(clean_text(name));
+    first = false;
+  }
+  return text;
+}
+
+}  // namespace
+
+Job::Job(Identity identity, uint32_t world_size, const CoordinatorOptions& options, Nanos now,
+         Outbox* outbox)
+    : identity_(std::move(identity)),
+      options_(options),
+      outbox_(outbox),
+      created_at_(now),
+      roll_(world_size),
+      registrations_(world_size, options.chunk_bytes),
+      stalls_(&roll_, &registrations_, options.deadlock) {}
+
+void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
+                 const Status& status) {
+  v1::CoordinatorMessage message;
+  auto* refused = message.mutable_join_refused();
+  refused->set_job(job);
+  refused->set_rank(rank);
+  *refused->mutable_error() = to_proto(status);
+  outbox.send(agent, std::move(message));
+}
+
+Status Job::may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const {
+  const uint32_t rank = message.rank();
+  if (message.world_size() != roll_.world_size()) {
+    return short_error("J403", title() + " has world size " + std::to_string(roll_.world_size()) +
+                                   ", but rank " + std::to_string(rank) + " (" + card.name +
+                                   ", pid " + std::to_string(message.pid()) + ") says " +
+                                   std::to_string(message.world_size()));
+  }
+  if (roll_.find(rank) != nullptr) {
+    const bool left = !roll_.owns(roll_.find(rank)->agent, rank);
+    return short_error("J402", title() + " already has " + roll_.person(rank) +
+                                   (left ? ", which has left; the job goes on" : "") +
+                                   "; refused pid " + std::to_string(message.pid()) + " on " +
+                                   card.name);
+  }
+  if (roll_.joined_through(agent).size() >= kLocalRanksMax) {
+    return short_error("A304", card.name + " already has " + std::to_string(kLocalRanksMax) +
+                                   " ranks of " + title());
+  }
+  return Status();
+}
+
+void Job::join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message, Nanos now) {
+  if (Status no = may_join(agent, card, message); !no.ok()) {
+    return refuse_join(*outbox_, agent, identity_.name, message.rank(), no);
+  }
+  roll_.add(message.rank(), agent, card, message.pid());
+  const uint64_t asked = message.start_timeout_ms();
+  start_timeout_ms_ = std::max(
+      start_timeout_ms_, asked == 0 ? kStartTimeoutDefaultMs : std::min(asked, kStartTimeoutMsMax));
+  if (roll_.complete()) start(now);
+}
+
+void Job::start(Nanos now) {
+  Result<std::string> transport = choose_transport();
+  if (!transport.ok()) return fail(transport.status(), now);
+  transport_ = transport.take();
+  registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
+  state_ = State::kRunning;
+  v1::CoordinatorMessage message;
+  *message.mutable_job_started() = started_message();
+  outbox_->send_all(roll_.agents(), std::move(message));
+  outbox_->note(title() + " started: " + std::to_string(roll_.world_size()) + " ranks on " +
+                std::to_string(roll_.agents().size()) + " agents");
+}
+
+// tcp, which every agent of today has; else the first by name. One agent alone needs none.
+Result<std::string> Job::choose_transport() const {
+  const std::set<std::string> common = common_transports(roll_.agents());
+  if (common.contains("tcp")) return std::string("tcp");
+  if (!common.empty()) return *common.begin();
+  if (roll_.agents().size() == 1) return std::string();
+  std::string text;
+  size_t listed = 0;
+  for (const auto& [agent, card] : roll_.agents()) {
+    if (listed++ < kListedMax) text.append(listed == 1 ? "" : "; ").append(offers(card));
+  }
+  return short_error("D605", title() + ": " + text);
+}
+
+// Agents are numbered by their lowest rank, local ranks by rank.
+v1::JobStarted Job::started_message() const {
+  v1::JobStarted started;
+  started.set_job(identity_.name);
+  started.set_job_id(identity_.id);
+  started.set_epoch(1);
+  started.set_link_key(identity_.link_key);
+  started.set_transport(transport_);
+  struct Place {
+    uint32_t index = 0;
+    uint32_t ranks = 0;
+  };
+  std::map<uint64_t, Place> places;
+  for (const auto& [rank, record] : roll_.ranks()) {
+    const auto [at, added] = places.try_emplace(record.agent);
+    if (added) {
+      at->second.index = static_cast<uint32_t>(started.agents_size());
+      const AgentCard& card = roll_.agents().at(record.agent);
+      auto* agent = started.add_agents();
+      agent->set_agent_id(record.agent);
+      agent->set_name(card.name);
+      if (!transport_.empty()) agent->set_address(card.addresses.at(transport_));
+    }
+    auto* member = started.add_members();
+    member->set_rank(rank);
+    member->set_agent_index(at->second.index);
+    member->set_local_rank(at->second.ranks++);
+  }
+  return started;
+}
+
+void Job::check_start_timeout(Nanos now) {
+  const Nanos limit = static_cast<Nanos>(start_timeout_ms_) * kMillisecond;
+  if (state_ != State::kJoining || now - created_at_ < limit) return;
+  fail(short_error("J404", std::to_string(roll_.ranks().size()) + " of " +
+                               std::to_string(roll_.world_size()) + " ranks joined " + title() +
+                               " within " + seconds_text(limit) +
+                               "; missing: " + rank_list(roll_.absent())),
+       now);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,158 @@
+// A running job: registrations, stalls, counters.
+#include "proto/numbers.h"
+#include "server/job.h"
+
+namespace gradbus {
+
+// The ready tensors of one RegisterTensors, in one message each way.
+struct Job::Answers {
+  v1::CoordinatorMessage to_all;
+  v1::CoordinatorMessage to_one;
+};
+
+namespace {
+
+void add_ready(uint64_t job, v1::ReadyTensor ready, v1::CoordinatorMessage& message) {
+  auto* tensors = message.mutable_tensors_ready();
+  tensors->set_job_id(job);
+  *tensors->add_tensors() = std::move(ready);
+}
+
+}  // namespace
+
+v1::CoordinatorMessage Job::refused_message(const std::string& name, const Status& status) const {
+  v1::CoordinatorMessage message;
+  auto* refused = message.mutable_tensor_refused();
+  refused->set_job_id(identity_.id);
+  refused->set_name(name.size() <= kTensorNameBytesMax ? name : clean_text(name, 252));
+  *refused->mutable_error() = to_proto(status);
+  return message;
+}
+
+void Job::answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answers& answers) {
+  using Kind = Registrations::Answer::Kind;
+  Registrations::Answer answer = registrations_.ask(rank, spec);
+  switch (answer.kind) {
+    case Kind::kWait: return;
+    case Kind::kReadyForAll:
+      return add_ready(identity_.id, std::move(answer.ready), answers.to_all);
+    case Kind::kReadyForOne:
+      return add_ready(identity_.id, std::move(answer.ready), answers.to_one);
+    case Kind::kRefusedToAll:
+      return outbox_->send_all(roll_.agents(), refused_message(spec.name(), answer.refusal));
+    case Kind::kRefusedToOne:
+      return outbox_->send(agent, refused_message(spec.name(), answer.refusal));
+  }
+}
+
+bool Job::register_tensors(uint64_t agent, const v1::RegisterTensors& message, Nanos now) {
+  if (!live()) return true;
+  if (state_ != State::kRunning || !roll_.owns(agent, message.rank())) return false;
+  if (message.tensors_size() > kTensorsPerMessageMax) {
+    fail(short_error("D602", roll_.person(message.rank()) + " registers " +
+                                 std::to_string(message.tensors_size()) + " tensors at once; " +
+                                 std::to_string(kTensorsPerMessageMax) + " are allowed"),
+         now);
+    return false;
+  }
+  stalls_.forget(message.rank());
+  Answers answers;
+  for (const v1::TensorSpec& spec : message.tensors()) answer(agent, message.rank(), spec, answers);
+  if (answers.to_all.has_tensors_ready()) outbox_->send_all(roll_.agents(), answers.to_all);
+  if (answers.to_one.has_tensors_ready()) outbox_->send(agent, std::move(answers.to_one));
+  return true;
+}
+
+bool Job::rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now) {
+  if (!live()) return true;
+  if (state_ != State::kRunning || !roll_.owns(agent, message.rank())) return false;
+  const std::string& tensor = message.tensor();
+  if (message.round() > 0 && registrations_.ready_spec(tensor) == nullptr) return false;
+  // The answer to its registration is on the wire: it waits no more.
+  if (message.round() == 0 && !registrations_.waits(message.rank(), tensor)) return true;
+  switch (stalls_.blocked(message, now)) {
+    case Stalls::Due::kNothing: break;
+    case Stalls::Due::kNotice: notify_stall(tensor, message.round(), now); break;
+    case Stalls::Due::kQuery: ask_progress(message); break;
+  }
+  return true;
+}
+
+void Job::ask_progress(const v1::RankBlocked& blocked) {
+  v1::CoordinatorMessage message;
+  auto* query = message.mutable_progress_query();
+  query->set_job_id(identity_.id);
+  query->set_tensor(blocked.tensor());
+  query->set_round(blocked.round());
+  outbox_->send_all(roll_.agents(), std::move(message));
+}
+
+bool Job::progress_report(uint64_t agent, const v1::ProgressReport& message, Nanos now) {
+  if (!roll_.agents().contains(agent)) return false;
+  if (state_ != State::kRunning) return !live();
+  if (stalls_.report(agent, message)) notify_stall(message.tensor(), message.round(), now);
+  return true;
+}
+
+void Job::notify_stall(const std::string& tensor, uint64_t round, Nanos now) {
+  std::string sentence = stalls_.sentence(tensor, round, now);
+  if (sentence.empty()) return;
+  v1::CoordinatorMessage message;
+  auto* notice = message.mutable_stall_notice();
+  notice->set_job_id(identity_.id);
+  notice->set_tensor(tensor);
+  notice->set_round(round);
+  notice->set_text(sentence);
+  outbox_->send_all(roll_.agents(), std::move(message));
+  stall_ = std::move(sentence);
+  stall_at_ = now;
+}
+
+void Job::tick(Nanos now) {
+  check_start_timeout(now);
+  if (state_ != State::kRunning) return;
+  if (const auto verdict = stalls_.judge(now)) apply(*verdict, now);
+}
+
+void Job::apply(const Stalls::Verdict& verdict, Nanos now) {
+  if (verdict.refused_names.empty()) return fail(verdict.error, now);
+  for (const std::string& name : verdict.refused_names) {
+    registrations_.drop_pending(name);
+    outbox_->send_all(roll_.agents(), refused_message(name, verdict.error));
+  }
+}
+
+namespace {
+
+double rate(uint64_t before, uint64_t after, Nanos elapsed) {
+  if (after <= before || elapsed <= 0) return 0;
+  return static_cast<double>(after - before) * kSecond / static_cast<double>(elapsed);
+}
+
+void count_rank(RankRecord& record, const v1::RankCounters& counters, Nanos now) {
+  const Nanos elapsed = record.counted_at == 0 ? 0 : now - record.counted_at;
+  record.bytes_per_s = rate(record.counters.bytes(), counters.bytes(), elapsed);
+  record.operations_per_s = rate(record.counters.operations(), counters.operations(), elapsed);
+  record.counters = counters;
+  record.counted_at = now;
+}
+
+}  // namespace
+
+bool Job::count(uint64_t agent, const v1::JobCounters& counters, Nanos now) {
+  AgentCard* card = roll_.find_agent(agent);
+  if (card == nullptr) return false;
+  if (!live()) return true;
+  card->sent_bytes = counters.sent_bytes();
+  card->received_bytes = counters.received_bytes();
+  bool sensible = true;
+  for (const v1::RankCounters& rank : counters.ranks()) {
+    RankRecord* record = roll_.find(rank.rank());
+    const bool own = record != nullptr && record->agent == agent;
+    if (own) count_rank(*record, rank, now);
+    sensible = sensible && own;
+  }
+  return sensible;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,139 @@
+// gradbus-server: parses options, serves until SIGTERM or SIGINT, ends with 0.
+//
+// Signals are blocked in every thread and taken by sigwait in the main one, so no handler runs.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "server/service.h"
+
+namespace gradbus {
+namespace {
+
+struct ServerOptions {
+  std::string role = "coordinator";
+  std::string listen = "127.0.0.1:7400";
+  bool insecure = false;
+  int64_t heartbeat_ms = 500;
+  int64_t lease_ms = 1500;
+  int64_t chunk_kib = 256;
+  std::string log_level = "info";
+  int64_t ready_fd = -1;
+  bool exit_with_parent = false;
+
+  void declare(OptionTable& table) {
+    table.add("role", &role, "What this process is: coordinator");
+    table.add("listen", &listen, "host:port to listen on; port 0 takes any free one");
+    table.add("insecure-i-understand", &insecure,
+              "Allow --listen beyond loopback although connections are not encrypted");
+    table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
+    table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
+    table.add("chunk-kib", &chunk_kib, 4, 1024, "Chunk size to aim at, in KiB");
+    table.add("log-level", &log_level, "trace, debug, info, warn or error");
+    table.add("ready-fd", &ready_fd, -1, 1 << 20,
+              "Write one line of JSON with the address to this descriptor once listening");
+    table.add("exit-with-parent", &exit_with_parent, "Stop when the starting process ends");
+  }
+};
+
+Status check(const ServerOptions& options) {
+  if (options.role != "coordinator") {
+    return error("F100", "--role \"" + options.role + "\" is not known", "use --role=coordinator");
+  }
+  if (options.lease_ms < 2 * options.heartbeat_ms) {
+    return error("F100",
+                 "--lease-ms " + std::to_string(options.lease_ms) +
+                     " is less than two heartbeats of " + std::to_string(options.heartbeat_ms) +
+                     " ms",
+                 "raise --lease-ms or lower --heartbeat-ms");
+  }
+  return Status();
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+ServiceOptions service_options(const ServerOptions& options) {
+  ServiceOptions service;
+  service.listen = options.listen;
+  service.allow_remote = options.insecure;
+  service.coordinator.heartbeat_ms = static_cast<uint32_t>(options.heartbeat_ms);
+  service.coordinator.lease_ms = static_cast<uint32_t>(options.lease_ms);
+  service.coordinator.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;
+  service.coordinator.seed = random_seed();
+  return service;
+}
+
+// Ends the process with the thread that started it. A parent that died before this call is noticed
+// when the ready line cannot be written.
+void follow_parent() { prctl(PR_SET_PDEATHSIG, SIGTERM); }
+
+sigset_t block_signals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+Status announce(const std::string& address, int fd) {
+  const Fd owner(fd);
+  const std::string line =
+      "{\"address\":\"" + address + "\",\"pid\":" + std::to_string(getpid()) + "}\n";
+  const ssize_t written = write(fd, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return Status();
+  return error("F100", "--ready-fd " + std::to_string(fd) + ": " +
+                           (written < 0 ? std::strerror(errno) : "short write"));
+}
+
+Status serve(const ServerOptions& options, const sigset_t& signals) {
+  Result<std::unique_ptr<Service>> service = Service::start(service_options(options));
+  if (!service.ok()) return service.status();
+  const std::string address = service.value()->address();
+  if (options.ready_fd >= 0) {
+    GRADBUS_RETURN_IF_ERROR(announce(address, static_cast<int>(options.ready_fd)));
+  }
+  spdlog::info("coordinator listens on {}", address);
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  spdlog::info("stopping: {}", strsignal(signal_number));
+  service.value()->stop();
+  return Status();
+}
+
+Status run(int argc, char** argv, const sigset_t& signals) {
+  ServerOptions options;
+  OptionTable table("server", "The control plane of Gradbus.");
+  options.declare(table);
+  const Result<bool> parsed = table.parse(argc, argv);
+  if (!parsed.ok()) return parsed.status();
+  if (!parsed.value()) return Status();
+  GRADBUS_RETURN_IF_ERROR(check(options));
+  GRADBUS_RETURN_IF_ERROR(start_log("gradbus-server", options.log_level));
+  if (options.exit_with_parent) follow_parent();
+  return serve(options, signals);
+}
+
+}  // namespace
+}  // namespace gradbus
+
+int main(int argc, char** argv) {
+  const sigset_t signals = gradbus::block_signals();
+  const gradbus::Status status = gradbus::run(argc, argv, signals);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "gradbus-server: %s\n", status.message().c_str());
+  return 1;
+}

@@ -1,0 +1,50 @@
+// What the pure coordinator wants done: messages to agents, streams to end, lines for the log.
+//
+// Owned by Coordinator and filled by its parts; whoever drives the coordinator takes it after every
+// event. A message for many agents is stored once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradbus/v1/coordinator.pb.h"
+
+namespace gradbus {
+
+struct Outgoing {
+  uint64_t agent = 0;
+  std::shared_ptr<const v1::CoordinatorMessage> message;  // null: nothing to say
+  bool close = false;                                     // end the stream after the message
+};
+
+class Outbox {
+ public:
+  void send(uint64_t agent, v1::CoordinatorMessage message, bool close = false) {
+    outgoing_.push_back({agent, share(std::move(message)), close});
+  }
+
+  // `agents`: a map whose keys are agent ids.
+  template <typename Map>
+  void send_all(const Map& agents, v1::CoordinatorMessage message) {
+    const auto shared = share(std::move(message));
+    for (const auto& [agent, unused] : agents) outgoing_.push_back({agent, shared, false});
+  }
+
+  void note(std::string line) { notes_.push_back(std::move(line)); }
+
+  std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+
+ private:
+  static std::shared_ptr<const v1::CoordinatorMessage> share(v1::CoordinatorMessage message) {
+    return std::make_shared<const v1::CoordinatorMessage>(std::move(message));
+  }
+
+  std::vector<Outgoing> outgoing_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,218 @@
+#include "server/registrations.h"
+
+#include <algorithm>
+
+#include "proto/numbers.h"
+#include "server/planner.h"
+
+namespace gradbus {
+namespace {
+
+using Kind = Registrations::Answer::Kind;
+
+// Failed attempts of one name that wait for ranks; the oldest goes first. A correct program has
+// one.
+constexpr size_t kAttemptsMax = 8;
+
+bool is_reducing(const v1::TensorSpec& spec) {
+  return spec.collective() == uint32_t(CollectiveKind::kAllReduce);
+}
+
+// Fields that the collective does not use are not compared.
+v1::TensorSpec without_unused(v1::TensorSpec spec) {
+  if (!is_reducing(spec)) spec.set_op(uint32_t(ReduceOp::kNone));
+  if (spec.collective() != uint32_t(CollectiveKind::kBroadcast)) spec.set_root(0);
+  return spec;
+}
+
+bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
+  return a.count() == b.count() && a.dtype() == b.dtype() && a.op() == b.op() &&
+         a.collective() == b.collective() && a.root() == b.root();
+}
+
+Registrations::Answer refused(Kind kind, Status refusal) {
+  return {.kind = kind, .ready = {}, .refusal = std::move(refusal)};
+}
+
+std::string tensor(const v1::TensorSpec& spec) { return "tensor " + in_quotes(spec.name()); }
+
+Status check_numbers(const v1::TensorSpec& spec) {
+  const char* field = !is_dtype(spec.dtype())             ? "dtype"
+                      : !is_collective(spec.collective()) ? "collective"
+                      : !is_reduce_op(spec.op())          ? "op"
+                                                          : nullptr;
+  if (field == nullptr) return Status();
+  return short_error("D602", tensor(spec) + " has an unknown number for its " + field);
+}
+
+}  // namespace
+
+Status Registrations::check(const v1::TensorSpec& spec) const {
+  if (spec.name().empty() || spec.name().size() > kTensorNameBytesMax) {
+    return short_error("O900", "a tensor's name has " + std::to_string(spec.name().size()) +
+                                   " bytes; 1 to 255 are allowed");
+  }
+  GRADBUS_RETURN_IF_ERROR(check_numbers(spec));
+  if (is_reducing(spec) && spec.op() == uint32_t(ReduceOp::kNone)) {
+    return short_error("O900", tensor(spec) + ": an all_reduce needs an operation");
+  }
+  if (spec.collective() == uint32_t(CollectiveKind::kBroadcast) && spec.root() >= world_size_) {
+    return short_error("O900", tensor(spec) + " has root " + std::to_string(spec.root()) +
+                                   "; the world size is " + std::to_string(world_size_));
+  }
+  if (spec.count() > kTensorBytesMax / dtype_bytes(static_cast<DType>(spec.dtype()))) {
+    return short_error("O904", tensor(spec) + " has " + std::to_string(spec.count()) +
+                                   " elements; 2^40 bytes are allowed");
+  }
+  return Status();
+}
+
+// Each attempt may use up an id, so those under way count.
+Status Registrations::check_capacity(const std::string& name) const {
+  const bool fits = (names_.size() < kTensorsMax || names_.contains(name)) &&
+                    uint64_t{next_id_} + pending_count_ <= kTensorsMax;
+  if (fits) return Status();
+  return short_error("O904", "the job has registered " + std::to_string(kTensorsMax) + " tensors",
+                     "register fewer, larger tensors, or reuse their names and sizes");
+}
+
+Registrations::Answer Registrations::ask(uint32_t rank, const v1::TensorSpec& asked) {
+  if (Status bad = check(asked); !bad.ok()) return refused(Kind::kRefusedToOne, std::move(bad));
+  Answer result = answer(rank, without_unused(asked));
+  forget_empty(asked.name());
+  return result;
+}
+
+Registrations::Answer Registrations::answer(uint32_t rank, const v1::TensorSpec& spec) {
+  if (const auto at = names_.find(spec.name()); at != names_.end()) {
+    Name& name = at->second;
+    if (name.ready && same(name.ready->spec(), spec)) return answer_ready(name, rank);
+    for (size_t i = 0; i < name.attempts.size(); ++i) {
+      if (!name.attempts[i].asked.contains(rank)) return take_part(name, i, rank, spec);
+    }
+    if (!name.attempts.empty() && name.attempts.back().refusal.ok())
+      return repeat(name, rank, spec);
+  }
+  if (Status full = check_capacity(spec.name()); !full.ok()) {
+    return refused(Kind::kRefusedToOne, std::move(full));
+  }
+  return begin(names_[spec.name()], rank, spec);
+}
+
+// The rank has moved on from attempts that failed, so they need not wait for it.
+Registrations::Answer Registrations::answer_ready(Name& name, uint32_t rank) {
+  for (Attempt& attempt : name.attempts) {
+    if (!attempt.refusal.ok()) attempt.asked.insert(rank);
+  }
+  forget_answered(name);
+  return {.kind = Kind::kReadyForOne, .ready = *name.ready, .refusal = {}};
+}
+
+Registrations::Answer Registrations::begin(Name& name, uint32_t rank, const v1::TensorSpec& spec) {
+  if (name.attempts.size() == kAttemptsMax) name.attempts.erase(name.attempts.begin());
+  name.attempts.push_back({.spec = spec, .asked = RankBits(world_size_), .refusal = {}});
+  ++pending_count_;
+  return take_part(name, name.attempts.size() - 1, rank, spec);
+}
+
+Registrations::Answer Registrations::take_part(Name& name, size_t index, uint32_t rank,
+                                               const v1::TensorSpec& spec) {
+  Attempt& attempt = name.attempts[index];
+  if (!attempt.refusal.ok()) {
+    Answer answer = refused(Kind::kRefusedToOne, attempt.refusal);
+    attempt.asked.insert(rank);
+    forget_answered(name);
+    return answer;
+  }
+  if (!same(attempt.spec, spec)) return disagree(name, attempt, rank, spec);
+  attempt.asked.insert(rank);
+  return attempt.asked.full() ? finish(name) : Answer{};
+}
+
+// A rank asks again for what it already waits for.
+Registrations::Answer Registrations::repeat(Name& name, uint32_t rank, const v1::TensorSpec& spec) {
+  Attempt& attempt = name.attempts.back();
+  return same(attempt.spec, spec) ? Answer{} : disagree(name, attempt, rank, spec);
+}
+
+Registrations::Answer Registrations::disagree(Name& name, Attempt& attempt, uint32_t rank,
+                                              const v1::TensorSpec& spec) {
+  attempt.refusal =
+      short_error("O902", tensor(spec) + ": " + rank_phrase(attempt.asked.list(true)) +
+                              " registered " + spec_text(attempt.spec) + ", rank " +
+                              std::to_string(rank) + " " + spec_text(spec));
+  attempt.asked.insert(rank);
+  --pending_count_;
+  Answer answer = refused(Kind::kRefusedToAll, attempt.refusal);
+  forget_answered(name);
+  return answer;
+}
+
+Registrations::Answer Registrations::finish(Name& name) {
+  v1::ReadyTensor ready;
+  *ready.mutable_spec() = name.attempts.back().spec;
+  ready.set_name(ready.spec().name());
+  ready.set_id(next_id_++);
+  ready.set_chunk_elements(plan_chunk_elements(ready.spec(), agents_, chunk_bytes_));
+  name.ready = ready;
+  name.attempts.pop_back();
+  --pending_count_;
+  return {.kind = Kind::kReadyForAll, .ready = std::move(ready), .refusal = {}};
+}
+
+void Registrations::forget_answered(Name& name) {
+  std::erase_if(name.attempts, [](const Attempt& attempt) {
+    return !attempt.refusal.ok() && attempt.asked.full();
+  });
+}
+
+void Registrations::forget_empty(const std::string& name) {
+  const auto at = names_.find(name);
+  if (at == names_.end() || at->second.ready || !at->second.attempts.empty()) return;
+  names_.erase(at);
+}
+
+const Registrations::Attempt* Registrations::pending(const std::string& name) const {
+  const auto at = names_.find(name);
+  if (at == names_.end() || at->second.attempts.empty()) return nullptr;
+  const Attempt& last = at->second.attempts.back();
+  return last.refusal.ok() ? &last : nullptr;
+}
+
+bool Registrations::waits(uint32_t rank, const std::string& name) const {
+  const Attempt* attempt = pending(name);
+  return attempt != nullptr && attempt->asked.contains(rank);
+}
+
+RankSet Registrations::missing(const std::string& name) const {
+  const Attempt* attempt = pending(name);
+  return attempt == nullptr ? RankSet{} : attempt->asked.list(false);
+}
+
+const v1::TensorSpec* Registrations::pending_spec(const std::string& name) const {
+  const Attempt* attempt = pending(name);
+  return attempt == nullptr ? nullptr : &attempt->spec;
+}
+
+const v1::TensorSpec* Registrations::ready_spec(const std::string& name) const {
+  const auto at = names_.find(name);
+  return at == names_.end() || !at->second.ready ? nullptr : &at->second.ready->spec();
+}
+
+void Registrations::drop_pending(const std::string& name) {
+  if (pending(name) == nullptr) return;
+  names_.at(name).attempts.pop_back();
+  --pending_count_;
+  forget_empty(name);
+}
+
+std::vector<v1::TensorSpec> Registrations::list(size_t limit) const {
+  std::vector<v1::TensorSpec> specs;
+  for (const auto& [unused, name] : names_) {
+    if (specs.size() == limit) break;
+    if (name.ready) specs.push_back(name.ready->spec());
+  }
+  return specs;
+}
+
+}  // namespace gradbus

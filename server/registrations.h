@@ -1,0 +1,93 @@
+// Compares what the ranks of one job register, name by name: a tensor is ready when every rank has
+// registered it with one spec.
+//
+// Part of Job; pure. A name may be registered again with another spec: a new version with a new id,
+// which every rank must register too. Each rank takes part in each attempt of a name exactly once:
+// an attempt that two specs ended keeps its refusal until every rank has been given it, so a rank
+// that comes late to it fails like the others instead of waiting for ranks that gave up.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/status.h"
+#include "gradbus/v1/coordinator.pb.h"
+#include "server/rank_bits.h"
+
+namespace gradbus {
+
+class Registrations {
+ public:
+  struct Answer {
+    enum class Kind : uint8_t {
+      kWait,          // other ranks are missing
+      kReadyForAll,   // this rank was the last: tell every agent
+      kReadyForOne,   // it has been ready: tell this rank's agent
+      kRefusedToAll,  // the ranks disagree: tell every agent
+      kRefusedToOne,  // not allowed, or late to an attempt that failed: tell this rank's agent
+    };
+    Kind kind = Kind::kWait;
+    v1::ReadyTensor ready;
+    Status refusal;
+  };
+
+  Registrations(uint32_t world_size, uint64_t chunk_bytes)
+      : world_size_(world_size), chunk_bytes_(chunk_bytes) {}
+
+  // Known when the job starts.
+  void set_agents(uint32_t agents) { agents_ = agents; }
+
+  // `rank` is below the world size.
+  Answer ask(uint32_t rank, const v1::TensorSpec& spec);
+
+  // The rank has registered `name` and other ranks have not.
+  bool waits(uint32_t rank, const std::string& name) const;
+  // The ranks missing from the pending attempt of `name`; empty when there is none.
+  RankSet missing(const std::string& name) const;
+  // Spec of the pending attempt and of the ready version; null when there is none.
+  const v1::TensorSpec* pending_spec(const std::string& name) const;
+  const v1::TensorSpec* ready_spec(const std::string& name) const;
+  // Forgets the pending attempt of `name`; its ranks have been told.
+  void drop_pending(const std::string& name);
+
+  size_t ready_count() const { return next_id_ - 1; }
+  // At most `limit` ready tensors, in no order.
+  std::vector<v1::TensorSpec> list(size_t limit) const;
+  void clear() { names_.clear(); }
+
+ private:
+  struct Attempt {
+    v1::TensorSpec spec;
+    RankBits asked;
+    Status refusal;  // not ok: this attempt has failed
+  };
+  struct Name {
+    std::optional<v1::ReadyTensor> ready;
+    std::vector<Attempt> attempts;  // at most one pending, and that is the last
+  };
+
+  Status check(const v1::TensorSpec& spec) const;
+  Status check_capacity(const std::string& name) const;
+  Answer answer(uint32_t rank, const v1::TensorSpec& spec);
+  Answer answer_ready(Name& name, uint32_t rank);
+  Answer begin(Name& name, uint32_t rank, const v1::TensorSpec& spec);
+  Answer take_part(Name& name, size_t index, uint32_t rank, const v1::TensorSpec& spec);
+  Answer repeat(Name& name, uint32_t rank, const v1::TensorSpec& spec);
+  Answer disagree(Name& name, Attempt& attempt, uint32_t rank, const v1::TensorSpec& spec);
+  Answer finish(Name& name);
+  void forget_answered(Name& name);
+  void forget_empty(const std::string& name);
+  const Attempt* pending(const std::string& name) const;
+
+  uint32_t world_size_;
+  uint64_t chunk_bytes_;
+  uint32_t agents_ = 1;
+  uint32_t next_id_ = 1;
+  uint32_t pending_count_ = 0;
+  std::unordered_map<std::string, Name> names_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,163 @@
+#include "server/service.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/errors.h"
+#include "common/log.h"
+#include "proto/control.h"
+#include "server/attach_stream.h"
+#include "server/listen_address.h"
+
+namespace gradbus {
+namespace {
+
+constexpr int kTickMs = 100;
+constexpr size_t kMemoryBytesMax = 512 << 20;  // of all connections' buffers
+constexpr int kKeepaliveMs = 10'000;           // pings a silent connection; leases are far quicker
+constexpr int kKeepaliveTimeoutMs = 5'000;
+constexpr int kPingPauseMsMin = 500;  // an agent may ping this often
+constexpr int kStopMs = 300;
+
+class Calls final : public v1::Coordinator::CallbackService {
+ public:
+  explicit Calls(Desk* desk) : desk_(desk) {}
+
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
+      grpc::CallbackServerContext* context) override {
+    auto* stream = new AttachStream(desk_, context);
+    desk_->add(stream);
+    return stream;
+  }
+
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
+                                   const v1::StatusRequest* request,
+                                   v1::StatusReply* reply) override {
+    desk_->act(
+        [&](Coordinator& coordinator, Nanos now) { *reply = coordinator.status(*request, now); });
+    return finish(context);
+  }
+
+  grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
+                                    const v1::StopJobRequest* request,
+                                    v1::StopJobReply* reply) override {
+    desk_->act(
+        [&](Coordinator& coordinator, Nanos now) { *reply = coordinator.stop_job(*request, now); });
+    return finish(context);
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* context) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  Desk* const desk_;
+};
+
+// gRPC's own log: for us a detail, and never more than one line of ours for one error.
+void log_line(gpr_log_func_args* line) {
+  spdlog::debug("grpc {}:{}: {}", line->file, line->line, line->message);
+}
+
+// Process-wide, and to be set before the first builder.
+void prepare_grpc_once() {
+  static const bool done = [] {
+    gpr_set_log_function(log_line);
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+void limit(grpc::ServerBuilder& builder) {
+  grpc::ResourceQuota quota("gradbus-server");
+  quota.Resize(kMemoryBytesMax);
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
+  builder.SetMaxSendMessageSize(-1);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers must not share a port
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingPauseMsMin);
+}
+
+Status cannot_listen(const ListenAddress& address) {
+  const std::string reason = why_not_bindable(address);
+  return error("D603", address.text() + ": " + (reason.empty() ? "gRPC could not listen" : reason));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
+  Result<ListenAddress> address = parse_listen_address(options.listen);
+  if (!address.ok()) return address.status();
+  if (!address.value().is_loopback() && !options.allow_remote) {
+    return error("F100",
+                 "--listen " + address.value().text() +
+                     " is reachable from other machines, and the "
+                     "connection is neither encrypted nor authenticated",
+                 "listen on 127.0.0.1, or add --insecure-i-understand on a trusted network");
+  }
+  std::unique_ptr<Service> service(new Service(options));
+  GRADBUS_RETURN_IF_ERROR(service->listen(address.take()));
+  service->start_ticking();
+  return service;
+}
+
+Service::Service(const ServiceOptions& options)
+    : desk_(std::make_unique<Desk>(options.coordinator)),
+      calls_(std::make_unique<Calls>(desk_.get())) {}
+
+Status Service::listen(ListenAddress address) {
+  prepare_grpc_once();
+  grpc::ServerBuilder builder;
+  limit(builder);
+  builder.RegisterService(calls_.get());
+  int port = 0;
+  builder.AddListeningPort(address.text(), grpc::InsecureServerCredentials(), &port);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port <= 0) return cannot_listen(address);
+  address.port = static_cast<uint16_t>(port);
+  address_ = address.text();
+  return Status();
+}
+
+void Service::start_ticking() {
+  stop_event_.reset(eventfd(0, EFD_CLOEXEC));
+  GRADBUS_CHECK(stop_event_.valid());
+  ticker_ = std::thread([this] { tick_until_stopped(); });
+}
+
+void Service::tick_until_stopped() {
+  pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
+  while (poll(&stop, 1, kTickMs) <= 0) {
+    desk_->act([](Coordinator& coordinator, Nanos now) { coordinator.tick(now); });
+  }
+}
+
+void Service::stop() {
+  if (ticker_.joinable()) {
+    const uint64_t one = 1;
+    GRADBUS_CHECK(write(stop_event_.get(), &one, sizeof(one)) == sizeof(one));
+    ticker_.join();
+  }
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(kStopMs));
+  server_->Wait();
+  server_.reset();
+}
+
+Service::~Service() { stop(); }
+
+}  // namespace gradbus

@@ -1,0 +1,101 @@
+// Memory throughput of reduce(), beside a plain loop that reads and writes the same bytes. Bytes
+// per second count each source read and each target written once. Run a release build.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/kernels/reduce.h"
+#include "common/kernels/reduce_targets.h"
+
+namespace {
+
+using gradbus::DType;
+
+// Areas of several ranks, aligned and staggered as in the shared arena (proto/shm_layout.h), first
+// touched before timing.
+class Areas {
+ public:
+  Areas(size_t ranks, size_t bytes)
+      : storage_(((bytes + 4095) / 4096 * 4096 + 640) * ranks + 4096) {
+    const size_t stride = (bytes + 4095) / 4096 * 4096 + 640;
+    void* base = storage_.data();
+    size_t space = storage_.size();
+    std::align(4096, stride * ranks, base, space);
+    for (size_t r = 0; r < ranks; ++r) {
+      mutable_.push_back(static_cast<std::byte*>(base) + r * stride);
+      constant_.push_back(mutable_.back());
+    }
+  }
+  const std::vector<const std::byte*>& sources() const { return constant_; }
+  const std::vector<std::byte*>& targets() const { return mutable_; }
+
+ private:
+  std::vector<std::byte> storage_;
+  std::vector<std::byte*> mutable_;
+  std::vector<const std::byte*> constant_;
+};
+
+void count_bytes(benchmark::State& state, size_t streams) {
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * state.range(0) *
+                          static_cast<int64_t>(streams));
+}
+
+void reduce_in_place(benchmark::State& state, DType dtype, size_t ranks) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const Areas areas(ranks, bytes);
+  for (auto _ : state) {
+    gradbus::reduce(dtype, areas.sources(), areas.targets(), bytes / gradbus::dtype_bytes(dtype),
+                    static_cast<uint32_t>(ranks));
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 2 * ranks);
+}
+
+#define GRADBUS_NAIVE __attribute__((optimize("O3"), target("avx2")))
+
+// What the compiler makes of the naive loops.
+GRADBUS_NAIVE void plain_pair(float* const* v, size_t count) {
+  float *a = v[0], *b = v[1];
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) a[i] = b[i] = (a[i] + b[i]) * 0.5f;
+}
+
+GRADBUS_NAIVE void plain_four(float* const* v, size_t count) {
+  float *a = v[0], *b = v[1], *c = v[2], *d = v[3];
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) {
+    a[i] = b[i] = c[i] = d[i] = (a[i] + b[i] + c[i] + d[i]) * 0.25f;
+  }
+}
+
+void plain_loop(benchmark::State& state, void (*loop)(float* const*, size_t), size_t ranks) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const Areas areas(ranks, bytes);
+  std::vector<float*> vectors;
+  for (std::byte* area : areas.targets()) vectors.push_back(reinterpret_cast<float*>(area));
+  for (auto _ : state) {
+    loop(vectors.data(), bytes / sizeof(float));
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 2 * ranks);
+}
+
+void sizes(benchmark::internal::Benchmark* bench) {
+  for (const int64_t bytes : {64 << 10, 1 << 20, 64 << 20}) bench->Arg(bytes);
+}
+
+BENCHMARK_CAPTURE(plain_loop, f32_2_to_2, plain_pair, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(plain_loop, f32_4_to_4, plain_four, 4)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f32_2_to_2, DType::kF32, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f32_4_to_4, DType::kF32, 4)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f32_8_to_8, DType::kF32, 8)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f32_16_to_16, DType::kF32, 16)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f32_64_to_64, DType::kF32, 64)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, f16_2_to_2, DType::kF16, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, bf16_2_to_2, DType::kBF16, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, i32_2_to_2, DType::kI32, 2)->Apply(sizes);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,33 @@
+// What the contract suite runs over: every row of all_transports(), plain and behind a fault plan
+// under which every promise of transport.h still holds.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/transport_node.h"
+#include "transport/faulty/faulty.h"
+#include "transport/registry.h"
+
+namespace gradbus {
+
+struct TransportVariant {
+  const TransportRow* row = nullptr;
+  std::optional<FaultPlan> faults;
+
+  std::string name() const;
+  Result<std::unique_ptr<Transport>> create(const TransportOptions& options = {}) const;
+};
+
+std::vector<TransportVariant> transport_variants();
+
+class TransportContract : public testing::TestWithParam<TransportVariant> {
+ protected:
+  std::unique_ptr<Node> make_node(const TransportOptions& options = {}, size_t slots = 64) const;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,307 @@
+"""A world of one, without any daemon: arguments, errors, lifetimes and Ctrl-C need no second rank."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import gradbus.torch as gradbus
+import numpy as np
+import torch
+
+
+def refused(kind, *parts):
+    """A context that expects a one-line error of this kind whose text has all `parts`."""
+
+    class Context:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, got, error, trace):
+            assert got is not None, f"no {kind.__name__}"
+            assert issubclass(got, kind), (got, error)
+            text = str(error)
+            assert "GB-" in text and "| next: " in text and "\n" not in text, text
+            assert all(part in text for part in parts), (parts, text)
+            assert error.code == kind.code
+            return True
+
+    return Context()
+
+
+def check_before_init():
+    for call in (
+        gradbus.rank,
+        gradbus.barrier,
+        lambda: gradbus.allreduce(np.ones(1)),
+        lambda: gradbus.DistributedOptimizer(torch.optim.SGD([torch.ones(1)], lr=1)),
+    ):
+        with refused(gradbus.ClosedError, "gradbus.init()"):
+            call()
+    assert not gradbus.is_initialized()
+    gradbus.shutdown()  # nothing to do
+
+
+def check_bad_init():
+    nan, infinite = float("nan"), float("inf")
+    for name, value in (
+        ("rank", -1),
+        ("rank", nan),
+        ("rank", "0"),
+        ("size", 0),
+        ("size", 2.0),
+        ("size", 2**40),
+        ("start_timeout", nan),
+        ("op_timeout", 0),
+        ("op_timeout", infinite),
+        ("start_timeout", "5"),
+    ):
+        with refused(gradbus.InvalidError, f"init: {name}={value!r}"):
+            gradbus.init(**{name: value})
+    with refused(gradbus.InvalidError):
+        gradbus.init(rank=3, size=2)
+    os.environ["GRADBUS_SIZE"] = "many"
+    os.environ["GRADBUS_RANK"] = "0"
+    with refused(gradbus.InvalidError, "GRADBUS_SIZE", "many"):
+        gradbus.init()
+    del os.environ["GRADBUS_SIZE"], os.environ["GRADBUS_RANK"]
+    with refused(gradbus.UnavailableError, "/nowhere/agent.sock"):
+        gradbus.init(job="j", rank=0, size=2, socket="/nowhere/agent.sock")
+    assert not gradbus.is_initialized()
+
+
+def check_place():
+    gradbus.init()
+    gradbus.init()  # again, without arguments: nothing
+    with refused(gradbus.InvalidError, "already initialized"):
+        gradbus.init(size=3)
+    place = [
+        gradbus.rank(),
+        gradbus.size(),
+        gradbus.local_rank(),
+        gradbus.local_size(),
+        gradbus.cross_rank(),
+        gradbus.cross_size(),
+    ]
+    assert place == [0, 1, 0, 1, 0, 1], place
+    assert gradbus.__version__.count(".") == 2
+
+
+def check_bad_tensors():
+    invalid = gradbus.InvalidError
+    with refused(invalid, "allreduce: tensor 'flags'", "bool"):
+        gradbus.allreduce(torch.ones(2, dtype=torch.bool), name="flags")
+    with refused(invalid, "complex64"):
+        gradbus.allreduce(torch.ones(2, dtype=torch.complex64))
+    with refused(invalid, "sparse"):
+        gradbus.allreduce(torch.ones(2).to_sparse())
+    with refused(invalid, "meta"):
+        gradbus.allreduce(torch.ones(2, device="meta"))
+    with refused(invalid, "a float"):
+        gradbus.allreduce(3.0)
+    with refused(invalid, "writable"):
+        gradbus.allreduce_(b"frozen")
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    with refused(invalid, "writable"):
+        gradbus.broadcast_(frozen)
+    with refused(invalid, ">f4"):
+        gradbus.allreduce(np.ones(3, dtype=">f4"))
+    with refused(invalid, "op=7"):
+        gradbus.allreduce(np.ones(3), op=7)
+    for root in (-1, 1, 1.0):
+        with refused(invalid, f"root_rank={root!r}"):
+            gradbus.broadcast(np.ones(3), root_rank=root)
+    with refused(invalid, "allgather: tensor 'x'", "object"):
+        gradbus.allgather(np.array([object()]), name="x")
+
+
+def check_bad_optimizers():
+    invalid = gradbus.InvalidError
+    layer = torch.nn.Linear(2, 2)
+    plain = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with refused(invalid, "str"):
+        gradbus.DistributedOptimizer("sgd")
+    with refused(invalid, "backward_passes_per_step=0"):
+        gradbus.DistributedOptimizer(plain, backward_passes_per_step=0)
+    with refused(invalid, "bucket_bytes=1.5"):
+        gradbus.DistributedOptimizer(plain, bucket_bytes=1.5)
+    with refused(invalid, "op=3"):
+        gradbus.DistributedOptimizer(plain, op=3)
+    with refused(invalid, "1 parameters have no name", "(2,)"):
+        gradbus.DistributedOptimizer(plain, [("w", layer.weight)])
+    with refused(invalid, "two parameters are named 'w'"):
+        gradbus.DistributedOptimizer(plain, [("w", layer.weight), ("w", layer.bias)])
+    assert type(plain) is torch.optim.SGD  # refused, so untouched
+    assert gradbus.DistributedOptimizer(plain, layer.named_parameters()) is plain
+    with refused(invalid, "already distributed"):
+        gradbus.DistributedOptimizer(plain)
+    with refused(invalid, "'group0.0'", "complex64"):
+        gradbus.DistributedOptimizer(
+            torch.optim.SGD([torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=1)
+        )
+    assert type(copy.deepcopy(plain)) is torch.optim.SGD
+    assert type(pickle.loads(pickle.dumps(plain))) is torch.optim.SGD
+
+
+def check_bad_gradients():
+    table = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(table.parameters(), lr=1), table.named_parameters()
+    )
+    optimizer.zero_grad()
+    with refused(gradbus.InvalidError, "'weight'", "sparse"):
+        table(torch.tensor([1])).sum().backward()
+    layer = torch.nn.Linear(2, 2)
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=1), layer.named_parameters()
+    )
+    layer(torch.ones(1, 2)).sum().backward()
+    with refused(gradbus.BusyError, "backward_passes_per_step=1"):
+        layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    head = torch.nn.Linear(2, 2).requires_grad_(False)
+    body = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([*head.parameters(), *body.parameters()], lr=1)
+    optimizer = gradbus.DistributedOptimizer(optimizer)
+    head.requires_grad_(True)
+    body(head(torch.ones(1, 2))).sum().backward()
+    with refused(gradbus.InvalidError, "(2, 2)", "unfreeze"):
+        optimizer.step()
+
+
+def check_gradients_live_in_the_arena():
+    """Pointers: a gradient stays inside its bucket, aligned, through every way of zeroing."""
+    model = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.Linear(9, 3))
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    flat = optimizer._gradbus.exchange.buckets[0].flat
+    first, last = flat.data_ptr(), flat.data_ptr() + flat.numel() * 4
+    seen = []
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        model(torch.ones(1, 7)).sum().backward()
+        seen.append([p.grad.data_ptr() for p in model.parameters()])
+        optimizer.step()
+    assert seen[1:] == seen[:-1]
+    assert all(first <= pointer < last and pointer % 64 == 0 for pointer in seen[0])
+    optimizer.zero_grad()
+    assert flat.abs().sum() == 0
+
+
+def check_wait_free_backpropagation():
+    """The last layer's bucket is on its way before the first layer's gradient exists."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])
+    events = []
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), bucket_bytes=288
+    )
+    buckets = optimizer._gradbus.exchange.buckets
+    assert len(buckets) > 4, len(buckets)
+    for number, bucket in enumerate(buckets):
+
+        def start(number=number, start=bucket.start):
+            events.append(f"start {number}")
+            start()
+
+        bucket.start = start
+    model[0].weight.register_hook(lambda grad: events.append("first layer"))
+    model(torch.ones(1, 8)).sum().backward()
+    assert events.index("start 0") < events.index("start 3") < events.index("first layer"), events
+    optimizer.step()
+    assert sorted(e for e in events if e.startswith("start")) == sorted(
+        f"start {n}" for n in range(len(buckets))
+    )
+
+
+def check_other_threads_go_on():
+    """A barrier and an all-reduce release the interpreter: both end in threads of their own."""
+    results = []
+    threads = [
+        threading.Thread(
+            target=lambda n=n: results.append(gradbus.allreduce(np.full(1000, n)).sum())
+        )
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(results) == [1000 * n for n in range(8)]
+
+
+def check_fork():
+    """A forked child is told so; its end does not end the parent's session."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with refused(gradbus.ClosedError, "forked"):
+                gradbus.allreduce(np.ones(2))
+            assert not gradbus.is_initialized()
+        except BaseException as error:
+            print(error, flush=True)
+            os._exit(1)
+        sys.exit(0)  # through atexit, as a child of multiprocessing may
+    assert os.waitpid(child, 0)[1] == 0
+    assert gradbus.allreduce(np.ones(2)).tolist() == [1, 1]
+    assert gradbus.is_initialized()
+
+
+def check_shutdown():
+    """Gradients outlive the arena; handles and optimizers say what happened; a new session works."""
+    layer = torch.nn.Linear(2, 2)
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=1), layer.named_parameters()
+    )
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.synchronize()
+    handle = gradbus.allreduce_async(np.ones(3))
+    gradbus.shutdown()
+    assert layer.weight.grad.tolist() == [[1, 1], [1, 1]]
+    with refused(gradbus.ClosedError, "shut down"):
+        gradbus.synchronize(handle)
+    layer(torch.ones(1, 2)).sum().backward()
+    assert layer.weight.grad.tolist() == [[2, 2], [2, 2]]
+    for use in (optimizer.step, optimizer.zero_grad, optimizer.synchronize):
+        with refused(gradbus.ClosedError, "shut down"):
+            use()
+    gradbus.init(rank=0, size=1)
+    assert gradbus.allreduce(np.ones(2)).tolist() == [1, 1]
+    assert gradbus.DistributedOptimizer(optimizer, layer.named_parameters()) is optimizer
+    before = layer.bias.detach().clone()
+    optimizer.zero_grad()
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert torch.equal(layer.bias, before - 1)
+
+
+def check_no_framework_needed():
+    """The core imports neither numpy nor torch."""
+    code = (
+        "import sys, gradbus; gradbus.init(); gradbus.allreduce_(bytearray(4)); gradbus.barrier(); "
+    )
+    code += "assert gradbus.broadcast_object(3) == 3; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd="/").returncode == 0
+
+
+def main():
+    check_before_init()
+    check_bad_init()
+    check_place()
+    check_bad_tensors()
+    check_bad_optimizers()
+    check_bad_gradients()
+    check_gradients_live_in_the_arena()
+    check_wait_free_backpropagation()
+    check_other_threads_go_on()
+    check_fork()
+    check_shutdown()
+    check_no_framework_needed()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

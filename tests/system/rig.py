@@ -1,0 +1,176 @@
+"""Starts real daemons and ranks for the system tests, and stops them by their own process ids.
+
+Nothing here is a stand-in: gradbus-server, gradbus-agent and scripted_rank come from the build folder
+named by GRADBUS_BIN (default build/release/bin).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
+DEADLINE_S = 20
+
+
+@dataclasses.dataclass
+class Daemon:
+    """A running program that has said it is ready."""
+
+    process: subprocess.Popen
+    ready: dict
+    log: pathlib.Path
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def text(self) -> str:
+        """What it has logged."""
+        return self.log.read_text()
+
+    def kill(self, sig: int = signal.SIGKILL) -> None:
+        """Sends a signal."""
+        self.process.send_signal(sig)
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.poll() is None
+
+    def open_files(self) -> int:
+        """How many descriptors it holds."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def segments(self) -> int:
+        """How many of its mappings are shared segments of jobs."""
+        return pathlib.Path(f"/proc/{self.pid}/maps").read_text().count("memfd:gradbus")
+
+
+@dataclasses.dataclass
+class Rank:
+    """A rank that was started."""
+
+    process: subprocess.Popen
+    number: int
+
+    def finish(self, timeout: float = DEADLINE_S) -> tuple[int, str]:
+        """(exit status, all it printed)."""
+        out, _ = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out
+
+
+class Rig:
+    """One cluster of daemons in a folder of its own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.server: Daemon | None = None
+        self.agents: list[Daemon] = []
+        self.ranks: list[Rank] = []
+
+    def start_daemon(self, program: str, *arguments: str) -> Daemon:
+        """Starts a daemon and waits for its --ready-fd line."""
+        reader, writer = os.pipe()
+        log = self.folder / f"{program}-{time.monotonic_ns()}.log"
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [BIN / program, *arguments, "--ready-fd", str(writer)],
+                pass_fds=[writer], stdout=file, stderr=file)
+        os.close(writer)
+        try:
+            return Daemon(process, self._read_ready(reader, process, log), log)
+        finally:
+            os.close(reader)
+
+    @staticmethod
+    def _read_ready(reader: int, process: subprocess.Popen, log: pathlib.Path) -> dict:
+        ready, _, _ = select.select([reader], [], [], DEADLINE_S)
+        line = os.read(reader, 4096) if ready else b""
+        if not line:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"not ready: {process.args}: {log.read_text()}")
+        return json.loads(line)
+
+    def start(self, agents: int = 1, *agent_arguments: str) -> Rig:
+        """A coordinator and agents that it knows."""
+        self.server = self.start_daemon("gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0")
+        for index in range(agents):
+            self.start_agent(f"node-{index}", *agent_arguments)
+        return self
+
+    def start_agent(self, name: str, *arguments: str) -> Daemon:
+        """One more agent."""
+        agent = self.start_daemon(
+            "gradbus-agent", "--coordinator", self.server.ready["address"], "--name", name,
+            "--socket", str(self.folder / f"{name}.sock"), "--bind", "127.0.0.1:0", *arguments)
+        self.agents.append(agent)
+        return agent
+
+    def start_rank(self, rank: int, size: int, *steps: str, job: str = "job", agent: int | None = None,
+                   program: list[str] | None = None, env: dict | None = None, **options) -> Rank:
+        """Starts one rank; ranks fill the agents in blocks unless `agent` says which."""
+        if agent is None:
+            agent = min(rank, size - 1) * len(self.agents) // size if self.agents else 0
+        socket = self.agents[agent].ready["socket"] if self.agents else str(self.folder / "none.sock")
+        variables = {**os.environ, "GRADBUS_SOCKET": socket, "GRADBUS_RANK": str(rank),
+                     "GRADBUS_SIZE": str(size), "GRADBUS_JOB": job, **(env or {})}
+        process = subprocess.Popen([*(program or [BIN / "scripted_rank"]), *steps], env=variables,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+        self.ranks.append(Rank(process, rank))
+        return self.ranks[-1]
+
+    def start_job(self, size: int, *steps: str, **options) -> list[Rank]:
+        """All ranks of a job with the same steps."""
+        return [self.start_rank(rank, size, *steps, **options) for rank in range(size)]
+
+    def stop(self) -> None:
+        """Ends everything this rig started."""
+        for rank in self.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+            rank.process.wait()
+            if rank.process.stdout:
+                rank.process.stdout.close()
+        for daemon in [*self.agents, self.server]:
+            if daemon is None:
+                continue
+            if daemon.alive():
+                daemon.kill(signal.SIGCONT)
+                daemon.kill(signal.SIGTERM)
+            try:
+                daemon.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.process.wait()
+                raise AssertionError(f"did not stop on SIGTERM: {daemon.process.args}") from None
+
+
+@contextlib.contextmanager
+def cluster(agents: int = 1, *agent_arguments: str):
+    """A running rig; stopped and cleaned up at the end."""
+    with tempfile.TemporaryDirectory(prefix="gradbus-test-") as folder:
+        rig = Rig(pathlib.Path(folder))
+        try:
+            yield rig.start(agents, *agent_arguments)
+        finally:
+            rig.stop()
+
+
+def wait_until(condition, timeout: float = DEADLINE_S, what: str = "condition") -> float:
+    """Polls until `condition()` is true; how many seconds that took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < timeout, f"waited {timeout} s for: {what}"
+        time.sleep(0.005)
+    return time.monotonic() - started

@@ -1,0 +1,252 @@
+"""`gradbus status`, `stop`, `doctor`, `explain`, `env` and the words around them, on real daemons.
+
+Programs come from GRADBUS_BIN (default build/release/bin), the library from the folder lib beside it.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import textwrap
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", ROOT / "build" / "release" / "bin"))
+GRADBUS = str(BIN / "gradbus")
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def env(tmp_path):
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("GRADBUS_", "SLURM_", "PMI_"))}
+    for name in ("RANK", "WORLD_SIZE", "XDG_RUNTIME_DIR"):
+        base.pop(name, None)
+    return dict(base, TMPDIR=str(tmp_path), GRADBUS_COORDINATOR=f"127.0.0.1:{free_port()}")
+
+
+def free_port():
+    """A port that nobody listens on: bound, so that nobody else gets it, and given back."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def gradbus(env, *words, **options):
+    return subprocess.run([GRADBUS, *words], env=env, text=True, capture_output=True,
+                          timeout=DEADLINE_S, **options)
+
+
+@contextlib.contextmanager
+def daemon(env, name, *words):
+    """A daemon that has said it is ready, and what it said."""
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen([str(BIN / name), *words, "--ready-fd", str(write_end), "--exit-with-parent"],
+                               env=env, pass_fds=[write_end], stderr=subprocess.DEVNULL)
+    os.close(write_end)
+    try:
+        with os.fdopen(read_end) as ready:
+            yield process, json.loads(ready.readline())
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def cluster(env, tmp_path):
+    """A coordinator and one agent, as an administrator starts them; the environment to reach them."""
+    with daemon(env, "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0") as (_, server):
+        path = str(tmp_path / "a.sock")
+        with daemon(env, "gradbus-agent", "--coordinator", server["address"], "--socket", path,
+                    "--name", "node-x", "--bind", "127.0.0.1") as (agent, _):
+            yield dict(env, GRADBUS_COORDINATOR=server["address"], GRADBUS_SOCKET=path), agent
+
+
+# Joins its job, says so, and works until an error ends it; prints that error.
+RANK_PROGRAM = textwrap.dedent("""
+    import ctypes, sys
+    library = ctypes.CDLL(sys.argv[1])
+    library.gradbus_last_error.restype = ctypes.c_char_p
+    session = ctypes.c_void_p()
+    code = library.gradbus_init(None, ctypes.byref(session))
+    if code == 0:
+        print("joined", flush=True)
+    while code == 0:
+        code = library.gradbus_barrier(session)
+    print(library.gradbus_last_error().decode(), flush=True)
+    sys.exit(7)
+""")
+
+
+@contextlib.contextmanager
+def running_job(env, ranks=2):
+    library = BIN.parent / "lib" / "libgradbus.so"
+    process = subprocess.Popen(
+        [GRADBUS, "run", "-np", str(ranks), "--no-prefix", "--", "python3", "-c", RANK_PROGRAM, str(library)],
+        env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert [process.stdout.readline() for _ in range(ranks)] == ["joined\n"] * ranks
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def the_job(env):
+    jobs = json.loads(gradbus(env, "status", "--json").stdout)["jobs"]
+    assert len(jobs) == 1
+    return jobs[0]
+
+
+# ---- status and stop ----
+
+
+def test_nobody_answers(env):
+    for words in (["status"], ["status", "--json"]):
+        begin = time.monotonic()
+        done = gradbus(env, *words)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert re.fullmatch(r"GB-C501 COORDINATOR_LOST: no coordinator answers at 127\.0\.0\.1:\d+: "
+                            r"[^\n]+ \| next: [^\n]+\n", done.stderr)
+        assert time.monotonic() - begin < 4.0
+    assert gradbus(env, "stop", "x").returncode == 1
+
+
+def test_a_port_that_never_answers_ends_the_wait(env):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        begin = time.monotonic()
+        done = gradbus(env, "status", "--coordinator", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert done.returncode == 2 and "GB-C501" in done.stderr
+        assert 1.5 < time.monotonic() - begin < 4.0
+
+
+def test_status_shows_agents_and_ranks(cluster):
+    env, agent = cluster
+    done = gradbus(env, "status")
+    assert done.returncode == 0, done.stderr
+    assert "node-x" in done.stdout and str(agent.pid) in done.stdout and "jobs: none" in done.stdout
+    with running_job(env):
+        text = gradbus(env, "status").stdout
+        job = the_job(env)
+        assert max(map(len, text.splitlines())) <= 80
+        assert f"job {job['job']}: running" in text
+        assert [rank["rank"] for rank in job["ranks"]] == [0, 1]
+        assert all(rank["agent"] == "node-x" and rank["state"] == "joined" for rank in job["ranks"])
+        assert gradbus(env, "status", "--job", job["job"], "--json").returncode == 0
+        other = gradbus(env, "status", "--job", "no-such-job")
+        assert other.returncode == 1 and "GB-J406" in other.stderr
+
+
+def test_stop_ends_the_ranks_with_an_error_that_says_who_and_why(cluster):
+    env, _ = cluster
+    with running_job(env) as process:
+        name = the_job(env)["job"]
+        done = gradbus(env, "stop", name, "--reason", "the cluster moves")
+        assert done.returncode == 0 and done.stdout == f"job {name} is stopped\n"
+        assert process.wait(5) == 7
+        said = process.stdout.read()
+        assert said.count("GB-J405 JOB_STOPPED") == 2
+        assert said.count("the cluster moves") == 2
+    again = gradbus(env, "stop", "no-such-job")
+    assert again.returncode == 1 and "GB-J406" in again.stderr
+
+
+def test_watch_refreshes_until_it_is_interrupted(cluster):
+    env, _ = cluster
+    process = subprocess.Popen([GRADBUS, "status", "--watch", "--json"], env=env, text=True,
+                               stdout=subprocess.PIPE)
+    uptimes = [json.loads(process.stdout.readline())["uptime_ms"] for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(5) == 0
+    assert 500 < uptimes[1] - uptimes[0] < 3000 and uptimes[2] > uptimes[1]
+    process.stdout.close()
+
+
+# ---- doctor ----
+
+
+def test_doctor_tells_what_this_machine_has(cluster):
+    env, _ = cluster
+    done = gradbus(env, "doctor", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 0
+    assert all(finding["level"] in ("ok", "warn", "missing") for finding in findings.values())
+    # Whatever is not well comes with a next step.
+    assert all(finding["next"] for finding in findings.values() if finding["level"] != "ok")
+    assert f"{len(os.sched_getaffinity(0))} usable" in findings["cores"]["value"]
+    assert os.uname().release in findings["kernel"]["value"]
+    assert "127.0.0.1" in findings["nic lo"]["value"]
+    for name in ("memfd", "agent", "coordinator", "gradbus-agent", "gradbus-server"):
+        assert findings[name]["level"] == "ok", findings[name]
+    text = gradbus(env, "doctor").stdout
+    assert all(name in text for name in findings) and "\x1b" not in text
+
+
+def test_doctor_without_daemons_is_no_failure(env):
+    done = gradbus(dict(env, GRADBUS_SOCKET="/nowhere/a.sock"), "doctor")
+    assert done.returncode == 0
+    assert re.search(r"missing +agent +none at /nowhere/a\.sock\n +next: ", done.stdout)
+    assert re.search(r"missing +coordinator ", done.stdout)
+
+
+# ---- explain, env, help ----
+
+
+def test_explain(env):
+    for word in ("GB-P101", "p101", "PEER_LOST"):
+        done = gradbus(env, "explain", word)
+        assert done.returncode == 0 and done.stdout.startswith("GB-P101 PEER_LOST")
+        assert "next:" in done.stdout
+    everything = gradbus(env, "explain").stdout
+    numbers = re.findall(r"^GB-(\w\d{3}) ", everything, re.MULTILINE)
+    assert len(numbers) == len(set(numbers)) > 30
+    for number in numbers:
+        assert gradbus(env, "explain", number).returncode == 0
+    assert gradbus(env, "explain", "Z999").returncode == 1
+
+
+def test_env_names_the_launcher_that_wins(env):
+    slurm = dict(env, SLURM_PROCID="1", SLURM_NTASKS="4", SLURM_JOB_ID="77")
+    torchrun = dict(slurm, RANK="2", WORLD_SIZE="8")
+    ours = dict(torchrun, GRADBUS_RANK="3", GRADBUS_SIZE="16", GRADBUS_JOB="j")
+    for variables, launcher, rank, size in ((env, "single", 0, 1), (slurm, "slurm", 1, 4),
+                                            (torchrun, "torchrun", 2, 8), (ours, "gradbus", 3, 16)):
+        done = gradbus(variables, "env")
+        assert re.search(rf"^launcher +{launcher}$", done.stdout, re.MULTILINE)
+        assert re.search(rf"^rank +{rank}$", done.stdout, re.MULTILINE)
+        assert re.search(rf"^world size +{size}$", done.stdout, re.MULTILINE)
+    broken = gradbus(dict(ours, GRADBUS_RANK="nan"), "env")
+    assert broken.returncode == 1 and "GB-J401" in broken.stderr
+
+
+def test_version_and_help(env):
+    assert re.fullmatch(r"gradbus \d+\.\d+\.\d+\n", gradbus(env, "--version").stdout)
+    words = gradbus(env, "--help").stdout
+    assert gradbus(env, "help").stdout == words
+    for command in ("run", "status", "stop", "doctor", "explain", "env"):
+        assert command in words
+        assert "--help" in gradbus(env, command, "--help").stdout
+    assert gradbus(env).returncode == 2
+
+
+@pytest.mark.parametrize("words, suggestion", [
+    (["stauts"], "gradbus status"), (["rnu"], "gradbus run"), (["doctr"], "gradbus doctor"),
+    (["status", "--jsno"], "--json"), (["run", "--agnets", "2"], "--agents")])
+def test_did_you_mean(env, words, suggestion):
+    done = gradbus(env, *words)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"| next: did you mean: {suggestion}\n")
+
+
+def test_a_word_like_no_command(env):
+    done = gradbus(env, "frobnicate")
+    assert done.returncode == 2 and done.stderr.endswith("| next: gradbus --help\n")

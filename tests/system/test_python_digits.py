@@ -1,0 +1,73 @@
+"""examples/digits: four ranks on two agents train what one process trains on the same batches."""
+
+import json
+import subprocess
+
+import conftest
+import numpy as np
+import pytest
+import rig as rigs
+
+pytestmark = pytest.mark.timeout(240)
+TRAIN = str(rigs.REPOSITORY / "examples/digits/train.py")
+
+
+def last_json(output):
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def train(python, *options, env=None):
+    command = [python, TRAIN, *options]
+    done = subprocess.run(command, env=env or conftest.clean_environment(), timeout=120, check=False,
+                          text=True, capture_output=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return last_json(done.stdout), done.stderr
+
+
+def relative_difference(left, right):
+    """Largest difference of a parameter, relative to the largest value in its array."""
+    a, b = np.load(left), np.load(right)
+    assert a.files == b.files == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    return max(np.abs(a[name] - b[name]).max() / np.abs(b[name]).max() for name in a.files)
+
+
+@pytest.fixture(scope="module")
+def alone(python, tmp_path_factory):
+    """(result, progress, parameters) of the single process."""
+    path = tmp_path_factory.mktemp("alone") / "one.npz"
+    return (*train(python, "--save-params", str(path)), path)
+
+
+def test_single_process_learns(alone):
+    result, progress, _ = alone
+    assert result["accuracy"] >= 0.96 and result["loss"] < 0.1, result
+    assert result["world_size"] == 1 and result["epochs"] == 20 and result["steps"] == 580
+    assert len(result["param_hash"]) == 64 and result["samples_per_s"] > 0
+    lines = progress.strip().splitlines()
+    assert len(lines) == 20 and "epoch 20/20" in lines[-1] and "test accuracy" in lines[-1]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_equal_the_single_process(two_agents, python, alone, tmp_path, size):
+    path = tmp_path / "ranks.npz"
+    ranks = two_agents.start_job(
+        size, program=[python, TRAIN, "--save-params", str(path)], job=f"digits-{size}"
+    )
+    results = [rank.finish(120) for rank in ranks]
+    assert [status for status, _ in results] == [0] * size, results
+    result = last_json(results[0][1])
+    assert result["accuracy"] >= 0.96 and result["ranks_identical"] and result["world_size"] == size
+    assert all(output == "" for _, output in results[1:]), "only rank 0 talks"
+    assert relative_difference(path, alone[2]) <= 1e-5
+
+
+def test_same_command_gives_the_same_bits(python, alone):
+    assert train(python)[0]["param_hash"] == alone[0]["param_hash"]
+    assert train(python, "--seed", "2")[0]["param_hash"] != alone[0]["param_hash"]
+
+
+def test_bad_options_are_refused(python):
+    for options, words in ((["--epochs", "0"], "at least 1"), (["--lr", "fast"], "--lr")):
+        done = subprocess.run([python, TRAIN, *options], text=True, capture_output=True, check=False,
+                              env=conftest.clean_environment(), timeout=60)  # fmt: skip
+        assert done.returncode == 2 and words in done.stderr

@@ -1,0 +1,70 @@
+"""Where gradients lie (gradbus.torch._layout): pure functions, so worked out by hand here."""
+
+import pytest
+
+pytest.importorskip("torch")
+layout = pytest.importorskip("gradbus.torch._layout")
+
+MIB = 1 << 20
+
+
+def info(name, count, dtype="float32"):
+    return layout.ParameterInfo(name, dtype, count)
+
+
+def shape(plan):
+    return [(slot.index, slot.offset, slot.count) for slot in plan.slots]
+
+
+def test_last_parameter_comes_first_and_slots_are_aligned():
+    plans = layout.plan_buckets([info("a", 3), info("b", 17), info("c", 16)], 25 * MIB, "grad")
+    # 64 bytes are 16 elements of f32: c takes 16, b 32, a 16.
+    assert [shape(plan) for plan in plans] == [[(2, 0, 16), (1, 16, 17), (0, 48, 3)]]
+    assert plans[0].count == 64 and plans[0].name == "grad/f32/0:a..c"
+
+
+def test_first_bucket_is_one_mebibyte_and_the_others_as_asked():
+    parameters = [info(f"p{n}", MIB // 8) for n in range(12)]  # half a MiB each
+    plans = layout.plan_buckets(parameters, 2 * MIB, "grad")
+    assert [[slot.index for slot in plan.slots] for plan in plans] == [
+        [11, 10],
+        [9, 8, 7, 6],
+        [5, 4, 3, 2],
+        [1, 0],
+    ]
+    assert [plan.name for plan in plans] == [
+        "grad/f32/0:p10..p11",
+        "grad/f32/1:p6..p9",
+        "grad/f32/2:p2..p5",
+        "grad/f32/3:p0..p1",
+    ]
+
+
+def test_a_parameter_larger_than_a_bucket_gets_its_own():
+    plans = layout.plan_buckets(
+        [info("small", 1), info("large", 10 * MIB), info("last", 1)], MIB, "g"
+    )
+    assert [[slot.index for slot in plan.slots] for plan in plans] == [[2], [1], [0]]
+
+
+def test_each_dtype_has_its_own_buckets():
+    parameters = [info("a", 5), info("b", 5, "bfloat16"), info("c", 5, "float64"), info("d", 5)]
+    plans = layout.plan_buckets(parameters, MIB, "grad2")
+    assert [(plan.name, shape(plan), plan.count) for plan in plans] == [
+        ("grad2/f32/0:a..d", [(3, 0, 5), (0, 16, 5)], 32),
+        ("grad2/f64/1:c..c", [(2, 0, 5)], 8),
+        ("grad2/bf16/2:b..b", [(1, 0, 5)], 32),
+    ]
+
+
+def test_empty_parameters_and_no_parameters():
+    assert layout.plan_buckets([], MIB, "grad") == []
+    assert layout.plan_buckets([info("none", 0)], MIB, "grad")[0].count == 0
+
+
+def test_names_are_cut_to_255_bytes_between_characters():
+    assert layout.cut_name("x" * 255) == "x" * 255
+    assert layout.cut_name("x" * 256) == "x" * 255
+    assert layout.cut_name("x" * 254 + "é") == "x" * 254
+    plans = layout.plan_buckets([info("é" * 200, 1)], MIB, "grad")
+    assert len(plans[0].name.encode()) <= 255

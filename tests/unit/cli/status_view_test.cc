@@ -1,0 +1,124 @@
+// The status page: 80 columns at most, whatever the values; health; JSON that parses.
+#include "cli/status_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/text_table.h"
+#include "cli/units.h"
+
+namespace gradbus {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::StatusReply reply_of(const std::string& name, uint64_t number) {
+  v1::StatusReply reply;
+  reply.set_version("0.1.0");
+  v1::AgentStatus* agent = reply.add_agents();
+  agent->set_name(name);
+  agent->set_address("192.168.100.100:65535");
+  agent->set_cores(static_cast<uint32_t>(number));
+  agent->set_pid(number);
+  agent->add_jobs(name);
+  v1::JobStatus* job = reply.add_jobs();
+  job->set_job(name);
+  job->set_state("running");
+  job->set_world_size(1);
+  job->set_sent_bytes(number);
+  v1::RankStatus* rank = job->add_ranks();
+  rank->set_agent(name);
+  rank->set_state("joined");
+  rank->set_pid(number);
+  rank->mutable_counters()->set_operations(number);
+  rank->mutable_counters()->set_bytes(number);
+  rank->set_late_ns(number);
+  rank->set_operations_per_s(static_cast<double>(number));
+  return reply;
+}
+
+size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(StatusText, FitsEightyColumns) {
+  for (const uint64_t number : {uint64_t{0}, uint64_t{12'345}, UINT64_MAX}) {
+    v1::StatusReply reply = reply_of(std::string(120, 'n'), number);
+    reply.mutable_jobs(0)->set_stall("rank 3 waits for " + std::string(100, 't') +
+                                     " and more words");
+    EXPECT_LE(widest_line(status_text(reply, "127.0.0.1:7400")), 80u) << number;
+  }
+}
+
+TEST(StatusText, ShowsAgentsJobsRanksAndErrors) {
+  v1::StatusReply reply = reply_of("node-a", 1'500'000);
+  reply.mutable_jobs(0)->mutable_error()->set_message("GB-P101 PEER_LOST: rank 2 died");
+  const std::string text = status_text(reply, "h:1");
+  for (const char* part : {"coordinator h:1", "node-a", "192.168.100.100:65535", "running",
+                           "1.50 MB", "1.50 ms", "1500000", "GB-P101 PEER_LOST: rank 2 died"})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_THAT(status_text(v1::StatusReply(), "h:1"), HasSubstr("agents: none"));
+}
+
+TEST(Health, EachThingThatIsWrong) {
+  const v1::StatusReply good = reply_of("a", 1);
+  EXPECT_TRUE(is_healthy(good));
+  v1::StatusReply silent = good;
+  silent.mutable_agents(0)->set_silent_ms(kSilentMsMax + 1);
+  EXPECT_FALSE(is_healthy(silent));
+  v1::StatusReply failed = good;
+  failed.mutable_jobs(0)->set_state("failed");
+  EXPECT_FALSE(is_healthy(failed));
+  v1::StatusReply lost = good;
+  lost.mutable_jobs(0)->mutable_ranks(0)->set_state("lost");
+  EXPECT_FALSE(is_healthy(lost));
+  v1::StatusReply stalled = good;
+  stalled.mutable_jobs(0)->set_stall("rank 1 is late");
+  EXPECT_FALSE(is_healthy(stalled));
+  EXPECT_THAT(status_text(stalled, "h"), HasSubstr("stalled: rank 1 is late"));
+}
+
+TEST(StatusJson, ParsesAndHoldsTheNumbers) {
+  const auto object = nlohmann::json::parse(status_json(reply_of("node-a", 1'500'000), "h:1"));
+  EXPECT_EQ(object["coordinator"], "h:1");
+  EXPECT_EQ(object["healthy"], true);
+  EXPECT_EQ(object["agents"][0]["name"], "node-a");
+  EXPECT_EQ(object["jobs"][0]["ranks"][0]["operations"], 1'500'000);
+}
+
+TEST(Units, Bytes) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(1'000), "1.00 kB");
+  EXPECT_EQ(bytes_text(12'345), "12.3 kB");
+  EXPECT_EQ(bytes_text(999'499), "999 kB");
+  EXPECT_EQ(bytes_text(999'500), "1.00 MB");
+  EXPECT_EQ(bytes_text(UINT64_MAX), "18.4 EB");
+}
+
+TEST(Units, Times) {
+  EXPECT_EQ(milliseconds_text(999), "999 ms");
+  EXPECT_EQ(milliseconds_text(59'999), "59.9 s");
+  EXPECT_EQ(milliseconds_text(185'000), "3 min 5 s");
+  EXPECT_EQ(milliseconds_text(7'440'000), "2 h 4 min");
+  EXPECT_EQ(milliseconds_text(25ull * 3'600'000), "1 d 1 h");
+  EXPECT_EQ(nanoseconds_text(12'345), "12 us");
+  EXPECT_EQ(nanoseconds_text(3'400'000), "3.40 ms");
+  EXPECT_EQ(nanoseconds_text(4'200'000'000), "4.2 s");
+}
+
+TEST(TextTable, AlignsAndCuts) {
+  TextTable table({{"NAME", 5}, {"N", 3, true}});
+  table.add({"abcdefgh", "7"});
+  table.add({"x", "123"});
+  EXPECT_EQ(table.text(), "  NAME     N\n  abcd~    7\n  x      123\n");
+}
+
+}  // namespace
+}  // namespace gradbus

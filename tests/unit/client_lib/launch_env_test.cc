@@ -1,0 +1,102 @@
+// Who am I: every launcher's variables, their order, and values that are not numbers.
+#include "client_lib/src/launch_env.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace gradbus {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+ReadVariable reader(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+struct Case {
+  const char* launcher;
+  Variables variables;
+  const char* job;
+};
+
+const Case kCases[] = {
+    {"gradbus", {{"GRADBUS_RANK", "1"}, {"GRADBUS_SIZE", "4"}, {"GRADBUS_JOB", "j"}}, "j"},
+    {"torchrun",
+     {{"RANK", "1"},
+      {"WORLD_SIZE", "4"},
+      {"TORCHELASTIC_RUN_ID", "r"},
+      {"MASTER_ADDR", "h"},
+      {"MASTER_PORT", "29500"}},
+     "torchrun-r-h-29500"},
+    {"openmpi",
+     {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_NAMESPACE", "n1"}},
+     "openmpi-n1"},
+    {"pmi", {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "p"}}, "pmi-p"},
+    {"slurm",
+     {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}},
+     "slurm-77-0"},
+};
+
+TEST(LaunchEnv, ReadsEveryLauncher) {
+  for (const Case& c : kCases) {
+    const auto found = find_identity({}, reader(c.variables));
+    ASSERT_TRUE(found.ok()) << c.launcher << ": " << found.status().message();
+    EXPECT_EQ(found.value().launcher, c.launcher);
+    EXPECT_EQ(found.value().rank, 1);
+    EXPECT_EQ(found.value().world_size, 4);
+    EXPECT_EQ(found.value().job, c.job);
+  }
+}
+
+TEST(LaunchEnv, TheEarlierLauncherWinsAndArgumentsBeatAll) {
+  Variables all;
+  for (size_t i = std::size(kCases); i-- > 0;) {
+    all.insert(kCases[i].variables.begin(), kCases[i].variables.end());
+    EXPECT_EQ(find_identity({}, reader(all)).value().launcher, kCases[i].launcher);
+  }
+  const auto given = find_identity({"mine", 2, 3}, reader(all));
+  EXPECT_EQ(given.value().launcher, "arguments");
+  EXPECT_EQ(given.value().job, "mine");
+  EXPECT_EQ(given.value().rank, 2);
+  EXPECT_EQ(find_identity({"", 2, 3}, reader({{"GRADBUS_JOB", "k"}})).value().job, "k");
+}
+
+TEST(LaunchEnv, NothingSetIsAWorldOfOne) {
+  const auto found = find_identity({}, reader({{"RANK", "0"}}));
+  EXPECT_EQ(found.value().launcher, "single");
+  EXPECT_EQ(found.value().world_size, 1);
+}
+
+TEST(LaunchEnv, NotANumberIsNamed) {
+  for (const char* text : {"nan", "", "1.5", "0x2", " 1", "1 ", "99999999999999999999", "-"}) {
+    const auto found = find_identity({}, reader({{"GRADBUS_RANK", "0"}, {"GRADBUS_SIZE", text}}));
+    ASSERT_FALSE(found.ok()) << text;
+    EXPECT_NE(found.status().message().find("GRADBUS_SIZE"), std::string::npos);
+    EXPECT_NE(found.status().message().find("GB-J401"), std::string::npos);
+  }
+}
+
+TEST(LaunchEnv, AbsurdNumbersAreRefused) {
+  const std::pair<const char*, const char*> pairs[] = {{"0", "0"},    {"0", "-1"},
+                                                       {"-1", "4"},   {"4", "4"},
+                                                       {"0", "4097"}, {"0", "9223372036854775807"}};
+  for (const auto& [rank, size] : pairs)
+    EXPECT_FALSE(find_identity({}, reader({{"RANK", rank}, {"WORLD_SIZE", size}})).ok())
+        << rank << size;
+  EXPECT_FALSE(find_identity({"", 1, -1}, reader({})).ok()) << "rank without size";
+  EXPECT_FALSE(find_identity({std::string(200, 'j'), 0, 1}, reader({})).ok()) << "long name";
+}
+
+TEST(LaunchEnv, SecondsAreFiniteAndPositive) {
+  EXPECT_EQ(seconds_variable(reader({}), "T", 7).value(), 7);
+  EXPECT_EQ(seconds_variable(reader({{"T", "2.5"}}), "T", 7).value(), 2500);
+  for (const char* text : {"nan", "inf", "-1", "0", "", "5s", "1e30"})
+    EXPECT_FALSE(seconds_variable(reader({{"T", text}}), "T", 7).ok()) << text;
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,324 @@
+// The gRPC service on a real loopback port: streams that end in every way, bytes that are garbage.
+#include "server/service.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <sys/socket.h>
+
+#include <random>
+
+#include "gradbus/v1/coordinator.grpc.pb.h"
+#include "proto/control.h"
+#include "tests/unit/server/cluster.h"
+
+namespace gradbus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr auto kDeadline = std::chrono::seconds(30);
+
+std::unique_ptr<Service> start_service(uint32_t lease_ms = 60'000) {
+  ServiceOptions options;
+  options.listen = "127.0.0.1:0";
+  options.coordinator.lease_ms = lease_ms;
+  Result<std::unique_ptr<Service>> service = Service::start(options);
+  EXPECT_TRUE(service.ok()) << service.status().message();
+  return service.take();
+}
+
+std::shared_ptr<grpc::Channel> open_channel(const Service& service) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(service.address(), grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+// An agent's end of Attach.
+class TestAgent {
+ public:
+  TestAgent(const Service& service, const std::string& name)
+      : stub_(v1::Coordinator::NewStub(open_channel(service))) {
+    context_.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    stream_ = stub_->Attach(&context_);
+    v1::AgentMessage message;
+    message.mutable_hello()->set_name(name);
+    message.mutable_hello()->set_protocol(kControlProtocol);
+    (*message.mutable_hello()->mutable_addresses())["tcp"] = "127.0.0.1:1";
+    EXPECT_TRUE(stream_->Write(message));
+  }
+  ~TestAgent() {
+    context_.TryCancel();
+    v1::CoordinatorMessage rest;
+    while (stream_->Read(&rest)) {
+    }
+    stream_->Finish();
+  }
+
+  bool join(const std::string& job, uint32_t rank, uint32_t world) {
+    v1::AgentMessage message;
+    message.mutable_join_job()->set_job(job);
+    message.mutable_join_job()->set_rank(rank);
+    message.mutable_join_job()->set_world_size(world);
+    return stream_->Write(message);
+  }
+  bool write(const v1::AgentMessage& message) { return stream_->Write(message); }
+  void half_close() { stream_->WritesDone(); }
+  void cancel() { context_.TryCancel(); }
+
+  // An empty message when the stream has ended.
+  v1::CoordinatorMessage read() {
+    v1::CoordinatorMessage message;
+    if (!stream_->Read(&message)) message.Clear();
+    return message;
+  }
+
+ private:
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>> stream_;
+};
+
+v1::StatusReply status(const Service& service) {
+  const auto stub = v1::Coordinator::NewStub(open_channel(service));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  v1::StatusReply reply;
+  EXPECT_TRUE(stub->Status(&context, {}, &reply).ok());
+  return reply;
+}
+
+TEST(Service, TwoAgentsStartAJobAndItIsShown) {
+  const auto service = start_service();
+  TestAgent a(*service, "node-a");
+  TestAgent b(*service, "node-b");
+  EXPECT_TRUE(a.read().has_welcome());
+  EXPECT_TRUE(b.read().has_welcome());
+  EXPECT_TRUE(a.join("train", 0, 2));
+  EXPECT_TRUE(b.join("train", 1, 2));
+  EXPECT_EQ(a.read().job_started().SerializeAsString(), b.read().job_started().SerializeAsString());
+  const auto reply = status(*service);
+  EXPECT_EQ(reply.version(), GRADBUS_VERSION);
+  EXPECT_EQ(reply.agents_size(), 2);
+  ASSERT_EQ(reply.jobs_size(), 1);
+  EXPECT_EQ(reply.jobs(0).state(), "running");
+}
+
+TEST(Service, EveryWayAStreamEndsTellsTheOthers) {
+  const auto service = start_service();
+  for (const bool politely : {false, true}) {
+    const std::string suffix = politely ? "2" : "1";
+    TestAgent a(*service, "node-a" + suffix);
+    TestAgent b(*service, "node-b" + suffix);
+    a.read();
+    b.read();
+    a.join("train" + suffix, 0, 2);
+    b.join("train" + suffix, 1, 2);
+    EXPECT_TRUE(a.read().has_job_started());
+    EXPECT_TRUE(b.read().has_job_started());
+    const auto before = steady_clock::now();
+    politely ? b.half_close() : b.cancel();
+    const auto failed = a.read();
+    EXPECT_LT(steady_clock::now() - before, milliseconds(2000));
+    EXPECT_THAT(failed.job_failed().error().message(), StartsWith("GB-P101"));
+    EXPECT_THAT(failed.job_failed().error().message(), HasSubstr("node-b"));
+  }
+}
+
+TEST(Service, ARefusedAgentHearsWhyAndItsStreamEnds) {
+  const auto service = start_service();
+  TestAgent first(*service, "node-a");
+  first.read();
+  TestAgent second(*service, "node-a");
+  EXPECT_THAT(second.read().refused().error().message(), StartsWith("GB-C502"));
+  EXPECT_EQ(second.read().message_case(), v1::CoordinatorMessage::MESSAGE_NOT_SET);
+}
+
+TEST(Service, ASilentAgentLosesItsLease) {
+  const auto service = start_service(300);
+  TestAgent agent(*service, "node-a");
+  EXPECT_TRUE(agent.read().has_welcome());
+  EXPECT_THAT(agent.read().refused().error().message(), HasSubstr("lease has ended"));
+  EXPECT_EQ(agent.read().message_case(), v1::CoordinatorMessage::MESSAGE_NOT_SET);
+}
+
+TEST(Service, AnAdministratorStopsAJob) {
+  const auto service = start_service();
+  TestAgent agent(*service, "node-a");
+  agent.read();
+  agent.join("train", 0, 1);
+  EXPECT_TRUE(agent.read().has_job_started());
+  const auto stub = v1::Coordinator::NewStub(open_channel(*service));
+  v1::StopJobRequest request;
+  request.set_job("train");
+  v1::StopJobReply reply;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub->StopJob(&context, request, &reply).ok());
+  EXPECT_EQ(reply.error().code(), 0u);
+  EXPECT_THAT(agent.read().job_failed().error().message(), StartsWith("GB-J405"));
+  grpc::ClientContext again;
+  EXPECT_TRUE(stub->StopJob(&again, request, &reply).ok());
+  EXPECT_THAT(reply.error().message(), StartsWith("GB-J406"));
+}
+
+TEST(Service, AnAgentThatNeverReadsLosesItsStream) {
+  const auto service = start_service();
+  TestAgent agent(*service, "node-a");
+  v1::AgentMessage message;  // each name is refused: 70 MiB of answers after about 60 messages
+  message.mutable_register_tensors()->set_job_id(1);
+  for (int i = 0; i < kTensorsPerMessageMax; ++i) {
+    message.mutable_register_tensors()->add_tensors()->set_name(std::to_string(i));
+  }
+  const auto deadline = steady_clock::now() + kDeadline;
+  while (agent.write(message)) ASSERT_LT(steady_clock::now(), deadline);
+  while (status(*service).agents_size() > 0) ASSERT_LT(steady_clock::now(), deadline);
+}
+
+TEST(Service, StoppingWithOpenStreamsIsQuick) {
+  auto service = start_service();
+  TestAgent a(*service, "node-a");
+  TestAgent b(*service, "node-b");
+  a.read();
+  b.read();
+  const auto before = steady_clock::now();
+  service->stop();
+  EXPECT_LT(steady_clock::now() - before, milliseconds(2000));
+  EXPECT_EQ(a.read().message_case(), v1::CoordinatorMessage::MESSAGE_NOT_SET);
+}
+
+// ---- garbage ----
+
+TEST(Service, GarbageOnThePortHurtsNobody) {
+  const auto service = start_service();
+  TestAgent agent(*service, "node-a");
+  EXPECT_TRUE(agent.read().has_welcome());
+  std::mt19937 random(3);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(uint16_t(std::stoi(service->address().substr(10))));
+  for (int i = 0; i < 50; ++i) {
+    std::string bytes = i % 2 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";  // past the preface, too
+    for (int n = 0; n < 2000; ++n) bytes.push_back(char(random()));
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    static_cast<void>(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+  agent.join("train", 0, 1);
+  EXPECT_TRUE(agent.read().has_job_started());
+}
+
+// One call with raw bytes; returns the first answer's bytes, "" when the call failed.
+std::string call_raw(const Service& service, const std::string& method,
+                     const std::string& request) {
+  grpc::GenericStub stub(open_channel(service));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  grpc::CompletionQueue queue;
+  const auto succeeded = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  auto call = stub.PrepareCall(&context, method, &queue);
+  call->StartCall(nullptr);
+  bool ok = succeeded();
+  const grpc::Slice slice(request);
+  call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  ok = succeeded() && ok;
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  ok = succeeded() && ok;
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  succeeded();
+  queue.Shutdown();
+  grpc::Slice answer;
+  return ok && reply.DumpToSingleSlice(&answer).ok()
+             ? std::string(reinterpret_cast<const char*>(answer.begin()), answer.size())
+             : "";
+}
+
+TEST(Service, GarbageMessagesEndTheirCallOnly) {
+  const auto service = start_service();
+  std::mt19937 random(5);
+  for (const std::string method : {"Attach", "Status", "StopJob", "NoSuchCall"}) {
+    std::string bytes(500, '\xff');
+    EXPECT_EQ(call_raw(*service, "/gradbus.v1.Coordinator/" + method, bytes), "") << method;
+    bytes.assign(size_t{kControlMessageBytesMax} + 1000, '\0');
+    EXPECT_EQ(call_raw(*service, "/gradbus.v1.Coordinator/" + method, bytes), "") << method;
+  }
+  EXPECT_EQ(status(*service).agents_size(), 0);
+}
+
+TEST(Service, HealthAndReflectionAnswer) {
+  const auto service = start_service();
+  EXPECT_EQ(call_raw(*service, "/grpc.health.v1.Health/Watch", ""), "\x08\x01");  // SERVING
+  const std::string list_services("\x3a\x00", 2);
+  EXPECT_THAT(call_raw(*service, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                       list_services),
+              HasSubstr("gradbus.v1.Coordinator"));
+}
+
+// ---- addresses ----
+
+TEST(Service, APortInUseIsAnError) {
+  const auto service = start_service();
+  ServiceOptions options;
+  options.listen = service->address();
+  const auto second = Service::start(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.status().message(), StartsWith("GB-D603"));
+  EXPECT_THAT(second.status().message(), HasSubstr(service->address()));
+  EXPECT_THAT(second.status().message(), HasSubstr("in use"));
+}
+
+TEST(Service, OnlyLoopbackWithoutAskingForMore) {
+  ServiceOptions options;
+  options.listen = "0.0.0.0:0";
+  const auto refused = Service::start(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("--insecure-i-understand"));
+  options.allow_remote = true;
+  EXPECT_TRUE(Service::start(options).ok());
+}
+
+TEST(ListenAddressTest, IsParsed) {
+  struct Row {
+    const char* text;
+    const char* host;  // nullptr: not an address
+    bool loopback;
+  };
+  const Row rows[] = {{"127.0.0.1:7400", "127.0.0.1", true},
+                      {"127.9.9.9:1", "127.9.9.9", true},
+                      {"localhost:0", "localhost", true},
+                      {"[::1]:7400", "::1", true},
+                      {"10.0.0.1:7400", "10.0.0.1", false},
+                      {"[::]:1", "::", false},
+                      {"node-a:7400", "node-a", false},
+                      {"127.0.0.1", nullptr, false},
+                      {":7400", nullptr, false},
+                      {"127.0.0.1:", nullptr, false},
+                      {"127.0.0.1:65536", nullptr, false},
+                      {"127.0.0.1:-1", nullptr, false},
+                      {"127.0.0.1:80x", nullptr, false},
+                      {"::1:7400", nullptr, false},
+                      {"[]:1", nullptr, false},
+                      {"", nullptr, false}};
+  for (const Row& row : rows) {
+    const auto address = parse_listen_address(row.text);
+    ASSERT_EQ(address.ok(), row.host != nullptr) << row.text;
+    if (!address.ok()) continue;
+    EXPECT_EQ(address.value().host, row.host);
+    EXPECT_EQ(address.value().is_loopback(), row.loopback) << row.text;
+    EXPECT_EQ(address.value().text(), row.text);
+  }
+}
+
+}  // namespace
+}  // namespace gradbus

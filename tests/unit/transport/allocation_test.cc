@@ -1,0 +1,87 @@
+// No allocation on the steady path: this program counts every operator new.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+
+#include "common/clock.h"
+#include "transport/registry.h"
+
+namespace {
+size_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace gradbus {
+namespace {
+
+struct End {
+  explicit End(const TransportRow& row) : transport(row.create({}).take()), memory(1 << 20) {
+    region = transport->register_memory(memory).take();
+  }
+  // Events of one poll: sends and receives ended.
+  void poll() {
+    std::array<TransportEvent, 32> events;
+    for (size_t i = 0, count = transport->poll(events); i < count; ++i) {
+      if (events[i].kind == TransportEvent::Kind::kAccepted ||
+          events[i].kind == TransportEvent::Kind::kConnected) {
+        link = events[i].link;
+        up = true;
+      }
+      received += events[i].kind == TransportEvent::Kind::kReceived;
+    }
+  }
+
+  std::unique_ptr<Transport> transport;
+  std::vector<std::byte> memory;
+  RegionId region;
+  LinkId link;
+  bool up = false;
+  size_t received = 0;
+};
+
+void exchange(End& a, End& b, size_t frames, size_t bytes) {
+  FrameHeader header;
+  header.kind = static_cast<uint8_t>(FrameKind::kCredit);
+  const size_t target = b.received + frames;
+  const Nanos deadline = monotonic_now() + 10 * kSecond;
+  for (size_t i = 0; i < frames; ++i) {
+    ASSERT_EQ(b.transport->post_receive(b.link, {b.region, 0, 100'000}, i), Code::kOk);
+    ASSERT_EQ(a.transport->post_send(a.link, header, {a.region, 0, bytes}, i), Code::kOk);
+    while (b.received < target - frames + i + 1 && monotonic_now() < deadline) {
+      a.poll();
+      b.poll();
+    }
+  }
+  ASSERT_EQ(b.received, target);
+}
+
+TEST(TransportAllocation, ASteadyLinkAllocatesNothing) {
+  for (const TransportRow& row : all_transports()) {
+    End a(row), b(row);
+    FrameHeader hello;
+    hello.kind = static_cast<uint8_t>(FrameKind::kHello);
+    ASSERT_TRUE(a.transport->connect(b.transport->local_address(), hello).ok());
+    const Nanos deadline = monotonic_now() + 10 * kSecond;
+    while (!(a.up && b.up) && monotonic_now() < deadline) {
+      a.poll();
+      b.poll();
+    }
+    exchange(a, b, 10, 50'000);
+    const size_t before = allocations;
+    exchange(a, b, 1000, 50'000);
+    exchange(a, b, 1000, 64);
+    EXPECT_EQ(allocations, before) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace gradbus

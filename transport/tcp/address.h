@@ -1,0 +1,40 @@
+// Socket addresses as people write them: "host", "host:port", "[v6]:port". Pure, but for
+// resolve_bind_address and reachable_address, which may ask the resolver and the interfaces:
+// start-up only.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace gradbus {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+
+  const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* data() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+// Where to listen. No port means 0, any free one. A name is resolved. GB-F100 names the text.
+Result<SocketAddress> resolve_bind_address(std::string_view text);
+
+// What a peer reports as its local_address(): numeric, with a port, so nothing waits for a
+// resolver.
+Result<SocketAddress> parse_peer_address(std::string_view text);
+
+// "127.0.0.1:4000", "[::1]:4000".
+std::string format_address(const SocketAddress& address);
+
+// 127.0.0.0/8 or ::1.
+bool is_loopback(const SocketAddress& address);
+
+// `listening` itself, or, when it is a wildcard (0.0.0.0, ::), its port at this machine's first
+// address of that family that others can reach; the loopback address when there is none.
+SocketAddress reachable_address(const SocketAddress& listening);
+
+}  // namespace gradbus

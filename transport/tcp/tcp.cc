@@ -1,0 +1,191 @@
+#include "transport/tcp/tcp.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/errors.h"
+#include "transport/tcp/socket.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kEdgesPerPoll = 64;
+constexpr uint32_t kPostsLimit = 1 << 16;
+constexpr uint32_t kTimeoutLimitMs = 3'600'000;
+constexpr uint32_t kTicksPerTimeout = 8;
+
+Status check_options(const TransportOptions& options) {
+  const auto within = [](uint32_t value, uint32_t max) { return value >= 1 && value <= max; };
+  if (!within(options.streams, kStreamsMax)) {
+    return error("F100", "streams is " + std::to_string(options.streams) + ", allowed: 1 to 16");
+  }
+  if (!within(options.posts_max, kPostsLimit)) {
+    return error("F100",
+                 "posts_max is " + std::to_string(options.posts_max) + ", allowed: 1 to 65536");
+  }
+  if (!within(options.peer_timeout_ms, kTimeoutLimitMs)) {
+    return error("F100", "peer_timeout_ms is " + std::to_string(options.peer_timeout_ms) +
+                             ", allowed: 1 to 3600000");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportOptions& options) {
+  GRADBUS_RETURN_IF_ERROR(check_options(options));
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
+  GRADBUS_RETURN_IF_ERROR(transport->start());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+Status TcpTransport::start() {
+  const Nanos tick = options_.peer_timeout_ms * kMillisecond / kTicksPerTimeout;
+  GRADBUS_RETURN_IF_ERROR(poller_.open(std::max(tick, kMillisecond)));
+  Result<SocketAddress> bind_to = resolve_bind_address(options_.bind_address);
+  GRADBUS_RETURN_IF_ERROR(bind_to.status());
+  Result<Fd> listener = listen_on(bind_to.value());
+  GRADBUS_RETURN_IF_ERROR(listener.status());
+  listener_ = listener.take();
+  listening_ = poller_.watch_listener(listener_.get());
+  address_ = format_address(reachable_address(local_address_of(listener_.get())));
+  return {};
+}
+
+Result<RegionId> TcpTransport::register_memory(std::span<std::byte> memory) {
+  return regions_.add(memory);
+}
+
+void TcpTransport::unregister_memory(RegionId region) { regions_.remove(region); }
+
+TcpLink* TcpTransport::open_link(LinkId id) const {
+  TcpLink* link = links_.find(id);
+  return link == nullptr || link->state == TcpLink::State::kClosed ? nullptr : link;
+}
+
+Code TcpTransport::post_send(LinkId id, const FrameHeader& header, Slice payload, uint64_t token) {
+  TcpLink* link = open_link(id);
+  if (link == nullptr) return Code::kClosed;
+  const auto bytes = regions_.resolve(payload);
+  if (!bytes || bytes->size() > kFramePayloadBytesMax ||
+      header.kind == static_cast<uint8_t>(FrameKind::kHello)) {
+    return Code::kInvalid;
+  }
+  if (link->sends == options_.posts_max) return Code::kBusy;
+  ++link->sends;
+  FrameHeader sealed_later = header;
+  sealed_later.length = static_cast<uint32_t>(bytes->size());
+  Stream& stream = choose_stream(*link, bytes->size());
+  stream.writer.push(sealed_later, *bytes, token);
+  if (has_work(stream)) queue(stream);
+  return Code::kOk;
+}
+
+Code TcpTransport::post_receive(LinkId id, Slice into, uint64_t token) {
+  TcpLink* link = open_link(id);
+  if (link == nullptr) return Code::kClosed;
+  const auto slot = regions_.resolve(into);
+  if (!slot || slot->size() < sizeof(FrameHeader)) return Code::kInvalid;
+  if (link->receives_outstanding == options_.posts_max) return Code::kBusy;
+  ++link->receives_outstanding;
+  link->receives.push({*slot, token});
+  for (const auto& stream : link->streams) {
+    if (!stream->waits_for_receive) continue;
+    stream->waits_for_receive = false;
+    queue(*stream);
+  }
+  return Code::kOk;
+}
+
+void TcpTransport::disconnect(LinkId id) {
+  TcpLink* link = open_link(id);
+  if (link != nullptr) end_link(*link, Code::kClosed, "");
+}
+
+size_t TcpTransport::poll(std::span<TransportEvent> events) {
+  retired_.clear();
+  collect();
+  serve(events.size());
+  const size_t count = hand_out(events);
+  if (work_.empty() && events_.empty()) {
+    poller_.calm();
+  } else {
+    poller_.wake();
+  }
+  return count;
+}
+
+void TcpTransport::collect() {
+  std::array<epoll_event, kEdgesPerPoll> edges;
+  for (const epoll_event& edge : poller_.ready(edges)) {
+    switch (edge.data.u64) {
+      case Poller::kWake: break;
+      case Poller::kTick: tick(); break;
+      case Poller::kListener: admit_guests(); break;
+      default: note(*static_cast<Stream*>(edge.data.ptr), edge.events);
+    }
+  }
+}
+
+void TcpTransport::note(Stream& stream, uint32_t edges) {
+  if (stream.role == Stream::Role::kRetired) return;
+  if (edges & EPOLLIN) stream.readable = true;
+  if (edges & EPOLLOUT) stream.writable = true;
+  if (edges & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+    stream.readable = stream.writable = stream.hung_up = true;
+    if (stream.role == Stream::Role::kLink) note_end(stream, edges);
+  }
+  queue(stream);
+}
+
+void TcpTransport::queue(Stream& stream) {
+  if (stream.queued) return;
+  stream.queued = true;
+  work_.push(&stream);
+  poller_.wake();
+}
+
+// Each stream that is queued now gets one turn; those with more to do queue up behind.
+void TcpTransport::serve(size_t events_wanted) {
+  for (size_t turns = work_.size(); turns > 0 && !work_.empty(); --turns) {
+    if (events_.size() >= events_wanted) return;
+    Stream& stream = *work_.front();
+    work_.pop();
+    stream.queued = false;
+    serve_one(stream);
+    if (has_work(stream)) queue(stream);
+  }
+}
+
+void TcpTransport::serve_one(Stream& stream) {
+  switch (stream.role) {
+    case Stream::Role::kGuest: return hear_guest(stream);
+    case Stream::Role::kDraining: return drain(stream);
+    case Stream::Role::kRetired: return;
+    case Stream::Role::kLink: break;
+  }
+  if (stream.link->state == TcpLink::State::kConnecting) return greet(stream);
+  read_frames(stream);
+  if (stream.role == Stream::Role::kLink) write_frames(stream);
+}
+
+size_t TcpTransport::hand_out(std::span<TransportEvent> events) {
+  size_t count = 0;
+  for (; count < events.size() && !events_.empty(); ++count) {
+    events[count] = events_.front();
+    events_.pop();
+    TcpLink& link = *links_.find(events[count].link);
+    switch (events[count].kind) {
+      case TransportEvent::Kind::kSent: --link.sends; break;
+      case TransportEvent::Kind::kReceived: --link.receives_outstanding; break;
+      case TransportEvent::Kind::kClosed:
+        links_.remove(link.id);
+        events_max_ -= link_events_max(options_.posts_max);
+        break;
+      default: break;
+    }
+  }
+  return count;
+}
+
+}  // namespace gradbus

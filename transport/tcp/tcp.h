@@ -1,0 +1,114 @@
+// The TCP backend: several connections per link, all non-blocking, in one epoll set.
+//
+// One role thread owns a TcpTransport; every member function is called by it. How a link begins on
+// the wire is in hello.h. How it ends: the side that ends it first finishes nothing, but what was
+// reported as sent still arrives (the connections are half-closed and drained, not reset, until the
+// peer has read to the end or a deadline passes); the other side delivers the frames that came,
+// then closes. A peer that breaks off, a wrong checksum and a peer that is silent for
+// peer_timeout_ms end it as kPeerLost, kCorrupt and kPeerLost.
+//
+//   poll()      tcp.cc         what happened (poller.h), who has work, hand out events
+//   one stream  exchange.cc    frame_reader.h, frame_writer.h
+//   begin, end  life.cc        lobby.h, hello.h
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "transport/link_events.h"
+#include "transport/link_table.h"
+#include "transport/region_table.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/link.h"
+#include "transport/tcp/lobby.h"
+#include "transport/tcp/poller.h"
+#include "transport/transport.h"
+
+namespace gradbus {
+
+class TcpTransport final : public Transport {
+ public:
+  // Listens at once. GB-F100 for an option out of range, GB-D603 when the address is not to be had.
+  static Result<std::unique_ptr<Transport>> create(const TransportOptions& options);
+
+  Result<RegionId> register_memory(std::span<std::byte> memory) override;
+  void unregister_memory(RegionId region) override;
+  std::string local_address() const override { return address_; }
+  Result<LinkId> connect(std::string_view address, const FrameHeader& hello) override;
+  Code post_send(LinkId link, const FrameHeader& header, Slice payload, uint64_t token) override;
+  Code post_receive(LinkId link, Slice into, uint64_t token) override;
+  size_t poll(std::span<TransportEvent> events) override;
+  void disconnect(LinkId link) override;
+  int wait_fd() const override { return poller_.fd(); }
+  std::string link_error(LinkId link) const override { return links_.error(link); }
+
+ private:
+  struct Draining {
+    std::unique_ptr<Stream> stream;
+    Nanos deadline = 0;
+  };
+
+  explicit TcpTransport(const TransportOptions& options) : options_(options) {}
+  Status start();
+
+  // tcp.cc
+  void collect();
+  void note(Stream& stream, uint32_t edges);
+  void queue(Stream& stream);
+  void serve(size_t events_wanted);
+  void serve_one(Stream& stream);
+  size_t hand_out(std::span<TransportEvent> events);
+  TcpLink* open_link(LinkId id) const;
+  LinkEvents events_of(const TcpLink& link) { return LinkEvents(events_, link.id); }
+
+  // exchange.cc: a stream of a link that is up
+  void read_frames(Stream& stream);
+  bool after_read(Stream& stream, const IoResult& result);
+  void write_frames(Stream& stream);
+  void stream_over(Stream& stream, Status broken);
+  void note_end(Stream& stream, uint32_t edges);
+  void begin_ending(TcpLink& link, Nanos grace);
+  Nanos orderly_grace() const { return peer_timeout() / 2; }
+  Nanos broken_grace() const { return peer_timeout() / 8; }
+
+  // life.cc: before and after
+  TcpLink& add_link(std::unique_ptr<TcpLink> link);
+  Status add_stream(TcpLink& link, const SocketAddress& address);
+  void admit_guests();
+  void hear_guest(Stream& guest);
+  void accept_party(Lobby::Party party);
+  void greet(Stream& stream);
+  void finish_greeting(Stream& stream);
+  void refuse_connect(TcpLink& link, std::string_view why, std::string_view next = {});
+  void lose_link(TcpLink& link);
+  void end_link(TcpLink& link, Code code, std::string text);
+  void part(std::unique_ptr<Stream> stream, bool drain);
+  void drain(Stream& stream);
+  void retire(std::unique_ptr<Stream> stream);
+  void retire_all(Lobby::Streams& streams);
+
+  // ticks.cc: whatever has a deadline
+  void tick();
+  bool tick_link(TcpLink& link, Nanos now);
+  Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
+
+  TransportOptions options_;
+  Fd listener_;
+  bool listening_ = false;  // false for one tick when descriptors ran out
+  std::string address_;
+  Poller poller_;
+  RegionTable regions_;
+  LinkTable<TcpLink> links_;
+  size_t events_max_ = 0;
+  EventQueue events_;
+  size_t streams_alive_ = 0;
+  BoundedQueue<Stream*> work_;  // streams that may have something to do, each once
+  Lobby lobby_;
+  std::vector<Draining> draining_;
+  Lobby::Streams retired_;  // an event of the running poll may still point at them
+};
+
+}  // namespace gradbus

@@ -1,0 +1,105 @@
+// A Transport moves frames between agents and knows no tensor, codec or collective. One role thread
+// owns it; nothing here blocks and nothing is thread-safe. A backend is a row of
+// transport/registry.h and passes tests/contract/transport_test.cc:
+//   * a post that returned kOk completes exactly once, also on disconnect and when the peer dies;
+//   * a post that returned kBusy did nothing: poll, then post again;
+//   * frames arrive whole or not at all; their order is not promised (a link may be several
+//   streams;
+//     a frame names its tensor, round and chunk, so the engine needs no order and none is
+//     restored);
+//   * the bytes behind a post belong to the transport until its completion;
+//   * a frame whose checksum is wrong ends the link with kCorrupt and is never delivered;
+//   * a link that ended yields one kClosed event after all its posts have completed;
+//   * what was reported as sent arrives, also after a disconnect, while the peer lives and receives
+//   it.
+//
+// A link joins two agents for one job: jobs do not share links, so one that stalls stalls no other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "proto/frame.h"
+
+namespace gradbus {
+
+// Indexes are small and dense. One is used again only long after its kClosed.
+struct LinkId {
+  uint32_t index = 0;
+  bool operator==(const LinkId&) const = default;
+};
+struct RegionId {
+  uint32_t index = 0;
+};
+struct Slice {
+  RegionId region;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// A receive buffer holds the 64-byte header, then the payload.
+inline constexpr size_t kReceiveSlotBytes = sizeof(FrameHeader) + kFramePayloadBytesMax;
+
+struct TransportEvent {
+  enum class Kind : uint8_t {
+    kAccepted,   // `link` is new, `hello` is what its opener sent; nothing is posted on it yet
+    kConnected,  // the link opened by connect() is up
+    kSent,       // post_send `token` ended with `code`
+    kReceived,   // post_receive `token` ended with `code`; `bytes` counts header and payload
+    kClosed,     // the link is gone; `code` says why (kClosed: the other side hung up)
+  };
+  Kind kind = Kind::kClosed;
+  Code code = Code::kOk;
+  LinkId link{};
+  uint64_t token = 0;
+  uint64_t bytes = 0;
+  FrameHeader hello{};
+};
+
+struct TransportOptions {
+  std::string bind_address = "127.0.0.1";  // host or host:port; port 0: any free one
+  uint32_t streams = 2;                    // connections per link
+  uint32_t posts_max = 256;                // sends and receives outstanding per link, each
+  uint32_t peer_timeout_ms = 1500;  // TCP_USER_TIMEOUT, and the deadline of connect and hello
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Pins `memory` until unregister_memory. Slow: called when a job or tensors are set up, not per
+  // step.
+  virtual Result<RegionId> register_memory(std::span<std::byte> memory) = 0;
+  virtual void unregister_memory(RegionId region) = 0;
+
+  // What a peer passes to connect(); the control plane carries it.
+  virtual std::string local_address() const = 0;
+  // Opens a link; `hello` (kind kHello; step and chunk are the backend's) reaches the acceptor.
+  // kConnected or kClosed follows. Posting may begin at once. A malformed address is GB-F100; names
+  // are not resolved, for that would block.
+  virtual Result<LinkId> connect(std::string_view address, const FrameHeader& hello) = 0;
+
+  // Sends `header` (length and checksums are filled here) and the payload. `token` comes back with
+  // kSent. kInvalid: the slice, or a hello; kClosed: the link has ended, its kClosed is on its way.
+  virtual Code post_send(LinkId link, const FrameHeader& header, Slice payload, uint64_t token) = 0;
+  // Lends `into` (>= kReceiveSlotBytes unless only credits are expected) for the next frame of
+  // `link`. A frame that does not fit ends the link with kCorrupt.
+  virtual Code post_receive(LinkId link, Slice into, uint64_t token) = 0;
+  // Makes progress, fills `events` from the front, returns how many. Zero is not an error.
+  virtual size_t poll(std::span<TransportEvent> events) = 0;
+  // Whatever is still posted completes with kClosed at the next polls; then kClosed.
+  virtual void disconnect(LinkId link) = 0;
+
+  // Readable (for epoll) when poll() may have something to do, posts included; -1 when the backend
+  // must be polled. After a poll that returned 0 it is safe to sleep on it.
+  virtual int wait_fd() const = 0;
+  // Why the last link ended badly, one line, for the error message; "" when none did.
+  virtual std::string link_error(LinkId link) const = 0;
+};
+
+}  // namespace gradbus

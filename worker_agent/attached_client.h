@@ -1,0 +1,72 @@
+// One attached process as the conductor sees it: its socket, who it is, what it has asked for.
+//
+// Conductor thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/shm/attach_socket.h"
+#include "client_lib/shm/tensor_spec.h"
+#include "worker_agent/attach_listener.h"
+#include "worker_agent/channel.h"
+
+namespace gradbus {
+
+class AttachedClient {
+ public:
+  enum class State : uint8_t { kNew, kJoining, kRunning, kLeft };
+  struct Wanted {  // a tensor it has asked to register
+    uint32_t request = 0;
+    TensorSpec spec;
+  };
+
+  explicit AttachedClient(AcceptedClient accepted);
+
+  int fd() const { return accepted_.socket.get(); }
+  int process_fd() const { return accepted_.process.get(); }
+  uid_t uid() const { return accepted_.uid; }
+
+  // Queues a packet with copies of the descriptors and tries to send it.
+  template <typename T>
+  void send(const T& packet, const std::vector<int>& fds = {}) {
+    queue(&packet, sizeof(packet), fds);
+  }
+  // Sends what the socket takes. false: the client is gone, or reads nothing while kPacketsMax
+  // wait.
+  bool flush();
+  void forget_packets() { outgoing_.clear(); }
+  bool wants_to_write() const { return !outgoing_.empty(); }
+  ReceivePacket receive(Packet& packet, Status& why) { return receive_packet(fd(), packet, why); }
+
+  // "rank 3 (pid 4711)"
+  std::string who() const;
+
+  State state = State::kNew;
+  std::string job;      // name, from kJoining on
+  uint64_t job_id = 0;  // from kRunning on
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  uint32_t local_rank = 0;
+  std::shared_ptr<Channel> channel;
+  std::map<std::string, Wanted> wanted;
+  Nanos deadline = 0;      // kNew: for its first packet
+  Nanos next_blocked = 0;  // earlier blocked reports are ignored
+
+ private:
+  struct Outgoing {
+    std::vector<std::byte> bytes;
+    std::vector<Fd>
+        fds;  // our own: the segment may be gone, and its number another's, when they go
+  };
+  void queue(const void* packet, size_t bytes, const std::vector<int>& fds);
+
+  AcceptedClient accepted_;
+  std::deque<Outgoing> outgoing_;
+};
+
+}  // namespace gradbus

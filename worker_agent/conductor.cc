@@ -1,0 +1,112 @@
+#include "worker_agent/conductor.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace gradbus {
+namespace {
+
+constexpr int kTickMs = 50;
+
+}  // namespace
+
+Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& engine,
+                     Mailbox<JobBroken>& broken)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      engine_(engine),
+      broken_(broken),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }},
+      control_(options_.coordinator, control_events_) {
+  GRADBUS_CHECK(epoll_.valid());
+  watch(listener_.fd(), EPOLLIN);
+  watch(broken_.fd(), EPOLLIN);
+  watch(control_events_.fd(), EPOLLIN);
+}
+
+Conductor::~Conductor() {
+  for (auto& [id, job] : jobs_)
+    job->fail(
+        Status(Code::kPeerLost, "GB-A301 AGENT_LOST: agent \"" + options_.name +
+                                    "\" is stopping | next: gradbus status; then restart the job"));
+}
+
+void Conductor::watch(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  GRADBUS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+void Conductor::rewatch(const AttachedClient& client) {
+  epoll_event event{};
+  event.events = EPOLLIN | (client.wants_to_write() ? EPOLLOUT : 0u);
+  event.data.fd = client.fd();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fd(), &event);
+}
+
+void Conductor::run(int stop_fd) {
+  watch(stop_fd, EPOLLIN);
+  say_hello();
+  for (;;) {
+    std::array<epoll_event, 64> ready;
+    const int count = epoll_wait(epoll_.get(), ready.data(), ready.size(), kTickMs);
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = ready[static_cast<size_t>(i)];
+      if (event.data.fd == stop_fd) return;
+      on_ready(event.data.fd);
+    }
+    for (const ControlEvent& event : control_events_.take()) on_control(event);
+    for (const JobBroken& event : broken_.take()) on_job_broken(event);
+    flush_registrations();
+    tick();
+  }
+}
+
+void Conductor::on_ready(int fd) {
+  if (fd == listener_.fd()) return accept_clients();
+  if (const auto process = client_of_process_.find(fd); process != client_of_process_.end())
+    return on_process_ended(process->second);
+  const auto client = clients_.find(fd);
+  if (client != clients_.end()) on_client(*client->second);
+}
+
+void Conductor::keep_lease() {
+  if (connected_ && monotonic_now() >= next_heartbeat_) send_heartbeat();
+}
+
+void Conductor::tick() {
+  const Nanos now = monotonic_now();
+  keep_lease();
+  if (next_reconnect_ != 0 && now >= next_reconnect_) say_hello();
+  for (auto link = broken_links_.begin(); link != broken_links_.end();) {
+    const auto current = link++;
+    if (now < current->second.deadline) continue;
+    const Status status = current->second.status;
+    const uint64_t id = current->first;
+    broken_links_.erase(current);
+    fail_job(id, status, true);
+  }
+  expire_silent_clients(now);
+  remove_finished_jobs();
+}
+
+void Conductor::say_ready() {
+  if (said_ready_ || options_.ready_fd < 0) return;
+  said_ready_ = true;
+  nlohmann::json line{{"socket", listener_.path()}, {"pid", getpid()}, {"name", options_.name}};
+  for (const auto& [transport, address] : options_.addresses) line["address"] = address;
+  const std::string text = line.dump() + "\n";
+  if (write(options_.ready_fd, text.data(), text.size()) < 0)
+    spdlog::warn("nobody reads --ready-fd {}", options_.ready_fd);
+  close(options_.ready_fd);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,115 @@
+// The conductor role: the agent's control plane. It owns the clients' sockets, the jobs of this
+// node and the conversation with the coordinator, and hands memory and links to the engine. One
+// thread, one epoll; never on a step's path.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "worker_agent/attach_listener.h"
+#include "worker_agent/attached_client.h"
+#include "worker_agent/control_link.h"
+#include "worker_agent/engine.h"
+#include "worker_agent/node_job.h"
+
+namespace gradbus {
+
+struct ConductorOptions {
+  std::string name;                              // of this node
+  std::string coordinator;                       // address
+  std::map<std::string, std::string> addresses;  // transport -> data address
+  uint32_t cores = 1;
+  uint64_t clients_max = 256;
+  uint64_t shm_bytes_max = 0;
+  int ready_fd = -1;  // gets one line of JSON when clients can be served
+};
+
+class Conductor {
+ public:
+  Conductor(ConductorOptions options, AttachListener listener, Engine& engine,
+            Mailbox<JobBroken>& broken);
+  ~Conductor();
+
+  // Serves until `stop_fd` becomes readable (a signalfd).
+  void run(int stop_fd);
+
+ private:
+  using Clients = std::map<int, std::unique_ptr<AttachedClient>>;
+  struct BrokenLink {  // waits a moment for the coordinator to name the real cause
+    Status status;
+    Nanos deadline;
+  };
+
+  void on_ready(int fd);
+  void tick();
+  void keep_lease();
+
+  // ---- clients (conductor_clients.cc)
+  void accept_clients();
+  void on_client(AttachedClient& client);
+  void on_process_ended(int client_fd);
+  Status on_packet(AttachedClient& client, Packet& packet);
+  Status on_join(AttachedClient& client, const JoinPacket& packet);
+  Status check_join(const AttachedClient& client, const JoinPacket& packet) const;
+  Status on_register(AttachedClient& client, const RegisterPacket& packet);
+  Status on_blocked(AttachedClient& client, const BlockedPacket& packet);
+  void on_leave(AttachedClient& client);
+  void flush_registrations();
+  void refuse_join(AttachedClient& client, const Status& why);
+  void refuse_tensor(AttachedClient& client, uint32_t request, const Status& why);
+  void drop_client(int fd);
+  void lost_client(const AttachedClient& client);
+  void expire_silent_clients(Nanos now);
+
+  // ---- coordinator (conductor_control.cc)
+  void on_control(const ControlEvent& event);
+  void on_stream_ended(const std::string& why);
+  void on_welcome(const v1::Welcome& welcome);
+  void on_job_started(const v1::JobStarted& started);
+  void on_join_refused(const v1::JoinRefused& refused);
+  void on_tensors_ready(const v1::TensorsReady& ready);
+  void on_stall(const v1::StallNotice& notice);
+  void on_progress_query(const v1::ProgressQuery& query);
+  void on_job_failed(const v1::JobFailed& failed);
+  void on_job_ended(uint64_t job);
+  void on_job_broken(const JobBroken& broken);
+  void fail_job(uint64_t job, const Status& status, bool tell_coordinator);
+  void send_failure(uint64_t job, const Status& status);
+  void send_heartbeat();
+  void say_hello();
+  void say_ready();
+  bool send(const v1::AgentMessage& message) { return control_.send(message); }
+  NodeJob* job(uint64_t id);
+  void remove_finished_jobs();
+
+  void watch(int fd, uint32_t events);
+  void rewatch(const AttachedClient& client);
+
+  const ConductorOptions options_;
+  AttachListener listener_;
+  Engine& engine_;
+  Mailbox<JobBroken>& broken_;
+  Mailbox<ControlEvent> control_events_;
+  Fd epoll_;
+  ShmQuota quota_;
+  Clients clients_;                       // by socket
+  std::map<int, int> client_of_process_;  // pidfd -> socket
+  std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
+  std::map<uint64_t, BrokenLink> broken_links_;
+  std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
+      registrations_;  // by job, rank: this turn's
+
+  bool connected_ = false;  // the coordinator has welcomed us
+  uint64_t agent_id_ = 0;
+  uint64_t incarnation_ = 0;
+  Nanos heartbeat_every_ = 500 * kMillisecond;
+  Nanos next_heartbeat_ = 0;
+  Nanos next_reconnect_ = 0;  // 0: a stream is open or being opened
+  Nanos backoff_ = 0;
+  bool said_ready_ = false;
+  bool warned_ = false;
+  ControlLink control_;  // last: its threads post to the mailbox above
+};
+
+}  // namespace gradbus

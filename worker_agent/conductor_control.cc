@@ -1,0 +1,250 @@
+// The conductor's half that faces the coordinator and the engine.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "proto/control.h"
+#include "worker_agent/conductor.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kBackoffMin = 100 * kMillisecond;
+constexpr Nanos kBackoffMax = 1 * kSecond;
+// When a link breaks because a rank or a node died, the coordinator names it within this.
+constexpr Nanos kCauseGrace = 700 * kMillisecond;
+constexpr Nanos kOrphanGrace = 30 * kSecond;
+
+}  // namespace
+
+NodeJob* Conductor::job(uint64_t id) {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+// ---- the stream
+
+void Conductor::say_hello() {
+  next_reconnect_ = 0;
+  v1::AgentMessage message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_name(options_.name);
+  hello.set_version(GRADBUS_VERSION);
+  hello.set_protocol(kControlProtocol);
+  for (const auto& [transport, address] : options_.addresses)
+    (*hello.mutable_addresses())[transport] = address;
+  hello.set_cores(options_.cores);
+  hello.set_pid(static_cast<uint64_t>(getpid()));
+  control_.reconnect(message);
+}
+
+void Conductor::on_stream_ended(const std::string& why) {
+  if (connected_ || !warned_)
+    spdlog::warn("no connection to the coordinator {}: {}; trying again", options_.coordinator,
+                 why);
+  warned_ = true;
+  connected_ = false;
+  backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
+  next_reconnect_ = monotonic_now() + backoff_;
+  const Status lost = error("C501", "the coordinator " + options_.coordinator + " is gone");
+  for (auto& [fd, client] : clients_) {
+    if (client->state == AttachedClient::State::kJoining) refuse_join(*client, lost);
+    for (const auto& [name, wanted] : client->wanted) refuse_tensor(*client, wanted.request, lost);
+    client->wanted.clear();
+    rewatch(*client);
+  }
+}
+
+// The same coordinator that welcomes us anew has given our ranks up when the stream broke.
+void Conductor::on_welcome(const v1::Welcome& welcome) {
+  if (welcome.incarnation() == incarnation_)
+    for (auto& [id, running] : jobs_)
+      running->fail(error("M004", "agent \"" + options_.name + "\" lost its lease; job \"" +
+                                      running->name() + "\" goes on without this node"));
+  agent_id_ = welcome.agent_id();
+  incarnation_ = welcome.incarnation();
+  heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
+  next_heartbeat_ = 0;
+  connected_ = true;
+  warned_ = false;
+  backoff_ = 0;
+  spdlog::info("coordinator {} knows this agent as \"{}\"", options_.coordinator, options_.name);
+  say_ready();
+}
+
+void Conductor::on_control(const ControlEvent& event) {
+  if (event.ended) return on_stream_ended(event.why);
+  const v1::CoordinatorMessage& message = event.message;
+  using Kind = v1::CoordinatorMessage;
+  switch (message.message_case()) {
+    case Kind::kWelcome: return on_welcome(message.welcome());
+    case Kind::kJobStarted: return on_job_started(message.job_started());
+    case Kind::kJoinRefused: return on_join_refused(message.join_refused());
+    case Kind::kTensorsReady: return on_tensors_ready(message.tensors_ready());
+    case Kind::kTensorRefused:
+      if (NodeJob* running = job(message.tensor_refused().job_id()))
+        running->refuse(message.tensor_refused());
+      return;
+    case Kind::kJobFailed: return on_job_failed(message.job_failed());
+    case Kind::kProgressQuery: return on_progress_query(message.progress_query());
+    case Kind::kStallNotice: return on_stall(message.stall_notice());
+    case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
+    case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
+    case Kind::MESSAGE_NOT_SET: return;
+  }
+}
+
+void Conductor::send_heartbeat() {
+  next_heartbeat_ = monotonic_now() + heartbeat_every_;
+  v1::AgentMessage message;
+  v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  for (const auto& [id, running] : jobs_)
+    if (!running->failed() && running->incarnation() == incarnation_)
+      running->report_counters(*heartbeat.add_jobs());
+  send(message);
+}
+
+// ---- jobs
+
+void Conductor::on_job_started(const v1::JobStarted& started) {
+  uint32_t agent_index = 0;
+  while (static_cast<int>(agent_index) < started.agents_size() &&
+         started.agents(static_cast<int>(agent_index)).agent_id() != agent_id_)
+    ++agent_index;
+  std::vector<AttachedClient*> members;
+  for (const v1::JobMember& member : started.members()) {
+    if (member.agent_index() != agent_index) continue;
+    for (auto& [fd, client] : clients_) {
+      if (client->state != AttachedClient::State::kJoining || client->job != started.job() ||
+          client->rank != member.rank())
+        continue;
+      client->job_id = started.job_id();
+      client->local_rank = member.local_rank();
+      members.push_back(client.get());
+    }
+  }
+  // A member that has just died was reported to the coordinator, which ends the job.
+  const auto mine = [&](const auto& member) { return member.agent_index() == agent_index; };
+  if (std::count_if(started.members().begin(), started.members().end(), mine) !=
+          static_cast<ptrdiff_t>(members.size()) ||
+      members.empty())
+    return;
+  std::sort(members.begin(), members.end(),
+            [](const auto* a, const auto* b) { return a->local_rank < b->local_rank; });
+  auto running =
+      std::make_unique<NodeJob>(started, agent_index, incarnation_, members, quota_, engine_);
+  if (const Status status = running->start(options_.cores); !status.ok()) {
+    spdlog::error("{}", status.message());
+    for (AttachedClient* member : members) {
+      refuse_join(*member, status);
+      rewatch(*member);
+    }
+    return send_failure(started.job_id(), status);
+  }
+  spdlog::info("job \"{}\" started: {} of {} ranks here, {} agents", started.job(), members.size(),
+               started.members_size(), started.agents_size());
+  for (AttachedClient* member : members) rewatch(*member);
+  jobs_[started.job_id()] = std::move(running);
+}
+
+void Conductor::on_join_refused(const v1::JoinRefused& refused) {
+  for (auto& [fd, client] : clients_) {
+    if (client->state != AttachedClient::State::kJoining || client->job != refused.job() ||
+        client->rank != refused.rank())
+      continue;
+    refuse_join(*client, status_from(refused.error()));
+    rewatch(*client);
+    return;
+  }
+}
+
+void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
+  NodeJob* running = job(ready.job_id());
+  if (running == nullptr || running->failed()) return;
+  if (const Status placed = running->place(ready); !placed.ok())
+    fail_job(ready.job_id(), placed, true);
+  for (auto& [fd, client] : clients_)
+    if (client->wants_to_write()) rewatch(*client);
+}
+
+void Conductor::on_stall(const v1::StallNotice& notice) {
+  NodeJob* running = job(notice.job_id());
+  if (running == nullptr || running->failed()) return;
+  spdlog::warn("job \"{}\" waits: {}", running->name(), notice.text());
+  running->notify(Code::kOk, notice.text());
+}
+
+void Conductor::on_progress_query(const v1::ProgressQuery& query) {
+  NodeJob* running = job(query.job_id());
+  if (running == nullptr) return;
+  v1::AgentMessage message;
+  running->report_progress(query, *message.mutable_progress_report());
+  send(message);
+}
+
+// ---- ends
+
+// Also for ranks whose job was announced but never started here, because one of them had died.
+void Conductor::on_job_failed(const v1::JobFailed& failed) {
+  const Status status = status_from(failed.error());
+  for (auto& [fd, client] : clients_) {
+    if (client->state != AttachedClient::State::kJoining || client->job_id != failed.job_id())
+      continue;
+    refuse_join(*client, status);
+    rewatch(*client);
+  }
+  fail_job(failed.job_id(), status, false);
+}
+
+void Conductor::on_job_broken(const JobBroken& broken) {
+  NodeJob* running = job(broken.job);
+  if (running == nullptr || running->failed()) return;
+  if (broken.status.code() != Code::kPeerLost) return fail_job(broken.job, broken.status, true);
+  broken_links_.try_emplace(broken.job, BrokenLink{broken.status, monotonic_now() + kCauseGrace});
+}
+
+void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinator) {
+  if (tell_coordinator) send_failure(id, status);
+  NodeJob* running = job(id);
+  if (running == nullptr || running->failed()) return;
+  spdlog::error("job \"{}\" ends: {}", running->name(), status.message());
+  running->fail(status);
+  broken_links_.erase(id);
+  for (auto& [fd, client] : clients_)
+    if (client->wants_to_write()) rewatch(*client);
+}
+
+void Conductor::send_failure(uint64_t id, const Status& status) {
+  v1::AgentMessage message;
+  v1::JobFailure& failure = *message.mutable_job_failure();
+  failure.set_job_id(id);
+  failure.mutable_error()->set_code(static_cast<uint32_t>(status.code()));
+  failure.mutable_error()->set_message(status.message());
+  send(message);
+}
+
+void Conductor::on_job_ended(uint64_t id) {
+  if (job(id) == nullptr) return;
+  engine_.post(EndJob{id});
+  broken_links_.erase(id);
+  jobs_.erase(id);
+}
+
+// A failed job is over when its last local process has gone. One whose coordinator is gone or was
+// restarted will never hear JobEnded: it gets a while, because other nodes may still use our links.
+void Conductor::remove_finished_jobs() {
+  const Nanos now = monotonic_now();
+  std::erase_if(jobs_, [&](const auto& entry) {
+    NodeJob& running = *entry.second;
+    if (!running.deserted()) return false;
+    if (running.failed()) return true;
+    const bool orphan = !connected_ || running.incarnation() != incarnation_;
+    if (!orphan || !running.deserted_for(now, kOrphanGrace)) return false;
+    engine_.post(EndJob{running.id()});
+    return true;
+  });
+}
+
+}  // namespace gradbus

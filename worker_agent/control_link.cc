@@ -1,0 +1,130 @@
+#include "worker_agent/control_link.h"
+
+#include <condition_variable>
+#include <deque>
+
+namespace gradbus {
+
+// Lives until gRPC has called OnDone: it holds itself.
+class ControlLink::Stream final
+    : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+ public:
+  explicit Stream(Mailbox<ControlEvent>& events) : events_(events) {}
+
+  void open(v1::Coordinator::Stub& stub, std::shared_ptr<Stream> self,
+            const v1::AgentMessage& hello) {
+    self_ = std::move(self);
+    context_.set_wait_for_ready(false);
+    stub.async()->Attach(&context_, this);
+    AddHold();  // our threads write outside of gRPC's reactions; given back when the stream ends
+    send(hello);
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  bool send(const v1::AgentMessage& message) {
+    const std::lock_guard lock(lock_);
+    if (closed_) return false;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    return true;
+  }
+
+  void cancel() { context_.TryCancel(); }
+  // The mailbox may go away after this returns.
+  void wait_ended() {
+    std::unique_lock lock(lock_);
+    done_.wait_for(lock, std::chrono::seconds(2), [this] { return ended_; });
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return close();
+    events_.post({false, "", incoming_});
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(lock_);
+    outgoing_.pop_front();
+    if (ok && !outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    events_.post({true, status.ok() ? "closed by the coordinator" : status.error_message(), {}});
+    const std::shared_ptr<Stream> self = std::move(self_);
+    const std::lock_guard lock(lock_);
+    ended_ = true;
+    done_.notify_all();
+  }
+
+ private:
+  void close() {
+    {
+      const std::lock_guard lock(lock_);
+      closed_ = true;
+    }
+    RemoveHold();
+  }
+
+  Mailbox<ControlEvent>& events_;
+  grpc::ClientContext context_;
+  v1::CoordinatorMessage incoming_;
+  std::shared_ptr<Stream> self_;
+  std::mutex lock_;
+  std::condition_variable done_;
+  std::deque<v1::AgentMessage> outgoing_;
+  bool closed_ = false;  // nothing can be sent any more
+  bool ended_ = false;   // OnDone has run
+};
+
+namespace {
+
+grpc::ChannelArguments channel_arguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  return arguments;
+}
+
+}  // namespace
+
+ControlLink::ControlLink(std::string coordinator, Mailbox<ControlEvent>& events)
+    : coordinator_(std::move(coordinator)),
+      events_(events),
+      channel_(grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
+                                         channel_arguments())),
+      stub_(v1::Coordinator::NewStub(channel_)) {}
+
+ControlLink::~ControlLink() {
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(lock_);
+    stream = stream_;
+  }
+  if (stream == nullptr) return;
+  stream->cancel();
+  stream->wait_ended();
+}
+
+void ControlLink::reconnect(const v1::AgentMessage& hello) {
+  auto stream = std::make_shared<Stream>(events_);
+  {
+    const std::lock_guard lock(lock_);
+    stream_ = stream;
+  }
+  stream->open(*stub_, stream, hello);
+}
+
+bool ControlLink::send(const v1::AgentMessage& message) {
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(lock_);
+    stream = stream_;
+  }
+  return stream != nullptr && stream->send(message);
+}
+
+}  // namespace gradbus

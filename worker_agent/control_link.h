@@ -1,0 +1,44 @@
+// The agent's stream to the coordinator. gRPC's threads run it; the conductor sees events in its
+// mailbox and sends whole messages. A stream that ends is opened again with back-off by the
+// conductor (reconnect()), so one place decides about time.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gradbus/v1/coordinator.grpc.pb.h"
+#include "worker_agent/mailbox.h"
+
+namespace gradbus {
+
+struct ControlEvent {
+  bool ended = false;  // the stream is gone; `why` says what gRPC said
+  std::string why;
+  v1::CoordinatorMessage message;
+};
+
+class ControlLink {
+ public:
+  ControlLink(std::string coordinator, Mailbox<ControlEvent>& events);
+  ~ControlLink();
+
+  // Opens a stream whose first message is `hello`. Ends (with an event) when it cannot.
+  void reconnect(const v1::AgentMessage& hello);
+  // false: there is no stream.
+  bool send(const v1::AgentMessage& message);
+  const std::string& coordinator() const { return coordinator_; }
+
+ private:
+  class Stream;
+  const std::string coordinator_;
+  Mailbox<ControlEvent>& events_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::mutex lock_;
+  std::shared_ptr<Stream> stream_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,201 @@
+#include "worker_agent/engine.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/check.h"
+#include "common/errors.h"
+#include "common/log.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kEventsPerTurn = 64;
+constexpr Nanos kStrangerDeadline = 5 * kSecond;
+// Sleeping and being woken costs some 10 us; a spin of this length pays when work keeps coming.
+constexpr Nanos kSpin = 30'000;
+constexpr int kSleepMsMax = 100;
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken, uint32_t cores)
+    : transport_(std::move(transport)),
+      broken_(broken),
+      cores_(cores),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  GRADBUS_CHECK(epoll_.valid());
+  watch(commands_.fd());
+  if (transport_->wait_fd() >= 0) watch(transport_->wait_fd());
+}
+
+void Engine::run() {
+  while (!stopping_.load(std::memory_order_relaxed))
+    if (do_work() == 0) rest();
+}
+
+size_t Engine::do_work() {
+  size_t work = take_commands();  // the conductor: jobs and tensors that come and go
+  work += poll_transport();       // frames that came or went -> collectives
+  work += work_on_jobs();         // submissions, local sums, frames to post
+  return work;
+}
+
+void Engine::stop() {
+  stopping_.store(true);
+  commands_.post(EndJob{0});
+}
+
+// ---- jobs
+
+size_t Engine::take_commands() {
+  std::vector<EngineCommand> commands = commands_.take();
+  for (EngineCommand& command : commands)
+    std::visit([this](auto& record) { on_command(std::move(record)); }, command);
+  return commands.size();
+}
+
+void Engine::on_command(StartJob command) {
+  const uint64_t id = command.job;
+  auto job = std::make_unique<EngineJob>(std::move(command), transport_.get());
+  for (const auto& channel : job->start().channels) watch(channel->doorbell.get(), EPOLLET);
+  if (const Status opened = job->open_links(); !opened.ok()) report_broken(*job, opened);
+  EngineJob& started = *(jobs_[id] = std::move(job));
+  for (const Stranger& stranger : strangers_)
+    if (stranger.hello.job == id) started.on_accepted(stranger.link, stranger.hello);
+  std::erase_if(strangers_, [id](const Stranger& stranger) { return stranger.hello.job == id; });
+}
+
+void Engine::on_command(AddTensor command) {
+  const auto job = jobs_.find(command.job);
+  if (job == jobs_.end()) return;
+  if (const Status added = job->second->add_tensor(std::move(command)); !added.ok())
+    report_broken(*job->second, added);
+}
+
+void Engine::on_command(const EndJob& command) {
+  if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
+}
+
+void Engine::end(std::map<uint64_t, std::unique_ptr<EngineJob>>::iterator job) {
+  for (const auto& channel : job->second->start().channels) unwatch(channel->doorbell.get());
+  job->second->close_links();
+  if (!job->second->links_closed()) ending_.push_back(std::move(job->second));
+  jobs_.erase(job);
+}
+
+void Engine::report_broken(EngineJob& job, const Status& status) {
+  broken_.post(JobBroken{job.id(), status});
+}
+
+size_t Engine::work_on_jobs() {
+  size_t work = 0;
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    work += job->second->do_work();
+    const auto current = job++;
+    if (current->second->broken().ok()) continue;
+    report_broken(*current->second, current->second->broken());
+    end(current);
+  }
+  return work;
+}
+
+// ---- the transport
+
+size_t Engine::poll_transport() {
+  std::array<TransportEvent, kEventsPerTurn> events;
+  const size_t count = transport_->poll(events);
+  for (size_t i = 0; i < count; ++i) on_event(events[i]);
+  std::erase_if(ending_, [](const auto& job) { return job->links_closed(); });
+  drop_strangers();
+  return count;
+}
+
+void Engine::on_event(const TransportEvent& event) {
+  if (event.kind == TransportEvent::Kind::kAccepted) return on_accepted(event);
+  EngineJob* job = owner_of(event.link);
+  if (job == nullptr) {
+    if (event.kind == TransportEvent::Kind::kClosed)
+      std::erase_if(strangers_, [&](const Stranger& known) { return known.link == event.link; });
+    return;
+  }
+  switch (event.kind) {
+    case TransportEvent::Kind::kConnected: return job->on_connected();
+    case TransportEvent::Kind::kSent: return job->on_sent(event);
+    case TransportEvent::Kind::kReceived: return job->on_received(event);
+    case TransportEvent::Kind::kClosed:
+      return job->on_closed(event, transport_->link_error(event.link));
+    case TransportEvent::Kind::kAccepted: return;
+  }
+}
+
+void Engine::on_accepted(const TransportEvent& event) {
+  const auto job = jobs_.find(event.hello.job);
+  if (job != jobs_.end() && job->second->remote())
+    return job->second->on_accepted(event.link, event.hello);
+  strangers_.push_back({event.link, event.hello, monotonic_now() + kStrangerDeadline});
+}
+
+void Engine::drop_strangers() {
+  if (strangers_.empty()) return;
+  const Nanos now = monotonic_now();
+  std::erase_if(strangers_, [&](const Stranger& stranger) {
+    if (now < stranger.deadline) return false;
+    spdlog::warn("a link for the unknown job {} was refused", stranger.hello.job);
+    transport_->disconnect(stranger.link);
+    return true;
+  });
+}
+
+EngineJob* Engine::owner_of(LinkId link) {
+  for (const auto& [id, job] : jobs_)
+    if (job->owns(link)) return job.get();
+  for (const auto& job : ending_)
+    if (job->owns(link)) return job.get();
+  return nullptr;
+}
+
+// ---- when there is nothing to do
+
+void Engine::rest() {
+  const Nanos now = monotonic_now();
+  if (idle_since_ == 0) idle_since_ = now;
+  if (may_spin() && now - idle_since_ < kSpin) return;
+  sleep();
+  idle_since_ = 0;
+}
+
+bool Engine::may_spin() const {
+  size_t clients = 0;
+  for (const auto& [id, job] : jobs_) clients += job->start().channels.size();
+  return clients > 0 && clients < cores_;
+}
+
+bool Engine::nothing_waits() const {
+  return std::all_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& entry) { return entry.second->idle(); });
+}
+
+// The flag is up before the last look at the rings, and a client looks at the flag after its push:
+// one of the two sees the other, so no submission is slept over.
+void Engine::sleep() {
+  for (const auto& [id, job] : jobs_) job->set_sleeping(true);
+  std::array<epoll_event, 16> ready;
+  const bool waits = !nothing_waits();
+  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : kSleepMsMax);
+  for (const auto& [id, job] : jobs_) job->set_sleeping(false);
+}
+
+// Doorbells are edge-triggered and never read: a client shares the descriptor, so it could make a
+// read block. Each ring is an edge; what was rung for is found in the rings.
+void Engine::watch(int fd, uint32_t mode) {
+  epoll_event event{};
+  event.events = EPOLLIN | mode;
+  event.data.fd = fd;
+  GRADBUS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+void Engine::unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+}  // namespace gradbus

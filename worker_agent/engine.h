@@ -1,0 +1,73 @@
+// The engine role: moves gradients. One thread owns all jobs' data planes and the transport; its
+// loop (run() in engine.cc) is the table of contents of the data path.
+//
+// The conductor talks to it through post(); it answers through the JobBroken mailbox. When there is
+// nothing to do it sleeps on one epoll: client doorbells, the mailbox, the transport.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/fd.h"
+#include "transport/transport.h"
+#include "worker_agent/engine_command.h"
+#include "worker_agent/engine_job.h"
+#include "worker_agent/mailbox.h"
+
+namespace gradbus {
+
+class Engine {
+ public:
+  Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken, uint32_t cores);
+
+  // Any thread.
+  void post(EngineCommand command) { commands_.post(std::move(command)); }
+  void stop();
+
+  // The engine's thread; returns after stop().
+  void run();
+  // One turn; how much it did. Tests drive it without a thread.
+  size_t do_work();
+
+ private:
+  size_t take_commands();
+  size_t poll_transport();
+  size_t work_on_jobs();
+  void rest();
+  void sleep();
+
+  void on_command(StartJob command);
+  void on_command(AddTensor command);
+  void on_command(const EndJob& command);
+  void on_event(const TransportEvent& event);
+  void on_accepted(const TransportEvent& event);
+  EngineJob* owner_of(LinkId link);
+  void end(std::map<uint64_t, std::unique_ptr<EngineJob>>::iterator job);
+  void report_broken(EngineJob& job, const Status& status);
+  void drop_strangers();
+  void watch(int fd, uint32_t mode = 0);
+  void unwatch(int fd);
+  bool nothing_waits() const;
+  bool may_spin() const;
+
+  struct Stranger {  // a link that came before its job's StartJob
+    LinkId link;
+    FrameHeader hello;
+    Nanos deadline;
+  };
+
+  std::unique_ptr<Transport> transport_;
+  Mailbox<JobBroken>& broken_;
+  const uint32_t cores_;
+  Mailbox<EngineCommand> commands_;
+  std::map<uint64_t, std::unique_ptr<EngineJob>> jobs_;
+  std::vector<std::unique_ptr<EngineJob>> ending_;  // until their links have closed
+  std::vector<Stranger> strangers_;
+  Fd epoll_;
+  Nanos idle_since_ = 0;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace gradbus

@@ -1,0 +1,63 @@
+// What the conductor tells the engine, and what the engine tells back. Records own what they name
+// by shared pointer, so memory is unmapped when the last of both has let go.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "client_lib/shm/cell.h"
+#include "client_lib/shm/segment.h"
+#include "common/status.h"
+#include "worker_agent/arena.h"
+#include "worker_agent/channel.h"
+
+namespace gradbus {
+
+// Written by the engine, read by the conductor for the heartbeat.
+struct JobTraffic {
+  std::atomic<uint64_t> sent_bytes{0};
+  std::atomic<uint64_t> received_bytes{0};
+};
+
+struct StartJob {
+  uint64_t job = 0;
+  std::string name;
+  uint32_t epoch = 0;
+  uint64_t link_key = 0;
+  uint32_t agent_index = 0;
+  uint32_t agents = 1;
+  std::string successor_address;        // of the next agent in the ring; unused with one agent
+  std::vector<uint32_t> agent_of_rank;  // by rank
+  std::vector<uint32_t> local_ranks;    // this node's ranks, by local rank
+  std::vector<std::shared_ptr<Channel>> channels;  // by local rank
+  std::shared_ptr<JobTraffic> traffic;
+};
+
+struct AddTensor {
+  uint64_t job = 0;
+  uint32_t tensor = 0;
+  std::string name;
+  ReduceOp op = ReduceOp::kSum;
+  uint32_t root = 0;
+  CellShape shape;
+  Placement placement;
+  std::shared_ptr<Segment> segment;
+};
+
+struct EndJob {
+  uint64_t job = 0;
+};
+
+using EngineCommand = std::variant<StartJob, AddTensor, EndJob>;
+
+// The engine cannot go on with this job: a link broke, a client wrote nonsense.
+struct JobBroken {
+  uint64_t job = 0;
+  Status status;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,318 @@
+#include "worker_agent/engine_job.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kSubmissionsPerTurn = 64;  // of one client: then others get their turn
+
+}  // namespace
+
+EngineJob::EngineJob(StartJob start, Transport* transport)
+    : start_(std::move(start)),
+      transport_(transport),
+      held_(start_.local_ranks.size()),
+      overflow_(start_.local_ranks.size()) {
+  actions_.reserve(kActionsMax);
+  if (remote())
+    links_ = std::make_unique<JobLinks>(
+        *transport_,
+        LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index, start_.agents});
+}
+
+EngineJob::~EngineJob() {
+  for (const auto& [segment, region] : regions_) transport_->unregister_memory(region);
+}
+
+Status EngineJob::open_links() {
+  return remote() ? links_->open(start_.successor_address) : Status();
+}
+
+void EngineJob::fail(const Status& status) {
+  if (broken_.ok()) broken_ = status;
+}
+
+// ---- tensors
+
+Result<RegionId> EngineJob::region_of(const std::shared_ptr<Segment>& segment) {
+  if (!remote()) return RegionId{};
+  for (const auto& [known, region] : regions_)
+    if (known == segment) return region;
+  Result<RegionId> region = transport_->register_memory(segment->memory());
+  if (region.ok()) regions_.emplace_back(segment, region.value());
+  return region;
+}
+
+Status EngineJob::add_tensor(AddTensor add) {
+  Result<RegionId> region = region_of(add.segment);
+  if (!region.ok()) return region.status();
+  const uint32_t id = add.tensor;
+  if (tensors_.size() <= id) tensors_.resize(id + 1);
+  tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
+  const auto mine = [id](const auto& credit) { return credit.first == id; };
+  for (const auto& credit : early_credits_)
+    if (mine(credit) && tensors_[id]->collective().on_credit(credit.second, actions_).ok())
+      run_actions(*tensors_[id]);
+  std::erase_if(early_credits_, mine);
+  return {};
+}
+
+EngineTensor* EngineJob::tensor(uint32_t id) {
+  return id < tensors_.size() ? tensors_[id].get() : nullptr;
+}
+
+// ---- one turn
+
+size_t EngineJob::do_work() {
+  size_t work = 0;
+  for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
+    work += take_submissions(rank);
+  work += reduce_local();
+  work += assist();
+  work += flush_completions();
+  if (links_ != nullptr) work += links_->flush();
+  return work;
+}
+
+// A client may submit a tensor the moment it is told of it, which is after the conductor has posted
+// AddTensor but maybe before this turn's commands were taken. So a record of an unknown tensor is
+// held until the next turn, which begins with the commands; only then is it wrong.
+size_t EngineJob::take_submissions(uint32_t local_rank) {
+  std::optional<Submission>& held = held_[local_rank];
+  if (held) {
+    on_submission(local_rank, *held);
+    held.reset();
+  }
+  Submission record;
+  for (size_t taken = 0; taken < kSubmissionsPerTurn; ++taken) {
+    switch (start_.channels[local_rank]->submissions.pop(record)) {
+      case Pop::kEmpty: return taken;
+      case Pop::kRecord:
+        if (tensor(record.tensor) == nullptr) {
+          held = record;
+          return taken + 1;
+        }
+        on_submission(local_rank, record);
+        break;
+      case Pop::kCorrupt:
+        fail(error("S210", "rank " + std::to_string(start_.local_ranks[local_rank]) + " of job \"" +
+                               start_.name + "\": field tail of its submission ring"));
+        return taken;
+    }
+  }
+  return kSubmissionsPerTurn;
+}
+
+std::string EngineJob::who(uint32_t local_rank) const {
+  return "rank " + std::to_string(start_.local_ranks[local_rank]) + " of job \"" + start_.name +
+         "\"";
+}
+
+void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
+  EngineTensor* posted = tensor(record.tensor);
+  if (record.kind != static_cast<uint32_t>(SubmissionKind::kPosted) || posted == nullptr)
+    return fail(error("S210", who(local_rank) + ": field " +
+                                  (posted == nullptr ? "tensor" : "kind") + " of a submission is " +
+                                  std::to_string(posted == nullptr ? record.tensor : record.kind)));
+  // On one node the clients do without us; we lend a hand once all have posted.
+  if (!posted->remote()) return assisting_.emplace_back(posted, record.round), void();
+  if (const Status status = posted->post(local_rank, record.round, record.bytes); !status.ok())
+    return fail(status.with_context(who(local_rank)));
+  if (posted->ready_round() != 0) begin(*posted);
+}
+
+void EngineJob::begin(EngineTensor& tensor) {
+  const uint64_t round = tensor.ready_round();
+  tensor.begun(round);
+  tensor.collective().begin(round, tensor.block_bytes(), actions_);
+  run_actions(tensor);
+  if (tensor.all_reduce()) {
+    tensor.start_reducing();
+    reducing_.push_back(&tensor);
+  }
+}
+
+// One chunk of each tensor a turn: received frames are not kept waiting behind a large sum.
+size_t EngineJob::reduce_local() {
+  size_t work = 0;
+  for (size_t i = 0; i < reducing_.size();) {
+    EngineTensor& tensor = *reducing_[i];
+    const int64_t chunk = tensor.reduce_some();
+    if (chunk >= 0) {
+      ++work;
+      tensor.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
+      run_actions(tensor);
+    }
+    if (tensor.reducing()) {
+      ++i;
+    } else {
+      reducing_.erase(reducing_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  return work;
+}
+
+size_t EngineJob::assist() {
+  size_t chunks = 0;
+  for (const auto& [tensor, round] : assisting_)
+    if (tensor->cell().may_help(round)) chunks += tensor->cell().help(round, kAgentWorker, 1);
+  std::erase_if(assisting_,
+                [](const auto& work) { return !work.first->cell().may_help(work.second); });
+  return chunks;
+}
+
+bool EngineJob::idle() const {
+  if (!reducing_.empty() || !assisting_.empty()) return false;
+  if (std::any_of(held_.begin(), held_.end(), [](const auto& held) { return held.has_value(); }))
+    return false;
+  return std::all_of(start_.channels.begin(), start_.channels.end(),
+                     [](const auto& channel) { return channel->submissions.empty(); });
+}
+
+void EngineJob::set_sleeping(bool sleeping) {
+  for (const auto& channel : start_.channels)
+    channel->header().agent_sleeping.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
+}
+
+// ---- actions
+
+void EngineJob::run_actions(EngineTensor& tensor) {
+  for (size_t i = 0; i < actions_.size(); ++i) {
+    const Action action = actions_[i];  // a copy: running it may append
+    run(tensor, action);
+  }
+  actions_.clear();
+}
+
+void EngineJob::run(EngineTensor& tensor, const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kCredit: {
+      Action credit = action;
+      credit.frame = FrameKind::kCredit;
+      FrameHeader header = tensor.frame(start_, credit);
+      header.source = start_.agent_index;
+      return links_->send_credit(header);
+    }
+    case Action::Kind::kSend:
+      return links_->send_data(tensor.frame(start_, action), tensor.slice(action),
+                               {tensor.id(), action});
+    case Action::Kind::kAccumulate:
+      return tensor.accumulate(action.chunk, links_->payload(action.buffer));
+    case Action::Kind::kFinalize: return tensor.finalize(action.chunk);
+    case Action::Kind::kDeliver: return tensor.deliver(action, links_->payload(action.buffer));
+    case Action::Kind::kRelease: return links_->release(action.buffer);
+    case Action::Kind::kFinish: return finish(tensor, action.round);
+  }
+}
+
+void EngineJob::finish(EngineTensor& tensor, uint64_t round) {
+  for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
+    push_completion(rank, {tensor.id(), static_cast<uint32_t>(Code::kOk), round, {}});
+  tensor.cell().wake();
+}
+
+void EngineJob::push_completion(uint32_t local_rank, const CompletionRecord& record) {
+  if (!overflow_[local_rank].empty() ||
+      start_.channels[local_rank]->completions.push(record) != Push::kDone)
+    overflow_[local_rank].push_back(record);
+}
+
+// A ring is full when a client has not looked for a long while; at most one record per tensor
+// waits.
+size_t EngineJob::flush_completions() {
+  size_t pushed = 0;
+  for (uint32_t rank = 0; rank < overflow_.size(); ++rank) {
+    std::vector<CompletionRecord>& waiting = overflow_[rank];
+    size_t done = 0;
+    for (; done < waiting.size() &&
+           start_.channels[rank]->completions.push(waiting[done]) == Push::kDone;
+         ++done)
+      tensor(waiting[done].tensor)->cell().wake();
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
+    pushed += done;
+  }
+  return pushed;
+}
+
+// ---- links
+
+bool EngineJob::owns(LinkId link) const {
+  return links_ != nullptr && (links_->is_successor(link) || links_->is_predecessor(link));
+}
+
+void EngineJob::on_accepted(LinkId link, const FrameHeader& hello) {
+  if (const Status status = links_->accept(link, hello); !status.ok()) transport_->disconnect(link);
+}
+
+void EngineJob::on_sent(const TransportEvent& event) {
+  if (links_->is_credit_token(event.token)) return;
+  const SendRecord sent = links_->take_sent(event.token);
+  if (event.code != Code::kOk) return;  // the link's kClosed follows and says why
+  start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+  EngineTensor& from = *tensors_[sent.tensor];
+  from.collective().on_sent(sent.action, actions_);
+  run_actions(from);
+}
+
+void EngineJob::on_received(const TransportEvent& event) {
+  if (event.code != Code::kOk || !broken_.ok()) return;
+  FrameHeader header;
+  std::memcpy(&header, links_->frame(event.token, sizeof(header)).data(), sizeof(header));
+  start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
+  if (const Status status = check_frame(header); !status.ok()) return fail(status);
+  if (header.kind == static_cast<uint8_t>(FrameKind::kCredit)) {
+    links_->release(event.token);
+    return on_credit(header);
+  }
+  on_data(header, event.token);
+}
+
+Status EngineJob::check_frame(const FrameHeader& header) const {
+  if (header.job == start_.job && header.epoch == start_.epoch) return {};
+  return error("D601", "a frame of job " + std::to_string(header.job) + " epoch " +
+                           std::to_string(header.epoch) + " came on a link of job " +
+                           std::to_string(start_.job) + " epoch " + std::to_string(start_.epoch));
+}
+
+void EngineJob::on_credit(const FrameHeader& header) {
+  EngineTensor* credited = tensor(header.tensor);
+  if (credited == nullptr) {
+    // The successor's node registered this tensor a little earlier than ours.
+    if (header.tensor < kTensorsMax && early_credits_.size() < kTensorsMax)
+      early_credits_.emplace_back(header.tensor, header.step);
+    return;
+  }
+  if (const Status status = credited->collective().on_credit(header.step, actions_); !status.ok())
+    return fail(status);
+  run_actions(*credited);
+}
+
+void EngineJob::on_data(const FrameHeader& header, uint64_t token) {
+  EngineTensor* target = tensor(header.tensor);
+  if (target == nullptr)
+    return fail(error("D601", "field tensor of a frame is " + std::to_string(header.tensor) +
+                                  ", not registered in job \"" + start_.name + "\""));
+  const Status status = target->collective().on_frame(header, links_->buffer_of(token), actions_);
+  if (!status.ok()) return fail(status);
+  run_actions(*target);
+}
+
+void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
+  const bool successor = links_->is_successor(event.link);
+  const uint32_t step = successor ? 1 : start_.agents - 1;
+  const uint32_t peer = (start_.agent_index + step) % start_.agents;
+  links_->on_closed(event.link);
+  fail(error(event.code == Code::kCorrupt ? "D601" : "P102",
+             "job \"" + start_.name + "\": the link to agent " + std::to_string(peer) + " ended" +
+                 (why.empty() ? "" : " (" + why + ")")));
+}
+
+void EngineJob::close_links() {
+  if (links_ != nullptr) links_->close();
+}
+
+}  // namespace gradbus

@@ -1,0 +1,88 @@
+// One job inside the engine: what its local ranks have posted, what its collectives do about it,
+// and its links. Every step is non-blocking and bounded, so jobs share the engine's thread fairly.
+//
+// Engine thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "transport/transport.h"
+#include "worker_agent/engine_command.h"
+#include "worker_agent/engine_tensor.h"
+#include "worker_agent/job_links.h"
+
+namespace gradbus {
+
+class EngineJob {
+ public:
+  EngineJob(StartJob start, Transport* transport);
+  ~EngineJob();
+  EngineJob(const EngineJob&) = delete;
+  EngineJob& operator=(const EngineJob&) = delete;
+
+  uint64_t id() const { return start_.job; }
+  bool remote() const { return start_.agents > 1; }
+  const StartJob& start() const { return start_; }
+  Status open_links();
+  Status add_tensor(AddTensor add);
+
+  // ---- one turn
+  // Takes what clients have submitted, works on local sums, posts frames. How much it did.
+  size_t do_work();
+  bool idle() const;  // no client has submitted anything that is not taken yet
+  // Before the engine sleeps (true) and after: tells the clients whether to ring.
+  void set_sleeping(bool sleeping);
+
+  // ---- events of its links
+  bool owns(LinkId link) const;
+  void on_accepted(LinkId link, const FrameHeader& hello);
+  void on_connected() { links_->connected(); }
+  void on_sent(const TransportEvent& event);
+  void on_received(const TransportEvent& event);
+  void on_closed(const TransportEvent& event, const std::string& why);
+
+  // The first thing that went wrong; ok while the job works.
+  const Status& broken() const { return broken_; }
+  void close_links();
+  bool links_closed() const { return links_ == nullptr || links_->closed(); }
+
+ private:
+  size_t take_submissions(uint32_t local_rank);
+  std::string who(uint32_t local_rank) const;
+  void on_submission(uint32_t local_rank, const Submission& record);
+  void begin(EngineTensor& tensor);
+  size_t reduce_local();
+  size_t assist();
+  void run_actions(EngineTensor& tensor);
+  void run(EngineTensor& tensor, const Action& action);
+  void on_credit(const FrameHeader& header);
+  void on_data(const FrameHeader& header, uint64_t token);
+  Status check_frame(const FrameHeader& header) const;
+  void finish(EngineTensor& tensor, uint64_t round);
+  void push_completion(uint32_t local_rank, const CompletionRecord& record);
+  size_t flush_completions();
+  EngineTensor* tensor(uint32_t id);
+  Result<RegionId> region_of(const std::shared_ptr<Segment>& segment);
+  void fail(const Status& status);
+
+  const StartJob start_;
+  Transport* transport_;
+  std::unique_ptr<JobLinks> links_;
+  std::vector<std::unique_ptr<EngineTensor>> tensors_;  // by id, with holes
+  std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
+  std::vector<std::pair<EngineTensor*, uint64_t>>
+      assisting_;  // one-node rounds with chunks to claim
+  std::vector<std::pair<uint32_t, uint64_t>> early_credits_;  // for tensors not registered here yet
+  std::vector<std::pair<std::shared_ptr<Segment>, RegionId>> regions_;
+  std::vector<std::optional<Submission>> held_;          // by local rank: of a tensor not yet added
+  std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full
+  std::vector<Action> actions_;
+  Status broken_;
+};
+
+}  // namespace gradbus

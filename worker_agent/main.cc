@@ -1,0 +1,154 @@
+// gradbus-agent: the daemon of one node. Reads its options, starts the engine's thread, and is the
+// conductor until a signal ends it.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <thread>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "transport/registry.h"
+#include "worker_agent/conductor.h"
+#include "worker_agent/engine.h"
+
+namespace gradbus {
+namespace {
+
+struct AgentOptions {
+  std::string coordinator = "127.0.0.1:7400";
+  std::string socket = "/run/gradbus/agent.sock";
+  std::string socket_mode = "0660";
+  std::string name;
+  std::string bind = "127.0.0.1";
+  std::string transport = "tcp";
+  int64_t streams = 2;
+  int64_t peer_timeout_ms = 1500;
+  int64_t clients_max = 256;
+  int64_t shm_bytes_max = 0;
+  int64_t ready_fd = -1;
+  bool exit_with_parent = false;
+  std::string log_level = "info";
+};
+
+std::string host_name() {
+  char name[256] = "node";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+int64_t half_of_memory() {
+  struct sysinfo info {};
+  sysinfo(&info);
+  return static_cast<int64_t>(info.totalram / 2 * info.mem_unit);
+}
+
+Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
+  OptionTable table("agent", "Moves the gradients of this node's training processes.");
+  table.add("coordinator", &o.coordinator, "Address of gradbus-server --role=coordinator.");
+  table.add("socket", &o.socket, "Unix socket that training processes attach to.");
+  table.add("socket-mode", &o.socket_mode, "Permissions of the socket, octal.");
+  table.add("name", &o.name, "Name of this node, unique in the cluster; default: the host's name.");
+  table.add("bind", &o.bind, "Data-plane address to listen on: host or host:port; port 0 is any.");
+  table.add("transport", &o.transport, "How agents exchange data.");
+  table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
+  table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
+            "A link silent for this long is lost.");
+  table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
+  table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
+            "Shared memory for all jobs, in bytes; default: half of the machine's memory.");
+  table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
+            "Writes one line of JSON to this descriptor when clients can attach.");
+  table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
+  table.add("log-level", &o.log_level, "trace, debug, info, warn or error.");
+  return table.parse(argc, argv);
+}
+
+Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
+  const TransportRow* row = find_transport(o.transport);
+  if (row == nullptr) {
+    std::string known;
+    for (const TransportRow& candidate : all_transports())
+      known += (known.empty() ? "" : ", ") + std::string(candidate.name);
+    return error("F100", "--transport \"" + o.transport + "\" is unknown; there are: " + known);
+  }
+  GRADBUS_RETURN_IF_ERROR(row->available());
+  TransportOptions options;
+  options.bind_address = o.bind;
+  options.streams = static_cast<uint32_t>(o.streams);
+  options.peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout_ms);
+  return row->create(options);
+}
+
+Result<mode_t> parse_mode(const std::string& text) {
+  mode_t mode = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, mode, 8);
+  if (text.empty() || problem != std::errc() || stop != end || mode > 0777)
+    return error("F100", "--socket-mode \"" + text + "\" is not an octal number up to 0777");
+  return mode;
+}
+
+Fd open_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
+  signal(SIGPIPE, SIG_IGN);
+  return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Status serve(const AgentOptions& o) {
+  Fd signals = open_signals();
+  const Result<mode_t> mode = parse_mode(o.socket_mode);
+  if (!mode.ok()) return mode.status();
+  Result<AttachListener> listener = AttachListener::open(o.socket, mode.value());
+  if (!listener.ok()) return listener.status();
+  Result<std::unique_ptr<Transport>> transport = open_transport(o);
+  if (!transport.ok()) return transport.status();
+
+  ConductorOptions options;
+  options.name = o.name.empty() ? host_name() : o.name;
+  options.coordinator = o.coordinator;
+  options.addresses[o.transport] = transport.value()->local_address();
+  options.cores = std::max(1u, std::thread::hardware_concurrency());
+  options.clients_max = static_cast<uint64_t>(o.clients_max);
+  options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
+  options.ready_fd = static_cast<int>(o.ready_fd);
+
+  Mailbox<JobBroken> broken;
+  Engine engine(transport.take(), broken, options.cores);
+  std::thread engine_thread([&engine] { engine.run(); });
+  spdlog::info("clients attach at {}, data at {}", o.socket, options.addresses[o.transport]);
+  {
+    Conductor conductor(options, listener.take(), engine, broken);
+    conductor.run(signals.get());
+  }
+  engine.stop();
+  engine_thread.join();
+  spdlog::info("stopped");
+  return {};
+}
+
+}  // namespace
+}  // namespace gradbus
+
+int main(int argc, char** argv) {
+  gradbus::AgentOptions options;
+  options.shm_bytes_max = gradbus::half_of_memory();
+  const gradbus::Result<bool> go_on = gradbus::read_options(options, argc, argv);
+  if (go_on.ok() && !go_on.value()) return 0;
+  gradbus::Status status = go_on.status();
+  if (status.ok()) status = gradbus::start_log("gradbus-agent", options.log_level);
+  if (status.ok() && options.exit_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (status.ok()) status = gradbus::serve(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "gradbus-agent: %s\n", status.message().c_str());
+  return 1;
+}

@@ -1,0 +1,257 @@
+#include "worker_agent/node_job.h"
+
+#include <algorithm>
+
+#include "common/errors.h"
+
+namespace gradbus {
+
+TensorSpec spec_from(const v1::TensorSpec& spec) {
+  return {spec.name(),
+          spec.count(),
+          static_cast<DType>(spec.dtype()),
+          static_cast<ReduceOp>(spec.op()),
+          static_cast<CollectiveKind>(spec.collective()),
+          spec.root()};
+}
+
+v1::TensorSpec spec_to(const TensorSpec& spec) {
+  v1::TensorSpec message;
+  message.set_name(spec.name);
+  message.set_count(spec.count);
+  message.set_dtype(static_cast<uint32_t>(spec.dtype));
+  message.set_op(static_cast<uint32_t>(spec.op));
+  message.set_collective(static_cast<uint32_t>(spec.kind));
+  message.set_root(spec.root);
+  return message;
+}
+
+Status status_from(const v1::Error& error) {
+  return Status(static_cast<Code>(error.code()), error.message());
+}
+
+NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
+                 std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine)
+    : started_(started),
+      agent_index_(agent_index),
+      incarnation_(incarnation),
+      clients_(std::move(clients)),
+      arena_(started.job(), static_cast<uint32_t>(clients_.size()),
+             static_cast<uint32_t>(started.members_size()), quota),
+      engine_(engine) {
+  for (const AttachedClient* client : clients_) local_ranks_.push_back(client->rank);
+}
+
+bool NodeJob::deserted() const {
+  return std::all_of(clients_.begin(), clients_.end(), [](const auto* client) { return !client; });
+}
+
+bool NodeJob::deserted_for(Nanos now, Nanos grace) {
+  if (deserted_since_ == 0) deserted_since_ = now;
+  return now - deserted_since_ >= grace;
+}
+
+// ---- start
+
+Status NodeJob::start(uint32_t cores) {
+  GRADBUS_RETURN_IF_ERROR(arena_.open());
+  for (AttachedClient* client : clients_) {
+    auto channel = create_channel(name() + "." + std::to_string(client->rank));
+    if (!channel.ok()) return channel.status();
+    channels_.push_back(channel.take());
+    client->channel = channels_.back();
+  }
+  engine_.post(engine_start());
+  return join_clients(cores);
+}
+
+StartJob NodeJob::engine_start() const {
+  StartJob start;
+  start.job = id();
+  start.name = name();
+  start.epoch = started_.epoch();
+  start.link_key = started_.link_key();
+  start.agent_index = agent_index_;
+  start.agents = static_cast<uint32_t>(started_.agents_size());
+  const uint32_t successor = (agent_index_ + 1) % start.agents;
+  start.successor_address = started_.agents(static_cast<int>(successor)).address();
+  for (const v1::JobMember& member : started_.members())
+    start.agent_of_rank.push_back(member.agent_index());
+  start.local_ranks = local_ranks_;
+  start.channels = channels_;
+  start.traffic = traffic_;
+  return start;
+}
+
+Status NodeJob::join_clients(uint32_t cores) {
+  for (AttachedClient* client : clients_) {
+    auto packet = make_packet<JoinedPacket>(1);
+    packet.layout_version = kShmLayoutVersion;
+    packet.job = id();
+    packet.epoch = started_.epoch();
+    packet.rank = client->rank;
+    packet.world_size = world_size();
+    packet.local_rank = client->local_rank;
+    packet.local_size = static_cast<uint32_t>(clients_.size());
+    packet.agents = static_cast<uint32_t>(started_.agents_size());
+    packet.agent_index = agent_index_;
+    packet.cores = cores;
+    packet.channel_bytes = client->channel->segment->bytes();
+    packet.arena_bytes = arena_.segments().front()->bytes();
+    client->state = AttachedClient::State::kRunning;
+    client->send(packet, {client->channel->segment->fd(), arena_.segments().front()->fd(),
+                          client->channel->doorbell.get()});
+  }
+  return {};
+}
+
+// ---- tensors
+
+CellShape NodeJob::shape_of(const v1::ReadyTensor& ready) const {
+  const TensorSpec spec = spec_from(ready.spec());
+  CellShape shape{spec.kind, spec.dtype, spec.count, ready.chunk_elements()};
+  shape.chunks = static_cast<uint32_t>(
+      std::max<uint64_t>((spec.count + shape.chunk_elements - 1) / shape.chunk_elements, 1));
+  shape.local_size = static_cast<uint32_t>(clients_.size());
+  shape.remote = started_.agents_size() > 1;
+  shape.divisor = spec.op == ReduceOp::kAverage && !shape.remote ? world_size() : 1;
+  return shape;
+}
+
+uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
+  uint64_t bytes = 0;
+  for (const v1::ReadyTensor& tensor : ready.tensors())
+    if (!tensors_.contains(tensor.id())) bytes += arena_.bytes_needed(shape_of(tensor));
+  return bytes;
+}
+
+Status NodeJob::place(const v1::TensorsReady& ready) {
+  for (const v1::ReadyTensor& tensor : ready.tensors())
+    if (tensor.chunk_elements() == 0 || !check_spec(spec_from(tensor.spec()), world_size()).ok())
+      return error("D602",
+                   "the coordinator's plan for tensor \"" + tensor.name() + "\" is not valid");
+  GRADBUS_RETURN_IF_ERROR(arena_.reserve(bytes_of_new(ready)));
+  for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
+  announce_segments();
+  for (const v1::ReadyTensor& tensor : ready.tensors()) answer(tensor);
+  return {};
+}
+
+Status NodeJob::place_one(const v1::ReadyTensor& ready) {
+  newest_[ready.name()] = ready.id();
+  if (tensors_.contains(ready.id())) return {};
+  CellShape shape = shape_of(ready);
+  const Result<Placement> place = arena_.place(shape);
+  if (!place.ok()) return place.status();
+  shape.data_stride = place.value().data_stride;
+  const TensorSpec spec = spec_from(ready.spec());
+  const auto& segment = arena_.segments()[place.value().segment];
+  const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
+                  shape);
+  tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
+  engine_.post(
+      AddTensor{id(), ready.id(), spec.name, spec.op, spec.root, shape, place.value(), segment});
+  return {};
+}
+
+void NodeJob::announce_segments() {
+  for (; announced_segments_ < arena_.segments().size(); ++announced_segments_) {
+    auto packet = make_packet<SegmentPacket>();
+    packet.segment = static_cast<uint32_t>(announced_segments_);
+    packet.bytes = arena_.segments()[announced_segments_]->bytes();
+    for (AttachedClient* client : clients_)
+      if (client != nullptr) client->send(packet, {arena_.segments()[announced_segments_]->fd()});
+  }
+}
+
+void NodeJob::answer(const v1::ReadyTensor& ready) {
+  const PlacedTensor& placed = tensors_.at(ready.id());
+  for (AttachedClient* client : clients_) {
+    if (client == nullptr) continue;
+    const auto wanted = client->wanted.find(ready.name());
+    if (wanted == client->wanted.end() || wanted->second.spec != placed.spec) continue;
+    auto packet = make_packet<RegisteredPacket>(wanted->second.request);
+    packet.tensor = ready.id();
+    packet.segment = placed.placement.segment;
+    packet.chunks = placed.shape.chunks;
+    packet.chunk_elements = placed.shape.chunk_elements;
+    packet.cell_offset = placed.placement.cell_offset;
+    packet.data_offset = placed.placement.data_offset;
+    packet.data_stride = placed.placement.data_stride;
+    client->wanted.erase(wanted);
+    client->send(packet);
+  }
+}
+
+void NodeJob::refuse(const v1::TensorRefused& refused) {
+  for (AttachedClient* client : clients_) {
+    if (client == nullptr) continue;
+    const auto wanted = client->wanted.find(refused.name());
+    if (wanted == client->wanted.end()) continue;
+    auto packet = make_packet<RegisteredPacket>(wanted->second.request);
+    packet.code = refused.error().code();
+    set_text(packet.text, refused.error().message());
+    client->wanted.erase(wanted);
+    client->send(packet);
+  }
+}
+
+// ---- the end
+
+void NodeJob::notify(Code code, const std::string& text) {
+  auto packet = make_packet<NoticePacket>();
+  packet.code = static_cast<uint32_t>(code);
+  set_text(packet.text, text);
+  for (AttachedClient* client : clients_)
+    if (client != nullptr) client->send(packet);
+}
+
+// The sentence goes first: a client that wakes on a failed cell finds it on its socket.
+void NodeJob::fail(const Status& status) {
+  if (failed_) return;
+  failed_ = true;
+  notify(status.code(), status.message());
+  engine_.post(EndJob{id()});
+  arena_.job_word().failed.store(static_cast<uint32_t>(status.code()), std::memory_order_release);
+  for (auto& [id, tensor] : tensors_) tensor.cell.fail(status.code());
+}
+
+void NodeJob::client_gone(const AttachedClient& client) {
+  for (AttachedClient*& known : clients_)
+    if (known == &client) known = nullptr;
+}
+
+// ---- reports
+
+void NodeJob::report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const {
+  report.set_job_id(id());
+  report.set_tensor(query.tensor());
+  report.set_round(query.round());
+  const auto newest = newest_.find(query.tensor());
+  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
+    const bool posted =
+        newest != newest_.end() && tensors_.at(newest->second).cell.posted(local, query.round());
+    posted ? report.add_posted(local_ranks_[local]) : report.add_missing(local_ranks_[local]);
+  }
+}
+
+void NodeJob::report_counters(v1::JobCounters& counters) const {
+  counters.set_job_id(id());
+  counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
+  counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
+  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
+    const ChannelHeader& header = channels_[local]->header();
+    v1::RankCounters& rank = *counters.add_ranks();
+    rank.set_rank(local_ranks_[local]);
+    rank.set_operations(header.operations.load(std::memory_order_relaxed));
+    rank.set_bytes(header.bytes.load(std::memory_order_relaxed));
+    rank.set_wait_ns(header.wait_ns.load(std::memory_order_relaxed));
+    rank.set_step(header.step.load(std::memory_order_relaxed));
+    const auto last = static_cast<Nanos>(header.last_call_ns.load(std::memory_order_relaxed));
+    const Nanos now = monotonic_now();
+    if (last > 0 && last <= now)
+      rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
+  }
+}
+
+}  // namespace gradbus

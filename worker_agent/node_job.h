@@ -1,0 +1,81 @@
+// A running job as the conductor sees it: its local ranks, its arena, its tensors, its end.
+//
+// Conductor thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradbus/v1/coordinator.pb.h"
+#include "worker_agent/arena.h"
+#include "worker_agent/attached_client.h"
+#include "worker_agent/engine.h"
+
+namespace gradbus {
+
+class NodeJob {
+ public:
+  // `clients` by local rank. `agent_index` is this node's place in the ring.
+  NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
+          std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine);
+
+  uint64_t id() const { return started_.job_id(); }
+  const std::string& name() const { return started_.job(); }
+  uint64_t incarnation() const { return incarnation_; }
+  uint32_t world_size() const { return static_cast<uint32_t>(started_.members_size()); }
+  bool failed() const { return failed_; }
+  bool deserted() const;                      // no local client is left
+  bool deserted_for(Nanos now, Nanos grace);  // since the first call that found it so
+
+  // Creates arena and channels, starts the engine's part and answers every local client.
+  Status start(uint32_t cores);
+  // All ranks have registered these: places new ones and answers the clients that asked.
+  Status place(const v1::TensorsReady& ready);
+  void refuse(const v1::TensorRefused& refused);
+
+  // Every local operation ends with this error; nothing more is exchanged.
+  void fail(const Status& status);
+  void notify(Code code, const std::string& text);
+  void client_gone(const AttachedClient& client);
+
+  void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
+  void report_counters(v1::JobCounters& counters) const;
+
+ private:
+  struct PlacedTensor {
+    TensorSpec spec;
+    CellShape shape;
+    Placement placement;
+    Cell cell;
+  };
+  Status place_one(const v1::ReadyTensor& ready);
+  CellShape shape_of(const v1::ReadyTensor& ready) const;
+  uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
+  void announce_segments();
+  void answer(const v1::ReadyTensor& ready);
+  Status join_clients(uint32_t cores);
+  StartJob engine_start() const;
+
+  const v1::JobStarted started_;
+  const uint32_t agent_index_;
+  const uint64_t incarnation_;
+  std::vector<AttachedClient*> clients_;  // by local rank; null: gone
+  std::vector<uint32_t> local_ranks_;
+  std::vector<std::shared_ptr<Channel>> channels_;
+  Arena arena_;
+  Engine& engine_;
+  std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
+  std::map<uint32_t, PlacedTensor> tensors_;  // by id
+  std::map<std::string, uint32_t> newest_;    // name -> id
+  size_t announced_segments_ = 1;             // the first one goes with Joined
+  Nanos deserted_since_ = 0;
+  bool failed_ = false;
+};
+
+TensorSpec spec_from(const v1::TensorSpec& spec);
+v1::TensorSpec spec_to(const TensorSpec& spec);
+Status status_from(const v1::Error& error);
+
+}  // namespace gradbus
