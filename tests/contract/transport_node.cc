@@ -36,7 +36,7 @@ Node::Node(std::unique_ptr<Transport> transport, size_t slots)
 }
 
 void Node::insist(const std::function<Code()>& post) {
-  const Nanos deadline = monotonic_now() + 10 * kSecond;
+  const Nanos deadline = monotonic_now() + kEventually;
   Code code = post();
   while (code == Code::kBusy && monotonic_now() < deadline) {
     poll();

@@ -21,6 +21,9 @@ constexpr std::byte pattern_byte(uint64_t seed, size_t i) {
   return static_cast<std::byte>((seed * 131 + i * 7 + (i >> 8) * 13) & 0xff);
 }
 
+// For what must happen: long enough for a machine that has other things to do.
+constexpr Nanos kEventually = 30 * kSecond;
+
 // A data frame of `bytes` whose `step` is its seed.
 FrameHeader data_header(uint64_t seed);
 FrameHeader hello_header(uint64_t key);
@@ -88,7 +91,7 @@ class Node {
 
 // Polls the nodes in turn until `done`; false when that takes longer than `limit`.
 bool poll_until(const std::vector<Node*>& nodes, const std::function<bool()>& done,
-                Nanos limit = 10 * kSecond);
+                Nanos limit = kEventually);
 // As many rounds of polls as it takes for nothing to happen any more.
 void poll_until_quiet(const std::vector<Node*>& nodes);
 

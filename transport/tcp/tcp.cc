@@ -106,6 +106,7 @@ size_t TcpTransport::poll(std::span<TransportEvent> events) {
   retired_.clear();
   collect();
   serve(events.size());
+  if (tick_due_) tick();
   const size_t count = hand_out(events);
   if (work_.empty() && events_.empty()) {
     poller_.calm();
@@ -120,7 +121,7 @@ void TcpTransport::collect() {
   for (const epoll_event& edge : poller_.ready(edges)) {
     switch (edge.data.u64) {
       case Poller::kWake: break;
-      case Poller::kTick: tick(); break;
+      case Poller::kTick: tick_due_ = true; break;
       case Poller::kListener: admit_guests(); break;
       default: note(*static_cast<Stream*>(edge.data.ptr), edge.events);
     }

@@ -105,6 +105,7 @@ class TcpTransport final : public Transport {
   size_t events_max_ = 0;
   EventQueue events_;
   size_t streams_alive_ = 0;
+  bool tick_due_ = false;
   BoundedQueue<Stream*> work_;  // streams that may have something to do, each once
   Lobby lobby_;
   std::vector<Draining> draining_;

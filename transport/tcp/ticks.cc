@@ -1,4 +1,8 @@
-// Whatever has a deadline. Ticks run only while something has one. Part of TcpTransport (tcp.h).
+// Whatever has a deadline. Ticks run only while something has one, and after what has come was
+// read: a process that was not scheduled for a while must not take its own pause for its peer's.
+// Part of TcpTransport (tcp.h).
+#include <algorithm>
+
 #include "common/errors.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
@@ -24,6 +28,7 @@ bool watch_window(Stream& stream, uint32_t peer_timeout_ms) {
 }  // namespace
 
 void TcpTransport::tick() {
+  tick_due_ = false;
   poller_.end_tick();
   const Nanos now = monotonic_now();
   Lobby::Streams leaving;
@@ -47,7 +52,9 @@ bool TcpTransport::tick_link(TcpLink& link, Nanos now) {
     refuse_connect(link, "no answer within " + std::to_string(options_.peer_timeout_ms) + " ms");
     return false;
   }
-  if (link.ending && now >= link.deadline) {
+  const auto reads_on = [](const auto& stream) { return has_work(*stream); };
+  if (link.ending && now >= link.deadline &&
+      std::none_of(link.streams.begin(), link.streams.end(), reads_on)) {
     lose_link(link);
     return false;
   }

@@ -13,8 +13,9 @@
 
 namespace gradbus {
 
-// A TcpTransport of its own port, one stream per link unless told otherwise.
-std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms = 1500, uint32_t streams = 1);
+// A TcpTransport of its own port, one stream per link unless told otherwise. Its default timeout is
+// so long that a test in which something ends at once cannot take a timeout for it.
+std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms = 30'000, uint32_t streams = 1);
 
 class RawPeer {
  public:

@@ -1,13 +1,20 @@
 // What a TCP link makes of the bytes of one stream, cut and changed in every way.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "unit/transport/raw_peer.h"
 
 namespace gradbus {
 namespace {
 
+constexpr Nanos kAtOnce = 10 * kSecond;
+
 struct RawLink {
-  RawLink() : node(tcp_node(30'000)), peer(*node) {  // no deadline helps out
+  // So long a timeout that no deadline helps out: the grace of an ending link is half of it.
+  explicit RawLink(uint32_t peer_timeout_ms = 30'000)
+      : node(tcp_node(peer_timeout_ms)), peer(*node) {
     peer.greet(*node);
     if (!node->accepted.empty()) link = node->accepted[0].link;
   }
@@ -104,10 +111,29 @@ TEST(TcpStream, AnEndInsideAFrameIsALostPeer) {
     poll_until_quiet({raw.node.get()});
   }
   ASSERT_TRUE(poll_until(
-      {raw.node.get()}, [&] { return raw.closed(); }, 2 * kSecond));
+      {raw.node.get()}, [&] { return raw.closed(); }, kAtOnce));
   EXPECT_EQ(raw.node->closed.at(raw.link.index), Code::kPeerLost);
   EXPECT_EQ(raw.node->ended_receives[Code::kPeerLost], 1u);
   EXPECT_THAT(raw.error(), testing::HasSubstr("middle of a frame"));
+}
+
+// The deadlines of the end pass while this side is not scheduled; what has come is still read.
+TEST(TcpStream, APauseOfOurOwnLosesNothingThatHasArrived) {
+  constexpr uint64_t kFrames = 60;
+  RawLink raw(1500);
+  raw.node->receive(raw.link, kFrames);
+  std::vector<std::byte> bytes;
+  for (uint64_t seed = 1; seed <= kFrames; ++seed) {
+    const std::vector<std::byte> frame = sealed_frame(seed, 100);
+    bytes.insert(bytes.end(), frame.begin(), frame.end());
+  }
+  RawPeer(std::move(raw.peer)).send(bytes);  // and closes
+  ASSERT_TRUE(poll_until({}, [&] { return raw.node->poll(1) > 0; }));
+  ASSERT_LT(raw.node->arrived.size(), kFrames) << "nothing is left to lose";
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  ASSERT_TRUE(poll_until({raw.node.get()}, [&] { return raw.closed(); }));
+  EXPECT_EQ(raw.node->arrived.size(), kFrames);
+  EXPECT_EQ(raw.node->closed.at(raw.link.index), Code::kClosed);
 }
 
 TEST(TcpStream, AnEndBetweenFramesIsAClosedLink) {
@@ -118,7 +144,7 @@ TEST(TcpStream, AnEndBetweenFramesIsAClosedLink) {
     leaving.send(sealed_frame(1, 1000));
   }
   ASSERT_TRUE(poll_until(
-      {raw.node.get()}, [&] { return raw.closed(); }, 2 * kSecond));
+      {raw.node.get()}, [&] { return raw.closed(); }, kAtOnce));
   EXPECT_EQ(raw.node->arrived.size(), 1u);
   EXPECT_EQ(raw.node->closed.at(raw.link.index), Code::kClosed);
   EXPECT_EQ(raw.node->ended_receives[Code::kClosed], 1u);

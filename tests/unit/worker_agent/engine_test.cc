@@ -83,7 +83,7 @@ class Cluster {
   std::vector<CompletionRecord> completions(uint32_t agent, uint32_t local, size_t count) {
     std::vector<CompletionRecord> got;
     CompletionRecord record;
-    for (const Nanos deadline = monotonic_now() + 10 * kSecond;
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond;
          got.size() < count && monotonic_now() < deadline; turn(1))
       while (nodes[agent]->clients[local].completions.pop(record) == Pop::kRecord)
         got.push_back(record);
@@ -263,7 +263,7 @@ TEST(Engine, ALostPeerBreaksTheJobAndNamesTheAgent) {
   cluster.turn(50);
   cluster.nodes.pop_back();
   std::vector<JobBroken> broken;
-  for (const Nanos deadline = monotonic_now() + 5 * kSecond;
+  for (const Nanos deadline = monotonic_now() + 30 * kSecond;
        broken.empty() && monotonic_now() < deadline; cluster.turn(1))
     broken = cluster.nodes[0]->broken.take();
   ASSERT_EQ(broken.size(), 1u);
