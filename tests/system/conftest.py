@@ -22,7 +22,7 @@ PYTHONS = {
 RANKS = pathlib.Path(__file__).parent / "ranks"
 LAUNCHER_PREFIXES = ("GRADBUS_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_")
 LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-RANK_DEADLINE_S = 90  # importing torch eight times on two cores takes 20 s of it
+RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of it
 
 _job_numbers = itertools.count()
 

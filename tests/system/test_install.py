@@ -44,7 +44,7 @@ def library_folder(prefix) -> pathlib.Path:
 
 def run_program(program, prefix) -> str:
     env = {**os.environ, "LD_LIBRARY_PATH": str(library_folder(prefix))}
-    return subprocess.run([program], env=env, check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run([program], env=env, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_pkg_config(prefix, tmp_path):

@@ -29,9 +29,17 @@ def test_more_tensors_in_flight_than_a_ring_holds(rig):
 
 
 def test_a_wait_is_woken_and_does_not_sleep_out_its_slice(rig):
-    """A wake-up that is lost costs a whole sleep slice of 50 ms; half of that is far above any real wait."""
-    for _, out in run(rig, 2, "gathers:41"):
-        assert int(re.search(r"median_us (\d+)", out).group(1)) < 25_000, out
+    """A wake-up that is lost costs a whole sleep slice of 50 ms; half of that is far above any real wait.
+
+    A machine that is busy with other things may spoil a try, lost wake-ups spoil all of them.
+    """
+    medians = []
+    for _ in range(10):
+        outputs = [out for _, out in run(rig, 2, "gathers:41")]
+        medians.append(max(int(re.search(r"median_us (\d+)", out).group(1)) for out in outputs))
+        if medians[-1] < 25_000:
+            return
+    pytest.fail(f"medians in us: {medians}")
 
 
 def test_every_collective_with_nothing_and_with_one_element(rig):

@@ -91,13 +91,17 @@ def killed_with_child():
 
 
 def late():
-    """Rank 1 does not come in time; then it does, and the same handle delivers."""
+    """Rank 1 does not come in time; then it does, and the same handle delivers.
+
+    Rank 0 makes the file argv[2] when its wait has ended.
+    """
     gradbus.allreduce(np.zeros(3, "int64"), name="late")
-    if gradbus.rank() == 1:
-        time.sleep(1.6)
+    while gradbus.rank() == 1 and not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
     handle = gradbus.allreduce_async(np.full(3, gradbus.rank(), "int64"), name="late")
     if gradbus.rank() == 0:
         expect(gradbus.TimeoutError, lambda: gradbus.synchronize(handle, timeout=0.8))
+        open(sys.argv[2], "w").close()
     assert gradbus.synchronize(handle).tolist() == [0, 0, 0]  # whole numbers: 1 / 2 truncates
     gradbus.barrier()
 
@@ -112,7 +116,7 @@ def interrupted():
     ]
     gradbus.barrier()
     if gradbus.rank() == 1:
-        time.sleep(6)
+        time.sleep(60)  # the test ends it
         os._exit(0)
     slowest = max(interrupted_after(call) for call in calls)
     print(json.dumps({"seconds": slowest}), flush=True)
@@ -128,8 +132,8 @@ def interrupted_after(call):
         os.kill(os.getpid(), signal.SIGINT)
 
     timer = threading.Timer(0.3, send)
-    timer.start()
     try:
+        timer.start()
         call()
     except KeyboardInterrupt:
         return time.monotonic() - sent[0]
