@@ -30,7 +30,7 @@ void AttachStream::enqueue(const Outgoing& outgoing) {
     queue_.push_back(outgoing.message);
   }
   closing_ = outgoing.close;
-  if (queued_bytes_ <= kQueueBytesMax) return;
+  if (queued_bytes_ <= desk_->queue_bytes_max()) return;
   spdlog::warn("agent stream {} does not read: {} bytes wait; ended", id_, queued_bytes_);
   context_->TryCancel();
   close();
@@ -60,7 +60,8 @@ void AttachStream::take(Step step) {
   if (step.kind == Step::Kind::kFinish) Finish(grpc::Status::OK);
 }
 
-Desk::Desk(const CoordinatorOptions& options) : coordinator_(options, monotonic_now()) {}
+Desk::Desk(const CoordinatorOptions& options, size_t queue_bytes_max)
+    : queue_bytes_max_(queue_bytes_max), coordinator_(options, monotonic_now()) {}
 
 void Desk::run(const Kicks& kicks) {
   for (const auto& [stream, step] : kicks) stream->take(step);

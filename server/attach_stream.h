@@ -9,7 +9,9 @@
 //   * whoever sets busy_ starts that operation after unlocking: nobody else can meanwhile finish
 //   the
 //     stream, so it still exists;
-//   * the queue holds at most kQueueBytesMax; an agent that does not read loses its stream.
+//   * the queue holds at most queue_bytes_max; an agent that does not read loses its stream.
+// The next message is read when the last one was handled, so what an agent sends ahead waits in
+// gRPC's flow-control window and its own.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,7 +29,7 @@
 
 namespace gradbus {
 
-inline constexpr size_t kQueueBytesMax = 64 << 20;
+inline constexpr size_t kQueueBytesMax = 64 << 20;  // unless a test wants less
 
 class Desk;
 
@@ -71,7 +73,9 @@ class AttachStream final
 
 class Desk {
  public:
-  explicit Desk(const CoordinatorOptions& options);
+  explicit Desk(const CoordinatorOptions& options, size_t queue_bytes_max = kQueueBytesMax);
+
+  size_t queue_bytes_max() const { return queue_bytes_max_; }
 
   // Runs `event` on the coordinator now, then delivers and logs what came out.
   void act(const std::function<void(Coordinator&, Nanos now)>& event);
@@ -89,6 +93,7 @@ class Desk {
   void deliver(Kicks& kicks);
   static void kick(AttachStream* stream, Kicks& kicks);
 
+  const size_t queue_bytes_max_;
   std::mutex mutex_;
   Coordinator coordinator_;
   uint64_t next_id_ = 1;

@@ -116,7 +116,7 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
 }
 
 Service::Service(const ServiceOptions& options)
-    : desk_(std::make_unique<Desk>(options.coordinator)),
+    : desk_(std::make_unique<Desk>(options.coordinator, options.queue_bytes_max)),
       calls_(std::make_unique<Calls>(desk_.get())) {}
 
 Status Service::listen(ListenAddress address) {

@@ -15,6 +15,7 @@
 
 #include "common/fd.h"
 #include "common/status.h"
+#include "server/attach_stream.h"
 #include "server/coordinator.h"
 #include "server/listen_address.h"
 
@@ -24,9 +25,8 @@ struct ServiceOptions {
   std::string listen = "127.0.0.1:7400";  // host:port; port 0: any free one
   bool allow_remote = false;              // listen beyond loopback
   CoordinatorOptions coordinator;
+  size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
 };
-
-class Desk;
 
 class Service {
  public:

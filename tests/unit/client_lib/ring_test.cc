@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
+
 namespace gradbus {
 namespace {
 
@@ -41,22 +43,32 @@ TEST(Ring, KeepsOrderAndCountsFullness) {
 
 TEST(Ring, EveryRecordCrossesTwoThreadsOnceAndInOrder) {
   auto ring = std::make_unique<RingFixture<kSmall>>();
-  constexpr uint64_t kRecords = 200'000;
+  // On a busy machine each turn of eight records can take milliseconds, so not more than 5 s.
+  constexpr uint64_t kRecordsMax = 200'000;
+  constexpr uint64_t kLast = UINT64_MAX;
+  uint64_t pushed = 0;
   std::thread producer([&] {
-    for (uint64_t i = 0; i < kRecords; ++i)
-      while (ring->producer.push(record(i)) != Push::kDone) std::this_thread::yield();
+    const auto push = [&](uint64_t round) {
+      while (ring->producer.push(record(round)) != Push::kDone) std::this_thread::yield();
+    };
+    const Nanos deadline = monotonic_now() + 5 * kSecond;
+    for (; pushed < kRecordsMax && monotonic_now() < deadline; ++pushed) push(pushed);
+    push(kLast);
   });
   Submission out;
+  uint64_t next = 0;
   uint64_t wrong = 0;
-  for (uint64_t next = 0; next < kRecords;) {
+  for (;;) {
     if (ring->consumer.pop(out) != Pop::kRecord) {
       std::this_thread::yield();
       continue;
     }
+    if (out.round == kLast) break;
     wrong += out.round != next++;
   }
   producer.join();
   EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(next, pushed);
 }
 
 TEST(Ring, AHostileTailIsCorruptAndNeverReadsOutside) {

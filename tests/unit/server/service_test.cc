@@ -23,10 +23,12 @@ constexpr auto kDeadline = std::chrono::seconds(60);
 // Well below the deadline of a stream and a lease, so that it was neither of those.
 constexpr auto kAtOnce = std::chrono::seconds(15);
 
-std::unique_ptr<Service> start_service(uint32_t lease_ms = 60'000) {
+std::unique_ptr<Service> start_service(uint32_t lease_ms = 60'000,
+                                       size_t queue_bytes_max = kQueueBytesMax) {
   ServiceOptions options;
   options.listen = "127.0.0.1:0";
   options.coordinator.lease_ms = lease_ms;
+  options.queue_bytes_max = queue_bytes_max;
   Result<std::unique_ptr<Service>> service = Service::start(options);
   EXPECT_TRUE(service.ok()) << service.status().message();
   return service.take();
@@ -167,9 +169,9 @@ TEST(Service, AnAdministratorStopsAJob) {
 }
 
 TEST(Service, AnAgentThatNeverReadsLosesItsStream) {
-  const auto service = start_service();
+  const auto service = start_service(60'000, 8 << 20);
   TestAgent agent(*service, "node-a");
-  v1::AgentMessage message;  // each name is refused: 70 MiB of answers after about 60 messages
+  v1::AgentMessage message;  // each name is refused, which is an answer of 1 MiB: the ninth is too much
   message.mutable_register_tensors()->set_job_id(1);
   for (int i = 0; i < kTensorsPerMessageMax; ++i) {
     message.mutable_register_tensors()->add_tensors()->set_name(std::to_string(i));
