@@ -171,7 +171,8 @@ TEST(Service, AnAdministratorStopsAJob) {
 TEST(Service, AnAgentThatNeverReadsLosesItsStream) {
   const auto service = start_service(60'000, 8 << 20);
   TestAgent agent(*service, "node-a");
-  v1::AgentMessage message;  // each name is refused, which is an answer of 1 MiB: the ninth is too much
+  v1::AgentMessage
+      message;  // each name is refused, which is an answer of 1 MiB: the ninth is too much
   message.mutable_register_tensors()->set_job_id(1);
   for (int i = 0; i < kTensorsPerMessageMax; ++i) {
     message.mutable_register_tensors()->add_tensors()->set_name(std::to_string(i));
