@@ -171,8 +171,8 @@ TEST(Service, AnAdministratorStopsAJob) {
 TEST(Service, AnAgentThatNeverReadsLosesItsStream) {
   const auto service = start_service(60'000, 2 << 20);
   TestAgent agent(*service, "node-a");
-  v1::AgentMessage
-      message;  // each name is refused, which is an answer of 1 MiB: the third is too much
+  // Each name is refused, which is an answer of 1 MiB: the third that is not read is too much.
+  v1::AgentMessage message;
   message.mutable_register_tensors()->set_job_id(1);
   for (int i = 0; i < kTensorsPerMessageMax; ++i) {
     message.mutable_register_tensors()->add_tensors()->set_name(std::to_string(i));
