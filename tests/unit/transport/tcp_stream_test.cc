@@ -131,7 +131,7 @@ TEST(TcpStream, APauseOfOurOwnLosesNothingThatHasArrived) {
   ASSERT_TRUE(poll_until({}, [&] { return raw.node->poll(1) > 0; }));
   ASSERT_LT(raw.node->arrived.size(), kFrames) << "nothing is left to lose";
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-  ASSERT_TRUE(poll_until({raw.node.get()}, [&] { return raw.closed(); }));
+  ASSERT_TRUE(poll_until({}, [&] { return raw.node->poll(1) > 0 && raw.closed(); }));
   EXPECT_EQ(raw.node->arrived.size(), kFrames);
   EXPECT_EQ(raw.node->closed.at(raw.link.index), Code::kClosed);
 }
