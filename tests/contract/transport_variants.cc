@@ -30,8 +30,8 @@ std::vector<TransportVariant> transport_variants() {
   return variants;
 }
 
-std::unique_ptr<Node> TransportContract::make_node(const TransportOptions& options,
-                                                   size_t slots) const {
+std::unique_ptr<Node> TransportContract::make_node(TransportOptions options, size_t slots) const {
+  options.peer_timeout_ms = 8000;
   Result<std::unique_ptr<Transport>> transport = GetParam().create(options);
   EXPECT_TRUE(transport.ok()) << transport.status().message();
   return std::make_unique<Node>(transport.take(), slots);

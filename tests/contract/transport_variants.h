@@ -27,7 +27,8 @@ std::vector<TransportVariant> transport_variants();
 
 class TransportContract : public testing::TestWithParam<TransportVariant> {
  protected:
-  std::unique_ptr<Node> make_node(const TransportOptions& options = {}, size_t slots = 64) const;
+  // With a peer timeout that a node which is not polled for a while does not miss.
+  std::unique_ptr<Node> make_node(TransportOptions options = {}, size_t slots = 64) const;
 };
 
 }  // namespace gradbus

@@ -91,20 +91,21 @@ TEST(TcpDeath, AKilledPeerIsToldAlsoWhenItsFramesAreNotWanted) {
 
 // Fills the link until neither the peer's buffer nor ours takes more.
 uint64_t fill(Node& node, LinkId link) {
-  uint64_t seed = 0;
-  for (int i = 0; i < 200; ++i) {
-    if (node.try_send(link, seed + 1, 1 << 18) == Code::kOk) ++seed;
+  uint64_t sent = 0;
+  for (int i = 0; i < 16; ++i) {  // MiB; the kernel takes about nine
+    sent += node.try_send(link, sent + 1, 1 << 20) == Code::kOk;
     node.poll();
   }
-  return seed;
+  poll_until_quiet({&node});
+  return sent;
 }
 
 // The kernel alone would end this link after the peer timeout: its window is closed that long.
 TEST(TcpDeath, APeerThatIsSlowToReadIsNotDead) {
-  const auto a = tcp_node(1000), b = tcp_node(1000);
+  const auto a = tcp_node(3000), b = tcp_node(3000);
   const Ends ends = join(*a, *b);
   const uint64_t sent = fill(*a, ends.opener);
-  const Nanos stalled_until = monotonic_now() + 4 * kSecond;
+  const Nanos stalled_until = monotonic_now() + 8 * kSecond;
   poll_until({a.get()}, [&] { return monotonic_now() > stalled_until; });
   ASSERT_FALSE(a->closed.contains(ends.opener.index)) << a->transport().link_error(ends.opener);
   b->keep_receiving();

@@ -112,8 +112,7 @@ TEST(TcpGreeting, ALinkWithAMissingStreamIsClosedAtTheDeadline) {
   RawPeer first(*node), stranger(*node);
   first.send(pack_greeting(greeting_of(11, 0, 2)));
   stranger.send(pack_greeting(greeting_of(12, 1, 2)));  // another link's
-  EXPECT_TRUE(
-      poll_until({node.get()}, [&] { return first.is_closed() && stranger.is_closed(); }));
+  EXPECT_TRUE(poll_until({node.get()}, [&] { return first.is_closed() && stranger.is_closed(); }));
   EXPECT_TRUE(node->accepted.empty());
 }
 
