@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -57,6 +58,7 @@ void restore_signals() {
   place(or_null(spec.stderr_fd), STDERR_FILENO, report_fd);
   // The report pipe must not sit on the number that the ready descriptor gets.
   const int report = fcntl(report_fd, F_DUPFD_CLOEXEC, kReadyFd + 1);
+  if (spec.netns_fd >= 0 && setns(spec.netns_fd, CLONE_NEWNET) != 0) give_up(report);
   if (spec.ready_fd >= 0) place(spec.ready_fd, kReadyFd, report);
   restore_signals();
   execvpe(words[0], words, environment);

@@ -19,6 +19,7 @@ struct ChildSpec {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int ready_fd = -1;     // becomes kReadyFd in the child, when given
+  int netns_fd = -1;     // the network namespace it runs in, when given; -1: this process's
   int death_signal = 0;  // what it gets when this process dies
 };
 

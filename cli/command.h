@@ -24,6 +24,7 @@ inline constexpr int kExitUsage = 2;
 using Action = std::function<int()>;
 
 Action declare_run(CLI::App& app);
+Action declare_bench(CLI::App& app);
 Action declare_status(CLI::App& app);
 Action declare_stop(CLI::App& app);
 Action declare_doctor(CLI::App& app);

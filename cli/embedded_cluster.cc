@@ -40,30 +40,43 @@ EmbeddedCluster::EmbeddedCluster(Screen& screen, OrphanGuard& guard, bool verbos
 
 EmbeddedCluster::~EmbeddedCluster() { stop(); }
 
-Status EmbeddedCluster::start(int agents, SignalQueue& signals) {
+Status EmbeddedCluster::start(int agents, SignalQueue& signals,
+                              const std::optional<LinkSpec>& link) {
   Result<PrivateDir> directory = PrivateDir::create();
   if (!directory.ok()) return directory.status();
   directory_ = std::make_unique<PrivateDir>(directory.take());
   guard_.watch_directory(directory_->path());
+  if (link.has_value()) {
+    Result<LinkLab> lab = LinkLab::create(*link, agents);
+    if (!lab.ok()) return lab.status();
+    lab_ = std::make_unique<LinkLab>(lab.take());
+  }
   const Nanos until = monotonic_now() + kDaemonStart;
-  GRADBUS_RETURN_IF_ERROR(start_daemon(
-      "server",
-      {sibling_program("gradbus-server"), "--role=coordinator", "--listen", "127.0.0.1:0"},
-      "C501"));
+  GRADBUS_RETURN_IF_ERROR(start_coordinator());
   Result<std::string> address = await_ready(daemons_.back(), "address", signals, until);
   if (!address.ok()) return address.status();
   coordinator_ = address.take();
   return start_agents(agents, signals, until);
 }
 
+// On loopback, or where every agent of the lab can reach it and nobody else.
+Status EmbeddedCluster::start_coordinator() {
+  const std::string host = lab_ ? lab_->coordinator_address() : "127.0.0.1";
+  std::vector<std::string> words = {sibling_program("gradbus-server"), "--role=coordinator",
+                                    "--listen", host + ":0"};
+  if (lab_) words.emplace_back("--insecure-i-understand");
+  return start_daemon("server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1);
+}
+
 Status EmbeddedCluster::start_agents(int agents, SignalQueue& signals, Nanos until) {
   for (int i = 0; i < agents; ++i) {
     const std::string name = "agent-" + std::to_string(i);
-    GRADBUS_RETURN_IF_ERROR(start_daemon(
-        name,
-        {sibling_program("gradbus-agent"), "--coordinator", coordinator_, "--socket",
-         directory_->path() + "/" + name + ".sock", "--name", name, "--bind", "127.0.0.1"},
-        "A301"));
+    GRADBUS_RETURN_IF_ERROR(
+        start_daemon(name,
+                     {sibling_program("gradbus-agent"), "--coordinator", coordinator_, "--socket",
+                      directory_->path() + "/" + name + ".sock", "--name", name, "--bind",
+                      lab_ ? lab_->address(i) : "127.0.0.1"},
+                     "A301", lab_ ? lab_->netns(i) : -1));
   }
   for (Daemon& daemon : daemons_) {
     if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
@@ -75,7 +88,7 @@ Status EmbeddedCluster::start_agents(int agents, SignalQueue& signals, Nanos unt
 }
 
 Status EmbeddedCluster::start_daemon(const std::string& name, std::vector<std::string> words,
-                                     const char* error_id) {
+                                     const char* error_id, int netns_fd) {
   if (access(words.front().c_str(), X_OK) != 0) return not_found(words.front());
   Result<Pipe> ready = make_pipe(PipeUse::kForPolling);
   if (!ready.ok()) return ready.status();
@@ -85,6 +98,7 @@ Status EmbeddedCluster::start_daemon(const std::string& name, std::vector<std::s
   ChildSpec spec{std::move(words), own_environment()};
   spec.stdout_fd = spec.stderr_fd = log.value().write.get();
   spec.ready_fd = ready.value().write.get();
+  spec.netns_fd = netns_fd;
   spec.death_signal = SIGTERM;
   Result<Child> child = start_child(spec);
   if (!child.ok()) return child.status();
@@ -168,6 +182,7 @@ void EmbeddedCluster::stop() {
     turn(set, until);
   }
   daemons_.clear();
+  lab_.reset();
   directory_.reset();
   guard_.forget_directory();
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/link_lab.h"
 #include "cli/orphan_guard.h"
 #include "cli/poll_set.h"
 #include "cli/private_dir.h"
@@ -26,12 +28,15 @@ class EmbeddedCluster {
   ~EmbeddedCluster();  // stop()
 
   // Starts all and waits until each has said that it is ready, for kDaemonStart at most. A signal
-  // ends the wait with kClosed. Errors: GB-H201 (program not found beside this one), GB-C501 and
-  // GB-A300 (it ended or did not become ready; its last words).
-  Status start(int agents, SignalQueue& signals);
+  // ends the wait with kClosed. With `link` each agent is in a namespace of its own, behind such a
+  // link; its ranks belong there, too. Errors: GB-H201 (program not found beside this one), GB-C501
+  // and GB-A300 (it ended or did not become ready; its last words), GB-H203 (no such network here).
+  Status start(int agents, SignalQueue& signals, const std::optional<LinkSpec>& link = {});
 
   const std::string& coordinator() const { return coordinator_; }
   const std::vector<std::string>& sockets() const { return sockets_; }
+  // The network of a start with `link`, else null; valid until stop().
+  const LinkLab* lab() const { return lab_.get(); }
 
   void watch(PollSet& set) const;
   void serve(const PollSet& set, Nanos now);
@@ -50,8 +55,9 @@ class EmbeddedCluster {
     const char* error_id;  // what it means when this one dies
   };
 
-  Status start_daemon(const std::string& name, std::vector<std::string> words,
-                      const char* error_id);
+  Status start_daemon(const std::string& name, std::vector<std::string> words, const char* error_id,
+                      int netns_fd);
+  Status start_coordinator();
   Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
                                   Nanos until);
   Status start_agents(int agents, SignalQueue& signals, Nanos until);
@@ -64,6 +70,7 @@ class EmbeddedCluster {
   OrphanGuard& guard_;
   bool verbose_;
   std::unique_ptr<PrivateDir> directory_;
+  std::unique_ptr<LinkLab> lab_;
   std::vector<Daemon> daemons_;
   std::string coordinator_;
   std::vector<std::string> sockets_;

@@ -25,6 +25,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "start the ranks of a job and wait for them", declare_run},
+    {"bench", "time collectives between real processes, and the machine", declare_bench},
     {"status", "agents, jobs and ranks: what happens now", declare_status},
     {"stop", "end a job; its ranks get an error that says why", declare_stop},
     {"doctor", "what this machine has, what is missing, what to do", declare_doctor},

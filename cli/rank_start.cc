@@ -39,13 +39,24 @@ void add_thread_count(const RankStarter& starter, Variables& variables) {
   variables.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
 }
 
+// torch.distributed's first rank, so that other libraries can be tried on the same links.
+void add_link_address(const RankStarter& starter, Variables& variables) {
+  const std::vector<std::string>& given = starter.options.variables;
+  const bool is_given = std::any_of(given.begin(), given.end(), [](const std::string& variable) {
+    return variable.starts_with("MASTER_ADDR=");
+  });
+  if (!is_given) variables.emplace_back("MASTER_ADDR", starter.lab->address(0));
+}
+
 ChildSpec local_spec(const RankStarter& starter, const RankPlace& place) {
   Variables variables = rank_variables(identity_of(starter, place));
   add_thread_count(starter, variables);
+  if (starter.lab != nullptr) add_link_address(starter, variables);
   for (const std::string& given : starter.options.variables)
     if (const size_t equals = given.find('='); equals != std::string::npos)
       variables.emplace_back(given.substr(0, equals), given.substr(equals + 1));
   ChildSpec spec{starter.options.command, merge_environment(own_environment(), variables)};
+  if (starter.lab != nullptr) spec.netns_fd = starter.lab->netns(place.block);
   // A pipe or file is rank 0's to read, as without a launcher. A terminal is not: a process outside
   // the terminal's foreground group would be stopped when it reads.
   if (place.rank == 0 && isatty(STDIN_FILENO) == 0) spec.stdin_fd = STDIN_FILENO;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/launch_plan.h"
+#include "cli/link_lab.h"
 #include "cli/orphan_guard.h"
 #include "cli/output_stream.h"
 #include "cli/process.h"
@@ -22,6 +23,7 @@ struct RankStarter {
   std::vector<std::string> sockets;  // by block, for local ranks
   std::string coordinator;           // "" : unknown
   int cores = 1;
+  const LinkLab* lab = nullptr;  // where the ranks of block i are in agent i's namespace
 
   // GB-H200 (output file, pipes), GB-H201 (program).
   Result<Process> start(const RankPlace& place) const;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/agent_socket.h"
 #include "cli/command.h"
@@ -53,13 +54,21 @@ Status make_output_directory(const std::string& path) {
                "choose another --output-filename");
 }
 
-void tell_plan(Screen& screen, const LaunchPlan& plan, const EmbeddedCluster& cluster) {
+void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan,
+               const EmbeddedCluster& cluster) {
   std::string text =
       "gradbus run: job " + plan.job + ", " + std::to_string(plan.ranks) + " ranks, ";
   text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents, coordinator " +
                               cluster.coordinator()
                         : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
+  if (cluster.lab() != nullptr) text += ", links of " + options.link;
   screen.note(text);
+}
+
+// check_run_options() has seen it.
+std::optional<LinkSpec> chosen_link(const RunOptions& options) {
+  if (options.link.empty()) return std::nullopt;
+  return parse_link(options.link).value();
 }
 
 int start_and_wait(const RunOptions& options, const LaunchPlan& plan, SignalQueue& signals,
@@ -67,15 +76,16 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, SignalQueu
   Screen screen(STDOUT_FILENO, STDERR_FILENO, {wants_colour(options)});
   EmbeddedCluster cluster(screen, guard, options.verbose);
   if (plan.embedded) {
-    const Status started = cluster.start(static_cast<int>(plan.blocks.size()), signals);
+    const Status started =
+        cluster.start(static_cast<int>(plan.blocks.size()), signals, chosen_link(options));
     if (signals.first() != 0) return 128 + signals.first();
     if (!started.ok()) return fail(started, kExitFailed);
   }
-  if (options.verbose) tell_plan(screen, plan, cluster);
+  if (options.verbose) tell_plan(screen, options, plan, cluster);
   const auto sockets =
       plan.embedded ? cluster.sockets() : std::vector<std::string>(plan.blocks.size(), plan.socket);
-  const RankStarter starter{plan,          options, screen, guard, sockets, cluster.coordinator(),
-                            usable_cores()};
+  const RankStarter starter{
+      plan, options, screen, guard, sockets, cluster.coordinator(), usable_cores(), cluster.lab()};
   return Job(starter, screen, signals, plan.embedded ? &cluster : nullptr).run();
 }
 
@@ -113,6 +123,7 @@ constexpr char kFooter[] =
     "first rank that failed (128 + number for a signal).\n\n"
     "  gradbus run -np 4 -- python train.py --epochs 3\n"
     "  gradbus run -np 4 --agents 2 -- ./train        two agents, TCP between them\n"
+    "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   ... as on such a network\n"
     "  gradbus run -H node1:8,node2:8 -- python train.py   over ssh; agents run there";
 
 }  // namespace
@@ -123,6 +134,8 @@ Action declare_run(CLI::App& app) {
   app.footer(kFooter);
   app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
   app.add_option("--agents", options->agents, "embedded agents to spread them over");
+  app.add_option("--link", options->link,
+                 "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
   app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "cli/host_list.h"
+#include "cli/link_spec.h"
 #include "cli/rank_env.h"
 #include "common/errors.h"
 
@@ -40,6 +41,16 @@ Status check_daemon_choice(const RunOptions& options) {
   return {};
 }
 
+// One agent has nobody to send to, so its link would show nothing.
+Status check_link(const RunOptions& options) {
+  if (options.link.empty()) return {};
+  if (options.agents.empty() || options.agents == "1")
+    return error("H200", "--link needs at least two agents, which are on its two ends",
+                 "gradbus run --agents 2 --link " + options.link.substr(0, 40) + " ...");
+  Result<LinkSpec> link = parse_link(options.link);
+  return link.ok() ? Status() : link.status();
+}
+
 bool is_executable_file(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
@@ -68,7 +79,8 @@ Status check_run_options(const RunOptions& options) {
   GRADBUS_RETURN_IF_ERROR(check_seconds("--op-timeout", options.op_timeout));
   for (const std::string& variable : options.variables)
     GRADBUS_RETURN_IF_ERROR(check_variable(variable));
-  return check_daemon_choice(options);
+  GRADBUS_RETURN_IF_ERROR(check_daemon_choice(options));
+  return check_link(options);
 }
 
 Result<std::string> find_program(const std::string& program, const std::string& search_path) {

@@ -11,6 +11,7 @@ namespace gradbus {
 struct RunOptions {
   std::string ranks;   // -np, as typed: "nan" and "1e9" deserve a sentence, too
   std::string agents;  // "" : not given
+  std::string link;    // "" : not given
   bool embedded = false;
   std::string hosts;  // -H
   std::string hostfile;

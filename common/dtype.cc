@@ -11,6 +11,8 @@ std::string_view dtype_name(DType dtype) {
     case DType::kI32: return "i32";
     case DType::kI64: return "i64";
     case DType::kU8: return "u8";
+    case DType::kI8: return "i8";
+    case DType::kBool: return "bool";
   }
   return "?";
 }

@@ -15,6 +15,8 @@ enum class DType : uint8_t {
   kI32 = 5,
   kI64 = 6,
   kU8 = 7,
+  kI8 = 8,
+  kBool = 9,  // one byte, 0 or 1
 };
 
 // Bytes of one element; 0 for a number that is not a DType.
@@ -26,12 +28,19 @@ constexpr size_t dtype_bytes(DType dtype) {
     case DType::kI64: return 8;
     case DType::kF16:
     case DType::kBF16: return 2;
-    case DType::kU8: return 1;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kBool: return 1;
   }
   return 0;
 }
 
-constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 7; }
+constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 9; }
+
+constexpr bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 ||
+         dtype == DType::kBF16;
+}
 
 // "f32"; "?" for an unknown number.
 std::string_view dtype_name(DType dtype);

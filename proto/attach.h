@@ -82,12 +82,15 @@ struct RegisterPacket {
   static constexpr AttachType kType = AttachType::kRegister;
   AttachHeader header;
   char name[kTensorNameBytesMax + 1] = {};
-  uint64_t count = 0;  // elements; all-gather: capacity of one rank's block
+  uint64_t count = 0;  // elements; kinds that move blocks: capacity of one block
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t collective = 0;
   uint8_t reserved = 0;
-  uint32_t root = 0;  // broadcast only
+  uint32_t root = 0;
+  uint64_t row_elements = 1;
+  double before = 1;
+  double after = 1;
 };
 
 struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why
@@ -100,7 +103,7 @@ struct RegisteredPacket {  // where the tensor lies for this client; code != kOk
   uint64_t chunk_elements = 0;
   uint64_t cell_offset = 0;
   uint64_t data_offset = 0;  // of local rank 0, or of the shared area
-  uint64_t data_stride = 0;  // bytes from one local rank (all-gather: one rank's block) to the next
+  uint64_t data_stride = 0;  // bytes from one local rank (or from one block) to the next
   char text[kAttachTextBytes] = {};
 };
 

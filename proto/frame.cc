@@ -51,7 +51,7 @@ Status check_signature(const FrameHeader& header) {
   if (!is_dtype(header.dtype) && !(control && header.dtype == 0)) {
     return refuse("dtype", header.dtype, "1 to 7");
   }
-  if (!is_reduce_op(header.op)) return refuse("op", header.op, "0 to 2");
+  if (!is_reduce_op(header.op)) return refuse("op", header.op, "0 to 8");
   if (!is_collective(header.collective) && !(control && header.collective == 0)) {
     return refuse("collective", header.collective, "1 to 3");
   }

@@ -1,5 +1,5 @@
-// Numbers that cross a process or machine boundary: reduce operations, collectives, codecs, limits
-// (and dtypes, in common/dtype.h).
+// Numbers that cross a process or machine boundary: collectives, algorithms, codecs, limits (and
+// dtypes, in common/dtype.h, and reduce operations, in common/reduce_op.h).
 //
 // Append-only. A number is never reused and never changes its meaning; readers refuse unknown ones.
 #pragma once
@@ -9,19 +9,47 @@
 #include <string_view>
 
 #include "common/dtype.h"
+#include "common/reduce_op.h"
 
 namespace gradbus {
-
-enum class ReduceOp : uint8_t {
-  kNone = 0,  // collectives that do not reduce
-  kSum = 1,
-  kAverage = 2,  // sum / world size; integers truncate toward zero
-};
 
 enum class CollectiveKind : uint8_t {
   kAllReduce = 1,
   kBroadcast = 2,
   kAllGather = 3,
+  kReduce = 4,         // the root gets the result; the other ranks' areas hold rubbish after it
+  kReduceScatter = 5,  // rank r gets shard r (proto/chunk_plan.h)
+  kGather = 6,         // the root gets all blocks
+  kScatter = 7,        // rank r gets the root's block r
+  kAllToAll = 8,       // rank r gets block r of every rank
+};
+
+// Collectives that combine values: an area per local rank. The others move blocks.
+constexpr bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+// The blocks of a kind that moves them: broadcast 1, all-to-all world_size^2 (block s * world_size
+// + d goes from rank s to rank d), else one per rank.
+constexpr uint64_t block_count(CollectiveKind kind, uint64_t world_size) {
+  if (kind == CollectiveKind::kBroadcast) return 1;
+  return kind == CollectiveKind::kAllToAll ? world_size * world_size : world_size;
+}
+constexpr bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
+}
+
+// What the agents do between nodes. The plan names one per tensor; the same on every agent.
+enum class Algorithm : uint8_t {
+  kAuto = 0,               // not a plan: "let the cost model choose"
+  kRing = 1,               // chunk c is owned by agent c % agents: least bytes, 2 (agents - 1) hops
+  kChain = 2,              // every chunk is owned by the last agent: one order of sums for all
+                           // elements, whatever the chunk size
+  kHalvingDoubling = 3,    // binomial trees, a root per chunk: least bytes, 2 log2(agents) hops
+  kRecursiveDoubling = 4,  // whole tensors in log2(agents) exchanges: fewest hops, no credits
+  kTree = 5,               // binomial tree from the root
+  kDirect = 6,             // each block straight from its source to its destinations
 };
 
 enum class CodecId : uint8_t {
@@ -35,11 +63,11 @@ inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kTensorsMax = 1u << 20;  // of one job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
-constexpr bool is_reduce_op(uint32_t number) { return number <= 2; }
-constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 3; }
+constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }
+constexpr bool is_algorithm(uint32_t number) { return number <= 6; }
 
-// "sum", "all_reduce"; "?" for an unknown number.
-std::string_view reduce_op_name(ReduceOp op);
+// "all_reduce", "ring"; "?" for an unknown number.
 std::string_view collective_name(CollectiveKind kind);
+std::string_view algorithm_name(Algorithm algorithm);
 
 }  // namespace gradbus

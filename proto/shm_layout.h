@@ -14,8 +14,9 @@
 // ARENA, one or more segments per job and node (another is added when tensors are registered that
 // do not fit). Each registered tensor has, inside one segment:
 //   cell          CellHeader, ReadyLine[local_size], chunk words   where the ranks meet
-//   data          all-reduce: one area per local rank, staggered (see kRankAreaStaggerBytes);
-//                 broadcast: one area; all-gather: world_size blocks of `count` elements
+//   data          kinds that reduce: one area per local rank, staggered (see
+//                 kRankAreaStaggerBytes); kinds that move blocks: block_count() blocks of `count`
+//                 elements, used where their source or a destination is on this node
 //
 // A ROUND of an all-reduce cell, n = 1, 2, ...
 //   1. Rank r writes its gradient into its area and stores posted[r] = n (release).

@@ -13,9 +13,10 @@ system_packages=(
   libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format clang-tidy universal-ctags iproute2 procps
-  python3 python3-dev python3-venv python3-numpy python3-torch)
-# Tools that build the wheel, the newest PyTorch, and what tests and examples use.
-python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy)
+  python3 python3-dev python3-venv python3-numpy python3-torch
+  bible-kjv bible-kjv-text)  # the text of examples/charlm
+# Tools that build the wheel, the newest PyTorch, and what tests, examples and benchmark plots use.
+python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy matplotlib)
 
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 

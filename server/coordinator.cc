@@ -136,6 +136,7 @@ void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message
     v1::CoordinatorMessage refusal;
     refusal.mutable_tensor_refused()->set_job_id(message.job_id());
     refusal.mutable_tensor_refused()->set_name(name);
+    refusal.mutable_tensor_refused()->add_ranks(message.rank());
     *refusal.mutable_tensor_refused()->mutable_error() = to_proto(status);
     outbox_.send(id, std::move(refusal));
   }

@@ -4,15 +4,16 @@
 #include <cstdint>
 
 #include "common/clock.h"
+#include "server/planner.h"
 
 namespace gradbus {
 
 struct CoordinatorOptions {
   uint32_t heartbeat_ms = 500;
-  uint32_t lease_ms = 1500;          // an agent silent for longer is lost
-  uint64_t chunk_bytes = 256 << 10;  // pipeline unit to aim at
-  Nanos deadlock = 2 * kSecond;      // all ranks must have waited so long before O903
-  uint64_t seed = 0;                 // of job ids, link keys and the incarnation
+  uint32_t lease_ms = 1500;  // an agent silent for longer is lost
+  PlanOptions plan;
+  Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
+  uint64_t seed = 0;             // of job ids, link keys and the incarnation
 };
 
 // Every queue and table has a maximum.

@@ -78,7 +78,8 @@ class Job {
   void check_start_timeout(Nanos now);
 
   void answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answers& answers);
-  v1::CoordinatorMessage refused_message(const std::string& name, const Status& status) const;
+  v1::CoordinatorMessage refused_message(const std::string& name, const Status& status,
+                                         const RankSet& ranks) const;
   void ask_progress(const v1::RankBlocked& message);
   void notify_stall(const std::string& tensor, uint64_t round, Nanos now);
   void apply(const Stalls::Verdict& verdict, Nanos now);

@@ -38,7 +38,7 @@ Job::Job(Identity identity, uint32_t world_size, const CoordinatorOptions& optio
       outbox_(outbox),
       created_at_(now),
       roll_(world_size),
-      registrations_(world_size, options.chunk_bytes),
+      registrations_(world_size, options.plan),
       stalls_(&roll_, &registrations_, options.deadlock) {}
 
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,

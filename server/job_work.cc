@@ -20,12 +20,14 @@ void add_ready(uint64_t job, v1::ReadyTensor ready, v1::CoordinatorMessage& mess
 
 }  // namespace
 
-v1::CoordinatorMessage Job::refused_message(const std::string& name, const Status& status) const {
+v1::CoordinatorMessage Job::refused_message(const std::string& name, const Status& status,
+                                            const RankSet& ranks) const {
   v1::CoordinatorMessage message;
   auto* refused = message.mutable_tensor_refused();
   refused->set_job_id(identity_.id);
   refused->set_name(name.size() <= kTensorNameBytesMax ? name : clean_text(name, 252));
   *refused->mutable_error() = to_proto(status);
+  refused->mutable_ranks()->Add(ranks.begin(), ranks.end());
   return message;
 }
 
@@ -39,9 +41,10 @@ void Job::answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answ
     case Kind::kReadyForOne:
       return add_ready(identity_.id, std::move(answer.ready), answers.to_one);
     case Kind::kRefusedToAll:
-      return outbox_->send_all(roll_.agents(), refused_message(spec.name(), answer.refusal));
+      return outbox_->send_all(roll_.agents(),
+                               refused_message(spec.name(), answer.refusal, answer.refused));
     case Kind::kRefusedToOne:
-      return outbox_->send(agent, refused_message(spec.name(), answer.refusal));
+      return outbox_->send(agent, refused_message(spec.name(), answer.refusal, answer.refused));
   }
 }
 
@@ -117,8 +120,9 @@ void Job::tick(Nanos now) {
 void Job::apply(const Stalls::Verdict& verdict, Nanos now) {
   if (verdict.refused_names.empty()) return fail(verdict.error, now);
   for (const std::string& name : verdict.refused_names) {
+    outbox_->send_all(roll_.agents(),
+                      refused_message(name, verdict.error, registrations_.waiting(name)));
     registrations_.drop_pending(name);
-    outbox_->send_all(roll_.agents(), refused_message(name, verdict.error));
   }
 }
 

@@ -26,6 +26,10 @@ struct ServerOptions {
   int64_t heartbeat_ms = 500;
   int64_t lease_ms = 1500;
   int64_t chunk_kib = 256;
+  std::string algorithm = "auto";
+  bool deterministic = false;
+  int64_t path_latency_us = 0;
+  int64_t path_mbit = 0;
   std::string log_level = "info";
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
@@ -38,6 +42,17 @@ struct ServerOptions {
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 4, 1024, "Chunk size to aim at, in KiB");
+    table.add(
+        "algorithm", &algorithm,
+        "What agents do between nodes: auto (the fastest by a cost model), ring, chain, "
+        "halving_doubling, recursive_doubling, tree or direct. Auto where it does not fit the "
+        "collective");
+    table.add("deterministic", &deterministic,
+              "Same bits from run to run and for every chunk size");
+    table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
+              "One way between two agents, for the cost model; 0: as measured on loopback");
+    table.add("path-mbit", &path_mbit, 0, 10'000'000,
+              "Mbit/s between two agents, for the cost model; 0: as measured on loopback");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
     table.add("ready-fd", &ready_fd, -1, 1 << 20,
               "Write one line of JSON with the address to this descriptor once listening");
@@ -56,12 +71,19 @@ Status check(const ServerOptions& options) {
                      " ms",
                  "raise --lease-ms or lower --heartbeat-ms");
   }
-  return Status();
+  return parse_algorithm(options.algorithm, options.deterministic).status();
 }
 
 uint64_t random_seed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+PathCost path_cost(const ServerOptions& options) {
+  PathCost cost = kTcpPath;
+  if (options.path_latency_us > 0) cost.alpha_us += static_cast<double>(options.path_latency_us);
+  if (options.path_mbit > 0) cost.beta_ns = 8000 / static_cast<double>(options.path_mbit);
+  return cost;
 }
 
 ServiceOptions service_options(const ServerOptions& options) {
@@ -70,7 +92,11 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.allow_remote = options.insecure;
   service.coordinator.heartbeat_ms = static_cast<uint32_t>(options.heartbeat_ms);
   service.coordinator.lease_ms = static_cast<uint32_t>(options.lease_ms);
-  service.coordinator.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;
+  service.coordinator.plan.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;
+  service.coordinator.plan.algorithm =
+      parse_algorithm(options.algorithm, options.deterministic).value();
+  service.coordinator.plan.deterministic = options.deterministic;
+  service.coordinator.plan.cost = path_cost(options);
   service.coordinator.seed = random_seed();
   return service;
 }

@@ -3,12 +3,19 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/errors.h"
+#include "proto/algorithms.h"
+#include "proto/chunk_plan.h"
 #include "proto/frame.h"
 
 namespace gradbus {
 namespace {
 
 constexpr uint64_t kAlignElements = 64;
+
+CollectiveKind kind_of(const v1::TensorSpec& spec) {
+  return static_cast<CollectiveKind>(spec.collective());
+}
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
@@ -40,17 +47,89 @@ uint64_t balanced_elements(uint64_t count, uint64_t target, uint64_t agents) {
   return best;
 }
 
+// Elements that one pipeline runs over: a shard of reduce-scatter, else the whole tensor (or
+// block).
+uint64_t piece_elements(const v1::TensorSpec& spec, uint32_t world) {
+  if (kind_of(spec) != CollectiveKind::kReduceScatter) return spec.count();
+  const ChunkPlan plan{spec.count(), std::max<uint64_t>(spec.row_elements(), 1), world, 1};
+  return plan.shard_elements(0);
+}
+
+uint64_t bytes_of(const v1::TensorSpec& spec) {
+  return spec.count() * dtype_bytes(static_cast<DType>(spec.dtype()));
+}
+
+// Whether agents can do it so and, in deterministic mode, may.
+bool allowed(const v1::TensorSpec& spec, Algorithm algorithm, bool deterministic) {
+  if (!fits(kind_of(spec), algorithm)) return false;
+  if (algorithm == Algorithm::kRecursiveDoubling && bytes_of(spec) > kFramePayloadBytesMax)
+    return false;
+  return !deterministic || is_deterministic(kind_of(spec), algorithm);
+}
+
+double time_of(const v1::TensorSpec& spec, const JobSize& size, Algorithm algorithm,
+               uint64_t chunk_bytes, const PathCost& cost) {
+  const uint64_t chunk = plan_chunk_elements(spec, size, chunk_bytes, algorithm) *
+                         dtype_bytes(static_cast<DType>(spec.dtype()));
+  return predicted_us({kind_of(spec), bytes_of(spec), chunk, size.agents, size.world}, algorithm,
+                      cost);
+}
+
+// The first of equals, in the order of their numbers. What is deterministic must not depend on the
+// chunk size: two options could then choose two algorithms.
+Algorithm fastest(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options) {
+  const uint64_t chunk_bytes =
+      options.deterministic ? PlanOptions{}.chunk_bytes : options.chunk_bytes;
+  Algorithm best = Algorithm::kAuto;
+  double best_us = 0;
+  for (uint32_t number = 1; is_algorithm(number); ++number) {
+    const auto algorithm = static_cast<Algorithm>(number);
+    if (!allowed(spec, algorithm, options.deterministic)) continue;
+    const double us = time_of(spec, size, algorithm, chunk_bytes, options.cost);
+    if (best != Algorithm::kAuto && us >= best_us) continue;
+    best = algorithm;
+    best_us = us;
+  }
+  GRADBUS_CHECK(best != Algorithm::kAuto);
+  return best;
+}
+
 }  // namespace
 
-uint64_t plan_chunk_elements(const v1::TensorSpec& spec, uint32_t agents, uint64_t chunk_bytes) {
+uint64_t plan_chunk_elements(const v1::TensorSpec& spec, const JobSize& size, uint64_t chunk_bytes,
+                             Algorithm algorithm) {
   const uint64_t element_bytes = dtype_bytes(static_cast<DType>(spec.dtype()));
-  GRADBUS_CHECK(element_bytes > 0 && agents > 0);
+  GRADBUS_CHECK(element_bytes > 0 && size.agents > 0 && size.world >= size.agents);
+  const uint64_t count = piece_elements(spec, size.world);
+  if (size.agents > 1 && algorithm == Algorithm::kRecursiveDoubling)
+    return std::max<uint64_t>(count, 1);
   const uint64_t target = target_elements(element_bytes, chunk_bytes);
-  const bool ring = agents > 1 && spec.collective() == uint32_t(CollectiveKind::kAllReduce);
-  if (ring && spec.count() * element_bytes >= agents * kOwnerBytesMin) {
-    return balanced_elements(spec.count(), target, agents);
+  const bool rotates = size.agents > 1 && kind_of(spec) == CollectiveKind::kAllReduce &&
+                       (algorithm == Algorithm::kRing || algorithm == Algorithm::kHalvingDoubling);
+  if (rotates && count * element_bytes >= size.agents * kOwnerBytesMin)
+    return balanced_elements(count, target, size.agents);
+  return std::clamp(count, uint64_t{1}, target);
+}
+
+TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
+                       const PlanOptions& options) {
+  const bool forced = allowed(spec, options.algorithm, options.deterministic);
+  const Algorithm algorithm = forced ? options.algorithm : fastest(spec, size, options);
+  return {algorithm, plan_chunk_elements(spec, size, options.chunk_bytes, algorithm)};
+}
+
+Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic) {
+  std::string known;
+  for (uint32_t number = 0; is_algorithm(number); ++number) {
+    const auto algorithm = static_cast<Algorithm>(number);
+    known += (known.empty() ? "" : ", ") + std::string(algorithm_name(algorithm));
+    if (algorithm_name(algorithm) != name) continue;
+    const bool ordered = number == 0 || is_deterministic(CollectiveKind::kAllReduce, algorithm);
+    if (!deterministic || ordered) return algorithm;
+    return error("F100", "--algorithm=" + name + " does not give the same bits in every run",
+                 "use --algorithm=chain or recursive_doubling, or leave out --deterministic");
   }
-  return std::clamp(spec.count(), uint64_t{1}, target);
+  return error("F100", "--algorithm \"" + name + "\" is unknown; there are: " + known);
 }
 
 }  // namespace gradbus

@@ -1,26 +1,52 @@
-// How a tensor is cut into chunks, the unit of pipelining: decided once here, the same on every
-// agent.
+// How a tensor is exchanged between agents: its algorithm, and how it is cut into chunks, the unit
+// of pipelining. Decided once here, the same on every agent.
 //
-// Pure functions. The result r of plan_chunk_elements satisfies
-//   * r >= 1, and r * element bytes <= kFramePayloadBytesMax;
-//   * r is a multiple of 64 when the tensor has more than one chunk, so chunks start on cache
-//   lines;
-//   * an all-reduce between A agents of at least A * kOwnerBytesMin is cut so that the ring's
-//   owners
-//     (chunk c belongs to agent c % A) get equally many chunks: the ring ends when the busiest
-//     does.
+// Pure functions. A plan satisfies
+//   * fits(kind, algorithm), and recursive doubling has one chunk;
+//   * 1 <= chunk_elements, and chunk_elements * element bytes <= kFramePayloadBytesMax;
+//   * chunk_elements is a multiple of 64 when a tensor (reduce-scatter: a shard) has more than one
+//     chunk, so chunks start on cache lines;
+//   * an all-reduce between A agents of at least A * kOwnerBytesMin whose chunks have rotating
+//     owners (chunk c belongs to agent c % A) is cut so that they get equally many chunks: the
+//     round ends when the busiest does.
 #pragma once
 
 #include <cstdint>
 
+#include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/cost_model.h"
 
 namespace gradbus {
 
 // Below this a chunk would cost more in headers and wake-ups than balance can win.
 inline constexpr uint64_t kOwnerBytesMin = 16 << 10;
 
-// `spec` is valid (dtype known, bytes <= kTensorBytesMax); agents >= 1; chunk_bytes is the target.
-uint64_t plan_chunk_elements(const v1::TensorSpec& spec, uint32_t agents, uint64_t chunk_bytes);
+struct PlanOptions {
+  uint64_t chunk_bytes = 256 << 10;        // to aim at
+  Algorithm algorithm = Algorithm::kAuto;  // for every tensor that it fits; the others: automatic
+  bool deterministic = false;              // same bits in every run and for every chunk size
+  PathCost cost = kTcpPath;
+};
+
+struct JobSize {
+  uint32_t agents = 1;
+  uint32_t world = 1;  // at least as many ranks
+};
+
+struct TensorPlan {
+  Algorithm algorithm = Algorithm::kRing;
+  uint64_t chunk_elements = 1;
+};
+
+// `spec` is valid (dtype known, bytes <= kTensorBytesMax).
+TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options);
+
+// Of a tensor that `algorithm` exchanges; `chunk_bytes` is the target.
+uint64_t plan_chunk_elements(const v1::TensorSpec& spec, const JobSize& size, uint64_t chunk_bytes,
+                             Algorithm algorithm);
+
+// "ring" -> kRing; GB-F100 for a name that there is not, or that `deterministic` rules out.
+Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic);
 
 }  // namespace gradbus

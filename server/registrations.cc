@@ -15,23 +15,29 @@ using Kind = Registrations::Answer::Kind;
 constexpr size_t kAttemptsMax = 8;
 
 bool is_reducing(const v1::TensorSpec& spec) {
-  return spec.collective() == uint32_t(CollectiveKind::kAllReduce);
+  return reduces(static_cast<CollectiveKind>(spec.collective()));
 }
 
 // Fields that the collective does not use are not compared.
 v1::TensorSpec without_unused(v1::TensorSpec spec) {
   if (!is_reducing(spec)) spec.set_op(uint32_t(ReduceOp::kNone));
-  if (spec.collective() != uint32_t(CollectiveKind::kBroadcast)) spec.set_root(0);
+  if (!has_root(static_cast<CollectiveKind>(spec.collective()))) spec.set_root(0);
+  spec.set_row_elements(std::max<uint64_t>(spec.row_elements(), 1));
   return spec;
 }
 
 bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
   return a.count() == b.count() && a.dtype() == b.dtype() && a.op() == b.op() &&
-         a.collective() == b.collective() && a.root() == b.root();
+         a.collective() == b.collective() && a.root() == b.root() &&
+         a.row_elements() == b.row_elements() && a.before() == b.before() && a.after() == b.after();
 }
 
-Registrations::Answer refused(Kind kind, Status refusal) {
-  return {.kind = kind, .ready = {}, .refusal = std::move(refusal)};
+Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
+  return {.kind = kind, .ready = {}, .refusal = std::move(refusal), .refused = std::move(ranks)};
+}
+
+std::string collective(const v1::TensorSpec& spec) {
+  return std::string(collective_name(static_cast<CollectiveKind>(spec.collective())));
 }
 
 std::string tensor(const v1::TensorSpec& spec) { return "tensor " + in_quotes(spec.name()); }
@@ -54,9 +60,9 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
   }
   GRADBUS_RETURN_IF_ERROR(check_numbers(spec));
   if (is_reducing(spec) && spec.op() == uint32_t(ReduceOp::kNone)) {
-    return short_error("O900", tensor(spec) + ": an all_reduce needs an operation");
+    return short_error("O900", tensor(spec) + ": " + collective(spec) + " needs an operation");
   }
-  if (spec.collective() == uint32_t(CollectiveKind::kBroadcast) && spec.root() >= world_size_) {
+  if (has_root(static_cast<CollectiveKind>(spec.collective())) && spec.root() >= world_size_) {
     return short_error("O900", tensor(spec) + " has root " + std::to_string(spec.root()) +
                                    "; the world size is " + std::to_string(world_size_));
   }
@@ -77,7 +83,8 @@ Status Registrations::check_capacity(const std::string& name) const {
 }
 
 Registrations::Answer Registrations::ask(uint32_t rank, const v1::TensorSpec& asked) {
-  if (Status bad = check(asked); !bad.ok()) return refused(Kind::kRefusedToOne, std::move(bad));
+  if (Status bad = check(asked); !bad.ok())
+    return refused(Kind::kRefusedToOne, std::move(bad), {rank});
   Answer result = answer(rank, without_unused(asked));
   forget_empty(asked.name());
   return result;
@@ -94,7 +101,7 @@ Registrations::Answer Registrations::answer(uint32_t rank, const v1::TensorSpec&
       return repeat(name, rank, spec);
   }
   if (Status full = check_capacity(spec.name()); !full.ok()) {
-    return refused(Kind::kRefusedToOne, std::move(full));
+    return refused(Kind::kRefusedToOne, std::move(full), {rank});
   }
   return begin(names_[spec.name()], rank, spec);
 }
@@ -105,7 +112,7 @@ Registrations::Answer Registrations::answer_ready(Name& name, uint32_t rank) {
     if (!attempt.refusal.ok()) attempt.asked.insert(rank);
   }
   forget_answered(name);
-  return {.kind = Kind::kReadyForOne, .ready = *name.ready, .refusal = {}};
+  return {.kind = Kind::kReadyForOne, .ready = *name.ready, .refusal = {}, .refused = {}};
 }
 
 Registrations::Answer Registrations::begin(Name& name, uint32_t rank, const v1::TensorSpec& spec) {
@@ -119,7 +126,7 @@ Registrations::Answer Registrations::take_part(Name& name, size_t index, uint32_
                                                const v1::TensorSpec& spec) {
   Attempt& attempt = name.attempts[index];
   if (!attempt.refusal.ok()) {
-    Answer answer = refused(Kind::kRefusedToOne, attempt.refusal);
+    Answer answer = refused(Kind::kRefusedToOne, attempt.refusal, {rank});
     attempt.asked.insert(rank);
     forget_answered(name);
     return answer;
@@ -143,7 +150,7 @@ Registrations::Answer Registrations::disagree(Name& name, Attempt& attempt, uint
                               std::to_string(rank) + " " + spec_text(spec));
   attempt.asked.insert(rank);
   --pending_count_;
-  Answer answer = refused(Kind::kRefusedToAll, attempt.refusal);
+  Answer answer = refused(Kind::kRefusedToAll, attempt.refusal, attempt.asked.list(true));
   forget_answered(name);
   return answer;
 }
@@ -153,11 +160,13 @@ Registrations::Answer Registrations::finish(Name& name) {
   *ready.mutable_spec() = name.attempts.back().spec;
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
-  ready.set_chunk_elements(plan_chunk_elements(ready.spec(), agents_, chunk_bytes_));
+  const TensorPlan plan = plan_tensor(ready.spec(), {agents_, world_size_}, options_);
+  ready.set_chunk_elements(plan.chunk_elements);
+  ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   name.ready = ready;
   name.attempts.pop_back();
   --pending_count_;
-  return {.kind = Kind::kReadyForAll, .ready = std::move(ready), .refusal = {}};
+  return {.kind = Kind::kReadyForAll, .ready = std::move(ready), .refusal = {}, .refused = {}};
 }
 
 void Registrations::forget_answered(Name& name) {
@@ -187,6 +196,11 @@ bool Registrations::waits(uint32_t rank, const std::string& name) const {
 RankSet Registrations::missing(const std::string& name) const {
   const Attempt* attempt = pending(name);
   return attempt == nullptr ? RankSet{} : attempt->asked.list(false);
+}
+
+RankSet Registrations::waiting(const std::string& name) const {
+  const Attempt* attempt = pending(name);
+  return attempt == nullptr ? RankSet{} : attempt->asked.list(true);
 }
 
 const v1::TensorSpec* Registrations::pending_spec(const std::string& name) const {

@@ -15,6 +15,7 @@
 
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/planner.h"
 #include "server/rank_bits.h"
 
 namespace gradbus {
@@ -26,16 +27,17 @@ class Registrations {
       kWait,          // other ranks are missing
       kReadyForAll,   // this rank was the last: tell every agent
       kReadyForOne,   // it has been ready: tell this rank's agent
-      kRefusedToAll,  // the ranks disagree: tell every agent
+      kRefusedToAll,  // the ranks disagree: tell every agent, about `refused`
       kRefusedToOne,  // not allowed, or late to an attempt that failed: tell this rank's agent
     };
     Kind kind = Kind::kWait;
     v1::ReadyTensor ready;
     Status refusal;
+    RankSet refused;  // the ranks whose registration this answers
   };
 
-  Registrations(uint32_t world_size, uint64_t chunk_bytes)
-      : world_size_(world_size), chunk_bytes_(chunk_bytes) {}
+  Registrations(uint32_t world_size, const PlanOptions& options)
+      : world_size_(world_size), options_(options) {}
 
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
@@ -47,6 +49,8 @@ class Registrations {
   bool waits(uint32_t rank, const std::string& name) const;
   // The ranks missing from the pending attempt of `name`; empty when there is none.
   RankSet missing(const std::string& name) const;
+  // The ranks that take part in it.
+  RankSet waiting(const std::string& name) const;
   // Spec of the pending attempt and of the ready version; null when there is none.
   const v1::TensorSpec* pending_spec(const std::string& name) const;
   const v1::TensorSpec* ready_spec(const std::string& name) const;
@@ -83,7 +87,7 @@ class Registrations {
   const Attempt* pending(const std::string& name) const;
 
   uint32_t world_size_;
-  uint64_t chunk_bytes_;
+  PlanOptions options_;
   uint32_t agents_ = 1;
   uint32_t next_id_ = 1;
   uint32_t pending_count_ = 0;

@@ -38,29 +38,23 @@ Status Arena::grow(uint64_t bytes) {
     return error("S201", "job \"" + job_ + "\" asks for " + mib(bytes) + " more shared memory; " +
                              mib(quota_.bytes_used) + " of this agent's " + mib(quota_.bytes_max) +
                              " are in use");
-  auto segment = Segment::create("gradbus:" + job_, bytes, quota_.breathe);
+  auto segment = Segment::create("gradbus:" + job_, bytes, quota_.breathe, quota_.huge_pages);
   if (!segment.ok()) return segment.status().with_context("job \"" + job_ + "\"");
   segments_.push_back(segment.take());
-  quota_.bytes_used += bytes;
+  quota_.bytes_used += segments_.back()->bytes();  // huge pages: more than asked
   used_ = 0;
   return {};
 }
 
-// All-reduce has an area per local rank, all-gather a block per rank of the job, broadcast one
-// area.
+// Areas or blocks: see proto/shm_layout.h.
 uint64_t Arena::areas(const CellShape& shape) const {
-  switch (shape.kind) {
-    case CollectiveKind::kAllReduce: return local_size_;
-    case CollectiveKind::kAllGather: return world_size_;
-    case CollectiveKind::kBroadcast: break;
-  }
-  return 1;
+  if (reduces(shape.kind)) return local_size_;
+  return block_count(shape.kind, world_size_);
 }
 
 uint64_t Arena::stride(const CellShape& shape) const {
   const uint64_t bytes = shape.count * dtype_bytes(shape.dtype);
-  return shape.kind == CollectiveKind::kAllReduce ? rank_area_stride(bytes)
-                                                  : round_up(bytes, kDataAlignBytes);
+  return reduces(shape.kind) ? rank_area_stride(bytes) : round_up(bytes, kDataAlignBytes);
 }
 
 uint64_t Arena::bytes_needed(const CellShape& shape) const {

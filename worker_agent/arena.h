@@ -21,6 +21,7 @@ struct ShmQuota {
   uint64_t bytes_max = 0;
   uint64_t bytes_used = 0;
   std::function<void()> breathe{};  // called while a large segment is being reserved
+  HugePages huge_pages = HugePages::kTransparent;
 };
 
 struct Placement {

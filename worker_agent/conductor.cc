@@ -23,7 +23,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       engine_(engine),
       broken_(broken),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }},
+      quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
       control_(options_.coordinator, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
   watch(listener_.fd(), EPOLLIN);

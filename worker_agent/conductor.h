@@ -22,6 +22,7 @@ struct ConductorOptions {
   uint32_t cores = 1;
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
+  HugePages huge_pages = HugePages::kTransparent;
   int ready_fd = -1;  // gets one line of JSON when clients can be served
 };
 

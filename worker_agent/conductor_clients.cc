@@ -163,7 +163,10 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   static_cast<DType>(packet.dtype),
                   static_cast<ReduceOp>(packet.op),
                   static_cast<CollectiveKind>(packet.collective),
-                  packet.root};
+                  packet.root,
+                  packet.row_elements,
+                  packet.before,
+                  packet.after};
   NodeJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)
                                                     : bad_packet("collective number is unknown");

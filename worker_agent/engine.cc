@@ -60,7 +60,6 @@ void Engine::on_command(StartJob command) {
   const uint64_t id = command.job;
   auto job = std::make_unique<EngineJob>(std::move(command), transport_.get());
   for (const auto& channel : job->start().channels) watch(channel->doorbell.get(), EPOLLET);
-  if (const Status opened = job->open_links(); !opened.ok()) report_broken(*job, opened);
   EngineJob& started = *(jobs_[id] = std::move(job));
   for (const Stranger& stranger : strangers_)
     if (stranger.hello.job == id) started.on_accepted(stranger.link, stranger.hello);
@@ -121,7 +120,7 @@ void Engine::on_event(const TransportEvent& event) {
     return;
   }
   switch (event.kind) {
-    case TransportEvent::Kind::kConnected: return job->on_connected();
+    case TransportEvent::Kind::kConnected: return job->on_connected(event.link);
     case TransportEvent::Kind::kSent: return job->on_sent(event);
     case TransportEvent::Kind::kReceived: return job->on_received(event);
     case TransportEvent::Kind::kClosed:

@@ -30,9 +30,9 @@ struct StartJob {
   uint64_t link_key = 0;
   uint32_t agent_index = 0;
   uint32_t agents = 1;
-  std::string successor_address;        // of the next agent in the ring; unused with one agent
-  std::vector<uint32_t> agent_of_rank;  // by rank
-  std::vector<uint32_t> local_ranks;    // this node's ranks, by local rank
+  std::vector<std::string> agent_addresses;        // by agent index; unused with one agent
+  std::vector<uint32_t> agent_of_rank;             // by rank
+  std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank
   std::shared_ptr<JobTraffic> traffic;
 };
@@ -43,6 +43,8 @@ struct AddTensor {
   std::string name;
   ReduceOp op = ReduceOp::kSum;
   uint32_t root = 0;
+  Algorithm algorithm = Algorithm::kRing;
+  Reduction last;  // of the sum of all nodes
   CellShape shape;
   Placement placement;
   std::shared_ptr<Segment> segment;

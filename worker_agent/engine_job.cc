@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/log.h"
 
 namespace gradbus {
 namespace {
@@ -17,19 +18,14 @@ EngineJob::EngineJob(StartJob start, Transport* transport)
       transport_(transport),
       held_(start_.local_ranks.size()),
       overflow_(start_.local_ranks.size()) {
-  actions_.reserve(kActionsMax);
   if (remote())
     links_ = std::make_unique<JobLinks>(
-        *transport_,
-        LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index, start_.agents});
+        *transport_, LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index},
+        start_.agent_addresses);
 }
 
 EngineJob::~EngineJob() {
   for (const auto& [segment, region] : regions_) transport_->unregister_memory(region);
-}
-
-Status EngineJob::open_links() {
-  return remote() ? links_->open(start_.successor_address) : Status();
 }
 
 void EngineJob::fail(const Status& status) {
@@ -47,16 +43,29 @@ Result<RegionId> EngineJob::region_of(const std::shared_ptr<Segment>& segment) {
   return region;
 }
 
+// The only place of the data plane that allocates: everything a round needs is set aside here.
 Status EngineJob::add_tensor(AddTensor add) {
   Result<RegionId> region = region_of(add.segment);
   if (!region.ok()) return region.status();
   const uint32_t id = add.tensor;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
-  const auto mine = [id](const auto& credit) { return credit.first == id; };
-  for (const auto& credit : early_credits_)
-    if (mine(credit) && tensors_[id]->collective().on_credit(credit.second, actions_).ok())
-      run_actions(*tensors_[id]);
+  reducing_.reserve(tensors_.size());
+  assisting_.reserve(tensors_.size() * start_.local_ranks.size());
+  return remote() ? open_tensor(*tensors_[id]) : Status();
+}
+
+Status EngineJob::open_tensor(EngineTensor& tensor) {
+  const CollectiveNeeds& needs = tensor.collective().needs();
+  actions_.reserve(needs.actions_max);
+  for (const CollectiveNeeds::Target& target : needs.targets)
+    GRADBUS_RETURN_IF_ERROR(links_->expect_sends(target.peer, target.sends_max));
+  for (const uint32_t peer : needs.sources) links_->expect_credits(peer, 1);
+  tensor.collective().open(actions_);
+  run_actions(tensor);
+  const auto mine = [&](const EarlyCredit& credit) { return credit.tensor == tensor.id(); };
+  for (const EarlyCredit& credit : early_credits_)
+    if (mine(credit)) on_credit(tensor, credit.from, credit.round);
   std::erase_if(early_credits_, mine);
   return {};
 }
@@ -130,7 +139,7 @@ void EngineJob::begin(EngineTensor& tensor) {
   tensor.begun(round);
   tensor.collective().begin(round, tensor.block_bytes(), actions_);
   run_actions(tensor);
-  if (tensor.all_reduce()) {
+  if (tensor.reduces() && !tensor.empty()) {
     tensor.start_reducing();
     reducing_.push_back(&tensor);
   }
@@ -181,32 +190,36 @@ void EngineJob::set_sleeping(bool sleeping) {
 // ---- actions
 
 void EngineJob::run_actions(EngineTensor& tensor) {
-  for (size_t i = 0; i < actions_.size(); ++i) {
-    const Action action = actions_[i];  // a copy: running it may append
-    run(tensor, action);
-  }
+  for (const Action& action : actions_) run(tensor, action);
   actions_.clear();
 }
 
 void EngineJob::run(EngineTensor& tensor, const Action& action) {
   switch (action.kind) {
-    case Action::Kind::kCredit: {
-      Action credit = action;
-      credit.frame = FrameKind::kCredit;
-      FrameHeader header = tensor.frame(start_, credit);
-      header.source = start_.agent_index;
-      return links_->send_credit(header);
-    }
+    case Action::Kind::kCredit: return send_credit(tensor, action);
     case Action::Kind::kSend:
-      return links_->send_data(tensor.frame(start_, action), tensor.slice(action),
+      return links_->send_data(action.peer, tensor.frame(start_, action), tensor.slice(action),
                                {tensor.id(), action});
-    case Action::Kind::kAccumulate:
-      return tensor.accumulate(action.chunk, links_->payload(action.buffer));
+    case Action::Kind::kStash: return tensor.stash(action.slot, links_->payload(action.buffer));
+    case Action::Kind::kAccumulate: return tensor.accumulate(action, payload(tensor, action));
     case Action::Kind::kFinalize: return tensor.finalize(action.chunk);
-    case Action::Kind::kDeliver: return tensor.deliver(action, links_->payload(action.buffer));
+    case Action::Kind::kDeliver: return tensor.deliver(action, payload(tensor, action));
     case Action::Kind::kRelease: return links_->release(action.buffer);
     case Action::Kind::kFinish: return finish(tensor, action.round);
   }
+}
+
+void EngineJob::send_credit(EngineTensor& tensor, const Action& action) {
+  Action credit = action;
+  credit.frame = FrameKind::kCredit;
+  FrameHeader header = tensor.frame(start_, credit);
+  header.source = start_.agent_index;
+  links_->send_credit(action.peer, header);
+}
+
+std::span<const std::byte> EngineJob::payload(const EngineTensor& tensor,
+                                              const Action& action) const {
+  return action.stashed ? tensor.stashed(action) : links_->payload(action.buffer);
 }
 
 void EngineJob::finish(EngineTensor& tensor, uint64_t round) {
@@ -240,18 +253,19 @@ size_t EngineJob::flush_completions() {
 
 // ---- links
 
-bool EngineJob::owns(LinkId link) const {
-  return links_ != nullptr && (links_->is_successor(link) || links_->is_predecessor(link));
-}
+bool EngineJob::owns(LinkId link) const { return links_ != nullptr && links_->owns(link); }
 
 void EngineJob::on_accepted(LinkId link, const FrameHeader& hello) {
-  if (const Status status = links_->accept(link, hello); !status.ok()) transport_->disconnect(link);
+  if (const Status status = links_->accept(link, hello); !status.ok()) {
+    spdlog::warn("job \"{}\": {}", start_.name, status.message());
+    transport_->disconnect(link);
+  }
 }
 
 void EngineJob::on_sent(const TransportEvent& event) {
   if (links_->is_credit_token(event.token)) return;
-  const SendRecord sent = links_->take_sent(event.token);
-  if (event.code != Code::kOk) return;  // the link's kClosed follows and says why
+  const SendRecord sent = links_->take_sent(event.link, event.token);
+  if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   EngineTensor& from = *tensors_[sent.tensor];
   from.collective().on_sent(sent.action, actions_);
@@ -261,50 +275,58 @@ void EngineJob::on_sent(const TransportEvent& event) {
 void EngineJob::on_received(const TransportEvent& event) {
   if (event.code != Code::kOk || !broken_.ok()) return;
   FrameHeader header;
-  std::memcpy(&header, links_->frame(event.token, sizeof(header)).data(), sizeof(header));
+  std::memcpy(&header, links_->frame(event.link, event.token, sizeof(header)).data(),
+              sizeof(header));
   start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
-  if (const Status status = check_frame(header); !status.ok()) return fail(status);
-  if (header.kind == static_cast<uint8_t>(FrameKind::kCredit)) {
-    links_->release(event.token);
-    return on_credit(header);
-  }
-  on_data(header, event.token);
+  const uint32_t from = links_->peer_of(event.link);
+  if (const Status status = check_frame(event, header); !status.ok()) return fail(status);
+  if (!links_->outgoing(event.link))
+    return on_data(from, header, links_->buffer_of(event.link, event.token));
+  links_->release_credit(event.link, event.token);
+  on_credit(from, header);
 }
 
-Status EngineJob::check_frame(const FrameHeader& header) const {
-  if (header.job == start_.job && header.epoch == start_.epoch) return {};
-  return error("D601", "a frame of job " + std::to_string(header.job) + " epoch " +
-                           std::to_string(header.epoch) + " came on a link of job " +
+// Data comes in over the links that peers have opened, credits over ours.
+Status EngineJob::check_frame(const TransportEvent& event, const FrameHeader& header) const {
+  const bool credit = header.kind == static_cast<uint8_t>(FrameKind::kCredit);
+  const bool ours = header.job == start_.job && header.epoch == start_.epoch;
+  if (ours && credit == links_->outgoing(event.link)) return {};
+  const std::string who = "a frame of agent " + std::to_string(links_->peer_of(event.link));
+  if (ours)
+    return error("D601", who + " has field kind " + std::to_string(header.kind) +
+                             ", which does not go this way");
+  return error("D601", who + " is of job " + std::to_string(header.job) + " epoch " +
+                           std::to_string(header.epoch) + ", its link of job " +
                            std::to_string(start_.job) + " epoch " + std::to_string(start_.epoch));
 }
 
-void EngineJob::on_credit(const FrameHeader& header) {
-  EngineTensor* credited = tensor(header.tensor);
-  if (credited == nullptr) {
-    // The successor's node registered this tensor a little earlier than ours.
-    if (header.tensor < kTensorsMax && early_credits_.size() < kTensorsMax)
-      early_credits_.emplace_back(header.tensor, header.step);
-    return;
-  }
-  if (const Status status = credited->collective().on_credit(header.step, actions_); !status.ok())
-    return fail(status);
-  run_actions(*credited);
+void EngineJob::on_credit(uint32_t from, const FrameHeader& header) {
+  if (EngineTensor* credited = tensor(header.tensor); credited != nullptr)
+    return on_credit(*credited, from, header.step);
+  // That node registered this tensor a little earlier than ours.
+  if (header.tensor < kTensorsMax && early_credits_.size() < kTensorsMax)
+    early_credits_.push_back({header.tensor, from, header.step});
 }
 
-void EngineJob::on_data(const FrameHeader& header, uint64_t token) {
+void EngineJob::on_credit(EngineTensor& tensor, uint32_t from, uint64_t round) {
+  if (const Status status = tensor.collective().on_credit(from, round, actions_); !status.ok())
+    return fail(status);
+  run_actions(tensor);
+}
+
+void EngineJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffer) {
   EngineTensor* target = tensor(header.tensor);
   if (target == nullptr)
     return fail(error("D601", "field tensor of a frame is " + std::to_string(header.tensor) +
                                   ", not registered in job \"" + start_.name + "\""));
-  const Status status = target->collective().on_frame(header, links_->buffer_of(token), actions_);
-  if (!status.ok()) return fail(status);
+  const Status status = target->collective().on_frame(from, header, buffer, actions_);
+  if (!status.ok())
+    return fail(status.with_context("job \"" + start_.name + "\", agent " + std::to_string(from)));
   run_actions(*target);
 }
 
 void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
-  const bool successor = links_->is_successor(event.link);
-  const uint32_t step = successor ? 1 : start_.agents - 1;
-  const uint32_t peer = (start_.agent_index + step) % start_.agents;
+  const uint32_t peer = links_->peer_of(event.link);
   links_->on_closed(event.link);
   fail(error(event.code == Code::kCorrupt ? "D601" : "P102",
              "job \"" + start_.name + "\": the link to agent " + std::to_string(peer) + " ended" +

@@ -28,7 +28,6 @@ class EngineJob {
   uint64_t id() const { return start_.job; }
   bool remote() const { return start_.agents > 1; }
   const StartJob& start() const { return start_; }
-  Status open_links();
   Status add_tensor(AddTensor add);
 
   // ---- one turn
@@ -41,7 +40,7 @@ class EngineJob {
   // ---- events of its links
   bool owns(LinkId link) const;
   void on_accepted(LinkId link, const FrameHeader& hello);
-  void on_connected() { links_->connected(); }
+  void on_connected(LinkId link) { links_->connected(link); }
   void on_sent(const TransportEvent& event);
   void on_received(const TransportEvent& event);
   void on_closed(const TransportEvent& event, const std::string& why);
@@ -52,6 +51,12 @@ class EngineJob {
   bool links_closed() const { return links_ == nullptr || links_->closed(); }
 
  private:
+  struct EarlyCredit {  // for a tensor not registered here yet
+    uint32_t tensor = 0;
+    uint32_t from = 0;
+    uint64_t round = 0;
+  };
+  Status open_tensor(EngineTensor& tensor);
   size_t take_submissions(uint32_t local_rank);
   std::string who(uint32_t local_rank) const;
   void on_submission(uint32_t local_rank, const Submission& record);
@@ -60,9 +65,12 @@ class EngineJob {
   size_t assist();
   void run_actions(EngineTensor& tensor);
   void run(EngineTensor& tensor, const Action& action);
-  void on_credit(const FrameHeader& header);
-  void on_data(const FrameHeader& header, uint64_t token);
-  Status check_frame(const FrameHeader& header) const;
+  void send_credit(EngineTensor& tensor, const Action& action);
+  std::span<const std::byte> payload(const EngineTensor& tensor, const Action& action) const;
+  void on_credit(uint32_t from, const FrameHeader& header);
+  void on_credit(EngineTensor& tensor, uint32_t from, uint64_t round);
+  void on_data(uint32_t from, const FrameHeader& header, uint32_t buffer);
+  Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void finish(EngineTensor& tensor, uint64_t round);
   void push_completion(uint32_t local_rank, const CompletionRecord& record);
   size_t flush_completions();
@@ -77,7 +85,7 @@ class EngineJob {
   std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
   std::vector<std::pair<EngineTensor*, uint64_t>>
       assisting_;  // one-node rounds with chunks to claim
-  std::vector<std::pair<uint32_t, uint64_t>> early_credits_;  // for tensors not registered here yet
+  std::vector<EarlyCredit> early_credits_;
   std::vector<std::pair<std::shared_ptr<Segment>, RegionId>> regions_;
   std::vector<std::optional<Submission>> held_;          // by local rank: of a tensor not yet added
   std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/check.h"
 #include "common/errors.h"
 #include "common/kernels/reduce.h"
 
@@ -13,10 +14,12 @@ std::unique_ptr<Collective> collective_of(const StartJob& job, const AddTensor& 
   if (job.agents < 2) return nullptr;
   CollectivePlan plan;
   plan.kind = add.shape.kind;
+  plan.algorithm = add.algorithm;
   plan.dtype = add.shape.dtype;
   plan.op = add.op;
   plan.count = add.shape.count;
   plan.chunk_elements = add.shape.chunk_elements;
+  plan.row_elements = add.shape.row_elements;
   plan.root = add.root;
   plan.agent_index = job.agent_index;
   plan.agent_of_rank = job.agent_of_rank;
@@ -32,25 +35,29 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       cell_(add_.segment->at(add_.placement.cell_offset),
             add_.segment->at(add_.placement.data_offset), add_.shape),
       collective_(collective_of(job, add_)),
-      divisor_(add_.op == ReduceOp::kAverage ? static_cast<uint32_t>(job.agent_of_rank.size()) : 1),
       posted_(job.local_ranks.size()),
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
       area_pointers_(add_.shape.local_size),
-      reported_(add_.shape.chunks) {}
+      reported_(add_.shape.chunks) {
+  if (collective_ != nullptr)
+    stash_ =
+        std::make_unique_for_overwrite<std::byte[]>(collective_->needs().stash_slots * bytes());
+}
 
-Status EngineTensor::post(uint32_t local_rank, uint64_t round, uint64_t bytes) {
+uint64_t EngineTensor::bytes() const { return add_.shape.count * dtype_bytes(add_.shape.dtype); }
+
+Status EngineTensor::post(uint32_t local_rank, uint64_t round, uint64_t block_bytes) {
   // An honest client posts only after it was told that the last round is over.
   if (round != posted_[local_rank] + 1 || round != begun_ + 1 || collective_->active_round() != 0)
     return error("S210", "field round of a submission is " + std::to_string(round) + ", expected " +
                              std::to_string(begun_ + 1) + ", tensor \"" + name() + "\"");
-  const size_t element = dtype_bytes(add_.shape.dtype);
-  if (bytes > add_.shape.count * element || bytes % element != 0)
-    return error("S210", "field bytes of a submission is " + std::to_string(bytes) + ", tensor \"" +
-                             name() + "\" holds at most " +
-                             std::to_string(add_.shape.count * element) + " in whole elements");
+  if (block_bytes > bytes() || block_bytes % dtype_bytes(add_.shape.dtype) != 0)
+    return error("S210", "field bytes of a submission is " + std::to_string(block_bytes) +
+                             ", tensor \"" + name() + "\" holds at most " +
+                             std::to_string(bytes()) + " in whole elements");
   posted_[local_rank] = round;
-  block_bytes_[local_ranks_[local_rank]] = bytes;
+  block_bytes_[local_ranks_[local_rank]] = block_bytes;
   return {};
 }
 
@@ -61,7 +68,8 @@ uint64_t EngineTensor::ready_round() const {
 }
 
 int64_t EngineTensor::reduce_some() {
-  if (add_.shape.local_size > 1 && !cell_.chunk_reduced(reported_, begun_)) {
+  const bool alone = add_.shape.local_size == 1 && add_.shape.reduction.copies();
+  if (!alone && !cell_.chunk_reduced(reported_, begun_)) {
     cell_.help(begun_, kAgentWorker, 1);
     if (!cell_.chunk_reduced(reported_, begun_)) return -1;
   }
@@ -69,18 +77,31 @@ int64_t EngineTensor::reduce_some() {
 }
 
 uint64_t EngineTensor::chunk_offset(uint32_t chunk) const {
-  return chunk * add_.shape.chunk_elements * dtype_bytes(add_.shape.dtype);
+  const uint64_t first =
+      reduces() ? add_.shape.chunk_plan().range(chunk).first : chunk * add_.shape.chunk_elements;
+  return first * dtype_bytes(add_.shape.dtype);
 }
 
 uint64_t EngineTensor::chunk_elements(uint32_t chunk) const {
-  const uint64_t first = chunk * add_.shape.chunk_elements;
-  return std::min(add_.shape.chunk_elements, add_.shape.count - std::min(first, add_.shape.count));
+  return add_.shape.chunk_plan().range(chunk).elements;
 }
 
 std::span<std::byte* const> EngineTensor::areas(uint32_t chunk) {
   for (uint32_t rank = 0; rank < add_.shape.local_size; ++rank)
     area_pointers_[rank] = cell_.area(rank) + chunk_offset(chunk);
   return area_pointers_;
+}
+
+// Who gets the result on this node.
+std::span<std::byte* const> EngineTensor::result_areas(uint32_t chunk) {
+  const std::span<std::byte* const> all = areas(chunk);
+  if (add_.shape.kind == CollectiveKind::kAllReduce) return all;
+  const uint32_t rank = add_.shape.kind == CollectiveKind::kReduce
+                            ? add_.root
+                            : add_.shape.chunk_plan().range(chunk).shard;
+  const auto local = std::find(local_ranks_.begin(), local_ranks_.end(), rank);
+  GRADBUS_CHECK(local != local_ranks_.end());
+  return all.subspan(static_cast<size_t>(local - local_ranks_.begin()), 1);
 }
 
 FrameHeader EngineTensor::frame(const StartJob& job, const Action& send) const {
@@ -101,35 +122,45 @@ FrameHeader EngineTensor::frame(const StartJob& job, const Action& send) const {
 }
 
 Slice EngineTensor::slice(const Action& send) const {
-  const uint64_t block = add_.shape.kind == CollectiveKind::kAllGather ? send.source : 0;
+  const uint64_t block = reduces() ? 0 : send.source;
   return {
       region_,
       add_.placement.data_offset + block * add_.placement.data_stride + chunk_offset(send.chunk),
       send.bytes};
 }
 
-void EngineTensor::accumulate(uint32_t chunk, std::span<const std::byte> payload) {
-  std::byte* target = areas(chunk)[0];
-  const std::byte* const sources[] = {target, payload.data()};
-  reduce(add_.shape.dtype, sources, areas(chunk).first(1), chunk_elements(chunk), 1);
+void EngineTensor::stash(uint32_t slot, std::span<const std::byte> payload) {
+  if (!payload.empty()) std::memcpy(&stash_[slot * bytes()], payload.data(), payload.size());
+}
+
+std::span<const std::byte> EngineTensor::stashed(const Action& action) const {
+  return {&stash_[action.slot * bytes()], action.bytes};
+}
+
+void EngineTensor::accumulate(const Action& action, std::span<const std::byte> payload) {
+  const std::span<std::byte* const> target = areas(action.chunk).first(1);
+  const std::byte* const sources[] = {action.payload_first ? payload.data() : target[0],
+                                      action.payload_first ? target[0] : payload.data()};
+  reduce(add_.shape.dtype, Reduction{.op = add_.last.op}, sources, target,
+         chunk_elements(action.chunk));
 }
 
 void EngineTensor::finalize(uint32_t chunk) {
-  const std::span<std::byte* const> targets = areas(chunk);
-  if (divisor_ == 1 && targets.size() == 1) return;
-  const std::byte* const source[] = {targets[0]};
-  reduce(add_.shape.dtype, source, targets, chunk_elements(chunk), divisor_);
+  const std::byte* const source[] = {areas(chunk)[0]};
+  const std::span<std::byte* const> targets = result_areas(chunk);
+  if (add_.last.copies() && targets.size() == 1 && targets[0] == source[0]) return;
+  reduce(add_.shape.dtype, add_.last, source, targets, chunk_elements(chunk));
 }
 
 void EngineTensor::deliver(const Action& action, std::span<const std::byte> payload) {
   if (payload.empty()) return;
-  if (all_reduce()) {
+  if (reduces()) {
     for (std::byte* target : areas(action.chunk))
       std::memcpy(target, payload.data(), payload.size());
     return;
   }
-  const uint32_t block = add_.shape.kind == CollectiveKind::kAllGather ? action.source : 0;
-  std::memcpy(cell_.area(block) + chunk_offset(action.chunk), payload.data(), payload.size());
+  std::memcpy(cell_.area(action.source) + chunk_offset(action.chunk), payload.data(),
+              payload.size());
 }
 
 }  // namespace gradbus

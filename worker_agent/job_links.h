@@ -1,16 +1,18 @@
-// A job's two links in the ring of agents: to the successor (data out, credits in) and from the
-// predecessor (data in, credits out), with the queue of frames that wait for room.
+// A job's links to the other agents, with a queue of frames per peer: one that stalls holds up
+// nothing that goes to others. To a peer there is an OUTGOING link (data out, credits back), opened
+// when a tensor first needs it, and from a peer an INCOMING one (data in, credits out).
+//
+// Everything that a round needs is set aside when a tensor is added: sending allocates nothing.
 //
 // Engine thread only. Each job has links of its own: one that stalls stalls no other job.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "transport/bounded_queue.h"
 #include "transport/transport.h"
 #include "worker_agent/collectives/collective.h"
 
@@ -21,7 +23,6 @@ struct LinkIdentity {
   uint32_t epoch = 0;
   uint64_t link_key = 0;
   uint32_t agent_index = 0;
-  uint32_t agents = 1;
 };
 
 // A data frame on its way out: what to tell the collective when it is sent.
@@ -32,65 +33,107 @@ struct SendRecord {
 
 class JobLinks {
  public:
-  JobLinks(Transport& transport, const LinkIdentity& identity);
+  // `addresses` by agent index; ours is not used.
+  JobLinks(Transport& transport, const LinkIdentity& identity, std::vector<std::string> addresses);
   ~JobLinks();
+  JobLinks(const JobLinks&) = delete;
+  JobLinks& operator=(const JobLinks&) = delete;
 
-  // Opens the link to the successor. D604 when the address is impossible.
-  Status open(const std::string& successor_address);
-  // The predecessor has opened its link to us.
+  // ---- a tensor is added: room for what it may have waiting or in flight
+  // Opens the link to `peer` when it is the first. D604 when the address is impossible.
+  Status expect_sends(uint32_t peer, uint32_t frames);
+  void expect_credits(uint32_t peer, uint32_t frames);
+
+  // ---- links
+  // An agent has opened its link to us. D602 unless it belongs to this job and is that agent's
+  // first.
   Status accept(LinkId link, const FrameHeader& hello);
-  // Until their kClosed has come.
-  bool is_predecessor(LinkId link) const { return predecessor_open_ && link == predecessor_; }
-  bool is_successor(LinkId link) const { return successor_open_ && link == successor_; }
-  void connected() { successor_up_ = true; }
-  // Ends both links. This object must live until closed(): the transport owns the slots till then.
+  bool owns(LinkId link) const { return role_of(link) != nullptr; }  // until its kClosed
+  uint32_t peer_of(LinkId link) const { return role_of(link)->peer; }
+  bool outgoing(LinkId link) const { return role_of(link)->outgoing; }
+  void connected(LinkId link);
+  // Ends all links. This object must live until closed(): the transport owns the slots till then.
   void close();
   void on_closed(LinkId link);
-  bool closed() const { return !successor_open_ && !predecessor_open_; }
+  bool closed() const { return open_links_ == 0; }
 
-  void send_data(const FrameHeader& header, Slice payload, const SendRecord& record);
-  void send_credit(const FrameHeader& header);
+  // ---- frames out
+  void send_data(uint32_t peer, const FrameHeader& header, Slice payload, const SendRecord& record);
+  void send_credit(uint32_t peer, const FrameHeader& header);
   // Posts what waits and fits; returns how many frames went.
   size_t flush();
-
-  // A data frame ended: its record.
-  SendRecord take_sent(uint64_t token);
+  // A data frame ended: its record. Credits have none.
+  SendRecord take_sent(LinkId link, uint64_t token);
   bool is_credit_token(uint64_t token) const { return token == kCreditToken; }
 
-  // ---- received frames, by token
-  std::span<const std::byte> frame(uint64_t token, uint64_t bytes) const;
-  uint32_t buffer_of(uint64_t token) const { return static_cast<uint32_t>(token); }
+  // ---- frames in: the bytes of a receive, and the buffer that they lie in. Buffers are numbered
+  // over all links.
+  std::span<const std::byte> frame(LinkId link, uint64_t token, uint64_t bytes) const;
+  uint32_t buffer_of(LinkId link, uint64_t token) const;
   std::span<const std::byte> payload(uint32_t buffer) const;
-  // The engine is done with a buffer: it takes the next frame.
-  void release(uint64_t token);
+  // The engine is done with a data buffer, or with a credit: it takes the next frame.
+  void release(uint32_t buffer);
+  void release_credit(LinkId link, uint64_t token);
 
  private:
   static constexpr uint64_t kCreditToken = UINT64_MAX;
+  struct Role {
+    uint32_t peer = 0;
+    bool outgoing = false;
+    bool known = false;
+  };
+  struct Slots {  // receive memory of one link
+    std::span<std::byte> memory;
+    RegionId region;
+    uint64_t slot_bytes = 0;
+    BoundedQueue<uint64_t> unposted;  // tokens that the transport had no room for
+  };
   struct Waiting {
     FrameHeader header;
     Slice payload;
     SendRecord record;
   };
-  Code post_one(const Waiting& waiting);
+  struct Outgoing {
+    LinkId link;
+    bool open = false;            // from connect() until its kClosed
+    bool up = false;              // frames may be posted
+    Slots slots;                  // for credits
+    std::vector<Waiting> frames;  // by token: waiting or in flight
+    std::vector<uint32_t> unused;
+    BoundedQueue<uint32_t> waiting;
+  };
+  struct Incoming {
+    LinkId link;
+    bool open = false;
+    Slots slots;  // for data
+    uint32_t credits_max = 0;
+    BoundedQueue<FrameHeader> credits;
+  };
+  struct Peer {
+    bool listed = false;  // in active_
+    Outgoing out;
+    Incoming in;
+  };
+
+  Status connect(uint32_t peer);
   FrameHeader hello() const;
-  void post_receives(LinkId link, uint64_t first_token, uint64_t count);
-  LinkId link_of(uint64_t token) const;
-  Slice slot(uint64_t token) const;
+  const Role* role_of(LinkId link) const;
+  void add_link(LinkId link, uint32_t peer, bool outgoing);
+  Status lend_slots(LinkId link, Slots& slots, uint64_t count, uint64_t slot_bytes);
+  void post_slot(LinkId link, Slots& slots, uint64_t token);
+  void post_again(LinkId link, Slots& slots);
+  void take_back(Slots& slots);
+  size_t flush_data(Outgoing& out);
+  size_t flush_credits(Incoming& in);
+  void list(uint32_t peer);
 
   Transport& transport_;
   const LinkIdentity identity_;
-  LinkId successor_;
-  LinkId predecessor_;
-  bool successor_open_ = false;  // until its kClosed
-  bool predecessor_open_ = false;
-  bool successor_up_ = false;  // frames may be posted
-  bool predecessor_up_ = false;
-  std::span<std::byte> memory_;  // data slots, then credit slots
-  RegionId region_;
-  std::deque<Waiting> data_;
-  std::deque<FrameHeader> credits_;
-  std::vector<SendRecord> in_flight_;
-  std::vector<uint32_t> free_records_;
+  const std::vector<std::string> addresses_;
+  std::vector<Peer> peers_;       // by agent index
+  std::vector<uint32_t> active_;  // peers that something may go to
+  std::vector<Role> roles_;       // by link index
+  uint32_t open_links_ = 0;
 };
 
 }  // namespace gradbus

@@ -31,6 +31,7 @@ struct AgentOptions {
   int64_t peer_timeout_ms = 1500;
   int64_t clients_max = 256;
   int64_t shm_bytes_max = 0;
+  std::string huge_pages = "transparent";
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
   std::string log_level = "info";
@@ -62,6 +63,10 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
   table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
             "Shared memory for all jobs, in bytes; default: half of the machine's memory.");
+  table.add(
+      "huge-pages", &o.huge_pages,
+      "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
+      "vm.nr_hugepages while it lasts) or never.");
   table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
             "Writes one line of JSON to this descriptor when clients can attach.");
   table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
@@ -94,6 +99,13 @@ Result<mode_t> parse_mode(const std::string& text) {
   return mode;
 }
 
+Result<HugePages> parse_huge_pages(const std::string& text) {
+  if (text == "transparent") return HugePages::kTransparent;
+  if (text == "reserved") return HugePages::kReserved;
+  if (text == "never") return HugePages::kNever;
+  return error("F100", "--huge-pages \"" + text + "\" is not transparent, reserved or never");
+}
+
 Fd open_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -108,6 +120,8 @@ Status serve(const AgentOptions& o) {
   Fd signals = open_signals();
   const Result<mode_t> mode = parse_mode(o.socket_mode);
   if (!mode.ok()) return mode.status();
+  const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
+  if (!huge_pages.ok()) return huge_pages.status();
   Result<AttachListener> listener = AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
   Result<std::unique_ptr<Transport>> transport = open_transport(o);
@@ -120,6 +134,7 @@ Status serve(const AgentOptions& o) {
   options.cores = std::max(1u, std::thread::hardware_concurrency());
   options.clients_max = static_cast<uint64_t>(o.clients_max);
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
+  options.huge_pages = huge_pages.value();
   options.ready_fd = static_cast<int>(o.ready_fd);
 
   Mailbox<JobBroken> broken;

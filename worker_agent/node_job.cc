@@ -1,8 +1,11 @@
 #include "worker_agent/node_job.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/errors.h"
+#include "proto/algorithms.h"
+#include "proto/frame.h"
 
 namespace gradbus {
 
@@ -12,7 +15,10 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           static_cast<DType>(spec.dtype()),
           static_cast<ReduceOp>(spec.op()),
           static_cast<CollectiveKind>(spec.collective()),
-          spec.root()};
+          spec.root(),
+          spec.row_elements() == 0 ? 1 : spec.row_elements(),
+          spec.before() == 0 ? 1 : spec.before(),
+          spec.after() == 0 ? 1 : spec.after()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -23,6 +29,9 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_op(static_cast<uint32_t>(spec.op));
   message.set_collective(static_cast<uint32_t>(spec.kind));
   message.set_root(spec.root);
+  message.set_row_elements(spec.row_elements);
+  message.set_before(spec.before);
+  message.set_after(spec.after);
   return message;
 }
 
@@ -73,8 +82,8 @@ StartJob NodeJob::engine_start() const {
   start.link_key = started_.link_key();
   start.agent_index = agent_index_;
   start.agents = static_cast<uint32_t>(started_.agents_size());
-  const uint32_t successor = (agent_index_ + 1) % start.agents;
-  start.successor_address = started_.agents(static_cast<int>(successor)).address();
+  for (const v1::JobAgent& agent : started_.agents())
+    start.agent_addresses.push_back(agent.address());
   for (const v1::JobMember& member : started_.members())
     start.agent_of_rank.push_back(member.agent_index());
   start.local_ranks = local_ranks_;
@@ -109,13 +118,9 @@ Status NodeJob::join_clients(uint32_t cores) {
 
 CellShape NodeJob::shape_of(const v1::ReadyTensor& ready) const {
   const TensorSpec spec = spec_from(ready.spec());
-  CellShape shape{spec.kind, spec.dtype, spec.count, ready.chunk_elements()};
-  shape.chunks = static_cast<uint32_t>(
-      std::max<uint64_t>((spec.count + shape.chunk_elements - 1) / shape.chunk_elements, 1));
-  shape.local_size = static_cast<uint32_t>(clients_.size());
-  shape.remote = started_.agents_size() > 1;
-  shape.divisor = spec.op == ReduceOp::kAverage && !shape.remote ? world_size() : 1;
-  return shape;
+  return make_cell_shape(
+      spec, ready.chunk_elements(),
+      {world_size(), static_cast<uint32_t>(clients_.size()), started_.agents_size() > 1});
 }
 
 uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
@@ -125,11 +130,28 @@ uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
   return bytes;
 }
 
+// What collectives rely on; a coordinator of another version could want something else.
+Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
+  const TensorSpec spec = spec_from(ready.spec());
+  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
+  if (const Status bad = check_spec(spec, world_size()); !bad.ok())
+    return error("D602", who + " is not valid: " + bad.message());
+  const uint64_t frame_elements = kFramePayloadBytesMax / dtype_bytes(spec.dtype);
+  if (ready.chunk_elements() == 0 || ready.chunk_elements() > frame_elements)
+    return error("D602", who + " has chunks of " + std::to_string(ready.chunk_elements()) +
+                             " elements; 1 to " + std::to_string(frame_elements) + " fit a frame");
+  const auto algorithm = static_cast<Algorithm>(ready.algorithm());
+  const bool whole = ready.chunk_elements() >= spec.count;
+  if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
+      (algorithm == Algorithm::kRecursiveDoubling && !whole))
+    return error("D602", who + " names algorithm " + std::to_string(ready.algorithm()) +
+                             ", which does not fit this " +
+                             std::string(collective_name(spec.kind)));
+  return {};
+}
+
 Status NodeJob::place(const v1::TensorsReady& ready) {
-  for (const v1::ReadyTensor& tensor : ready.tensors())
-    if (tensor.chunk_elements() == 0 || !check_spec(spec_from(tensor.spec()), world_size()).ok())
-      return error("D602",
-                   "the coordinator's plan for tensor \"" + tensor.name() + "\" is not valid");
+  for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(check_plan(tensor));
   GRADBUS_RETURN_IF_ERROR(arena_.reserve(bytes_of_new(ready)));
   for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
   announce_segments();
@@ -149,8 +171,9 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
                   shape);
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
-  engine_.post(
-      AddTensor{id(), ready.id(), spec.name, spec.op, spec.root, shape, place.value(), segment});
+  engine_.post(AddTensor{id(), ready.id(), spec.name, spec.op, spec.root,
+                         static_cast<Algorithm>(ready.algorithm()),
+                         last_reduction(spec, world_size()), shape, place.value(), segment});
   return {};
 }
 
@@ -184,8 +207,9 @@ void NodeJob::answer(const v1::ReadyTensor& ready) {
 }
 
 void NodeJob::refuse(const v1::TensorRefused& refused) {
+  const std::set<uint32_t> ranks(refused.ranks().begin(), refused.ranks().end());
   for (AttachedClient* client : clients_) {
-    if (client == nullptr) continue;
+    if (client == nullptr || !ranks.contains(client->rank)) continue;
     const auto wanted = client->wanted.find(refused.name());
     if (wanted == client->wanted.end()) continue;
     auto packet = make_packet<RegisteredPacket>(wanted->second.request);

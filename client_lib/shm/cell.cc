@@ -4,14 +4,37 @@
 #include <array>
 
 #include "client_lib/shm/futex.h"
-#include "common/kernels/reduce.h"
 
 namespace gradbus {
 namespace {
 
 constexpr uint64_t cursor_at(uint64_t round, uint32_t chunk) { return (round << 32) | chunk; }
 
+// Sums of averages are divided once, at the end.
+ReduceOp combining(ReduceOp op) { return op == ReduceOp::kAverage ? ReduceOp::kSum : op; }
+
 }  // namespace
+
+Reduction last_reduction(const TensorSpec& spec, uint32_t world_size) {
+  return {.op = combining(spec.op),
+          .divisor = spec.op == ReduceOp::kAverage ? world_size : 1,
+          .before = 1,
+          .after = spec.after};
+}
+
+CellShape make_cell_shape(const TensorSpec& spec, uint64_t chunk_elements, const CellPlace& place) {
+  CellShape shape{spec.kind, spec.dtype, spec.count, chunk_elements};
+  shape.local_size = place.local_size;
+  shape.remote = place.remote;
+  shape.root = spec.root;
+  shape.row_elements = spec.row_elements;
+  if (spec.kind == CollectiveKind::kReduceScatter) shape.shards = place.world_size;
+  shape.chunks = shape.chunk_plan().chunks();
+  shape.reduction =
+      place.remote ? Reduction{.op = combining(spec.op)} : last_reduction(spec, place.world_size);
+  shape.reduction.before = spec.before;
+  return shape;
+}
 
 Cell::Cell(std::byte* words, std::byte* data, const CellShape& shape)
     : words_(reinterpret_cast<CellHeader*>(words)),
@@ -21,10 +44,14 @@ Cell::Cell(std::byte* words, std::byte* data, const CellShape& shape)
       data_(data),
       shape_(shape) {}
 
-void Cell::post(uint32_t local_rank, uint64_t round, uint64_t bytes) {
+bool Cell::post_quietly(uint32_t local_rank, uint64_t round, uint64_t bytes) {
   line(local_rank).bytes.store(bytes, std::memory_order_relaxed);
   line(local_rank).posted.store(round, std::memory_order_seq_cst);
-  wake();
+  return all_posted(round);
+}
+
+void Cell::post(uint32_t local_rank, uint64_t round, uint64_t bytes) {
+  if (post_quietly(local_rank, round, bytes) || !reduces(shape_.kind)) wake();
 }
 
 void Cell::consume(uint32_t local_rank, uint64_t round) {
@@ -87,19 +114,28 @@ bool Cell::chunk_reduced(uint32_t chunk, uint64_t round) const {
   return (word | 0xff) == chunk_word(round, ChunkState::kReduced, 0xff);
 }
 
-// One pass over the chunk of every area. On one node all areas receive the result; between nodes
-// the first one holds the node's sum until the agents have exchanged it.
+// Who gets the result on one node; between nodes the first area holds the node's sum until the
+// agents have exchanged it.
+std::span<std::byte* const> Cell::result_areas(std::span<std::byte* const> areas,
+                                               uint32_t shard) const {
+  if (shape_.remote) return areas.first(1);
+  switch (shape_.kind) {
+    case CollectiveKind::kReduce: return areas.subspan(shape_.root, 1);
+    case CollectiveKind::kReduceScatter: return areas.subspan(shard, 1);
+    default: return areas;
+  }
+}
+
+// One pass over the chunk of every area.
 void Cell::reduce_chunk(uint32_t chunk) {
-  const size_t element_bytes = dtype_bytes(shape_.dtype);
-  const uint64_t first = chunk * shape_.chunk_elements;
-  const uint64_t elements = std::min(shape_.chunk_elements, shape_.count - first);
+  const ChunkRange range = shape_.chunk_plan().range(chunk);
   std::array<std::byte*, kLocalRanksMax> areas;
   for (uint32_t rank = 0; rank < shape_.local_size; ++rank)
-    areas[rank] = area(rank) + first * element_bytes;
+    areas[rank] = area(rank) + range.first * dtype_bytes(shape_.dtype);
   const std::span<std::byte* const> all(areas.data(), shape_.local_size);
   const std::span<const std::byte* const> sources(const_cast<const std::byte**>(areas.data()),
                                                   shape_.local_size);
-  reduce(shape_.dtype, sources, shape_.remote ? all.first(1) : all, elements, shape_.divisor);
+  reduce(shape_.dtype, shape_.reduction, sources, result_areas(all, range.shard), range.elements);
 }
 
 bool Cell::finished(uint64_t round) const {

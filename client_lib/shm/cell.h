@@ -12,8 +12,11 @@
 #include <cstdint>
 #include <span>
 
+#include "client_lib/shm/tensor_spec.h"
 #include "common/clock.h"
+#include "common/kernels/reduce.h"
 #include "common/status.h"
+#include "proto/chunk_plan.h"
 #include "proto/numbers.h"
 #include "proto/shm_layout.h"
 
@@ -26,10 +29,27 @@ struct CellShape {
   uint64_t chunk_elements = 1;
   uint32_t chunks = 0;
   uint32_t local_size = 1;
-  uint32_t divisor = 1;      // of the local sum: the world size for an average on one node
-  bool remote = false;       // the job has other nodes: help() sums into the first area only
-  uint64_t data_stride = 0;  // bytes between areas
+  Reduction reduction{};  // what help() does: between nodes only the first half of the operation
+  uint32_t root = 0;      // on one node also the root's local rank
+  uint32_t shards = 1;    // reduce-scatter: one per rank of the job
+  uint64_t row_elements = 1;  // reduce-scatter: never cut between shards
+  bool remote = false;        // the job has other nodes: help() sums into the first area only
+  uint64_t data_stride = 0;   // bytes between areas
+
+  ChunkPlan chunk_plan() const { return {count, row_elements, shards, chunk_elements}; }
 };
+
+// Where the ranks of a job are, as far as a cell is concerned.
+struct CellPlace {
+  uint32_t world_size = 1;
+  uint32_t local_size = 1;
+  bool remote = false;
+};
+
+// Everything but data_stride. `spec` has been checked.
+CellShape make_cell_shape(const TensorSpec& spec, uint64_t chunk_elements, const CellPlace& place);
+// What remains to be done with the sum of all nodes' sums: average and `after`.
+Reduction last_reduction(const TensorSpec& spec, uint32_t world_size);
 
 class Cell {
  public:
@@ -37,10 +57,13 @@ class Cell {
   Cell(std::byte* words, std::byte* data, const CellShape& shape);
 
   const CellShape& shape() const { return shape_; }
-  // The area of `local_rank` (all-reduce) or the block of `rank` (all-gather).
+  // The area of `local_rank` (kinds that reduce), or block `index` (kinds that move blocks).
   std::byte* area(uint32_t index) const { return data_ + index * shape_.data_stride; }
 
+  // Wakes those who may go on now: with kinds that reduce nobody can before the last rank's post.
   void post(uint32_t local_rank, uint64_t round, uint64_t bytes = 0);
+  // post() that wakes nobody: true when this rank was the last.
+  bool post_quietly(uint32_t local_rank, uint64_t round, uint64_t bytes);
   void consume(uint32_t local_rank, uint64_t round);
   bool posted(uint32_t local_rank, uint64_t round) const;
   bool all_posted(uint64_t round) const;
@@ -70,6 +93,7 @@ class Cell {
  private:
   bool claim(uint64_t round, uint32_t& chunk);
   void reduce_chunk(uint32_t chunk);
+  std::span<std::byte* const> result_areas(std::span<std::byte* const> areas, uint32_t shard) const;
   ReadyLine& line(uint32_t local_rank) const { return lines_[local_rank]; }
 
   CellHeader* words_ = nullptr;

@@ -1,9 +1,38 @@
 #include "client_lib/shm/tensor_spec.h"
 
+#include <cmath>
+
 #include "common/errors.h"
 #include "common/utf8.h"
 
 namespace gradbus {
+
+namespace {
+
+// Adasum is made of other collectives: no tensor is registered for it.
+Status check_operation(const TensorSpec& spec, const std::string& who) {
+  if (!is_reduce_op(static_cast<uint32_t>(spec.op)) || spec.op == ReduceOp::kAdasum ||
+      reduces(spec.kind) == (spec.op == ReduceOp::kNone))
+    return error("O900", who + ": op number " + std::to_string(static_cast<int>(spec.op)) +
+                             " does not fit " + std::string(collective_name(spec.kind)));
+  if (!op_fits_dtype(spec.op, spec.dtype))
+    return error("O900", who + ": " + std::string(reduce_op_name(spec.op)) +
+                             " is not defined for " + std::string(dtype_name(spec.dtype)));
+  const bool scaled = spec.before != 1 || spec.after != 1;
+  if (scaled && (!reduces(spec.kind) || !is_float(spec.dtype)))
+    return error("O900", who + ": scale factors need a reduction of floats, this is " +
+                             std::string(collective_name(spec.kind)) + " of " +
+                             std::string(dtype_name(spec.dtype)));
+  if (!std::isfinite(spec.before) || !std::isfinite(spec.after))
+    return error("O900", who + ": a scale factor is not a finite number");
+  if (spec.row_elements == 0 || spec.count % spec.row_elements != 0)
+    return error("O900", who + ": " + std::to_string(spec.count) +
+                             " elements are not whole rows of " +
+                             std::to_string(spec.row_elements));
+  return {};
+}
+
+}  // namespace
 
 Status check_spec(const TensorSpec& spec, uint32_t world_size) {
   const std::string who = "tensor \"" + spec.name.substr(0, kTensorNameBytesMax) + "\"";
@@ -14,10 +43,7 @@ Status check_spec(const TensorSpec& spec, uint32_t world_size) {
   if (!is_dtype(static_cast<uint32_t>(spec.dtype)))
     return error("O900", who + ": dtype number " + std::to_string(static_cast<int>(spec.dtype)) +
                              " is unknown");
-  const bool reduces = spec.kind == CollectiveKind::kAllReduce;
-  if (!is_reduce_op(static_cast<uint32_t>(spec.op)) || reduces == (spec.op == ReduceOp::kNone))
-    return error("O900", who + ": op number " + std::to_string(static_cast<int>(spec.op)) +
-                             " does not fit " + std::string(collective_name(spec.kind)));
+  GRADBUS_RETURN_IF_ERROR(check_operation(spec, who));
   if (spec.root >= world_size)
     return error("O900", who + ": root " + std::to_string(static_cast<int32_t>(spec.root)) +
                              " is not a rank of 0.." + std::to_string(world_size - 1));

@@ -11,11 +11,14 @@ namespace gradbus {
 
 struct TensorSpec {
   std::string name;
-  uint64_t count = 0;  // elements; all-gather: the most that one rank brings
+  uint64_t count = 0;  // elements; collectives that move blocks: the most that one block holds
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  uint32_t root = 0;  // broadcast
+  uint32_t root = 0;          // of the kinds that have one
+  uint64_t row_elements = 1;  // reduce-scatter: never cut between shards; divides count
+  double before = 1;          // floats: inputs are multiplied by this, the result by `after`
+  double after = 1;
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }

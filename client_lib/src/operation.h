@@ -4,10 +4,13 @@
 // last use of that tensor is over, the input is copied in and posted, the round ends, the output is
 // copied out. Whoever waits for any operation of a session also advances those that still wait for
 // their registration, so the order in which ranks start and wait cannot block them.
+//
+// What differs between the kinds is in operations/.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,30 +34,55 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void advance();
   bool unfinished() { return !over(); }
 
-  const std::vector<std::byte>& output() const { return output_; }
+  // Of kinds whose result has a length that only the operation knows.
+  std::span<const std::byte> output() const { return {output_.get(), output_bytes_}; }
+  // Elements per rank; empty where the kind has no blocks of different length.
   const std::vector<uint64_t>& counts() const { return counts_; }
 
  protected:
-  Operation(Session& session, TensorSpec spec, const void* input, uint64_t input_bytes,
-            void* result);
+  struct Buffers {
+    const void* input = nullptr;
+    uint64_t input_bytes = 0;
+    void* result = nullptr;
+    bool input_stays = false;  // until the end of wait(): no copy of it is needed before
+  };
+  Operation(Session& session, TensorSpec spec, const Buffers& buffers);
 
   Session& session() { return session_; }
   const TensorSpec& spec() const { return spec_; }
   Tensor& tensor() { return *registration_->tensor; }
-  const void* input() const { return input_; }
-  uint64_t input_bytes() const { return input_bytes_; }
-  void* result() const { return result_; }
-  // From last_round(): the next round goes through another tensor.
+  const std::byte* input() const { return static_cast<const std::byte*>(buffers_.input); }
+  uint64_t input_bytes() const { return buffers_.input_bytes; }
+  // Null: nobody wants the result here.
+  std::byte* result() const { return static_cast<std::byte*>(buffers_.result); }
+  bool is_root() { return session_.rank() == spec_.root; }
+  // From last_round(): what follows goes through another tensor.
   Status use(TensorSpec spec);
 
   // Hooks of the kinds, called in this order. ready_to_write(): the shared area may be overwritten.
+  // attempt_round() never blocks: true when the round is over, well or not.
   virtual bool ready_to_write() { return true; }
-  virtual uint64_t copy_in() = 0;  // returns the bytes of this rank's block (all-gather)
-  virtual void copy_out() = 0;
-  // After a round: true when the operation is over, false when another round follows.
+  virtual Status start_round() = 0;
+  virtual bool attempt_round() = 0;
+  virtual Status end_round() = 0;
+  // For messages, and to see progress: the round whose end is waited for.
+  virtual uint64_t awaited_round() { return tensor().round(); }
+  // Rounds are short and need this process while they last: others' waits look after them.
+  virtual bool streams() const { return false; }
+  // After a round: another one follows on the same tensor, before any other operation.
+  virtual bool same_tensor_again() { return false; }
+  // After that: true when the operation is over, false when it goes on with another tensor.
   virtual bool last_round(Status&) { return true; }
+  // The input is needed after start_round() too.
+  virtual bool needs_input_later() const { return false; }
 
-  std::vector<std::byte> output_;
+  // Not zeroed: the caller fills all of it.
+  std::byte* allocate_output(uint64_t bytes) {
+    output_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    output_bytes_ = bytes;
+    return output_.get();
+  }
+
   std::vector<uint64_t> counts_;
 
  private:
@@ -65,6 +93,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool leave();
   bool fail(const Status& status);
   bool over();
+  void keep_input();
   struct Now {
     Phase phase;
     std::shared_ptr<Registration> registration;
@@ -75,9 +104,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   Session& session_;
   TensorSpec spec_;
-  const void* input_;
-  uint64_t input_bytes_;
-  void* result_;
+  Buffers buffers_;
+  std::unique_ptr<std::byte[]> output_;
+  uint64_t output_bytes_ = 0;
   std::vector<std::byte> kept_input_;  // a copy while the tensor cannot be entered yet
 
   std::mutex lock_;    // guards everything below, and the tensor between enter() and leave()
@@ -88,11 +117,33 @@ class Operation : public std::enable_shared_from_this<Operation> {
   Status failure_;
 };
 
-std::shared_ptr<Operation> make_all_reduce(Session& session, const TensorSpec& spec, const void* in,
-                                           void* out);
-std::shared_ptr<Operation> make_broadcast(Session& session, const TensorSpec& spec, void* data);
-// `count` elements of this rank; spec.count is not used (the ranks agree on a capacity by lengths).
-std::shared_ptr<Operation> make_all_gather(Session& session, const TensorSpec& spec, const void* in,
-                                           uint64_t count);
+// Kinds that copy the whole input into the tensor, post it once a round, and copy the result out.
+class StagedOperation : public Operation {
+ protected:
+  using Operation::Operation;
+
+  virtual uint64_t copy_in() = 0;  // returns the bytes of this rank's block, of kinds with lengths
+  virtual void copy_out() = 0;
+
+ private:
+  Status start_round() final { return tensor().start(copy_in()); }
+  bool attempt_round() final { return tensor().attempt(); }
+  Status end_round() final;
+};
+
+// What a caller asks for. spec.count is what gradbus_operation says it is for each collective.
+struct OperationRequest {
+  TensorSpec spec;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::vector<uint64_t> send_counts{};  // all-to-all: one per rank
+  bool input_stays = false;             // `in` is left alone until the end of wait()
+};
+
+// O900 / O904 naming the tensor, this rank and the argument. A request that is refused here has
+// told nobody anything.
+Status check_request(const Session& session, const OperationRequest& request);
+// The request has been checked.
+std::shared_ptr<Operation> make_operation(Session& session, const OperationRequest& request);
 
 }  // namespace gradbus

@@ -16,6 +16,7 @@ constexpr Nanos kBlockedReportEvery = kSecond;
 // A dead agent is noticed on its socket between two sleeps, so this bounds how late.
 constexpr Nanos kSleepSlice = 50 * kMillisecond;
 constexpr Nanos kSleepSliceWhileRegistering = 2 * kMillisecond;
+constexpr Nanos kSleepSliceBesideStreams = kMillisecond;
 
 ChannelHeader& channel_header(const Segment& channel) {
   return *reinterpret_cast<ChannelHeader*>(channel.at(0));
@@ -41,23 +42,23 @@ Status check_channel(const Segment& channel) {
 
 // ---- opening and closing
 
-Session::Session(LaunchIdentity identity, Nanos op_timeout)
-    : identity_(std::move(identity)), op_timeout_(op_timeout) {}
+Session::Session(LaunchIdentity identity, SessionOptions options)
+    : identity_(std::move(identity)), options_(std::move(options)) {}
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   Result<LaunchIdentity> identity = find_identity(options.identity, read_environment);
   if (!identity.ok()) return identity.status();
-  std::unique_ptr<Session> session(new Session(identity.take(), options.op_timeout));
+  SessionOptions chosen = options;
+  if (chosen.socket_path.empty()) chosen.socket_path = default_socket_path(read_environment);
+  std::unique_ptr<Session> session(new Session(identity.take(), std::move(chosen)));
   const LaunchIdentity& who = session->identity_;
   if (who.launcher == "single") {
     GRADBUS_RETURN_IF_ERROR(session->be_alone());
     return session;
   }
-  const std::string path =
-      options.socket_path.empty() ? default_socket_path(read_environment) : options.socket_path;
-  Result<AgentConnection> connection = AgentConnection::open(path);
+  Result<AgentConnection> connection = AgentConnection::open(session->options_.socket_path);
   if (connection.ok()) {
-    GRADBUS_RETURN_IF_ERROR(session->attach(connection.take(), options.start_timeout));
+    GRADBUS_RETURN_IF_ERROR(session->attach(connection.take()));
     return session;
   }
   if (who.world_size > 1)
@@ -67,13 +68,25 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   return session;
 }
 
+Result<std::unique_ptr<Session>> Session::open_set(LaunchIdentity identity) const {
+  std::unique_ptr<Session> session(new Session(std::move(identity), options_));
+  if (session->identity_.world_size == 1) {
+    GRADBUS_RETURN_IF_ERROR(session->be_alone());
+    return session;
+  }
+  Result<AgentConnection> connection = AgentConnection::open(options_.socket_path);
+  if (!connection.ok()) return connection.status();
+  GRADBUS_RETURN_IF_ERROR(session->attach(connection.take()));
+  return session;
+}
+
 Status Session::be_alone() {
   joined_.world_size = joined_.local_size = joined_.agents = joined_.cores = 1;
   return {};
 }
 
-Status Session::attach(AgentConnection connection, Nanos start_timeout) {
-  Result<Attachment> attachment = connection.join(identity_, start_timeout);
+Status Session::attach(AgentConnection connection) {
+  Result<Attachment> attachment = connection.join(identity_, options_.start_timeout);
   if (!attachment.ok()) return attachment.status();
   joined_ = attachment.value().joined;
   channel_ = attachment.value().channel;
@@ -118,6 +131,9 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.op = static_cast<uint8_t>(spec.op);
   packet.collective = static_cast<uint8_t>(spec.kind);
   packet.root = spec.root;
+  packet.row_elements = spec.row_elements;
+  packet.before = spec.before;
+  packet.after = spec.after;
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
   asked_[packet.header.request] = registration;
   ++unsettled_;
@@ -140,10 +156,8 @@ Status Session::settle_alone(Registration& registration) {
 
 Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
                         const RegisteredPacket& place) const {
-  CellShape shape{spec.kind,    spec.dtype,        spec.count, place.chunk_elements,
-                  place.chunks, joined_.local_size};
-  shape.remote = joined_.agents > 1;
-  shape.divisor = spec.op == ReduceOp::kAverage && !shape.remote ? joined_.world_size : 1;
+  CellShape shape = make_cell_shape(spec, place.chunk_elements,
+                                    {joined_.world_size, joined_.local_size, joined_.agents > 1});
   shape.data_stride = place.data_stride;
   return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
 }
@@ -159,9 +173,14 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
                       std::to_string(place.segment) + " of " + std::to_string(arena_.size()));
   const Cell cell = make_cell(registration.spec, *arena_[place.segment], place);
   const std::lock_guard lock(completion_lock_);
-  tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
   if (tensor_by_id_.size() <= place.tensor) tensor_by_id_.resize(place.tensor + 1);
-  registration.tensor = tensor_by_id_[place.tensor] = tensors_.back().get();
+  Tensor*& tensor = tensor_by_id_[place.tensor];
+  // Known already when its name was asked for with other arguments in between, and refused.
+  if (tensor == nullptr || tensor->spec() != registration.spec) {
+    tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
+    tensor = tensors_.back().get();
+  }
+  registration.tensor = tensor;
   registration.done.store(true, std::memory_order_release);
   return {};
 }
@@ -183,11 +202,17 @@ Status Session::wait_registered(const Registration& registration, Nanos timeout,
 
 // ---- hot path
 
-Status Session::submit(Tensor& tensor, uint64_t bytes) {
-  if (!connection_) return {};
+void Session::count_operation(uint64_t bytes) {
+  if (!connection_) return;
   ChannelHeader& header = channel_header(*channel_);
   header.operations.fetch_add(1, std::memory_order_relaxed);
-  header.bytes.fetch_add(tensor.spec().bytes(), std::memory_order_relaxed);
+  header.bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+Status Session::submit(Tensor& tensor, uint64_t bytes) {
+  if (!connection_) return {};
+  count_operation(tensor.spec().bytes());
+  ChannelHeader& header = channel_header(*channel_);
   if (tensor.round() > header.step.load(std::memory_order_relaxed))
     header.step.store(tensor.round(), std::memory_order_relaxed);
   // On one node the ranks do the work themselves; with cores to spare the agent is asked to help
@@ -236,7 +261,9 @@ void Session::drain_completions() {
 
 // ---- waiting
 
-Nanos Session::sleep_slice() const {
+Nanos Session::sleep_slice(const WaitSubject& subject) const {
+  if (streams_.load(std::memory_order_relaxed) > (subject.stream ? 1 : 0))
+    return kSleepSliceBesideStreams;
   return unsettled_.load(std::memory_order_relaxed) > 0 ? kSleepSliceWhileRegistering : kSleepSlice;
 }
 

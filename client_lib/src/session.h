@@ -49,6 +49,7 @@ struct WaitSubject {
   const std::string& name;
   uint64_t round;  // 0: the registration
   WaitClock& clock;
+  bool stream = false;
 };
 
 class Operation;
@@ -56,6 +57,9 @@ class Operation;
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+  // A job of its own for some ranks of this one's, through the same agent. A world of one needs
+  // none.
+  Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity) const;
   ~Session();
 
   const LaunchIdentity& identity() const { return identity_; }
@@ -66,7 +70,7 @@ class Session {
   uint32_t agents() const { return joined_.agents; }
   uint32_t agent_index() const { return joined_.agent_index; }
   uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
-  Nanos op_timeout() const { return op_timeout_; }
+  Nanos op_timeout() const { return options_.op_timeout; }
 
   // ---- registration (any thread)
   // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
@@ -75,6 +79,7 @@ class Session {
 
   // ---- hot path
   Status submit(Tensor& tensor, uint64_t bytes);
+  void count_operation(uint64_t bytes);  // for `gradbus status`
   // Passes on what found the submission ring full.
   void flush_submissions();
   void ring_doorbell();
@@ -96,13 +101,18 @@ class Session {
   // ---- ad-hoc operations that wait for their registration
   // Kept (also after the user freed its handle) and moved on by progress() until it is over.
   void add_pending(std::shared_ptr<Operation> operation);
+  // Streams make progress only inside the library, so whoever waits for something else looks after
+  // them more often.
+  void count_stream(int change) { streams_.fetch_add(change, std::memory_order_relaxed); }
   // Which unnamed operation of this `signature` comes next: ranks that start them in one order
   // agree.
   uint64_t next_unnamed(const std::string& signature);
+  // Numbers the process sets of this session, from 0.
+  uint64_t next_set() { return sets_.fetch_add(1); }
 
  private:
-  Session(LaunchIdentity identity, Nanos op_timeout);
-  Status attach(AgentConnection connection, Nanos start_timeout);
+  Session(LaunchIdentity identity, SessionOptions options);
+  Status attach(AgentConnection connection);
   Status be_alone();
 
   Status ask(const std::shared_ptr<Registration>& registration);
@@ -122,11 +132,11 @@ class Session {
   void report_when_due(const WaitSubject& subject, Nanos now);
   void report_blocked(const WaitSubject& subject, Nanos waited);
   Status timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell);
-  Nanos sleep_slice() const;
+  Nanos sleep_slice(const WaitSubject& subject) const;
   void count_wait(Nanos since);
 
-  LaunchIdentity identity_;
-  Nanos op_timeout_;
+  const LaunchIdentity identity_;
+  const SessionOptions options_;
   JoinedPacket joined_;
 
   std::mutex control_;
@@ -143,10 +153,12 @@ class Session {
   std::string notice_;
   Status failure_;
   std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> sets_{0};
 
   std::mutex operations_lock_;
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<uint32_t> unsettled_{0};
+  std::atomic<int> streams_{0};
 
   std::mutex submission_lock_;
   std::vector<Submission> overflow_;  // in order: the ring was full
@@ -170,7 +182,7 @@ Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subje
     const uint32_t ticket = cell.ticket();
     cell.announce();
     const bool done = attempt();
-    if (!done) cell.sleep(ticket, sleep_slice());
+    if (!done) cell.sleep(ticket, sleep_slice(subject));
     cell.retract();
     if (done || attempt()) break;
     GRADBUS_RETURN_IF_ERROR(between_sleeps(cell, subject, started, timeout));

@@ -4,17 +4,24 @@
 #include "common/errors.h"
 
 namespace gradbus {
+namespace {
+
+constexpr uint64_t kReducedAtOnceBytes =
+    16384;  // a few microseconds of start(), which never blocks
+
+}  // namespace
 
 Tensor::Tensor(Session& session, TensorSpec spec, uint32_t id, const Cell& cell)
     : session_(session), spec_(std::move(spec)), id_(id), cell_(cell) {}
 
 std::byte* Tensor::data() {
+  if (reduces(spec_.kind)) return cell_.area(session_.local_rank());
   switch (spec_.kind) {
-    case CollectiveKind::kAllReduce: return cell_.area(session_.local_rank());
-    case CollectiveKind::kAllGather: return cell_.area(session_.rank());
-    case CollectiveKind::kBroadcast: break;
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather: return cell_.area(session_.rank());
+    case CollectiveKind::kAllToAll: return cell_.area(session_.rank() * session_.world_size());
+    default: return cell_.area(0);
   }
-  return cell_.area(0);
 }
 
 Status Tensor::start(uint64_t bytes) {
@@ -24,8 +31,18 @@ Status Tensor::start(uint64_t bytes) {
   ++round_;
   in_flight_ = true;
   clock_ = {};
-  cell_.post(session_.local_rank(), round_, bytes);
+  post(bytes);
   return session_.submit(*this, bytes);
+}
+
+// The last rank of a small tensor reduces it at once: its peers are woken once, with the result,
+// and not first to do the work.
+void Tensor::post(uint64_t bytes) {
+  const CellShape& shape = cell_.shape();
+  const bool at_once = reduces(shape.kind) && !shape.remote && spec_.bytes() <= kReducedAtOnceBytes;
+  if (!at_once) return cell_.post(session_.local_rank(), round_, bytes);
+  if (cell_.post_quietly(session_.local_rank(), round_, bytes))
+    cell_.help(round_, session_.worker(), UINT32_MAX);
 }
 
 void Tensor::complete(uint64_t round, Code code) {
@@ -35,8 +52,8 @@ void Tensor::complete(uint64_t round, Code code) {
 
 bool Tensor::finished() {
   if (!cell_.shape().remote) return attempt_local();
-  if (spec_.kind == CollectiveKind::kAllReduce && cell_.shape().local_size > 1 &&
-      cell_.may_help(round_) && cell_.help(round_, session_.worker(), 1) > 0)
+  if (reduces(spec_.kind) && cell_.shape().local_size > 1 && cell_.may_help(round_) &&
+      cell_.help(round_, session_.worker(), 1) > 0)
     session_.ring_doorbell();
   session_.flush_submissions();
   session_.drain_completions();
@@ -44,14 +61,17 @@ bool Tensor::finished() {
 }
 
 bool Tensor::attempt_local() {
-  switch (spec_.kind) {
-    case CollectiveKind::kAllReduce:
-      if (cell_.may_help(round_)) cell_.help(round_, session_.worker(), UINT32_MAX);
-      return cell_.finished(round_);
-    case CollectiveKind::kAllGather: return cell_.all_posted(round_);
-    case CollectiveKind::kBroadcast: break;
+  if (reduces(spec_.kind)) {
+    if (cell_.may_help(round_)) cell_.help(round_, session_.worker(), UINT32_MAX);
+    return cell_.finished(round_);
   }
-  return cell_.posted(spec_.root, round_);  // on one node rank and local rank are the same
+  // On one node rank and local rank are the same.
+  switch (spec_.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter: return cell_.posted(spec_.root, round_);
+    case CollectiveKind::kGather: return session_.rank() != spec_.root || cell_.all_posted(round_);
+    default: return cell_.all_posted(round_);
+  }
 }
 
 bool Tensor::attempt() { return !in_flight_ || cell_.failure() != Code::kOk || finished(); }

@@ -35,7 +35,8 @@ class Tensor {
   Cell& cell() { return cell_; }
   uint64_t round() const { return round_; }
   bool in_flight() const { return in_flight_; }
-  // All-reduce: this rank's area. Broadcast: the shared area. All-gather: this rank's block.
+  // Kinds that reduce: this rank's area. Others: the first block that this rank brings (all-to-all:
+  // of world_size), or block 0.
   std::byte* data();
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
@@ -51,10 +52,15 @@ class Tensor {
   // area, so it may be written.
   bool writable() const { return cell_.all_consumed(round_); }
 
+  // A stream posts and consumes on the cell itself, a round per chunk; here it says how many it
+  // did.
+  void skip_rounds(uint64_t rounds) { round_ += rounds; }
+
   // Session, from the completion ring.
   void complete(uint64_t round, Code code);
 
  private:
+  void post(uint64_t bytes);
   bool finished();
   bool attempt_local();
 

@@ -1,4 +1,5 @@
-// Compiles reduce_inl.h for each SIMD target and chooses one at run time. Any thread.
+// Compiles reduce_inl.h and adasum_inl.h for each SIMD target and chooses one at run time. Any
+// thread.
 //
 // The choice is made with the compiler's own processor test and not with HWY_DYNAMIC_DISPATCH,
 // because that needs libhwy.so (Debian has no static one) and libgradbus.so may need only libc.
@@ -22,23 +23,30 @@
 #include "hwy/highway.h"
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#include "common/kernels/adasum_inl.h"
 #include "common/kernels/reduce_inl.h"
 #endif
 
 #if HWY_ONCE
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace gradbus {
 namespace {
 
 using Supported = bool (*)();
 
-void run_scalar(DType dtype, const std::byte* const* sources, size_t source_count,
-                std::byte* const* targets, size_t target_count, size_t count, uint32_t divisor) {
-  reduce_scalar(dtype, {sources, source_count}, {targets, target_count}, count, divisor);
-}
-
 bool always() { return true; }
 
 #if HWY_ARCH_X86
+// Clang's __builtin_cpu_supports does not know the name. That the system keeps AVX registers is
+// what its "avx2" says.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 // What HWY_TARGET_STR_* lets the compiler use in the target's code.
 bool has_sse4() {
   return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
@@ -47,8 +55,7 @@ bool has_sse4() {
 
 bool has_avx2() {
   return has_sse4() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 bool has_avx512() {
@@ -62,20 +69,23 @@ struct Candidate {
   Supported supported;
 };
 
+#define GRADBUS_KERNELS(target) \
+  target::reduce_on_target, target::dots_on_target, target::blend_on_target
+
 constexpr Candidate kCandidates[] = {
 #if HWY_TARGETS & HWY_AVX3
-    {{"avx512", N_AVX3::reduce_on_target}, has_avx512},
+    {{"avx512", GRADBUS_KERNELS(N_AVX3)}, has_avx512},
 #endif
 #if HWY_TARGETS & HWY_AVX2
-    {{"avx2", N_AVX2::reduce_on_target}, has_avx2},
+    {{"avx2", GRADBUS_KERNELS(N_AVX2)}, has_avx2},
 #endif
 #if HWY_TARGETS & HWY_SSE4
-    {{"sse4", N_SSE4::reduce_on_target}, has_sse4},
+    {{"sse4", GRADBUS_KERNELS(N_SSE4)}, has_sse4},
 #endif
 #if HWY_STATIC_TARGET == HWY_NEON
-    {{"neon", N_NEON::reduce_on_target}, always},
+    {{"neon", GRADBUS_KERNELS(N_NEON)}, always},
 #endif
-    {{"scalar", run_scalar}, always},
+    {{"scalar", reduce_one_by_one, adasum_dots_scalar, adasum_blend_scalar}, always},
 };
 
 struct Chosen {
@@ -97,20 +107,27 @@ void copy_to_targets(const std::byte* source, std::span<std::byte* const> target
 
 }  // namespace
 
+void reduce_one_by_one(DType dtype, const Reduction& reduction, const std::byte* const* sources,
+                       size_t source_count, std::byte* const* targets, size_t target_count,
+                       size_t count) {
+  reduce_scalar(dtype, reduction, {sources, source_count}, {targets, target_count}, count);
+}
+
 std::span<const ReduceTarget> reduce_targets() {
   static const Chosen chosen;
   return {chosen.targets.data(), chosen.count};
 }
 
-void reduce(DType dtype, std::span<const std::byte* const> sources,
-            std::span<std::byte* const> targets, size_t count, uint32_t divisor) {
-  GRADBUS_CHECK(!sources.empty() && !targets.empty() && divisor > 0);
-  GRADBUS_CHECK(is_dtype(static_cast<uint32_t>(dtype)));
-  if (sources.size() == 1 && divisor == 1) {
+void reduce(DType dtype, const Reduction& reduction, std::span<const std::byte* const> sources,
+            std::span<std::byte* const> targets, size_t count) {
+  GRADBUS_CHECK(!sources.empty() && !targets.empty() && reduction.divisor > 0);
+  GRADBUS_CHECK(is_dtype(static_cast<uint32_t>(dtype)) && op_fits_dtype(reduction.op, dtype));
+  GRADBUS_CHECK(reduction.op != ReduceOp::kNone && reduction.op != ReduceOp::kAdasum);
+  if (sources.size() == 1 && reduction.copies()) {
     return copy_to_targets(sources[0], targets, count * dtype_bytes(dtype));
   }
-  reduce_targets().front().run(dtype, sources.data(), sources.size(), targets.data(),
-                               targets.size(), count, divisor);
+  reduce_targets().front().run(dtype, reduction, sources.data(), sources.size(), targets.data(),
+                               targets.size(), count);
 }
 
 }  // namespace gradbus

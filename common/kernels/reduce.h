@@ -9,20 +9,33 @@
 #include <span>
 
 #include "common/dtype.h"
+#include "common/reduce_op.h"
 
 namespace gradbus {
 
-// every target[i] = (sum over s of source[s][i]) / divisor
+struct Reduction {
+  ReduceOp op =
+      ReduceOp::kSum;    // kAverage is a sum here: `divisor` says the rest. Not kNone, kAdasum
+  uint32_t divisor = 1;  // of the result
+  double before = 1;     // floats: each source is multiplied by this first
+  double after = 1;      // floats: the result is multiplied by this
+
+  bool copies() const { return divisor == 1 && before == 1 && after == 1; }  // one source
+};
+
+// every target[i] = op over s of (before * source[s][i]), times after, divided by divisor
 //
-// Sources are added in the order given, each target gets the same bits. f16 and bf16 are summed in
-// f32 and rounded once, to nearest even. divisor 1 leaves the sum; floats are multiplied by
-// 1/divisor, integers divided truncating toward zero; integer sums wrap. One pass: reads
+// Sources are combined in the order given, each target gets the same bits. f16 and bf16 are
+// combined in f32 and rounded once, to nearest even. Floats are multiplied by one factor,
+// after / divisor, rounded to the type they are combined in; integers are divided truncating toward
+// zero and ignore `before` and `after`; integer sums and products wrap. One pass: reads
 // sources * count, writes targets * count elements. Needs one source and one target at least.
-void reduce(DType dtype, std::span<const std::byte* const> sources,
-            std::span<std::byte* const> targets, size_t count, uint32_t divisor);
+void reduce(DType dtype, const Reduction& reduction, std::span<const std::byte* const> sources,
+            std::span<std::byte* const> targets, size_t count);
 
 // The definition of right: the same, one element at a time. Used by tests.
-void reduce_scalar(DType dtype, std::span<const std::byte* const> sources,
-                   std::span<std::byte* const> targets, size_t count, uint32_t divisor);
+void reduce_scalar(DType dtype, const Reduction& reduction,
+                   std::span<const std::byte* const> sources, std::span<std::byte* const> targets,
+                   size_t count);
 
 }  // namespace gradbus

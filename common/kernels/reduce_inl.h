@@ -1,10 +1,10 @@
 // reduce() for one SIMD target. Included once per target by foreach_target.h (toggled guard). Plain
-// pointers only: a std:: template first used here would be compiled for this target and could be
-// the copy the linker keeps for everybody.
+// pointers only: a std:: template or an inline function first used here would be compiled for this
+// target and could be the copy the linker keeps for everybody.
 //
-// The sums of a block of elements stay in four registers while all sources are added, in their
-// order; then the block goes to every target. So each source is read and each target written once,
-// in place or not, and the bits are those of reduce_scalar().
+// The results of a block of elements stay in four registers while all sources are combined, in
+// their order; then the block goes to every target. So each source is read and each target written
+// once, in place or not, and the bits are those of reduce_scalar().
 
 #if defined(GRADBUS_COMMON_KERNELS_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMMON_KERNELS_REDUCE_INL_H_
@@ -18,14 +18,15 @@
 #include <cstring>
 
 #include "common/dtype.h"
-#include "common/kernels/half_inl.h"
+#include "common/kernels/elements_inl.h"
+#include "common/kernels/operations_inl.h"
+#include "common/kernels/reduce.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-namespace {
 namespace {
 
 struct Job {
@@ -34,137 +35,76 @@ struct Job {
   std::byte* const* targets;
   size_t target_count;
   size_t count;
-  uint32_t divisor;
+  double before;     // floats: the factors of sources
+  double after;      // and of results
+  Divide divide;     // integers; null: by 1
+  uint32_t divisor;  // for `divide`
 };
-
-// ---- element types: lanes of the sum, and how a vector of them is loaded and stored -----------
-
-template <typename T>
-struct Plain {
-  using Lane = T;
-  using Tag = hn::ScalableTag<T>;
-  static constexpr size_t kBytes = sizeof(T);
-  static HWY_INLINE hn::Vec<Tag> load(const std::byte* from) {
-    const hn::Repartition<uint8_t, Tag> bytes;
-    return hn::BitCast(Tag(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));
-  }
-  static HWY_INLINE void store(hn::Vec<Tag> values, std::byte* to) {
-    const hn::Repartition<uint8_t, Tag> bytes;
-    hn::StoreU(hn::BitCast(bytes, values), bytes, reinterpret_cast<uint8_t*>(to));
-  }
-};
-
-template <typename T>
-struct Float : Plain<T> {
-  static constexpr bool kFloat = true;
-};
-
-template <typename T>
-struct Integer : Plain<T> {
-  static constexpr bool kFloat = false;
-};
-
-struct F16 : Float<float> {
-  static constexpr size_t kBytes = 2;
-  static HWY_INLINE F32Vec load(const std::byte* from) { return widen_f16(load_halves(from)); }
-  static HWY_INLINE void store(F32Vec sum, std::byte* to) { store_halves(narrow_f16(sum), to); }
-};
-
-struct BF16 : Float<float> {
-  static constexpr size_t kBytes = 2;
-  static HWY_INLINE F32Vec load(const std::byte* from) { return widen_bf16(load_halves(from)); }
-  static HWY_INLINE void store(F32Vec sum, std::byte* to) {
-    store_halves(narrow_bf16_sum(sum), to);
-  }
-};
-
-// ---- a block of sums, held in registers -------------------------------------------------------
 
 template <typename Element>
-struct Block {
-  using Tag = typename Element::Tag;
-  using Lane = typename Element::Lane;
-  using Vec = hn::Vec<Tag>;
-  static constexpr size_t kVectors = 4;
-  static constexpr size_t kElements = kVectors * HWY_LANES(Lane);
-  static constexpr size_t kBytes = kElements * Element::kBytes;  // of one source or target
-  static constexpr size_t kStep = kBytes / kVectors;
+HWY_INLINE hn::Vec<typename Element::Tag> factors(double factor) {
+  return hn::Set(typename Element::Tag(), static_cast<typename Element::Lane>(factor));
+}
 
-  HWY_INLINE void load(const std::byte* from) {
-    v0 = Element::load(from);
-    v1 = Element::load(from + kStep);
-    v2 = Element::load(from + 2 * kStep);
-    v3 = Element::load(from + 3 * kStep);
-  }
-  HWY_INLINE void add(const std::byte* from) {
-    v0 = hn::Add(v0, Element::load(from));
-    v1 = hn::Add(v1, Element::load(from + kStep));
-    v2 = hn::Add(v2, Element::load(from + 2 * kStep));
-    v3 = hn::Add(v3, Element::load(from + 3 * kStep));
-  }
-  HWY_INLINE void scale(Lane factor) {
-    const Vec factors = hn::Set(Tag(), factor);
-    v0 = hn::Mul(v0, factors);
-    v1 = hn::Mul(v1, factors);
-    v2 = hn::Mul(v2, factors);
-    v3 = hn::Mul(v3, factors);
-  }
-  HWY_INLINE void store(std::byte* to) const {
-    Element::store(v0, to);
-    Element::store(v1, to + kStep);
-    Element::store(v2, to + 2 * kStep);
-    Element::store(v3, to + 3 * kStep);
-  }
-
-  Vec v0, v1, v2, v3;
-};
-
-// Highway has no integer division; averages of integers are rare enough for a plain loop.
+// Rounded to the lanes' type: 1 may be what is left of a factor, and is not multiplied by.
 template <typename Element>
-HWY_NOINLINE void divide_integers(Block<Element>& sum, uint32_t divisor) {
-  using Lane = typename Element::Lane;
-  Lane lanes[Block<Element>::kElements];
-  sum.store(reinterpret_cast<std::byte*>(lanes));
-  for (Lane& lane : lanes) lane = static_cast<Lane>(int64_t{lane} / int64_t{divisor});
-  sum.load(reinterpret_cast<const std::byte*>(lanes));
+HWY_INLINE bool multiplies(double factor) {
+  return Element::kFloat && static_cast<typename Element::Lane>(factor) != 1;
 }
 
 template <typename Element>
-HWY_INLINE void divide(Block<Element>& sum, uint32_t divisor) {
-  using Lane = typename Element::Lane;
+HWY_NOINLINE void divide_block(Block<Element>& result, const Job& job) {
+  alignas(HWY_MAX_BYTES) std::byte bytes[Block<Element>::kBytes];
+  result.store(bytes);
+  job.divide(bytes, sizeof(bytes), job.divisor);
+  result.load(bytes);
+}
+
+template <typename Element, typename Operation>
+HWY_INLINE void finish(Block<Element>& result, const Job& job) {
   if constexpr (Element::kFloat) {
-    sum.scale(Lane{1} / static_cast<Lane>(divisor));
-  } else if (divisor != 1) {
-    divide_integers(sum, divisor);
+    if (multiplies<Element>(job.after)) result.scale(factors<Element>(job.after));
+    if constexpr (Operation::kOneNan) result.one_nan();
+  } else {
+    if (job.divide != nullptr) divide_block(result, job);
   }
 }
 
 // ---- the loops --------------------------------------------------------------------------------
 
+template <typename Element, bool kBefore>
+HWY_INLINE void load_source(Block<Element>& block, const std::byte* from, const Job& job) {
+  block.load(from);
+  if constexpr (kBefore) block.scale(factors<Element>(job.before));
+}
+
 // All whole blocks; returns the elements done. The hardware prefetcher loses count from about eight
 // vectors on, so each block asks for the next one: 16 sources of 32 MiB run at 50 instead of 35
-// GB/s.
-template <typename Element>
-size_t reduce_blocks(const Job& job) {
+// GB/s. The job comes by value: stores to targets, of bytes, could else be stores to it (a fifth
+// slower in cache).
+template <typename Element, typename Operation, bool kBefore>
+size_t reduce_blocks(const Job job) {
   constexpr size_t kBytes = Block<Element>::kBytes;
   const size_t blocks = job.count / Block<Element>::kElements;
   for (size_t at = 0; at < blocks * kBytes; at += kBytes) {
-    Block<Element> sum;
-    sum.load(job.sources[0] + at);
+    Block<Element> result;
+    load_source<Element, kBefore>(result, job.sources[0] + at, job);
     for (size_t s = 1; s < job.source_count; ++s) {
       const std::byte* const from = job.sources[s] + at;
       for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(from + kBytes + line);
-      sum.add(from);
+      Block<Element> next;
+      load_source<Element, kBefore>(next, from, job);
+      result.template combine<Operation>(next);
     }
-    divide(sum, job.divisor);
-    for (size_t t = 0; t < job.target_count; ++t) sum.store(job.targets[t] + at);
+    finish<Element, Operation>(result, job);
+    for (size_t t = 0; t < job.target_count; ++t) result.store(job.targets[t] + at);
   }
   return blocks * Block<Element>::kElements;
 }
 
 // The two ranks of a node, or a ring step in place: every pointer in a register.
-template <typename Element, bool kTwoTargets>
-size_t reduce_pair(const Job& job) {
+template <typename Element, typename Operation, bool kTwoTargets>
+size_t reduce_pair(const Job job) {
   constexpr size_t kBytes = Block<Element>::kBytes;
   const size_t blocks = job.count / Block<Element>::kElements;
   const std::byte* const first = job.sources[0];
@@ -172,62 +112,143 @@ size_t reduce_pair(const Job& job) {
   std::byte* const near = job.targets[0];
   std::byte* const far = job.targets[kTwoTargets ? 1 : 0];
   for (size_t at = 0; at < blocks * kBytes; at += kBytes) {
-    Block<Element> sum;
-    sum.load(first + at);
-    sum.add(second + at);
-    divide(sum, job.divisor);
-    sum.store(near + at);
-    if (kTwoTargets) sum.store(far + at);
+    Block<Element> result, next;
+    result.load(first + at);
+    next.load(second + at);
+    result.template combine<Operation>(next);
+    finish<Element, Operation>(result, job);
+    result.store(near + at);
+    if (kTwoTargets) result.store(far + at);
   }
   return blocks * Block<Element>::kElements;
 }
 
 // What is left, less than a block, by way of a padded one.
-template <typename Element>
+template <typename Element, typename Operation>
 void reduce_rest(const Job& job, size_t begin) {
   const size_t at = begin * Element::kBytes;
   const size_t bytes = (job.count - begin) * Element::kBytes;
   alignas(HWY_MAX_BYTES) std::byte padded[Block<Element>::kBytes] = {};
-  Block<Element> sum;
-  std::memcpy(padded, job.sources[0] + at, bytes);
-  sum.load(padded);
-  for (size_t s = 1; s < job.source_count; ++s) {
+  Block<Element> result;
+  for (size_t s = 0; s < job.source_count; ++s) {
     std::memcpy(padded, job.sources[s] + at, bytes);
-    sum.add(padded);
+    Block<Element> next;
+    next.load(padded);
+    if constexpr (Element::kFloat) {
+      if (multiplies<Element>(job.before)) next.scale(factors<Element>(job.before));
+    }
+    if (s == 0) {
+      result = next;
+    } else {
+      result.template combine<Operation>(next);
+    }
   }
-  divide(sum, job.divisor);
-  sum.store(padded);
+  finish<Element, Operation>(result, job);
+  result.store(padded);
   for (size_t t = 0; t < job.target_count; ++t) std::memcpy(job.targets[t] + at, padded, bytes);
 }
 
-template <typename Element>
+// Pairs have loops of their own for sums only, the others are too rare for the code they would add.
+template <typename Element, typename Operation>
 size_t reduce_whole_blocks(const Job& job) {
-  if (job.source_count != 2 || job.target_count > 2) return reduce_blocks<Element>(job);
-  return job.target_count == 1 ? reduce_pair<Element, false>(job) : reduce_pair<Element, true>(job);
+  if constexpr (Element::kFloat) {
+    if (multiplies<Element>(job.before)) return reduce_blocks<Element, Operation, true>(job);
+  }
+  if constexpr (hwy::IsSame<Operation, Sum>()) {
+    if (job.source_count == 2 && job.target_count == 1)
+      return reduce_pair<Element, Operation, false>(job);
+    if (job.source_count == 2 && job.target_count == 2)
+      return reduce_pair<Element, Operation, true>(job);
+  }
+  return reduce_blocks<Element, Operation, false>(job);
 }
 
-template <typename Element>
-void reduce_elements(const Job& job) {
-  const size_t done = reduce_whole_blocks<Element>(job);
-  if (done < job.count) reduce_rest<Element>(job, done);
+template <typename Element, typename Operation>
+HWY_NOINLINE void reduce_elements(const Job& job) {
+  const size_t done = reduce_whole_blocks<Element, Operation>(job);
+  if (done < job.count) reduce_rest<Element, Operation>(job, done);
 }
 
-HWY_NOINLINE void reduce_on_target(DType dtype, const std::byte* const* sources,
-                                   size_t source_count, std::byte* const* targets,
-                                   size_t target_count, size_t count, uint32_t divisor) {
-  const Job job = {sources, source_count, targets, target_count, count, divisor};
+// ---- which loop -------------------------------------------------------------------------------
+
+// Sums and products of integers have the same bits with and without a sign.
+template <typename Operation>
+void reduce_numbers(DType dtype, const Job& job) {
   switch (dtype) {
-    case DType::kF32: return reduce_elements<Float<float>>(job);
-    case DType::kF64: return reduce_elements<Float<double>>(job);
-    case DType::kF16: return reduce_elements<F16>(job);
-    case DType::kBF16: return reduce_elements<BF16>(job);
-    case DType::kI32: return reduce_elements<Integer<int32_t>>(job);
-    case DType::kI64: return reduce_elements<Integer<int64_t>>(job);
-    case DType::kU8: return reduce_elements<Integer<uint8_t>>(job);
+    case DType::kF32: return reduce_elements<Float<float>, Operation>(job);
+    case DType::kF64: return reduce_elements<Float<double>, Operation>(job);
+    case DType::kF16: return reduce_elements<F16, Operation>(job);
+    case DType::kBF16: return reduce_elements<BF16, Operation>(job);
+    case DType::kI32: return reduce_elements<Integer<uint32_t>, Operation>(job);
+    case DType::kI64: return reduce_elements<Integer<uint64_t>, Operation>(job);
+    case DType::kU8:
+    case DType::kI8: return reduce_elements<Integer<uint8_t>, Operation>(job);
+    case DType::kBool: return;
   }
 }
 
-}  // namespace
+template <typename Operation>
+void reduce_ordered(DType dtype, const Job& job) {
+  switch (dtype) {
+    case DType::kF32: return reduce_elements<Float<float>, Operation>(job);
+    case DType::kF64: return reduce_elements<Float<double>, Operation>(job);
+    case DType::kF16: return reduce_elements<F16, Operation>(job);
+    case DType::kBF16: return reduce_elements<BF16, Operation>(job);
+    case DType::kI32: return reduce_elements<Integer<int32_t>, Operation>(job);
+    case DType::kI64: return reduce_elements<Integer<int64_t>, Operation>(job);
+    case DType::kI8: return reduce_elements<Integer<int8_t>, Operation>(job);
+    case DType::kU8:
+    case DType::kBool: return reduce_elements<Integer<uint8_t>, Operation>(job);
+  }
+}
+
+// Bits are the same in elements of any width, so these work on bytes.
+template <typename Operation>
+void reduce_bits(DType dtype, Job job) {
+  if (dtype == DType::kI32) job.count *= sizeof(int32_t);
+  if (dtype == DType::kI64) job.count *= sizeof(int64_t);
+  reduce_elements<Integer<uint8_t>, Operation>(job);
+}
+
+Divide division(DType dtype, uint32_t divisor) {
+  if (divisor == 1) return nullptr;
+  switch (dtype) {
+    case DType::kI32: return divide_i32;
+    case DType::kI64: return divide_i64;
+    case DType::kU8: return divide_bytes<uint8_t>;
+    case DType::kI8: return divide_bytes<int8_t>;
+    default: return nullptr;
+  }
+}
+
+// A factor's NaN as the one whose lower half is clear, as the narrowing of bf16 relies on.
+double plain_nan(double factor) { return factor == factor ? factor : __builtin_nan(""); }
+
+HWY_NOINLINE void reduce_on_target(DType dtype, const Reduction& reduction,
+                                   const std::byte* const* sources, size_t source_count,
+                                   std::byte* const* targets, size_t target_count, size_t count) {
+  const Job job = {.sources = sources,
+                   .source_count = source_count,
+                   .targets = targets,
+                   .target_count = target_count,
+                   .count = count,
+                   .before = plain_nan(reduction.before),
+                   .after = plain_nan(reduction.after / reduction.divisor),
+                   .divide = division(dtype, reduction.divisor),
+                   .divisor = reduction.divisor};
+  switch (reduction.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return reduce_numbers<Sum>(dtype, job);
+    case ReduceOp::kProduct: return reduce_numbers<Product>(dtype, job);
+    case ReduceOp::kMin: return reduce_ordered<Minimum>(dtype, job);
+    case ReduceOp::kMax: return reduce_ordered<Maximum>(dtype, job);
+    case ReduceOp::kBitAnd: return reduce_bits<BitAnd>(dtype, job);
+    case ReduceOp::kBitOr: return reduce_bits<BitOr>(dtype, job);
+    case ReduceOp::kNone:
+    case ReduceOp::kAdasum: return;
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace gradbus

@@ -5,22 +5,26 @@
 
 Every rank takes its slice of the same global batches, so the mean of the ranks' gradients is the
 gradient of the global batch, and the result depends on the number of ranks only by rounding.
-The last line on stdout, from rank 0, is one JSON object. README.md defines the model.
+The last line on stdout, from rank 0, is one JSON object. README.md defines the model; --backend
+trains the same with another library, for comparison.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import pathlib
 import sys
 from typing import Any
 
 import dataset
-import gradbus.torch as gradbus
 import numpy as np
 import torch
-from progress import Progress
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from common.progress import Progress  # noqa: E402
+
+from common import backends, parameters, step_times  # noqa: E402
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -33,110 +37,119 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=64, help="units of the hidden layer")
     parser.add_argument("--seed", type=int, default=1, help="of the parameters and the batches")
     parser.add_argument("--save-params", metavar="FILE", help="rank 0 writes the parameters (npz)")
+    backends.add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.epochs, arguments.batch_size, arguments.hidden) < 1:
         parser.error("--epochs, --batch-size and --hidden must be at least 1")
     return arguments
 
 
-def build_model(hidden: int, seed: int) -> torch.nn.Module:
-    """64 pixels, a hidden layer of tanh units, 10 classes; every rank gets rank 0's numbers."""
+def build_model(hidden: int, seed: int, rank: int) -> torch.nn.Module:
+    """64 pixels, a hidden layer of tanh units, 10 classes; every rank gets rank 0's numbers later."""
     first = torch.nn.Linear(dataset.PIXELS, hidden)
     second = torch.nn.Linear(hidden, dataset.CLASSES)
-    if gradbus.rank() == 0:
+    if rank == 0:
         layers = dataset.initial_layers([dataset.PIXELS, hidden, dataset.CLASSES], seed)
         with torch.no_grad():
             for layer, (weight, bias) in zip((first, second), layers):
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(bias))
-    model = torch.nn.Sequential(first, torch.nn.Tanh(), second)
-    gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
-    return model
+    return torch.nn.Sequential(first, torch.nn.Tanh(), second)
 
 
-def my_slice(batch: np.ndarray) -> torch.Tensor:
-    """This rank's contiguous part of a global batch."""
-    part = len(batch) // gradbus.size()
-    return torch.from_numpy(batch[gradbus.rank() * part : (gradbus.rank() + 1) * part])
+class Trainer:
+    """One rank's part of the training."""
 
+    def __init__(self, backend: Any, arguments: argparse.Namespace) -> None:
+        self.backend = backend
+        self.arguments = arguments
+        self.train_x, self.train_y, self.test_x, self.test_y = (torch.from_numpy(a) for a in dataset.load())
+        self.steps = len(self.train_x) // arguments.batch_size
+        self.model = build_model(arguments.hidden, arguments.seed, backend.rank)
+        self.times = step_times.StepTimes()
+        self.alone = step_times.StepTimes()
 
-def test_accuracy(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Each rank tests every size-th image; the counts are summed."""
-    mine = slice(gradbus.rank(), None, gradbus.size())
-    with torch.no_grad():
-        right = (model(images[mine]).argmax(1) == labels[mine]).sum().reshape(1)
-    return gradbus.allreduce(right, name="test/right", op=gradbus.Sum).item() / len(labels)
+    def _make_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.arguments.lr, momentum=self.arguments.momentum)
 
+    def _step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: np.ndarray) -> torch.Tensor:
+        mine = torch.from_numpy(backends.my_part(self.backend, batch))
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(self.train_x[mine]), self.train_y[mine])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
 
-def train(model: torch.nn.Module, arguments: argparse.Namespace) -> dict[str, Any]:
-    """All epochs; returns what the JSON line says about them."""
-    train_x, train_y, test_x, test_y = (torch.from_numpy(a) for a in dataset.load())
-    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=arguments.momentum)
-    optimizer = gradbus.DistributedOptimizer(optimizer, model.named_parameters())
-    steps = len(train_x) // arguments.batch_size
-    progress = Progress(arguments.epochs, steps, show=gradbus.rank() == 0)
-    loss_sum = torch.zeros(1)
-    accuracy = 0.0
-    for epoch in range(arguments.epochs):
-        order = dataset.epoch_order(len(train_x), arguments.seed, epoch)
-        loss_sum.zero_()
-        for step in range(steps):
-            batch = order[step * arguments.batch_size : (step + 1) * arguments.batch_size]
-            mine = my_slice(batch)
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(train_x[mine]), train_y[mine])
-            loss.backward()
-            optimizer.step()
-            loss_sum += loss.detach()
-            progress.step(epoch, step, len(batch), loss.item())
-        mean_loss = gradbus.allreduce(loss_sum, name="train/loss").item() / steps
-        accuracy = test_accuracy(model, test_x, test_y)
-        progress.epoch(epoch, mean_loss, accuracy)
-    return {
-        "accuracy": accuracy,
-        "loss": mean_loss,
-        "samples_per_s": round(progress.samples_per_s, 1),
-        "epochs": arguments.epochs,
-        "steps": arguments.epochs * steps,
-        "seconds": round(progress.seconds, 3),
-    }
+    def _batch(self, order: np.ndarray, step: int) -> np.ndarray:
+        return order[step * self.arguments.batch_size : (step + 1) * self.arguments.batch_size]
 
+    def time_alone(self) -> None:
+        """Steps without an exchange, for --time."""
+        order = dataset.epoch_order(len(self.train_x), self.arguments.seed, 0)
+        self.alone = step_times.time_alone(
+            self.backend,
+            self.model,
+            self._make_optimizer,
+            lambda model, optimizer, step: self._step(model, optimizer, self._batch(order, step)),
+            self.steps,
+        )
 
-def parameter_hash(model: torch.nn.Module) -> str:
-    """SHA-256 over the bytes of all parameters in order."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
-    return digest.hexdigest()
+    def test_accuracy(self) -> float:
+        """Each rank tests every size-th image; the counts are summed."""
+        mine = slice(self.backend.rank, None, self.backend.size)
+        with torch.no_grad():
+            right = (self.model(self.test_x[mine]).argmax(1) == self.test_y[mine]).sum().reshape(1)
+        return self.backend.total(right, "test/right").item() / len(self.test_y)
 
-
-def check_identical(param_hash: str) -> None:
-    """Ends every rank loudly when the ranks' parameters differ in one bit."""
-    hashes = gradbus.allgather_object(param_hash)
-    if len(set(hashes)) != 1:
-        sys.exit(f"ranks ended with different parameters: {hashes}")
+    def train(self) -> dict[str, Any]:
+        """All epochs; returns what the JSON line says about them."""
+        if self.arguments.time:
+            self.time_alone()
+        model, optimizer = self.backend.distribute(self.model, self._make_optimizer(self.model))
+        epochs = self.arguments.epochs
+        progress = Progress(epochs, self.steps, show=self.backend.rank == 0)
+        loss_sum = torch.zeros(1)
+        for epoch in range(epochs):
+            order = dataset.epoch_order(len(self.train_x), self.arguments.seed, epoch)
+            loss_sum.zero_()
+            for step in range(self.steps):
+                batch = self._batch(order, step)
+                with self.times.step():
+                    loss = self._step(model, optimizer, batch)
+                loss_sum += loss
+                progress.step(epoch, step, len(batch), loss.item())
+            total = self.backend.total(loss_sum, "train/loss").item()
+            mean_loss = total / self.steps / self.backend.size
+            accuracy = self.test_accuracy()
+            progress.round(epoch, f"loss {mean_loss:.4f}  test accuracy {accuracy:.4f}")
+        return {
+            "accuracy": accuracy,
+            "loss": mean_loss,
+            "samples_per_s": round(progress.units_per_s, 1),
+            "epochs": epochs,
+            "steps": epochs * self.steps,
+            "seconds": round(progress.seconds, 3),
+        }
 
 
 def main() -> None:
     """One rank."""
     arguments = parse_arguments()
-    torch.set_num_threads(1)  # ranks share the cores
-    gradbus.init()
-    if arguments.batch_size % gradbus.size() != 0:
-        sys.exit(f"--batch-size {arguments.batch_size} is not divisible by {gradbus.size()} ranks")
-    model = build_model(arguments.hidden, arguments.seed)
-    result = train(model, arguments)
-    param_hash = parameter_hash(model)
-    check_identical(param_hash)
-    if gradbus.rank() == 0:
+    backend = backends.connect(arguments)
+    if arguments.batch_size % backend.size != 0:
+        sys.exit(f"--batch-size {arguments.batch_size} is not divisible by {backend.size} ranks")
+    trainer = Trainer(backend, arguments)
+    result = {"model": "digits", **trainer.train()}
+    param_hash = parameters.digest(trainer.model)
+    parameters.check_identical(backend, param_hash)
+    if backend.rank == 0:
         if arguments.save_params:
-            np.savez(
-                arguments.save_params,
-                **{n: p.detach().numpy() for n, p in model.named_parameters()},
-            )
-        result.update(param_hash=param_hash, world_size=gradbus.size(), ranks_identical=True)
+            parameters.save(arguments.save_params, trainer.model)
+        result.update(param_hash=param_hash, world_size=backend.size, ranks_identical=True)
+        if arguments.time:
+            result.update(step_times.report(backend, trainer.model, trainer.times, trainer.alone))
         print(json.dumps(result), flush=True)
-    gradbus.shutdown()
+    backend.close()
 
 
 if __name__ == "__main__":

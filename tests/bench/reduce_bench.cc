@@ -5,12 +5,15 @@
 #include <memory>
 #include <vector>
 
+#include "common/kernels/adasum.h"
 #include "common/kernels/reduce.h"
 #include "common/kernels/reduce_targets.h"
 
 namespace {
 
 using gradbus::DType;
+using gradbus::ReduceOp;
+using gradbus::Reduction;
 
 // Areas of several ranks, aligned and staggered as in the shared arena (proto/shm_layout.h), first
 // touched before timing.
@@ -41,15 +44,30 @@ void count_bytes(benchmark::State& state, size_t streams) {
                           static_cast<int64_t>(streams));
 }
 
-void reduce_in_place(benchmark::State& state, DType dtype, size_t ranks) {
+void reduce_as(benchmark::State& state, DType dtype, size_t ranks, const Reduction& how) {
   const auto bytes = static_cast<size_t>(state.range(0));
   const Areas areas(ranks, bytes);
   for (auto _ : state) {
-    gradbus::reduce(dtype, areas.sources(), areas.targets(), bytes / gradbus::dtype_bytes(dtype),
-                    static_cast<uint32_t>(ranks));
+    gradbus::reduce(dtype, how, areas.sources(), areas.targets(),
+                    bytes / gradbus::dtype_bytes(dtype));
     benchmark::ClobberMemory();
   }
   count_bytes(state, 2 * ranks);
+}
+
+void reduce_in_place(benchmark::State& state, DType dtype, size_t ranks) {
+  reduce_as(state, dtype, ranks, {.divisor = static_cast<uint32_t>(ranks)});
+}
+
+void adasum_in_place(benchmark::State& state, DType dtype) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const Areas areas(2, bytes);
+  for (auto _ : state) {
+    gradbus::adasum_pair(dtype, areas.sources()[0], areas.sources()[1], areas.targets()[0],
+                         bytes / gradbus::dtype_bytes(dtype));
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 5);
 }
 
 #define GRADBUS_NAIVE __attribute__((optimize("O3"), target("avx2")))
@@ -95,6 +113,28 @@ BENCHMARK_CAPTURE(reduce_in_place, f32_64_to_64, DType::kF32, 64)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, f16_2_to_2, DType::kF16, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, bf16_2_to_2, DType::kBF16, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, i32_2_to_2, DType::kI32, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, i64_2_to_2, DType::kI64, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, i8_2_to_2, DType::kI8, 2)->Apply(sizes);
+
+// The other operations and factors, two areas onto both.
+BENCHMARK_CAPTURE(reduce_as, f32_sum, DType::kF32, 2, Reduction{})->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, f32_sum_before_after, DType::kF32, 2,
+                  Reduction{.before = 0.3, .after = 0.7})
+    ->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, f32_min, DType::kF32, 2, Reduction{ReduceOp::kMin})->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, f32_max, DType::kF32, 2, Reduction{ReduceOp::kMax})->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, f16_max, DType::kF16, 2, Reduction{ReduceOp::kMax})->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, f32_product, DType::kF32, 2, Reduction{ReduceOp::kProduct})
+    ->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, i64_product, DType::kI64, 2, Reduction{ReduceOp::kProduct})
+    ->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, u8_product, DType::kU8, 2, Reduction{ReduceOp::kProduct})
+    ->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_as, u8_or, DType::kU8, 2, Reduction{ReduceOp::kBitOr})->Apply(sizes);
+// Two passes: four vectors read, one written.
+BENCHMARK_CAPTURE(adasum_in_place, f32, DType::kF32)->Apply(sizes);
+BENCHMARK_CAPTURE(adasum_in_place, f64, DType::kF64)->Apply(sizes);
+BENCHMARK_CAPTURE(adasum_in_place, bf16, DType::kBF16)->Apply(sizes);
 
 }  // namespace
 

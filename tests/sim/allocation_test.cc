@@ -1,5 +1,5 @@
 // A collective allocates when it is made and never again: every allocation of this program is
-// counted while two agents run rounds of each kind into reserved vectors.
+// counted while agents run rounds of each kind by each algorithm into reserved vectors.
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/scenario.h"
 #include "worker_agent/collectives/collective.h"
 
 namespace {
@@ -34,41 +35,50 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 namespace gradbus {
 namespace {
 
-// Two agents of one rank each, joined back to back; every action is carried out in the order it
+constexpr uint32_t kAgents = 5;
+
+// Five agents of one rank each, joined back to back; every action is carried out in the order it
 // came.
-class Pair {
+class Ring {
  public:
-  explicit Pair(CollectiveKind kind) {
-    CollectivePlan plan;
-    plan.kind = kind;
-    plan.op = kind == CollectiveKind::kAllReduce ? ReduceOp::kSum : ReduceOp::kNone;
-    plan.count = 400;
-    plan.agents = 2;
-    plan.agent_of_rank = {0, 1};
-    for (Side& side : sides_) {
-      plan.agent_index = static_cast<uint32_t>(&side - sides_);
-      side.collective = make_collective(plan);
-      side.actions.reserve(kActionsMax);
-      side.todo.reserve(size_t{64} * plan.chunks());
+  explicit Ring(sim::Way way) {
+    plan_.kind = way.kind;
+    plan_.algorithm = way.algorithm;
+    plan_.op = reduces(way.kind) ? ReduceOp::kSum : ReduceOp::kNone;
+    plan_.count = 400;
+    plan_.chunk_elements = way.algorithm == Algorithm::kRecursiveDoubling ? 400 : 1;
+    plan_.agents = kAgents;
+    plan_.agent_of_rank = {0, 1, 2, 3, 4};
+    for (plan_.agent_index = 0; plan_.agent_index < kAgents; ++plan_.agent_index) {
+      Side& side = sides_[plan_.agent_index];
+      side.collective = make_collective(plan_);
+      side.actions.reserve(side.collective->needs().actions_max);
+      side.todo.reserve(size_t{64} * plan_.chunks() * kAgents * kAgents);
     }
-    plan_ = plan;
+    for (Side& side : sides_) {
+      side.collective->open(side.actions);
+      keep(side);
+    }
+    while (act_all()) continue;
   }
 
-  // Both rounds have ended when this returns true.
+  // All rounds have ended when this returns true.
   bool run_round(uint64_t round) {
-    constexpr uint64_t kLengths[] = {1600, 80};
+    constexpr uint64_t kLengths[kAgents] = {1600, 80, 0, 4, 44};
     for (Side& side : sides_) {
       side.collective->begin(round, kLengths, side.actions);
       keep(side);
     }
-    for (uint32_t chunk = 0; plan_.kind == CollectiveKind::kAllReduce && chunk < 400; ++chunk) {
+    for (uint32_t chunk = 0; reduces(plan_.kind) && chunk < plan_.chunks(); ++chunk) {
       for (Side& side : sides_) {
         side.collective->on_chunk_reduced(chunk, side.actions);
         keep(side);
       }
     }
-    while (act(sides_[0], sides_[1]) || act(sides_[1], sides_[0])) continue;
-    return sides_[0].collective->active_round() == 0 && sides_[1].collective->active_round() == 0;
+    while (act_all()) continue;
+    bool ended = ok_;
+    for (const Side& side : sides_) ended = ended && side.collective->active_round() == 0;
+    return ended;
   }
 
  private:
@@ -84,17 +94,26 @@ class Pair {
     side.actions.clear();
   }
 
-  bool act(Side& side, Side& other) {
+  bool act_all() {
+    bool acted = false;
+    for (uint32_t agent = 0; agent < kAgents; ++agent) acted |= act(agent);
+    return acted && ok_;
+  }
+
+  bool act(uint32_t agent) {
+    Side& side = sides_[agent];
     if (side.done == side.todo.size()) {
       side.todo.clear();
       side.done = 0;
       return false;
     }
     const Action action = side.todo[side.done++];
+    Side& other = sides_[action.peer];
     if (action.kind == Action::Kind::kCredit) {
-      ok_ = ok_ && other.collective->on_credit(action.round, other.actions).ok();
+      ok_ = ok_ && other.collective->on_credit(agent, action.round, other.actions).ok();
     } else if (action.kind == Action::Kind::kSend) {
-      ok_ = ok_ && other.collective->on_frame(header_of(action), 0, other.actions).ok();
+      ok_ = ok_ && other.collective->on_frame(agent, header_of(action), 0, other.actions).ok();
+      keep(other);
       side.collective->on_sent(action, side.actions);
     }
     keep(side);
@@ -117,27 +136,26 @@ class Pair {
   }
 
   CollectivePlan plan_;
-  Side sides_[2];
+  Side sides_[kAgents];
   bool ok_ = true;
 };
 
-class Allocation : public testing::TestWithParam<CollectiveKind> {};
+class Allocation : public testing::TestWithParam<sim::Way> {};
 
 TEST_P(Allocation, NoneAfterConstruction) {
-  Pair pair(GetParam());
+  Ring ring(GetParam());
   const uint64_t before = allocations.load();
   bool ended = true;
-  for (uint64_t round = 1; round <= 3; ++round) ended = ended && pair.run_round(round);
+  for (uint64_t round = 1; round <= 3; ++round) ended = ended && ring.run_round(round);
   const uint64_t after = allocations.load();
   EXPECT_TRUE(ended);
   EXPECT_EQ(after - before, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Collectives, Allocation,
-                         testing::Values(CollectiveKind::kAllReduce, CollectiveKind::kBroadcast,
-                                         CollectiveKind::kAllGather),
+INSTANTIATE_TEST_SUITE_P(Collectives, Allocation, testing::ValuesIn(sim::all_ways()),
                          [](const auto& param) {
-                           return std::string(collective_name(param.param));
+                           return std::string(collective_name(param.param.kind)) + "_" +
+                                  std::string(algorithm_name(param.param.algorithm));
                          });
 
 }  // namespace

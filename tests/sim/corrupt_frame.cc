@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "tests/sim/oracle.h"
+
 namespace gradbus::sim {
 namespace {
 
@@ -18,17 +20,29 @@ T another(Random& random, T good) {
   }
 }
 
-// A rank of the receiver's own, or none. (Another remote rank could be true.)
+bool has_lengths(const CollectivePlan& plan) {
+  return plan.kind == CollectiveKind::kAllGather || plan.kind == CollectiveKind::kGather;
+}
+
+// A block of the receiver's own, or none. (Another one from elsewhere could be true.)
 uint32_t wrong_source(Random& random, const CollectivePlan& plan, uint32_t good) {
-  if (plan.kind != CollectiveKind::kAllGather) return another(random, good);
-  const auto world = static_cast<uint32_t>(plan.agent_of_rank.size());
-  const auto rank = static_cast<uint32_t>(pick(random, 0, world + 1));
-  return rank < world && plan.agent_of_rank[rank] == plan.agent_index ? rank : world + rank;
+  if (reduces(plan.kind)) return another(random, good);
+  const auto blocks = static_cast<uint32_t>(block_count(plan.kind, plan.world()));
+  const auto index = static_cast<uint32_t>(pick(random, 0, blocks + 1));
+  const bool own =
+      index < blocks && plan.agent_of_rank[source_rank(plan, index)] == plan.agent_index;
+  return own ? index : blocks + index;
+}
+
+// Recursive doubling takes frames of the next round, and of the current one after them.
+uint64_t wrong_step(Random& random, const CollectivePlan& plan, uint64_t good) {
+  if (plan.algorithm != Algorithm::kRecursiveDoubling) return another(random, good);
+  return pick(random, 0, 1) == 0 ? 0 : good + 2 + pick(random, 0, 1u << 31);
 }
 
 // More than a block may have. (A smaller block could be true, if it is its first frame.)
 uint64_t wrong_total(Random& random, const CollectivePlan& plan, uint64_t good) {
-  if (plan.kind != CollectiveKind::kAllGather) return another(random, good);
+  if (!has_lengths(plan)) return another(random, good);
   const uint64_t capacity = plan.count * dtype_bytes(plan.dtype);
   return pick(random, 0, 1) == 0 ? capacity + 1 : std::numeric_limits<uint64_t>::max() - good % 8;
 }
@@ -44,7 +58,7 @@ FrameHeader corrupt_frame(Random& random, const CollectivePlan& plan, const Fram
     case 3: bad.op = another(random, good.op); break;
     case 4: bad.collective = another(random, good.collective); break;
     case 5: bad.source = wrong_source(random, plan, good.source); break;
-    case 6: bad.step = another(random, good.step); break;
+    case 6: bad.step = wrong_step(random, plan, good.step); break;
     case 7: bad.chunk = plan.chunks() + static_cast<uint32_t>(pick(random, 0, 1u << 31)); break;
     case 8: bad.length = another(random, good.length); break;
     default: bad.total = wrong_total(random, plan, good.total); break;

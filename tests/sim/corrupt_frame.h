@@ -2,7 +2,7 @@
 // whatever came before, the receiver can know that it is wrong.
 #pragma once
 
-#include "tests/sim/ring_scenario.h"
+#include "tests/sim/scenario.h"
 
 namespace gradbus::sim {
 

@@ -16,8 +16,8 @@ using testing::HasSubstr;
 
 // "credit 1, send sum 0" and the like: one action after another.
 std::string text_of(const std::vector<Action>& actions) {
-  constexpr const char* kNames[] = {"credit",  "send",    "accumulate", "finalize",
-                                    "deliver", "release", "finish"};
+  constexpr const char* kNames[] = {"credit",   "send",    "stash",   "accumulate",
+                                    "finalize", "deliver", "release", "finish"};
   std::string text;
   for (const Action& action : actions) {
     if (!text.empty()) text += ", ";
@@ -39,6 +39,11 @@ std::string text_of(const std::vector<Action>& actions) {
   return text;
 }
 
+uint32_t after(const CollectivePlan& plan) { return (plan.agent_index + 1) % plan.agents; }
+uint32_t before(const CollectivePlan& plan) {
+  return (plan.agent_index + plan.agents - 1) % plan.agents;
+}
+
 // Agent `index` of `agents`, one rank each; 5 f32 elements in chunks of 2.
 CollectivePlan plan_of(CollectiveKind kind, uint32_t agents, uint32_t index) {
   CollectivePlan plan;
@@ -52,12 +57,11 @@ CollectivePlan plan_of(CollectiveKind kind, uint32_t agents, uint32_t index) {
   return plan;
 }
 
-// One agent; each call returns the actions of that event as text.
+// One agent of a ring: credits come from the one after it, data from the one before. Each call
+// returns the actions of that event as text.
 class OneAgent {
  public:
-  explicit OneAgent(const CollectivePlan& plan) : plan_(plan), collective_(make_collective(plan)) {
-    actions_.reserve(kActionsMax);
-  }
+  explicit OneAgent(const CollectivePlan& plan) : plan_(plan), collective_(make_collective(plan)) {}
 
   std::string begin(uint64_t round, std::vector<uint64_t> block_bytes = {}) {
     block_bytes.resize(plan_.agent_of_rank.size());
@@ -72,12 +76,12 @@ class OneAgent {
   }
   std::string credit(uint64_t round) {
     actions_.clear();
-    const Status status = collective_->on_credit(round, actions_);
+    const Status status = collective_->on_credit(after(plan_), round, actions_);
     return status.ok() ? keep() : status.message();
   }
   std::string frame(const FrameHeader& header, uint32_t buffer) {
     actions_.clear();
-    const Status status = collective_->on_frame(header, buffer, actions_);
+    const Status status = collective_->on_frame(before(plan_), header, buffer, actions_);
     if (status.ok()) return keep();
     EXPECT_EQ(status.code(), Code::kCorrupt);
     EXPECT_TRUE(actions_.empty());
@@ -349,7 +353,7 @@ TEST(AllGatherEdges, EveryWrongFieldIsNamed) {
     return agent.frame(agent.block(source, chunk, length, total), 0);
   };
   EXPECT_THAT(reply(3, 0, 8, 12), HasSubstr("source is 3, expected less than 3"));
-  EXPECT_THAT(reply(1, 0, 8, 12), HasSubstr("source is 1, a rank of this agent"));
+  EXPECT_THAT(reply(1, 0, 8, 12), HasSubstr("source is 1, a block of this agent"));
   EXPECT_THAT(reply(0, 0, 8, 24), HasSubstr("total is 24, expected less than 21"));
   EXPECT_THAT(reply(0, 0, 8, 10), HasSubstr("total % element bytes is 2, expected 0"));
   EXPECT_THAT(reply(0, 2, 4, 12), HasSubstr("chunk is 2, expected less than 2"));

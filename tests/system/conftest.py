@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -25,6 +26,9 @@ LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of it
 
 _job_numbers = itertools.count()
+
+# A shell starts background commands with Ctrl-C ignored, and programs inherit that; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", params=PYTHONS)

@@ -114,8 +114,13 @@ void flood(gradbus::Session& session, size_t count) {
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) names.push_back("flood" + std::to_string(i));
   std::vector<gradbus_tensor_spec> specs;
-  for (const std::string& name : names)
-    specs.push_back({name.c_str(), 2, GRADBUS_F32, GRADBUS_SUM});
+  for (const std::string& name : names) {
+    specs.push_back({});
+    specs.back().name = name.c_str();
+    specs.back().count = 2;
+    specs.back().dtype = GRADBUS_F32;
+    specs.back().op = GRADBUS_SUM;
+  }
   std::vector<gradbus_tensor*> tensors(count);
   gradbus::check(gradbus_register(session.get(), specs.data(), count, tensors.data()));
   for (gradbus_tensor* tensor : tensors) {

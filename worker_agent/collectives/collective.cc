@@ -1,20 +1,19 @@
 #include "worker_agent/collectives/collective.h"
 
 #include "common/check.h"
-#include "worker_agent/collectives/all_gather.h"
-#include "worker_agent/collectives/all_reduce.h"
-#include "worker_agent/collectives/broadcast.h"
+#include "proto/algorithms.h"
+#include "worker_agent/collectives/block_exchange.h"
+#include "worker_agent/collectives/recursive_doubling.h"
+#include "worker_agent/collectives/tree_reduction.h"
 
 namespace gradbus {
 
 std::unique_ptr<Collective> make_collective(const CollectivePlan& plan) {
-  switch (plan.kind) {
-    case CollectiveKind::kAllReduce: return std::make_unique<AllReduce>(plan);
-    case CollectiveKind::kBroadcast: return std::make_unique<Broadcast>(plan);
-    case CollectiveKind::kAllGather: return std::make_unique<AllGather>(plan);
-  }
-  GRADBUS_CHECK(is_collective(static_cast<uint32_t>(plan.kind)));
-  return nullptr;
+  GRADBUS_CHECK(fits(plan.kind, plan.algorithm));
+  if (plan.algorithm == Algorithm::kRecursiveDoubling)
+    return std::make_unique<RecursiveDoubling>(plan);
+  if (reduces(plan.kind)) return std::make_unique<TreeReduction>(plan);
+  return std::make_unique<BlockExchange>(plan);
 }
 
 }  // namespace gradbus

@@ -4,12 +4,16 @@
  * A process attaches to its node's agent as one rank of a job, registers tensors (or names buffers
  * ad hoc), starts collective operations on them and waits for the results.
  *
- *   gradbus_options options;  gradbus_options_init(&options);      // defaults, then the
- * environment gradbus_session* session; gradbus_init(&options, &session); gradbus_tensor* grad;
- * gradbus_register(session, &spec, 1, &grad); float* data = gradbus_tensor_data(grad); // lives in
- * shared memory
+ *   gradbus_options options;
+ *   gradbus_options_init(&options);            // defaults, then the environment
+ *   gradbus_session* session;
+ *   gradbus_init(&options, &session);
+ *   gradbus_tensor* grad;
+ *   gradbus_register(session, &spec, 1, &grad);
+ *   float* data = gradbus_tensor_data(grad);   // lives in shared memory
  *   ... write the gradient ...
- *   gradbus_start(grad);  gradbus_wait(grad, -1);                  // now data holds the mean
+ *   gradbus_start(grad);
+ *   gradbus_wait(grad, -1);                    // now data holds the mean
  *   gradbus_shutdown(session);
  *
  * Every function returns a gradbus_code; GRADBUS_OK is 0. After another code gradbus_last_error()
@@ -57,14 +61,34 @@ typedef enum gradbus_dtype {
   GRADBUS_I32 = 5,
   GRADBUS_I64 = 6,
   GRADBUS_U8 = 7,
+  GRADBUS_I8 = 8,
+  GRADBUS_BOOL = 9,                      /* one byte, 0 or 1 */
   GRADBUS_DTYPE_WIDTH_ = -0x7fffffff - 1 /* an int wide, whatever the compiler; not a dtype */
 } gradbus_dtype;
 
 typedef enum gradbus_op {
   GRADBUS_SUM = 1,
-  GRADBUS_AVERAGE = 2,                /* sum / world size; integers truncate toward zero */
+  GRADBUS_AVERAGE = 2, /* sum / world size; integers truncate toward zero */
+  GRADBUS_MIN = 3,     /* a NaN wins */
+  GRADBUS_MAX = 4,     /* a NaN wins */
+  GRADBUS_PRODUCT = 5,
+  GRADBUS_BAND = 6,   /* integers, bool */
+  GRADBUS_BOR = 7,    /* integers, bool */
+  GRADBUS_ADASUM = 8, /* floats; all-reduce of private buffers only (Maleki et al. 2020) */
   GRADBUS_OP_WIDTH_ = -0x7fffffff - 1 /* as above */
 } gradbus_op;
+
+typedef enum gradbus_collective {
+  GRADBUS_ALLREDUCE = 1,
+  GRADBUS_BROADCAST = 2,
+  GRADBUS_ALLGATHER = 3,
+  GRADBUS_REDUCE = 4,
+  GRADBUS_REDUCESCATTER = 5,
+  GRADBUS_GATHER = 6,
+  GRADBUS_SCATTER = 7,
+  GRADBUS_ALLTOALL = 8,
+  GRADBUS_COLLECTIVE_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_collective;
 
 typedef struct gradbus_session gradbus_session;
 typedef struct gradbus_tensor gradbus_tensor;
@@ -111,13 +135,20 @@ GRADBUS_API int32_t gradbus_cross_size(const gradbus_session* session); /* nodes
 GRADBUS_API const char* gradbus_job(const gradbus_session* session);
 GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* whose variables won */
 
-/* ---- registered tensors: all-reduce in place, the hot path ---- */
+/* ---- registered tensors: reductions in place, the hot path ---- */
 
 typedef struct gradbus_tensor_spec {
   const char* name; /* unique in the job, at most 255 bytes; the same on every rank */
   uint64_t count;   /* elements; 0 is fine */
   gradbus_dtype dtype;
   gradbus_op op;
+  /* The fields below may be zero. */
+  gradbus_collective collective; /* 0: all-reduce; also REDUCE (the root's data is the result, the
+                                    others' is undefined), REDUCESCATTER (this rank's shard of its
+                                    data is the result, the rest is undefined) */
+  int32_t root;                  /* REDUCE */
+  double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
+  uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
 } gradbus_tensor_spec;
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
@@ -144,8 +175,12 @@ GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms
  *
  * name NULL: matched by order among the unnamed operations of the same kind, dtype, count and op.
  * The first use of a name registers it; later uses cost no control message. Input is copied at
- * once; the output may be written at any time until the wait that ends the handle returns. `in` may
- * equal `out`. Operations of one name run in the order in which they were started. */
+ * once (but see input_stays below); the output may be written at any time until the wait that ends
+ * the handle returns. `in` may equal `out`, then the buffer belongs to Gradbus until that wait
+ * returns. Operations of one name run in the order in which they were started.
+ *
+ * On one node large reductions pass through a small ring, so they advance while every rank is
+ * inside this library, waiting for them or for anything else. */
 
 GRADBUS_API gradbus_code gradbus_allreduce_async(gradbus_session* session, const char* name,
                                                  const void* in, void* out, uint64_t count,
@@ -176,6 +211,67 @@ GRADBUS_API gradbus_code gradbus_allreduce(gradbus_session* session, const char*
 GRADBUS_API gradbus_code gradbus_broadcast(gradbus_session* session, const char* name, void* data,
                                            uint64_t count, gradbus_dtype dtype, int32_t root);
 GRADBUS_API gradbus_code gradbus_barrier(gradbus_session* session);
+
+/* ---- every collective, through one description ----
+ *
+ *   collective     in                          out                          handle's output
+ *   ALLREDUCE      count                       count                        -
+ *   REDUCE         count                       count (root; else ignored)   -
+ *   REDUCESCATTER  count                       this rank's shard            -
+ *   BROADCAST      root: count (NULL: in out)  count                        -
+ *   SCATTER        root: count * size          count                        -
+ *   ALLGATHER      count, may differ           -                            all blocks, rank order
+ *   GATHER         count, may differ           -                            root: all blocks
+ *   ALLTOALL       send_counts[r] for rank r   -                            blocks, by source rank
+ *
+ * Blocks of SCATTER have one size; what rank r gets begins at r * count. ALLTOALL without
+ * send_counts sends count / size elements to each rank (count is a multiple of size). */
+typedef struct gradbus_operation {
+  size_t struct_bytes; /* set by gradbus_operation_init */
+  gradbus_collective collective;
+  const char* name; /* NULL: by order, as above */
+  const void* in;
+  void* out;
+  uint64_t count; /* elements */
+  gradbus_dtype dtype;
+  gradbus_op op;              /* ALLREDUCE, REDUCE, REDUCESCATTER; default SUM */
+  int32_t root;               /* default 0 */
+  double prescale, postscale; /* floats: inputs times prescale, result times postscale; default 1 */
+  uint64_t row_elements;      /* REDUCESCATTER: default 1 */
+  const uint64_t* send_counts; /* ALLTOALL: elements for each rank, one block after the other */
+  int32_t input_stays; /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
+} gradbus_operation;
+
+GRADBUS_API void gradbus_operation_init(gradbus_operation* operation,
+                                        gradbus_collective collective);
+/* Starts n operations under one handle, which ends when all have; n > 1: a grouped operation. On an
+ * error none is started. */
+GRADBUS_API gradbus_code gradbus_start_operations(gradbus_session* session,
+                                                  const gradbus_operation* operations, size_t n,
+                                                  gradbus_handle** handle);
+/* Starts one and waits for it; `handle` (for the output) may be NULL. */
+GRADBUS_API gradbus_code gradbus_run_operation(gradbus_session* session,
+                                               const gradbus_operation* operation,
+                                               gradbus_handle** handle);
+/* As gradbus_handle_output, of the operation with this index in its group. `counts` has one entry
+ * per rank. */
+GRADBUS_API gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index,
+                                                  const void** data, uint64_t* bytes,
+                                                  const uint64_t** counts);
+/* REDUCESCATTER: rank's shard of a tensor of `count` elements. Rows of row_elements are never cut;
+ * the first (rows % size) ranks have one more. INVALID when count is not a multiple of
+ * row_elements. */
+GRADBUS_API gradbus_code gradbus_shard(const gradbus_session* session, int32_t rank, uint64_t count,
+                                       uint64_t row_elements, uint64_t* first, uint64_t* elements);
+
+/* ---- process sets ----
+ *
+ * A session for some of the ranks: its ranks are numbered 0.. in the order given, its operations
+ * are matched among them alone, in an order of their own. Called by every rank of `session`,
+ * members or not, with the same list (else MISMATCH); `set` is NULL where this rank is not a
+ * member. Sets may overlap. Ended by gradbus_shutdown, before `session` is. */
+GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks,
+                                             size_t n, gradbus_session** set);
 
 #ifdef __cplusplus
 }

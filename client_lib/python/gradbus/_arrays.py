@@ -33,10 +33,15 @@ class Framework(Protocol):
         """Bytes of one element."""
 
     def dtype_name(self, array: Any) -> str:
-        """For messages and for `is_reducible`, e.g. ``float32``."""
+        """For messages and for `is_native`, e.g. ``float32``."""
+
+    def integers(self, values: list[int]) -> Any:
+        """A new one-dimensional int64 array."""
 
 
-REDUCIBLE = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int32", "int64", "int8", "uint8")
+BOOL = "bool"
 
 
 class _Numpy:
@@ -63,6 +68,9 @@ class _Numpy:
     def dtype_name(self, array: Any) -> str:
         return str(array.dtype)
 
+    def integers(self, values: list[int]) -> Any:
+        return sys.modules["numpy"].array(values, dtype="int64")
+
 
 class _Torch:
     def contiguous(self, array: Any, what: str) -> Any:
@@ -86,6 +94,10 @@ class _Torch:
 
     def dtype_name(self, array: Any) -> str:
         return str(array.dtype).replace("torch.", "")
+
+    def integers(self, values: list[int]) -> Any:
+        torch = sys.modules["torch"]
+        return torch.tensor(values, dtype=torch.int64)
 
 
 _NUMPY = _Numpy()
@@ -111,21 +123,24 @@ def is_same_memory(prepared: Any, original: Any) -> bool:
     return isinstance(original, numpy.ndarray) and bool(numpy.shares_memory(prepared, original))
 
 
-def is_reducible(framework: Framework, array: Any) -> bool:
-    """True for the dtypes that Gradbus can add up."""
-    return framework.dtype_name(array) in REDUCIBLE
+def is_native(framework: Framework, array: Any) -> bool:
+    """True for dtypes whose arrays the extension reads as they are. Others travel as bytes: also
+    bool, which not every version of torch exports."""
+    return framework.dtype_name(array) in FLOATS + INTEGERS
 
 
-def gathered_shape(shape: tuple[int, ...], counts: list[int], what: str) -> tuple[int, ...]:
-    """The shape of all ranks' blocks joined along axis 0; `counts` are their elements."""
-    trailing = tuple(shape[1:])
-    row = math.prod(trailing)
-    if row == 0:
-        return (shape[0], *trailing)
+def row_elements(shape: tuple[int, ...]) -> int:
+    """Elements of one row: of what lies behind one index of axis 0."""
+    return math.prod(shape[1:])
+
+
+def rows_of(counts: list[int], shape: tuple[int, ...], what: str) -> list[int]:
+    """Rows of each rank's block, from their elements; ``shape`` is this rank's."""
+    row = row_elements(shape)
     for rank, count in enumerate(counts):
         if count % row != 0:
             raise bad_argument(
                 f"{what}: rank {rank} brought {count} elements, no multiple of this rank's rows of {row}",
                 "give the tensor the same shape on every rank, except axis 0",
             )
-    return (sum(counts) // row, *trailing)
+    return [count // row for count in counts]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from array import array
 from typing import Any
 
-from ._api import _checked_root
-from ._session import current
+from . import _core
+from ._parts import Collective, int64
+from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
 
 _LEAST_BYTES = 1024
 
@@ -17,20 +17,30 @@ def _padded(count: int) -> int:
     return max(_LEAST_BYTES, 1 << (count - 1).bit_length())
 
 
-def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None) -> Any:
+def _broadcast(session: _core.Session, name: str | None, data: Any, root: int) -> None:
+    session.start([_core.Request(Collective.BROADCAST, name, output=data, root=root)]).wait()
+
+
+def broadcast_object(
+    obj: Any = None,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The root's object, on every rank; other ranks' ``obj`` is ignored.
 
     Raises InvalidError, PeerLostError, TimeoutError, and what pickle raises.
     """
-    session = current()
-    is_root = session.rank == _checked_root(root_rank, "broadcast_object")
+    session = session_of(process_set, "broadcast_object")
+    root = checked_root(root_rank, "broadcast_object", process_set)
+    is_root = session.rank == root
     payload = pickle.dumps(obj, protocol=4) if is_root else b""
-    length = array("q", [len(payload)])
-    session.broadcast(_part(name, "length"), length, root_rank).wait()
+    length = int64([len(payload)])
+    _broadcast(session, _part(name, "length"), length, root)
     body = bytearray(_padded(length[0]))
     if is_root:
         body[: len(payload)] = payload
-    session.broadcast(_part(name, f"body{len(body)}"), body, root_rank).wait()
+    _broadcast(session, _part(name, f"body{len(body)}"), body, root)
     return obj if is_root else pickle.loads(memoryview(body)[: length[0]])
 
 
@@ -38,9 +48,13 @@ def _part(name: str | None, part: str) -> str | None:
     return None if name is None else f"{name}/{part}"
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """Every rank's object, in rank order. Raises PeerLostError, TimeoutError, and what pickle raises."""
-    operation = current().allgather(name, bytearray(pickle.dumps(obj, protocol=4)))
+    session = session_of(process_set, "allgather_object")
+    payload = bytearray(pickle.dumps(obj, protocol=4))
+    operation = session.start([_core.Request(Collective.ALLGATHER, name, payload)])
     operation.wait()
     counts = operation.counts()
     body = bytearray(sum(counts))

@@ -9,10 +9,14 @@ import atexit
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from . import _core
 from ._errors import ClosedError, bad_argument
+
+if TYPE_CHECKING:
+    from ._process_sets import ProcessSet
 
 _session: _core.Session | None = None
 _session_pid = 0
@@ -57,6 +61,7 @@ def init(
     socket: str | os.PathLike[str] | None = None,
     start_timeout: float | None = None,
     op_timeout: float | None = None,
+    process_sets: Sequence[ProcessSet] = (),
 ) -> None:
     """Joins the job and waits until every rank has.
 
@@ -69,6 +74,7 @@ def init(
         socket: path of the agent's socket.
         start_timeout: seconds to wait for the other ranks (default 60).
         op_timeout: seconds after which a wait raises TimeoutError (default 60).
+        process_sets: sets to add at once, the same on every rank.
 
     Calling it again without arguments does nothing. Raises InvalidError, UnavailableError (no
     agent), PermissionError, MismatchError (rank taken, sizes differ), VersionSkewError and
@@ -88,13 +94,21 @@ def init(
         op_timeout_ms=_milliseconds(op_timeout, "op_timeout"),
     )
     _session_pid = os.getpid()
+    for process_set in process_sets:
+        _add_process_set(process_set)
+
+
+def _add_process_set(process_set: ProcessSet) -> None:
+    from ._process_sets import add_process_set  # which needs this module
+
+    add_process_set(process_set)
 
 
 def _close(process_goes_on: bool) -> None:
     global _session
     if not is_initialized():
         return
-    for callback in _before_close:
+    for callback in reversed(_before_close):  # what was made later may lie in what was made before
         callback(process_goes_on)
     _before_close.clear()
     session, _session = _session, None

@@ -1,4 +1,4 @@
-// gradbus._core: the C interface as three Python classes. This file is the whole surface; the types
+// gradbus._core: the C interface as four Python classes. This file is the whole surface; the types
 // are declared in gradbus/_core.pyi, the friendly functions in gradbus/_api.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -41,8 +41,34 @@ void bind_operation(nb::module_& module) {
   nb::class_<Operation>(module, "Operation")
       .def("poll", &Operation::poll)
       .def("wait", &Operation::wait, "timeout_ms"_a = nb::none())
-      .def("counts", &Operation::counts)
-      .def("copy_output", &Operation::copy_output, "into"_a);
+      .def("counts", &Operation::counts, "index"_a = 0)
+      .def("copy_output", &Operation::copy_output, "into"_a, "index"_a = 0);
+}
+
+void construct_request(Request* self, int collective, std::optional<std::string> name,
+                       nb::object input, nb::object output, int op, int32_t root, double prescale,
+                       double postscale, uint64_t row_elements,
+                       std::optional<std::vector<uint64_t>> send_counts, std::optional<int> dtype) {
+  new (self) Request{static_cast<gradbus_collective>(collective),
+                     std::move(name),
+                     std::move(input),
+                     std::move(output),
+                     static_cast<gradbus_op>(op),
+                     root,
+                     prescale,
+                     postscale,
+                     row_elements,
+                     std::move(send_counts),
+                     {}};
+  if (dtype) self->dtype = static_cast<gradbus_dtype>(*dtype);
+}
+
+void bind_request(nb::module_& module) {
+  nb::class_<Request>(module, "Request")
+      .def("__init__", &construct_request, "collective"_a, "name"_a = nb::none(),
+           "input"_a = nb::none(), "output"_a = nb::none(), "op"_a = 1, "root"_a = 0,
+           "prescale"_a = 1.0, "postscale"_a = 1.0, "row_elements"_a = 1,
+           "send_counts"_a = nb::none(), "dtype"_a = nb::none());
 }
 
 void construct_session(Session* self, std::optional<std::string> job,
@@ -64,11 +90,6 @@ void bind_place(nb::class_<Session>& session) {
       .def_prop_ro("launcher", [](const Session& s) { return s.place().launcher; });
 }
 
-std::unique_ptr<Operation> allreduce(Session& session, std::optional<std::string> name,
-                                     nb::handle in, nb::handle out, int op) {
-  return session.allreduce(std::move(name), in, out, static_cast<gradbus_op>(op));
-}
-
 std::vector<std::unique_ptr<Bucket>> register_buckets(Session& session,
                                                       const std::vector<SpecTuple>& specs) {
   return session.register_buckets(specs_of(specs));
@@ -83,9 +104,8 @@ void bind_session(nb::module_& module) {
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
       .def("register_buckets", &register_buckets, "specs"_a)
-      .def("allreduce", &allreduce, "name"_a.none(), "input"_a, "output"_a, "op"_a)
-      .def("broadcast", &Session::broadcast, "name"_a.none(), "data"_a, "root"_a)
-      .def("allgather", &Session::allgather, "name"_a.none(), "input"_a)
+      .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
+      .def("process_set", &Session::process_set, "ranks"_a)
       .def("barrier", &Session::barrier);
   bind_place(session);
 }
@@ -98,6 +118,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);
   module.attr("version") = gradbus_version();
   gradbus::python::bind_bucket(module);
+  gradbus::python::bind_request(module);
   gradbus::python::bind_operation(module);
   gradbus::python::bind_session(module);
 }

@@ -60,12 +60,9 @@ nb::object Bucket::view(nb::handle self) {
   return export_view(gradbus_tensor_data(tensor_), spec_.count, spec_.dtype, self);
 }
 
-Operation::Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle, Array input,
-                     Array output)
-    : attachment_(std::move(attachment)),
-      handle_(handle),
-      input_(std::move(input)),
-      output_(std::move(output)) {}
+Operation::Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle,
+                     std::deque<Array> arrays)
+    : attachment_(std::move(attachment)), handle_(handle), arrays_(std::move(arrays)) {}
 
 // After shutdown the session has freed the handle already; in a forked child it is the parent's.
 Operation::~Operation() {
@@ -86,22 +83,23 @@ void Operation::wait(std::optional<int64_t> timeout_ms) {
       *attachment_, [&](int64_t ms) { return gradbus_handle_wait(handle_, ms); }, timeout_ms);
 }
 
-std::vector<uint64_t> Operation::counts() {
+std::vector<uint64_t> Operation::counts(size_t index) {
   const OpenSession open(attachment_);
   const void* data = nullptr;
   uint64_t bytes = 0;
   const uint64_t* counts = nullptr;
-  throw_unless_ok(outcome_of(gradbus_handle_output(handle_, &data, &bytes, &counts)));
+  throw_unless_ok(outcome_of(gradbus_handle_output_at(handle_, index, &data, &bytes, &counts)));
+  if (counts == nullptr) return {};
   return {counts, counts + gradbus_size(attachment_->session())};
 }
 
-void Operation::copy_output(nb::handle into) {
+void Operation::copy_output(nb::handle into, size_t index) {
   const OpenSession open(attachment_);
-  const Array target = array_of(into, Access::kWrite, "allgather: its output");
+  const Array target = array_of(into, Access::kWrite, "the output");
   const void* data = nullptr;
   uint64_t bytes = 0;
-  throw_unless_ok(outcome_of(gradbus_handle_output(handle_, &data, &bytes, nullptr)));
-  if (bytes != target.bytes()) throw_error(GRADBUS_INTERNAL, "allgather: output size changed");
+  throw_unless_ok(outcome_of(gradbus_handle_output_at(handle_, index, &data, &bytes, nullptr)));
+  if (bytes != target.bytes()) throw_error(GRADBUS_INTERNAL, "the size of an output changed");
   if (bytes > 0) std::memcpy(target.data, data, bytes);
 }
 

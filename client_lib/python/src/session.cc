@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <functional>
+#include <deque>
 #include <utility>
 
 #include "errors.h"
@@ -58,21 +58,102 @@ std::shared_ptr<Attachment> attach(const InitArguments& arguments) {
   return *slot;
 }
 
-const char* c_name(const std::optional<std::string>& name) {
-  return name ? name->c_str() : nullptr;
+const char* verb_of(gradbus_collective collective) {
+  switch (collective) {
+    case GRADBUS_BROADCAST: return "broadcast";
+    case GRADBUS_ALLGATHER: return "allgather";
+    case GRADBUS_REDUCE: return "reduce";
+    case GRADBUS_REDUCESCATTER: return "reducescatter";
+    case GRADBUS_GATHER: return "gather";
+    case GRADBUS_SCATTER: return "scatter";
+    case GRADBUS_ALLTOALL: return "alltoall";
+    default: return "allreduce";
+  }
 }
 
-using StartCall = std::function<gradbus_code(gradbus_session*, gradbus_handle**)>;
+// The operations of a group as the C interface takes them; `arrays` holds what they point to.
+struct Group {
+  std::vector<gradbus_operation> operations;
+  std::deque<Array> arrays;
+
+  void add(const gradbus_session* session, const Request& request, bool input_stays);
+
+ private:
+  // Null for None. Stays where it is.
+  const Array* hold(nb::handle object, Access access, const std::string& what);
+};
+
+const Array* Group::hold(nb::handle object, Access access, const std::string& what) {
+  if (object.is_none()) return nullptr;
+  return &arrays.emplace_back(array_of(object, access, what));
+}
+
+// How many elements the output of an operation with an input has on this rank.
+uint64_t output_count(const gradbus_session* session, const Request& request, uint64_t input) {
+  if (request.collective == GRADBUS_SCATTER) return input / gradbus_size(session);
+  if (request.collective != GRADBUS_REDUCESCATTER) return input;
+  uint64_t first = 0;
+  uint64_t elements = 0;
+  throw_unless_ok(outcome_of(gradbus_shard(session, gradbus_rank(session), input,
+                                           request.row_elements, &first, &elements)));
+  return elements;
+}
+
+// The library trusts the counts that it is given, so what we give it is looked at.
+void check_sizes(const gradbus_session* session, const Request& request, const Array* input,
+                 const Array* output, const std::string& what) {
+  if (input != nullptr && output != nullptr &&
+      (input->dtype != output->dtype ||
+       output->count != output_count(session, request, input->count)))
+    throw_invalid(what + ": input and output do not fit in size or dtype", "pass fitting ones");
+  if (request.send_counts &&
+      request.send_counts->size() != static_cast<size_t>(gradbus_size(session)))
+    throw_invalid(what + ": there are " + std::to_string(request.send_counts->size()) +
+                      " splits for " + std::to_string(gradbus_size(session)) + " ranks",
+                  "pass one split per rank");
+}
+
+// The element count is the input's, or the output's where there is no input. Scatter counts what
+// each rank gets.
+void Group::add(const gradbus_session* session, const Request& request, bool input_stays) {
+  const std::string what = describe(verb_of(request.collective), request.name);
+  gradbus_operation operation;
+  gradbus_operation_init(&operation, request.collective);
+  operation.name = request.name ? request.name->c_str() : nullptr;
+  const Array* output = hold(request.output, Access::kWrite, what + ", its output");
+  const Array* input = hold(request.input, Access::kRead, what);
+  check_sizes(session, request, input, output, what);
+  if (output != nullptr) {
+    operation.out = output->data;
+    operation.count = output->count;
+    operation.dtype = output->dtype;
+  }
+  if (input != nullptr) {
+    operation.in = input->data;
+    if (request.collective != GRADBUS_SCATTER) operation.count = input->count;
+    operation.dtype = input->dtype;
+  }
+  if (request.dtype) operation.dtype = *request.dtype;
+  operation.op = request.op;
+  operation.root = request.root;
+  operation.prescale = request.prescale;
+  operation.postscale = request.postscale;
+  operation.row_elements = request.row_elements;
+  operation.send_counts = request.send_counts ? request.send_counts->data() : nullptr;
+  operation.input_stays = input_stays ? 1 : 0;
+  operations.push_back(operation);
+}
 
 // The first use of a name is a control message, so others may run meanwhile.
-gradbus_handle* start_operation(const std::shared_ptr<Attachment>& attachment,
-                                const StartCall& start) {
+gradbus_handle* start_operations(const std::shared_ptr<Attachment>& attachment,
+                                 const std::vector<gradbus_operation>& operations) {
   const OpenSession open(attachment);
   gradbus_handle* handle = nullptr;
   Outcome outcome;
   {
     nb::gil_scoped_release release;
-    outcome = outcome_of(start(attachment->session(), &handle));
+    outcome = outcome_of(gradbus_start_operations(attachment->session(), operations.data(),
+                                                  operations.size(), &handle));
   }
   throw_unless_ok(outcome);
   return handle;
@@ -87,7 +168,11 @@ struct Registration {
 Outcome register_all(gradbus_session* session, Registration& registration) {
   std::vector<gradbus_tensor_spec> specs;
   for (const BucketSpec& spec : registration.specs) {
-    specs.push_back({spec.name.c_str(), spec.count, spec.dtype, spec.op});
+    specs.push_back({});
+    specs.back().name = spec.name.c_str();
+    specs.back().count = spec.count;
+    specs.back().dtype = spec.dtype;
+    specs.back().op = spec.op;
   }
   registration.tensors.resize(specs.size());
   return outcome_of(
@@ -101,9 +186,10 @@ Outcome closed_outcome() {
 
 }  // namespace
 
-Session::Session(const InitArguments& arguments) : attachment_(attach(arguments)) {
-  place_ = place_of(attachment_->session());
-}
+Session::Session(const InitArguments& arguments) : Session(attach(arguments)) {}
+
+Session::Session(std::shared_ptr<Attachment> attachment)
+    : attachment_(std::move(attachment)), place_(place_of(attachment_->session())) {}
 
 void Session::close() {
   nb::gil_scoped_release release;
@@ -125,41 +211,12 @@ std::vector<std::unique_ptr<Bucket>> Session::register_buckets(
   return buckets;
 }
 
-std::unique_ptr<Operation> Session::allreduce(std::optional<std::string> name, nb::handle in,
-                                              nb::handle out, gradbus_op op) {
-  const std::string what = describe("allreduce", name);
-  Array input = array_of(in, Access::kRead, what);
-  Array output = array_of(out, Access::kWrite, what + ", its output");
-  if (input.count != output.count || input.dtype != output.dtype) {
-    throw_invalid(what + ": input and output differ in size or dtype", "pass equal ones");
-  }
-  gradbus_handle* handle =
-      start_operation(attachment_, [&](gradbus_session* session, gradbus_handle** started) {
-        return gradbus_allreduce_async(session, c_name(name), input.data, output.data, input.count,
-                                       input.dtype, op, started);
-      });
-  return std::make_unique<Operation>(attachment_, handle, std::move(input), std::move(output));
-}
-
-std::unique_ptr<Operation> Session::broadcast(std::optional<std::string> name, nb::handle data,
-                                              int32_t root) {
-  Array array = array_of(data, Access::kWrite, describe("broadcast", name));
-  gradbus_handle* handle =
-      start_operation(attachment_, [&](gradbus_session* session, gradbus_handle** started) {
-        return gradbus_broadcast_async(session, c_name(name), array.data, array.count, array.dtype,
-                                       root, started);
-      });
-  return std::make_unique<Operation>(attachment_, handle, std::move(array), Array{});
-}
-
-std::unique_ptr<Operation> Session::allgather(std::optional<std::string> name, nb::handle in) {
-  Array input = array_of(in, Access::kRead, describe("allgather", name));
-  gradbus_handle* handle =
-      start_operation(attachment_, [&](gradbus_session* session, gradbus_handle** started) {
-        return gradbus_allgather_async(session, c_name(name), input.data, input.count, input.dtype,
-                                       started);
-      });
-  return std::make_unique<Operation>(attachment_, handle, std::move(input), Array{});
+std::unique_ptr<Operation> Session::start(const std::vector<Request>& requests, bool input_stays) {
+  const OpenSession open(attachment_);
+  Group group;
+  for (const Request& request : requests) group.add(attachment_->session(), request, input_stays);
+  gradbus_handle* handle = start_operations(attachment_, group.operations);
+  return std::make_unique<Operation>(attachment_, handle, std::move(group.arrays));
 }
 
 void Session::barrier() {
@@ -168,6 +225,22 @@ void Session::barrier() {
     const Attachment::Use use(attachment);
     return use ? outcome_of(gradbus_barrier(attachment->session())) : closed_outcome();
   }));
+}
+
+// If the caller is interrupted, the slot dies on the thread and takes the new session with it.
+std::unique_ptr<Session> Session::process_set(const std::vector<int32_t>& ranks) {
+  { const OpenSession open(attachment_); }
+  auto slot = std::make_shared<std::shared_ptr<Attachment>>();
+  throw_unless_ok(call_interruptibly([attachment = attachment_, ranks, slot] {
+    const Attachment::Use use(attachment);
+    if (!use) return closed_outcome();
+    gradbus_session* set = nullptr;
+    Outcome outcome =
+        outcome_of(gradbus_process_set(attachment->session(), ranks.data(), ranks.size(), &set));
+    if (set != nullptr) *slot = std::make_shared<Attachment>(set, attachment->op_timeout_ms());
+    return outcome;
+  }));
+  return *slot == nullptr ? nullptr : std::unique_ptr<Session>(new Session(*slot));
 }
 
 }  // namespace gradbus::python

@@ -1,5 +1,6 @@
-// The three objects Python sees: a Session (one membership of a job), its Buckets (registered
-// tensors in shared memory: the hot path) and Operations (ad-hoc operations on private buffers).
+// The objects Python sees: a Session (one membership of a job), its Buckets (registered tensors in
+// shared memory: the hot path) and Operations (ad-hoc operations on private buffers, one or a
+// group), which are described by Requests.
 //
 // Call with the GIL held, from any Python thread; a Bucket or an Operation serves one thread at a
 // time and refuses a second one with BusyError. After close() every method raises ClosedError;
@@ -10,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,24 +57,39 @@ class Bucket {
   std::atomic<bool> in_use_{false};
 };
 
+// One operation as gradbus_operation describes it; null arrays where the collective needs none.
+struct Request {
+  gradbus_collective collective;
+  std::optional<std::string> name;
+  nanobind::object input;
+  nanobind::object output;
+  gradbus_op op;
+  int32_t root;
+  double prescale;
+  double postscale;
+  uint64_t row_elements;
+  std::optional<std::vector<uint64_t>> send_counts;
+  std::optional<gradbus_dtype> dtype;  // instead of the array's, which has as many bytes an element
+};
+
 class Operation {
  public:
-  Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle, Array input,
-            Array output);
+  Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle,
+            std::deque<Array> arrays);
   ~Operation();
 
   // True when a wait would not block: the result, or the error, is there.
   bool poll();
   void wait(std::optional<int64_t> timeout_ms);
-  // All-gather only, after wait(): elements per rank, and all blocks in rank order.
-  std::vector<uint64_t> counts();
-  void copy_output(nanobind::handle into);
+  // Of collectives with blocks, after wait(): elements per rank, and all blocks in rank order.
+  // `index` counts the operations of a group.
+  std::vector<uint64_t> counts(size_t index);
+  void copy_output(nanobind::handle into, size_t index);
 
  private:
   std::shared_ptr<Attachment> attachment_;
   gradbus_handle* handle_;
-  Array input_;   // must stay valid until the operation ends
-  Array output_;  // is written by the wait
+  std::deque<Array> arrays_;  // inputs and outputs: valid until the operation ends
   std::atomic<bool> in_use_{false};
 };
 
@@ -91,14 +108,15 @@ class Session {
   const Place& place() const { return place_; }
 
   std::vector<std::unique_ptr<Bucket>> register_buckets(const std::vector<BucketSpec>& specs);
-  std::unique_ptr<Operation> allreduce(std::optional<std::string> name, nanobind::handle in,
-                                       nanobind::handle out, gradbus_op op);
-  std::unique_ptr<Operation> broadcast(std::optional<std::string> name, nanobind::handle data,
-                                       int32_t root);
-  std::unique_ptr<Operation> allgather(std::optional<std::string> name, nanobind::handle in);
+  // `input_stays`: the caller waits before it touches an input again.
+  std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   void barrier();
+  // A session for these ranks of this one; null where this rank is not among them.
+  std::unique_ptr<Session> process_set(const std::vector<int32_t>& ranks);
 
  private:
+  explicit Session(std::shared_ptr<Attachment> attachment);
+
   std::shared_ptr<Attachment> attachment_;
   Place place_;
 };

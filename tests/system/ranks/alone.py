@@ -109,13 +109,91 @@ def check_bad_tensors():
         gradbus.broadcast_(frozen)
     with refused(invalid, ">f4"):
         gradbus.allreduce(np.ones(3, dtype=">f4"))
-    with refused(invalid, "op=7"):
-        gradbus.allreduce(np.ones(3), op=7)
+    with refused(invalid, "op=99", "gradbus.Adasum"):
+        gradbus.allreduce(np.ones(3), op=99)
     for root in (-1, 1, 1.0):
         with refused(invalid, f"root_rank={root!r}"):
             gradbus.broadcast(np.ones(3), root_rank=root)
     with refused(invalid, "allgather: tensor 'x'", "object"):
         gradbus.allgather(np.array([object()]), name="x")
+
+
+def check_bad_reductions():
+    invalid = gradbus.InvalidError
+    with refused(invalid, "float64", "gradbus.BitOr is not defined"):
+        gradbus.allreduce(np.ones(3), op=gradbus.BitOr)
+    with refused(invalid, "int64", "gradbus.Adasum is not defined"):
+        gradbus.allreduce(np.ones(3, "int64"), op=gradbus.Adasum)
+    with refused(invalid, "op=<ReduceOp.ADASUM: 8>"):
+        gradbus.reduce(np.ones(3), op=gradbus.Adasum)
+    with refused(invalid, "reducescatter: op="):
+        gradbus.reducescatter(np.ones(3), op=gradbus.Adasum)
+    with refused(invalid, "tensor 'n'", "a scalar"):
+        gradbus.reducescatter(np.float32(3), name="n")
+    with refused(invalid, "reduce: root_rank=1"):
+        gradbus.reduce(np.ones(3), root_rank=1)
+    with refused(invalid, "reduce: the tensor is a list"):
+        gradbus.reduce([1.0])
+    for bad in (0, float("nan"), float("inf"), "much", None):
+        with refused(invalid, f"prescale_factor={bad!r}"):
+            gradbus.allreduce(np.ones(3), prescale_factor=bad)
+        with refused(invalid, f"postscale_factor={bad!r}"):
+            gradbus.reducescatter(np.ones(3), postscale_factor=bad)
+    with refused(invalid, "scale factors", "i64"):
+        gradbus.allreduce(np.ones(3, "int64"), prescale_factor=2)
+    with refused(invalid, "grouped_allreduce: tensor 'g.1'", "complex128"):
+        gradbus.grouped_allreduce([np.ones(2), np.ones(2, complex)], name="g")
+    assert gradbus.grouped_allreduce([]) == []
+
+
+def check_bad_moves():
+    invalid = gradbus.InvalidError
+    for call in (gradbus.gather, gradbus.scatter, gradbus.broadcast):
+        with refused(invalid, "root_rank=5"):
+            call(np.ones(3), root_rank=5)
+    for call in (gradbus.gather, gradbus.scatter, gradbus.alltoall, gradbus.allgather):
+        with refused(invalid, "the tensor is a str"):
+            call("text")
+    with refused(invalid, "scatter: tensor 's'", "shape ()"):
+        gradbus.scatter(np.float32(1), name="s")
+    for splits in ([1], [4], [-3], [1, 2], [], ["3"], [3.0], np.array([2.5])):
+        with refused(invalid, "alltoall: the tensor", "splits="):
+            gradbus.alltoall(np.ones(3), splits)
+    with refused(invalid, "'o'", "object"):
+        gradbus.alltoall(np.array([object()]), name="o")
+
+
+def check_bad_process_sets():
+    invalid = gradbus.InvalidError
+    for ranks, part in (([1], "0..0"), ([0, 0], "twice"), ([], "empty"), ([0.5], "[0.5]")):
+        with refused(invalid, part):
+            gradbus.add_process_set(ranks)
+    strangers = gradbus.ProcessSet([0])
+    with refused(invalid, "[0] is not known", "add_process_set"):
+        gradbus.barrier(strangers)
+    with refused(invalid, "process_set=[0]"):
+        gradbus.allreduce(np.ones(1), process_set=[0])
+    alone = gradbus.add_process_set(strangers)
+    assert alone is strangers and alone.rank() == 0 and alone.size() == 1 and alone.included()
+    assert gradbus.allreduce(np.ones(2), process_set=alone).tolist() == [1, 1]
+    with refused(invalid, "root_rank=1", "one of [0]"):
+        gradbus.broadcast(np.ones(1), 1, process_set=alone)
+    assert gradbus.global_process_set.size() == 1 and gradbus.global_process_set.included()
+
+
+def check_an_optimizer_of_a_set_outlives_it():
+    """Its gradients lie in the set's memory: removing the set makes them copies."""
+    own = gradbus.add_process_set([0])
+    layer = torch.nn.Linear(2, 2)
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=1), layer.named_parameters(), process_set=own
+    )
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.synchronize()
+    assert gradbus.remove_process_set(own)
+    assert layer.weight.grad.tolist() == [[1, 1], [1, 1]]
+    with refused(gradbus.ClosedError, "shut down"):
+        optimizer.step()
 
 
 def check_bad_optimizers():
@@ -292,6 +370,10 @@ def main():
     check_bad_init()
     check_place()
     check_bad_tensors()
+    check_bad_reductions()
+    check_bad_moves()
+    check_bad_process_sets()
+    check_an_optimizer_of_a_set_outlives_it()
     check_bad_optimizers()
     check_bad_gradients()
     check_gradients_live_in_the_arena()

@@ -3,9 +3,10 @@
 import gradbus
 import numpy as np
 import torch
+from gradbus.torch import DistributedOptimizer, broadcast_parameters
 
-NUMPY_DTYPES = ("float32", "float64", "float16", "int32", "int64", "uint8")
-TORCH_DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
+NUMPY_DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
+TORCH_DTYPES = (*NUMPY_DTYPES, "bfloat16")
 
 
 def value(rank):
@@ -98,6 +99,53 @@ def check_broadcast(rank, size):
     assert gradbus.broadcast(torch.tensor([rank + 1j])).tolist() == [1j]
 
 
+def check_torch_collectives(rank, size):
+    """The shapes and types that torch users get back; values: collectives.py."""
+    flags = torch.tensor([rank == 0, True, False])
+    assert gradbus.allreduce(flags, op=gradbus.Max).tolist() == [True, True, False]
+    assert gradbus.allreduce_(flags.clone(), op=gradbus.BitAnd).tolist() == [size == 1, True, False]
+    rows = torch.arange(size * 6.0).reshape(size * 2, 3).to(torch.bfloat16)
+    shard = gradbus.reducescatter(rows, op=gradbus.Max)
+    assert shard.dtype == torch.bfloat16 and torch.equal(shard, rows[rank * 2 : rank * 2 + 2])
+    swapped, splits = gradbus.alltoall(rows, torch.full((size,), 2))
+    assert splits.dtype == torch.int64 and splits.tolist() == [2] * size
+    assert torch.equal(swapped, rows[rank * 2 : rank * 2 + 2].repeat(size, 1))
+    assert torch.equal(gradbus.alltoall(rows.t().contiguous().t()), swapped)
+    part = gradbus.scatter(rows if rank == 0 else torch.empty(2, 3, dtype=torch.bfloat16))
+    assert torch.equal(part, rows[rank * 2 : rank * 2 + 2])
+    gathered = gradbus.gather(torch.tensor([rank > 0]), root_rank=size - 1)
+    if rank == size - 1:
+        assert gathered.dtype == torch.bool and gathered.tolist() == [r > 0 for r in range(size)]
+    else:
+        assert gathered is None
+    mean, flag = gradbus.grouped_allreduce([rows, flags], op=gradbus.Max)
+    assert torch.equal(mean, rows) and flag.dtype == torch.bool
+    grown = torch.ones(2, requires_grad=True)
+    assert gradbus.reduce(grown, size - 1, op=gradbus.Sum) is None or rank == size - 1
+    halves = gradbus.allreduce(torch.ones(3), op=gradbus.Adasum)
+    assert torch.equal(halves, torch.ones(3))  # equal gradients are averaged
+
+
+def check_process_set_of_parameters(rank, size):
+    """Two models, one for each half of the ranks."""
+    even, odd = list(range(0, size, 2)), list(range(1, size, 2)) or [0]
+    sets = [gradbus.add_process_set(even), gradbus.add_process_set(odd)]
+    mine = sets[0] if rank in even else sets[1]
+    layer = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, float(rank))
+    broadcast_parameters(layer, root_rank=mine.ranks[0], process_set=mine)
+    assert torch.equal(layer.weight, torch.full((1, 2), float(mine.ranks[0])))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    optimizer = DistributedOptimizer(optimizer, layer.named_parameters(), process_set=mine)
+    layer(torch.full((1, 2), float(rank))).sum().backward()
+    optimizer.step()
+    mean = sum(mine.ranks) / mine.size()
+    assert torch.allclose(layer.weight, torch.full((1, 2), mine.ranks[0] - mean))
+    gradbus.barrier()
+    for process_set in sets:
+        gradbus.remove_process_set(process_set)
+
+
 def check_objects(rank, size):
     thing = {"rank": rank, "text": "x" * (5000 * rank)}
     for root in range(size):
@@ -141,6 +189,8 @@ def main():
         check_broadcast,
         check_objects,
         check_async,
+        check_torch_collectives,
+        check_process_set_of_parameters,
     ):
         check(rank, size)
         gradbus.barrier()

@@ -73,6 +73,20 @@ TEST(RunOptions, Contradictions) {
   EXPECT_THAT(problem(options), HasSubstr("1BAD"));
 }
 
+TEST(RunOptions, Links) {
+  RunOptions options = good();
+  options.link = "1gbit,200us";
+  options.agents = "2";
+  EXPECT_EQ(problem(options), "");
+  options.agents = "1";
+  EXPECT_THAT(problem(options), HasSubstr("--link needs at least two agents"));
+  options.agents.clear();
+  EXPECT_THAT(problem(options), HasSubstr("gradbus run --agents 2 --link 1gbit,200us"));
+  options.agents = "2";
+  options.link = "fast";
+  EXPECT_THAT(problem(options), HasSubstr("GB-H200 BAD_LAUNCH: --link's rate is \"fast\""));
+}
+
 TEST(FindProgram, OnPathAndByName) {
   EXPECT_EQ(find_program("sh", "/nowhere:/bin").value(), "/bin/sh");
   EXPECT_EQ(find_program("/bin/sh", "").value(), "/bin/sh");

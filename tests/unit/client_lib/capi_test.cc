@@ -18,6 +18,15 @@ struct Alone : testing::Test {
   gradbus_session* session = nullptr;
 };
 
+gradbus_tensor_spec spec_of(const char* name, uint64_t count, gradbus_dtype dtype, gradbus_op op) {
+  gradbus_tensor_spec spec{};
+  spec.name = name;
+  spec.count = count;
+  spec.dtype = dtype;
+  spec.op = op;
+  return spec;
+}
+
 TEST_F(Alone, KnowsItself) {
   EXPECT_EQ(gradbus_rank(session), 0);
   EXPECT_EQ(gradbus_size(session), 1);
@@ -26,7 +35,7 @@ TEST_F(Alone, KnowsItself) {
 }
 
 TEST_F(Alone, RegisteredTensorsGoRound) {
-  const gradbus_tensor_spec spec{"w", 1001, GRADBUS_F32, GRADBUS_AVERAGE};
+  const gradbus_tensor_spec spec = spec_of("w", 1001, GRADBUS_F32, GRADBUS_AVERAGE);
   gradbus_tensor* tensor = nullptr;
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
   auto* data = static_cast<float*>(gradbus_tensor_data(tensor));
@@ -79,7 +88,10 @@ TEST_F(Alone, MisuseIsAnErrorThatNamesTheArgument) {
   EXPECT_NE(std::string(gradbus_last_error()).find("dtype number 99"), std::string::npos);
   EXPECT_EQ(reduce("x", 1, 256 + GRADBUS_I64, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce("x", 1, -1, GRADBUS_SUM), GRADBUS_INVALID);
-  EXPECT_EQ(reduce("x", 1, GRADBUS_I64, 7), GRADBUS_INVALID);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_I64, 9), GRADBUS_INVALID);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_F32, GRADBUS_BOR), GRADBUS_INVALID);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_BOOL, GRADBUS_SUM), GRADBUS_INVALID);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_I64, GRADBUS_ADASUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce("\xff\xfe", 1, GRADBUS_I64, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce("", 1, GRADBUS_I64, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce(std::string(300, 'n').c_str(), 1, GRADBUS_I64, GRADBUS_SUM), GRADBUS_INVALID);

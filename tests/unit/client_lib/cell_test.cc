@@ -80,7 +80,7 @@ TEST(Cell, OneRankAlone) { run_rounds(1, 100, 30, 100); }
 
 TEST(Cell, AverageDividesAndAreasAreStaggered) {
   Shared shared(2, 3, 3);
-  shared.shape.divisor = 2;
+  shared.shape.reduction.divisor = 2;
   Cell cell = shared.cell();
   for (int i = 0; i < 3; ++i) floats(cell, 0)[i] = 1, floats(cell, 1)[i] = 4;
   cell.post(0, 1);

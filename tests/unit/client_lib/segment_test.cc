@@ -24,6 +24,20 @@ TEST(Segment, IsZeroSharedAndCannotBeResized) {
   EXPECT_NE(ftruncate(made.value()->fd(), 16384), 0);
 }
 
+// Whatever the machine gives: the pool is empty on most, and then the pages are small.
+TEST(Segment, EveryKindOfPagesIsZeroSealedAndLargeEnough) {
+  for (const HugePages pages : {HugePages::kNever, HugePages::kTransparent, HugePages::kReserved}) {
+    const size_t wanted = (5 << 20) + 4096;
+    const auto made = Segment::create("huge", wanted, {}, pages);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const size_t bytes = made.value()->bytes();
+    EXPECT_GE(bytes, wanted);
+    EXPECT_EQ(*made.value()->at(bytes - 1), std::byte{0});
+    EXPECT_TRUE(Segment::open(Fd(dup(made.value()->fd())), bytes).ok());
+    EXPECT_NE(ftruncate(made.value()->fd(), 0), 0);
+  }
+}
+
 TEST(Segment, AnUnsealedOrShortOneIsRefused) {
   Fd unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), 4096), 0);

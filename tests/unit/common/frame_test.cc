@@ -110,12 +110,12 @@ TEST(FrameTest, EachForbiddenFieldIsNamed) {
                    "kind");
   }
   expect_refused(check_with([](FrameHeader& h) { h.codec = 1; }), "codec");
-  for (const int dtype : {0, 8, 255}) {
+  for (const int dtype : {0, 10, 255}) {
     expect_refused(check_with([&](FrameHeader& h) { h.dtype = static_cast<uint8_t>(dtype); }),
                    "dtype");
   }
-  expect_refused(check_with([](FrameHeader& h) { h.op = 3; }), "op");
-  for (const int collective : {0, 4}) {
+  expect_refused(check_with([](FrameHeader& h) { h.op = 9; }), "op");
+  for (const int collective : {0, 9}) {
     expect_refused(
         check_with([&](FrameHeader& h) { h.collective = static_cast<uint8_t>(collective); }),
         "collective");
@@ -147,12 +147,12 @@ TEST(FrameTest, ControlFramesMayLeaveTheSignatureEmpty) {
     EXPECT_TRUE(check_with([&](FrameHeader& h) { h.kind = static_cast<uint8_t>(kind); }).ok());
     expect_refused(check_with([&](FrameHeader& h) {
                      h.kind = static_cast<uint8_t>(kind);
-                     h.dtype = 8;
+                     h.dtype = 10;
                    }),
                    "dtype");
     expect_refused(check_with([&](FrameHeader& h) {
                      h.kind = static_cast<uint8_t>(kind);
-                     h.collective = 4;
+                     h.collective = 9;
                    }),
                    "collective");
   }

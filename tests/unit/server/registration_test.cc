@@ -10,6 +10,7 @@ namespace {
 using test::Cluster;
 using test::error_of;
 using test::make_spec;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -41,7 +42,9 @@ TEST_F(Registration, ReadyWhenTheLastRankAsks) {
     EXPECT_EQ(ready.tensors(0).name(), "fc1.weight");
     EXPECT_EQ(ready.tensors(0).id(), 1u);
     EXPECT_EQ(ready.tensors(0).spec().count(), 100'000u);
-    EXPECT_EQ(ready.tensors(0).chunk_elements(), plan_chunk_elements(spec, 2, 256 << 10));
+    const TensorPlan plan = plan_tensor(spec, {.agents = 2, .world = 4}, {});
+    EXPECT_EQ(ready.tensors(0).chunk_elements(), plan.chunk_elements);
+    EXPECT_EQ(ready.tensors(0).algorithm(), static_cast<uint32_t>(plan.algorithm));
   }
 }
 
@@ -64,6 +67,7 @@ TEST_F(Registration, DisagreementTellsAllOnceAndNamesBothValues) {
   for (const uint64_t agent : {1, 2}) {
     ASSERT_THAT(cluster.inbox[agent], SizeIs(1));
     EXPECT_EQ(cluster.inbox[agent][0].tensor_refused().name(), "fc1.weight");
+    EXPECT_THAT(cluster.inbox[agent][0].tensor_refused().ranks(), ElementsAre(0, 3));
     EXPECT_THAT(last_error(agent), StartsWith("GB-O902"));
     EXPECT_THAT(last_error(agent), HasSubstr("tensor \"fc1.weight\": rank 0 registered f32[100] "
                                              "all_reduce sum, rank 3 f32[101] all_reduce sum"));
@@ -107,6 +111,7 @@ TEST_F(Registration, LateRanksGetTheSameRefusalThenTheNameIsFree) {
   ASSERT_THAT(cluster.inbox[1], SizeIs(1));
   EXPECT_THAT(cluster.inbox[2], IsEmpty());
   EXPECT_THAT(last_error(1), StartsWith("GB-O902"));
+  EXPECT_THAT(cluster.inbox[1][0].tensor_refused().ranks(), ElementsAre(2));
   ask(3, {make_spec("t", 101)});
   EXPECT_THAT(last_error(2), StartsWith("GB-O902"));
   cluster.clear();
@@ -185,10 +190,10 @@ TEST_F(Registration, SpecsThatAreNotAllowed) {
       {with([](auto& spec) { spec.set_op(0); }), "GB-O900"},
       {make_spec("t", 8, DType::kF32, K::kBroadcast, ReduceOp::kNone, 4), "GB-O900"},
       {with([](auto& spec) { spec.set_dtype(0); }), "GB-D602"},
-      {with([](auto& spec) { spec.set_dtype(8); }), "GB-D602"},
-      {with([](auto& spec) { spec.set_op(3); }), "GB-D602"},
+      {with([](auto& spec) { spec.set_dtype(10); }), "GB-D602"},
+      {with([](auto& spec) { spec.set_op(9); }), "GB-D602"},
       {with([](auto& spec) { spec.set_collective(0); }), "GB-D602"},
-      {with([](auto& spec) { spec.set_collective(4); }), "GB-D602"},
+      {with([](auto& spec) { spec.set_collective(9); }), "GB-D602"},
       {make_spec("t", (1ull << 38) + 1), "GB-O904"},
       {make_spec("t", ~0ull, DType::kF64), "GB-O904"},
   };

@@ -234,14 +234,15 @@ TEST_F(Stall, DifferentNamesOnAllRanksAreRefusedAndTheJobGoesOn) {
   tick();
   wait(2, "b", 0, 2000);
   tick();
-  std::set<std::string> refused;
+  std::map<std::string, std::set<uint32_t>> refused;
   for (const auto& message : cluster.inbox[2]) {
     if (!message.has_tensor_refused()) continue;
-    refused.insert(message.tensor_refused().name());
+    const auto& ranks = message.tensor_refused().ranks();
+    refused[message.tensor_refused().name()].insert(ranks.begin(), ranks.end());
     EXPECT_THAT(error_of(message), StartsWith("GB-O903"));
     EXPECT_THAT(error_of(message), HasSubstr("rank 0 waits for \"a\", ranks 1, 2 wait for \"b\""));
   }
-  EXPECT_EQ(refused, (std::set<std::string>{"a", "b"}));
+  EXPECT_EQ(refused, (std::map<std::string, std::set<uint32_t>>{{"a", {0}}, {"b", {1, 2}}}));
   EXPECT_EQ(cluster.status().jobs(0).state(), "running");
   cluster.clear();
   for (uint32_t rank = 0; rank < 3; ++rank) ask(rank, "a");

@@ -1,128 +1,18 @@
-// The engine without threads: two or three engines over the loopback transport are turned by hand,
-// with clients that are only rings and cells. Sums are exact, completions come once, nonsense in a
-// ring or a lost link ends that job only.
-#include "worker_agent/engine.h"
-
+// The engine without threads: engines over the loopback transport are turned by hand, with clients
+// that are only rings and cells. Results are exact, completions come once, nonsense in a ring or a
+// lost link ends that job only.
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <numeric>
 
-#include "transport/registry.h"
+#include "proto/algorithms.h"
+#include "tests/unit/worker_agent/engine_cluster.h"
 
 namespace gradbus {
 namespace {
 
-constexpr uint64_t kJob = 77;
-
-std::unique_ptr<Transport> loopback() {
-  auto transport = find_transport("loopback")->create({});
-  EXPECT_TRUE(transport.ok());
-  return transport.take();
-}
-
-// What a client process would hold.
-struct FakeClient {
-  std::shared_ptr<Channel> channel;
-  RingProducer<Submission> submissions;
-  RingConsumer<CompletionRecord> completions;
-};
-
-struct Node {
-  explicit Node(std::unique_ptr<Transport> made)
-      : address(made->local_address()), engine(std::move(made), broken, 2) {}
-  std::string address;
-  Mailbox<JobBroken> broken;
-  Engine engine;
-  ShmQuota quota{256 << 20, 0};
-  std::vector<std::unique_ptr<Arena>> arenas;
-  std::vector<FakeClient> clients;
-  std::vector<Cell> cells;
-};
-
-class Cluster {
- public:
-  Cluster(uint32_t agents, uint32_t ranks_per_agent) : ranks_(ranks_per_agent) {
-    for (uint32_t i = 0; i < agents; ++i) nodes.push_back(std::make_unique<Node>(loopback()));
-    for (uint32_t i = 0; i < agents; ++i) start_job(i);
-  }
-
-  void add_tensor(uint32_t id, uint64_t count, uint64_t chunk, ReduceOp op = ReduceOp::kSum) {
-    for (auto& node : nodes) {
-      CellShape shape;
-      shape.count = count;
-      shape.chunk_elements = chunk;
-      shape.chunks = static_cast<uint32_t>(std::max<uint64_t>((count + chunk - 1) / chunk, 1));
-      shape.local_size = ranks_;
-      shape.remote = nodes.size() > 1;
-      const Placement place = node->arenas[0]->place(shape).take();
-      shape.data_stride = place.data_stride;
-      const auto segment = node->arenas[0]->segments()[place.segment];
-      node->cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset),
-                               shape);
-      node->engine.post(AddTensor{kJob, id, "t", op, 0, shape, place, segment});
-    }
-  }
-
-  void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round) {
-    nodes[agent]->cells[tensor].post(local, round);
-    const Submission record{1, tensor, round, 0, {}};
-    ASSERT_EQ(nodes[agent]->clients[local].submissions.push(record), Push::kDone);
-  }
-
-  float* data(uint32_t agent, uint32_t local, uint32_t tensor) {
-    return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(local));
-  }
-
-  void turn(int times) {
-    for (int i = 0; i < times; ++i)
-      for (auto& node : nodes) node->engine.do_work();
-  }
-
-  // Turns until every client has `count` completions, or a deadline.
-  std::vector<CompletionRecord> completions(uint32_t agent, uint32_t local, size_t count) {
-    std::vector<CompletionRecord> got;
-    CompletionRecord record;
-    for (const Nanos deadline = monotonic_now() + 30 * kSecond;
-         got.size() < count && monotonic_now() < deadline; turn(1))
-      while (nodes[agent]->clients[local].completions.pop(record) == Pop::kRecord)
-        got.push_back(record);
-    return got;
-  }
-
-  std::vector<std::unique_ptr<Node>> nodes;
-
- private:
-  void start_job(uint32_t index) {
-    Node& node = *nodes[index];
-    const auto agents = static_cast<uint32_t>(nodes.size());
-    node.arenas.push_back(std::make_unique<Arena>("job", ranks_, ranks_ * agents, node.quota));
-    ASSERT_TRUE(node.arenas[0]->open().ok());
-    StartJob start;
-    start.job = kJob;
-    start.name = "job";
-    start.epoch = 1;
-    start.link_key = 99;
-    start.agent_index = index;
-    start.agents = agents;
-    start.successor_address = nodes[(index + 1) % agents]->address;
-    for (uint32_t rank = 0; rank < ranks_ * agents; ++rank)
-      start.agent_of_rank.push_back(rank / ranks_);
-    for (uint32_t local = 0; local < ranks_; ++local) {
-      start.local_ranks.push_back(index * ranks_ + local);
-      start.channels.push_back(create_channel("c").take());
-      std::byte* base = start.channels.back()->segment->at(0);
-      node.clients.push_back(
-          {start.channels.back(),
-           RingProducer<Submission>(RingMemory::at(base + kSubmissionRingOffset)),
-           RingConsumer<CompletionRecord>(RingMemory::at(base + kCompletionRingOffset))});
-    }
-    start.traffic = std::make_shared<JobTraffic>();
-    node.engine.post(std::move(start));
-  }
-
-  uint32_t ranks_;
-};
+using test::Cluster;
+using test::kJob;
 
 void expect_sums(uint32_t agents, uint32_t ranks, uint64_t count, uint64_t chunk, ReduceOp op) {
   Cluster cluster(agents, ranks);
@@ -277,7 +167,8 @@ TEST(Engine, AnEndedJobIsForgotten) {
   cluster.turn(20);
   for (auto& node : cluster.nodes) node->engine.post(EndJob{kJob});
   cluster.turn(200);
-  cluster.nodes[0]->engine.post(AddTensor{kJob, 0, "late", ReduceOp::kSum, 0, {}, {}, nullptr});
+  cluster.nodes[0]->engine.post(
+      AddTensor{kJob, 0, "late", ReduceOp::kSum, 0, Algorithm::kRing, {}, {}, {}, nullptr});
   cluster.turn(5);
   EXPECT_TRUE(cluster.nodes[0]->broken.take().empty());
 }

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from .._api import broadcast_
 from .._errors import bad_argument
+from .._moves import broadcast_
 from .._objects import broadcast_object
+from .._process_sets import ProcessSet, global_process_set
 from .._session import current
 from ._layout import cut_name
 
@@ -20,19 +21,21 @@ NamedTensors = list[tuple[str, torch.Tensor]]
 
 
 def broadcast_parameters(
-    parameters: torch.nn.Module | Mapping[str, Any] | Iterable[tuple[str, Any]], root_rank: int = 0
+    parameters: torch.nn.Module | Mapping[str, Any] | Iterable[tuple[str, Any]],
+    root_rank: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Overwrites every tensor with the root's, in place.
 
     Args:
         parameters: a ``state_dict()``, ``named_parameters()``, or a module (its state_dict, so with
             buffers). The same names, shapes and dtypes in the same order on all ranks; any dtype.
-        root_rank: whose values win.
+        root_rank: whose values win; a rank of the job, also with a process set.
 
     Raises InvalidError (an entry is no tensor), MismatchError (ranks differ), PeerLostError,
     TimeoutError.
     """
-    _broadcast_tensors("parameters", _tensors_of(parameters), root_rank)
+    _broadcast_tensors("parameters", _tensors_of(parameters), root_rank, process_set)
 
 
 def _tensors_of(parameters: Any) -> NamedTensors:
@@ -50,7 +53,9 @@ def _tensors_of(parameters: Any) -> NamedTensors:
     return named
 
 
-def _broadcast_tensors(what: str, named: NamedTensors, root_rank: int) -> None:
+def _broadcast_tensors(
+    what: str, named: NamedTensors, root_rank: int, process_set: ProcessSet
+) -> None:
     for batch in _batches(named):
         tensors = [tensor for _, tensor in batch]
         # The operation's name says what it carries, so ranks with other tensors get a clear error.
@@ -58,9 +63,9 @@ def _broadcast_tensors(what: str, named: NamedTensors, root_rank: int) -> None:
         count = sum(tensor.numel() for tensor in tensors)
         name = cut_name(f"{what}/{dtype}/{count}:{batch[0][0]}..{batch[-1][0]}")
         if len(tensors) == 1:
-            broadcast_(tensors[0], root_rank, name)
+            broadcast_(tensors[0], root_rank, name, process_set)
         else:
-            _broadcast_joined(tensors, root_rank, name)
+            _broadcast_joined(tensors, root_rank, name, process_set)
 
 
 def _batches(named: NamedTensors) -> list[NamedTensors]:
@@ -79,9 +84,11 @@ def _batches(named: NamedTensors) -> list[NamedTensors]:
 
 
 @torch.no_grad()
-def _broadcast_joined(tensors: list[torch.Tensor], root_rank: int, name: str) -> None:
+def _broadcast_joined(
+    tensors: list[torch.Tensor], root_rank: int, name: str, process_set: ProcessSet
+) -> None:
     joined = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-    broadcast_(joined, root_rank, name)
+    broadcast_(joined, root_rank, name, process_set)
     pieces = torch.split(joined, [tensor.numel() for tensor in tensors])
     for tensor, piece in zip(tensors, pieces):
         tensor.detach().copy_(piece.view(tensor.shape))
@@ -109,7 +116,11 @@ def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> None:
     """Gives every rank the root's optimizer state and options (learning rates, betas, ...).
 
     Works when only the root has state, e.g. after it alone loaded a checkpoint. Tensors arrive bit
@@ -118,12 +129,12 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     """
     is_root = current().rank == root_rank
     skeleton, tensors = _skeleton(optimizer) if is_root else (None, [])
-    skeleton = broadcast_object(skeleton, root_rank)
+    skeleton = broadcast_object(skeleton, root_rank, process_set=process_set)
     if not is_root:
         _check_same_shape(optimizer, skeleton)
         skeleton = _mapped(skeleton, _Placeholder, lambda held: _allocate(held, tensors))
     named = [(f"tensor{index}", tensor) for index, tensor in enumerate(tensors)]
-    _broadcast_tensors("optimizer", named, root_rank)
+    _broadcast_tensors("optimizer", named, root_rank, process_set)
     if not is_root:
         _install(optimizer, skeleton)
 

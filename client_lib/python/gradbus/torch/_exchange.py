@@ -20,7 +20,7 @@ import torch
 
 from .. import _core
 from .._errors import BusyError, ClosedError, bad_argument
-from .._session import before_close, current
+from .._process_sets import ProcessSet, session_of
 from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
 
 NamedParameter = tuple[str, torch.nn.Parameter]
@@ -93,18 +93,21 @@ class Bucket:
 class GradientExchange:
     """All buckets of one optimizer; one round ends with each synchronize()."""
 
-    def __init__(self, passes: int, bucket_bytes: int, op: int, prefix: str) -> None:
+    def __init__(
+        self, passes: int, bucket_bytes: int, op: int, prefix: str, process_set: ProcessSet
+    ) -> None:
         self._passes = passes
         self._bucket_bytes = bucket_bytes
         self._op = op
         self._prefix = prefix
+        self._process_set = process_set
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
         self._hooks: list[Any] = []
         self._synchronized = False
         self._detached = False
-        _detach_before_close(self)
+        _detach_before_close(self, process_set)
 
     @property
     def buckets(self) -> Sequence[Bucket]:
@@ -121,8 +124,9 @@ class GradientExchange:
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
         plans = plan_buckets([_info(*pair) for pair in named], self._bucket_bytes, prefix)
+        session = session_of(self._process_set, "DistributedOptimizer")
         specs = [(plan.name, plan.count, DTYPES[plan.dtype][1], self._op) for plan in plans]
-        for core, plan in zip(current().register_buckets(specs), plans):
+        for core, plan in zip(session.register_buckets(specs), plans):
             bucket = Bucket(core, plan, named)
             bucket.begin_round(self._passes)
             self._buckets.append(bucket)
@@ -154,6 +158,11 @@ class GradientExchange:
             bucket.slots_left -= 1
             if bucket.slots_left == 0:
                 bucket.start()
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """Whose ranks exchange."""
+        return self._process_set
 
     @property
     def detached(self) -> bool:
@@ -235,7 +244,7 @@ class GradientExchange:
                     slot.parameter.grad = slot.view.clone() if process_goes_on else None
 
 
-def _detach_before_close(exchange: GradientExchange) -> None:
+def _detach_before_close(exchange: GradientExchange, process_set: ProcessSet) -> None:
     reference = weakref.ref(exchange)
 
     def detach(process_goes_on: bool) -> None:
@@ -243,7 +252,7 @@ def _detach_before_close(exchange: GradientExchange) -> None:
         if alive is not None:
             alive.detach(process_goes_on)
 
-    before_close(detach)
+    process_set._before_close(detach)
 
 
 def _info(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:

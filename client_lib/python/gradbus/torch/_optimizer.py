@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from .._api import Average, _checked_op, allreduce
 from .._errors import bad_argument
-from .._session import current
+from .._ops import Average, Sum, checked_op
+from .._process_sets import ProcessSet, global_process_set, session_of
+from .._reductions import allreduce
 from ._exchange import GradientExchange, NamedParameter
 from ._layout import DEFAULT_BUCKET_BYTES
 
@@ -111,9 +112,10 @@ def _distributed_class(plain: type) -> type:
 def _evaluate(optimizer: Any, closure: Closure) -> Any:
     loss = closure()
     optimizer.synchronize()
+    process_set = optimizer._gradbus.exchange.process_set
     # A line search branches on the loss, so ranks must see the same one to take the same branch.
     if isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor):
-        return allreduce(loss.detach(), name="lbfgs/loss")
+        return allreduce(loss.detach(), name="lbfgs/loss", process_set=process_set)
     return loss
 
 
@@ -185,6 +187,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     backward_passes_per_step: int = 1,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     op: int = Average,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -201,6 +204,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         backward_passes_per_step: backward() calls whose gradients add up locally before a step.
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
+        process_set: whose ranks share this model; call it on its members only.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step.
 
@@ -211,14 +215,15 @@ def DistributedOptimizer(  # used like a class, hence its name
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
     if isinstance(optimizer, _Distributed):
         _take_away(optimizer)  # of a session that was shut down
-    current()  # refuse early when gradbus.init() is missing
+    session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     named = _all_named(optimizer, named_parameters)
     number = next(_optimizer_numbers)
     exchange = GradientExchange(
         backward_passes_per_step,
         bucket_bytes,
-        _checked_op(op, "DistributedOptimizer"),
+        checked_op(op, "DistributedOptimizer", (Average, Sum)),
         "grad" if number == 0 else f"grad{number}",
+        process_set,
     )
     exchange.add(named)
     _put_in_front(optimizer, exchange)

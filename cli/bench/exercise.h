@@ -1,0 +1,51 @@
+// The operation that is timed, with its memory: registered tensors, private buffers, or a barrier.
+// One thread of one rank; every rank makes the same exercise.
+//
+//   fill -> run -> count_wrong      on known data, as often as wanted
+//   zero -> run, run, run ...       for timing: zeros stay zeros whatever they are combined with,
+//                                   where sums in place would double each time until they are Inf
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cli/bench/known_data.h"
+#include "cli/bench/work.h"
+#include "common/status.h"
+#include "gradbus/gradbus.h"
+
+namespace gradbus {
+
+class Exercise {
+ public:
+  virtual ~Exercise() = default;
+
+  virtual void fill(const KnownData&) {}
+  virtual void zero() {}
+  // From "my data is ready" to "the result is there".
+  virtual Status run() = 0;
+  // Elements of this rank's result that are wrong; after one run() on known data.
+  virtual uint64_t count_wrong(const KnownData&) const { return 0; }
+};
+
+// Takes memory and registers; errors are the library's own. Not collective but for registration.
+Result<std::unique_ptr<Exercise>> make_exercise(gradbus_session* session, const BenchWork& work,
+                                                const Extent& extent);
+// An all-reduce of each of so many elements, started in this order, then waited for.
+Result<std::unique_ptr<Exercise>> make_storm(gradbus_session* session, const BenchWork& work,
+                                             const std::vector<uint64_t>& counts);
+
+// The library's code and its sentence.
+Status to_status(gradbus_code code);
+
+// Where the known data of tensor `index` begins, so that tensors that were mixed up look wrong.
+constexpr uint64_t first_of(size_t index) { return index * 31; }
+
+// The two kinds (registered_exercise.cc, private_exercise.cc); `extents` has one entry per tensor.
+Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
+                                                  const std::vector<Extent>& extents);
+Result<std::unique_ptr<Exercise>> make_private(gradbus_session* session, const BenchWork& work,
+                                               const std::vector<Extent>& extents);
+
+}  // namespace gradbus

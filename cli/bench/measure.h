@@ -1,0 +1,37 @@
+// How an exercise is timed. Collective: every rank calls it at the same place.
+//
+// An iteration is a barrier, not timed, then `batch` operations back to back. Its time is that of
+// the slowest rank, divided by `batch`. The ranks' times are exchanged once, behind the last
+// iteration. Small operations are done in batches because the barrier lets the ranks go some
+// microseconds apart, longer than such an operation takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cli/bench/exercise.h"
+#include "cli/bench/process_cpu.h"
+#include "common/clock.h"
+
+namespace gradbus {
+
+constexpr uint64_t kBatchBytesMax = 64 << 10;  // larger operations are timed one by one
+constexpr int kBatchMax = 128;
+constexpr Nanos kBatchTime = 200'000;  // what a batch should take at least
+
+// So many operations of `one` fill kBatchTime.
+int batch_for(uint64_t bytes, Nanos one);
+
+struct Measured {
+  std::vector<double> microseconds;  // per iteration; on every rank
+  int batch = 1;
+  double cpu_seconds = 0;         // of all processes in all iterations; where `cpu` is given
+  std::optional<uint64_t> wrong;  // on all ranks together; with --check
+};
+
+// `bytes` of an operation; `cpu` is null on all ranks but the one that reports.
+Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
+                         uint64_t bytes, const ProcessCpu* cpu);
+
+}  // namespace gradbus

@@ -1,0 +1,50 @@
+#include "cli/bench/process_cpu.h"
+
+#include <time.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace gradbus {
+namespace {
+
+// Field 4 of /proc/PID/stat; the name before it, in parentheses, may hold anything. -1: it ended.
+pid_t parent_of(const std::filesystem::path& process) {
+  std::ifstream file(process / "stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = text.rfind(") ");
+  if (name_end == std::string::npos || name_end + 4 > text.size()) return -1;
+  pid_t parent = -1;
+  std::from_chars(text.data() + name_end + 4, text.data() + text.size(), parent);
+  return parent;
+}
+
+}  // namespace
+
+ProcessCpu ProcessCpu::children_of(pid_t parent) {
+  std::vector<pid_t> pids;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", problem)) {
+    const std::string name = entry.path().filename().string();
+    pid_t pid = -1;
+    const auto [end, not_a_number] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (not_a_number != std::errc() || end != name.data() + name.size()) continue;
+    if (parent_of(entry.path()) == parent) pids.push_back(pid);
+  }
+  return ProcessCpu(std::move(pids));
+}
+
+double ProcessCpu::seconds() const {
+  double sum = 0;
+  for (const pid_t pid : pids_) {
+    clockid_t clock{};
+    timespec time{};
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) continue;
+    sum += static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+  }
+  return sum;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,144 @@
+// gradbus-bench-rank: one rank of `gradbus bench`, which starts it. Rank 0 prints the rows.
+//
+// Uses the library as a trainer does: through gradbus.h. Exit status 1 when something was wrong.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench/exercise.h"
+#include "cli/bench/measure.h"
+#include "cli/bench/models.h"
+#include "cli/bench/row.h"
+#include "cli/bench/work.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+int fail(int rank, const Status& status, int exit_code) {
+  std::fprintf(stderr, "gradbus bench: rank %d: %s\n", rank, status.message().c_str());
+  return exit_code;
+}
+
+// The rows so far; the file is whole after each of them.
+class Report {
+ public:
+  explicit Report(const BenchWork& work) : work_(work) { say(column_titles()); }
+
+  Status add(const BenchRow& row) {
+    say(row_text(work_, row));
+    rows_.push_back(row_json(work_, row));
+    if (work_.json.empty()) return {};
+    std::ofstream file(work_.json, std::ios::trunc);
+    file << rows_.dump(1) << "\n";
+    file.close();
+    return file ? Status() : error("F100", "--json " + work_.json + " cannot be written");
+  }
+
+ private:
+  static void say(const std::string& line) {
+    std::puts(line.c_str());
+    std::fflush(stdout);
+  }
+
+  const BenchWork& work_;
+  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+};
+
+class RankProgram {
+ public:
+  RankProgram(gradbus_session* session, const BenchWork& work)
+      : session_(session), work_(work), cpu_(ProcessCpu::children_of(getppid())) {
+    if (is_first()) report_.emplace(work_);
+  }
+
+  Status run_all() {
+    if (!work_.model.empty()) return run_model();
+    for (const uint64_t size : work_.sizes) {
+      const Extent extent =
+          extent_of(*work_.collective, size, dtype_bytes(work_.dtype), work_.ranks);
+      GRADBUS_RETURN_IF_ERROR(run_one(make_exercise(session_, work_, extent), extent));
+    }
+    return {};
+  }
+
+  uint64_t wrong() const { return wrong_; }
+  bool is_first() const { return gradbus_rank(session_) == 0; }
+
+ private:
+  Status run_model() {
+    Result<Model> model = load_model(work_.model);
+    if (!model.ok()) return model.status();
+    const uint64_t fuse_elements = work_.fuse_bytes / dtype_bytes(work_.dtype);
+    const uint64_t elements = model.value().elements();
+    return run_one(make_storm(session_, work_, backward_order(model.value(), fuse_elements)),
+                   {elements, elements, elements * dtype_bytes(work_.dtype)});
+  }
+
+  Status run_one(Result<std::unique_ptr<Exercise>> exercise, const Extent& extent) {
+    if (!exercise.ok()) return exercise.status();
+    Result<Measured> measured =
+        measure(session_, work_, *exercise.value(), extent.bytes, is_first() ? &cpu_ : nullptr);
+    if (!measured.ok()) return measured.status();
+    wrong_ += measured.value().wrong.value_or(0);
+    return is_first() ? report_->add(row_of(measured.value(), extent)) : Status();
+  }
+
+  BenchRow row_of(const Measured& measured, const Extent& extent) const {
+    BenchRow row = make_row(work_, extent, times_of(measured.microseconds));
+    row.batch = measured.batch;
+    row.wrong = measured.wrong;
+    row.cpu_s_per_gb =
+        cpu_s_per_gb(measured.cpu_seconds,
+                     measured.microseconds.size() * static_cast<uint64_t>(row.batch), extent.bytes);
+    return row;
+  }
+
+  gradbus_session* session_;
+  const BenchWork& work_;
+  ProcessCpu cpu_;
+  std::optional<Report> report_;
+  uint64_t wrong_ = 0;
+};
+
+// All ranks know of wrong elements; one says it.
+int run_in(gradbus_session* session, const BenchWork& work) {
+  const int rank = gradbus_rank(session);
+  RankProgram program(session, work);
+  if (const Status status = program.run_all(); !status.ok()) return fail(rank, status, kExitFailed);
+  // Nobody leaves while another still measures.
+  if (const Status last = to_status(gradbus_barrier(session)); !last.ok())
+    return fail(rank, last, kExitFailed);
+  if (program.wrong() == 0 || rank != 0) return 0;
+  return fail(rank,
+              error("D610", std::to_string(program.wrong()) + " elements of " +
+                                std::string(work.collective->name) + " were wrong, see #wrong"),
+              kExitFailed);
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app("One rank of a benchmark; gradbus bench starts it.", "gradbus-bench-rank");
+  BenchOptions options;
+  app.add_option("collective", options.collective)->required();
+  declare_bench_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  gradbus_session* session = nullptr;
+  if (const Status status = to_status(gradbus_init(nullptr, &session)); !status.ok())
+    return fail(-1, status, kExitFailed);
+  Result<BenchWork> work = make_work(options, gradbus_size(session));
+  const int exit_code = work.ok() ? run_in(session, work.value())
+                                  : fail(gradbus_rank(session), work.status(), kExitUsage);
+  gradbus_shutdown(session);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace gradbus
+
+int main(int argc, char** argv) { return gradbus::run_main(argc, argv); }

@@ -1,0 +1,292 @@
+"""Broadcast, all-gather, gather, scatter and all-to-all: values move, of any dtype, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _core
+from ._arrays import framework_of
+from ._errors import bad_argument
+from ._handles import Handle
+from ._ops import whole_number
+from ._parts import (
+    Blocks,
+    Collective,
+    Part,
+    framework_or_refuse,
+    movable,
+    name_in_group,
+    start_group,
+    start_one,
+    what_is,
+)
+from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from ._reductions import put_back
+
+
+def broadcast_async_(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Starts broadcast_(); the tensor holds the root's values after synchronize()."""
+    session = session_of(process_set, "broadcast")
+    root = checked_root(root_rank, "broadcast", process_set)
+    return start_one(session, _broadcast_part(tensor, root, name))
+
+
+def _broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
+    framework = framework_of(tensor)
+    if framework is None:
+        request = _core.Request(Collective.BROADCAST, name, output=tensor, root=root)
+        return Part(request, lambda *_: tensor)
+    array = framework.contiguous(tensor, what_is("broadcast", name))
+    moved = movable(framework, array)
+    request = _core.Request(Collective.BROADCAST, name, output=moved, root=root)
+    return Part(request, lambda *_: put_back(framework, array, tensor))
+
+
+def broadcast_(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Overwrites the tensor with the root's values, in place; returns it. Any dtype.
+
+    ``root_rank`` is a rank of the job, also with a process set. Raises InvalidError, MismatchError
+    (size, dtype or root differ), PeerLostError, TimeoutError.
+    """
+    return broadcast_async_(tensor, root_rank, name, process_set).wait()
+
+
+def broadcast_async(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Starts broadcast()."""
+    what = what_is("broadcast", name)
+    framework = framework_or_refuse(
+        tensor, what, "use broadcast_() on it, or pass a numpy array or torch tensor"
+    )
+    source = framework.contiguous(tensor, what)
+    result = framework.empty(source, tuple(source.shape))
+    framework.copy(source, result)
+    return broadcast_async_(result, root_rank, name, process_set)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The root's tensor, as a new one; `tensor` gives the shape and dtype. Errors: broadcast_()."""
+    return broadcast_async(tensor, root_rank, name, process_set).wait()
+
+
+def _allgather_part(tensor: Any, name: str | None) -> Part:
+    blocks = Blocks(tensor, what_is("allgather", name))
+    request = _core.Request(Collective.ALLGATHER, name, blocks.payload([blocks.shape[0]]))
+    return Part(request, lambda operation, index: blocks.received(operation, index)[0])
+
+
+def allgather_async(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
+    """Starts allgather()."""
+    return start_one(session_of(process_set, "allgather"), _allgather_part(tensor, name))
+
+
+def allgather(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """All ranks' tensors joined along axis 0 in rank order; axis 0 may differ, the others not.
+
+    A scalar counts as shape (1,). Any dtype. Raises InvalidError, MismatchError, PeerLostError,
+    TimeoutError.
+    """
+    session = session_of(process_set, "allgather")
+    return start_one(session, _allgather_part(tensor, name), stays=True).wait()
+
+
+def _grouped_allgather(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, stays: bool
+) -> Handle:
+    parts = [
+        _allgather_part(tensor, name_in_group(name, index)) for index, tensor in enumerate(tensors)
+    ]
+    return start_group(session_of(process_set, "grouped_allgather"), parts, stays)
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
+    """Starts grouped_allgather()."""
+    return _grouped_allgather(tensors, name, process_set, False)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """allgather() of several tensors, with one completion."""
+    return list(_grouped_allgather(tensors, name, process_set, True).wait())
+
+
+def _gather_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
+    blocks = Blocks(tensor, what_is("gather", name))
+    request = _core.Request(Collective.GATHER, name, blocks.payload([blocks.shape[0]]), root=root)
+    if session.rank != root:
+        return Part(request, lambda *_: None)
+    return Part(request, lambda operation, index: blocks.received(operation, index)[0])
+
+
+def gather_async(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Starts gather()."""
+    session = session_of(process_set, "gather")
+    root = checked_root(root_rank, "gather", process_set)
+    return start_one(session, _gather_part(tensor, name, root, session))
+
+
+def gather(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """As allgather(), for the root alone: the others get None."""
+    session = session_of(process_set, "gather")
+    root = checked_root(root_rank, "gather", process_set)
+    return start_one(session, _gather_part(tensor, name, root, session), stays=True).wait()
+
+
+def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
+    what = what_is("scatter", name)
+    framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
+    source = framework.contiguous(tensor, what)
+    shape = tuple(source.shape)
+    if session.rank != root:
+        result = framework.empty(source, shape)
+        request = _core.Request(
+            Collective.SCATTER, name, output=movable(framework, result), root=root
+        )
+        return Part(request, lambda *_: result)
+    if not shape or shape[0] % session.size != 0:
+        raise bad_argument(
+            f"{what} has shape {shape}: its axis 0 cannot be cut into {session.size} equal parts",
+            "pass as many rows for each rank",
+        )
+    result = framework.empty(source, (shape[0] // session.size, *shape[1:]))
+    request = _core.Request(
+        Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root
+    )
+    return Part(request, lambda *_: result)
+
+
+def scatter_async(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Starts scatter()."""
+    session = session_of(process_set, "scatter")
+    root = checked_root(root_rank, "scatter", process_set)
+    return start_one(session, _scatter_part(tensor, name, root, session))
+
+
+def scatter(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """This rank's part of the root's tensor, which is cut along axis 0 into equal parts.
+
+    The root passes the whole, of shape (size * n, ...); the others a tensor of the shape and dtype of
+    a part, (n, ...), whose values are not read. Any dtype. Raises InvalidError, MismatchError
+    (sizes differ), PeerLostError, TimeoutError.
+    """
+    session = session_of(process_set, "scatter")
+    root = checked_root(root_rank, "scatter", process_set)
+    return start_one(session, _scatter_part(tensor, name, root, session), stays=True).wait()
+
+
+def _equal_splits(rows: int, size: int, what: str) -> list[int]:
+    if rows % size != 0:
+        raise bad_argument(
+            f"{what} has {rows} rows, not the same number for each of {size} ranks", "pass splits"
+        )
+    return [rows // size] * size
+
+
+def _checked_splits(splits: Any, rows: int, size: int, what: str) -> list[int]:
+    numbers = [whole_number(split) for split in splits]
+    if len(numbers) != size or any(number is None or number < 0 for number in numbers):
+        raise bad_argument(
+            f"{what}: splits={splits!r}", f"pass {size} whole numbers of at least 0, one per rank"
+        )
+    checked = [number for number in numbers if number is not None]
+    if sum(checked) != rows:
+        raise bad_argument(
+            f"{what}: splits={checked} add up to {sum(checked)} rows, the tensor has {rows}",
+            "pass splits that add up to the length of axis 0",
+        )
+    return checked
+
+
+def _alltoall_part(tensor: Any, splits: Any, name: str | None, size: int) -> Part:
+    what = what_is("alltoall", name)
+    blocks = Blocks(tensor, what)
+    rows = (
+        _equal_splits(blocks.shape[0], size, what)
+        if splits is None
+        else _checked_splits(splits, blocks.shape[0], size, what)
+    )
+    request = _core.Request(
+        Collective.ALLTOALL, name, blocks.payload(rows), send_counts=blocks.send_counts(rows)
+    )
+
+    def finish(operation: _core.Operation, index: int) -> Any:
+        result, received = blocks.received(operation, index)
+        return result if splits is None else (result, blocks.framework.integers(received))
+
+    return Part(request, finish)
+
+
+def alltoall_async(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Starts alltoall()."""
+    session = session_of(process_set, "alltoall")
+    return start_one(session, _alltoall_part(tensor, splits, name, session.size))
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends ``splits[r]`` rows of axis 0 to each rank r, one after the other; returns what all ranks
+    sent to this one, joined along axis 0 in rank order.
+
+    With ``splits`` the result is a pair: that, and how many rows came from each rank (int64). Without,
+    every rank gets an equal number of rows. Any dtype. Raises InvalidError, MismatchError,
+    PeerLostError, TimeoutError.
+    """
+    session = session_of(process_set, "alltoall")
+    part = _alltoall_part(tensor, splits, name, session.size)
+    return start_one(session, part, stays=True).wait()

@@ -1,0 +1,73 @@
+"""How values are combined, and the checks of arguments that all operations share."""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+from collections.abc import Sequence
+
+from ._errors import bad_argument
+
+
+class ReduceOp(enum.IntEnum):
+    """How reductions combine; numbers of the C interface."""
+
+    SUM = 1
+    AVERAGE = 2
+    MIN = 3
+    MAX = 4
+    PRODUCT = 5
+    BIT_AND = 6
+    BIT_OR = 7
+    ADASUM = 8
+
+
+Sum = ReduceOp.SUM
+Average = ReduceOp.AVERAGE
+Min = ReduceOp.MIN
+Max = ReduceOp.MAX
+Product = ReduceOp.PRODUCT
+BitAnd = ReduceOp.BIT_AND
+BitOr = ReduceOp.BIT_OR
+Adasum = ReduceOp.ADASUM
+
+OF_FLOATS = (Sum, Average, Min, Max, Product, Adasum)
+OF_INTEGERS = (Sum, Average, Min, Max, Product, BitAnd, BitOr)
+OF_BOOLS = (Min, Max, BitAnd, BitOr)
+ALL = tuple(ReduceOp)
+ALL_BUT_ADASUM = tuple(op for op in ReduceOp if op is not Adasum)
+
+
+def op_names(ops: Sequence[ReduceOp]) -> str:
+    """``gradbus.Sum or gradbus.BitAnd``"""
+    names = ["gradbus." + op.name.title().replace("_", "") for op in ops]
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def checked_op(op: int, verb: str, allowed: Sequence[ReduceOp] = ALL) -> ReduceOp:
+    """The operation, or an InvalidError naming it and those that the call knows."""
+    if isinstance(op, int) and op in allowed:
+        return ReduceOp(op)
+    raise bad_argument(f"{verb}: op={op!r}", f"pass {op_names(allowed)}")
+
+
+def checked_factor(factor: float, name: str, what: str) -> float:
+    """A scale factor as a float; 0 is refused, since it would throw away what other ranks send."""
+    try:
+        value = float(factor)
+    except (TypeError, ValueError):
+        value = 0.0
+    if value == 0 or not math.isfinite(value):
+        raise bad_argument(
+            f"{what}: {name}={factor!r} is no finite number other than 0", f"pass {name}=1.0"
+        )
+    return value
+
+
+def whole_number(value: object) -> int | None:
+    """The integer behind a Python, numpy or torch integer; None for anything else."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,173 @@
+"""From arrays to requests of the extension: what every kind of operation does before it starts.
+
+A *part* is one operation of a (possibly one-element) group: its request, and how its result is made.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from . import _core
+from ._arrays import (
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    Framework,
+    framework_of,
+    is_native,
+    row_elements,
+    rows_of,
+)
+from ._errors import bad_argument
+from ._handles import Handle
+from ._ops import OF_BOOLS, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
+
+_BOOL_NUMBER = 9  # GRADBUS_BOOL
+
+
+class Collective(enum.IntEnum):
+    """Numbers of the C interface."""
+
+    ALLREDUCE = 1
+    BROADCAST = 2
+    ALLGATHER = 3
+    REDUCE = 4
+    REDUCESCATTER = 5
+    GATHER = 6
+    SCATTER = 7
+    ALLTOALL = 8
+
+
+class Part(NamedTuple):
+    """One operation of a group; ``finish(operation, index)`` makes its result."""
+
+    request: _core.Request
+    finish: Callable[[_core.Operation, int], Any]
+
+
+def start_one(session: _core.Session, part: Part, stays: bool = False) -> Handle:
+    """``stays``: the caller waits before anybody touches the input again."""
+    operation = session.start([part.request], stays)
+    return Handle(operation, lambda ended: part.finish(ended, 0))
+
+
+def start_group(session: _core.Session, parts: Sequence[Part], stays: bool = False) -> Handle:
+    """One handle for all parts; its result is the list of theirs."""
+    operation = session.start([part.request for part in parts], stays)
+    return Handle(
+        operation, lambda ended: [part.finish(ended, index) for index, part in enumerate(parts)]
+    )
+
+
+def what_is(verb: str, name: str | None) -> str:
+    """How messages speak of an operation."""
+    return f"{verb}: the tensor" if name is None else f"{verb}: tensor '{name}'"
+
+
+def name_in_group(name: str | None, index: int) -> str | None:
+    """Members of a named group are matched by ``name.index``."""
+    return None if name is None else f"{name}.{index}"
+
+
+def framework_or_refuse(tensor: Any, what: str, instead: str) -> Framework:
+    """The row of numpy or torch; InvalidError for an object that we cannot make another of."""
+    framework = framework_of(tensor)
+    if framework is None:
+        raise bad_argument(
+            f"{what} is a {type(tensor).__name__}, for which no output can be made", instead
+        )
+    return framework
+
+
+def _ops_for(dtype: str) -> Sequence[ReduceOp]:
+    if dtype in FLOATS:
+        return OF_FLOATS
+    if dtype in INTEGERS:
+        return OF_INTEGERS
+    return OF_BOOLS if dtype == BOOL else ()
+
+
+def check_reducible(framework: Framework, tensor: Any, op: ReduceOp, what: str) -> None:
+    """InvalidError unless arrays of this dtype can be combined by ``op``."""
+    dtype = framework.dtype_name(tensor)
+    ops = _ops_for(dtype)
+    if not ops:
+        raise bad_argument(
+            f"{what} has dtype {dtype}, which cannot be reduced",
+            "convert it to float32, float64, float16, bfloat16, int32, int64, int8, uint8 or bool",
+        )
+    if op not in ops:
+        raise bad_argument(
+            f"{what} has dtype {dtype}, for which {op_names([op])} is not defined",
+            f"use {op_names(ops)}",
+        )
+
+
+class Wire(NamedTuple):
+    """An array as the extension reads it, and the number of its dtype where the array hides it."""
+
+    array: Any
+    dtype: int | None
+
+
+def reducible(framework: Framework, contiguous: Any) -> Wire:
+    """Truth values are handed over as bytes, with their own number."""
+    if framework.dtype_name(contiguous) == BOOL:
+        return Wire(framework.as_bytes(contiguous), _BOOL_NUMBER)
+    return Wire(contiguous, None)
+
+
+def movable(framework: Framework, contiguous: Any) -> Any:
+    """What only moves may have any dtype: those that we cannot add up travel as bytes."""
+    return contiguous if is_native(framework, contiguous) else framework.as_bytes(contiguous)
+
+
+def int64(values: Sequence[int]) -> array[int]:
+    """A buffer for numbers of our own; needs no framework."""
+    return array("q", values)
+
+
+class Blocks:
+    """A tensor that travels as blocks of rows, and how a result is made of the blocks received.
+
+    Where a row has no elements, the numbers of rows travel instead: the shape of the result is all
+    there is to know.
+    """
+
+    def __init__(self, tensor: Any, what: str) -> None:
+        self.what = what
+        self.framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
+        self.source = self.framework.contiguous(tensor, what)
+        self.shape: tuple[int, ...] = tuple(self.source.shape) or (1,)
+        self.row = row_elements(self.shape)
+        self._moved = movable(self.framework, self.source)
+        # Elements as sent for each element of the tensor.
+        self.ratio = self.framework.item_bytes(self.source) // self.framework.item_bytes(
+            self._moved
+        )
+
+    def payload(self, rows: Sequence[int]) -> Any:
+        """What to send; ``rows``: of each block that this rank brings."""
+        return self._moved if self.row > 0 else int64(rows)
+
+    def send_counts(self, rows: Sequence[int]) -> list[int]:
+        """All-to-all: elements of the payload for each rank."""
+        return (
+            [count * self.row * self.ratio for count in rows] if self.row > 0 else [1] * len(rows)
+        )
+
+    def received(self, operation: _core.Operation, index: int) -> tuple[Any, list[int]]:
+        """All blocks joined along axis 0, and the rows of each."""
+        counts = operation.counts(index)
+        if self.row == 0:
+            numbers = int64([0] * len(counts))
+            operation.copy_output(numbers, index)
+            rows = list(numbers)
+            return self.framework.empty(self.source, (sum(rows), *self.shape[1:])), rows
+        rows = rows_of([count // self.ratio for count in counts], self.shape, self.what)
+        result = self.framework.empty(self.source, (sum(rows), *self.shape[1:]))
+        operation.copy_output(movable(self.framework, result), index)
+        return result, rows

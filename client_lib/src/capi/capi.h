@@ -1,0 +1,66 @@
+// What the files of the C interface share. Nothing else of the library is visible; no exception
+// crosses (out of memory becomes GRADBUS_EXHAUSTED).
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "client_lib/src/operation.h"
+#include "client_lib/src/session.h"
+#include "common/errors.h"
+#include "gradbus/gradbus.h"
+
+struct gradbus_session {
+  std::unique_ptr<gradbus::Session> session;
+};
+struct gradbus_handle {
+  std::vector<std::shared_ptr<gradbus::Operation>> operations;
+  gradbus::Session* session;
+};
+
+namespace gradbus::capi {
+
+// Keeps the message for gradbus_last_error().
+gradbus_code report(const Status& status);
+
+// Runs `body`, which returns a Status, and turns whatever happens into a code and a message.
+template <typename Body>
+gradbus_code guarded(Body body) {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report(error("S201", "this process is out of memory"));
+  } catch (const std::exception& problem) {
+    return report(error("X001", problem.what()));
+  }
+}
+
+inline Status missing(const char* argument) {
+  return error("O900", std::string("argument ") + argument + " is NULL");
+}
+
+// A struct that grows carries its size, which must be this library's.
+inline Status check_struct(const char* name, size_t given, size_t expected) {
+  if (given == expected) return {};
+  return error(
+      "V801",
+      std::string(name) + " has " + std::to_string(given) + " bytes, this library expects " +
+          std::to_string(expected),
+      std::string("call ") + name + "_init() first, and compile with this library's gradbus.h");
+}
+
+// A number that does not fit becomes 255, which is no dtype, operation or collective and is refused
+// as such.
+template <typename Narrow>
+Narrow narrow(int64_t number) {
+  return static_cast<Narrow>(number >= 0 && number < 255 ? number : 255);
+}
+
+inline Nanos to_timeout(int64_t timeout_ms, const Session& session) {
+  return timeout_ms < 0 ? session.op_timeout() : timeout_ms * kMillisecond;
+}
+
+}  // namespace gradbus::capi

@@ -1,0 +1,321 @@
+// gradbus.h: operations on private buffers, alone and in groups.
+#include <algorithm>
+#include <cstdio>
+
+#include "client_lib/src/capi/capi.h"
+
+namespace gradbus::capi {
+namespace {
+
+// Unnamed operations of one signature use this many tensors in turn, so as many can be in flight.
+constexpr uint64_t kUnnamedWindow = 4;
+
+// Of kinds with lengths the count is this rank's own, so it does not tell operations apart.
+bool count_is_common(CollectiveKind kind) {
+  return kind != CollectiveKind::kAllGather && kind != CollectiveKind::kGather &&
+         kind != CollectiveKind::kAllToAll;
+}
+
+std::string signature(const TensorSpec& spec) {
+  std::string text = std::string(collective_name(spec.kind)) + "." +
+                     std::string(dtype_name(spec.dtype)) + "." +
+                     std::string(reduce_op_name(spec.op)) + "." +
+                     std::to_string(count_is_common(spec.kind) ? spec.count : 0) + ".root" +
+                     std::to_string(spec.root);
+  if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
+  if (spec.before == 1 && spec.after == 1) return text;
+  char scales[64];
+  std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.before, spec.after);
+  return text + scales;
+}
+
+std::string next_name(Session& session, const TensorSpec& spec) {
+  const std::string kind = signature(spec);
+  return kind + "#" + std::to_string(session.next_unnamed(kind) % kUnnamedWindow);
+}
+
+// ALLTOALL without counts: equal ones.
+Status fill_send_counts(const Session& session, const gradbus_operation& given,
+                        OperationRequest& request) {
+  const uint32_t ranks = session.world_size();
+  if (given.send_counts != nullptr) {
+    request.send_counts.assign(given.send_counts, given.send_counts + ranks);
+  } else if (given.count % ranks == 0) {
+    request.send_counts.assign(ranks, given.count / ranks);
+  } else {
+    return error("O900",
+                 "all_to_all of tensor \"" + request.spec.name + "\" on rank " +
+                     std::to_string(session.rank()) + ": " + std::to_string(given.count) +
+                     " elements are not the same number for each of " + std::to_string(ranks) +
+                     " ranks",
+                 "pass send_counts");
+  }
+  return {};
+}
+
+// Fields that the collective does not use are ignored.
+Result<OperationRequest> to_request(const Session& session, const gradbus_operation& given) {
+  GRADBUS_RETURN_IF_ERROR(
+      check_struct("gradbus_operation", given.struct_bytes, sizeof(gradbus_operation)));
+  const auto kind = narrow<CollectiveKind>(given.collective);
+  if (!is_collective(static_cast<uint32_t>(kind)))
+    return error("O900", "collective number " + std::to_string(given.collective) + " is unknown");
+  OperationRequest request;
+  request.spec = {given.name == nullptr ? "(unnamed)" : given.name, given.count,
+                  narrow<DType>(given.dtype), ReduceOp::kNone, kind};
+  if (reduces(kind)) {
+    request.spec.op = narrow<ReduceOp>(given.op);
+    request.spec.before = given.prescale;
+    request.spec.after = given.postscale;
+  }
+  if (has_root(kind)) request.spec.root = static_cast<uint32_t>(given.root);
+  if (kind == CollectiveKind::kReduceScatter) request.spec.row_elements = given.row_elements;
+  request.in = given.in;
+  request.out = given.out;
+  request.input_stays = given.input_stays != 0;
+  if (kind == CollectiveKind::kAllToAll)
+    GRADBUS_RETURN_IF_ERROR(fill_send_counts(session, given, request));
+  GRADBUS_RETURN_IF_ERROR(check_request(session, request));
+  return request;
+}
+
+using Operations = std::vector<std::shared_ptr<Operation>>;
+
+// Names are drawn only when the whole group is in order, so that a rank whose call was refused has
+// not counted on.
+Result<Operations> make_all(Session& session, const gradbus_operation* given, size_t n) {
+  std::vector<OperationRequest> requests;
+  for (size_t i = 0; i < n; ++i) {
+    Result<OperationRequest> request = to_request(session, given[i]);
+    if (!request.ok()) return request.status();
+    requests.push_back(request.take());
+  }
+  Operations operations;
+  for (size_t i = 0; i < n; ++i) {
+    if (given[i].name == nullptr) requests[i].spec.name = next_name(session, requests[i].spec);
+    operations.push_back(make_operation(session, requests[i]));
+  }
+  return operations;
+}
+
+// A start fails when the session has failed or the agent is gone: what was started ends the same
+// way, without the caller's buffers.
+Status begin_all(const Operations& operations) {
+  for (const auto& operation : operations) {
+    const Status begun = operation->begin();
+    if (begun.ok()) continue;
+    for (const auto& started : operations) started->abandon();
+    return begun;
+  }
+  return {};
+}
+
+Status start(gradbus_session* session, const gradbus_operation* given, size_t n,
+             gradbus_handle** handle) {
+  if (session == nullptr || handle == nullptr) return missing("session or handle");
+  if (given == nullptr && n > 0) return missing("operations");
+  *handle = nullptr;
+  Result<Operations> operations = make_all(*session->session, given, n);
+  if (!operations.ok()) return operations.status();
+  std::unique_ptr<gradbus_handle> made(
+      new gradbus_handle{operations.take(), session->session.get()});
+  GRADBUS_RETURN_IF_ERROR(begin_all(made->operations));
+  *handle = made.release();
+  return {};
+}
+
+// Of a group the first error, in order. The others go on without the caller's buffers, unless it
+// may wait again.
+Status wait_all(gradbus_handle& handle, Nanos timeout) {
+  const Nanos deadline = monotonic_now() + timeout;
+  for (const auto& operation : handle.operations) {
+    const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
+    const Status status = operation->wait(left);
+    if (status.ok()) continue;
+    if (status.code() != Code::kTimeout)
+      for (const auto& other : handle.operations) other->abandon();
+    return status;
+  }
+  return {};
+}
+
+Status test_all(gradbus_handle& handle) {
+  for (const auto& operation : handle.operations) GRADBUS_RETURN_IF_ERROR(operation->test());
+  return {};
+}
+
+// Waits and frees; `keep`, when not null, receives the handle of a success.
+gradbus_code finish_now(gradbus_code started, gradbus_handle* handle, gradbus_handle** keep) {
+  if (started != GRADBUS_OK) return started;
+  const gradbus_code code = gradbus_handle_wait(handle, -1);
+  if (code == GRADBUS_OK && keep != nullptr) {
+    *keep = handle;
+  } else {
+    gradbus_handle_free(handle);
+  }
+  return code;
+}
+
+gradbus_operation operation_of(gradbus_collective collective, const char* name, uint64_t count,
+                               gradbus_dtype dtype) {
+  gradbus_operation operation;
+  gradbus_operation_init(&operation, collective);
+  operation.name = name;
+  operation.count = count;
+  operation.dtype = dtype;
+  return operation;
+}
+
+gradbus_operation all_reduce_of(const char* name, const void* in, void* out, uint64_t count,
+                                gradbus_dtype dtype, gradbus_op op) {
+  gradbus_operation operation = operation_of(GRADBUS_ALLREDUCE, name, count, dtype);
+  operation.in = in;
+  operation.out = out;
+  operation.op = op;
+  return operation;
+}
+
+gradbus_operation broadcast_of(const char* name, void* data, uint64_t count, gradbus_dtype dtype,
+                               int32_t root) {
+  gradbus_operation operation = operation_of(GRADBUS_BROADCAST, name, count, dtype);
+  operation.out = data;
+  operation.root = root;
+  return operation;
+}
+
+}  // namespace
+}  // namespace gradbus::capi
+
+using namespace gradbus;
+using namespace gradbus::capi;
+
+void gradbus_operation_init(gradbus_operation* operation, gradbus_collective collective) {
+  *operation = gradbus_operation{};
+  operation->struct_bytes = sizeof(gradbus_operation);
+  operation->collective = collective;
+  operation->dtype = GRADBUS_F32;
+  operation->op = GRADBUS_SUM;
+  operation->prescale = operation->postscale = 1;
+  operation->row_elements = 1;
+}
+
+gradbus_code gradbus_start_operations(gradbus_session* session, const gradbus_operation* operations,
+                                      size_t n, gradbus_handle** handle) {
+  return guarded([&] { return start(session, operations, n, handle); });
+}
+
+gradbus_code gradbus_run_operation(gradbus_session* session, const gradbus_operation* operation,
+                                   gradbus_handle** handle) {
+  gradbus_handle* started = nullptr;
+  const gradbus_code code = guarded([&]() -> Status {
+    if (operation == nullptr) return missing("operation");
+    if (handle != nullptr) *handle = nullptr;
+    GRADBUS_RETURN_IF_ERROR(
+        check_struct("gradbus_operation", operation->struct_bytes, sizeof(gradbus_operation)));
+    gradbus_operation blocking = *operation;
+    blocking.input_stays = 1;
+    return start(session, &blocking, 1, &started);
+  });
+  return finish_now(code, started, handle);
+}
+
+gradbus_code gradbus_handle_test(gradbus_handle* handle) {
+  return guarded([&] { return handle == nullptr ? missing("handle") : test_all(*handle); });
+}
+
+gradbus_code gradbus_handle_wait(gradbus_handle* handle, int64_t timeout_ms) {
+  return guarded([&]() -> Status {
+    if (handle == nullptr) return missing("handle");
+    return wait_all(*handle, to_timeout(timeout_ms, *handle->session));
+  });
+}
+
+gradbus_code gradbus_handle_output(gradbus_handle* handle, const void** data, uint64_t* bytes,
+                                   const uint64_t** counts) {
+  return gradbus_handle_output_at(handle, 0, data, bytes, counts);
+}
+
+gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index, const void** data,
+                                      uint64_t* bytes, const uint64_t** counts) {
+  return guarded([&]() -> Status {
+    if (handle == nullptr || data == nullptr || bytes == nullptr)
+      return missing("handle, data or bytes");
+    if (index >= handle->operations.size())
+      return error("O900", "operation " + std::to_string(index) + " of a group of " +
+                               std::to_string(handle->operations.size()));
+    const Operation& operation = *handle->operations[index];
+    *data = operation.output().data();
+    *bytes = operation.output().size();
+    if (counts != nullptr)
+      *counts = operation.counts().empty() ? nullptr : operation.counts().data();
+    return {};
+  });
+}
+
+void gradbus_handle_free(gradbus_handle* handle) {
+  if (handle == nullptr) return;
+  guarded([&]() -> Status {
+    for (const auto& operation : handle->operations) operation->abandon();
+    return {};
+  });
+  delete handle;
+}
+
+gradbus_code gradbus_shard(const gradbus_session* session, int32_t rank, uint64_t count,
+                           uint64_t row_elements, uint64_t* first, uint64_t* elements) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || first == nullptr || elements == nullptr)
+      return missing("session, first or elements");
+    const uint32_t ranks = session->session->world_size();
+    if (rank < 0 || static_cast<uint32_t>(rank) >= ranks)
+      return error("O900", "rank " + std::to_string(rank) + " is not a rank of 0.." +
+                               std::to_string(ranks - 1));
+    if (row_elements == 0 || count % row_elements != 0)
+      return error("O900", std::to_string(count) + " elements are not whole rows of " +
+                               std::to_string(row_elements));
+    const ChunkPlan plan{count, row_elements, ranks, 1};
+    *first = plan.shard_first(static_cast<uint32_t>(rank));
+    *elements = plan.shard_elements(static_cast<uint32_t>(rank));
+    return {};
+  });
+}
+
+// ---- the forms with plain arguments
+
+gradbus_code gradbus_allreduce_async(gradbus_session* session, const char* name, const void* in,
+                                     void* out, uint64_t count, gradbus_dtype dtype, gradbus_op op,
+                                     gradbus_handle** handle) {
+  const gradbus_operation operation = all_reduce_of(name, in, out, count, dtype, op);
+  return gradbus_start_operations(session, &operation, 1, handle);
+}
+
+gradbus_code gradbus_broadcast_async(gradbus_session* session, const char* name, void* data,
+                                     uint64_t count, gradbus_dtype dtype, int32_t root,
+                                     gradbus_handle** handle) {
+  const gradbus_operation operation = broadcast_of(name, data, count, dtype, root);
+  return gradbus_start_operations(session, &operation, 1, handle);
+}
+
+gradbus_code gradbus_allgather_async(gradbus_session* session, const char* name, const void* in,
+                                     uint64_t count, gradbus_dtype dtype, gradbus_handle** handle) {
+  gradbus_operation operation = operation_of(GRADBUS_ALLGATHER, name, count, dtype);
+  operation.in = in;
+  return gradbus_start_operations(session, &operation, 1, handle);
+}
+
+gradbus_code gradbus_allreduce(gradbus_session* session, const char* name, const void* in,
+                               void* out, uint64_t count, gradbus_dtype dtype, gradbus_op op) {
+  const gradbus_operation operation = all_reduce_of(name, in, out, count, dtype, op);
+  return gradbus_run_operation(session, &operation, nullptr);
+}
+
+gradbus_code gradbus_broadcast(gradbus_session* session, const char* name, void* data,
+                               uint64_t count, gradbus_dtype dtype, int32_t root) {
+  const gradbus_operation operation = broadcast_of(name, data, count, dtype, root);
+  return gradbus_run_operation(session, &operation, nullptr);
+}
+
+gradbus_code gradbus_barrier(gradbus_session* session) {
+  return gradbus_allreduce(session, "gradbus.barrier", nullptr, nullptr, 0, GRADBUS_U8,
+                           GRADBUS_SUM);
+}

@@ -1,0 +1,144 @@
+// What the kernels do with lanes: one type per reduce operation, and the division of integers.
+// Included once per SIMD target by foreach_target.h, hence the toggled guard.
+
+#if defined(GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_
+#undef GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_
+#else
+#define GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/kernels/elements_inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradbus {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+struct Sum {
+  static constexpr bool kOneNan = false;  // results that are NaN get the bits of the quiet NaN
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag, Vec a, Vec b) {
+    return hn::Add(a, b);
+  }
+};
+
+// No processor multiplies bytes: the even and the odd ones are multiplied as 16 bits, of which the
+// lower half does not depend on what stands in the upper.
+template <typename Tag>
+HWY_INLINE hn::Vec<Tag> multiply_bytes(Tag tag, hn::Vec<Tag> a, hn::Vec<Tag> b) {
+  const hn::Repartition<uint16_t, Tag> pairs;
+  const auto a2 = hn::BitCast(pairs, a);
+  const auto b2 = hn::BitCast(pairs, b);
+  const auto even = hn::And(hn::Mul(a2, b2), hn::Set(pairs, 0xff));
+  const auto odd = hn::ShiftLeft<8>(hn::Mul(hn::ShiftRight<8>(a2), hn::ShiftRight<8>(b2)));
+  return hn::BitCast(tag, hn::Or(even, odd));
+}
+
+struct Product {
+  static constexpr bool kOneNan = false;
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag tag, Vec a, Vec b) {
+    if constexpr (sizeof(hn::TFromD<Tag>) == 1) return multiply_bytes(tag, a, b);
+    if constexpr (sizeof(hn::TFromD<Tag>) != 1) return hn::Mul(a, b);
+  }
+};
+
+// Floats: only comparisons are used, because what a processor's minimum instruction does with NaN
+// and -0 differs. Neither less: equal, and then the bitwise or is the number itself or, of zeros,
+// -0; or one is NaN, and then the bitwise or is one too.
+struct Minimum {
+  static constexpr bool kOneNan = true;
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag, Vec a, Vec b) {
+    if constexpr (hwy::IsFloat<hn::TFromD<Tag>>()) {
+      const Vec neither = hn::Or(a, b);
+      return hn::IfThenElse(hn::Lt(b, a), b, hn::IfThenElse(hn::Lt(a, b), a, neither));
+    } else {
+      return hn::Min(a, b);
+    }
+  }
+};
+
+// The same, but of zeros with different signs +0 is the one wanted: the signs are combined by and.
+struct Maximum {
+  static constexpr bool kOneNan = true;
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag tag, Vec a, Vec b) {
+    if constexpr (hwy::IsFloat<hn::TFromD<Tag>>()) {
+      const Vec neither = hn::Or(hn::AndNot(hn::SignBit(tag), hn::Or(a, b)), hn::And(a, b));
+      return hn::IfThenElse(hn::Lt(a, b), b, hn::IfThenElse(hn::Lt(b, a), a, neither));
+    } else {
+      return hn::Max(a, b);
+    }
+  }
+};
+
+struct BitAnd {
+  static constexpr bool kOneNan = false;
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag, Vec a, Vec b) {
+    return hn::And(a, b);
+  }
+};
+
+struct BitOr {
+  static constexpr bool kOneNan = false;
+  template <typename Tag, typename Vec>
+  static HWY_INLINE Vec combine(Tag, Vec a, Vec b) {
+    return hn::Or(a, b);
+  }
+};
+
+// ---- integers divided, truncating toward zero -------------------------------------------------
+
+// A block's bytes, as memory. Highway has no integer division; these divide floats that are wide
+// enough: a quotient n / d that is no integer lies 1 / d or more below the next, that is, more
+// than (n / d) * 2^-33 (i32 in f64, which rounds by 2^-53) or 2^-9 (bytes in f32, which rounds by
+// 2^-24; a divisor above 255 leaves 0, however it is rounded). So rounding never reaches it.
+using Divide = void (*)(std::byte* block, size_t bytes, uint32_t divisor);
+
+HWY_NOINLINE void divide_i32(std::byte* block, size_t bytes, uint32_t divisor) {
+  const hn::ScalableTag<double> wide;
+  const hn::Rebind<int32_t, decltype(wide)> tag;
+  const auto divisors = hn::Set(wide, static_cast<double>(divisor));
+  for (std::byte* at = block; at < block + bytes; at += sizeof(int32_t) * hn::MaxLanes(tag)) {
+    const auto lanes = hn::PromoteTo(wide, load_lanes(tag, at));
+    store_lanes(tag, hn::DemoteTo(tag, hn::Div(lanes, divisors)), at);
+  }
+}
+
+template <typename Byte>
+HWY_NOINLINE void divide_bytes(std::byte* block, size_t bytes, uint32_t divisor) {
+  const hn::ScalableTag<float> wide;
+  const hn::RebindToSigned<decltype(wide)> whole;
+  const hn::Rebind<Byte, decltype(wide)> tag;
+  const auto divisors = hn::Set(wide, static_cast<float>(divisor));
+  for (std::byte* at = block; at < block + bytes; at += hn::MaxLanes(tag)) {
+    const auto lanes = hn::ConvertTo(wide, hn::PromoteTo(whole, load_lanes(tag, at)));
+    const auto quotients = hn::ConvertTo(whole, hn::Div(lanes, divisors));
+    store_lanes(tag, hn::DemoteTo(tag, quotients), at);
+  }
+}
+
+// No float holds every i64: one at a time.
+HWY_NOINLINE void divide_i64(std::byte* block, size_t bytes, uint32_t divisor) {
+  for (size_t at = 0; at < bytes; at += sizeof(int64_t)) {
+    int64_t lane;
+    __builtin_memcpy(&lane, block + at, sizeof(lane));
+    lane /= int64_t{divisor};
+    __builtin_memcpy(block + at, &lane, sizeof(lane));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace gradbus
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggled guard

@@ -1,0 +1,166 @@
+"""One training program, three ways to exchange gradients: Gradbus, DistributedDataParallel, Horovod.
+
+A backend has `rank` and `size`; `distribute` gives the model and the optimizer to train with, after
+every rank got rank 0's parameters; `total`, `gather` and `barrier` are for loss and checks, not for
+speed; `close` ends it. A library is imported by the backend that uses it and by nothing else, so the
+programs run where the other two are not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+import torch
+
+from common import rendezvous
+
+MIB = 1 << 20
+START_TIMEOUT_S = 60
+
+
+class Gradbus:
+    """Shared memory and daemons: gradients are born where they are reduced."""
+
+    name = "gradbus"
+
+    def __init__(self, bucket_mib: int) -> None:
+        import gradbus.torch as gradbus
+
+        gradbus.init()
+        self.gradbus = gradbus
+        self.rank = gradbus.rank()
+        self.size = gradbus.size()
+        self._bucket_bytes = bucket_mib * MIB
+
+    def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+        """(model, optimizer): the optimizer's step() waits for the mean gradient."""
+        self.gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = self.gradbus.DistributedOptimizer(
+            optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes
+        )
+        return model, optimizer
+
+    def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        """The sum over all ranks."""
+        return self.gradbus.allreduce(tensor, name=name, op=self.gradbus.Sum)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in the order of ranks."""
+        return self.gradbus.allgather_object(value)
+
+    def barrier(self) -> None:
+        """Returns when every rank is here."""
+        self.gradbus.barrier()
+
+    def close(self) -> None:
+        """Leaves the job."""
+        self.gradbus.shutdown()
+
+
+class Ddp:
+    """torch.nn.parallel.DistributedDataParallel over Gloo."""
+
+    name = "ddp"
+
+    def __init__(self, bucket_mib: int) -> None:
+        import torch.distributed as dist
+
+        self.rank, self.size = rendezvous.prepare(START_TIMEOUT_S)
+        dist.init_process_group(
+            "gloo", rank=self.rank, world_size=self.size, timeout=rendezvous.timeout(START_TIMEOUT_S)
+        )
+        self.dist = dist
+        self._bucket_mib = bucket_mib
+
+    def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+        """(wrapped model, optimizer); gradients are views of the buckets, which saves a copy."""
+        model = torch.nn.parallel.DistributedDataParallel(
+            model, bucket_cap_mb=self._bucket_mib, gradient_as_bucket_view=True
+        )
+        return model, optimizer
+
+    def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        """The sum over all ranks."""
+        tensor = tensor.clone()
+        self.dist.all_reduce(tensor)
+        return tensor
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in the order of ranks."""
+        values = [None] * self.size
+        self.dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        """Returns when every rank is here."""
+        self.dist.barrier()
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        self.dist.destroy_process_group()
+
+
+class Horovod:
+    """Horovod's DistributedOptimizer; started by horovodrun."""
+
+    name = "horovod"
+
+    def __init__(self, bucket_mib: int) -> None:
+        if int(os.environ.get("GRADBUS_SIZE", "1")) > 1:
+            sys.exit("--backend horovod: gradbus run does not start Horovod | next: horovodrun -np N --gloo python ...")
+        # Horovod's name for a bucket; a value given from outside wins.
+        os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(bucket_mib * MIB))
+        try:
+            import horovod.torch as hvd
+        except ImportError as error:
+            sys.exit(f"--backend horovod: {error} | next: install horovod with PyTorch support into {sys.prefix}")
+        hvd.init()
+        self.hvd = hvd
+        self.rank = hvd.rank()
+        self.size = hvd.size()
+
+    def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+        """(model, optimizer): the optimizer's step() waits for the mean gradient."""
+        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        return model, self.hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+    def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        """The sum over all ranks."""
+        return self.hvd.allreduce(tensor, name=name, op=self.hvd.Sum)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in the order of ranks."""
+        return self.hvd.allgather_object(value)
+
+    def barrier(self) -> None:
+        """Returns when every rank is here."""
+        self.hvd.allreduce(torch.zeros(1), name="barrier")
+
+    def close(self) -> None:
+        """Leaves the job."""
+        self.hvd.shutdown()
+
+
+BACKENDS = {backend.name: backend for backend in (Gradbus, Ddp, Horovod)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """--backend, --bucket-mib and --time."""
+    parser.add_argument("--backend", choices=BACKENDS, default="gradbus", help="who exchanges gradients")
+    parser.add_argument("--bucket-mib", type=int, default=25, help="gradients travel in pieces of about this size")
+    parser.add_argument("--time", action="store_true", help="report step times in the JSON line")
+
+
+def connect(arguments: argparse.Namespace) -> Any:
+    """The chosen backend, joined. One thread computes: ranks share the cores."""
+    torch.set_num_threads(1)
+    return BACKENDS[arguments.backend](arguments.bucket_mib)
+
+
+def my_part(backend: Any, batch: Any) -> Any:
+    """This rank's contiguous part of a global batch."""
+    part = len(batch) // backend.size
+    return batch[backend.rank * part : (backend.rank + 1) * part]

@@ -1,0 +1,34 @@
+// Which algorithm can carry out which collective: the planner offers no other, an agent takes no
+// other.
+#pragma once
+
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+constexpr bool fits(CollectiveKind kind, Algorithm algorithm) {
+  using A = Algorithm;
+  const bool path = algorithm == A::kRing || algorithm == A::kChain;
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return algorithm != A::kAuto && algorithm != A::kDirect;
+    case CollectiveKind::kReduce: return path || algorithm == A::kTree;
+    case CollectiveKind::kReduceScatter: return path || algorithm == A::kHalvingDoubling;
+    case CollectiveKind::kBroadcast:
+      return path || algorithm == A::kTree || algorithm == A::kDirect;
+    case CollectiveKind::kAllGather:
+      return algorithm == A::kRing || algorithm == A::kTree || algorithm == A::kDirect;
+    case CollectiveKind::kGather:
+    case CollectiveKind::kScatter:
+    case CollectiveKind::kAllToAll: return algorithm == A::kDirect;
+  }
+  return false;
+}
+
+// The result has the same bits in every run and for every chunk size. Trees add what their children
+// send in the order of arrival; the ring's order of sums depends on the chunk.
+constexpr bool is_deterministic(CollectiveKind kind, Algorithm algorithm) {
+  return !reduces(kind) || algorithm == Algorithm::kChain ||
+         algorithm == Algorithm::kRecursiveDoubling;
+}
+
+}  // namespace gradbus

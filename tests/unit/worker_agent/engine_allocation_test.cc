@@ -1,0 +1,69 @@
+// The engine allocates when jobs and tensors are added and not in a round: every allocation of this
+// program is counted while two agents carry out rounds of every kind.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "proto/algorithms.h"
+#include "tests/unit/worker_agent/engine_cluster.h"
+
+namespace {
+
+std::atomic<uint64_t> allocations{0};
+
+void* counted(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace gradbus {
+namespace {
+
+// Allocations while agents 0 and 1 carry out `round` of every tensor.
+uint64_t allocations_of(test::Cluster& cluster, uint32_t tensors, uint64_t round) {
+  for (uint32_t tensor = 0; tensor < tensors; ++tensor)
+    for (uint32_t agent = 0; agent < 2; ++agent) cluster.post(agent, 0, tensor, round);
+  const uint64_t before = allocations.load();
+  CompletionRecord record;
+  uint32_t done = 0;
+  for (const Nanos deadline = monotonic_now() + 30 * kSecond;
+       done < 2 * tensors && monotonic_now() < deadline; cluster.turn(1))
+    for (auto& node : cluster.nodes)
+      while (node->clients[0].completions.pop(record) == Pop::kRecord) ++done;
+  EXPECT_EQ(done, 2 * tensors);
+  return allocations.load() - before;
+}
+
+TEST(EngineAllocation, NoneInARound) {
+  test::Cluster cluster(2, 1);
+  uint32_t tensors = 0;
+  for (uint32_t kind = 1; is_collective(kind); ++kind) {
+    for (uint32_t algorithm = 0; is_algorithm(algorithm); ++algorithm) {
+      if (!fits(static_cast<CollectiveKind>(kind), static_cast<Algorithm>(algorithm))) continue;
+      TensorSpec spec;
+      spec.kind = static_cast<CollectiveKind>(kind);
+      spec.op = reduces(spec.kind) ? ReduceOp::kSum : ReduceOp::kNone;
+      spec.count = 2000;
+      const bool whole = algorithm == static_cast<uint32_t>(Algorithm::kRecursiveDoubling);
+      cluster.add_tensor(tensors++, spec, whole ? 2000 : 10, static_cast<Algorithm>(algorithm));
+    }
+  }
+  cluster.turn(50);
+  for (uint64_t round = 1; round <= 3; ++round)
+    EXPECT_EQ(allocations_of(cluster, tensors, round), 0u) << "round " << round;
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,165 @@
+// Engines of a few nodes in one thread, over the loopback transport, with clients that are only
+// rings and cells: what the conductors and the training processes would hold.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/registry.h"
+#include "worker_agent/engine.h"
+
+namespace gradbus::test {
+
+inline constexpr uint64_t kJob = 77;
+inline constexpr uint64_t kLinkKey = 99;
+
+inline std::unique_ptr<Transport> loopback() {
+  auto transport = find_transport("loopback")->create({});
+  EXPECT_TRUE(transport.ok());
+  return transport.take();
+}
+
+// What a client process would hold.
+struct FakeClient {
+  std::shared_ptr<Channel> channel;
+  RingProducer<Submission> submissions;
+  RingConsumer<CompletionRecord> completions;
+};
+
+struct Node {
+  explicit Node(std::unique_ptr<Transport> made)
+      : address(made->local_address()), engine(std::move(made), broken, 2) {}
+  std::string address;
+  Mailbox<JobBroken> broken;
+  Engine engine;
+  ShmQuota quota{256 << 20, 0};
+  std::vector<std::unique_ptr<Arena>> arenas;
+  std::vector<uint32_t> ranks;  // by local rank
+  std::vector<FakeClient> clients;
+  std::vector<Cell> cells;
+};
+
+struct Layout {
+  uint32_t agents = 2;
+  uint32_t ranks_per_agent = 1;
+  bool interleaved = false;  // rank r on agent r % agents; else neighbours together
+  std::function<std::unique_ptr<Transport>()> transport = loopback;
+
+  uint32_t world() const { return agents * ranks_per_agent; }
+  uint32_t agent_of(uint32_t rank) const {
+    return interleaved ? rank % agents : rank / ranks_per_agent;
+  }
+};
+
+class Cluster {
+ public:
+  Cluster(uint32_t agents, uint32_t ranks_per_agent)
+      : Cluster(Layout{.agents = agents, .ranks_per_agent = ranks_per_agent}) {}
+  explicit Cluster(const Layout& layout) : layout_(layout) {
+    for (uint32_t i = 0; i < layout.agents; ++i)
+      nodes.push_back(std::make_unique<Node>(layout.transport()));
+    for (uint32_t i = 0; i < layout.agents; ++i) start_job(i);
+  }
+
+  const Layout& layout() const { return layout_; }
+
+  void add_tensor(uint32_t id, uint64_t count, uint64_t chunk, ReduceOp op = ReduceOp::kSum,
+                  Algorithm algorithm = Algorithm::kRing) {
+    TensorSpec spec;
+    spec.count = count;
+    spec.op = op;
+    add_tensor(id, spec, chunk, algorithm);
+  }
+  void add_tensor(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm) {
+    for (auto& node : nodes) add_tensor(*node, id, spec, chunk, algorithm);
+  }
+  void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
+                  Algorithm algorithm) {
+    CellShape shape = make_cell_shape(
+        spec, chunk, {layout_.world(), layout_.ranks_per_agent, layout_.agents > 1});
+    const Placement place = node.arenas[0]->place(shape).take();
+    shape.data_stride = place.data_stride;
+    const auto segment = node.arenas[0]->segments()[place.segment];
+    node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
+    node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm,
+                               last_reduction(spec, layout_.world()), shape, place, segment});
+  }
+
+  void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {
+    nodes[agent]->cells[tensor].post(local, round, bytes);
+    const Submission record{1, tensor, round, bytes, {}};
+    ASSERT_EQ(nodes[agent]->clients[local].submissions.push(record), Push::kDone);
+  }
+
+  float* data(uint32_t agent, uint32_t area, uint32_t tensor) {
+    return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(area));
+  }
+
+  void turn(int times) {
+    for (int i = 0; i < times; ++i)
+      for (auto& node : nodes) node->engine.do_work();
+  }
+
+  // Turns until every client has `count` completions, or a deadline.
+  std::vector<CompletionRecord> completions(uint32_t agent, uint32_t local, size_t count) {
+    std::vector<CompletionRecord> got;
+    CompletionRecord record;
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond;
+         got.size() < count && monotonic_now() < deadline; turn(1))
+      while (nodes[agent]->clients[local].completions.pop(record) == Pop::kRecord)
+        got.push_back(record);
+    return got;
+  }
+
+  // The first that an agent says is broken; empty after a deadline.
+  std::vector<JobBroken> broken(uint32_t agent) {
+    std::vector<JobBroken> found;
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond;
+         found.empty() && monotonic_now() < deadline; turn(1))
+      found = nodes[agent]->broken.take();
+    return found;
+  }
+
+  std::vector<std::unique_ptr<Node>> nodes;
+
+ private:
+  void start_job(uint32_t index) {
+    Node& node = *nodes[index];
+    node.arenas.push_back(
+        std::make_unique<Arena>("job", layout_.ranks_per_agent, layout_.world(), node.quota));
+    ASSERT_TRUE(node.arenas[0]->open().ok());
+    StartJob start;
+    start.job = kJob;
+    start.name = "job";
+    start.epoch = 1;
+    start.link_key = kLinkKey;
+    start.agent_index = index;
+    start.agents = layout_.agents;
+    for (const auto& other : nodes) start.agent_addresses.push_back(other->address);
+    for (uint32_t rank = 0; rank < layout_.world(); ++rank) {
+      start.agent_of_rank.push_back(layout_.agent_of(rank));
+      if (layout_.agent_of(rank) == index) node.ranks.push_back(rank);
+    }
+    start.local_ranks = node.ranks;
+    for (size_t i = 0; i < node.ranks.size(); ++i) start.channels.push_back(add_client(node));
+    start.traffic = std::make_shared<JobTraffic>();
+    node.engine.post(std::move(start));
+  }
+
+  static std::shared_ptr<Channel> add_client(Node& node) {
+    std::shared_ptr<Channel> channel = create_channel("c").take();
+    std::byte* base = channel->segment->at(0);
+    node.clients.push_back(
+        {channel, RingProducer<Submission>(RingMemory::at(base + kSubmissionRingOffset)),
+         RingConsumer<CompletionRecord>(RingMemory::at(base + kCompletionRingOffset))});
+    return channel;
+  }
+
+  const Layout layout_;
+};
+
+}  // namespace gradbus::test

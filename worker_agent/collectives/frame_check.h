@@ -1,0 +1,23 @@
+// What every collective checks of a frame's header, and the sentences of refusals. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "worker_agent/collectives/collective.h"
+
+namespace gradbus {
+
+// kCorrupt: "frame of tensor 7, round 2, chunk 1: " and then `what`.
+Status refuse_frame(const FrameHeader& header, std::string_view what);
+Status refuse_credit(uint64_t round, std::string_view why);
+
+Status expect_field(const FrameHeader& header, std::string_view field, uint64_t value,
+                    uint64_t expected);
+Status expect_below(const FrameHeader& header, std::string_view field, uint64_t value,
+                    uint64_t limit);
+
+// collective, codec, dtype and op are those of the tensor.
+Status check_signature(const CollectivePlan& plan, const FrameHeader& header);
+
+}  // namespace gradbus

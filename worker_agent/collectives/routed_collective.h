@@ -1,0 +1,90 @@
+// What the collectives that send along trees have in common: the round that is open, the agents
+// next to this one, their credits, and per peer the queue of pieces that are ready to be sent. A
+// peer that stalls holds up what goes to it and nothing else.
+//
+// Owned by the engine's thread, like every Collective. Invariants, per peer that we send to:
+//   * credited <= begun_ + 1: data flows over every edge in every round, so a peer can be one round
+//     ahead (it has all our data, we wait for on_sent), never two;
+//   * nothing is sent while credited < begun_, and never more than kSendsInFlightMax at once;
+//   * the round finishes in the event that closes its last piece, so kFinish comes last and once.
+#pragma once
+
+#include <vector>
+
+#include "transport/bounded_queue.h"
+#include "worker_agent/collectives/collective.h"
+#include "worker_agent/collectives/frame_check.h"
+
+namespace gradbus {
+
+// One chunk of one block on its way to one peer; `source` is 0 where a tensor has a single block.
+struct Piece {
+  uint32_t chunk = 0;
+  uint32_t source = 0;
+  FrameKind frame = FrameKind::kReduce;
+};
+
+class RoutedCollective : public Collective {
+ public:
+  const CollectiveNeeds& needs() const final { return needs_; }
+  void open(std::vector<Action>&) final {}
+  void begin(uint64_t round, std::span<const uint64_t> block_bytes,
+             std::vector<Action>& actions) final;
+  void on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) override;
+  Status on_frame(uint32_t from, const FrameHeader& header, uint32_t buffer,
+                  std::vector<Action>& actions) final;
+  Status on_credit(uint32_t from, uint64_t round, std::vector<Action>& actions) final;
+  void on_sent(const Action& send, std::vector<Action>& actions) final;
+  uint64_t active_round() const final { return active_ ? begun_ : 0; }
+
+ protected:
+  explicit RoutedCollective(const CollectivePlan& plan);
+
+  // ---- for constructors: `pieces` more may go to or come from `peer` in a round
+  void will_send(uint32_t peer, uint32_t pieces);
+  void will_receive(uint32_t peer);
+  void close_edges();  // when all are known
+
+  // Sets every piece to its first stage and pieces_open_ to their number.
+  virtual void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) = 0;
+  // Everything the shared checks leave: sender, kind, source, total, chunk, length, stage.
+  virtual Status check_piece(uint32_t from, const FrameHeader& header) const = 0;
+  virtual void accept_frame(uint32_t from, const FrameHeader& header, uint32_t buffer,
+                            std::vector<Action>& actions) = 0;
+  // The piece leaves the queue of its peer: moves it to its in-flight stage and says what to send.
+  virtual Action start_send(Piece piece) = 0;
+  virtual void finish_send(const Action& send, std::vector<Action>& actions) = 0;
+
+  void make_ready(uint32_t peer, Piece piece, std::vector<Action>& actions);
+  void release(uint32_t buffer, std::vector<Action>& actions) const;
+  void finish_if_done(std::vector<Action>& actions);
+
+  const CollectivePlan& plan() const { return plan_; }
+  uint32_t me() const { return plan_.agent_index; }
+  uint64_t round() const { return begun_; }
+
+  uint64_t pieces_open_ = 0;
+
+ private:
+  static constexpr uint16_t kNoEdge = 0xffff;
+  struct Edge {  // to a peer that gets data from us
+    uint32_t peer = 0;
+    uint32_t pieces_max = 0;
+    uint64_t credited = 0;  // the last round that the peer is ready for
+    uint32_t in_flight = 0;
+    BoundedQueue<Piece> ready;
+  };
+  Edge* edge_to(uint32_t peer);
+  bool receives_from(uint32_t peer) const;
+  void send_ready(Edge& edge, std::vector<Action>& actions);
+
+  const CollectivePlan plan_;
+  CollectiveNeeds needs_;
+  std::vector<Edge> edges_;
+  std::vector<uint16_t> edge_of_peer_;
+  std::vector<bool> source_;  // by agent
+  uint64_t begun_ = 0;        // the last round that began
+  bool active_ = false;
+};
+
+}  // namespace gradbus
