@@ -206,7 +206,17 @@ std::string Stalls::sentence(const std::string& tensor, uint64_t round, Nanos no
                                ? "every rank has started " + what(key) + ", its data is on the way"
                                : roll_->places(*group.needed) + lacks(*group.needed, key);
   return clean_text(late + "; waiting: " + rank_phrase(group.waiting) + " for " +
-                    seconds_text(group.longest));
+                    seconds_text(group.longest) +
+                    (group.needed->empty() ? elsewhere(group.waiting) : ""));
+}
+
+// A rank that was stopped after it had started the round is among these.
+std::string Stalls::elsewhere(const RankSet& waiting) const {
+  RankSet others;
+  for (const auto& [rank, record] : roll_->ranks())
+    if (!waiting.contains(rank)) others.insert(rank);
+  if (others.empty()) return "";
+  return "; not waiting, so computing or stopped: " + roll_->places(others);
 }
 
 }  // namespace gradbus

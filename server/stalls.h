@@ -79,6 +79,7 @@ class Stalls {
   std::optional<Verdict> deadlocked(const Groups& groups, Nanos now) const;
   bool all_wait_long_enough(const Groups& groups, Nanos now) const;
   Nanos steady_since() const;
+  std::string elsewhere(const RankSet& waiting) const;
 
   const Roll* roll_;
   const Registrations* registrations_;

@@ -113,7 +113,8 @@ TEST_F(Stall, DataOnTheWayIsSaid) {
   answer("t", 1, {});
   EXPECT_EQ(
       notice(1).text(),
-      "every rank has started \"t\" round 1, its data is on the way; waiting: rank 0 for 1.0 s");
+      "every rank has started \"t\" round 1, its data is on the way; waiting: rank 0 for 1.0 s; "
+      "not waiting, so computing or stopped: rank 1 (node-b)");
 }
 
 TEST_F(Stall, ARegistrationIsReportedWithoutAsking) {
