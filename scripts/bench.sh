@@ -45,7 +45,7 @@ install() {
 
 build_gradbus() {
   say "Gradbus (log: $peers/build.log)"
-  { cmake --preset release && cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent; } \
+  { cmake --preset release && cmake --build --preset release --target gradbus_cli gradbus-bench-rank gradbus-server gradbus-agent; } \
     >"$peers/build.log" 2>&1 || { tail -40 "$peers/build.log" >&2; exit 1; }
 }
 

@@ -14,6 +14,7 @@ system_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format clang-tidy universal-ctags iproute2 procps
   python3 python3-dev python3-venv python3-numpy python3-torch
+  libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm
 # Tools that build the wheel, the newest PyTorch, and what tests, examples and benchmark plots use.
 python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy matplotlib)

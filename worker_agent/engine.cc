@@ -1,5 +1,6 @@
 #include "worker_agent/engine.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -160,7 +161,10 @@ EngineJob* Engine::owner_of(LinkId link) {
 void Engine::rest() {
   const Nanos now = monotonic_now();
   if (idle_since_ == 0) idle_since_ = now;
-  if (may_spin() && now - idle_since_ < kSpin) return;
+  if (may_spin() && now - idle_since_ < kSpin) {
+    sched_yield();
+    return;
+  }
   sleep();
   idle_since_ = 0;
 }

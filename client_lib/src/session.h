@@ -4,6 +4,8 @@
 // each ring, for a few instructions. Everything else is under `control_`.
 #pragma once
 
+#include <sched.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
@@ -127,6 +129,7 @@ class Session {
   void fail(const Status& status);
 
   bool may_spin() const { return joined_.local_size <= joined_.cores && joined_.agents == 1; }
+  bool may_yield() const { return !may_spin(); }
   // One look around between two sleeps: packets, blocked report, deadline.
   Status between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started, Nanos timeout);
   void report_when_due(const WaitSubject& subject, Nanos now);
@@ -177,6 +180,9 @@ Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subje
   // 20 us of spinning costs less than one futex sleep and wake on a busy machine.
   while (may_spin() && monotonic_now() - started < 20'000)
     for (int i = 0; i < 64; ++i, relax_cpu())
+      if (attempt()) return {};
+  while (may_yield() && monotonic_now() - started < 50'000)
+    for (int i = 0; i < 4; ++i, sched_yield())
       if (attempt()) return {};
   for (;;) {
     const uint32_t ticket = cell.ticket();

@@ -17,8 +17,8 @@ LATENCY = [4, 64, 256, 4096]
 MODELS = ("resnet50", "bert-base")
 PROGRAMS = {  # what a round of each runs; few steps keep it short
     "digits": ("examples/digits/train.py", "--time", "--epochs", "6"),
-    "charlm": ("examples/charlm/train.py", "--time", "--steps", "30", "--sample", "1"),
-    "mlp": ("examples/mlp/train.py", "--time", "--steps", "25"),
+    "charlm": ("examples/charlm/train.py", "--time", "--steps", "20", "--batch-size", "8", "--sample", "1"),
+    "mlp": ("examples/mlp/train.py", "--time", "--steps", "16"),
 }
 LINK_GBIT = 1.0
 GRADBUS, PRIVATE = "Gradbus", "Gradbus, private buffers"
@@ -103,7 +103,7 @@ def on_link(agents: int) -> list[str]:
 def link(agents: int, choice: Choice) -> Experiment:
     """So many agents, a rank each, joined by a limited link."""
     sizes = [4096, 100 * MIB] if not choice.quick else [100 * MIB]
-    effort = dataclasses.replace(choice.effort(), small=(100, 10), large=(3, 1), seconds=3)
+    effort = dataclasses.replace(choice.effort(), small=(100, 10), large=(5, 1), seconds=6)
     where = ("--ranks", str(agents), "--agents", str(agents), "--transport", "tcp", "--link", f"{LINK_GBIT:g}gbit")
     ours = entrants.gradbus_sizes(GRADBUS, sizes, effort, *where)
     both = (bounded(ours, 45), bounded(gloo_on_link(agents, sizes, effort), 45))
@@ -116,7 +116,7 @@ def storm(model: str, choice: Choice) -> Experiment:
     size = 4 * sum(models.MODELS[model]())
     seconds = 1.0 if not choice.quick else 0.3
     ours = entrants.gradbus_model(GRADBUS, model, "--ranks", "2", "--agents", "1")
-    peers = [peer.storm(2, model, seconds) for peer in choice.peers(entrants.LOCAL_PEERS)]
+    peers = [bounded(peer.storm(2, model, seconds), 120) for peer in choice.peers(entrants.LOCAL_PEERS)]
     return Experiment(f"storm-{model}", f"A step's gradients of {model}, two ranks", "forms", (ours, *peers),
                       limits.memory_limit(4), size)
 

@@ -130,7 +130,7 @@ def iperf_bidir_gbs(clock: Clock) -> float:
         raise RuntimeError(f"cannot start iperf3: {error.strerror}") from None
     with process.nothing_left_behind(server):
         wait_for_port(server, int(port))
-        client = ["iperf3", "-c", "127.0.0.1", "-p", port, "--bidir", "-t", str(IPERF_SECONDS), "-J"]
+        client = ["iperf3", "-c", "127.0.0.1", "-p", port, "--bidir", "-l", "1M", "-t", str(IPERF_SECONDS), "-J"]
         done = process.run(client, min(IPERF_SECONDS + 15, clock.left()))
     if done.problem:
         raise RuntimeError(done.problem)

@@ -11,6 +11,7 @@ The best of an entrant is its best over all rounds, its median the median of the
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from typing import Any
 
@@ -44,10 +45,10 @@ def add_problem(entrant: Entry, problem: str, command: str) -> None:
 def parse_rows(text: str) -> list[Entry]:
     """The JSON array a program printed, wherever it begins; the rows that were complete when it was
     ended early. Raises ValueError when there is none."""
-    begin = text.find("[{")
-    if begin < 0:
+    begin = re.search(r"\[\s*\{", text)
+    if begin is None:
         raise ValueError("no array of rows")
-    body = text[begin:]
+    body = text[begin.start() :]
     end = body.rfind("}")
     decoded, _ = json.JSONDecoder().raw_decode(body[: end + 1] + "]")
     return decoded

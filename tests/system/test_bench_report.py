@@ -185,6 +185,8 @@ def test_bars_of_an_error_do_not_break_the_table(tmp_path):
 def test_rows_that_were_done_survive_a_deadline():
     whole = '[{"size": 4, "time": 1}\n,{"size": 8, "time": 2}\n]'
     assert [row["size"] for row in results.parse_rows("noise\n" + whole)] == [4, 8]
+    indented = json.dumps(json.loads(whole), indent=1)
+    assert [row["size"] for row in results.parse_rows(indented)] == [4, 8]
     cut_inside_the_second = whole[: whole.index("8")]
     assert [row["size"] for row in results.parse_rows(cut_inside_the_second)] == [4]
     with pytest.raises(ValueError):

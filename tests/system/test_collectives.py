@@ -18,14 +18,14 @@ DEATH_S = 30
 
 
 @contextlib.contextmanager
-def cluster(agents):
-    """As rig.cluster, with small chunks."""
+def cluster(agents, *options, chunk_kib=CHUNK_KIB):
+    """As rig.cluster, with small chunks and more options for the coordinator."""
     with tempfile.TemporaryDirectory(prefix="gradbus-test-") as folder:
         rig = rigs.Rig(pathlib.Path(folder))
         try:
             rig.server = rig.start_daemon(
                 "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0",
-                "--chunk-kib", str(CHUNK_KIB))  # fmt: skip
+                "--chunk-kib", str(chunk_kib), *options)  # fmt: skip
             for index in range(agents):
                 rig.start_agent(f"node-{index}")
             yield rig
@@ -50,16 +50,39 @@ def last_json(output):
     return json.loads(output.strip().splitlines()[-2])
 
 
-@pytest.mark.parametrize(("size", "agents"), LAYOUTS, ids=[f"{r}ranks-{a}agents" for r, a in LAYOUTS])
-def test_every_collective_is_exact_and_the_same_everywhere(python, size, agents):
-    with cluster(agents) as rig:
-        results = run_ranks(rig, python, "collectives.py", size, str(CHUNK_KIB << 10))
+def all_collectives(rig, python, size):
+    """Checksums of all results that every rank must have."""
+    results = run_ranks(rig, python, "collectives.py", size, str(CHUNK_KIB << 10))
     assert_all_ok(results)
     sums = [last_json(output) for _, output in results]
     assert len(sums[0]) > 250
     for rank, other in enumerate(sums):
         differ = [case for case, checksum in sums[0].items() if other[case] != checksum]
         assert not differ, f"rank {rank} has other bits than rank 0: {differ[:5]}"
+    return sums[0]
+
+
+@pytest.mark.parametrize(("size", "agents"), LAYOUTS, ids=[f"{r}ranks-{a}agents" for r, a in LAYOUTS])
+def test_every_collective_is_exact_and_the_same_everywhere(python, size, agents):
+    with cluster(agents) as rig:
+        all_collectives(rig, python, size)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "chain", "halving_doubling", "recursive_doubling", "tree", "direct"]
+)
+def test_every_algorithm_is_exact(python, algorithm):
+    """Forced wherever it fits."""
+    with cluster(3, "--algorithm", algorithm) as rig:
+        all_collectives(rig, python, 4)
+
+
+def test_deterministic_mode_gives_the_same_bits_for_every_chunk_size(python):
+    found = []
+    for chunk_kib in (CHUNK_KIB, 1024):
+        with cluster(3, "--deterministic", chunk_kib=chunk_kib) as rig:
+            found.append(all_collectives(rig, python, 4))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("size", "agents"), [(2, 1), (4, 1), (3, 2)])
