@@ -19,15 +19,15 @@ Status refuse(const char* field, uint64_t value, const std::string& allowed) {
                            ", allowed: " + allowed);
 }
 
-// kHello and kCredit move no elements, so they may leave the signature fields 0.
+// These move no elements, so they may leave the signature fields 0.
 bool is_control(const FrameHeader& header) {
   const auto kind = static_cast<FrameKind>(header.kind);
-  return kind == FrameKind::kHello || kind == FrameKind::kCredit;
+  return kind == FrameKind::kHello || kind == FrameKind::kCredit || kind == FrameKind::kProbe;
 }
 
 bool is_kind(uint8_t number) {
   return number >= static_cast<uint8_t>(FrameKind::kHello) &&
-         number <= static_cast<uint8_t>(FrameKind::kGather);
+         number <= static_cast<uint8_t>(FrameKind::kProbe);
 }
 
 // Before anything else is believed: is this a frame of our version, as it was sealed?
@@ -68,7 +68,7 @@ void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
 
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
-  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 4");
+  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 5");
   if (header.codec != static_cast<uint8_t>(CodecId::kDense))
     return refuse("codec", header.codec, "0");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));

@@ -10,10 +10,10 @@
 //   offset 10  u16  process_set  0 is the whole job
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job;
 //                                all-gather data: the rank whose block this is
-//   offset 16  u64  job          the coordinator's job id
+//   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
-//   offset 32  u64  step         round of that tensor, 1 for the first
+//   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number
 //   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
@@ -43,6 +43,7 @@ enum class FrameKind : uint8_t {
   kCredit = 2,  // "my ranks are all ready for this round: you may send" (flows backward)
   kReduce = 3,  // a partial sum on its way to the chunk's owner, or a block / broadcast chunk
   kGather = 4,  // a finished chunk on its way from its owner to everybody
+  kProbe = 5,   // measures a path: any payload one way, none back (worker_agent/path_probe.h)
 };
 
 struct FrameHeader {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kEventsPerTurn = 64;
 constexpr Nanos kStrangerDeadline = 5 * kSecond;
+// One is usual; a few, because the next may come before the last one's link has closed.
+constexpr size_t kEchoesMax = 4;
 // Sleeping and being woken costs some 10 us; a spin of this length pays when work keeps coming.
 constexpr Nanos kSpin = 30'000;
 constexpr int kSleepMsMax = 100;
@@ -40,6 +42,7 @@ size_t Engine::do_work() {
   size_t work = take_commands();  // the conductor: jobs and tensors that come and go
   work += poll_transport();       // frames that came or went -> collectives
   work += work_on_jobs();         // submissions, local sums, frames to post
+  work += work_on_probes();       // paths being measured
   return work;
 }
 
@@ -114,6 +117,7 @@ size_t Engine::poll_transport() {
 
 void Engine::on_event(const TransportEvent& event) {
   if (event.kind == TransportEvent::Kind::kAccepted) return on_accepted(event);
+  if (on_probe_event(event)) return;
   EngineJob* job = owner_of(event.link);
   if (job == nullptr) {
     if (event.kind == TransportEvent::Kind::kClosed)
@@ -131,6 +135,7 @@ void Engine::on_event(const TransportEvent& event) {
 }
 
 void Engine::on_accepted(const TransportEvent& event) {
+  if (event.hello.job == kProbeJob) return on_probe_accepted(event.link);
   const auto job = jobs_.find(event.hello.job);
   if (job != jobs_.end() && job->second->remote())
     return job->second->on_accepted(event.link, event.hello);
@@ -154,6 +159,48 @@ EngineJob* Engine::owner_of(LinkId link) {
   for (const auto& job : ending_)
     if (job->owns(link)) return job.get();
   return nullptr;
+}
+
+// ---- paths being measured
+
+// A figure taken while a job runs would be the job's as well.
+void Engine::on_command(MeasurePath command) {
+  if (probe_ != nullptr || !jobs_.empty()) {
+    command.answer->post({command.probe});
+    return;
+  }
+  asked_ = std::move(command);
+  probe_ = std::make_unique<PathProbe>(*transport_, asked_.address, monotonic_now());
+}
+
+void Engine::on_probe_accepted(LinkId link) {
+  if (echoes_.size() == kEchoesMax) return transport_->disconnect(link);
+  echoes_.push_back(std::make_unique<ProbeEcho>(*transport_, link, monotonic_now()));
+}
+
+bool Engine::on_probe_event(const TransportEvent& event) {
+  if (probe_ != nullptr && probe_->owns(event.link)) {
+    probe_->on_event(event, monotonic_now());
+    return true;
+  }
+  const auto echo = std::find_if(echoes_.begin(), echoes_.end(),
+                                 [&](const auto& known) { return known->owns(event.link); });
+  if (echo != echoes_.end()) (*echo)->on_event(event);
+  return echo != echoes_.end();
+}
+
+size_t Engine::work_on_probes() {
+  if (probe_ == nullptr && echoes_.empty()) return 0;
+  const Nanos now = monotonic_now();
+  size_t work = 0;
+  for (const auto& echo : echoes_) work += echo->do_work(now);
+  std::erase_if(echoes_, [](const auto& echo) { return echo->closed(); });
+  if (probe_ == nullptr) return work;
+  work += probe_->do_work(now);
+  if (!probe_->closed()) return work;
+  asked_.answer->post({asked_.probe, probe_->alpha_us(), probe_->beta_ns()});
+  probe_.reset();  // the next question may follow
+  return work + 1;
 }
 
 // ---- when there is nothing to do

@@ -15,6 +15,7 @@
 #include "worker_agent/engine_command.h"
 #include "worker_agent/engine_job.h"
 #include "worker_agent/mailbox.h"
+#include "worker_agent/path_probe.h"
 
 namespace gradbus {
 
@@ -35,14 +36,18 @@ class Engine {
   size_t take_commands();
   size_t poll_transport();
   size_t work_on_jobs();
+  size_t work_on_probes();
   void rest();
   void sleep();
 
   void on_command(StartJob command);
   void on_command(AddTensor command);
   void on_command(const EndJob& command);
+  void on_command(MeasurePath command);
   void on_event(const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
+  void on_probe_accepted(LinkId link);
+  bool on_probe_event(const TransportEvent& event);
   EngineJob* owner_of(LinkId link);
   void end(std::map<uint64_t, std::unique_ptr<EngineJob>>::iterator job);
   void report_broken(EngineJob& job, const Status& status);
@@ -65,6 +70,9 @@ class Engine {
   std::map<uint64_t, std::unique_ptr<EngineJob>> jobs_;
   std::vector<std::unique_ptr<EngineJob>> ending_;  // until their links have closed
   std::vector<Stranger> strangers_;
+  std::unique_ptr<PathProbe> probe_;                // ours; one at a time
+  MeasurePath asked_;                               // the question to it
+  std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // of others' probes
   Fd epoll_;
   Nanos idle_since_ = 0;
   std::atomic<bool> stopping_{false};

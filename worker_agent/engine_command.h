@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"
+#include "worker_agent/mailbox.h"
 
 namespace gradbus {
 
@@ -54,7 +55,20 @@ struct EndJob {
   uint64_t job = 0;
 };
 
-using EngineCommand = std::variant<StartJob, AddTensor, EndJob>;
+// The answer to MeasurePath; figures are 0 when there are none.
+struct PathAnswer {
+  uint64_t probe = 0;
+  double alpha_us = 0;
+  double beta_ns = 0;
+};
+
+struct MeasurePath {
+  uint64_t probe = 0;
+  std::string address;
+  std::shared_ptr<Mailbox<PathAnswer>> answer;
+};
+
+using EngineCommand = std::variant<StartJob, AddTensor, EndJob, MeasurePath>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

@@ -105,7 +105,7 @@ TEST(FrameTest, AnotherVersionIsVersionSkewAndNotCorruption) {
 
 TEST(FrameTest, EachForbiddenFieldIsNamed) {
   expect_refused(check_with([](FrameHeader& h) { h.magic = 0x32464247; }), "magic");
-  for (const int kind : {0, 5, 255}) {
+  for (const int kind : {0, 6, 255}) {
     expect_refused(check_with([&](FrameHeader& h) { h.kind = static_cast<uint8_t>(kind); }),
                    "kind");
   }
@@ -137,7 +137,7 @@ TEST(FrameTest, TheLargestPayloadPasses) {
 }
 
 TEST(FrameTest, ControlFramesMayLeaveTheSignatureEmpty) {
-  for (const FrameKind kind : {FrameKind::kHello, FrameKind::kCredit}) {
+  for (const FrameKind kind : {FrameKind::kHello, FrameKind::kCredit, FrameKind::kProbe}) {
     FrameHeader header;
     header.kind = static_cast<uint8_t>(kind);
     seal_frame(header, {});
