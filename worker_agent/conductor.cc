@@ -29,6 +29,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
   watch(listener_.fd(), EPOLLIN);
   watch(broken_.fd(), EPOLLIN);
   watch(control_events_.fd(), EPOLLIN);
+  watch(path_answers_->fd(), EPOLLIN);
 }
 
 Conductor::~Conductor() {
@@ -65,6 +66,7 @@ void Conductor::run(int stop_fd) {
     }
     for (const ControlEvent& event : control_events_.take()) on_control(event);
     for (const JobBroken& event : broken_.take()) on_job_broken(event);
+    for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
     flush_registrations();
     tick();
   }

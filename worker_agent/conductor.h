@@ -20,6 +20,7 @@ struct ConductorOptions {
   std::string coordinator;                       // address
   std::map<std::string, std::string> addresses;  // transport -> data address
   uint32_t cores = 1;
+  double reduce_ns = 0;  // of a byte; 0: not measured
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
@@ -72,6 +73,8 @@ class Conductor {
   void on_tensors_ready(const v1::TensorsReady& ready);
   void on_stall(const v1::StallNotice& notice);
   void on_progress_query(const v1::ProgressQuery& query);
+  void on_measure_path(const v1::MeasurePath& message);
+  void on_path_answer(const PathAnswer& answer);
   void on_job_failed(const v1::JobFailed& failed);
   void on_job_ended(uint64_t job);
   void on_job_broken(const JobBroken& broken);
@@ -92,6 +95,8 @@ class Conductor {
   Engine& engine_;
   Mailbox<JobBroken>& broken_;
   Mailbox<ControlEvent> control_events_;
+  const std::shared_ptr<Mailbox<PathAnswer>> path_answers_ =
+      std::make_shared<Mailbox<PathAnswer>>();
   Fd epoll_;
   ShmQuota quota_;
   Clients clients_;                       // by socket

@@ -36,6 +36,7 @@ void Conductor::say_hello() {
   for (const auto& [transport, address] : options_.addresses)
     (*hello.mutable_addresses())[transport] = address;
   hello.set_cores(options_.cores);
+  hello.set_reduce_ns(options_.reduce_ns);
   hello.set_pid(static_cast<uint64_t>(getpid()));
   control_.reconnect(message);
 }
@@ -89,6 +90,7 @@ void Conductor::on_control(const ControlEvent& event) {
       return;
     case Kind::kJobFailed: return on_job_failed(message.job_failed());
     case Kind::kProgressQuery: return on_progress_query(message.progress_query());
+    case Kind::kMeasurePath: return on_measure_path(message.measure_path());
     case Kind::kStallNotice: return on_stall(message.stall_notice());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
@@ -103,6 +105,21 @@ void Conductor::send_heartbeat() {
   for (const auto& [id, running] : jobs_)
     if (!running->failed() && running->incarnation() == incarnation_)
       running->report_counters(*heartbeat.add_jobs());
+  send(message);
+}
+
+// ---- paths
+
+void Conductor::on_measure_path(const v1::MeasurePath& message) {
+  engine_.post(MeasurePath{message.probe_id(), message.address(), path_answers_});
+}
+
+void Conductor::on_path_answer(const PathAnswer& answer) {
+  v1::AgentMessage message;
+  v1::PathMeasured& measured = *message.mutable_path_measured();
+  measured.set_probe_id(answer.probe);
+  measured.set_alpha_us(answer.alpha_us);
+  measured.set_beta_ns(answer.beta_ns);
   send(message);
 }
 

@@ -16,6 +16,7 @@
 #include "transport/registry.h"
 #include "worker_agent/conductor.h"
 #include "worker_agent/engine.h"
+#include "worker_agent/reduce_rate.h"
 
 namespace gradbus {
 namespace {
@@ -132,6 +133,7 @@ Status serve(const AgentOptions& o) {
   options.coordinator = o.coordinator;
   options.addresses[o.transport] = transport.value()->local_address();
   options.cores = std::max(1u, std::thread::hardware_concurrency());
+  options.reduce_ns = measured_reduce_ns();
   options.clients_max = static_cast<uint64_t>(o.clients_max);
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
   options.huge_pages = huge_pages.value();
