@@ -42,7 +42,7 @@ void Coordinator::receive(uint64_t id, const v1::AgentMessage& message, Nanos no
 
 void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& message, Nanos now) {
   using Message = v1::AgentMessage;
-  if (message.has_hello()) return hello(id, agent, message.hello());
+  if (message.has_hello()) return hello(id, agent, message.hello(), now);
   if (!agent.welcomed) {
     return refuse(id, short_error("D602", "the first message of an agent must be Hello"));
   }
@@ -69,6 +69,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
       checked(of != nullptr && of->agent_failure(id, message.job_failure(), now), id, "JobFailure");
       return;
     }
+    case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }
 }
@@ -107,7 +108,9 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
         outbox_, id, message.job(), message.rank(),
         short_error("A304", "the coordinator has " + std::to_string(kLiveJobsMax) + " jobs"));
   }
-  (job != nullptr ? *job : create_job(message, now)).join(id, agent.card, message, now);
+  Job& joined = job != nullptr ? *job : create_job(message, now);
+  joined.join(id, agent.card, message, now);
+  if (joined.state() == Job::State::kRunning) joined.set_path(paths_.worst(joined.roll().agents()));
 }
 
 Job& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
@@ -168,6 +171,7 @@ void Coordinator::tick(Nanos now) {
   end_silent_leases(now);
   for (auto& [id, job] : jobs_) job->tick(now);
   forget_ended_jobs(now);
+  measure_next_path(now);
 }
 
 // Ended jobs stay visible for ten minutes, and no more than a hundred of them.

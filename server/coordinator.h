@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "server/coordinator_options.h"
 #include "server/job.h"
 #include "server/outbox.h"
+#include "server/paths.h"
 
 namespace gradbus {
 
@@ -51,7 +53,7 @@ class Coordinator {
   };
 
   // coordinator_agents.cc
-  void hello(uint64_t id, Agent& agent, const v1::Hello& message);
+  void hello(uint64_t id, Agent& agent, const v1::Hello& message, Nanos now);
   Status may_attach(const v1::Hello& message) const;
   void welcome(uint64_t id);
   void refuse(uint64_t id, const Status& status);
@@ -74,7 +76,13 @@ class Coordinator {
   void forget_ended_jobs(Nanos now);
   bool checked(bool sensible, uint64_t agent, const char* what);
 
+  // coordinator_paths.cc
+  void measure_next_path(Nanos now);
+  std::set<uint64_t> busy_agents() const;
+  void path_measured(uint64_t id, const v1::PathMeasured& message, Nanos now);
+
   // coordinator_status.cc
+  void add_paths(v1::StatusReply& reply) const;
   v1::AgentStatus describe_agent(uint64_t id, const Agent& agent, Nanos now) const;
   void add_job_names(uint64_t id, v1::AgentStatus& status) const;
 
@@ -86,6 +94,7 @@ class Coordinator {
   std::map<uint64_t, Agent> agents_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
+  Paths paths_;
   uint64_t warnings_ = 0;
   Nanos ticked_at_;
 };

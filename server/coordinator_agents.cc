@@ -25,6 +25,7 @@ bool addresses_are_sane(const v1::Hello& message) {
 AgentCard make_card(const v1::Hello& hello) {
   AgentCard card;
   card.name = hello.name();
+  card.reduce_ns = sane_reduce_ns(hello.reduce_ns());
   card.addresses.insert(hello.addresses().begin(), hello.addresses().end());
   return card;
 }
@@ -66,7 +67,7 @@ Status Coordinator::may_attach(const v1::Hello& message) const {
   return Status();
 }
 
-void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message) {
+void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nanos now) {
   if (agent.welcomed) {
     checked(false, id, "second Hello");
     return;
@@ -78,6 +79,8 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message) {
   agent.card = make_card(message);
   welcome(id);
   outbox_.note("agent " + describe(agent) + " attached");
+  paths_.attach(id);
+  measure_next_path(now);
 }
 
 void Coordinator::welcome(uint64_t id) {
@@ -101,6 +104,7 @@ void Coordinator::refuse(uint64_t id, const Status& status) {
 
 void Coordinator::lose(uint64_t id, const std::string& why, Nanos now) {
   outbox_.note("lost agent " + why);
+  paths_.detach(id);
   for (auto& [job_id, job] : jobs_) job->agent_lost(id, why, now);
 }
 

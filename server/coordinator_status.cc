@@ -20,9 +20,22 @@ v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nan
   if (tcp == addresses.end() && !addresses.empty()) status.set_address(addresses.begin()->second);
   status.set_cores(agent.hello.cores());
   status.set_pid(agent.hello.pid());
+  status.set_reduce_ns(agent.card.reduce_ns);
   status.set_silent_ms(static_cast<uint64_t>((now - agent.heard) / kMillisecond));
   add_job_names(id, status);
   return status;
+}
+
+// Detached agents have no paths, so both names are there.
+void Coordinator::add_paths(v1::StatusReply& reply) const {
+  for (const auto& [pair, figures] : paths_.known()) {
+    if (static_cast<size_t>(reply.paths_size()) == kStatusPathsMax) return;
+    v1::PathStatus& path = *reply.add_paths();
+    path.set_agent(agents_.at(pair.first).card.name);
+    path.set_peer(agents_.at(pair.second).card.name);
+    path.set_alpha_us(figures.alpha_us);
+    path.set_beta_ns(figures.beta_ns);
+  }
 }
 
 v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now) const {
@@ -32,6 +45,7 @@ v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now)
   for (const auto& [id, agent] : agents_) {
     if (agent.welcomed) *reply.add_agents() = describe_agent(id, agent, now);
   }
+  add_paths(reply);
   size_t tensors_left = kStatusTensorsMax;
   for (const auto& [id, job] : jobs_) {
     if (!request.job().empty() && request.job() != job->identity().name) continue;

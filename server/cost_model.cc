@@ -3,8 +3,17 @@
 #include <algorithm>
 #include <bit>
 
+#include "proto/frame.h"
+
 namespace gradbus {
 namespace {
+
+constexpr uint64_t kChunkBytesMin = 64 << 10;
+constexpr double kMessagesPerChunk = 4;
+
+double first_known(double told, double measured, double otherwise) {
+  return told > 0 ? told : measured > 0 ? measured : otherwise;
+}
 
 struct Terms {
   double hops = 0;      // of the longest way, one chunk each
@@ -63,6 +72,20 @@ double doubling_us(const Exchange& e, const PathCost& cost) {
 }
 
 }  // namespace
+
+PathCost path_cost(const PathFigures& told, const PathFigures& measured) {
+  return {.alpha_us = first_known(told.alpha_us, measured.alpha_us, kTcpPath.alpha_us),
+          .beta_ns = first_known(told.beta_ns, measured.beta_ns, kTcpPath.beta_ns),
+          .gamma_ns = first_known(told.gamma_ns, measured.gamma_ns, kTcpPath.gamma_ns),
+          .crowding = kTcpPath.crowding};
+}
+
+uint64_t chunk_bytes_for(const PathCost& cost) {
+  const double bytes = kMessagesPerChunk * cost.alpha_us * 1000 / cost.beta_ns;
+  const double most = kFramePayloadBytesMax;
+  if (!(bytes < most)) return kFramePayloadBytesMax;
+  return std::max(std::bit_ceil(static_cast<uint64_t>(bytes)), kChunkBytesMin);
+}
 
 double predicted_us(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
   if (e.agents < 2) return 0;

@@ -23,9 +23,26 @@ struct PathCost {
 // Measured on 2026-11-21 between two agents on one AMD EPYC machine of 2 cores, TCP over loopback
 // with two streams: recursive doubling of 4 bytes to 1 MiB took 20 to 60 us and 0.5 to 0.6 ns a
 // byte; among three and four agents 16 MiB took a fifth to a third longer by trees than by the
-// ring. A network is told to the coordinator (--path-latency-us, --path-mbit).
+// ring. Stands for what nobody has measured yet (server/paths.h) or told the coordinator
+// (--path-latency-us, --path-mbit); crowding is always this one.
 inline constexpr PathCost kTcpPath{
     .alpha_us = 20, .beta_ns = 0.5, .gamma_ns = 0.1, .crowding = 1.25};
+
+// As PathCost; 0: not known.
+struct PathFigures {
+  double alpha_us = 0;
+  double beta_ns = 0;
+  double gamma_ns = 0;
+};
+
+// Figure by figure: what the user has told, else what was measured, else kTcpPath.
+PathCost path_cost(const PathFigures& told, const PathFigures& measured);
+
+// By the bandwidth-delay product: the power of two in which a chunk's bytes take at least four
+// times as long as its message, so that filling the pipeline with chunks costs a fifth in messages.
+// Between 64 KiB, below which frames cost more than they win, and a frame's payload; 256 KiB for
+// kTcpPath. Powers of two, because figures vary a little from one measurement to the next.
+uint64_t chunk_bytes_for(const PathCost& cost);
 
 struct Exchange {
   CollectiveKind kind = CollectiveKind::kAllReduce;

@@ -50,6 +50,9 @@ class Job {
   // job_start.cc. A rank that may not join is answered; others are not disturbed by it.
   void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message, Nanos now);
 
+  // What is known of the paths between its agents by now.
+  void set_path(const PathFigures& measured) { registrations_.set_path(measured); }
+
   // job_work.cc
   bool register_tensors(uint64_t agent, const v1::RegisterTensors& message, Nanos now);
   bool rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now);

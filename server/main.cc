@@ -25,7 +25,7 @@ struct ServerOptions {
   bool insecure = false;
   int64_t heartbeat_ms = 500;
   int64_t lease_ms = 1500;
-  int64_t chunk_kib = 256;
+  int64_t chunk_kib = 0;
   std::string algorithm = "auto";
   bool deterministic = false;
   int64_t path_latency_us = 0;
@@ -41,7 +41,8 @@ struct ServerOptions {
               "Allow --listen beyond loopback although connections are not encrypted");
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
-    table.add("chunk-kib", &chunk_kib, 4, 1024, "Chunk size to aim at, in KiB");
+    table.add("chunk-kib", &chunk_kib, 0, 1024,
+              "Chunk size to aim at, in KiB; 0: by the path's latency times its bandwidth");
     table.add(
         "algorithm", &algorithm,
         "What agents do between nodes: auto (the fastest by a cost model), ring, chain, "
@@ -50,9 +51,9 @@ struct ServerOptions {
     table.add("deterministic", &deterministic,
               "Same bits from run to run and for every chunk size");
     table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
-              "One way between two agents, for the cost model; 0: as measured on loopback");
+              "One way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
-              "Mbit/s between two agents, for the cost model; 0: as measured on loopback");
+              "Mbit/s between two agents, for the cost model; 0: as the agents measure it");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
     table.add("ready-fd", &ready_fd, -1, 1 << 20,
               "Write one line of JSON with the address to this descriptor once listening");
@@ -79,11 +80,13 @@ uint64_t random_seed() {
   return (uint64_t{device()} << 32) | device();
 }
 
-PathCost path_cost(const ServerOptions& options) {
-  PathCost cost = kTcpPath;
-  if (options.path_latency_us > 0) cost.alpha_us += static_cast<double>(options.path_latency_us);
-  if (options.path_mbit > 0) cost.beta_ns = 8000 / static_cast<double>(options.path_mbit);
-  return cost;
+// The engines' own part of a message comes on top of the network's.
+PathFigures told_path(const ServerOptions& options) {
+  PathFigures told;
+  if (options.path_latency_us > 0)
+    told.alpha_us = kTcpPath.alpha_us + static_cast<double>(options.path_latency_us);
+  if (options.path_mbit > 0) told.beta_ns = 8000 / static_cast<double>(options.path_mbit);
+  return told;
 }
 
 ServiceOptions service_options(const ServerOptions& options) {
@@ -96,7 +99,7 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.coordinator.plan.algorithm =
       parse_algorithm(options.algorithm, options.deterministic).value();
   service.coordinator.plan.deterministic = options.deterministic;
-  service.coordinator.plan.cost = path_cost(options);
+  service.coordinator.plan.told = told_path(options);
   service.coordinator.seed = random_seed();
   return service;
 }

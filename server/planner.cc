@@ -75,17 +75,25 @@ double time_of(const v1::TensorSpec& spec, const JobSize& size, Algorithm algori
                       cost);
 }
 
-// The first of equals, in the order of their numbers. What is deterministic must not depend on the
-// chunk size: two options could then choose two algorithms.
+// What a path wants, unless the user wants something else. Inside one node a chunk is a part of the
+// cache and crosses no path.
+uint64_t chunk_target(const JobSize& size, const PlanOptions& options) {
+  if (options.chunk_bytes > 0) return options.chunk_bytes;
+  return chunk_bytes_for(size.agents == 1 ? kTcpPath : path_cost(options.told, options.measured));
+}
+
+// The first of equals, in the order of their numbers.
 Algorithm fastest(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options) {
+  const PathCost cost =
+      path_cost(options.told, options.deterministic ? PathFigures{} : options.measured);
   const uint64_t chunk_bytes =
-      options.deterministic ? PlanOptions{}.chunk_bytes : options.chunk_bytes;
+      options.deterministic ? chunk_bytes_for(cost) : chunk_target(size, options);
   Algorithm best = Algorithm::kAuto;
   double best_us = 0;
   for (uint32_t number = 1; is_algorithm(number); ++number) {
     const auto algorithm = static_cast<Algorithm>(number);
     if (!allowed(spec, algorithm, options.deterministic)) continue;
-    const double us = time_of(spec, size, algorithm, chunk_bytes, options.cost);
+    const double us = time_of(spec, size, algorithm, chunk_bytes, cost);
     if (best != Algorithm::kAuto && us >= best_us) continue;
     best = algorithm;
     best_us = us;
@@ -115,7 +123,7 @@ TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
                        const PlanOptions& options) {
   const bool forced = allowed(spec, options.algorithm, options.deterministic);
   const Algorithm algorithm = forced ? options.algorithm : fastest(spec, size, options);
-  return {algorithm, plan_chunk_elements(spec, size, options.chunk_bytes, algorithm)};
+  return {algorithm, plan_chunk_elements(spec, size, chunk_target(size, options), algorithm)};
 }
 
 Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic) {

@@ -2,6 +2,8 @@
 // of pipelining. Decided once here, the same on every agent.
 //
 // Pure functions. A plan satisfies
+//   * in deterministic mode the algorithm depends on nothing that was measured, nor on the chunk
+//     size: both may differ from run to run;
 //   * fits(kind, algorithm), and recursive doubling has one chunk;
 //   * 1 <= chunk_elements, and chunk_elements * element bytes <= kFramePayloadBytesMax;
 //   * chunk_elements is a multiple of 64 when a tensor (reduce-scatter: a shard) has more than one
@@ -23,10 +25,11 @@ namespace gradbus {
 inline constexpr uint64_t kOwnerBytesMin = 16 << 10;
 
 struct PlanOptions {
-  uint64_t chunk_bytes = 256 << 10;        // to aim at
+  uint64_t chunk_bytes = 0;                // to aim at; 0: what the path wants
   Algorithm algorithm = Algorithm::kAuto;  // for every tensor that it fits; the others: automatic
   bool deterministic = false;              // same bits in every run and for every chunk size
-  PathCost cost = kTcpPath;
+  PathFigures told;                        // by the user: these win
+  PathFigures measured;                    // between the agents of the job
 };
 
 struct JobSize {

@@ -41,6 +41,8 @@ class Registrations {
 
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
+  // Of the tensors planned from here on.
+  void set_path(const PathFigures& measured) { options_.measured = measured; }
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);

@@ -159,7 +159,12 @@ class Cluster {
   // ---- what came out ----
   void collect() {
     for (const Outgoing& outgoing : coordinator.take_outgoing()) {
-      if (outgoing.message != nullptr) inbox[outgoing.agent].push_back(*outgoing.message);
+      const auto* message = outgoing.message.get();
+      if (message != nullptr && message->has_measure_path()) {
+        probes.push_back({outgoing.agent, message->measure_path()});
+      } else if (message != nullptr) {
+        inbox[outgoing.agent].push_back(*message);
+      }
       if (outgoing.close) closed.insert(outgoing.agent);
     }
     for (std::string& note : coordinator.take_notes()) notes.push_back(std::move(note));
@@ -174,7 +179,8 @@ class Cluster {
   Nanos now = 1000 * kSecond;
   Coordinator coordinator;
   std::set<uint64_t> beating;
-  std::map<uint64_t, Messages> inbox;
+  std::map<uint64_t, Messages> inbox;  // without probes
+  std::vector<std::pair<uint64_t, v1::MeasurePath>> probes;
   std::set<uint64_t> closed;
   std::vector<std::string> notes;
 };

@@ -184,6 +184,42 @@ TEST(Planner, DeterministicModeChoosesAlikeForEveryChunkSize) {
   }
 }
 
+TEST(Planner, DeterministicModeChoosesAlikeWhateverWasMeasured) {
+  const PathFigures slow{.alpha_us = 3, .beta_ns = 80, .gamma_ns = 5};
+  int others = 0;
+  for (uint64_t count = 1; count <= (1 << 22); count *= 2) {
+    PlanOptions options;
+    options.deterministic = true;
+    const Algorithm constant = planned(make_spec("t", count), 4, options);
+    options.measured = slow;
+    EXPECT_EQ(planned(make_spec("t", count), 4, options), constant) << count;
+    options.told = slow;
+    others += planned(make_spec("t", count), 4, options) != constant;
+  }
+  EXPECT_GT(others, 0) << "these figures make no difference, so this test proves nothing";
+}
+
+TEST(Planner, WhatTheUserSaysWinsOverWhatWasMeasured) {
+  PlanOptions options;
+  options.measured = {.alpha_us = 200, .beta_ns = 1, .gamma_ns = 0.1};
+  const auto spec = make_spec("t", 100 << 20);
+  const auto chunk_bytes = [&] { return plan_tensor(spec, {2, 2}, options).chunk_elements * 4; };
+  EXPECT_EQ(chunk_bytes(), 1u << 20);  // 4 * 200 us at 1 ns a byte: 800 kB
+  options.told.beta_ns = 8;            // 100 kB
+  EXPECT_EQ(chunk_bytes(), 128u << 10);
+  options.told.alpha_us = 20;  // 10 kB
+  EXPECT_EQ(chunk_bytes(), 64u << 10);
+  options.chunk_bytes = 512 << 10;
+  EXPECT_EQ(chunk_bytes(), 512u << 10);
+}
+
+TEST(Planner, OneAgentHasNoPath) {
+  PlanOptions options;
+  options.told = {.alpha_us = 200, .beta_ns = 1, .gamma_ns = 0.1};
+  const auto spec = make_spec("t", 100 << 20);
+  EXPECT_EQ(plan_tensor(spec, {1, 4}, options).chunk_elements * 4, 256u << 10);
+}
+
 TEST(Planner, NamesOfAlgorithms) {
   EXPECT_EQ(parse_algorithm("auto", true).value(), Algorithm::kAuto);
   EXPECT_EQ(parse_algorithm("halving_doubling", false).value(), Algorithm::kHalvingDoubling);
@@ -223,13 +259,40 @@ TEST(CostModel, FormulasByHand) {
   EXPECT_DOUBLE_EQ(predicted_us({K::kAllReduce, 4000, 4000, 1, 4}, Algorithm::kRing, cost), 0);
 }
 
+TEST(CostModel, ToldThenMeasuredThenConstant) {
+  const PathCost constants = path_cost({}, {});
+  EXPECT_EQ(constants.alpha_us, kTcpPath.alpha_us);
+  EXPECT_EQ(constants.beta_ns, kTcpPath.beta_ns);
+  EXPECT_EQ(constants.gamma_ns, kTcpPath.gamma_ns);
+  const PathCost mixed = path_cost({.alpha_us = 1}, {.alpha_us = 2, .beta_ns = 3});
+  EXPECT_EQ(mixed.alpha_us, 1);
+  EXPECT_EQ(mixed.beta_ns, 3);
+  EXPECT_EQ(mixed.gamma_ns, kTcpPath.gamma_ns);
+  EXPECT_EQ(mixed.crowding, kTcpPath.crowding);
+}
+
+// Bytes of 4 alpha, up to the next power of two.
+TEST(CostModel, ChunksByTheBandwidthDelayProduct) {
+  const auto chunk = [](double alpha_us, double beta_ns) {
+    return chunk_bytes_for({.alpha_us = alpha_us, .beta_ns = beta_ns});
+  };
+  EXPECT_EQ(chunk_bytes_for(kTcpPath), 256u << 10);  // 160 kB
+  EXPECT_EQ(chunk(200, 80), 64u << 10);              // 10 kB: the least
+  EXPECT_EQ(chunk(200, 8), 128u << 10);              // 100 kB
+  EXPECT_EQ(chunk(16.384, 1), 64u << 10);            // 65536 bytes
+  EXPECT_EQ(chunk(16.385, 1), 128u << 10);
+  EXPECT_EQ(chunk(5000, 0.8), 1u << 20);  // 25 MB: the most
+  EXPECT_EQ(chunk(1e7, 1e-4), 1u << 20);
+  EXPECT_EQ(chunk(0.01, 1e6), 64u << 10);
+}
+
 // 256 KiB on four agents: worth fewer messages where bytes are cheap, fewer bytes where they are
 // not.
 TEST(CostModel, ASlowNetworkWantsFewerBytes) {
   const auto spec = make_spec("t", 1 << 16);
   PlanOptions options;
   EXPECT_EQ(planned(spec, 4, options), Algorithm::kRecursiveDoubling);
-  options.cost.beta_ns = 8;  // 1 Gbit/s
+  options.told.beta_ns = 8;  // 1 Gbit/s
   EXPECT_NE(planned(spec, 4, options), Algorithm::kRecursiveDoubling);
 }
 

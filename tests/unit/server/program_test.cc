@@ -109,7 +109,7 @@ TEST(Program, BadOptionsAreOneLineAndExitOne) {
                       {{"--listen=nonsense"}, "GB-F100 BAD_OPTION: --listen \"nonsense\""},
                       {{"--role=shard"}, "GB-F100 BAD_OPTION: --role \"shard\""},
                       {{"--lease-ms=600", "--heartbeat-ms=500"}, "GB-F100 BAD_OPTION: --lease-ms"},
-                      {{"--chunk-kib=0"}, "GB-F100"},
+                      {{"--chunk-kib=2000"}, "GB-F100"},
                       {{"--log-level=loud"}, "GB-F100"}};
   for (const Row& row : rows) {
     Server server(row.arguments);

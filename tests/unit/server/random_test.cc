@@ -4,6 +4,7 @@
 //   * every error is one line in the product's form and fits an attach packet.
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <random>
 
 #include "tests/unit/server/cluster.h"
@@ -51,6 +52,7 @@ class RandomAgents {
   void step() {
     const uint64_t agent = agents_.contains(slot_ = some_agent()) ? agents_[slot_] : 0;
     if (agent == 0) return attach();
+    if (pick(12) == 0) measure(agent);
     switch (pick(12)) {
       case 0: return pick(8) == 0 ? detach(agent) : cluster_.advance(100 * kMillisecond);
       case 1:
@@ -119,6 +121,17 @@ class RandomAgents {
   }
 
   // A valid message with bytes changed, when it still parses.
+  // True and false answers to the questions of all agents.
+  void measure(uint64_t agent) {
+    v1::AgentMessage message;
+    const auto& probes = cluster_.probes;
+    auto* measured = message.mutable_path_measured();
+    measured->set_probe_id(probes.empty() ? pick(3) : probes.back().second.probe_id());
+    measured->set_alpha_us(std::bit_cast<double>(pick(2) == 0 ? random_() : 0));
+    measured->set_beta_ns(pick(2) == 0 ? 0.5 : 0);
+    cluster_.send(pick(2) == 0 || probes.empty() ? agent : probes.back().first, message);
+  }
+
   void garbage(uint64_t agent) {
     v1::AgentMessage message;
     auto* left = message.mutable_rank_left();
