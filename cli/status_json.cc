@@ -12,10 +12,22 @@ using Json = nlohmann::ordered_json;
 Json agent_json(const v1::AgentStatus& agent) {
   Json jobs = Json::array();
   for (const std::string& job : agent.jobs()) jobs.push_back(job);
-  return {{"agent_id", agent.agent_id()},   {"name", agent.name()},
-          {"version", agent.version()},     {"address", agent.address()},
-          {"cores", agent.cores()},         {"pid", agent.pid()},
-          {"silent_ms", agent.silent_ms()}, {"jobs", jobs}};
+  return {{"agent_id", agent.agent_id()},
+          {"name", agent.name()},
+          {"version", agent.version()},
+          {"address", agent.address()},
+          {"cores", agent.cores()},
+          {"pid", agent.pid()},
+          {"silent_ms", agent.silent_ms()},
+          {"reduce_ns", agent.reduce_ns()},
+          {"jobs", jobs}};
+}
+
+Json path_json(const v1::PathStatus& path) {
+  return {{"agent", path.agent()},
+          {"peer", path.peer()},
+          {"alpha_us", path.alpha_us()},
+          {"beta_ns", path.beta_ns()}};
 }
 
 Json rank_json(const v1::RankStatus& rank) {
@@ -68,6 +80,8 @@ Json job_json(const v1::JobStatus& job) {
 std::string status_json(const v1::StatusReply& reply, const std::string& address) {
   Json agents = Json::array();
   for (const v1::AgentStatus& agent : reply.agents()) agents.push_back(agent_json(agent));
+  Json paths = Json::array();
+  for (const v1::PathStatus& path : reply.paths()) paths.push_back(path_json(path));
   Json jobs = Json::array();
   for (const v1::JobStatus& job : reply.jobs()) jobs.push_back(job_json(job));
   const Json object = {{"coordinator", address},
@@ -75,6 +89,7 @@ std::string status_json(const v1::StatusReply& reply, const std::string& address
                        {"uptime_ms", reply.uptime_ms()},
                        {"healthy", is_healthy(reply)},
                        {"agents", agents},
+                       {"paths", paths},
                        {"jobs", jobs}};
   // Names come from other processes and need not be UTF-8.
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);

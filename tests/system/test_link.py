@@ -5,6 +5,7 @@ moves bytes faster than the link. Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) a
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -240,6 +241,29 @@ def test_a_delay_is_real_or_the_missing_module_is_named(env):
             done.stderr,
         ), done.stderr
     assert_nothing_left(env)
+
+
+# Rank 1 looks until the agents have measured their path; its program names no other way to the coordinator.
+SHOW_PATHS = f"""
+[ $GRADBUS_RANK = 1 ] || exit 0
+for attempt in $(seq 300); do
+  {GRADBUS} status --json | tee status.$GRADBUS_RANK | grep -q beta_ns && exec cat status.$GRADBUS_RANK
+  sleep 0.05
+done
+"""
+
+
+def test_the_agents_measure_what_the_link_is_like(env, tmp_path):
+    done = run(env, words_for("100mbit", "sh", "-c", SHOW_PATHS, agents=2, ranks=2), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    status = json.loads(done.stdout)
+    assert [(path["agent"], path["peer"]) for path in status["paths"]] in (
+        [("agent-0", "agent-1")], [("agent-1", "agent-0")],
+    )  # fmt: skip
+    # 8 bits at 100 Mbit/s take 80 ns. Half and double, because a loaded machine may look at the clock late.
+    assert 40 <= status["paths"][0]["beta_ns"] <= 160, status["paths"]
+    assert 0 < status["paths"][0]["alpha_us"] < 100_000
+    assert all(0 < agent["reduce_ns"] < 100 for agent in status["agents"])
 
 
 # ---- refusals ----

@@ -66,6 +66,22 @@ TEST(StatusText, ShowsAgentsJobsRanksAndErrors) {
   EXPECT_THAT(status_text(v1::StatusReply(), "h:1"), HasSubstr("agents: none"));
 }
 
+TEST(StatusJson, ShowsWhatAgentsHaveMeasured) {
+  v1::StatusReply reply = reply_of("node-b", 1);
+  reply.mutable_agents(0)->set_reduce_ns(0.125);
+  v1::PathStatus* path = reply.add_paths();
+  path->set_agent("node-b");
+  path->set_peer("node-a");
+  path->set_alpha_us(31.5);
+  path->set_beta_ns(0.75);
+  const auto json = nlohmann::json::parse(status_json(reply, "h:1"));
+  EXPECT_EQ(json["agents"][0]["reduce_ns"], 0.125);
+  EXPECT_EQ(json["paths"][0]["agent"], "node-b");
+  EXPECT_EQ(json["paths"][0]["peer"], "node-a");
+  EXPECT_EQ(json["paths"][0]["alpha_us"], 31.5);
+  EXPECT_EQ(json["paths"][0]["beta_ns"], 0.75);
+}
+
 TEST(Health, EachThingThatIsWrong) {
   const v1::StatusReply good = reply_of("a", 1);
   EXPECT_TRUE(is_healthy(good));
