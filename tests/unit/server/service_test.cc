@@ -73,8 +73,7 @@ class TestAgent {
   void half_close() { stream_->WritesDone(); }
   void cancel() { context_.TryCancel(); }
 
-  // An empty message when the stream has ended.
-  // The next message; questions about paths are left unanswered.
+  // Questions about paths are left unanswered. An empty message when the stream has ended.
   v1::CoordinatorMessage read() {
     v1::CoordinatorMessage message;
     do {
