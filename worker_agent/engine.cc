@@ -209,7 +209,7 @@ void Engine::rest() {
   const Nanos now = monotonic_now();
   if (idle_since_ == 0) idle_since_ = now;
   if (may_spin() && now - idle_since_ < kSpin) {
-    sched_yield();
+    sched_yield();  // a rank or agent that has just been woken comes first
     return;
   }
   sleep();
