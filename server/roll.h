@@ -18,7 +18,7 @@ namespace gradbus {
 struct AgentCard {
   std::string name;
   std::map<std::string, std::string> addresses;  // transport -> address
-  double reduce_ns = 0;  // 0: not known
+  double reduce_ns = 0;                          // 0: not known
   bool lost = false;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
