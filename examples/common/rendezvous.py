@@ -43,7 +43,8 @@ def _agree(timeout_s: int) -> tuple[str, int]:
     gradbus.init(start_timeout=timeout_s, op_timeout=timeout_s)
     one_network = len(set(gradbus.allgather_object(_network()))) == 1
     address = os.environ.get("MASTER_ADDR") or ("127.0.0.1" if one_network else _own_address())
-    meeting = gradbus.broadcast_object((address, _free_port(address)), root_rank=0)
+    offer = (address, _free_port(address)) if gradbus.rank() == 0 else None  # the address is rank 0's
+    meeting = gradbus.broadcast_object(offer, root_rank=0)
     gradbus.shutdown()
     return meeting
 

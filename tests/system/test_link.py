@@ -313,6 +313,17 @@ def test_a_missing_tool_is_named(env, tool):
 FOREVER = ["sh", "-c", "readlink /proc/self/ns/net; sleep 600 & wait"]
 
 
+# Expect: a peer finds its way in the namespaces too, so that it can be compared with on a link.
+@pytest.mark.parametrize("backend", ["gradbus", "ddp"])
+def test_a_real_program_trains_with_each_backend(env, backend):
+    repository = pathlib.Path(__file__).resolve().parents[2]
+    python, program = repository / ".venv/bin/python", repository / "examples/digits/train.py"
+    words = words_for("1gbit", str(python), str(program), "--epochs", "1", "--backend", backend, agents=2, ranks=2)
+    done = run(env, words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["ranks_identical"] is True
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_nothing(env, number, code):
     with started(env, words_for("100mbit", *FOREVER)) as process:
