@@ -40,8 +40,15 @@ def write_model_counts() -> None:
         (entrants.PEERS / f"{name}.counts").write_text("\n".join(map(str, counts())) + "\n")
 
 
+def measure_rates(rates: Entry, clock: Clock) -> None:
+    """What the limits come from, measured before and after everything else: the best counts, because a
+    limit is what can be reached."""
+    rates["machine"] = facts.best_rates(rates.get("machine", {}), facts.machine_rates())
+    measure_tcp(rates, clock)
+
+
 def measure_tcp(rates: Entry, clock: Clock) -> None:
-    """Adds what iperf3 moves; the best so far, because a limit is what can be reached."""
+    """Adds what iperf3 moves."""
     try:
         rates["iperf3_bidir_gbs"] = max(facts.iperf_bidir_gbs(clock), rates.get("iperf3_bidir_gbs", 0.0))
     except (RuntimeError, ValueError, KeyError) as error:
@@ -65,13 +72,13 @@ def measure(arguments: argparse.Namespace) -> Entry:
     found = {"machine": facts.machine(), "versions": facts.versions(choice.horovod), "date": facts.now(),
              "commit": facts.commit(), "command": " ".join(["scripts/bench.sh", *sys.argv[1:]])}
     say(f"{found['machine']['processor']}, {found['machine']['cores']} cores; {arguments.minutes:g} minutes")
-    rates = {"machine": facts.machine_rates()}
-    measure_tcp(rates, clock)
+    rates: Entry = {}
+    measure_rates(rates, clock)
     runs = Campaign(experiments.all_experiments(choice), clock)
     runs.run(1 if arguments.quick else ROUNDS_MAX)
     cost_clock = Clock(kept_back)
     found["costs"], found["idle"] = measure_costs(choice, cost_clock)
-    measure_tcp(rates, cost_clock)
+    measure_rates(rates, cost_clock)
     return {**found, "rates": rates, "experiments": runs.measured, "minutes": (time.monotonic() - began) / 60}
 
 

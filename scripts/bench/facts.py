@@ -87,6 +87,21 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def best_rates(first: Entry, second: Entry) -> Entry:
+    """Of two measurements of the machine the higher rates and the shorter latencies."""
+    if "problem" in second:
+        return first or second
+    best = {**first, **second}
+    for name in first.keys() & second.keys():
+        before, after = first[name], second[name]
+        if name.endswith("_gbs"):
+            best[name] = [max(pair) for pair in zip(before, after)]
+        elif name.endswith("_ns") and before is not None and after is not None:
+            best[name] = min(before, after)
+    best.pop("problem", None)
+    return best
+
+
 def machine_rates() -> Entry:
     """What `gradbus bench machine` measures, or {"problem"}."""
     with tempfile.TemporaryDirectory(prefix="gradbus-bench-") as folder:

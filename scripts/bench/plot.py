@@ -65,7 +65,7 @@ def draw(experiment: Entry, rates: Entry, path: pathlib.Path) -> bool:
         axes.set_xticks(sizes, [size_text(size) for size in sizes], rotation=45, ha="right")
         axes.minorticks_off()
         axes.grid(True, color="#dddddd", linewidth=0.6)
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, loc="upper left")
         figure.tight_layout()
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)

@@ -74,7 +74,9 @@ def promises(measured: Entry) -> list[str]:
     return ["## What is promised", "",
             f"{met} of {len(judged)} measured promises are met; {len(verdicts) - len(judged)} were not measured or "
             "do not apply. A promise about several sizes is judged by its worst. Of a limited link the limit is the "
-            f"raw line rate; TCP in its 9000-byte frames can carry {limits.TCP_PAYLOAD_SHARE:.1%} of it.", "",
+            f"raw line rate; TCP in its 9000-byte frames can carry {limits.TCP_PAYLOAD_SHARE:.1%} of it. The limit of "
+            "memory is that of streams: what stays in the caches can be under it. What bounds each line: "
+            "[BENCH.md](BENCH.md#what-bounds-it).", "",
             *table(header, [verdict_row(v) for v in verdicts]), ""]
 
 

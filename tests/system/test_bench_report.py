@@ -12,7 +12,7 @@ import pytest
 import rig
 
 sys.path.insert(0, str(rig.REPOSITORY / "scripts"))
-from bench import campaign, entrants, experiments, limits, lines, models, process, report, results  # noqa: E402
+from bench import campaign, entrants, experiments, facts, limits, lines, models, process, report, results  # noqa: E402
 
 MIB = 1 << 20
 DEADLINE_S = 30
@@ -80,6 +80,15 @@ def test_share_is_limit_over_ours():
     assert found.words() == "met"
     # 100 MiB each way at 4.194304 GB/s in both directions together: 50 ms, which is what it took.
     assert verdict(recorded(), "beside `iperf3 --bidir`").share == pytest.approx(1.0)
+
+
+def test_of_two_measurements_of_the_machine_the_better_figures_count():
+    before = {"read_gbs": [10, 20], "queue_one_way_ns": 50, "machine": "m"}
+    after = {"read_gbs": [11, 19], "queue_one_way_ns": 60, "machine": "m"}
+    best = {"read_gbs": [11, 20], "queue_one_way_ns": 50, "machine": "m"}
+    assert facts.best_rates(before, after) == best
+    assert facts.best_rates({"problem": "busy"}, after) == after
+    assert facts.best_rates(before, {"problem": "busy"}) == before
 
 
 def test_line_rate_is_the_raw_one():
