@@ -62,7 +62,10 @@ bool Job::register_tensors(uint64_t agent, const v1::RegisterTensors& message, N
   Answers answers;
   for (const v1::TensorSpec& spec : message.tensors()) answer(agent, message.rank(), spec, answers);
   if (answers.to_all.has_tensors_ready()) outbox_->send_all(roll_.agents(), answers.to_all);
-  if (answers.to_one.has_tensors_ready()) outbox_->send(agent, std::move(answers.to_one));
+  if (answers.to_one.has_tensors_ready()) {
+    answers.to_one.mutable_tensors_ready()->add_ranks(message.rank());
+    outbox_->send(agent, std::move(answers.to_one));
+  }
   return true;
 }
 

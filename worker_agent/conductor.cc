@@ -13,6 +13,7 @@ namespace gradbus {
 namespace {
 
 constexpr int kTickMs = 50;
+constexpr int kIdleTickMs = 250;  // nobody is attached: only the coordinator may go away
 
 }  // namespace
 
@@ -58,7 +59,8 @@ void Conductor::run(int stop_fd) {
   say_hello();
   for (;;) {
     std::array<epoll_event, 64> ready;
-    const int count = epoll_wait(epoll_.get(), ready.data(), ready.size(), kTickMs);
+    const int count = epoll_wait(epoll_.get(), ready.data(), ready.size(),
+                                 clients_.empty() ? kIdleTickMs : kTickMs);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = ready[static_cast<size_t>(i)];
       if (event.data.fd == stop_fd) return;

@@ -20,6 +20,7 @@ constexpr size_t kEchoesMax = 4;
 // Sleeping and being woken costs some 10 us; a spin of this length pays when work keeps coming.
 constexpr Nanos kSpin = 30'000;
 constexpr int kSleepMsMax = 100;
+constexpr int kIdleSleepMsMax = 1000;  // without a job
 
 }  // namespace
 
@@ -233,7 +234,8 @@ void Engine::sleep() {
   for (const auto& [id, job] : jobs_) job->set_sleeping(true);
   std::array<epoll_event, 16> ready;
   const bool waits = !nothing_waits();
-  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : kSleepMsMax);
+  const int sleep_ms = jobs_.empty() ? kIdleSleepMsMax : kSleepMsMax;
+  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : sleep_ms);
   for (const auto& [id, job] : jobs_) job->set_sleeping(false);
 }
 

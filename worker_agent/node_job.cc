@@ -155,7 +155,8 @@ Status NodeJob::place(const v1::TensorsReady& ready) {
   GRADBUS_RETURN_IF_ERROR(arena_.reserve(bytes_of_new(ready)));
   for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
   announce_segments();
-  for (const v1::ReadyTensor& tensor : ready.tensors()) answer(tensor);
+  const std::set<uint32_t> ranks(ready.ranks().begin(), ready.ranks().end());
+  for (const v1::ReadyTensor& tensor : ready.tensors()) answer(tensor, ranks);
   return {};
 }
 
@@ -187,10 +188,12 @@ void NodeJob::announce_segments() {
   }
 }
 
-void NodeJob::answer(const v1::ReadyTensor& ready) {
+// A rank whose registration the coordinator has yet to see is not answered by another one's answer:
+// the coordinator would take its late registration for a new one.
+void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks) {
   const PlacedTensor& placed = tensors_.at(ready.id());
   for (AttachedClient* client : clients_) {
-    if (client == nullptr) continue;
+    if (client == nullptr || (!ranks.empty() && !ranks.contains(client->rank))) continue;
     const auto wanted = client->wanted.find(ready.name());
     if (wanted == client->wanted.end() || wanted->second.spec != placed.spec) continue;
     auto packet = make_packet<RegisteredPacket>(wanted->second.request);

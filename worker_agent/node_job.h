@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ class NodeJob {
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
   void announce_segments();
-  void answer(const v1::ReadyTensor& ready);
+  void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
   StartJob engine_start() const;
 
