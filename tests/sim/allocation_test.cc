@@ -3,34 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "tests/count_allocations.h"
 #include "tests/sim/scenario.h"
 #include "worker_agent/collectives/collective.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations{0};
-
-void* counted(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gradbus {
 namespace {
@@ -144,10 +123,10 @@ class Allocation : public testing::TestWithParam<sim::Way> {};
 
 TEST_P(Allocation, NoneAfterConstruction) {
   Ring ring(GetParam());
-  const uint64_t before = allocations.load();
+  const uint64_t before = test::allocations();
   bool ended = true;
   for (uint64_t round = 1; round <= 3; ++round) ended = ended && ring.run_round(round);
-  const uint64_t after = allocations.load();
+  const uint64_t after = test::allocations();
   EXPECT_TRUE(ended);
   EXPECT_EQ(after - before, 0u);
 }

@@ -38,6 +38,7 @@ TEST_F(Registration, ReadyWhenTheLastRankAsks) {
     ASSERT_THAT(cluster.inbox[agent], SizeIs(1));
     const auto& ready = cluster.inbox[agent][0].tensors_ready();
     EXPECT_EQ(ready.job_id(), job);
+    EXPECT_THAT(ready.ranks(), IsEmpty());
     ASSERT_EQ(ready.tensors_size(), 1);
     EXPECT_EQ(ready.tensors(0).name(), "fc1.weight");
     EXPECT_EQ(ready.tensors(0).id(), 1u);
@@ -160,7 +161,9 @@ TEST_F(Registration, TheSameSpecAgainIsAnsweredToTheAskerAlone) {
   const uint32_t id = cluster.make_ready(job, 4, make_spec("t", 100));
   ask(3, {make_spec("t", 100)});
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
-  EXPECT_EQ(cluster.inbox[2].at(0).tensors_ready().tensors(0).id(), id);
+  const auto& ready = cluster.inbox[2].at(0).tensors_ready();
+  EXPECT_EQ(ready.tensors(0).id(), id);
+  EXPECT_THAT(ready.ranks(), ElementsAre(3));  // rank 2, on the same agent, gets an answer of its own
 }
 
 TEST_F(Registration, AnotherSpecIsANewVersionThatNeedsEveryRank) {

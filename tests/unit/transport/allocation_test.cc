@@ -2,23 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
-#include <new>
 
 #include "common/clock.h"
+#include "tests/count_allocations.h"
 #include "transport/registry.h"
-
-namespace {
-size_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace gradbus {
 namespace {
@@ -76,10 +63,10 @@ TEST(TransportAllocation, ASteadyLinkAllocatesNothing) {
       b.poll();
     }
     exchange(a, b, 10, 50'000);
-    const size_t before = allocations;
+    const size_t before = test::allocations();
     exchange(a, b, 1000, 50'000);
     exchange(a, b, 1000, 64);
-    EXPECT_EQ(allocations, before) << row.name;
+    EXPECT_EQ(test::allocations(), before) << row.name;
   }
 }
 

@@ -2,31 +2,9 @@
 // program is counted while two agents carry out rounds of every kind.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "proto/algorithms.h"
+#include "tests/count_allocations.h"
 #include "tests/unit/worker_agent/engine_cluster.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations{0};
-
-void* counted(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gradbus {
 namespace {
@@ -35,7 +13,7 @@ namespace {
 uint64_t allocations_of(test::Cluster& cluster, uint32_t tensors, uint64_t round) {
   for (uint32_t tensor = 0; tensor < tensors; ++tensor)
     for (uint32_t agent = 0; agent < 2; ++agent) cluster.post(agent, 0, tensor, round);
-  const uint64_t before = allocations.load();
+  const uint64_t before = test::allocations();
   CompletionRecord record;
   uint32_t done = 0;
   for (const Nanos deadline = monotonic_now() + 30 * kSecond;
@@ -43,7 +21,7 @@ uint64_t allocations_of(test::Cluster& cluster, uint32_t tensors, uint64_t round
     for (auto& node : cluster.nodes)
       while (node->clients[0].completions.pop(record) == Pop::kRecord) ++done;
   EXPECT_EQ(done, 2 * tensors);
-  return allocations.load() - before;
+  return test::allocations() - before;
 }
 
 TEST(EngineAllocation, NoneInARound) {
