@@ -52,8 +52,27 @@ enum class Algorithm : uint8_t {
   kDirect = 6,             // each block straight from its source to its destinations
 };
 
+// What compression/registry.h has a row for.
 enum class CodecId : uint8_t {
   kDense = 0,  // elements as they are, little-endian
+  kFp16 = 1,
+  kBf16 = 2,
+  kFp8 = 3,
+  kInt8 = 4,
+  kInt4 = 5,
+  kTopK = 6,
+  kDgc = 7,
+  kRandK = 8,
+  kThreshold = 9,
+  kQsgd = 10,
+  kTernGrad = 11,
+  kSignSgd = 12,
+  kEfSignSgd = 13,
+  kOneBit = 14,
+  kSignum = 15,
+  kNatural = 16,
+  kPowerSgd = 17,
+  kBlockTopK = 18,
 };
 
 inline constexpr uint32_t kRanksMax = 4096;      // of one job
