@@ -60,6 +60,11 @@ class Codec {
 
 // A codec whose payloads can be added in flight: what travels is a dense vector that the agents sum
 // by any all-reduce, in one or two rounds. After the last one every agent holds the same sum.
+//
+// It serves units of exactly the `count_max` elements it was made for, one exchange at a time:
+// project(0), the sum over agents arrives in the same memory, project(1) is given that, its sum
+// arrives, finish(). `input` is the same, and unchanged, in all of these calls; finish() alone
+// writes the residual. Vectors are aligned for their dtype.
 class LinearCodec {
  public:
   virtual ~LinearCodec() = default;
@@ -69,13 +74,14 @@ class LinearCodec {
   // Elements of the vector of `round`; the same on every agent. 0 only for no elements.
   virtual size_t vector_elements(uint32_t round) const = 0;
 
-  // Called once per round of the exchange, in order: project(0), the sum over `agents` arrives in
-  // the same memory, project(1), its sum arrives, finish(). `shared_seed` is alike on all agents.
+  // Fills `vector`, of vector_elements(round). `sum_before` is the sum of the round before, nothing
+  // in round 0; `shared_seed` is alike on all agents.
   virtual void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                        std::span<const std::byte> sum_before, std::span<std::byte> vector) = 0;
 
   // values[i] = scale * (the sum over agents of what was sent). With a residual: v - what this
-  // agent contributed, so that residuals and values together keep the sum of all v.
+  // agent contributed, so that residuals and values together keep the sum of all v; unless a sum
+  // says that something was not finite, on any agent.
   virtual void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) = 0;
 };
