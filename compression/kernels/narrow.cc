@@ -7,6 +7,11 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
+// Not where there are no vectors: that target comes last, so the guard inside still toggles.
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#include "common/kernels/half_inl.h"
+#endif
+
 // SSSE3 alone, a processor from before 2008, cannot round f16 with what half_inl.h has.
 #undef GRADBUS_NARROW_SCALAR
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSSE3 || \
@@ -14,7 +19,6 @@
 #define GRADBUS_NARROW_SCALAR 1
 #else
 #define GRADBUS_NARROW_SCALAR 0
-#include "common/kernels/half_inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();

@@ -13,6 +13,7 @@
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/pack.h"
 #include "compression/payload.h"
+#include "compression/random.h"
 #include "compression/registry.h"
 #include "tests/unit/compression/each_target.h"
 
