@@ -25,7 +25,7 @@ struct EncodeInput {
   std::span<const float> gradient = {};  // empty: zeros (a memory keeps everything in `residual`)
   std::span<float> residual = {};        // empty: no error feedback
   float decay = 1;
-  uint64_t seed = 0;   // of everything random: differs by round, unit and sender
+  uint64_t seed = 0;   // of everything random, from mix_u64(): differs by round, unit and sender
   uint64_t round = 1;  // 1 for the first of this unit: warm-up schedules
 
   size_t count() const { return gradient.empty() ? residual.size() : gradient.size(); }

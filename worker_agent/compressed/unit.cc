@@ -80,7 +80,13 @@ void CompressedUnit::attach(size_t stage, Exchange* exchange, std::span<std::byt
 }
 
 std::span<std::byte> CompressedUnit::own_block(size_t stage) const {
-  return memory(stage).subspan(plan_.agent_index * stages_[stage].stride, stages_[stage].stride);
+  return attached_[stage].memory.subspan(plan_.agent_index * stages_[stage].stride,
+                                         stages_[stage].stride);
+}
+
+std::span<std::byte> CompressedUnit::vector(size_t stage) const {
+  const CollectivePlan& plan = stages_[stage].plan;
+  return attached_[stage].memory.first(plan.count * dtype_bytes(plan.dtype));
 }
 
 std::span<const std::byte> CompressedUnit::block(size_t stage, uint32_t agent) const {
@@ -229,17 +235,17 @@ class SummedUnit final : public CompressedUnit {
   std::span<const uint64_t> start(uint64_t round) override {
     input_ = memory_.compensate(first_area(), own_seed(round), round);
     seed_ = shared_seed(round);
-    codec_->project(0, input_, seed_, {}, memory(0));
+    codec_->project(0, input_, seed_, {}, vector(0));
     return {};
   }
 
   Result<std::span<const uint64_t>> advance(size_t stage) override {
     if (stage + 1 < stages().size()) {
-      codec_->project(static_cast<uint32_t>(stage) + 1, input_, seed_, memory(stage),
-                      memory(stage + 1));
+      codec_->project(static_cast<uint32_t>(stage) + 1, input_, seed_, vector(stage),
+                      vector(stage + 1));
       return std::span<const uint64_t>();
     }
-    codec_->finish(input_, seed_, plan().agents, memory(stage), plan().scale, first_area());
+    codec_->finish(input_, seed_, plan().agents, vector(stage), plan().scale, first_area());
     publish();
     return std::span<const uint64_t>();
   }

@@ -64,7 +64,7 @@ class CompressedUnit {
   void add_blocks_stage(CollectiveKind kind, uint32_t root, uint64_t block_bytes_max);
   void add_vector_stage(DType dtype, uint64_t elements);
   const UnitPlan& plan() const { return plan_; }
-  std::span<std::byte> memory(size_t stage) const { return attached_[stage].memory; }
+  std::span<std::byte> vector(size_t stage) const;
   std::span<std::byte> own_block(size_t stage) const;
   std::span<const std::byte> block(size_t stage, uint32_t agent) const;
   std::span<const uint64_t> lengths(uint64_t own_bytes);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/kernels/half.h"
+#include "common/kernels/reduce.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -62,34 +62,16 @@ class LinearExchange {
     return vector;
   }
 
+  // As a dense all-reduce along a chain of agents.
   std::vector<std::byte> sum(uint32_t round, const std::vector<std::vector<std::byte>>& vectors) {
+    const DType dtype = codecs_[0]->dtype(round);
     std::vector<std::byte> total = vectors[0];
-    const bool half = codecs_[0]->dtype(round) == DType::kF16;
-    for (size_t v = 1; v < vectors.size(); ++v)
-      half ? add_f16(vectors[v], total) : add_f32(vectors[v], total);
+    for (size_t v = 1; v < vectors.size(); ++v) {
+      const std::byte* const sources[] = {total.data(), vectors[v].data()};
+      std::byte* const targets[] = {total.data()};
+      reduce_scalar(dtype, Reduction{}, sources, targets, total.size() / dtype_bytes(dtype));
+    }
     return total;
-  }
-
-  static void add_f32(const std::vector<std::byte>& from, std::vector<std::byte>& to) {
-    for (size_t i = 0; i < to.size(); i += 4) {
-      float a = 0;
-      float b = 0;
-      std::memcpy(&a, &from[i], 4);
-      std::memcpy(&b, &to[i], 4);
-      b += a;
-      std::memcpy(&to[i], &b, 4);
-    }
-  }
-
-  static void add_f16(const std::vector<std::byte>& from, std::vector<std::byte>& to) {
-    for (size_t i = 0; i < to.size(); i += 2) {
-      uint16_t a = 0;
-      uint16_t b = 0;
-      std::memcpy(&a, &from[i], 2);
-      std::memcpy(&b, &to[i], 2);
-      b = f16_from_f32(f32_from_f16(a) + f32_from_f16(b));
-      std::memcpy(&to[i], &b, 2);
-    }
   }
 
   std::vector<std::unique_ptr<LinearCodec>> codecs_;

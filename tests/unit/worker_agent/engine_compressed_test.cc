@@ -157,9 +157,9 @@ TEST_P(EveryCodec, ATransportThatMisbehavesChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, EveryCodec, testing::ValuesIn(every_case()),
-                         [](const auto& info) {
-                           return info.param.spec + "_" +
-                                  std::string(communicator_name(info.param.communicator));
+                         [](const auto& instance) {
+                           return instance.param.spec + "_" +
+                                  std::string(communicator_name(instance.param.communicator));
                          });
 
 }  // namespace
