@@ -20,10 +20,22 @@ using F32 = hn::CappedTag<float, kSumLanes>;  // a word is four times as many
 using F64 = hn::CappedTag<double, kSumLanes>;
 using F32Half = hn::Rebind<float, F64>;  // as many lanes as F64
 using F32Vec = hn::Vec<F32>;
+constexpr size_t kBatchElements = 256;
 
+// How far ahead memory is called up, in elements. Without it the arithmetic of a word keeps the
+// next loads out of the processor's window: measured on Zen 3, 10.3 GB/s instead of 12.5 of 14.8.
+constexpr size_t kPackAhead = 1024;
+constexpr size_t kKeepAhead = 4096;  // at most: while one block is finished, the next is called up
+
+// Sums of the elements below 0, or of the others: `near` of up to four words, `far` of those
+// before.
 struct Lanes {
-  alignas(64) double below[kSumLanes] = {};
-  alignas(64) double rest[kSumLanes] = {};
+  alignas(64) float near[kSumLanes] = {};
+  alignas(64) double far[kSumLanes] = {};
+};
+struct BothLanes {
+  Lanes below;
+  Lanes rest;
 };
 
 // ---- x, which has a gradient, something kept, or both
@@ -47,6 +59,12 @@ struct Both {
   }
 };
 
+// A line of each; past the end of memory it does nothing.
+HWY_INLINE void CallUp(const SignBlock& block, size_t i) {
+  if (block.gradient != nullptr) hwy::Prefetch(block.gradient + i);
+  if (block.kept != nullptr) hwy::Prefetch(block.kept + i);
+}
+
 // ---- packing
 
 HWY_INLINE uint64_t Bits(hn::Mask<F32> mask) {
@@ -62,56 +80,63 @@ HWY_INLINE F32Vec SumOfFour(F32Vec a, F32Vec b, F32Vec c, F32Vec d) {
   return hn::Add(hn::Add(a, b), hn::Add(c, d));
 }
 
-HWY_INLINE void AddLanes(F32Vec values, double* lanes) {
+HWY_INLINE void AddTo(F32Vec values, float* lanes) {
+  hn::Store(hn::Add(hn::Load(F32(), lanes), values), F32(), lanes);
+}
+
+void Flush(Lanes& lanes) {
   const F64 d;
-  HWY_ALIGN float narrow[kSumLanes];
-  hn::Store(values, F32(), narrow);
-  for (size_t l = 0; l < hn::Lanes(F32()); l += hn::Lanes(d)) {
-    const auto wide = hn::PromoteTo(d, hn::LoadU(F32Half(), narrow + l));
-    hn::StoreU(hn::Add(hn::LoadU(d, lanes + l), wide), d, lanes + l);
+  for (size_t l = 0; l < kSumLanes; l += hn::Lanes(d)) {
+    const auto wide = hn::PromoteTo(d, hn::Load(F32Half(), lanes.near + l));
+    hn::Store(hn::Add(hn::Load(d, lanes.far + l), wide), d, lanes.far + l);
   }
+  std::fill(lanes.near, lanes.near + kSumLanes, 0.0F);
 }
 
 template <class X>
-HWY_INLINE uint64_t PackWord(const SignBlock& block, size_t first, Lanes& lanes) {
+HWY_INLINE uint64_t PackWord(const SignBlock& block, size_t first, BothLanes& lanes) {
   const F32 d;
   const auto zero = hn::Zero(d);
   uint64_t word = 0;
-  for (size_t l = 0; l < 16; l += hn::Lanes(d)) {
+  for (size_t l = 0; l < kSumLanes; l += hn::Lanes(d)) {
     const auto x0 = X::load(block, first + l), x1 = X::load(block, first + l + 16);
     const auto x2 = X::load(block, first + l + 32), x3 = X::load(block, first + l + 48);
     const auto m0 = hn::Lt(x0, zero), m1 = hn::Lt(x1, zero);
     const auto m2 = hn::Lt(x2, zero), m3 = hn::Lt(x3, zero);
     word |= (Bits(m0) | Bits(m1) << 16 | Bits(m2) << 32 | Bits(m3) << 48) << l;
-    AddLanes(SumOfFour(hn::IfThenElseZero(m0, x0), hn::IfThenElseZero(m1, x1),
-                       hn::IfThenElseZero(m2, x2), hn::IfThenElseZero(m3, x3)),
-             lanes.below + l);
-    AddLanes(SumOfFour(hn::IfThenZeroElse(m0, x0), hn::IfThenZeroElse(m1, x1),
-                       hn::IfThenZeroElse(m2, x2), hn::IfThenZeroElse(m3, x3)),
-             lanes.rest + l);
+    AddTo(SumOfFour(hn::IfThenElseZero(m0, x0), hn::IfThenElseZero(m1, x1),
+                    hn::IfThenElseZero(m2, x2), hn::IfThenElseZero(m3, x3)),
+          lanes.below.near + l);
+    AddTo(SumOfFour(hn::IfThenZeroElse(m0, x0), hn::IfThenZeroElse(m1, x1),
+                    hn::IfThenZeroElse(m2, x2), hn::IfThenZeroElse(m3, x3)),
+          lanes.rest.near + l);
   }
   return word;
 }
 
 template <class X>
-size_t PackWords(SignBlock block, Lanes& lanes, std::byte* words) {
+size_t PackWords(SignBlock block, BothLanes& lanes, std::byte* words) {
   size_t negatives = 0;
   for (size_t first = 0; first + 64 <= block.count; first += 64) {
+    for (size_t i = 0; i < 64; i += 16) CallUp(block, first + kPackAhead + i);
     const uint64_t word = PackWord<X>(block, first, lanes);
     std::memcpy(words + first / 8, &word, sizeof(word));
     negatives += hwy::PopCount(word);
+    if (first % kBatchElements != kBatchElements - 64) continue;
+    Flush(lanes.below);
+    Flush(lanes.rest);
   }
   return negatives;
 }
 
-size_t PackWhole(const SignBlock& block, Lanes& lanes, std::byte* words) {
+size_t PackWhole(const SignBlock& block, BothLanes& lanes, std::byte* words) {
   if (block.kept == nullptr) return PackWords<GradientOnly>(block, lanes, words);
   if (block.gradient == nullptr) return PackWords<KeptOnly>(block, lanes, words);
   return PackWords<Both>(block, lanes, words);
 }
 
 // The last, partial word, with zeros behind: they have no bits and add nothing.
-size_t PackTail(const SignBlock& block, Lanes& lanes, std::byte* words) {
+size_t PackTail(const SignBlock& block, BothLanes& lanes, std::byte* words) {
   float gradient[64] = {};
   float kept[64] = {};
   const size_t first = block.count / 64 * 64;
@@ -129,12 +154,14 @@ size_t PackTail(const SignBlock& block, Lanes& lanes, std::byte* words) {
 }
 
 SignSums PackSigns(const SignBlock& block, std::byte* words) {
-  Lanes lanes;
+  BothLanes lanes;
   SignSums sums;
   sums.negatives = PackWhole(block, lanes, words);
   if (block.count % 64 != 0) sums.negatives += PackTail(block, lanes, words);
-  sums.below = tree_sum(lanes.below);
-  sums.rest = tree_sum(lanes.rest);
+  Flush(lanes.below);
+  Flush(lanes.rest);
+  sums.below = tree_sum(lanes.below.far);
+  sums.rest = tree_sum(lanes.rest.far);
   return sums;
 }
 
@@ -150,12 +177,12 @@ HWY_INLINE void KeepVector(const SignBlock& block, SignLevels levels, size_t i, 
 }
 
 template <class X>
-size_t KeepVectors(SignBlock block, SignLevels levels, size_t ahead, float* kept) {
+size_t KeepVectors(SignBlock block, SignLevels levels, float* kept) {
   const size_t lanes = hn::Lanes(F32());
+  const size_t ahead = std::min(block.count, kKeepAhead);
   size_t i = 0;
   for (; i + 16 <= block.count; i += 16) {  // a cache line
-    if (block.gradient != nullptr) hwy::Prefetch(block.gradient + i + ahead);
-    if (block.kept != nullptr) hwy::Prefetch(block.kept + i + ahead);
+    CallUp(block, i + ahead);
     for (size_t l = 0; l < 16; l += lanes) KeepVector<X>(block, levels, i + l, kept);
   }
   return i;
@@ -167,14 +194,14 @@ float Element(const SignBlock& block, size_t i) {
   return fresh + block.decay * block.kept[i];
 }
 
-void KeepRest(const SignBlock& block, SignLevels levels, size_t ahead, float* kept) {
+void KeepRest(const SignBlock& block, SignLevels levels, float* kept) {
   size_t i = 0;
   if (block.kept == nullptr) {
-    i = KeepVectors<GradientOnly>(block, levels, ahead, kept);
+    i = KeepVectors<GradientOnly>(block, levels, kept);
   } else if (block.gradient == nullptr) {
-    i = KeepVectors<KeptOnly>(block, levels, ahead, kept);
+    i = KeepVectors<KeptOnly>(block, levels, kept);
   } else {
-    i = KeepVectors<Both>(block, levels, ahead, kept);
+    i = KeepVectors<Both>(block, levels, kept);
   }
   for (; i < block.count; ++i) {
     const float x = Element(block, i);
@@ -237,8 +264,8 @@ HWY_EXPORT(PutSigns);
 SignSums pack_signs(const SignBlock& block, std::byte* words) {
   return HWY_DYNAMIC_DISPATCH(PackSigns)(block, words);
 }
-void keep_rest(const SignBlock& block, SignLevels levels, size_t ahead, float* kept) {
-  HWY_DYNAMIC_DISPATCH(KeepRest)(block, levels, ahead, kept);
+void keep_rest(const SignBlock& block, SignLevels levels, float* kept) {
+  HWY_DYNAMIC_DISPATCH(KeepRest)(block, levels, kept);
 }
 void add_signs(const std::byte* words, size_t count, SignLevels levels, float* sum) {
   HWY_DYNAMIC_DISPATCH(AddSigns)(words, count, levels, sum);

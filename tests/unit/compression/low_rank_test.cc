@@ -181,6 +181,9 @@ TEST(LowRank, SubtractsAndKeepsAlikeOnEveryTarget) {
       subtract_scaled(0.3F, &x[1], count, &got[1]);
       subtract_scaled_scalar(0.3F, &x[1], count, &want[1]);
       expect_same_bits(got, want);
+      put_scaled(0.7F, &x[1], count, &got[1]);
+      put_scaled_scalar(0.7F, &x[1], count, &want[1]);
+      expect_same_bits(got, want);
     }
   });
 }

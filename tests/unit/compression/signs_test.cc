@@ -115,7 +115,7 @@ void compare(size_t count, size_t offset, Parts parts, float odd) {
 
   std::vector<float> wanted = kept;
   keep_rest_scalar(block, {-0.25F, 3}, wanted.data() + offset);
-  keep_rest(block, {-0.25F, 3}, 0, kept.data() + offset);
+  keep_rest(block, {-0.25F, 3}, kept.data() + offset);
   expect_same_bits(kept, wanted);
 }
 
