@@ -136,11 +136,24 @@ double CodecOptions::number(std::string_view name) const {
 
 bool CompressionSpec::none() const { return codec == nullptr || codec->id == CodecId::kDense; }
 
+namespace {
+
+constexpr std::string_view kCommunicators[] = {"auto", "allreduce", "allgather", "ps"};
+
+}  // namespace
+
+std::string_view communicator_name(Communicator communicator) {
+  return kCommunicators[static_cast<size_t>(communicator)];
+}
+
+Communicator find_communicator(std::string_view name) {
+  for (size_t i = 0; i < std::size(kCommunicators); ++i)
+    if (kCommunicators[i] == name) return static_cast<Communicator>(i);
+  return Communicator::kAuto;
+}
+
 Communicator CompressionSpec::communicator() const {
-  const std::string& name = options.text("communicator");
-  if (name == "allreduce") return Communicator::kAllReduce;
-  if (name == "allgather") return Communicator::kAllGather;
-  return name == "ps" ? Communicator::kPs : Communicator::kAuto;
+  return find_communicator(options.text("communicator"));
 }
 
 std::span<const CodecOption> common_codec_options() {
@@ -179,6 +192,12 @@ std::span<const CodecOption> common_codec_options() {
        .sentence = "how payloads travel between agents; auto: the cheapest that fits"},
   };
   return options;
+}
+
+std::string canonical_compression(std::string_view text) {
+  const Result<CompressionSpec> parsed = parse_compression(text);
+  if (!parsed.ok()) return std::string(text);
+  return parsed.value().none() ? "" : parsed.value().canonical;
 }
 
 Result<CompressionSpec> parse_compression(std::string_view text) {

@@ -49,6 +49,11 @@ enum class Communicator : uint8_t {
   kPs,         // each agent owns a slice, sums it and sends it out again, compressed
 };
 
+// "allreduce"; "auto".
+std::string_view communicator_name(Communicator communicator);
+// kAuto for a name that there is not.
+Communicator find_communicator(std::string_view name);
+
 struct CompressionSpec {
   const CodecRow* codec = nullptr;
   CodecOptions options;  // the codec's, the memory's and "communicator"
@@ -60,6 +65,9 @@ struct CompressionSpec {
 
 // GB-O910 names the part that is wrong and, for a slip of the hand, what was meant.
 Result<CompressionSpec> parse_compression(std::string_view text);
+
+// The canonical text; "" for "none" and for ""; a text with a mistake in it as it is.
+std::string canonical_compression(std::string_view text);
 
 // Options that every codec takes: memory (ef, decay, momentum, ...) and communicator.
 std::span<const CodecOption> common_codec_options();

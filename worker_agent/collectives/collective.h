@@ -34,6 +34,7 @@ struct CollectivePlan {
   Algorithm algorithm = Algorithm::kRing;  // fits(kind, algorithm) of proto/algorithms.h
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
+  CodecId codec = CodecId::kDense;  // of the payloads that are moved or summed
   uint64_t count = 0;           // elements; kinds that move blocks: capacity of one block
   uint64_t chunk_elements = 1;  // pipeline unit; chunk_elements * dtype_bytes <=
                                 // kFramePayloadBytesMax; recursive doubling: not below count

@@ -1,0 +1,76 @@
+// The k elements of largest magnitude of a unit, exactly: of equal magnitudes the lower index.
+//
+// One pass over the unit collects those above a threshold that was guessed to let a few more than k
+// through, then the exact k are chosen among these. Where the guess was wrong (a unit that is
+// periodic in the stride of the sample) a radix selection finds the threshold in three more passes.
+// A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "compression/codec.h"
+#include "compression/codecs/sparse_payload.h"
+#include "compression/kernels/select.h"
+
+namespace gradbus {
+
+// Memory for the elements that pass: of a unit of `count_max`, from which at most k are wanted. A
+// guess that lets through more than this is a wrong one.
+constexpr size_t candidates_max(size_t count_max, size_t k) {
+  const size_t wanted = 4 * k + 4096;
+  return wanted < count_max ? wanted : count_max;
+}
+
+// The k-th largest key of `values`, 1 <= k <= their number: radix selection, digits of 11, 10 and
+// 10 bits.
+uint32_t kth_largest_key(std::span<const float> values, size_t k);
+
+// Elements collected in order of their indices; memory that is never written takes no room.
+class Candidates {
+ public:
+  explicit Candidates(size_t capacity);
+
+  // Collects what lies in `keys`, and stops behind the block in which `enough` is reached. With a
+  // residual all of v is written there in any case. False: there were more than the capacity.
+  bool collect(const EncodeInput& input, KeyRange keys, size_t enough = SIZE_MAX);
+  // Elements whose magnitude is at least that of the key.
+  size_t count_from(uint32_t key) const;
+  void keep_from(uint32_t key);
+  void keep_largest(size_t k);
+  // Merges the first `count` of `others`, which are none of these, and fit.
+  void add(const Candidates& others, size_t count);
+
+  size_t size() const { return size_; }
+  Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
+
+ private:
+  const size_t capacity_;
+  size_t size_ = 0;
+  std::unique_ptr<uint32_t[]> indices_;
+  std::unique_ptr<float[]> values_;
+};
+
+// Selects with the help of a guess.
+class Largest {
+ public:
+  Largest(size_t count_max, size_t k_max)
+      : found_(candidates_max(count_max, k_max)), equals_(k_max) {}
+
+  // Exactly k, 1 <= k <= count.
+  Selection exactly(const EncodeInput& input, size_t k, uint32_t guess);
+  // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
+  // are 0.8 k; of more than k the k largest. `lowest`, at most the threshold's key, is a guess of
+  // what lets through more than k; exactly k where it does not let through 0.8 k.
+  Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest);
+
+ private:
+  bool add_equals(const EncodeInput& unit, size_t k, uint32_t key);
+
+  Candidates found_;
+  Candidates equals_;
+};
+
+}  // namespace gradbus

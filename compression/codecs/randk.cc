@@ -1,0 +1,163 @@
+#include "compression/codecs/randk.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "common/check.h"
+#include "compression/kernels/compensate.h"
+#include "compression/random.h"
+
+namespace gradbus {
+namespace {
+
+// floor(bits * count / 2^64): uniform to 2^-33, whatever the count.
+uint64_t below(uint64_t bits, uint64_t count) {
+  return ((bits >> 32) * count + ((bits & 0xffffffff) * count >> 32)) >> 32;
+}
+
+// Draws until `k` marks are set; what is marked already is drawn again.
+void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> marks) {
+  for (uint64_t draw = 0; k != 0; ++draw) {
+    const uint64_t index = below(mix_u64(seed + mix_u64(draw)), count);
+    const uint64_t bit = uint64_t{1} << (index % 64);
+    k -= (marks[index / 64] & bit) == 0 ? 1 : 0;
+    marks[index / 64] |= bit;
+  }
+}
+
+RandKOptions options_of(const CodecOptions& options) {
+  const std::string& scale = options.text("scale");
+  return {.ratio = options.number("ratio"),
+          .scale = scale == "yes"  ? RandKScale::kYes
+                   : scale == "no" ? RandKScale::kNo
+                                   : RandKScale::kAuto};
+}
+
+}  // namespace
+
+size_t randk_entries(const RandKOptions& options, size_t count) {
+  if (count == 0) return 0;
+  return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(count) * options.ratio));
+}
+
+float randk_factor(const RandKOptions& options, size_t count, bool has_residual) {
+  const bool scaled =
+      options.scale == RandKScale::kYes || (options.scale == RandKScale::kAuto && !has_residual);
+  if (!scaled) return 1;
+  return static_cast<float>(static_cast<double>(count) /
+                            static_cast<double>(randk_entries(options, count)));
+}
+
+// Of more than half, those left out are drawn, so that few draws meet a mark.
+std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
+  const std::span<uint64_t> marks(marks_.data(), (count + 63) / 64);
+  const bool marks_left_out = k > count / 2;
+  std::fill(marks.begin(), marks.end(), 0);
+  mark_random(seed, count, marks_left_out ? count - k : k, marks);
+  size_t drawn = 0;
+  for (size_t w = 0; w < marks.size(); ++w) {
+    for (uint64_t word = marks_left_out ? ~marks[w] : marks[w]; word != 0 && drawn < k;
+         word &= word - 1)
+      indices_[drawn++] =
+          static_cast<uint32_t>(64 * w) + static_cast<uint32_t>(std::countr_zero(word));
+  }
+  return {indices_.data(), drawn};
+}
+
+// ---- payloads -----------------------------------------------------------------------------------
+
+RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
+    : SparseCodec(CodecId::kRandK, type),
+      options_(options),
+      draw_(count_max, randk_entries(options, count_max)),
+      values_(std::max<size_t>(1, randk_entries(options, count_max))) {}
+
+Selection RandK::select(const EncodeInput& input) {
+  const size_t count = input.count();
+  const size_t bad = compensate_unit(input);
+  const std::span<const float> v = unit_values(input);
+  if (bad < count) {
+    bad_index_ = static_cast<uint32_t>(bad);
+    values_[0] = v[bad];
+    return {{&bad_index_, 1}, {values_.data(), 1}};
+  }
+  const size_t k = randk_entries(options_, count);
+  const float factor = randk_factor(options_, count, !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(input.seed, count, k);
+  for (size_t i = 0; i < k; ++i) values_[i] = factor * v[indices[i]];
+  return {indices, {values_.data(), k}};
+}
+
+std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape) {
+  return std::make_unique<RandK>(options_of(options), wire_type(options.text("values")),
+                                 shape.count_max);
+}
+
+// ---- in flight ----------------------------------------------------------------------------------
+
+namespace {
+
+// The first NaN or Inf of v, which is not kept; nothing but the blocks' scratch is written.
+float not_finite_in(const EncodeInput& input) {
+  std::array<float, kBlockElements> scratch;
+  const size_t count = input.count();
+  for (size_t first = 0; first < count; first += kBlockElements) {
+    const size_t block = std::min(kBlockElements, count - first);
+    const float* v = compensate(input, first, block, scratch.data());
+    const size_t bad = first_not_finite(v, block);
+    if (bad < block) return v[bad];
+  }
+  return 0;
+}
+
+// What an agent adds to the vector for element `index`.
+float contribution(const EncodeInput& input, size_t index, float factor) {
+  float scratch = 0;
+  return factor * *compensate(input, index, 1, &scratch);
+}
+
+}  // namespace
+
+LinearRandK::LinearRandK(const RandKOptions& options, size_t count)
+    : options_(options), count_(count), draw_(count, randk_entries(options, count)) {}
+
+void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_seed,
+                          std::span<const std::byte>, std::span<std::byte> vector) {
+  const size_t k = randk_entries(options_, count_);
+  GRADBUS_CHECK(input.count() == count_ && vector.size() == k * sizeof(float));
+  if (k == 0) return;
+  const float factor = randk_factor(options_, count_, !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  for (size_t i = 0; i < k; ++i)
+    store_field(&vector[i * sizeof(float)], contribution(input, indices[i], factor));
+  const float bad = not_finite_in(input);
+  is_finite_ = std::isfinite(bad) && bad == 0;
+  if (!is_finite_) store_field(vector.data(), bad);
+}
+
+void LinearRandK::finish(const EncodeInput& input, uint64_t shared_seed, uint32_t,
+                         std::span<const std::byte> sum, float scale, std::span<float> values) {
+  const size_t k = randk_entries(options_, count_);
+  GRADBUS_CHECK(values.size() == count_ && sum.size() == k * sizeof(float));
+  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  std::fill(values.begin(), values.end(), 0.0F);
+  for (size_t i = 0; i < k; ++i)
+    values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);
+  if (input.residual.empty() || !is_finite_) return;
+  compensate_unit(input);
+  const float factor = randk_factor(options_, count_, true);
+  for (const uint32_t index : indices) {
+    float& kept = input.residual[index];
+    const float sent = factor * kept;
+    kept = std::isfinite(sent) ? kept - sent : 0;
+  }
+}
+
+std::unique_ptr<LinearCodec> make_linear_randk(const CodecOptions& options,
+                                               const CodecShape& shape) {
+  return std::make_unique<LinearRandK>(options_of(options), shape.count_max);
+}
+
+}  // namespace gradbus

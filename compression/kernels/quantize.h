@@ -1,0 +1,72 @@
+// From f32 to codes of one byte and back, with one scale for each bucket of elements.
+//
+//   code    value of the code                             rounding of x = v * inverse
+//   levels  code - offset, in [-levels, levels]           clamped, then nearest, ties to even; or
+//                                                         stochastic: nearest of x + dither()
+//   e4m3    OCP FP8: bias 7, subnormals, 448 the largest  nearest, ties to even; |x| <= 448
+//   e5m2    OCP FP8: bias 15, subnormals, 57344           nearest, ties to even; |x| <= 57344
+//   natural sign in bit 7, k in bits 0 to 6: 2^(k-127),   stochastic, between the two nearest
+//           0 for k = 0                                   powers of two or 2^-126 and 0; |x| <= 1
+//
+// decoded = value * step. The `_scalar` functions define what is right; the others give the same
+// bits on every processor. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradbus {
+
+// A bucket is a multiple of this, so that every bucket opens a group of
+// compression/kernels/dither.h and, packed in 2, 4 or 8 bits, a byte.
+inline constexpr size_t kBucketGranule = 32;
+
+enum class CodeKind : uint8_t { kLevels, kE4m3, kE5m2, kNatural };
+
+struct CodeFormat {
+  CodeKind kind = CodeKind::kLevels;
+  bool stochastic = false;  // kLevels; kNatural always is
+  uint32_t bits = 8;        // of a code: 2, 4 or 8
+  uint32_t levels = 127;    // kLevels: less than offset
+
+  // 2^(bits-1): even, so that ties to even among codes are ties to even among levels.
+  uint32_t offset() const { return 1u << (bits - 1); }
+};
+
+// What x is multiplied with to come back, and its inverse. A step of NaN: the bucket is not finite,
+// its codes are 0 and its residual stays.
+struct BucketScale {
+  float step = 0;
+  float inverse = 0;
+};
+
+// A run of elements that begins with a bucket and holds whole ones, the last cut short perhaps; or
+// a part of a single one. `first` is the index of values[0] in the unit, a multiple of 32.
+struct QuantizePiece {
+  const float* values = nullptr;
+  size_t count = 0;
+  size_t bucket = kBucketGranule;
+  const BucketScale* scales = nullptr;  // of each bucket
+  uint64_t seed = 0;
+  uint32_t first = 0;
+  uint8_t* codes = nullptr;   // count bytes
+  float* residual = nullptr;  // gets values - decoded; null: nobody asks
+};
+
+// factors: step * scale of each bucket. to = or += value * factor.
+struct DequantizePiece {
+  const uint8_t* codes = nullptr;
+  size_t count = 0;
+  size_t bucket = kBucketGranule;
+  const float* factors = nullptr;
+  float* to = nullptr;
+  bool add = false;
+};
+
+void quantize(const CodeFormat& format, const QuantizePiece& piece);
+void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
+
+void dequantize(const CodeFormat& format, const DequantizePiece& piece);
+void dequantize_scalar(const CodeFormat& format, const DequantizePiece& piece);
+
+}  // namespace gradbus
