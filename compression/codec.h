@@ -63,8 +63,8 @@ class Codec {
 //
 // It serves units of exactly the `count_max` elements it was made for, one exchange at a time:
 // project(0), the sum over agents arrives in the same memory, project(1) is given that, its sum
-// arrives, finish(). `input` is the same, and unchanged, in all of these calls; finish() alone
-// writes the residual. Vectors are aligned for their dtype.
+// arrives, finish(). `input` is the same, and unchanged until the residual is written, in all of
+// these calls. Vectors are aligned for their dtype.
 class LinearCodec {
  public:
   virtual ~LinearCodec() = default;

@@ -7,8 +7,7 @@
 #include <numeric>
 
 #include "common/check.h"
-#include "common/kernels/half.h"
-#include "compression/kernels/low_rank.h"
+#include "compression/kernels/narrow.h"
 #include "compression/kernels/sums.h"
 #include "compression/payload.h"
 
@@ -51,16 +50,6 @@ void BlockTopK::for_each_piece(size_t block, Work work) {
     work(first, std::min(kBlockElements, end - first));
 }
 
-float BlockTopK::load(const std::byte* vector, size_t i) const {
-  if (values_ == DType::kF16) return f32_from_f16(load_field<uint16_t>(vector + 2 * i));
-  return load_field<float>(vector + 4 * i);
-}
-
-void BlockTopK::store(float value, std::byte* vector, size_t i) const {
-  if (values_ == DType::kF16) return store_field(vector + 2 * i, f16_from_f32(value));
-  store_field(vector + 4 * i, value);
-}
-
 float BlockTopK::norm(const EncodeInput& input, size_t block) {
   double sum = 0;
   for_each_piece(block, [&](size_t first, size_t count) {
@@ -84,12 +73,17 @@ void BlockTopK::choose(std::span<const float> norms) {
   std::sort(order_.begin(), end);
 }
 
+std::byte* BlockTopK::place(std::byte* vector, size_t i) const {
+  return vector + i * dtype_bytes(values_);
+}
+
 void BlockTopK::write_block(const EncodeInput& input, size_t block, std::byte* to) {
+  const size_t elements = block_end(block) - block * block_;
   for_each_piece(block, [&](size_t first, size_t count) {
     const float* v = compensate(input, first, count, scratch_.data());
-    for (size_t i = 0; i < count; ++i) store(v[i], to, first - block * block_ + i);
+    narrow(values_, v, count, place(to, first - block * block_), nullptr);
   });
-  for (size_t i = block_end(block) - block * block_; i < block_; ++i) store(0, to, i);
+  std::fill(place(to, elements), place(to, block_), std::byte{0});
 }
 
 void BlockTopK::project(uint32_t round, const EncodeInput& input, uint64_t,
@@ -104,7 +98,7 @@ void BlockTopK::project(uint32_t round, const EncodeInput& input, uint64_t,
   GRADBUS_CHECK(sum_before.size() == blocks_ * sizeof(float));
   choose({reinterpret_cast<const float*>(sum_before.data()), blocks_});
   for (size_t i = 0; i < sent_blocks_; ++i)
-    write_block(input, order_[i], vector.data() + i * block_ * dtype_bytes(values_));
+    write_block(input, order_[i], place(vector.data(), i * block_));
 }
 
 void BlockTopK::finish_sent(const EncodeInput& input, size_t block, const std::byte* sum,
@@ -112,12 +106,10 @@ void BlockTopK::finish_sent(const EncodeInput& input, size_t block, const std::b
   for_each_piece(block, [&](size_t first, size_t count) {
     if (finite_ && !input.residual.empty()) {
       const float* v = compensate(input, first, count, scratch_.data());
-      for (size_t i = 0; i < count; ++i)
-        sent_[i] = values_ == DType::kF16 ? f32_from_f16(f16_from_f32(v[i])) : v[i];
-      keep_lacking(v, sent_.data(), count, input.residual.data() + first);
+      narrow(values_, v, count, sent_.data(), input.residual.data() + first);
     }
-    for (size_t i = 0; i < count; ++i)
-      values[first + i] = scale * load(sum, first - block * block_ + i);
+    const size_t offset = (first - block * block_) * dtype_bytes(values_);
+    widen(values_, sum + offset, count, scale, values.data() + first, false);
   });
 }
 

@@ -39,8 +39,7 @@ class BlockTopK final : public LinearCodec {
   template <typename Work>
   void for_each_piece(size_t block, Work work);
   size_t block_end(size_t block) const;
-  float load(const std::byte* vector, size_t i) const;
-  void store(float value, std::byte* vector, size_t i) const;
+  std::byte* place(std::byte* vector, size_t i) const;  // of element i
 
   const size_t count_;
   const size_t block_;
@@ -50,7 +49,7 @@ class BlockTopK final : public LinearCodec {
   bool finite_ = true;           // the summed norms of this exchange
   std::vector<uint32_t> order_;  // all blocks; the chosen ones first, by index
   std::array<float, kBlockElements> scratch_;
-  std::array<float, kBlockElements> sent_;
+  std::array<std::byte, kBlockElements * sizeof(float)> sent_;
 };
 
 }  // namespace gradbus

@@ -180,7 +180,7 @@ void PowerSgd::settle(const EncodeInput& input, const MatrixTile& tile, size_t r
     const float* sent = tile_sent_.data() + i * kTileColumns;
     if (!input.residual.empty() && count > 0)
       keep_lacking(tile.rows[i], sent, count, input.residual.data() + first);
-    for (size_t j = 0; j < count; ++j) values[first + j] = factor * sent[j];
+    if (count > 0) put_scaled(factor, sent, count, values.data() + first);
   }
 }
 

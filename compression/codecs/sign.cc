@@ -22,7 +22,7 @@ CodecOption beta_option() {
 
 CodecOption block_option() {
   return {.name = "block",
-          .default_text = "16384",
+          .default_text = "4096",
           .min = 0,
           .max = 2147483648,
           .sentence =

@@ -68,12 +68,12 @@ SignLevels SignCodec::levels_of(const SignSums& sums, size_t count) const {
 }
 
 SignLevels SignCodec::encode_block(const EncodeInput& input, size_t first, size_t count,
-                                   size_t ahead, std::byte* words) {
+                                   std::byte* words) {
   const SignBlock block = block_of(input, first, count);
   const SignSums sums = pack_signs(block, words);
   const SignLevels levels = levels_of(sums, count);
   if (sums.finite() && !input.residual.empty())
-    keep_rest(block, levels, ahead, input.residual.data() + first);
+    keep_rest(block, levels, input.residual.data() + first);
   return levels;
 }
 
@@ -88,9 +88,7 @@ size_t SignCodec::encode(const EncodeInput& input, std::span<std::byte> payload)
   std::byte* words = payload.data() + words_offset(count);
   for (size_t first = 0; first < count; first += block_) {
     const size_t block = std::min(block_, count - first);
-    const size_t ahead = count - first >= 2 * block_ ? block_ : 0;
-    store_levels(payload, first / block_,
-                 encode_block(input, first, block, ahead, words + first / 8));
+    store_levels(payload, first / block_, encode_block(input, first, block, words + first / 8));
   }
   return bytes;
 }
@@ -163,7 +161,7 @@ const float* Signum::compensated(const EncodeInput& input, size_t first, size_t 
   return scratch_.data();
 }
 
-SignLevels Signum::encode_block(const EncodeInput& input, size_t first, size_t count, size_t ahead,
+SignLevels Signum::encode_block(const EncodeInput& input, size_t first, size_t count,
                                 std::byte* words) {
   GRADBUS_CHECK(first + count <= momentum_.size());
   float* momentum = momentum_.data() + first;
@@ -173,9 +171,8 @@ SignLevels Signum::encode_block(const EncodeInput& input, size_t first, size_t c
   const SignSums sums = pack_signs(block, words);
   const SignLevels levels = levels_of(sums, count);
   if (!sums.finite()) return levels;
-  const bool in_place = input.residual.empty();
-  keep_rest(block, {}, in_place ? ahead : 0, momentum);  // nothing is taken off: m itself
-  if (in_place) return levels;
+  keep_rest(block, {}, momentum);  // nothing is taken off: m itself
+  if (input.residual.empty()) return levels;
   float* residual = input.residual.data() + first;
   std::copy(v, v + count, residual);
   add_signs(words, count, {-levels.below, -levels.rest}, residual);

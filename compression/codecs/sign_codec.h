@@ -17,7 +17,7 @@
 //   offset 16 + 4 * B * S    u64[ceil(count/64)] signs: bit i % 64 of word i / 64 is set where
 //                                                v[i] < 0; bits past `count` are clear
 //
-// A block that holds a NaN or Inf (or elements over a quarter of FLT_MAX) has NaN levels; what is
+// A block that holds a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels; what is
 // kept of it, the residual and the momentum, stays as it was.
 #pragma once
 
@@ -29,9 +29,9 @@
 
 namespace gradbus {
 
-// Both passes over a block, and the next one called up meanwhile, stay in a second-level cache of
-// 512 KiB: 2 blocks of 2 x 64 KiB.
-inline constexpr size_t kSignBlockElements = 16384;
+// 32 KiB of gradient and residual: what the first pass over a block reads, the second finds in the
+// cache. Levels are 1/128 of the payload.
+inline constexpr size_t kSignBlockElements = 4096;
 
 class SignCodec : public Codec {
  public:
@@ -49,10 +49,9 @@ class SignCodec : public Codec {
               std::span<float> values) const override;
 
  protected:
-  // Elements [first, first + count): their signs to `words`, what these lack to the residual. The
-  // block after it, if it is as long, begins `ahead` elements further on (0: there is none).
+  // Elements [first, first + count): their signs to `words`, what these lack to the residual.
   virtual SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
-                                  size_t ahead, std::byte* words);
+                                  std::byte* words);
 
   SignLevels levels_of(const SignSums& sums, size_t count) const;
 
@@ -78,7 +77,7 @@ class Signum final : public SignCodec {
   Signum(float beta, float step, size_t count_max);
 
  private:
-  SignLevels encode_block(const EncodeInput& input, size_t first, size_t count, size_t ahead,
+  SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
                           std::byte* words) override;
   const float* compensated(const EncodeInput& input, size_t first, size_t count);
 

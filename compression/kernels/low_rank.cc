@@ -98,6 +98,15 @@ void KeepLacking(const float* v, const float* sent, size_t count, float* residua
   keep_lacking_scalar(v + i, sent + i, count - i, residual + i);
 }
 
+void PutScaled(float factor, const float* from, size_t count, float* to) {
+  const F32 d;
+  const auto by = hn::Set(d, factor);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d))
+    hn::StoreU(hn::Mul(by, hn::LoadU(d, from + i)), d, to + i);
+  put_scaled_scalar(factor, from + i, count - i, to + i);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace gradbus
@@ -111,6 +120,7 @@ HWY_EXPORT(AddColumnProducts);
 HWY_EXPORT(MultiplyOut);
 HWY_EXPORT(SubtractScaled);
 HWY_EXPORT(KeepLacking);
+HWY_EXPORT(PutScaled);
 
 void add_row_products(const MatrixTile& tile, const float* q, size_t stride, size_t rank,
                       float* lanes) {
@@ -129,6 +139,9 @@ void subtract_scaled(float factor, const float* x, size_t count, float* y) {
 }
 void keep_lacking(const float* v, const float* sent, size_t count, float* residual) {
   HWY_DYNAMIC_DISPATCH(KeepLacking)(v, sent, count, residual);
+}
+void put_scaled(float factor, const float* from, size_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(PutScaled)(factor, from, count, to);
 }
 
 }  // namespace gradbus

@@ -35,6 +35,9 @@ void subtract_scaled(float factor, const float* x, size_t count, float* y);
 // residual[i] = v[i] - sent[i] where that is finite; else it stays.
 void keep_lacking(const float* v, const float* sent, size_t count, float* residual);
 
+// to[i] = factor * from[i]
+void put_scaled(float factor, const float* from, size_t count, float* to);
+
 // The definitions.
 void add_row_products_scalar(const MatrixTile& tile, const float* q, size_t stride, size_t rank,
                              float* lanes);
@@ -44,5 +47,6 @@ void multiply_out_scalar(const float* p, const float* q, size_t stride, size_t r
                          float* product);
 void subtract_scaled_scalar(float factor, const float* x, size_t count, float* y);
 void keep_lacking_scalar(const float* v, const float* sent, size_t count, float* residual);
+void put_scaled_scalar(float factor, const float* from, size_t count, float* to);
 
 }  // namespace gradbus

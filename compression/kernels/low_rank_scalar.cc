@@ -44,4 +44,8 @@ void keep_lacking_scalar(const float* v, const float* sent, size_t count, float*
   }
 }
 
+void put_scaled_scalar(float factor, const float* from, size_t count, float* to) {
+  for (size_t i = 0; i < count; ++i) to[i] = factor * from[i];
+}
+
 }  // namespace gradbus

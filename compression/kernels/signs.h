@@ -31,7 +31,7 @@ struct SignSums {
   double rest = 0;   // of the others
   uint64_t negatives = 0;
 
-  // False when an element is a NaN or Inf, or so large that four of them overflow f32.
+  // False when an element is a NaN or Inf, or so large that 16 of them overflow f32.
   bool finite() const { return std::isfinite(below) && std::isfinite(rest); }
 };
 
@@ -46,9 +46,9 @@ constexpr size_t sign_words(size_t count) { return (count + 63) / 64; }
 // Writes sign_words(count) words.
 SignSums pack_signs(const SignBlock& block, std::byte* words);
 
-// kept[i] = x[i] - its level; `kept` may be the block's own. Meanwhile what lies `ahead` elements
-// further on in gradient and kept, the next block, is called into the cache (0: nothing is).
-void keep_rest(const SignBlock& block, SignLevels levels, size_t ahead, float* kept);
+// kept[i] = x[i] - its level; `kept` may be the block's own. Meanwhile what lies behind the block
+// is called into the cache, as the next one.
+void keep_rest(const SignBlock& block, SignLevels levels, float* kept);
 
 // sum[i] += level of bit i; values[i] = level of bit i.
 void add_signs(const std::byte* words, size_t count, SignLevels levels, float* sum);

@@ -8,7 +8,12 @@
 namespace gradbus {
 namespace {
 
-using Lanes = std::array<double, kSumLanes>;
+// Sums of the elements below 0, or of the others: `near` of up to four words, `far` of those
+// before.
+struct Lanes {
+  std::array<float, kSumLanes> near{};
+  std::array<double, kSumLanes> far{};
+};
 
 float element(const SignBlock& block, size_t i) {
   if (block.kept == nullptr) return block.gradient[i];
@@ -31,8 +36,13 @@ uint64_t word_of(const std::array<float, 64>& x) {
 
 void add_word(const std::array<float, 64>& x, bool below, Lanes& lanes) {
   const auto part = [&](size_t i) { return (x[i] < 0) == below ? x[i] : 0.0F; };
-  for (size_t l = 0; l < 16; ++l)
-    lanes[l] += (part(l) + part(l + 16)) + (part(l + 32) + part(l + 48));
+  for (size_t l = 0; l < kSumLanes; ++l)
+    lanes.near[l] += (part(l) + part(l + 16)) + (part(l + 32) + part(l + 48));
+}
+
+void flush(Lanes& lanes) {
+  for (size_t l = 0; l < kSumLanes; ++l) lanes.far[l] += static_cast<double>(lanes.near[l]);
+  lanes.near = {};
 }
 
 float level_at(const std::byte* words, size_t i, SignLevels levels) {
@@ -53,9 +63,14 @@ SignSums pack_signs_scalar(const SignBlock& block, std::byte* words) {
     sums.negatives += static_cast<uint64_t>(std::popcount(word));
     add_word(x, true, below);
     add_word(x, false, rest);
+    if (first % 256 != 192) continue;
+    flush(below);
+    flush(rest);
   }
-  sums.below = tree_sum(below.data());
-  sums.rest = tree_sum(rest.data());
+  flush(below);
+  flush(rest);
+  sums.below = tree_sum(below.far.data());
+  sums.rest = tree_sum(rest.far.data());
   return sums;
 }
 

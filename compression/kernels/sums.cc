@@ -7,6 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/sums.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -18,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F64 = hn::CappedTag<double, kSumLanes>;
 using F32Half = hn::Rebind<float, F64>;  // as many lanes as F64
 constexpr size_t kStretch = 128;         // elements whose lanes stay in a register
+constexpr size_t kAhead = 1024;  // memory is called up this many elements early: see signs.cc
 
 HWY_INLINE auto Wide(const float* values) {
   return hn::PromoteTo(F64(), hn::LoadU(F32Half(), values));
@@ -26,6 +28,7 @@ HWY_INLINE auto Wide(const float* values) {
 struct Magnitude {
   const float* values;
   HWY_INLINE hn::Vec<F64> operator()(size_t i) const { return hn::Abs(Wide(values + i)); }
+  HWY_INLINE void call_up(size_t i) const { hwy::Prefetch(values + i); }
   double at(size_t i) const { return std::abs(static_cast<double>(values[i])); }
 };
 
@@ -33,6 +36,7 @@ struct Product {
   const float* a;
   const float* b;
   HWY_INLINE hn::Vec<F64> operator()(size_t i) const { return hn::Mul(Wide(a + i), Wide(b + i)); }
+  HWY_INLINE void call_up(size_t) const {}  // vectors that are short
   double at(size_t i) const { return static_cast<double>(a[i]) * b[i]; }
 };
 
@@ -43,6 +47,7 @@ HWY_INLINE double Sum(size_t count, Term term) {
   alignas(64) double lanes[kSumLanes] = {};
   size_t first = 0;
   for (; first + kStretch <= count; first += kStretch) {
+    for (size_t i = 0; i < kStretch; i += 16) term.call_up(first + kAhead + i);
     for (size_t l = 0; l < kSumLanes; l += hn::Lanes(d)) {
       auto sum = hn::LoadU(d, lanes + l);
       for (size_t i = l; i < kStretch; i += kSumLanes) sum = hn::Add(sum, term(first + i));

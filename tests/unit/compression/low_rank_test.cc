@@ -10,7 +10,7 @@
 
 #include "compression/kernels/lanes.h"
 #include "compression/kernels/sums.h"
-#include "tests/unit/compression/each_simd_target.h"
+#include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
 namespace {
@@ -122,7 +122,7 @@ TEST(SumsScalar, ByHand) {
 
 TEST(LowRank, RowProductsAreAlikeOnEveryTarget) {
   const Floats q = numbers(5 * kStride, 2);
-  for_each_simd_target([&] {
+  on_each_target([&] {
     for (const size_t width : kWidths) {
       for (const size_t rank : {1, 2, 5}) {
         const Tile tile(width);
@@ -138,7 +138,7 @@ TEST(LowRank, RowProductsAreAlikeOnEveryTarget) {
 
 TEST(LowRank, ColumnProductsAreAlikeOnEveryTarget) {
   const Floats p = numbers(5 * kTileRows, 2);
-  for_each_simd_target([&] {
+  on_each_target([&] {
     for (const size_t width : kWidths) {
       for (const size_t rank : {1, 2, 5}) {
         const Tile tile(width);
@@ -155,7 +155,7 @@ TEST(LowRank, ColumnProductsAreAlikeOnEveryTarget) {
 TEST(LowRank, MultipliesOutAlikeOnEveryTarget) {
   const Floats p = numbers(5 * kTileRows, 2);
   const Floats q = numbers(5 * kStride, 3);
-  for_each_simd_target([&] {
+  on_each_target([&] {
     for (const size_t width : kWidths) {
       for (const size_t rank : {1, 2, 5}) {
         Floats got(kTileRows * kTileColumns, 1);
@@ -169,7 +169,7 @@ TEST(LowRank, MultipliesOutAlikeOnEveryTarget) {
 }
 
 TEST(LowRank, SubtractsAndKeepsAlikeOnEveryTarget) {
-  for_each_simd_target([] {
+  on_each_target([] {
     for (const size_t count : kCounts) {
       Floats x = numbers(count + 1, 1);
       if (count > 20) x[9] = x[count] = std::numeric_limits<float>::infinity();
@@ -181,12 +181,15 @@ TEST(LowRank, SubtractsAndKeepsAlikeOnEveryTarget) {
       subtract_scaled(0.3F, &x[1], count, &got[1]);
       subtract_scaled_scalar(0.3F, &x[1], count, &want[1]);
       expect_same_bits(got, want);
+      put_scaled(0.7F, &x[1], count, &got[1]);
+      put_scaled_scalar(0.7F, &x[1], count, &want[1]);
+      expect_same_bits(got, want);
     }
   });
 }
 
 TEST(Sums, AreAlikeOnEveryTarget) {
-  for_each_simd_target([] {
+  on_each_target([] {
     for (const size_t count : kCounts) {
       const Floats a = numbers(count + 1, 1);
       const Floats b = numbers(count + 3, 2);

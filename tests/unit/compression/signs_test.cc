@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/unit/compression/each_simd_target.h"
+#include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
 namespace {
@@ -115,12 +115,12 @@ void compare(size_t count, size_t offset, Parts parts, float odd) {
 
   std::vector<float> wanted = kept;
   keep_rest_scalar(block, {-0.25F, 3}, wanted.data() + offset);
-  keep_rest(block, {-0.25F, 3}, 0, kept.data() + offset);
+  keep_rest(block, {-0.25F, 3}, kept.data() + offset);
   expect_same_bits(kept, wanted);
 }
 
 TEST(Signs, PacksAndKeepsAlikeOnEveryTarget) {
-  for_each_simd_target([] {
+  on_each_target([] {
     for (const size_t count : kCounts)
       for (const size_t offset : {0, 1, 3})
         for (const Parts parts : {Parts{true, false}, Parts{false, true}, Parts{true, true}})
@@ -129,7 +129,7 @@ TEST(Signs, PacksAndKeepsAlikeOnEveryTarget) {
 }
 
 TEST(Signs, SeesWhatIsNotFiniteOnEveryTarget) {
-  for_each_simd_target([] {
+  on_each_target([] {
     for (const float odd : {kInf, -kInf, std::nanf(""), -std::nanf("")})
       for (const size_t count : {51, 64, 131, 1000}) compare(count, 1, {true, true}, odd);
   });
@@ -137,7 +137,7 @@ TEST(Signs, SeesWhatIsNotFiniteOnEveryTarget) {
 
 TEST(Signs, UnpacksAlikeOnEveryTarget) {
   const SignLevels levels{-0.75F, 1.5F};
-  for_each_simd_target([&] {
+  on_each_target([&] {
     for (const size_t count : kCounts) {
       for (const size_t offset : {0, 1, 5}) {
         SCOPED_TRACE(testing::Message() << count << " elements at " << offset);
