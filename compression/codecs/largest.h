@@ -33,12 +33,16 @@ class Candidates {
  public:
   explicit Candidates(size_t capacity);
 
-  // Collects what lies in `keys`, and stops behind the block in which `enough` is reached. With a
-  // residual all of v is written there in any case. False: there were more than the capacity.
-  bool collect(const EncodeInput& input, KeyRange keys, size_t enough = SIZE_MAX);
+  // Collects what lies in `keys`, which has all that is not finite; returns the index of the first
+  // such element, or kAllFinite. Of more than the capacity some are left out.
+  size_t collect(const EncodeInput& input, KeyRange keys);
+  // Collects up to the block in which `enough` is reached.
+  void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
+  bool overflowed() const { return size_ > capacity_; }
   // Elements whose magnitude is at least that of the key.
   size_t count_from(uint32_t key) const;
   void keep_from(uint32_t key);
+  // Of equal magnitudes the lower index.
   void keep_largest(size_t k);
   // Merges the first `count` of `others`, which are none of these, and fit.
   void add(const Candidates& others, size_t count);
@@ -47,6 +51,9 @@ class Candidates {
   Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
 
  private:
+  // Appends what it finds; returns the position in the block of the first NaN or Inf, or `count`.
+  size_t append(const float* values, size_t count, size_t first, KeyRange keys);
+
   const size_t capacity_;
   size_t size_ = 0;
   std::unique_ptr<uint32_t[]> indices_;
@@ -67,7 +74,7 @@ class Largest {
   Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest);
 
  private:
-  bool add_equals(const EncodeInput& unit, size_t k, uint32_t key);
+  bool add_equals(std::span<const float> values, size_t k, uint32_t key);
 
   Candidates found_;
   Candidates equals_;

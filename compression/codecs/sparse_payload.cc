@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
 #include "compression/index_coding.h"
-#include "compression/kernels/compensate.h"
 
 namespace gradbus {
 namespace {
@@ -120,33 +120,6 @@ void subtract_sparse(std::span<const std::byte> payload, std::span<float> residu
   });
 }
 
-// ---- v of the unit ------------------------------------------------------------------------------
-
-std::span<const float> unit_values(const EncodeInput& input) {
-  return input.residual.empty() ? input.gradient : input.residual;
-}
-
-EncodeInput compensated(const EncodeInput& input) {
-  return {.gradient = unit_values(input), .seed = input.seed, .round = input.round};
-}
-
-size_t compensate_unit(const EncodeInput& input) {
-  const size_t count = input.count();
-  size_t bad = count;
-  for (size_t first = 0; first < count; first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, count - first);
-    float* const to = input.residual.empty() ? nullptr : &input.residual[first];
-    const size_t found = first_not_finite(compensate(input, first, block, to), block);
-    if (found < block) bad = std::min(bad, first + found);
-  }
-  return bad;
-}
-
-void drop_not_finite(std::span<float> residual) {
-  for (float& value : residual)
-    if (!std::isfinite(value)) value = 0;
-}
-
 // ---- codec --------------------------------------------------------------------------------------
 
 size_t SparseCodec::payload_bytes_max(size_t count) const {
@@ -157,19 +130,9 @@ size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payloa
   const size_t count = input.count();
   GRADBUS_CHECK(payload.size() >= payload_bytes_max(count));
   if (count == 0) return encode_sparse(id_, type_, 0, {}, payload);
-  // The selection finds what is not finite, but v is written over the residual before it is known:
-  // there the gradient is looked at first, a read of 4 bytes an element more.
-  if (!input.residual.empty() && !input.gradient.empty()) {
-    const size_t bad = first_not_finite(input.gradient.data(), count);
-    if (bad < count) return encode_not_finite(id_, count, bad, input.gradient[bad], payload);
-  }
-  const bool is_compensated = input.gradient.empty() && input.decay == 1;
-  const Selection selection = select(is_compensated ? compensated(input) : input);
-  const size_t bad = first_not_finite(selection.values.data(), selection.values.size());
-  if (bad < selection.values.size()) {
-    drop_not_finite(input.residual);
-    return encode_not_finite(id_, count, selection.indices[bad], selection.values[bad], payload);
-  }
+  const Selection selection = select(input);
+  if (const size_t bad = selection.not_finite; bad != kAllFinite)
+    return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
   const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
   if (!input.residual.empty()) subtract_sparse(payload.first(bytes), input.residual);
   return bytes;
