@@ -21,6 +21,11 @@ uint64_t word_at(std::span<const std::byte> bytes, uint64_t at) {
   return word;
 }
 
+// The bits from `position` on: 57 at least, or zeros behind the end.
+uint64_t bits_at(std::span<const std::byte> bytes, uint64_t position) {
+  return word_at(bytes, position / 8) >> (position % 8);
+}
+
 constexpr uint64_t low_bits(uint32_t width) { return (uint64_t{1} << width) - 1; }
 
 // Writes a string of bits into exactly as many bytes as it needs.
@@ -188,14 +193,19 @@ size_t index_bytes(IndexCode code, std::span<const uint32_t> indices, size_t cou
 }
 
 IndexCode smallest_index_code(std::span<const uint32_t> indices, size_t count) {
-  IndexCode best = IndexCode::kRaw;
-  size_t best_bytes = indices.size_bytes();
-  for (const IndexCode code : {IndexCode::kBitmap, IndexCode::kStreamVByte, IndexCode::kGolomb}) {
-    const size_t bytes = index_bytes(code, indices, count);
-    if (bytes >= best_bytes) continue;
+  const size_t entries = indices.size();
+  IndexCode best = IndexCode::kGolomb;
+  size_t best_bytes = golomb_bytes(indices, count);
+  const auto take = [&](IndexCode code, size_t bytes) {
+    if (bytes > best_bytes) return;
     best = code;
     best_bytes = bytes;
-  }
+  };
+  // A byte each and the control bytes are its least; most often that says enough.
+  if (entries + (entries + 3) / 4 <= best_bytes)
+    take(IndexCode::kStreamVByte, stream_vbyte_bytes(indices));
+  take(IndexCode::kBitmap, (count + 7) / 8);
+  take(IndexCode::kRaw, indices.size_bytes());
   return best;
 }
 
@@ -274,38 +284,36 @@ size_t IndexReader::next_stream_vbyte(uint32_t* to, size_t max) {
   return max;
 }
 
-// Counts the zeros in front and steps behind the one that ends them; false where there is none.
-bool IndexReader::skip_zeros(uint64_t& quotient) {
-  const uint64_t start = position_;
-  while (true) {
-    const uint64_t word = word_at(bytes_, position_ / 8) >> (position_ % 8);
-    if (word != 0) {
-      position_ += static_cast<uint32_t>(std::countr_zero(word));
-      quotient = position_++ - start;
-      return true;
-    }
-    position_ = (position_ / 8 + 8) * 8;
-    if (position_ >= bytes_.size() * 8) return false;
-  }
-}
-
 size_t IndexReader::next_golomb(uint32_t* to, size_t max) {
   const GolombCode code(divisor_);
-  for (size_t i = 0; i < max; ++i) {
+  uint64_t position = position_;
+  uint64_t following = following_;
+  size_t i = 0;
+  for (; i < max; ++i) {
     uint64_t quotient = 0;
-    if (!skip_zeros(quotient) || quotient >= count_) return i;  // so the product below fits
-    const uint64_t word = word_at(bytes_, position_ / 8) >> (position_ % 8);  // 57 bits at least
+    uint64_t word = bits_at(bytes_, position);
+    for (; word == 0 && position / 8 + 8 < bytes_.size(); word = bits_at(bytes_, position)) {
+      quotient += 64 - position % 8;
+      position += 64 - position % 8;
+    }
+    const auto zeros = static_cast<uint32_t>(std::countr_zero(word));
+    quotient += zeros;
+    if (word == 0 || quotient >= count_) break;  // so the product below fits 64 bits
+    position += zeros + 1;
+    word = zeros + code.width < 56 ? word >> zeros >> 1 : bits_at(bytes_, position);
     const uint64_t first = word & low_bits(code.width);
     const uint64_t is_long = first >= code.shorts ? 1 : 0;
     const uint64_t more = first + (word >> code.width & 1) - code.shorts;
     const uint64_t rest = first + (more & (0 - is_long));  // a branch would be a toss of a coin
-    const uint64_t index = following_ + quotient * code.divisor + rest;
-    if (index >= count_) return i;
+    const uint64_t index = following + quotient * code.divisor + rest;
+    if (index >= count_) break;
     to[i] = static_cast<uint32_t>(index);
-    following_ = index + 1;
-    position_ += code.width + is_long;
+    following = index + 1;
+    position += code.width + is_long;
   }
-  return max;
+  position_ = position;
+  following_ = following;
+  return i;
 }
 
 bool IndexReader::complete() const {
@@ -325,8 +333,7 @@ bool IndexReader::complete() const {
              (used == 0 || std::to_integer<uint32_t>(bytes_[entries_ / 4]) >> used == 0);
     }
     case IndexCode::kGolomb:
-      return (position_ + 7) / 8 == bytes_.size() &&
-             word_at(bytes_, position_ / 8) >> (position_ % 8) == 0;
+      return (position_ + 7) / 8 == bytes_.size() && bits_at(bytes_, position_) == 0;
   }
   return false;
 }

@@ -77,8 +77,8 @@ Selection Dgc::select(const EncodeInput& input) {
   for (size_t i = 0; i < sizes.samples; ++i)
     sample_[i] = compensated_element(input, start + i * sizes.stride);
   const std::span<const float> sample(sample_.get(), sizes.samples);
-  const uint32_t threshold = kth_largest_key(sample, sizes.top);
-  const uint32_t lowest = kth_largest_key(sample, std::min(2 * sizes.top, sizes.samples));
+  const uint32_t threshold = largest_.kth_key(sample, sizes.top);
+  const uint32_t lowest = largest_.kth_key(sample, std::min(2 * sizes.top, sizes.samples));
   return largest_.about(input, sizes.k, std::bit_cast<float>(threshold), lowest);
 }
 

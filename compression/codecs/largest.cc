@@ -1,7 +1,6 @@
 #include "compression/codecs/largest.h"
 
 #include <algorithm>
-#include <array>
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
@@ -16,36 +15,25 @@ struct Digit {
   uint32_t shift;
   uint32_t bits;
 };
-constexpr Digit kDigits[] = {{20, 11}, {10, 10}, {0, 10}};
-constexpr size_t kBins = 2048;
-constexpr size_t kSpareBins = 16;  // for keys of another prefix: a store instead of a branch
-
-using Bins = std::array<uint32_t, kBins + kSpareBins>;
-
-// Counts the digit of the keys that share `prefix` above it. Four histograms, because keys of the
-// same bin in a row would each wait for the store of the one before.
-Bins count_digit(std::span<const float> values, Digit digit, uint32_t prefix) {
-  std::array<Bins, 4> bins = {};
-  const uint32_t above = kKeyMax >> (digit.shift + digit.bits) << (digit.shift + digit.bits);
-  const uint32_t low = (1u << digit.bits) - 1;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint32_t key = magnitude_key(values[i]);
-    const uint32_t spare = kBins + static_cast<uint32_t>(i) % kSpareBins;
-    ++bins[i % 4][(key & above) == prefix ? key >> digit.shift & low : spare];
-  }
-  for (size_t bin = 0; bin < kBins; ++bin)
-    bins[0][bin] += bins[1][bin] + bins[2][bin] + bins[3][bin];
-  return bins[0];
-}
+// A wide first digit leaves next to nothing to the passes after it, but costs 20 us to clear and to
+// search.
+constexpr Digit kNarrow[] = {{20, 11}, {10, 10}, {0, 10}};
+constexpr Digit kWide[] = {{16, 15}, {8, 8}, {0, 8}};
+constexpr size_t kWideFrom = size_t{1} << 16;
 
 }  // namespace
 
-uint32_t kth_largest_key(std::span<const float> values, size_t k) {
+// After each digit `key` has those found, and k is the rank among the elements that share them.
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
   GRADBUS_CHECK(k >= 1 && k <= values.size());
   uint32_t key = 0;
-  for (const Digit digit : kDigits) {
-    const Bins bins = count_digit(values, digit, key);
-    uint32_t bin = (1u << digit.bits) - 1;
+  for (const Digit digit : values.size() < kWideFrom ? kNarrow : kWide) {
+    const uint32_t low = (1u << digit.bits) - 1;
+    const uint32_t below = (1u << (digit.shift + digit.bits)) - 1;
+    std::fill_n(bins.begin(), low + 1, 0);
+    for_each_in_range(values.data(), values.size(), {key, key | below},
+                      [&](size_t i) { ++bins[magnitude_key(values[i]) >> digit.shift & low]; });
+    uint32_t bin = low;
     for (; bins[bin] < k; --bin) k -= bins[bin];
     key |= bin << digit.shift;
   }
@@ -102,9 +90,9 @@ void Candidates::keep_from(uint32_t key) {
   size_ = kept;
 }
 
-void Candidates::keep_largest(size_t k) {
+void Candidates::keep_largest(size_t k, Bins& bins) {
   if (size_ <= k) return;
-  const uint32_t last = kth_largest_key({values_.get(), size_}, k);
+  const uint32_t last = kth_largest_key({values_.get(), size_}, k, bins);
   keep_from(last);
   if (size_ == k) return;
   size_t equals_left = k - count_from(last + 1);
@@ -151,11 +139,11 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess) {
   if (bad != kAllFinite) return {.not_finite = bad};
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
-    const uint32_t key = kth_largest_key(values, k);
+    const uint32_t key = kth_largest_key(values, k, *bins_);
     found_.collect(compensated(input), {key + 1, kKeyMax});
     add_equals(values, k, key);
   }
-  found_.keep_largest(k);
+  found_.keep_largest(k, *bins_);
   return found_.selection();
 }
 
@@ -171,7 +159,7 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
   for (int i = 0; i < kLoweringsMax && key > lowest && found_.count_from(key) < enough; ++i)
     key = magnitude_key(threshold *= 0.8F);
   if (key > lowest) found_.keep_from(key);
-  found_.keep_largest(k);
+  found_.keep_largest(k, *bins_);
   return found_.selection();
 }
 

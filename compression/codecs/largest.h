@@ -6,6 +6,7 @@
 // A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,9 +25,9 @@ constexpr size_t candidates_max(size_t count_max, size_t k) {
   return wanted < count_max ? wanted : count_max;
 }
 
-// The k-th largest key of `values`, 1 <= k <= their number: radix selection, digits of 11, 10 and
-// 10 bits.
-uint32_t kth_largest_key(std::span<const float> values, size_t k);
+// The k-th largest key of `values`, 1 <= k <= their number: radix selection, three digits.
+using Bins = std::array<uint32_t, size_t{1} << 15>;
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins);
 
 // Elements collected in order of their indices; memory that is never written takes no room.
 class Candidates {
@@ -43,7 +44,7 @@ class Candidates {
   size_t count_from(uint32_t key) const;
   void keep_from(uint32_t key);
   // Of equal magnitudes the lower index.
-  void keep_largest(size_t k);
+  void keep_largest(size_t k, Bins& bins);
   // Merges the first `count` of `others`, which are none of these, and fit.
   void add(const Candidates& others, size_t count);
 
@@ -66,6 +67,10 @@ class Largest {
   Largest(size_t count_max, size_t k_max)
       : found_(candidates_max(count_max, k_max)), equals_(k_max) {}
 
+  // The k-th largest key of a sample, to guess by.
+  uint32_t kth_key(std::span<const float> sample, size_t k) {
+    return kth_largest_key(sample, k, *bins_);
+  }
   // Exactly k, 1 <= k <= count.
   Selection exactly(const EncodeInput& input, size_t k, uint32_t guess);
   // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
@@ -78,6 +83,7 @@ class Largest {
 
   Candidates found_;
   Candidates equals_;
+  std::unique_ptr<Bins> bins_ = std::make_unique<Bins>();
 };
 
 }  // namespace gradbus

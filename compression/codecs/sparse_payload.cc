@@ -12,6 +12,7 @@ namespace gradbus {
 namespace {
 
 constexpr uint8_t kFlagBits = 0x0f;
+constexpr size_t kBlock = 512;  // entries at a time: they stay in the first-level cache
 
 IndexCode index_code(const PayloadHeader& header) {
   return static_cast<IndexCode>(header.flags & 3);
@@ -28,10 +29,9 @@ IndexReader index_reader(std::span<const std::byte> payload) {
           header.count};
 }
 
-// Calls visit(indices, values, n) for blocks that stay in the first-level cache.
+// Calls visit(indices, values, n) for block after block.
 template <typename Visit>
 void for_each_block(std::span<const std::byte> payload, float scale, const Visit& visit) {
-  constexpr size_t kBlock = 512;
   std::array<uint32_t, kBlock> indices;
   std::array<float, kBlock> values;
   const WireType type = wire_type(payload_header(payload));
@@ -105,19 +105,26 @@ void accumulate_sparse(std::span<const std::byte> payload, float scale, std::spa
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values) {
   GRADBUS_CHECK(payload_header(payload).count == values.size());
   if (is_not_finite(payload)) return;
-  std::array<uint32_t, 512> indices;
+  std::array<uint32_t, kBlock> indices;
   IndexReader reader = index_reader(payload);
   while (const size_t got = reader.next(indices.data(), indices.size()))
     for (size_t i = 0; i < got; ++i) values[indices[i]] = 0;
 }
 
-void subtract_sparse(std::span<const std::byte> payload, std::span<float> residual) {
-  for_each_block(payload, 1, [&](const uint32_t* indices, const float* values, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
+void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
+                   std::span<float> residual) {
+  std::array<float, kBlock> values;
+  const WireType type = wire_type(payload_header(payload));
+  const std::byte* from = payload.data() + kPayloadHeaderBytes;
+  for (size_t first = 0; first < selection.indices.size(); first += kBlock) {
+    const auto indices =
+        selection.indices.subspan(first, std::min(kBlock, selection.indices.size() - first));
+    load_wire_values(type, from + first * wire_type_bytes(type), indices.size(), 1, values.data());
+    for (size_t i = 0; i < indices.size(); ++i) {
       float& kept = residual[indices[i]];
       kept = std::isfinite(values[i]) ? kept - values[i] : 0;
     }
-  });
+  }
 }
 
 // ---- codec --------------------------------------------------------------------------------------
@@ -134,7 +141,7 @@ size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payloa
   if (const size_t bad = selection.not_finite; bad != kAllFinite)
     return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
   const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
-  if (!input.residual.empty()) subtract_sparse(payload.first(bytes), input.residual);
+  if (!input.residual.empty()) subtract_sent(payload.first(bytes), selection, input.residual);
   return bytes;
 }
 

@@ -45,8 +45,10 @@ Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType 
 void accumulate_sparse(std::span<const std::byte> payload, float scale, std::span<float> sum);
 // values[index] = 0
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values);
-// residual[index] -= value; 0 where the value is not finite, having overflowed in fp16 or bf16.
-void subtract_sparse(std::span<const std::byte> payload, std::span<float> residual);
+// residual[index] -= value, of the payload that was made of the selection; 0 where the value is not
+// finite, having overflowed in fp16 or bf16.
+void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
+                   std::span<float> residual);
 
 class SparseCodec : public Codec {
  public:
