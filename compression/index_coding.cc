@@ -21,35 +21,42 @@ uint64_t word_at(std::span<const std::byte> bytes, uint64_t at) {
   return word;
 }
 
+// The bits from `position` on: 57 at least, or zeros behind the end.
+uint64_t bits_at(std::span<const std::byte> bytes, uint64_t position) {
+  return word_at(bytes, position / 8) >> (position % 8);
+}
+
 constexpr uint64_t low_bits(uint32_t width) { return (uint64_t{1} << width) - 1; }
 
 // Writes a string of bits into exactly as many bytes as it needs.
 class BitWriter {
  public:
-  explicit BitWriter(std::byte* to) : to_(to) {}
+  explicit BitWriter(std::span<std::byte> to) : to_(to.data()), end_(to.data() + to.size()) {}
 
-  void put(uint64_t bits, uint32_t width) {  // width <= 32
+  void put(uint64_t bits, uint32_t width) {  // width <= 56
     word_ |= bits << filled_;
     filled_ += width;
-    if (filled_ < 32) return;
-    store_field(to_, static_cast<uint32_t>(word_));
-    to_ += 4;
-    word_ >>= 32;
-    filled_ -= 32;
-  }
-  void put_unary(uint32_t zeros) {
-    for (; zeros >= 32; zeros -= 32) put(0, 32);
-    put(uint64_t{1} << zeros, zeros + 1);
+    const uint32_t whole = filled_ / 8;
+    GRADBUS_CHECK(end_ - to_ >= whole);
+    if (end_ - to_ >= 8) {
+      store_field(to_, word_);  // whole bytes stay, the others are written again
+    } else {
+      std::memcpy(to_, &word_, whole);
+    }
+    to_ += whole;
+    word_ >>= 8 * whole;
+    filled_ %= 8;
   }
   std::byte* finish() {
-    std::memcpy(to_, &word_, (filled_ + 7) / 8);
-    return to_ + (filled_ + 7) / 8;
+    if (filled_ != 0) put(0, 8 - filled_);
+    return to_;
   }
 
  private:
   std::byte* to_;
+  std::byte* const end_;
   uint64_t word_ = 0;
-  uint32_t filled_ = 0;  // under 32 between calls
+  uint32_t filled_ = 0;  // under 8 between calls
 };
 
 // ---- Golomb -------------------------------------------------------------------------------------
@@ -90,19 +97,19 @@ size_t golomb_bytes(std::span<const uint32_t> indices, size_t count) {
   return (bits + 7) / 8;
 }
 
-std::byte* encode_golomb(std::span<const uint32_t> indices, size_t count, std::byte* to) {
+std::byte* encode_golomb(std::span<const uint32_t> indices, size_t count, std::span<std::byte> to) {
   const GolombCode code(golomb_divisor(count, indices.size()));
   BitWriter writer(to);
   uint32_t following = 0;
   for (const uint32_t index : indices) {
     const uint32_t gap = index - following;
-    const uint32_t quotient = code.quotient(gap);
+    uint32_t quotient = code.quotient(gap);
     const uint32_t rest = gap - quotient * code.divisor;
     const uint32_t is_long = rest >= code.shorts ? 1 : 0;
-    const uint64_t last = (uint64_t{rest} + code.shorts) & is_long;
-    const uint64_t first = is_long != 0 ? (uint64_t{rest} + code.shorts) >> 1 : rest;
-    writer.put_unary(quotient);
-    writer.put(first | last << code.width, code.width + is_long);
+    const uint64_t number = rest + (code.shorts & (0 - is_long));
+    const uint64_t bits = number >> is_long | (number & is_long) << code.width;
+    for (; quotient >= 24; quotient -= 24) writer.put(0, 24);
+    writer.put((bits << 1 | 1) << quotient, quotient + 1 + code.width + is_long);
     following = index + 1;
   }
   return writer.finish();
@@ -153,14 +160,15 @@ std::byte* encode_raw(std::span<const uint32_t> indices, std::byte* to) {
   return to + indices.size_bytes();
 }
 
-std::byte* encode(IndexCode code, std::span<const uint32_t> indices, size_t count, std::byte* to) {
+std::byte* encode(IndexCode code, std::span<const uint32_t> indices, size_t count,
+                  std::span<std::byte> to) {
   switch (code) {
-    case IndexCode::kRaw: return encode_raw(indices, to);
-    case IndexCode::kBitmap: return encode_bitmap(indices, count, to);
-    case IndexCode::kStreamVByte: return encode_stream_vbyte(indices, to);
+    case IndexCode::kRaw: return encode_raw(indices, to.data());
+    case IndexCode::kBitmap: return encode_bitmap(indices, count, to.data());
+    case IndexCode::kStreamVByte: return encode_stream_vbyte(indices, to.data());
     case IndexCode::kGolomb: return encode_golomb(indices, count, to);
   }
-  return to;
+  return to.data();
 }
 
 }  // namespace
@@ -185,20 +193,25 @@ size_t index_bytes(IndexCode code, std::span<const uint32_t> indices, size_t cou
 }
 
 IndexCode smallest_index_code(std::span<const uint32_t> indices, size_t count) {
-  IndexCode best = IndexCode::kRaw;
-  size_t best_bytes = indices.size_bytes();
-  for (const IndexCode code : {IndexCode::kBitmap, IndexCode::kStreamVByte, IndexCode::kGolomb}) {
-    const size_t bytes = index_bytes(code, indices, count);
-    if (bytes >= best_bytes) continue;
+  const size_t entries = indices.size();
+  IndexCode best = IndexCode::kGolomb;
+  size_t best_bytes = golomb_bytes(indices, count);
+  const auto take = [&](IndexCode code, size_t bytes) {
+    if (bytes > best_bytes) return;
     best = code;
     best_bytes = bytes;
-  }
+  };
+  // A byte each and the control bytes are its least; most often that says enough.
+  if (entries + (entries + 3) / 4 <= best_bytes)
+    take(IndexCode::kStreamVByte, stream_vbyte_bytes(indices));
+  take(IndexCode::kBitmap, (count + 7) / 8);
+  take(IndexCode::kRaw, indices.size_bytes());
   return best;
 }
 
 size_t encode_indices(IndexCode code, std::span<const uint32_t> indices, size_t count,
                       std::span<std::byte> to) {
-  const std::byte* end = encode(code, indices, count, to.data());
+  const std::byte* end = encode(code, indices, count, to);
   const auto bytes = static_cast<size_t>(end - to.data());
   GRADBUS_CHECK(bytes <= to.size());
   return bytes;
@@ -271,37 +284,36 @@ size_t IndexReader::next_stream_vbyte(uint32_t* to, size_t max) {
   return max;
 }
 
-// Counts the zeros in front and steps behind the one that ends them; false where there is none.
-bool IndexReader::skip_zeros(uint64_t& quotient) {
-  const uint64_t start = position_;
-  while (true) {
-    const uint64_t word = word_at(bytes_, position_ / 8) >> (position_ % 8);
-    if (word != 0) {
-      position_ += static_cast<uint32_t>(std::countr_zero(word));
-      quotient = position_++ - start;
-      return true;
-    }
-    position_ = (position_ / 8 + 8) * 8;
-    if (position_ >= bytes_.size() * 8) return false;
-  }
-}
-
 size_t IndexReader::next_golomb(uint32_t* to, size_t max) {
   const GolombCode code(divisor_);
-  for (size_t i = 0; i < max; ++i) {
+  uint64_t position = position_;
+  uint64_t following = following_;
+  size_t i = 0;
+  for (; i < max; ++i) {
     uint64_t quotient = 0;
-    if (!skip_zeros(quotient) || quotient >= count_) return i;  // so the product below fits
-    const uint64_t word = word_at(bytes_, position_ / 8) >> (position_ % 8);  // 57 bits at least
+    uint64_t word = bits_at(bytes_, position);
+    for (; word == 0 && position / 8 + 8 < bytes_.size(); word = bits_at(bytes_, position)) {
+      quotient += 64 - position % 8;
+      position += 64 - position % 8;
+    }
+    const auto zeros = static_cast<uint32_t>(std::countr_zero(word));
+    quotient += zeros;
+    if (word == 0 || quotient >= count_) break;  // so the product below fits 64 bits
+    position += zeros + 1;
+    word = zeros + code.width < 56 ? word >> zeros >> 1 : bits_at(bytes_, position);
     const uint64_t first = word & low_bits(code.width);
-    const bool is_long = first >= code.shorts;
-    const uint64_t rest = is_long ? 2 * first + (word >> code.width & 1) - code.shorts : first;
-    const uint64_t index = following_ + quotient * code.divisor + rest;
-    if (index >= count_) return i;
+    const uint64_t is_long = first >= code.shorts ? 1 : 0;
+    const uint64_t more = first + (word >> code.width & 1) - code.shorts;
+    const uint64_t rest = first + (more & (0 - is_long));  // a branch would be a toss of a coin
+    const uint64_t index = following + quotient * code.divisor + rest;
+    if (index >= count_) break;
     to[i] = static_cast<uint32_t>(index);
-    following_ = index + 1;
-    position_ += code.width + (is_long ? 1 : 0);
+    following = index + 1;
+    position += code.width + is_long;
   }
-  return max;
+  position_ = position;
+  following_ = following;
+  return i;
 }
 
 bool IndexReader::complete() const {
@@ -321,8 +333,7 @@ bool IndexReader::complete() const {
              (used == 0 || std::to_integer<uint32_t>(bytes_[entries_ / 4]) >> used == 0);
     }
     case IndexCode::kGolomb:
-      return (position_ + 7) / 8 == bytes_.size() &&
-             word_at(bytes_, position_ / 8) >> (position_ % 8) == 0;
+      return (position_ + 7) / 8 == bytes_.size() && bits_at(bytes_, position_) == 0;
   }
   return false;
 }

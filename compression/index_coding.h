@@ -64,7 +64,6 @@ class IndexReader {
   size_t next_bitmap(uint32_t* to, size_t max);
   size_t next_stream_vbyte(uint32_t* to, size_t max);
   size_t next_golomb(uint32_t* to, size_t max);
-  bool skip_zeros(uint64_t& quotient);
 
   const IndexCode code_;
   const std::span<const std::byte> bytes_;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
 #include "compression/random.h"
 
 namespace gradbus {
@@ -26,12 +27,6 @@ size_t samples_max(size_t count, double ratio, double sample) {
 
 double largest_ratio(const DgcOptions& options) {
   return options.warmup_rounds == 0 ? options.ratio : dgc_ratio(options, 1);
-}
-
-// gradient + decay * residual, of one element.
-float element(const EncodeInput& input, size_t i) {
-  const float kept = input.residual.empty() ? 0 : input.decay * input.residual[i];
-  return input.gradient.empty() ? kept : input.gradient[i] + kept;
 }
 
 }  // namespace
@@ -79,10 +74,11 @@ Selection Dgc::select(const EncodeInput& input) {
   const DgcSizes sizes = dgc_sizes(input.count(), ratio, options_.sample);
   GRADBUS_CHECK(sizes.samples <= samples_max_);
   const size_t start = random_u32(input.seed, 0) % sizes.stride;
-  for (size_t i = 0; i < sizes.samples; ++i) sample_[i] = element(input, start + i * sizes.stride);
+  for (size_t i = 0; i < sizes.samples; ++i)
+    sample_[i] = compensated_element(input, start + i * sizes.stride);
   const std::span<const float> sample(sample_.get(), sizes.samples);
-  const uint32_t threshold = kth_largest_key(sample, sizes.top);
-  const uint32_t lowest = kth_largest_key(sample, std::min(2 * sizes.top, sizes.samples));
+  const uint32_t threshold = largest_.kth_key(sample, sizes.top);
+  const uint32_t lowest = largest_.kth_key(sample, std::min(2 * sizes.top, sizes.samples));
   return largest_.about(input, sizes.k, std::bit_cast<float>(threshold), lowest);
 }
 

@@ -1,10 +1,9 @@
 #include "compression/codecs/largest.h"
 
 #include <algorithm>
-#include <array>
 
 #include "common/check.h"
-#include "compression/kernels/compensate.h"
+#include "compression/codecs/compensated_unit.h"
 
 namespace gradbus {
 
@@ -16,35 +15,25 @@ struct Digit {
   uint32_t shift;
   uint32_t bits;
 };
-constexpr Digit kDigits[] = {{20, 11}, {10, 10}, {0, 10}};
-constexpr size_t kBins = 2048;
-constexpr size_t kSpareBins = 16;  // for keys of another prefix: a store instead of a branch
-
-using Bins = std::array<uint32_t, kBins + kSpareBins>;
-
-// Counts the digit of the keys that share `prefix` above it. Two histograms, because equal keys in
-// a row would each wait for the store of the one before.
-Bins count_digit(std::span<const float> values, Digit digit, uint32_t prefix) {
-  std::array<Bins, 2> bins = {};
-  const uint32_t above = kKeyMax >> (digit.shift + digit.bits) << (digit.shift + digit.bits);
-  const uint32_t low = (1u << digit.bits) - 1;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint32_t key = magnitude_key(values[i]);
-    const uint32_t spare = kBins + static_cast<uint32_t>(i) % kSpareBins;
-    ++bins[i % 2][(key & above) == prefix ? key >> digit.shift & low : spare];
-  }
-  for (size_t bin = 0; bin < kBins; ++bin) bins[0][bin] += bins[1][bin];
-  return bins[0];
-}
+// A wide first digit leaves next to nothing to the passes after it, but costs 20 us to clear and to
+// search.
+constexpr Digit kNarrow[] = {{20, 11}, {10, 10}, {0, 10}};
+constexpr Digit kWide[] = {{16, 15}, {8, 8}, {0, 8}};
+constexpr size_t kWideFrom = size_t{1} << 16;
 
 }  // namespace
 
-uint32_t kth_largest_key(std::span<const float> values, size_t k) {
+// After each digit `key` has those found, and k is the rank among the elements that share them.
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
   GRADBUS_CHECK(k >= 1 && k <= values.size());
   uint32_t key = 0;
-  for (const Digit digit : kDigits) {
-    const Bins bins = count_digit(values, digit, key);
-    uint32_t bin = (1u << digit.bits) - 1;
+  for (const Digit digit : values.size() < kWideFrom ? kNarrow : kWide) {
+    const uint32_t low = (1u << digit.bits) - 1;
+    const uint32_t below = (1u << (digit.shift + digit.bits)) - 1;
+    std::fill_n(bins.begin(), low + 1, 0);
+    for_each_in_range(values.data(), values.size(), {key, key | below},
+                      [&](size_t i) { ++bins[magnitude_key(values[i]) >> digit.shift & low]; });
+    uint32_t bin = low;
     for (; bins[bin] < k; --bin) k -= bins[bin];
     key |= bin << digit.shift;
   }
@@ -53,26 +42,37 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k) {
 
 // ---- candidates ---------------------------------------------------------------------------------
 
-// A block is collected whenever there is room for some of it, so room is kept for all of it.
+// A block is appended whenever there is room for some of it, so room is kept for all of it.
 Candidates::Candidates(size_t capacity)
     : capacity_(capacity),
-      indices_(new uint32_t[capacity + kBlockElements + kSelectSlack]),
-      values_(new float[capacity + kBlockElements + kSelectSlack]) {}
+      indices_(new uint32_t[capacity + kBlockElements]),
+      values_(new float[capacity + kBlockElements]) {}
 
-bool Candidates::collect(const EncodeInput& input, KeyRange keys, size_t enough) {
-  const size_t count = input.count();
+size_t Candidates::append(const float* values, size_t count, size_t first, KeyRange keys) {
+  uint32_t* const indices = indices_.get();
+  float* const selected = values_.get();
+  const size_t before = size_;
+  size_t size = before;
+  for_each_in_range(values, count, keys, [&](size_t i) {
+    indices[size] = static_cast<uint32_t>(first + i);
+    selected[size++] = values[i];
+  });
+  size_ = size;
+  const size_t bad = before + first_not_finite(selected + before, size - before);
+  return bad < size ? indices[bad] - first : count;
+}
+
+size_t Candidates::collect(const EncodeInput& input, KeyRange keys) {
   size_ = 0;
-  for (size_t first = 0; first < count; first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, count - first);
-    float* const to = input.residual.empty() ? nullptr : &input.residual[first];
-    const float* v = compensate(input, first, block, to);
-    const bool done = size_ >= enough || size_ > capacity_;
-    if (done && input.residual.empty()) break;
-    if (done) continue;
-    size_ += select_magnitudes(v, block, static_cast<uint32_t>(first), keys, &indices_[size_],
-                               &values_[size_]);
-  }
-  return size_ <= capacity_;
+  return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
+    return overflowed() ? first_not_finite(v, count) : append(v, count, first, keys);
+  });
+}
+
+void Candidates::collect_some(std::span<const float> values, KeyRange keys, size_t enough) {
+  size_ = 0;
+  for (size_t first = 0; first < values.size() && size_ < enough; first += kBlockElements)
+    append(&values[first], std::min(kBlockElements, values.size() - first), first, keys);
 }
 
 size_t Candidates::count_from(uint32_t key) const {
@@ -83,34 +83,32 @@ size_t Candidates::count_from(uint32_t key) const {
 
 void Candidates::keep_from(uint32_t key) {
   size_t kept = 0;
-  for (size_t i = 0; i < size_; ++i) {
-    const bool keep = magnitude_key(values_[i]) >= key;
+  for_each_in_range(values_.get(), size_, {key, kKeyMax}, [&](size_t i) {
     indices_[kept] = indices_[i];
-    values_[kept] = values_[i];
-    kept += keep ? 1 : 0;
-  }
+    values_[kept++] = values_[i];
+  });
   size_ = kept;
 }
 
-void Candidates::keep_largest(size_t k) {
+void Candidates::keep_largest(size_t k, Bins& bins) {
   if (size_ <= k) return;
-  const uint32_t last = kth_largest_key({values_.get(), size_}, k);
+  const uint32_t last = kth_largest_key({values_.get(), size_}, k, bins);
+  keep_from(last);
+  if (size_ == k) return;
   size_t equals_left = k - count_from(last + 1);
   size_t kept = 0;
   for (size_t i = 0; i < size_; ++i) {
-    const uint32_t key = magnitude_key(values_[i]);
-    const bool is_equal = key == last && equals_left != 0;
+    if (magnitude_key(values_[i]) == last && equals_left == 0) continue;
+    if (magnitude_key(values_[i]) == last) --equals_left;
     indices_[kept] = indices_[i];
-    values_[kept] = values_[i];
-    kept += key > last || is_equal ? 1 : 0;
-    equals_left -= is_equal ? 1 : 0;
+    values_[kept++] = values_[i];
   }
   size_ = kept;
 }
 
 // From the back, where there is room.
 void Candidates::add(const Candidates& others, size_t count) {
-  GRADBUS_CHECK(size_ + count <= capacity_ + kBlockElements && count <= others.size_);
+  GRADBUS_CHECK(size_ + count <= capacity_ && count <= others.size_);
   size_t own = size_;
   size_t other = count;
   size_ += count;
@@ -126,25 +124,26 @@ void Candidates::add(const Candidates& others, size_t count) {
 // ---- selection ----------------------------------------------------------------------------------
 
 // Fills up to k with the first elements of that key; false where there are too few.
-bool Largest::add_equals(const EncodeInput& unit, size_t k, uint32_t key) {
+bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) {
   if (found_.size() >= k) return true;
   const size_t missing = k - found_.size();
-  equals_.collect(unit, {key, key}, missing);
+  equals_.collect_some(values, {key, key}, missing);
   if (equals_.size() < missing) return false;
   found_.add(equals_, missing);
   return true;
 }
 
 Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess) {
-  guess = std::min(guess, kKeyInfinity - 1);  // so that what is not finite is among the first
-  const bool fits = found_.collect(input, {guess + 1, kKeyMax});
-  const EncodeInput unit = compensated(input);
-  if (!fits || !add_equals(unit, k, guess)) {
-    const uint32_t key = kth_largest_key(unit.gradient, k);
-    found_.collect(unit, {key + 1, kKeyMax});
-    add_equals(unit, k, key);
+  guess = std::min(guess, kKeyInfinity - 1);  // so that what is not finite is collected
+  const size_t bad = found_.collect(input, {guess + 1, kKeyMax});
+  if (bad != kAllFinite) return {.not_finite = bad};
+  const std::span<const float> values = compensated_values(input);
+  if (found_.overflowed() || !add_equals(values, k, guess)) {
+    const uint32_t key = kth_largest_key(values, k, *bins_);
+    found_.collect(compensated(input), {key + 1, kKeyMax});
+    add_equals(values, k, key);
   }
-  found_.keep_largest(k);
+  found_.keep_largest(k, *bins_);
   return found_.selection();
 }
 
@@ -153,13 +152,14 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
   constexpr int kLoweringsMax = 10;
   const size_t enough = (k * 4 + 4) / 5;
   lowest = std::min(lowest, kKeyInfinity);
-  if (!found_.collect(input, {lowest, kKeyMax}) || found_.size() < enough)
-    return exactly(compensated(input), k, lowest);
-  uint32_t key = std::min(magnitude_key(threshold), kKeyInfinity);
+  const size_t bad = found_.collect(input, {lowest, kKeyMax});
+  if (bad != kAllFinite) return {.not_finite = bad};
+  if (found_.overflowed() || found_.size() < enough) return exactly(compensated(input), k, lowest);
+  uint32_t key = magnitude_key(threshold);
   for (int i = 0; i < kLoweringsMax && key > lowest && found_.count_from(key) < enough; ++i)
     key = magnitude_key(threshold *= 0.8F);
   if (key > lowest) found_.keep_from(key);
-  found_.keep_largest(k);
+  found_.keep_largest(k, *bins_);
   return found_.selection();
 }
 

@@ -6,6 +6,7 @@
 // A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,22 +25,26 @@ constexpr size_t candidates_max(size_t count_max, size_t k) {
   return wanted < count_max ? wanted : count_max;
 }
 
-// The k-th largest key of `values`, 1 <= k <= their number: radix selection, digits of 11, 10 and
-// 10 bits.
-uint32_t kth_largest_key(std::span<const float> values, size_t k);
+// The k-th largest key of `values`, 1 <= k <= their number: radix selection, three digits.
+using Bins = std::array<uint32_t, size_t{1} << 15>;
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins);
 
 // Elements collected in order of their indices; memory that is never written takes no room.
 class Candidates {
  public:
   explicit Candidates(size_t capacity);
 
-  // Collects what lies in `keys`, and stops behind the block in which `enough` is reached. With a
-  // residual all of v is written there in any case. False: there were more than the capacity.
-  bool collect(const EncodeInput& input, KeyRange keys, size_t enough = SIZE_MAX);
+  // Collects what lies in `keys`, which has all that is not finite; returns the index of the first
+  // such element, or kAllFinite. Of more than the capacity some are left out.
+  size_t collect(const EncodeInput& input, KeyRange keys);
+  // Collects up to the block in which `enough` is reached.
+  void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
+  bool overflowed() const { return size_ > capacity_; }
   // Elements whose magnitude is at least that of the key.
   size_t count_from(uint32_t key) const;
   void keep_from(uint32_t key);
-  void keep_largest(size_t k);
+  // Of equal magnitudes the lower index.
+  void keep_largest(size_t k, Bins& bins);
   // Merges the first `count` of `others`, which are none of these, and fit.
   void add(const Candidates& others, size_t count);
 
@@ -47,6 +52,9 @@ class Candidates {
   Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
 
  private:
+  // Appends what it finds; returns the position in the block of the first NaN or Inf, or `count`.
+  size_t append(const float* values, size_t count, size_t first, KeyRange keys);
+
   const size_t capacity_;
   size_t size_ = 0;
   std::unique_ptr<uint32_t[]> indices_;
@@ -59,6 +67,10 @@ class Largest {
   Largest(size_t count_max, size_t k_max)
       : found_(candidates_max(count_max, k_max)), equals_(k_max) {}
 
+  // The k-th largest key of a sample, to guess by.
+  uint32_t kth_key(std::span<const float> sample, size_t k) {
+    return kth_largest_key(sample, k, *bins_);
+  }
   // Exactly k, 1 <= k <= count.
   Selection exactly(const EncodeInput& input, size_t k, uint32_t guess);
   // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
@@ -67,10 +79,11 @@ class Largest {
   Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest);
 
  private:
-  bool add_equals(const EncodeInput& unit, size_t k, uint32_t key);
+  bool add_equals(std::span<const float> values, size_t k, uint32_t key);
 
   Candidates found_;
   Candidates equals_;
+  std::unique_ptr<Bins> bins_ = std::make_unique<Bins>();
 };
 
 }  // namespace gradbus

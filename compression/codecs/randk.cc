@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "compression/kernels/compensate.h"
+#include "compression/codecs/compensated_unit.h"
 #include "compression/random.h"
 
 namespace gradbus {
@@ -17,13 +17,21 @@ uint64_t below(uint64_t bits, uint64_t count) {
   return ((bits >> 32) * count + ((bits & 0xffffffff) * count >> 32)) >> 32;
 }
 
-// Draws until `k` marks are set; what is marked already is drawn again.
+// Draws until `k` marks are set; what is marked already is drawn again. In batches, so that the
+// lines of the bitmap, which is seldom in the cache, are fetched side by side.
 void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> marks) {
-  for (uint64_t draw = 0; k != 0; ++draw) {
-    const uint64_t index = below(mix_u64(seed + mix_u64(draw)), count);
-    const uint64_t bit = uint64_t{1} << (index % 64);
-    k -= (marks[index / 64] & bit) == 0 ? 1 : 0;
-    marks[index / 64] |= bit;
+  std::array<uint64_t, 64> batch;
+  for (uint64_t counter = mix_u64(seed); k != 0;) {
+    const size_t draws = std::min(k, batch.size());
+    for (size_t i = 0; i < draws; ++i) {
+      batch[i] = below(mix_u64(counter++), count);
+      __builtin_prefetch(&marks[batch[i] / 64], 1);
+    }
+    for (size_t i = 0; i < draws; ++i) {
+      uint64_t& word = marks[batch[i] / 64];
+      k -= ~word >> (batch[i] % 64) & 1;
+      word |= uint64_t{1} << (batch[i] % 64);
+    }
   }
 }
 
@@ -33,6 +41,12 @@ RandKOptions options_of(const CodecOptions& options) {
           .scale = scale == "yes"  ? RandKScale::kYes
                    : scale == "no" ? RandKScale::kNo
                                    : RandKScale::kAuto};
+}
+
+// Writes v to the residual; the index of its first NaN or Inf, or kAllFinite.
+size_t take_in(const EncodeInput& input) {
+  return for_each_compensated_block(
+      input, [](size_t, const float* v, size_t count) { return first_not_finite(v, count); });
 }
 
 }  // namespace
@@ -75,17 +89,12 @@ RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
       values_(std::max<size_t>(1, randk_entries(options, count_max))) {}
 
 Selection RandK::select(const EncodeInput& input) {
-  const size_t count = input.count();
-  const size_t bad = compensate_unit(input);
-  const std::span<const float> v = unit_values(input);
-  if (bad < count) {
-    bad_index_ = static_cast<uint32_t>(bad);
-    values_[0] = v[bad];
-    return {{&bad_index_, 1}, {values_.data(), 1}};
-  }
-  const size_t k = randk_entries(options_, count);
-  const float factor = randk_factor(options_, count, !input.residual.empty());
-  const std::span<const uint32_t> indices = draw_.draw(input.seed, count, k);
+  const size_t bad = take_in(input);
+  if (bad != kAllFinite) return {.not_finite = bad};
+  const std::span<const float> v = compensated_values(input);
+  const size_t k = randk_entries(options_, v.size());
+  const float factor = randk_factor(options_, v.size(), !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(input.seed, v.size(), k);
   for (size_t i = 0; i < k; ++i) values_[i] = factor * v[indices[i]];
   return {indices, {values_.data(), k}};
 }
@@ -99,23 +108,15 @@ std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape&
 
 namespace {
 
-// The first NaN or Inf of v, which is not kept; nothing but the blocks' scratch is written.
-float not_finite_in(const EncodeInput& input) {
+// The index of the first NaN or Inf of v, or kAllFinite; writes nothing.
+size_t not_finite_in(const EncodeInput& input) {
   std::array<float, kBlockElements> scratch;
-  const size_t count = input.count();
-  for (size_t first = 0; first < count; first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, count - first);
-    const float* v = compensate(input, first, block, scratch.data());
-    const size_t bad = first_not_finite(v, block);
-    if (bad < block) return v[bad];
+  for (size_t first = 0; first < input.count(); first += kBlockElements) {
+    const size_t block = std::min(kBlockElements, input.count() - first);
+    const size_t bad = first_not_finite(compensate(input, first, block, scratch.data()), block);
+    if (bad < block) return first + bad;
   }
-  return 0;
-}
-
-// What an agent adds to the vector for element `index`.
-float contribution(const EncodeInput& input, size_t index, float factor) {
-  float scratch = 0;
-  return factor * *compensate(input, index, 1, &scratch);
+  return kAllFinite;
 }
 
 }  // namespace
@@ -131,10 +132,10 @@ void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_se
   const float factor = randk_factor(options_, count_, !input.residual.empty());
   const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
   for (size_t i = 0; i < k; ++i)
-    store_field(&vector[i * sizeof(float)], contribution(input, indices[i], factor));
-  const float bad = not_finite_in(input);
-  is_finite_ = std::isfinite(bad) && bad == 0;
-  if (!is_finite_) store_field(vector.data(), bad);
+    store_field(&vector[i * sizeof(float)], factor * compensated_element(input, indices[i]));
+  const size_t bad = not_finite_in(input);
+  is_finite_ = bad == kAllFinite;
+  if (!is_finite_) store_field(vector.data(), compensated_element(input, bad));
 }
 
 void LinearRandK::finish(const EncodeInput& input, uint64_t shared_seed, uint32_t,
@@ -146,7 +147,7 @@ void LinearRandK::finish(const EncodeInput& input, uint64_t shared_seed, uint32_
   for (size_t i = 0; i < k; ++i)
     values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);
   if (input.residual.empty() || !is_finite_) return;
-  compensate_unit(input);
+  take_in(input);
   const float factor = randk_factor(options_, count_, true);
   for (const uint32_t index : indices) {
     float& kept = input.residual[index];

@@ -48,7 +48,6 @@ class RandK : public SparseCodec {
   const RandKOptions options_;
   IndexDraw draw_;
   std::vector<float> values_;
-  uint32_t bad_index_ = 0;
 };
 
 class LinearRandK : public LinearCodec {

@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
 #include "compression/index_coding.h"
-#include "compression/kernels/compensate.h"
 
 namespace gradbus {
 namespace {
 
 constexpr uint8_t kFlagBits = 0x0f;
+constexpr size_t kBlock = 512;  // entries at a time: they stay in the first-level cache
 
 IndexCode index_code(const PayloadHeader& header) {
   return static_cast<IndexCode>(header.flags & 3);
@@ -28,10 +29,9 @@ IndexReader index_reader(std::span<const std::byte> payload) {
           header.count};
 }
 
-// Calls visit(indices, values, n) for blocks that stay in the first-level cache.
+// Calls visit(indices, values, n) for block after block.
 template <typename Visit>
 void for_each_block(std::span<const std::byte> payload, float scale, const Visit& visit) {
-  constexpr size_t kBlock = 512;
   std::array<uint32_t, kBlock> indices;
   std::array<float, kBlock> values;
   const WireType type = wire_type(payload_header(payload));
@@ -105,46 +105,26 @@ void accumulate_sparse(std::span<const std::byte> payload, float scale, std::spa
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values) {
   GRADBUS_CHECK(payload_header(payload).count == values.size());
   if (is_not_finite(payload)) return;
-  std::array<uint32_t, 512> indices;
+  std::array<uint32_t, kBlock> indices;
   IndexReader reader = index_reader(payload);
   while (const size_t got = reader.next(indices.data(), indices.size()))
     for (size_t i = 0; i < got; ++i) values[indices[i]] = 0;
 }
 
-void subtract_sparse(std::span<const std::byte> payload, std::span<float> residual) {
-  for_each_block(payload, 1, [&](const uint32_t* indices, const float* values, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
+void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
+                   std::span<float> residual) {
+  std::array<float, kBlock> values;
+  const WireType type = wire_type(payload_header(payload));
+  const std::byte* from = payload.data() + kPayloadHeaderBytes;
+  for (size_t first = 0; first < selection.indices.size(); first += kBlock) {
+    const auto indices =
+        selection.indices.subspan(first, std::min(kBlock, selection.indices.size() - first));
+    load_wire_values(type, from + first * wire_type_bytes(type), indices.size(), 1, values.data());
+    for (size_t i = 0; i < indices.size(); ++i) {
       float& kept = residual[indices[i]];
       kept = std::isfinite(values[i]) ? kept - values[i] : 0;
     }
-  });
-}
-
-// ---- v of the unit ------------------------------------------------------------------------------
-
-std::span<const float> unit_values(const EncodeInput& input) {
-  return input.residual.empty() ? input.gradient : input.residual;
-}
-
-EncodeInput compensated(const EncodeInput& input) {
-  return {.gradient = unit_values(input), .seed = input.seed, .round = input.round};
-}
-
-size_t compensate_unit(const EncodeInput& input) {
-  const size_t count = input.count();
-  size_t bad = count;
-  for (size_t first = 0; first < count; first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, count - first);
-    float* const to = input.residual.empty() ? nullptr : &input.residual[first];
-    const size_t found = first_not_finite(compensate(input, first, block, to), block);
-    if (found < block) bad = std::min(bad, first + found);
   }
-  return bad;
-}
-
-void drop_not_finite(std::span<float> residual) {
-  for (float& value : residual)
-    if (!std::isfinite(value)) value = 0;
 }
 
 // ---- codec --------------------------------------------------------------------------------------
@@ -157,21 +137,11 @@ size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payloa
   const size_t count = input.count();
   GRADBUS_CHECK(payload.size() >= payload_bytes_max(count));
   if (count == 0) return encode_sparse(id_, type_, 0, {}, payload);
-  // The selection finds what is not finite, but v is written over the residual before it is known:
-  // there the gradient is looked at first, a read of 4 bytes an element more.
-  if (!input.residual.empty() && !input.gradient.empty()) {
-    const size_t bad = first_not_finite(input.gradient.data(), count);
-    if (bad < count) return encode_not_finite(id_, count, bad, input.gradient[bad], payload);
-  }
-  const bool is_compensated = input.gradient.empty() && input.decay == 1;
-  const Selection selection = select(is_compensated ? compensated(input) : input);
-  const size_t bad = first_not_finite(selection.values.data(), selection.values.size());
-  if (bad < selection.values.size()) {
-    drop_not_finite(input.residual);
-    return encode_not_finite(id_, count, selection.indices[bad], selection.values[bad], payload);
-  }
+  const Selection selection = select(input);
+  if (const size_t bad = selection.not_finite; bad != kAllFinite)
+    return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
   const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
-  if (!input.residual.empty()) subtract_sparse(payload.first(bytes), input.residual);
+  if (!input.residual.empty()) subtract_sent(payload.first(bytes), selection, input.residual);
   return bytes;
 }
 

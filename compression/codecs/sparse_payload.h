@@ -13,8 +13,7 @@
 //
 // With error feedback v goes to the residual as the unit is read; then the decoded value is taken
 // from each element that was sent, which leaves 0 for f32 and the rounding error for fp16 and bf16.
-// A unit that is not finite leaves the residual as it was; one whose v overflows keeps v where it
-// is finite and 0 elsewhere.
+// A unit that is not finite leaves the residual as it was (compensated_unit.h).
 #pragma once
 
 #include <cstddef>
@@ -27,10 +26,13 @@
 
 namespace gradbus {
 
+inline constexpr size_t kAllFinite = SIZE_MAX;
+
 // Elements of one unit by ascending index; lives in the codec that selected them.
 struct Selection {
-  std::span<const uint32_t> indices;
-  std::span<const float> values;
+  std::span<const uint32_t> indices = {};
+  std::span<const float> values = {};
+  size_t not_finite = kAllFinite;  // the index of v's first NaN or Inf: nothing is selected then
 };
 
 size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max);
@@ -43,18 +45,10 @@ Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType 
 void accumulate_sparse(std::span<const std::byte> payload, float scale, std::span<float> sum);
 // values[index] = 0
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values);
-// residual[index] -= value; 0 where the value is not finite, having overflowed in fp16 or bf16.
-void subtract_sparse(std::span<const std::byte> payload, std::span<float> residual);
-
-// Writes v to the residual, where there is one; the index of its first element that is not finite,
-// or the count.
-size_t compensate_unit(const EncodeInput& input);
-// v as one array, once it has been written to the residual.
-std::span<const float> unit_values(const EncodeInput& input);
-// The same v where nothing is left to compensate.
-EncodeInput compensated(const EncodeInput& input);
-// 0 for what is not finite: v overflowed, and the payload says so.
-void drop_not_finite(std::span<float> residual);
+// residual[index] -= value, of the payload that was made of the selection; 0 where the value is not
+// finite, having overflowed in fp16 or bf16.
+void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
+                   std::span<float> residual);
 
 class SparseCodec : public Codec {
  public:
@@ -71,8 +65,7 @@ class SparseCodec : public Codec {
   // What a payload of `count` > 0 elements may hold.
   virtual size_t entries_min(size_t count) const = 0;
   virtual size_t entries_max(size_t count) const = 0;
-  // At least one element. Leaves v in the residual, if there is one. When v holds a NaN or Inf, one
-  // at least is among the selected: encode() then sends that alone.
+  // Of at least one element. Leaves v in the residual, if there is one.
   virtual Selection select(const EncodeInput& input) = 0;
 
  private:

@@ -20,8 +20,8 @@ class Threshold : public SparseCodec {
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }
   Selection select(const EncodeInput& input) override {
-    found_.collect(input, {key_, kKeyMax});
-    return found_.selection();
+    const size_t bad = found_.collect(input, {key_, kKeyMax});
+    return bad == kAllFinite ? found_.selection() : Selection{.not_finite = bad};
   }
 
   const uint32_t key_;

@@ -48,7 +48,7 @@ uint32_t TopK::guess(const EncodeInput& input, size_t k) {
     const float* v = compensate(input, i * stride, kLine, to);
     if (v != to) std::copy_n(v, kLine, to);
   }
-  return kth_largest_key({sample_.get(), lines * kLine}, rank);
+  return largest_.kth_key({sample_.get(), lines * kLine}, rank);
 }
 
 Selection TopK::select(const EncodeInput& input) {

@@ -1,5 +1,11 @@
 #include "compression/kernels/select.h"
 
+#include <cstring>
+#include <type_traits>
+
+// SVE vectors have no size at compile time; Arm takes NEON.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -12,45 +18,32 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using I32 = hn::RebindToSigned<F32>;
-using U32 = hn::RebindToUnsigned<F32>;
-static_assert(hn::MaxLanes(F32()) <= kSelectSlack, "a vector store stays in the slack");
+constexpr size_t kLanes = hn::MaxLanes(F32());
 
-// below < key <= last. Keys are under 2^31, so signed comparison does, which every target has.
-hn::Mask<F32> InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
+// below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
+// target has.
+uint64_t InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
   const auto key = hn::BitCast(I32(), hn::Abs(values));
-  return hn::RebindMask(F32(), hn::AndNot(hn::Gt(key, last), hn::Gt(key, below)));
+  const auto mask = hn::AndNot(hn::Gt(key, last), hn::Gt(key, below));
+  uint8_t bytes[8];  // the minimum that StoreMaskBits asks for
+  hn::StoreMaskBits(I32(), mask, bytes);
+  std::conditional_t<(kLanes > 8), uint16_t, uint8_t> bits;
+  static_assert(kLanes <= 16);
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return bits;
 }
 
-// Most vectors hold nothing, so four are looked at with one branch.
-size_t SelectMagnitudes(const float* values, size_t count, uint32_t first_index, KeyRange keys,
-                        uint32_t* indices, float* selected) {
-  const F32 d;
-  const U32 du;
-  const size_t lanes = hn::Lanes(d);
+void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   const auto below = hn::Set(I32(), static_cast<int32_t>(keys.first - 1));
   const auto last = hn::Set(I32(), static_cast<int32_t>(keys.last));
-  size_t found = 0;
-  const auto append = [&](size_t i, hn::Mask<F32> mask) HWY_ATTR {
-    if (hn::AllFalse(d, mask)) return;
-    const auto index = hn::Iota(du, first_index + static_cast<uint32_t>(i));
-    hn::CompressStore(index, hn::RebindMask(du, mask), du, indices + found);
-    found += hn::CompressStore(hn::LoadU(d, values + i), mask, d, selected + found);
-  };
   size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const auto m0 = InRange(hn::LoadU(d, values + i), below, last);
-    const auto m1 = InRange(hn::LoadU(d, values + i + lanes), below, last);
-    const auto m2 = InRange(hn::LoadU(d, values + i + 2 * lanes), below, last);
-    const auto m3 = InRange(hn::LoadU(d, values + i + 3 * lanes), below, last);
-    if (hn::AllFalse(d, hn::Or(hn::Or(m0, m1), hn::Or(m2, m3)))) continue;
-    append(i, m0);
-    append(i + lanes, m1);
-    append(i + 2 * lanes, m2);
-    append(i + 3 * lanes, m3);
+  for (; i + 64 <= count; i += 64) {
+    uint64_t mask = 0;
+    for (size_t j = 0; j < 64; j += kLanes)
+      mask |= InRange(hn::LoadU(F32(), values + i + j), below, last) << j;
+    masks[i / 64] = mask;
   }
-  return found + select_magnitudes_scalar(values + i, count - i,
-                                          first_index + static_cast<uint32_t>(i), keys,
-                                          indices + found, selected + found);
+  magnitude_masks_scalar(values + i, count - i, keys, masks + i / 64);
 }
 
 }  // namespace
@@ -61,24 +54,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradbus {
 
-HWY_EXPORT(SelectMagnitudes);
+HWY_EXPORT(MagnitudeMasks);
 
-size_t select_magnitudes(const float* values, size_t count, uint32_t first_index, KeyRange keys,
-                         uint32_t* indices, float* selected) {
-  return HWY_DYNAMIC_DISPATCH(SelectMagnitudes)(values, count, first_index, keys, indices,
-                                                selected);
+void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
+  HWY_DYNAMIC_DISPATCH(MagnitudeMasks)(values, count, keys, masks);
 }
 
-size_t select_magnitudes_scalar(const float* values, size_t count, uint32_t first_index,
-                                KeyRange keys, uint32_t* indices, float* selected) {
-  size_t found = 0;
+void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   for (size_t i = 0; i < count; ++i) {
+    if (i % 64 == 0) masks[i / 64] = 0;
     const uint32_t key = magnitude_key(values[i]);
-    if (key < keys.first || key > keys.last) continue;
-    indices[found] = first_index + static_cast<uint32_t>(i);
-    selected[found++] = values[i];
+    const bool is_in = key >= keys.first && key <= keys.last;
+    masks[i / 64] |= uint64_t{is_in} << (i % 64);
   }
-  return found;
 }
 
 }  // namespace gradbus

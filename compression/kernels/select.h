@@ -1,5 +1,5 @@
-// The elements of a vector whose magnitude lies in a range, packed together in order of their
-// indices. The one loop that every codec of the sparse family runs over a whole unit. Any thread.
+// Which elements of a vector have a magnitude in a range: the loop that the codecs of selections
+// run over a whole unit. Any thread.
 //
 // Magnitudes are compared as keys: the bits of |value|, which order finite values as numbers do;
 // Inf comes above them and NaN on top, so neither slips through a selection of the largest.
@@ -21,14 +21,25 @@ struct KeyRange {
   uint32_t last = kKeyMax;
 };
 
-// Vectors are stored whole: both outputs have room for this many elements behind the last one.
-inline constexpr size_t kSelectSlack = 64;
+// Bit i % 64 of masks[i / 64] says whether values[i] is in `keys`; the last mask's other bits are
+// 0.
+void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks);
+void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, uint64_t* masks);
 
-// Writes first_index + i to `indices` and values[i] to `selected` for every values[i] in `keys`;
-// returns how many. Both have room for count + kSelectSlack elements.
-size_t select_magnitudes(const float* values, size_t count, uint32_t first_index, KeyRange keys,
-                         uint32_t* indices, float* selected);
-size_t select_magnitudes_scalar(const float* values, size_t count, uint32_t first_index,
-                                KeyRange keys, uint32_t* indices, float* selected);
+// Calls visit(i) for every values[i] in `keys`, in order. Masks first and bits then: a branch on
+// what was just read from memory, or a vector compressed at each step, took two to five times the
+// time of reading at densities around 0.01; this takes 1.2 times.
+template <typename Visit>
+void for_each_in_range(const float* values, size_t count, KeyRange keys, const Visit& visit) {
+  constexpr size_t kMasks = 32;
+  uint64_t masks[kMasks];
+  for (size_t first = 0; first < count; first += 64 * kMasks) {
+    const size_t block = count - first < 64 * kMasks ? count - first : 64 * kMasks;
+    magnitude_masks(values + first, block, keys, masks);
+    for (size_t m = 0; m < (block + 63) / 64; ++m)
+      for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
+        visit(first + 64 * m + static_cast<size_t>(std::countr_zero(mask)));
+  }
+}
 
 }  // namespace gradbus
