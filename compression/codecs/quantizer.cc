@@ -65,6 +65,7 @@ std::unique_ptr<Codec> make_terngrad(const CodecOptions& options, const CodecSha
   QuantizerOptions quantizer{.id = CodecId::kTernGrad, .bucket = size_option(options, "bucket")};
   quantizer.code.stochastic = true;
   quantizer.clip = static_cast<float>(options.number("clip"));
+  quantizer.code.clipped = quantizer.clip > 0;
   quantizer.bound = quantizer.clip > 0 ? Bound::kClipped : Bound::kLargest;
   return make_levels(quantizer, 2, 1);
 }
