@@ -103,7 +103,7 @@ CodecRow int4_row() {
           .name = "int4",
           .sentence = "elements as whole numbers from -7 to 7, two to a byte, a scale per block",
           .traits = {.wants_feedback = true},
-          .options = {bucket_option("block", "64", 32), rounding_option()},
+          .options = {bucket_option("block", "128", 32), rounding_option()},
           .make = make_int<CodecId::kInt4, 4, 7>};
 }
 
