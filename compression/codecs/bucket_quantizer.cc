@@ -90,15 +90,19 @@ void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                                    std::byte* packed) const {
   std::array<uint8_t, kBlockElements> codes;
   const bool whole_bytes = options_.code.bits == 8;
-  const QuantizePiece piece{
-      .values = values.data(),
-      .count = values.size(),
-      .bucket = options_.bucket,
-      .scales = scales,
-      .seed = input.seed,
-      .first = static_cast<uint32_t>(first),
-      .codes = whole_bytes ? as_bytes(packed) : codes.data(),
-      .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
+  QuantizePiece piece{.values = values.data(),
+                      .count = values.size(),
+                      .bucket = options_.bucket,
+                      .scales = scales,
+                      .seed = input.seed,
+                      .first = static_cast<uint32_t>(first),
+                      .codes = whole_bytes ? as_bytes(packed) : codes.data(),
+                      .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
+  const size_t ahead = first + block_;
+  if (ahead + values.size() <= input.count()) {
+    if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
+    if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;
+  }
   quantize(options_.code, piece);
   if (!whole_bytes) pack_codes(options_.code.bits, codes.data(), values.size(), as_bytes(packed));
 }

@@ -7,8 +7,8 @@
 //                         i * bits % 8 on; bits after the last element are 0
 //
 // No |v| of a bucket is beyond its bound unless clipped. step = bound / top and x = v * (top /
-// bound), where top is the value of the largest code. A step below 2^-126, the smallest normal f32,
-// becomes 0, and so does all of its bucket.
+// bound), where top is the value of the largest code. A step below 2^-110 becomes 0, and so does
+// all of its bucket.
 //
 // Not finite: the step of a bucket is NaN when an element is NaN or Inf or the largest value that
 // its codes reach is beyond f32; its codes are 0 and its residual stays what it was.

@@ -28,7 +28,7 @@ double bound_of(const QuantizerOptions& options, const BucketStatistics& statist
 BucketScale linear_scale(double bound, float top) {
   const auto step = static_cast<float>(bound / top);
   if (!std::isfinite(step * top)) return kNotFinite;
-  if (step < std::numeric_limits<float>::min()) return {};
+  if (step < kStepMin) return {};
   return {step, static_cast<float>(top / bound)};
 }
 

@@ -11,14 +11,18 @@
 namespace gradbus {
 namespace {
 
+// Short, so that the loads of the next block start while this one is narrowed.
+constexpr size_t kDenseBlock = 512;
+static_assert(kDenseBlock <= kBlockElements);
+
 // v rounded to `dtype`, and what that loses to the residual.
 void narrow_input(DType dtype, const EncodeInput& input, std::byte* to) {
   const size_t count = input.count();
   float* const residual = input.residual.empty() ? nullptr : input.residual.data();
   if (residual == nullptr) return narrow(dtype, input.gradient.data(), count, to, nullptr);
-  alignas(64) std::array<float, kBlockElements> scratch;
-  for (size_t at = 0; at < count; at += kBlockElements) {
-    const size_t n = std::min(kBlockElements, count - at);
+  alignas(64) std::array<float, kDenseBlock> scratch;
+  for (size_t at = 0; at < count; at += kDenseBlock) {
+    const size_t n = std::min(kDenseBlock, count - at);
     const float* values = compensate(input, at, n, scratch.data());
     narrow(dtype, values, n, to + at * dtype_bytes(dtype), residual + at);
   }

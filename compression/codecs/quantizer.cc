@@ -65,6 +65,7 @@ std::unique_ptr<Codec> make_terngrad(const CodecOptions& options, const CodecSha
   QuantizerOptions quantizer{.id = CodecId::kTernGrad, .bucket = size_option(options, "bucket")};
   quantizer.code.stochastic = true;
   quantizer.clip = static_cast<float>(options.number("clip"));
+  quantizer.code.clipped = quantizer.clip > 0;
   quantizer.bound = quantizer.clip > 0 ? Bound::kClipped : Bound::kLargest;
   return make_levels(quantizer, 2, 1);
 }
@@ -102,7 +103,7 @@ CodecRow int4_row() {
           .name = "int4",
           .sentence = "elements as whole numbers from -7 to 7, two to a byte, a scale per block",
           .traits = {.wants_feedback = true},
-          .options = {bucket_option("block", "64", 32), rounding_option()},
+          .options = {bucket_option("block", "128", 32), rounding_option()},
           .make = make_int<CodecId::kInt4, 4, 7>};
 }
 

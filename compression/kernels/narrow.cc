@@ -61,16 +61,18 @@ struct F16Element {
 struct Bf16Element {
   static constexpr size_t kBytes = 2;
   static F32Vec load(const std::byte* from) { return widen_bf16(load_halves(from)); }
-  // Unlike sums, inputs have NaNs of any kind: the carry must not reach them.
+  // Adding 0x7fff, and 1 more when the kept part is odd, carries exactly when rounding to nearest
+  // even goes up; a NaN is kept from it.
   static F32Vec store(F32Vec values, std::byte* to) {
     const U32 d;
-    const U32Vec quiet = hn::Or(hn::BitCast(d, values), hn::Set(d, 0x400000));
-    const U16Vec nan = hn::TruncateTo(U16(), hn::ShiftRight<16>(quiet));
-    const U32Vec is_nan = hn::BitCast(d, hn::VecFromMask(F32(), hn::IsNaN(values)));
-    const U16Vec halves =
-        hn::IfVecThenElse(hn::TruncateTo(U16(), is_nan), nan, narrow_bf16_sum(values));
-    store_halves(halves, to);
-    return widen_bf16(halves);
+    const U32Vec bits = hn::BitCast(d, values);
+    const U32Vec odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+    const U32Vec rounded = hn::Add(hn::Add(bits, hn::Set(d, 0x7fff)), odd);
+    const U32Vec quiet = hn::Or(bits, hn::Set(d, 0x400000));
+    const auto is_nan = hn::RebindMask(d, hn::IsNaN(values));
+    const U32Vec kept = hn::IfThenElse(is_nan, quiet, rounded);
+    store_halves(hn::TruncateTo(U16(), hn::ShiftRight<16>(kept)), to);
+    return hn::BitCast(F32(), hn::And(kept, hn::Set(d, 0xffff0000)));
   }
 };
 

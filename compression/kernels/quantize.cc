@@ -6,6 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/quantize.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -24,36 +25,62 @@ void Quantize(const CodeFormat& format, const QuantizePiece& piece) {
 
 #else
 
-// x from the caller; the code in the lower byte of each lane, the rest of which is rubbish.
+// The code is the lower byte of each lane; the rest is rubbish.
 struct Coded {
   U32Vec code;
   F32Vec value;
 };
 
-// Adding 1.5 * 2^23 + offset rounds to whole numbers, ties to even because the offset is even, and
-// leaves level + offset in the lower bits: the sum lies in [2^23, 2^24), where the unit is 1.
-template <bool kStochastic>
-struct LevelRule {
-  static constexpr bool kRandom = kStochastic;
-  explicit LevelRule(const CodeFormat& format)
-      : limit(static_cast<float>(format.levels)),
+// A rule is made for a bucket: `inverse` and `step` may hold powers of two that it needs besides.
+//
+// Adding 2^23 + 2^22 + offset rounds to whole numbers, ties to even because the offset is even, and
+// leaves level + offset in the lowest byte: sums lie in [2^23, 2^24), where the unit is 1.
+struct NearestRule {
+  static constexpr bool kRandom = false;
+  NearestRule(const CodeFormat& format, BucketScale scale)
+      : inverse(scale.inverse),
+        step(scale.step),
         whole(0x1.8p23F + static_cast<float>(format.offset())) {}
 
-  HWY_INLINE Coded encode(F32Vec x, U32Vec random) const {
+  HWY_INLINE Coded encode(F32Vec x, U32Vec) const {
     const F32 d;
-    F32Vec near = hn::Min(hn::Max(x, hn::Set(d, -limit)), hn::Set(d, limit));
-    if constexpr (kStochastic) {
-      const F32Vec noise = hn::ConvertTo(d, hn::BitCast(I32(), random));
-      const F32Vec scaled = hn::Mul(noise, hn::Set(d, kDitherUnit));
-      near = hn::Add(near, hn::Sub(scaled, hn::Set(d, kDitherCentre)));
-    }
-    const F32Vec sum = hn::Add(near, hn::Set(d, whole));
+    const F32Vec sum = hn::Add(x, hn::Set(d, whole));
     return {hn::BitCast(U32(), sum), hn::Sub(sum, hn::Set(d, whole))};
   }
 
+  float inverse;
+  float step;
+  float whole;
+};
+
+// x in parts of 2^-15, rounded in the same way by adding 2^23 + offset * 2^15; the random bits are
+// parts too, and carry into the level above.
+template <bool kClipped>
+struct StochasticRule {
+  static constexpr bool kRandom = true;
+  StochasticRule(const CodeFormat& format, BucketScale scale)
+      : inverse(scale.inverse * 0x1p15F),
+        step(scale.step * 0x1p-15F),
+        limit(static_cast<float>(format.levels) * 0x1p15F),
+        whole(0x1p23F + static_cast<float>(format.offset()) * 0x1p15F) {}
+
+  HWY_INLINE Coded encode(F32Vec x, U32Vec random) const {
+    const F32 d;
+    const U32 du;
+    if constexpr (kClipped) x = hn::Min(hn::Max(x, hn::Set(d, -limit)), hn::Set(d, limit));
+    const U32Vec parts = hn::BitCast(du, hn::Add(x, hn::Set(d, whole)));
+    const U32Vec carried = hn::Add(parts, random);
+    const U32Vec level = hn::And(carried, hn::Set(du, ~0x7fffu));
+    return {hn::ShiftRight<kDitherBits>(carried),
+            hn::Sub(hn::BitCast(d, level), hn::Set(d, whole))};
+  }
+
+  float inverse;
+  float step;
   float limit;
   float whole;
 };
+static_assert(kDitherBits == 15, "StochasticRule");
 
 // Adding 2^(e + 23 - mantissa bits), e the exponent of the magnitude but at least that of
 // subnormals, rounds to what the format has there and leaves the number of its steps in the lower
@@ -62,7 +89,7 @@ template <int kMantissaBits, int kExponentMin>
 struct Fp8Rule {
   static constexpr bool kRandom = false;
   static constexpr uint32_t kSmallest = static_cast<uint32_t>(127 + kExponentMin) << 23;
-  explicit Fp8Rule(const CodeFormat&) {}
+  Fp8Rule(const CodeFormat&, BucketScale scale) : inverse(scale.inverse), step(scale.step) {}
 
   HWY_INLINE Coded encode(F32Vec x, U32Vec) const {
     const F32 d;
@@ -79,12 +106,15 @@ struct Fp8Rule {
     const U32Vec code = hn::Or(hn::Add(steps, below), hn::ShiftRight<24>(hn::BitCast(du, sign)));
     return {code, hn::Or(hn::Sub(sum, hn::BitCast(d, whole)), sign)};
   }
+
+  float inverse;
+  float step;
 };
 
 // As in quantize_scalar.cc.
 struct NaturalRule {
   static constexpr bool kRandom = true;
-  explicit NaturalRule(const CodeFormat&) {}
+  NaturalRule(const CodeFormat&, BucketScale scale) : inverse(scale.inverse), step(scale.step) {}
 
   HWY_INLINE Coded encode(F32Vec x, U32Vec random) const {
     const F32 d;
@@ -92,42 +122,60 @@ struct NaturalRule {
     const U32Vec bits = hn::BitCast(du, x);
     const U32Vec magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
     const U32Vec sign = hn::Xor(bits, magnitude);
-    const U32Vec noise = hn::Add(hn::ShiftLeft<7>(random), hn::Set(du, 64));
+    const U32Vec noise = hn::Add(hn::ShiftLeft<8>(random), hn::Set(du, 128));
     const U32Vec rounded = hn::Add(magnitude, noise);
     const U32Vec code = hn::Or(hn::ShiftRight<23>(rounded), hn::ShiftRight<24>(sign));
     const U32Vec power = hn::And(rounded, hn::Set(du, 0x7f800000));
     return {code, hn::BitCast(d, hn::Or(power, sign))};
   }
+
+  float inverse;
+  float step;
 };
 
 template <bool kResidual, class Rule>
 HWY_INLINE void quantize_vector(const Rule& rule, const QuantizePiece& piece, size_t at,
-                                BucketScale scale, U32Vec random) {
+                                U32Vec random) {
   const F32 d;
   const F32Vec values = hn::LoadU(d, piece.values + at);
-  const Coded coded = rule.encode(hn::Mul(values, hn::Set(d, scale.inverse)), random);
+  const Coded coded = rule.encode(hn::Mul(values, hn::Set(d, rule.inverse)), random);
   hn::StoreU(hn::TruncateTo(U8(), coded.code), U8(), piece.codes + at);
   if constexpr (kResidual) {
-    const F32Vec decoded = hn::Mul(coded.value, hn::Set(d, scale.step));
+    const F32Vec decoded = hn::Mul(coded.value, hn::Set(d, rule.step));
     hn::StoreU(hn::Sub(values, decoded), d, piece.residual + at);
   }
 }
 
-// Elements [at, end) of one bucket.
+HWY_INLINE void fetch_soon(const QuantizePiece& piece, size_t at) {
+  for (const float* soon : piece.soon) {
+    if (soon == nullptr) continue;
+    hwy::Prefetch(soon + at);
+    hwy::Prefetch(soon + at + kDitherGroup / 2);
+  }
+}
+
+// Elements [at, end) of one bucket, as far as whole groups go.
 template <bool kResidual, class Rule>
 HWY_INLINE size_t quantize_groups(const Rule& rule, const QuantizePiece& piece, size_t at,
-                                  size_t end, BucketScale scale) {
+                                  size_t end) {
   constexpr size_t kHalf = kDitherGroup / 2;
   const U32 d;
+  const DitherStream stream = dither_stream(piece.seed);
+  const uint32_t pair = static_cast<uint32_t>(piece.first + at) / 2;
+  const U32Vec stride = hn::Set(d, stream.step * kLanes);
+  U32Vec counter = hn::Add(hn::Set(d, stream.start + pair * stream.step),
+                           hn::Mul(hn::Iota(d, 0), hn::Set(d, stream.step)));
   for (; at + kDitherGroup <= end; at += kDitherGroup) {
+    fetch_soon(piece, at);
     for (size_t j = 0; j < kHalf; j += kLanes) {
-      U32Vec random = hn::Zero(d);
-      if constexpr (Rule::kRandom)
-        random = random_vector(piece.seed,
-                               hn::Iota(d, static_cast<uint32_t>((piece.first + at) / 2 + j)));
-      const U32Vec lower = hn::And(random, hn::Set(d, 0xffff));
-      quantize_vector<kResidual>(rule, piece, at + j, scale, lower);
-      quantize_vector<kResidual>(rule, piece, at + kHalf + j, scale, hn::ShiftRight<16>(random));
+      U32Vec random = counter;
+      if constexpr (Rule::kRandom) {
+        random = mix_vector(counter);
+        counter = hn::Add(counter, stride);
+      }
+      const U32Vec lower = hn::And(random, hn::Set(d, 0x7fff));
+      quantize_vector<kResidual>(rule, piece, at + j, lower);
+      quantize_vector<kResidual>(rule, piece, at + kHalf + j, hn::ShiftRight<17>(random));
     }
   }
   return at;
@@ -148,23 +196,27 @@ QuantizePiece rest_of(const QuantizePiece& piece, size_t at, size_t end) {
 template <class Rule>
 void QuantizeBy(const CodeFormat& format, const QuantizePiece& whole) {
   const QuantizePiece piece = whole;
-  const Rule rule(format);
   for (size_t first = 0, b = 0; first < piece.count; first += piece.bucket, ++b) {
     const size_t end = std::min(first + piece.bucket, piece.count);
     const BucketScale scale = piece.scales[b];
+    const Rule rule(format, scale);
     size_t at = first;
     if (std::isfinite(scale.step))
-      at = piece.residual == nullptr ? quantize_groups<false>(rule, piece, first, end, scale)
-                                     : quantize_groups<true>(rule, piece, first, end, scale);
+      at = piece.residual == nullptr ? quantize_groups<false>(rule, piece, first, end)
+                                     : quantize_groups<true>(rule, piece, first, end);
     if (at < end) quantize_scalar(format, rest_of(piece, at, end));
   }
 }
 
+void QuantizeLevels(const CodeFormat& format, const QuantizePiece& piece) {
+  if (format.clipped) return QuantizeBy<StochasticRule<true> >(format, piece);
+  return format.stochastic ? QuantizeBy<StochasticRule<false> >(format, piece)
+                           : QuantizeBy<NearestRule>(format, piece);
+}
+
 void Quantize(const CodeFormat& format, const QuantizePiece& piece) {
   switch (format.kind) {
-    case CodeKind::kLevels:
-      return format.stochastic ? QuantizeBy<LevelRule<true> >(format, piece)
-                               : QuantizeBy<LevelRule<false> >(format, piece);
+    case CodeKind::kLevels: return QuantizeLevels(format, piece);
     case CodeKind::kE4m3: return QuantizeBy<Fp8Rule<3, -6> >(format, piece);
     case CodeKind::kE5m2: return QuantizeBy<Fp8Rule<2, -14> >(format, piece);
     case CodeKind::kNatural: return QuantizeBy<NaturalRule>(format, piece);

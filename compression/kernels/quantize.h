@@ -1,15 +1,18 @@
 // From f32 to codes of one byte and back, with one scale for each bucket of elements.
 //
 //   code    value of the code                             rounding of x = v * inverse
-//   levels  code - offset, in [-levels, levels]           clamped, then nearest, ties to even; or
-//                                                         stochastic: nearest of x + dither()
+//   levels  code - offset, in [-levels, levels]           nearest, ties to even; or stochastic: x
+//   to
+//                                                         2^-15, ties to even, then floor(x + u), u
+//                                                         the dither_bits() / 2^15
 //   e4m3    OCP FP8: bias 7, subnormals, 448 the largest  nearest, ties to even; |x| <= 448
 //   e5m2    OCP FP8: bias 15, subnormals, 57344           nearest, ties to even; |x| <= 57344
 //   natural sign in bit 7, k in bits 0 to 6: 2^(k-127),   stochastic, between the two nearest
 //           0 for k = 0                                   powers of two or 2^-126 and 0; |x| <= 1
 //
-// decoded = value * step. The `_scalar` functions define what is right; the others give the same
-// bits on every processor. Pure; any thread.
+// |x| may be above its maximum by a rounding or, clipped, by anything. decoded = value * step. The
+// `_scalar` functions define what is right; the others give the same bits on every processor. Pure;
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +29,7 @@ enum class CodeKind : uint8_t { kLevels, kE4m3, kE5m2, kNatural };
 struct CodeFormat {
   CodeKind kind = CodeKind::kLevels;
   bool stochastic = false;  // kLevels; kNatural always is
+  bool clipped = false;     // kLevels, stochastic: larger x are clamped first
   uint32_t bits = 8;        // of a code: 2, 4 or 8
   uint32_t levels = 127;    // kLevels: less than offset
 
@@ -33,8 +37,11 @@ struct CodeFormat {
   uint32_t offset() const { return 1u << (bits - 1); }
 };
 
-// What x is multiplied with to come back, and its inverse. A step of NaN: the bucket is not finite,
-// its codes are 0 and its residual stays.
+// x is multiplied with `step` to come back. A step of NaN: the bucket is not finite, its codes are
+// 0 and its residual stays. Others are 0 or at least kStepMin, so that both ways and 2^15 times the
+// inverse are exact enough: normal numbers.
+inline constexpr float kStepMin = 0x1p-110F;
+
 struct BucketScale {
   float step = 0;
   float inverse = 0;
@@ -51,6 +58,8 @@ struct QuantizePiece {
   uint32_t first = 0;
   uint8_t* codes = nullptr;   // count bytes
   float* residual = nullptr;  // gets values - decoded; null: nobody asks
+  // Memory of `count` elements to fetch while this works, since arithmetic is half of the time.
+  const float* soon[2] = {nullptr, nullptr};
 };
 
 // factors: step * scale of each bucket. to = or += value * factor.

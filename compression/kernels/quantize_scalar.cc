@@ -18,11 +18,13 @@ constexpr Fp8 kE5m2{2, -14};
 
 const Fp8& fp8_of(CodeKind kind) { return kind == CodeKind::kE4m3 ? kE4m3 : kE5m2; }
 
-uint8_t level_code(const CodeFormat& format, float x, float noise) {
+uint8_t level_code(const CodeFormat& format, float x, uint32_t random) {
   const auto limit = static_cast<float>(format.levels);
   const float clamped = std::min(std::max(x, -limit), limit);
-  const long level = std::lrint(clamped + (format.stochastic ? noise : 0.0F));
-  return static_cast<uint8_t>(level + static_cast<long>(format.offset()));
+  const auto offset = static_cast<long>(format.offset());
+  if (!format.stochastic) return static_cast<uint8_t>(std::lrint(clamped) + offset);
+  const long parts = std::lrint(clamped * (1 << kDitherBits)) + (offset << kDitherBits);
+  return static_cast<uint8_t>((parts + static_cast<long>(random)) >> kDitherBits);
 }
 
 // A magnitude is n steps of 2^(exponent - mantissa_bits); subnormals have the smallest exponent.
@@ -43,11 +45,12 @@ float fp8_value(const Fp8& fp8, uint8_t code) {
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// 23 random bits carry into the exponent as often as the mantissa says. The exponent field is the
-// code as it is, and x below 2^-126 is a subnormal, whose field is 0 and whose mantissa says x.
+// 15 random bits and a half of the last carry into the exponent as often as the mantissa says. The
+// exponent field is the code as it is, and x below 2^-126 is a subnormal, whose field is 0 and
+// whose mantissa says x.
 uint8_t natural_code(float x, uint32_t random) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits & 0x7fffffff) + (random << 7) + 64;
+  const uint32_t rounded = (bits & 0x7fffffff) + (random << 8) + 128;
   return static_cast<uint8_t>((rounded >> 23) | ((bits >> 24) & 0x80));
 }
 
@@ -56,9 +59,9 @@ float natural_value(uint8_t code) {
   return std::bit_cast<float>((bits & 0x7f) << 23 | (bits & 0x80) << 24);
 }
 
-uint8_t code_of(const CodeFormat& format, float x, uint64_t seed, uint32_t index) {
-  if (format.kind == CodeKind::kLevels) return level_code(format, x, dither(seed, index));
-  if (format.kind == CodeKind::kNatural) return natural_code(x, dither_bits(seed, index));
+uint8_t code_of(const CodeFormat& format, float x, uint32_t random) {
+  if (format.kind == CodeKind::kLevels) return level_code(format, x, random);
+  if (format.kind == CodeKind::kNatural) return natural_code(x, random);
   return fp8_code(fp8_of(format.kind), x);
 }
 
@@ -72,12 +75,13 @@ float value_of(const CodeFormat& format, uint8_t code) {
 }  // namespace
 
 void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece) {
+  const DitherStream stream = dither_stream(piece.seed);
   for (size_t i = 0; i < piece.count; ++i) {
     const BucketScale scale = piece.scales[i / piece.bucket];
-    const auto index = static_cast<uint32_t>(piece.first + i);
+    const uint32_t random = dither_bits(stream, static_cast<uint32_t>(piece.first + i));
     const bool finite = std::isfinite(scale.step);
     const float x = finite ? piece.values[i] * scale.inverse : 0;
-    const uint8_t code = finite ? code_of(format, x, piece.seed, index) : 0;
+    const uint8_t code = finite ? code_of(format, x, random) : 0;
     piece.codes[i] = code;
     if (finite && piece.residual != nullptr)
       piece.residual[i] = piece.values[i] - value_of(format, code) * scale.step;

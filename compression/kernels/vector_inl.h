@@ -49,14 +49,6 @@ HWY_API U32Vec mix_vector(U32Vec bits) {
   return hn::Xor(bits, hn::ShiftRight<16>(bits));
 }
 
-// random_u32() of the indices.
-HWY_API U32Vec random_vector(uint64_t seed, U32Vec index) {
-  const U32 d;
-  const U32Vec lower = hn::Set(d, static_cast<uint32_t>(seed));
-  const U32Vec upper = hn::Set(d, static_cast<uint32_t>(seed >> 32));
-  return mix_vector(hn::Add(mix_vector(hn::Xor(index, lower)), upper));
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace gradbus
 HWY_AFTER_NAMESPACE();

@@ -30,6 +30,7 @@ const CodeFormat kFormats[] = {
     {.stochastic = true, .bits = 8, .levels = 127},
     {.stochastic = true, .bits = 4, .levels = 3},
     {.stochastic = true, .bits = 2, .levels = 1},
+    {.stochastic = true, .clipped = true, .bits = 2, .levels = 1},
     {.kind = CodeKind::kE4m3},
     {.kind = CodeKind::kE5m2},
     {.kind = CodeKind::kNatural},
@@ -198,7 +199,7 @@ TEST(Dequantize, Fp8IsF16CutShort) {
 
 // Each code is the nearest one to its own value.
 TEST(Quantize, Fp8TakesItsOwnValuesBack) {
-  for (const CodeFormat& format : {kFormats[6], kFormats[7]})
+  for (const CodeFormat& format : {kFormats[7], kFormats[8]})
     for (uint32_t code = 0; code < 256; ++code) {
       const auto byte = static_cast<uint8_t>(code);
       const float value = decoded(format, {byte})[0];
@@ -239,11 +240,30 @@ TEST(Quantize, StochasticRoundingIsUnbiased) {
                   {0.25F, 0.1F, 0x1p-127F});
 }
 
-TEST(Dither, IsInsideAHalfAndSharesNumbersInPairs) {
-  EXPECT_EQ(0 * kDitherUnit - kDitherCentre, -0.5F + 0x1p-17F);
-  EXPECT_EQ(65535 * kDitherUnit - kDitherCentre, 0.5F - 0x1p-17F);
-  EXPECT_EQ(dither_bits(7, 70), random_u32(7, 38) & 0xffff);  // group 2, element 6: 2 * 16 + 6
-  EXPECT_EQ(dither_bits(7, 86), random_u32(7, 38) >> 16);     // 16 further on
+// Group 2, element 6 is pair 2 * 16 + 6 = 38, and so is 16 further on.
+TEST(Dither, SharesNumbersInPairs) {
+  EXPECT_EQ(dither_bits({10, 3}, 70), mix_u32(10 + 38 * 3) & 0x7fff);
+  EXPECT_EQ(dither_bits({10, 3}, 86), mix_u32(10 + 38 * 3) >> 17);
+}
+
+// Of 2^16 draws for each of two neighbours: means 1/2 within 5 * sqrt(1/12 / 2^16), correlations of
+// neighbours, of pairs and of seeds within 5 / sqrt(2^16).
+TEST(Dither, IsUniformAndUncorrelated) {
+  constexpr int kDraws = 1 << 16;
+  const auto uniform = [](uint64_t seed, uint32_t index) {
+    return dither_bits(dither_stream(seed), index) * 0x1p-15 - 0.5;
+  };
+  double mean = 0, neighbours = 0, pairs = 0, seeds = 0;
+  for (uint32_t i = 0; i < kDraws; ++i) {
+    const uint32_t at = i / 16 * 32 + i % 16;
+    const double u = uniform(3, at);
+    mean += u / kDraws;
+    neighbours += 12 * u * uniform(3, at + 1) / kDraws;
+    pairs += 12 * u * uniform(3, at + 16) / kDraws;
+    seeds += 12 * u * uniform(4, at) / kDraws;
+  }
+  EXPECT_NEAR(mean, 0, 0.0057);
+  for (const double correlation : {neighbours, pairs, seeds}) EXPECT_NEAR(correlation, 0, 0.02);
 }
 
 TEST(Pack, ByHand) {
