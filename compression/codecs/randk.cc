@@ -106,21 +106,6 @@ std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape&
 
 // ---- in flight ----------------------------------------------------------------------------------
 
-namespace {
-
-// The index of the first NaN or Inf of v, or kAllFinite; writes nothing.
-size_t not_finite_in(const EncodeInput& input) {
-  std::array<float, kBlockElements> scratch;
-  for (size_t first = 0; first < input.count(); first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, input.count() - first);
-    const size_t bad = first_not_finite(compensate(input, first, block, scratch.data()), block);
-    if (bad < block) return first + bad;
-  }
-  return kAllFinite;
-}
-
-}  // namespace
-
 LinearRandK::LinearRandK(const RandKOptions& options, size_t count)
     : options_(options), count_(count), draw_(count, randk_entries(options, count)) {}
 
@@ -128,17 +113,22 @@ void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_se
                           std::span<const std::byte>, std::span<std::byte> vector) {
   const size_t k = randk_entries(options_, count_);
   GRADBUS_CHECK(input.count() == count_ && vector.size() == k * sizeof(float));
-  if (k == 0) return;
+  const size_t bad = take_in(input);
+  std::fill(vector.begin(), vector.end(), std::byte{0});
+  if (bad != kAllFinite) return store_field(vector.data(), compensated_element(input, bad));
+  const std::span<const float> v = compensated_values(input);
   const float factor = randk_factor(options_, count_, !input.residual.empty());
   const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
-  for (size_t i = 0; i < k; ++i)
-    store_field(&vector[i * sizeof(float)], factor * compensated_element(input, indices[i]));
-  const size_t bad = not_finite_in(input);
-  is_finite_ = bad == kAllFinite;
-  if (!is_finite_) store_field(vector.data(), compensated_element(input, bad));
+  for (size_t i = 0; i < k; ++i) {
+    const float sent = factor * v[indices[i]];
+    store_field(&vector[i * sizeof(float)], sent);
+    if (input.residual.empty()) continue;
+    float& kept = input.residual[indices[i]];
+    kept = std::isfinite(sent) ? kept - sent : 0;
+  }
 }
 
-void LinearRandK::finish(const EncodeInput& input, uint64_t shared_seed, uint32_t,
+void LinearRandK::finish(const EncodeInput&, uint64_t shared_seed, uint32_t,
                          std::span<const std::byte> sum, float scale, std::span<float> values) {
   const size_t k = randk_entries(options_, count_);
   GRADBUS_CHECK(values.size() == count_ && sum.size() == k * sizeof(float));
@@ -146,14 +136,6 @@ void LinearRandK::finish(const EncodeInput& input, uint64_t shared_seed, uint32_
   std::fill(values.begin(), values.end(), 0.0F);
   for (size_t i = 0; i < k; ++i)
     values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);
-  if (input.residual.empty() || !is_finite_) return;
-  take_in(input);
-  const float factor = randk_factor(options_, count_, true);
-  for (const uint32_t index : indices) {
-    float& kept = input.residual[index];
-    const float sent = factor * kept;
-    kept = std::isfinite(sent) ? kept - sent : 0;
-  }
 }
 
 std::unique_ptr<LinearCodec> make_linear_randk(const CodecOptions& options,

@@ -66,7 +66,6 @@ class LinearRandK : public LinearCodec {
   const RandKOptions options_;
   const size_t count_;
   IndexDraw draw_;
-  bool is_finite_ = true;  // the unit that was projected last
 };
 
 std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape);

@@ -25,8 +25,9 @@ class LinearExchange {
       codecs_.push_back(row.make_linear(spec.value().options, shape));
   }
 
-  // Of each agent's gradient; what each gets, which must be the same.
-  Floats run(const std::vector<Floats>& gradients, float scale = 1) {
+  // Of each agent's gradient; what each gets, which must be the same. Results come where the gradients
+  // were, as in an agent.
+  Floats run(std::vector<Floats> gradients, float scale = 1) {
     std::vector<std::byte> before;
     for (uint32_t round = 0; round < codecs_[0]->rounds(); ++round) {
       std::vector<std::vector<std::byte>> vectors;
@@ -34,15 +35,15 @@ class LinearExchange {
         vectors.push_back(project(i, round, gradients[i], before));
       before = sum(round, vectors);
     }
-    ++seed_;
     Floats first;
     for (size_t i = 0; i < codecs_.size(); ++i) {
-      Floats values(gradients[i].size());
+      Floats& values = gradients[i];
       codecs_[i]->finish(input(i, gradients[i]), seed_, static_cast<uint32_t>(codecs_.size()),
                          before, scale, values);
       if (i == 0) first = values;
       EXPECT_EQ(std::memcmp(values.data(), first.data(), first.size() * sizeof(float)), 0);
     }
+    ++seed_;
     return first;
   }
 

@@ -96,7 +96,8 @@ std::vector<Case> every_case() {
   std::vector<Case> cases;
   for (const CodecRow* row : codec_rows()) {
     if (row->id == CodecId::kDense) continue;
-    const std::string name(row->name);
+    // Of 1 in 100 elements without a memory 12 rounds show too little.
+    const std::string name = row->id == CodecId::kRandK ? "randk:ratio=0.2" : std::string(row->name);
     if (row->make != nullptr) cases.push_back({name, Communicator::kAllGather});
     if (row->make != nullptr) cases.push_back({name, Communicator::kPs});
     if (row->make_linear != nullptr) cases.push_back({name, Communicator::kAllReduce});
@@ -158,7 +159,8 @@ TEST_P(EveryCodec, ATransportThatMisbehavesChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Registry, EveryCodec, testing::ValuesIn(every_case()),
                          [](const auto& instance) {
-                           return instance.param.spec + "_" +
+                           const std::string& spec = instance.param.spec;
+                           return spec.substr(0, spec.find(':')) + "_" +
                                   std::string(communicator_name(instance.param.communicator));
                          });
 
