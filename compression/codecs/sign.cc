@@ -22,7 +22,7 @@ CodecOption beta_option() {
 
 CodecOption block_option() {
   return {.name = "block",
-          .default_text = "4096",
+          .default_text = "2048",
           .min = 0,
           .max = 2147483648,
           .sentence =

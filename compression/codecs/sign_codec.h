@@ -29,9 +29,9 @@
 
 namespace gradbus {
 
-// 32 KiB of gradient and residual: what the first pass over a block reads, the second finds in the
-// cache. Levels are 1/128 of the payload.
-inline constexpr size_t kSignBlockElements = 4096;
+// 16 KiB of gradient and residual: this block and the next, which is read meanwhile, fit a
+// first-level cache of 32 KiB. Levels are 1/64 of the payload.
+inline constexpr size_t kSignBlockElements = 2048;
 
 class SignCodec : public Codec {
  public:

@@ -25,8 +25,8 @@ class LinearExchange {
       codecs_.push_back(row.make_linear(spec.value().options, shape));
   }
 
-  // Of each agent's gradient; what each gets, which must be the same. Results come where the gradients
-  // were, as in an agent.
+  // Of each agent's gradient; what each gets, which must be the same. Results come where the
+  // gradients were, as in an agent.
   Floats run(std::vector<Floats> gradients, float scale = 1) {
     std::vector<std::byte> before;
     for (uint32_t round = 0; round < codecs_[0]->rounds(); ++round) {
@@ -41,6 +41,7 @@ class LinearExchange {
       codecs_[i]->finish(input(i, gradients[i]), seed_, static_cast<uint32_t>(codecs_.size()),
                          before, scale, values);
       if (i == 0) first = values;
+      if (first.empty()) continue;  // memcmp takes no null
       EXPECT_EQ(std::memcmp(values.data(), first.data(), first.size() * sizeof(float)), 0);
     }
     ++seed_;
