@@ -57,11 +57,12 @@ size_t PowerSgd::vector_elements(uint32_t round) const {
   return rank_ * (round == 0 ? rows_ : columns_);
 }
 
-// A column of zeros would stay one for ever.
+// A column of zeros would stay one for ever, and so would one that is not finite.
 void PowerSgd::renew_q(uint64_t seed) {
   for (size_t k = 0; k < rank_; ++k) {
     float* column = q_.data() + k * stride_;
-    if (dot_product(column, column, columns_) > 0) continue;
+    const double squares = dot_product(column, column, columns_);
+    if (squares > 0 && std::isfinite(squares)) continue;
     const uint64_t stream = mix_u64(seed + k);
     for (size_t j = 0; j < columns_; ++j)
       column[j] = 2 * random_unit(stream, static_cast<uint32_t>(j)) - 1;
@@ -163,7 +164,7 @@ void PowerSgd::project(uint32_t round, const EncodeInput& input, uint64_t shared
   }
   GRADBUS_CHECK(sum_before.size() == p_.size() * sizeof(float));
   const std::span<const float> p = floats(sum_before);
-  if (!is_finite(p)) {  // on all agents: finish() tells
+  if (!is_finite(p)) {  // on all agents; then all that finish() makes of Q is NaN
     std::fill_n(product, vector_elements(1), std::numeric_limits<float>::quiet_NaN());
     return;
   }
@@ -188,11 +189,6 @@ void PowerSgd::finish(const EncodeInput& input, uint64_t, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) {
   GRADBUS_CHECK(sum.size() == vector_elements(1) * sizeof(float) && values.size() == count_);
   const std::span<const float> q = floats(sum);
-  if (!is_finite(q)) {
-    std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
-    std::fill(q_.begin(), q_.end(), 0.0F);
-    return;
-  }
   const auto count = static_cast<float>(agents);
   for (size_t k = 0; k < rank_; ++k)
     for (size_t j = 0; j < columns_; ++j) q_[k * stride_ + j] = q[k * columns_ + j] / count;

@@ -8,10 +8,11 @@
 // Their sum over agents is P Q^T, and each has sent P (Q / agents)^T: its residual is v minus that.
 //
 // r = min(rank, rows, columns). Q / agents is where the next round begins (warm start); columns of
-// it that are 0, as all are at first, are drawn from the shared seed, uniform in [-1, 1). Agents
+// it that are 0, as all are at first, or not finite are drawn from the shared seed, uniform in
+// [-1, 1). Agents
 // may begin with different Q: any P will do as long as all have the same sum.
 //
-// When a NaN or Inf was in a sum all values become NaN, the residual stays and Q starts afresh.
+// A NaN or Inf in P makes all values NaN; then, and where a value overflows, the residual stays.
 #pragma once
 
 #include <array>

@@ -149,7 +149,6 @@ void SignCodec::decode(std::span<const std::byte> payload, float scale,
 Signum::Signum(float beta, float step, size_t count_max)
     : SignCodec(CodecId::kSignum, Level::kStep, kSignBlockElements, step),
       beta_(beta),
-      gain_(1 - beta),
       momentum_(count_max),
       scratch_(std::min(count_max, kSignBlockElements)) {}
 
@@ -166,8 +165,7 @@ SignLevels Signum::encode_block(const EncodeInput& input, size_t first, size_t c
   GRADBUS_CHECK(first + count <= momentum_.size());
   float* momentum = momentum_.data() + first;
   const float* v = compensated(input, first, count);
-  const SignBlock block{
-      .gradient = v, .kept = momentum, .gain = gain_, .decay = beta_, .count = count};
+  const SignBlock block{.gradient = v, .kept = momentum, .decay = beta_, .count = count};
   const SignSums sums = pack_signs(block, words);
   const SignLevels levels = levels_of(sums, count);
   if (!sums.finite()) return levels;

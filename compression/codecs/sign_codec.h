@@ -2,8 +2,9 @@
 //
 //   signsgd     the level is the option `step`: a vote (Bernstein et al. 2018, algorithm 1). The
 //               sum of votes, encoded again by the one who summed, is the majority vote
-//   signum      the same of the momentum m = beta m + (1 - beta) v, which the codec keeps
-//               (Bernstein et al. 2018, algorithm 3). Who sums takes beta = 0, or signsgd
+//   signum      the same of the momentum m = beta m + v, which the codec keeps (Bernstein et al.
+//               2018, algorithm 3; theirs is 1 - beta times this one and has the same sign). Who
+//               sums takes beta = 0, or signsgd
 //   efsignsgd   the level is the mean of |v| (Karimireddy et al. 2019)
 //   onebit      two levels: the mean of those below 0 and of the others (Seide et al. 2014)
 //
@@ -82,7 +83,6 @@ class Signum final : public SignCodec {
   const float* compensated(const EncodeInput& input, size_t first, size_t count);
 
   const float beta_;
-  const float gain_;  // 1 - beta
   std::vector<float> momentum_;
   std::vector<float> scratch_;  // one block
 };

@@ -56,8 +56,8 @@ struct KeptOnly {
 struct Both {
   static HWY_INLINE F32Vec load(const SignBlock& block, size_t i) {
     const F32 d;
-    const auto fresh = hn::Mul(hn::Set(d, block.gain), hn::LoadU(d, block.gradient + i));
-    return hn::Add(fresh, hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
+    const auto kept = hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i));
+    return hn::Add(hn::LoadU(d, block.gradient + i), kept);
   }
   static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
     hwy::Prefetch(block.gradient + i);
@@ -220,7 +220,7 @@ size_t KeepWords(SignBlock block, SignLevels levels, float* kept) {
 
 float Element(const SignBlock& block, size_t i) {
   if (block.kept == nullptr) return block.gradient[i];
-  const float fresh = block.gradient == nullptr ? 0.0F : block.gain * block.gradient[i];
+  const float fresh = block.gradient == nullptr ? 0.0F : block.gradient[i];
   return fresh + block.decay * block.kept[i];
 }
 

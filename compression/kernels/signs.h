@@ -1,9 +1,9 @@
 // The signs of a block of gradient as a bitmap, the sums that its levels are made of, and back to
 // values. Any thread.
 //
-// A block is x[i] = gain * gradient[i] + decay * kept[i] (compensate.h's v where gain is 1). It is
-// never stored: the second pass works it out again, from the cache, so that a block which turns out
-// not to be finite has left everything as it was.
+// A block is x[i] = gradient[i] + decay * kept[i], as in compensate.h. It is never stored: the
+// second pass works it out again, from the cache, so that a block which turns out not to be finite
+// has left everything as it was.
 //
 // The bitmap is of u64 words, little-endian and unaligned: bit i % 64 of word i / 64 is set where
 // x[i] < 0; bits past the end are clear. -0 and NaN are not below 0.
@@ -21,7 +21,6 @@ namespace gradbus {
 struct SignBlock {
   const float* gradient = nullptr;  // null: zeros
   const float* kept = nullptr;      // null: x = gradient
-  float gain = 1;
   float decay = 1;
   size_t count = 0;
 };

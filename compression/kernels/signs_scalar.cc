@@ -17,7 +17,7 @@ struct Lanes {
 
 float element(const SignBlock& block, size_t i) {
   if (block.kept == nullptr) return block.gradient[i];
-  const float fresh = block.gradient == nullptr ? 0.0F : block.gain * block.gradient[i];
+  const float fresh = block.gradient == nullptr ? 0.0F : block.gradient[i];
   return fresh + block.decay * block.kept[i];
 }
 

@@ -64,6 +64,18 @@ TEST(BlockTopK, TheLastBlockMayBeShort) {
   EXPECT_EQ(exchange.residual(0)[16], 0);
 }
 
+TEST(BlockTopK, ZerosLieBehindTheLastBlock) {
+  BlockTopK codec(17, 16, 1, DType::kF32);
+  const Floats gradient(17, 1);
+  const Floats norms{16, 1};
+  Floats sent(32, 7);
+  codec.project(1, {.gradient = gradient}, 1, std::as_bytes(std::span(norms)),
+                std::as_writable_bytes(std::span(sent)));
+  Floats wanted(32);
+  std::fill(wanted.begin(), wanted.begin() + 17, 1.0F);
+  EXPECT_EQ(sent, wanted);
+}
+
 TEST(BlockTopK, BlocksMayBeLongerThanTheUnitOrAPiece) {
   LinearExchange small("blocktopk:block=1024", 1, {.count_max = 3});
   EXPECT_EQ(small.codec(0).vector_elements(1), 3u);

@@ -150,6 +150,25 @@ TEST(PowerSgd, AColumnWithoutUseComesBack) {
   EXPECT_THAT(exchange.run({two}), Pointwise(FloatNear(1e-4F), two));
 }
 
+// Three columns more than needed: what Gram-Schmidt leaves of them is rounding.
+TEST(PowerSgd, NoiseIsNotAColumn) {
+  const Floats matrix = outer(numbers(301, 1), numbers(97, 2));
+  LinearExchange exchange("powersgd:rank=4", 1, {301 * 97, 301, 97});
+  for (int round = 0; round < 4; ++round) {
+    const Floats values = exchange.run({matrix});
+    EXPECT_THAT(values, Pointwise(FloatNear(1e-4F), matrix)) << round;
+    exchange.residual(0) = Floats(matrix.size());
+  }
+}
+
+// P is 3e38 q, |q| < 1, of four equal rows; Q would be 6e38. The next round begins afresh.
+TEST(PowerSgd, RecoversFromOverflowInQ) {
+  LinearExchange exchange("powersgd:rank=1", 1, {.count_max = 4, .rows = 4, .columns = 1});
+  EXPECT_FALSE(std::isfinite(exchange.run({Floats(4, 3e38F)})[0]));
+  EXPECT_THAT(exchange.residual(0), Each(0));
+  EXPECT_THAT(exchange.run({Floats(4, 2)}), Each(FloatNear(2, 1e-5F)));
+}
+
 TEST(PowerSgd, NotFiniteGetsThroughAndNothingKeepsIt) {
   const Floats matrix = outer({1, 2, 3}, {1, 1, 2});
   for (const float odd : {kInf, -kInf, std::nanf(""), std::numeric_limits<float>::max()}) {

@@ -150,7 +150,7 @@ TEST(OneBit, ASideWithoutElementsIsZero) {
   EXPECT_THAT(decode(*codec, encode(*codec, Floats{0, -0.0F}), 2), ElementsAre(0, 0));
 }
 
-// beta = 0.5: m1 = {2, -1}, m2 = {1 - 0.5, -0.5 + 3} = {0.5, 2.5}, m3 = {0.25 - 1, ...}.
+// beta = 0.5: m1 = {4, -2}, m2 = {2 - 1, -1 + 6} = {1, 5}, m3 = {0.5 - 2, 2.5 + 0}.
 TEST(Signum, SendsTheSignOfTheMomentum) {
   const auto codec = make("signum:beta=0.5");
   EXPECT_THAT(decode(*codec, encode(*codec, Floats{4, -2}), 2), ElementsAre(1, -1));
@@ -158,7 +158,7 @@ TEST(Signum, SendsTheSignOfTheMomentum) {
   EXPECT_THAT(decode(*codec, encode(*codec, Floats{-2, 0}), 2), ElementsAre(-1, 1));
 }
 
-// m = 0.5 * 0 + 0.5 v, v = g + r = {3, -1}: signs + and -; what v lacks: {2, 0}.
+// m = 0.5 * 0 + v, v = g + r = {3, -1}: signs + and -; what v lacks: {2, 0}.
 TEST(Signum, WithAResidualKeepsWhatVLacks) {
   const auto codec = make("signum:beta=0.5");
   const Floats gradient{1, -2};
@@ -169,7 +169,7 @@ TEST(Signum, WithAResidualKeepsWhatVLacks) {
 
 TEST(Signum, MomentumLeavesOutWhatIsNotFinite) {
   const auto codec = make("signum:beta=0.5");
-  encode(*codec, Floats{4, -2});  // m = {2, -1}
+  encode(*codec, Floats{4, -2});  // m = {4, -2}
   EXPECT_THAT(decode(*codec, encode(*codec, Floats{kInf, 1}), 2), Each(testing::IsNan()));
   EXPECT_THAT(decode(*codec, encode(*codec, Floats{-1, 0.5F}), 2), ElementsAre(1, -1));
 }

@@ -71,12 +71,11 @@ TEST(SignsScalar, SaysWhatIsNotFinite) {
   }
 }
 
-// x = 0.5 g + 2 k = {1 + 4, 2 - 6} = {5, -4}, less levels 3 and -1: {2, -3}.
+// x = g + 2 k = {1 + 4, 2 - 6} = {5, -4}, less levels 3 and -1: {2, -3}.
 TEST(SignsScalar, KeepsByHand) {
-  const float gradient[] = {2, 4};
+  const float gradient[] = {1, 2};
   float kept[] = {2, -3};
-  keep_rest_scalar({.gradient = gradient, .kept = kept, .gain = 0.5F, .decay = 2, .count = 2},
-                   {-1, 3}, kept);
+  keep_rest_scalar({.gradient = gradient, .kept = kept, .decay = 2, .count = 2}, {-1, 3}, kept);
   EXPECT_THAT(kept, testing::ElementsAre(2, -3));
 }
 
@@ -102,7 +101,7 @@ void compare(size_t count, size_t offset, Parts parts, float odd) {
                                   << parts.gradient << ", kept " << parts.kept << ", odd " << odd);
   const std::vector<float> gradient = numbers(offset + count, 1, odd);
   std::vector<float> kept = numbers(offset + count, 2);
-  SignBlock block{.gain = 0.3F, .decay = 0.7F, .count = count};
+  SignBlock block{.decay = 0.7F, .count = count};
   if (parts.gradient) block.gradient = gradient.data() + offset;
   if (parts.kept) block.kept = kept.data() + offset;
 
