@@ -9,8 +9,7 @@
 //
 // r = min(rank, rows, columns). Q / agents is where the next round begins (warm start); columns of
 // it that are 0, as all are at first, or not finite are drawn from the shared seed, uniform in
-// [-1, 1). Agents
-// may begin with different Q: any P will do as long as all have the same sum.
+// [-1, 1). Agents may begin with different Q: any P will do as long as all have the same sum.
 //
 // A NaN or Inf in P makes all values NaN; then, and where a value overflows, the residual stays.
 #pragma once

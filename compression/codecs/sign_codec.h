@@ -9,7 +9,7 @@
 //   onebit      two levels: the mean of those below 0 and of the others (Seide et al. 2014)
 //
 // Element i decodes to -level where v[i] < 0, else to +level: a 0, and a tied vote, count as
-// positive, as in the public code of the first paper's authors.
+// positive, as in the field's public code.
 //
 // Payload after the header of payload.h (entries = count, flags and detail 0). B is the number of
 // blocks, all of `block` elements but the last; S is 2 for onebit, else 1:
@@ -18,8 +18,8 @@
 //   offset 16 + 4 * B * S    u64[ceil(count/64)] signs: bit i % 64 of word i / 64 is set where
 //                                                v[i] < 0; bits past `count` are clear
 //
-// A block that holds a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels; what is
-// kept of it, the residual and the momentum, stays as it was.
+// A block that holds a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels; what is kept of
+// it, the residual and the momentum, stays as it was.
 #pragma once
 
 #include <vector>
