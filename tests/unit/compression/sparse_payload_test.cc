@@ -132,12 +132,14 @@ TEST(SparsePayload, ALargeNotFiniteUnitRestoresTheResidual) {
   expect_residual_unchanged(gradient, residual);
 }
 
-// Of such a payload nothing but the body counts.
+// Of such a payload nothing but the body counts: this one, read as one fp16 value and its index,
+// names element 0.
 TEST(SparsePayload, ANotFinitePayloadClearsNothing) {
   const std::vector<float> gradient{1, kInf, 3, 4};
   const auto codec = make("topk:ratio=0.5", 4);
   Payload payload = encode(*codec, {.gradient = gradient});
-  payload[12] = std::byte{2};  // entries
+  payload[2] |= std::byte{0x04};  // fp16
+  payload[12] = std::byte{1};     // entries
   std::vector<float> values{1, 2, 3, 4};
   if (codec->check(payload, 4).ok()) codec->clear_sent(payload, values);
   EXPECT_THAT(values, ElementsAre(1, 2, 3, 4));
