@@ -86,6 +86,7 @@ struct GolombCode {
 
 size_t golomb_bytes(std::span<const uint32_t> indices, size_t count) {
   const GolombCode code(golomb_divisor(count, indices.size()));
+  if (code.divisor == 1) return indices.empty() ? 0 : (size_t{indices.back()} + 8) / 8;  // unary
   uint64_t bits = indices.size() * uint64_t{code.width + 1};
   uint32_t following = 0;
   for (const uint32_t index : indices) {
@@ -134,7 +135,7 @@ size_t stream_vbyte_bytes(std::span<const uint32_t> indices) {
 
 std::byte* encode_stream_vbyte(std::span<const uint32_t> indices, std::byte* to) {
   std::byte* data = to + (indices.size() + 3) / 4;
-  std::memset(to, 0, (indices.size() + 3) / 4);
+  std::fill(to, data, std::byte{0});
   uint32_t following = 0;
   for (size_t i = 0; i < indices.size(); ++i) {
     const uint32_t gap = indices[i] - following;
@@ -150,7 +151,7 @@ std::byte* encode_stream_vbyte(std::span<const uint32_t> indices, std::byte* to)
 // ---- raw, bitmap --------------------------------------------------------------------------------
 
 std::byte* encode_bitmap(std::span<const uint32_t> indices, size_t count, std::byte* to) {
-  std::memset(to, 0, (count + 7) / 8);
+  std::fill_n(to, (count + 7) / 8, std::byte{0});
   for (const uint32_t index : indices) to[index / 8] |= static_cast<std::byte>(1u << (index % 8));
   return to + (count + 7) / 8;
 }

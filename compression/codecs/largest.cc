@@ -23,11 +23,16 @@ constexpr size_t kWideFrom = size_t{1} << 16;
 
 }  // namespace
 
+Bins make_bins(size_t count_max) {
+  return Bins(size_t{1} << (count_max < kWideFrom ? kNarrow : kWide)[0].bits);
+}
+
 // After each digit `key` has those found, and k is the rank among the elements that share them.
 uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
   GRADBUS_CHECK(k >= 1 && k <= values.size());
   uint32_t key = 0;
-  for (const Digit digit : values.size() < kWideFrom ? kNarrow : kWide) {
+  const bool wide = values.size() >= kWideFrom && bins.size() >> kWide[0].bits != 0;
+  for (const Digit digit : wide ? kWide : kNarrow) {
     const uint32_t low = (1u << digit.bits) - 1;
     const uint32_t below = (1u << (digit.shift + digit.bits)) - 1;
     std::fill_n(bins.begin(), low + 1, 0);
@@ -139,11 +144,11 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess) {
   if (bad != kAllFinite) return {.not_finite = bad};
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
-    const uint32_t key = kth_largest_key(values, k, *bins_);
+    const uint32_t key = kth_largest_key(values, k, bins_);
     found_.collect(compensated(input), {key + 1, kKeyMax});
     add_equals(values, k, key);
   }
-  found_.keep_largest(k, *bins_);
+  found_.keep_largest(k, bins_);
   return found_.selection();
 }
 
@@ -159,7 +164,7 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
   for (int i = 0; i < kLoweringsMax && key > lowest && found_.count_from(key) < enough; ++i)
     key = magnitude_key(threshold *= 0.8F);
   if (key > lowest) found_.keep_from(key);
-  found_.keep_largest(k, *bins_);
+  found_.keep_largest(k, bins_);
   return found_.selection();
 }
 

@@ -6,11 +6,11 @@
 // A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
@@ -25,8 +25,11 @@ constexpr size_t candidates_max(size_t count_max, size_t k) {
   return wanted < count_max ? wanted : count_max;
 }
 
-// The k-th largest key of `values`, 1 <= k <= their number: radix selection, three digits.
-using Bins = std::array<uint32_t, size_t{1} << 15>;
+// Counters of radix selection: 8 KiB, for units of 65536 elements and more 128 KiB.
+using Bins = std::vector<uint32_t>;
+Bins make_bins(size_t count_max);
+
+// The k-th largest key of `values`, 1 <= k <= their number.
 uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins);
 
 // Elements collected in order of their indices; memory that is never written takes no room.
@@ -65,11 +68,11 @@ class Candidates {
 class Largest {
  public:
   Largest(size_t count_max, size_t k_max)
-      : found_(candidates_max(count_max, k_max)), equals_(k_max) {}
+      : found_(candidates_max(count_max, k_max)), equals_(k_max), bins_(make_bins(count_max)) {}
 
   // The k-th largest key of a sample, to guess by.
   uint32_t kth_key(std::span<const float> sample, size_t k) {
-    return kth_largest_key(sample, k, *bins_);
+    return kth_largest_key(sample, k, bins_);
   }
   // Exactly k, 1 <= k <= count.
   Selection exactly(const EncodeInput& input, size_t k, uint32_t guess);
@@ -83,7 +86,7 @@ class Largest {
 
   Candidates found_;
   Candidates equals_;
-  std::unique_ptr<Bins> bins_ = std::make_unique<Bins>();
+  Bins bins_;
 };
 
 }  // namespace gradbus

@@ -63,6 +63,7 @@ size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection
   store_wire_values(type, selection.values.data(), indices.size(), body.data());
   const size_t bytes =
       value_bytes + encode_indices(code, indices, count, body.subspan(value_bytes));
+  GRADBUS_CHECK(bytes <= UINT32_MAX);
   PayloadHeader header{.codec = static_cast<uint8_t>(codec)};
   header.flags =
       static_cast<uint8_t>(static_cast<uint32_t>(code) | static_cast<uint32_t>(type) << 2);

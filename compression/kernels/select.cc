@@ -3,9 +3,6 @@
 #include <cstring>
 #include <type_traits>
 
-// SVE vectors have no size at compile time; Arm takes NEON.
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -19,6 +16,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using I32 = hn::RebindToSigned<F32>;
 constexpr size_t kLanes = hn::MaxLanes(F32());
+using Bits = std::conditional_t<(kLanes > 8), uint16_t, uint8_t>;
+
+#if HWY_TARGET & (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+// Vectors without a size at compile time.
+void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
+  magnitude_masks_scalar(values, count, keys, masks);
+}
+#else
+static_assert(kLanes <= 16);
 
 // below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
 // target has.
@@ -27,8 +33,7 @@ uint64_t InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
   const auto mask = hn::AndNot(hn::Gt(key, last), hn::Gt(key, below));
   uint8_t bytes[8];  // the minimum that StoreMaskBits asks for
   hn::StoreMaskBits(I32(), mask, bytes);
-  std::conditional_t<(kLanes > 8), uint16_t, uint8_t> bits;
-  static_assert(kLanes <= 16);
+  Bits bits;
   std::memcpy(&bits, bytes, sizeof(bits));
   return bits;
 }
@@ -45,6 +50,7 @@ void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* 
   }
   magnitude_masks_scalar(values + i, count - i, keys, masks + i / 64);
 }
+#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

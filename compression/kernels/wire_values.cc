@@ -5,9 +5,6 @@
 #include "common/kernels/half.h"
 #include "compression/payload.h"
 
-// half_inl.h has no form for SSSE3, nor for vectors without a size at compile time.
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/wire_values.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -17,12 +14,23 @@
 #include "common/kernels/half_inl.h"
 #endif
 
+// half_inl.h narrows and widens by instructions or for SSE4; other targets take the scalar form.
+// They are not disabled, because all files must have the same: the index into the tables of targets
+// is an inline function, of which the linker keeps one.
+#undef GRADBUS_SCALAR_HALVES
+#if HWY_TARGET & \
+    (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define GRADBUS_SCALAR_HALVES 1
+#else
+#define GRADBUS_SCALAR_HALVES 0
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if GRADBUS_SCALAR_HALVES
 size_t StoreVectors(WireType, const float*, size_t, std::byte*) { return 0; }
 size_t LoadVectors(WireType, const std::byte*, size_t, float, float*) { return 0; }
 #else

@@ -134,6 +134,12 @@ TEST(Dgc, SizesByHand) {
   EXPECT_EQ(sizes.k, 2360u);
 }
 
+// 2000 are wanted of 180000: 90 in 32s and one is 97, of which there are 1855; 89 gives 2022.
+TEST(Dgc, StrideIsLoweredByEight) {
+  EXPECT_EQ(dgc_sizes(180'000, 0.001, 0.01).stride, 89u);
+  EXPECT_EQ(dgc_sizes(180'000, 0.001, 0.01).samples, 2022u);
+}
+
 // Up to ceil(2 / ratio) elements all are the sample. 2001: wanted 2000, stride 33 lowered to 1.
 TEST(Dgc, SizesOfSmallUnits) {
   const DgcSizes all = dgc_sizes(2000, 0.001, 0.01);

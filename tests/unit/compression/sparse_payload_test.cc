@@ -95,32 +95,54 @@ TEST(SparsePayload, OfNoElementsIsTheHeader) {
 
 // ---- not finite ---------------------------------------------------------------------------------
 
-// Small units are looked at first; of large ones what was written is undone, exactly where the
-// additions were exact, as here (halves of small whole numbers).
-TEST(SparsePayload, ANotFiniteUnitLeavesTheResidual) {
-  for (const size_t count : {size_t{3000}, (size_t{1} << 20) + 5000}) {
-    std::vector<float> gradient(count), residual(count);
-    for (size_t i = 0; i < count; ++i) {
-      gradient[i] = static_cast<float>(i % 17) - 8;
-      residual[i] = static_cast<float>(i % 23) - 11;
-    }
-    const std::vector<float> before = residual;
-    gradient[count - 2] = std::nanf("");
-    for (const CodecRow& row : sparse_codecs()) {
-      for (const float decay : {1.0F, 0.5F}) {
-        const auto codec = make(row.name, count);
-        const Payload payload =
-            encode(*codec, {.gradient = gradient, .residual = residual, .decay = decay});
-        EXPECT_EQ(payload.size(), kNotFiniteBytes) << row.name;
-        EXPECT_EQ(residual, before) << row.name << " " << count << " decay " << decay;
-        std::vector<float> values(count);
-        codec->decode(payload, 1, values);
-        EXPECT_TRUE(std::isnan(values[count - 2]));
-        codec->clear_sent(payload, values);
-        EXPECT_TRUE(std::isnan(values[count - 2]));
-      }
+void expect_residual_unchanged(std::vector<float> gradient, std::vector<float> residual) {
+  const size_t bad = gradient.size() - 2;
+  gradient[bad] = std::nanf("");
+  const std::vector<float> before = residual;
+  for (const CodecRow& row : sparse_codecs()) {
+    for (const float decay : {1.0F, 0.5F}) {
+      SCOPED_TRACE(testing::Message() << row.name << " " << gradient.size() << " decay " << decay);
+      const auto codec = make(row.name, gradient.size());
+      const Payload payload =
+          encode(*codec, {.gradient = gradient, .residual = residual, .decay = decay});
+      EXPECT_EQ(payload.size(), kNotFiniteBytes);
+      EXPECT_EQ(residual, before);
+      std::vector<float> values(gradient.size());
+      codec->decode(payload, 1, values);
+      EXPECT_TRUE(std::isnan(values[bad]));
+      codec->clear_sent(payload, values);
+      EXPECT_TRUE(std::isnan(values[bad]));
     }
   }
+}
+
+// 10^8 + 0.1 is 10^8: nothing can be undone, so it must not be written.
+TEST(SparsePayload, ANotFiniteUnitLeavesTheResidual) {
+  expect_residual_unchanged(std::vector<float>(3000, 1e8F), std::vector<float>(3000, 0.1F));
+}
+
+// What was written is undone; exactly, where the additions were, as of small whole numbers.
+TEST(SparsePayload, ALargeNotFiniteUnitRestoresTheResidual) {
+  const size_t count = (size_t{1} << 20) + 5000;
+  std::vector<float> gradient(count), residual(count);
+  for (size_t i = 0; i < count; ++i) {
+    gradient[i] = static_cast<float>(i % 17) - 8;
+    residual[i] = static_cast<float>(i % 23) - 11;
+  }
+  expect_residual_unchanged(gradient, residual);
+}
+
+// Of such a payload nothing but the body counts: this one, read as one fp16 value and its index,
+// names element 0.
+TEST(SparsePayload, ANotFinitePayloadClearsNothing) {
+  const std::vector<float> gradient{1, kInf, 3, 4};
+  const auto codec = make("topk:ratio=0.5", 4);
+  Payload payload = encode(*codec, {.gradient = gradient});
+  payload[2] |= std::byte{0x04};  // fp16
+  payload[12] = std::byte{1};     // entries
+  std::vector<float> values{1, 2, 3, 4};
+  if (codec->check(payload, 4).ok()) codec->clear_sent(payload, values);
+  EXPECT_THAT(values, ElementsAre(1, 2, 3, 4));
 }
 
 // v overflows where neither gradient nor residual does.
