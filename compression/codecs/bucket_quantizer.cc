@@ -60,17 +60,16 @@ size_t BucketQuantizer::encode(const EncodeInput& input, std::span<std::byte> pa
 
 void BucketQuantizer::encode_block(const EncodeInput& input, size_t first, size_t count,
                                    std::span<std::byte> body) const {
-  alignas(64) std::array<float, kCachedElements> scratch;
+  alignas(64) std::array<float, kBlockElements> scratch;
   std::array<BucketStatistics, kBlockBuckets> statistics;
   std::array<BucketScale, kBlockBuckets> scales;
-  const bool cached = count <= kCachedElements;
-  const bool kept = cached && !input.residual.empty();
-  const auto at_hand = [&](size_t at) { return scratch.data() + (cached ? at : 0); };
 
+  const float* values = nullptr;
   std::fill_n(statistics.begin(), buckets(count), kNoStatistics);
   for (size_t at = 0; at < count; at += kBlockElements) {
     const size_t n = std::min(kBlockElements, count - at);
-    measure(options_, {compensate(input, first + at, n, at_hand(at)), n}, statistics.data());
+    values = compensate(input, first + at, n, scratch.data());
+    measure(options_, {values, n}, statistics.data());
   }
   std::byte* steps = body.data() + first / options_.bucket * sizeof(float);
   for (size_t b = 0; b < buckets(count); ++b) {
@@ -79,7 +78,7 @@ void BucketQuantizer::encode_block(const EncodeInput& input, size_t first, size_
   }
   for (size_t at = 0; at < count; at += kBlockElements) {
     const size_t n = std::min(kBlockElements, count - at);
-    const float* values = kept ? at_hand(at) : compensate(input, first + at, n, at_hand(at));
+    if (count > kBlockElements) values = compensate(input, first + at, n, scratch.data());
     std::byte* packed = body.data() + code_offset(input.count(), first + at);
     encode_piece(input, first + at, {values, n}, scales.data(), packed);
   }
@@ -98,7 +97,7 @@ void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                       .first = static_cast<uint32_t>(first),
                       .codes = whole_bytes ? as_bytes(packed) : codes.data(),
                       .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
-  const size_t ahead = first + block_;
+  const size_t ahead = first + std::min(block_, kBlockElements);
   if (ahead + values.size() <= input.count()) {
     if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
     if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;

@@ -13,7 +13,8 @@
 // Not finite: the step of a bucket is NaN when an element is NaN or Inf or the largest value that
 // its codes reach is beyond f32; its codes are 0 and its residual stays what it was.
 //
-// A bucket of up to kCachedElements is read from memory once; a longer one twice.
+// A bucket of up to kBlockElements (kernels/compensate.h) is read from memory once; a longer one
+// twice.
 #pragma once
 
 #include <span>
@@ -23,8 +24,6 @@
 #include "proto/numbers.h"
 
 namespace gradbus {
-
-inline constexpr size_t kCachedElements = 4096;  // 16 KiB of v: half of a 32 KiB L1
 
 enum class Bound : uint8_t {
   kLargest,     // max |v|

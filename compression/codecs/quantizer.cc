@@ -11,7 +11,7 @@ CodecOption bucket_option(std::string_view name, std::string_view default_text, 
           .min = min,
           .max = 1048576,
           .sentence = min == 0 ? "elements that share a scale, rounded up to a multiple of 32; 0: "
-                                 "the whole unit, which is then read twice"
+                                 "the whole unit (more than 2048 are read twice)"
                                : "elements that share a scale, rounded up to a multiple of 32",
           .whole = true};
 }
@@ -139,7 +139,7 @@ CodecRow terngrad_row() {
                        .max = 1e6,
                        .sentence = "bounds elements by this many root mean squares of the bucket, "
                                    "which is biased; 0: by the largest, which is not"},
-                      bucket_option("bucket", "4096", 0)},
+                      bucket_option("bucket", "2048", 0)},
           .make = make_terngrad};
 }
 

@@ -52,6 +52,9 @@ struct Fp8Value {
   }
 };
 
+using E4m3Value = Fp8Value<3, -6>;
+using E5m2Value = Fp8Value<2, -14>;
+
 struct NaturalValue {
   explicit NaturalValue(const CodeFormat&) {}
   HWY_INLINE F32Vec decode(U32Vec code) const {
@@ -102,8 +105,8 @@ void DequantizeBy(const CodeFormat& format, const DequantizePiece& whole) {
 void Dequantize(const CodeFormat& format, const DequantizePiece& piece) {
   switch (format.kind) {
     case CodeKind::kLevels: return DequantizeBy<LevelValue>(format, piece);
-    case CodeKind::kE4m3: return DequantizeBy<Fp8Value<3, -6> >(format, piece);
-    case CodeKind::kE5m2: return DequantizeBy<Fp8Value<2, -14> >(format, piece);
+    case CodeKind::kE4m3: return DequantizeBy<E4m3Value>(format, piece);
+    case CodeKind::kE5m2: return DequantizeBy<E5m2Value>(format, piece);
     case CodeKind::kNatural: return DequantizeBy<NaturalValue>(format, piece);
   }
 }

@@ -56,9 +56,9 @@ struct NearestRule {
 // x in parts of 2^-15, rounded in the same way by adding 2^23 + offset * 2^15; the random bits are
 // parts too, and carry into the level above.
 template <bool kClipped>
-struct StochasticRule {
+struct RandomRule {
   static constexpr bool kRandom = true;
-  StochasticRule(const CodeFormat& format, BucketScale scale)
+  RandomRule(const CodeFormat& format, BucketScale scale)
       : inverse(scale.inverse * 0x1p15F),
         step(scale.step * 0x1p-15F),
         limit(static_cast<float>(format.levels) * 0x1p15F),
@@ -80,53 +80,56 @@ struct StochasticRule {
   float limit;
   float whole;
 };
-static_assert(kDitherBits == 15, "StochasticRule");
+static_assert(kDitherBits == 15, "RandomRule");
+using StochasticRule = RandomRule<false>;
+using ClippedRule = RandomRule<true>;
 
-// Adding 2^(e + 23 - mantissa bits), e the exponent of the magnitude but at least that of
-// subnormals, rounds to what the format has there and leaves the number of its steps in the lower
-// bits: mantissa with the leading one, to which the exponents below are added.
+// Adding `whole`, 2^(e + 23 - mantissa bits) with e the exponent of the magnitude but at least that
+// of subnormals, rounds to what the format has there and counts its steps in the lowest byte: the
+// mantissa with its leading one. To it come the exponents above the smallest; `whole` holds the
+// -smallest of that, mod 256, which is even and so leaves ties as they are.
 template <int kMantissaBits, int kExponentMin>
 struct Fp8Rule {
   static constexpr bool kRandom = false;
+  static constexpr int kShift = 23 - kMantissaBits;
   static constexpr uint32_t kSmallest = static_cast<uint32_t>(127 + kExponentMin) << 23;
+  static constexpr uint32_t kWhole =
+      (static_cast<uint32_t>(kShift) << 23) + (0u - (kSmallest >> kShift)) % 256;
+  static_assert(kWhole % 2 == 0);
   Fp8Rule(const CodeFormat&, BucketScale scale) : inverse(scale.inverse), step(scale.step) {}
 
   HWY_INLINE Coded encode(F32Vec x, U32Vec) const {
     const F32 d;
     const U32 du;
-    const F32Vec magnitude = hn::Abs(x);
-    const F32Vec sign = hn::Xor(x, magnitude);
-    const U32Vec exponent = hn::Max(hn::And(hn::BitCast(du, magnitude), hn::Set(du, 0x7f800000)),
-                                    hn::Set(du, kSmallest));
-    const U32Vec whole = hn::Add(exponent, hn::Set(du, (23u - kMantissaBits) << 23));
-    const F32Vec sum = hn::Add(magnitude, hn::BitCast(d, whole));
-    const U32Vec steps = hn::Sub(hn::BitCast(du, sum), whole);
-    const U32Vec below =
-        hn::ShiftRight<23 - kMantissaBits>(hn::Sub(exponent, hn::Set(du, kSmallest)));
-    const U32Vec code = hn::Or(hn::Add(steps, below), hn::ShiftRight<24>(hn::BitCast(du, sign)));
-    return {code, hn::Or(hn::Sub(sum, hn::BitCast(d, whole)), sign)};
+    const U32Vec bits = hn::BitCast(du, x);
+    const U32Vec sign = hn::And(bits, hn::Set(du, 0x80000000));
+    const U32Vec exponent = hn::Max(hn::And(bits, hn::Set(du, 0x7f800000)), hn::Set(du, kSmallest));
+    const F32Vec whole = hn::BitCast(d, hn::Add(exponent, hn::Set(du, kWhole)));
+    const F32Vec sum = hn::Add(hn::Abs(x), whole);
+    const U32Vec code = hn::Add(hn::BitCast(du, sum), hn::ShiftRight<kShift>(exponent));
+    return {hn::Or(hn::And(code, hn::Set(du, 0x7f)), hn::ShiftRight<24>(sign)),
+            hn::Or(hn::Sub(sum, whole), hn::BitCast(d, sign))};
   }
 
   float inverse;
   float step;
 };
+using E4m3Rule = Fp8Rule<3, -6>;
+using E5m2Rule = Fp8Rule<2, -14>;
 
-// As in quantize_scalar.cc.
+// As in quantize_scalar.cc, with the sign left in front: x is at most 1, so bit 30 of the rounded x
+// is 0, and so is bit 7 of its exponent field.
 struct NaturalRule {
   static constexpr bool kRandom = true;
   NaturalRule(const CodeFormat&, BucketScale scale) : inverse(scale.inverse), step(scale.step) {}
 
   HWY_INLINE Coded encode(F32Vec x, U32Vec random) const {
-    const F32 d;
-    const U32 du;
-    const U32Vec bits = hn::BitCast(du, x);
-    const U32Vec magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
-    const U32Vec sign = hn::Xor(bits, magnitude);
-    const U32Vec noise = hn::Add(hn::ShiftLeft<8>(random), hn::Set(du, 128));
-    const U32Vec rounded = hn::Add(magnitude, noise);
-    const U32Vec code = hn::Or(hn::ShiftRight<23>(rounded), hn::ShiftRight<24>(sign));
-    const U32Vec power = hn::And(rounded, hn::Set(du, 0x7f800000));
-    return {code, hn::BitCast(d, hn::Or(power, sign))};
+    const U32 d;
+    const U32Vec noise = hn::Add(hn::ShiftLeft<8>(random), hn::Set(d, 128));
+    const U32Vec rounded = hn::Add(hn::BitCast(d, x), noise);
+    const U32Vec sign = hn::And(hn::ShiftRight<24>(rounded), hn::Set(d, 0x80));
+    const U32Vec power = hn::And(rounded, hn::Set(d, 0xff800000));
+    return {hn::Or(hn::ShiftRight<23>(rounded), sign), hn::BitCast(F32(), power)};
   }
 
   float inverse;
@@ -209,16 +212,16 @@ void QuantizeBy(const CodeFormat& format, const QuantizePiece& whole) {
 }
 
 void QuantizeLevels(const CodeFormat& format, const QuantizePiece& piece) {
-  if (format.clipped) return QuantizeBy<StochasticRule<true> >(format, piece);
-  return format.stochastic ? QuantizeBy<StochasticRule<false> >(format, piece)
+  if (format.clipped) return QuantizeBy<ClippedRule>(format, piece);
+  return format.stochastic ? QuantizeBy<StochasticRule>(format, piece)
                            : QuantizeBy<NearestRule>(format, piece);
 }
 
 void Quantize(const CodeFormat& format, const QuantizePiece& piece) {
   switch (format.kind) {
     case CodeKind::kLevels: return QuantizeLevels(format, piece);
-    case CodeKind::kE4m3: return QuantizeBy<Fp8Rule<3, -6> >(format, piece);
-    case CodeKind::kE5m2: return QuantizeBy<Fp8Rule<2, -14> >(format, piece);
+    case CodeKind::kE4m3: return QuantizeBy<E4m3Rule>(format, piece);
+    case CodeKind::kE5m2: return QuantizeBy<E5m2Rule>(format, piece);
     case CodeKind::kNatural: return QuantizeBy<NaturalRule>(format, piece);
   }
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -215,6 +216,25 @@ TEST(Quantize, NaturalByHand) {
     EXPECT_THAT(coded(natural, {1, -0.5F, 0x1p-126F, 0, -0.0F}, seed),
                 ElementsAre(127, 254, 1, 0, 128));
   EXPECT_THAT(decoded(natural, {127, 254, 1, 0}), ElementsAre(1, -0.5F, 0x1p-126F, 0));
+}
+
+// A mantissa of 2^-16 is half of the last random bit: of 2^18 elements 8 are expected to go up.
+TEST(Quantize, NaturalDrawsTheSmallestProbability) {
+  const std::vector<float> values(1 << 18, 0.5F + 0x1p-17F);
+  const BucketScale scale{1, 1};
+  std::vector<uint8_t> codes(values.size());
+  on_each_target([&] {
+    quantize({.kind = CodeKind::kNatural}, {.values = values.data(),
+                                            .count = values.size(),
+                                            .bucket = values.size(),
+                                            .scales = &scale,
+                                            .seed = 1,
+                                            .codes = codes.data()});
+    const auto up = std::count(codes.begin(), codes.end(), 127);
+    EXPECT_GT(up, 0);
+    EXPECT_LT(up, 8 + 15);
+    EXPECT_EQ(up + std::count(codes.begin(), codes.end(), 126), 1 << 18);
+  });
 }
 
 // Over seeds, the mean of what is decoded is the value: 4000 draws, within 5 standard errors.
