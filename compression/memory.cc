@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compression/kernels/compensate.h"
+#include "compression/kernels/momentum.h"
+#include "compression/kernels/sums.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -16,17 +19,11 @@ MemoryKind kind_of(const CompressionSpec& spec) {
   return spec.codec->traits.wants_feedback ? MemoryKind::kResidual : MemoryKind::kNone;
 }
 
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
-}
-
 // What clipping to `norm_max` multiplies the gradient with (DGC's public code: the 1e-6 too).
 float clip_factor(std::span<const float> gradient, float norm_max) {
   if (norm_max <= 0) return 1;
-  double squares = 0;
-  for (const float value : gradient) squares += static_cast<double>(value) * value;
-  return static_cast<float>(std::min(1.0, norm_max / (std::sqrt(squares) + 1e-6)));
+  const double norm = std::sqrt(dot_product(gradient.data(), gradient.data(), gradient.size()));
+  return static_cast<float>(std::min(1.0, norm_max / (norm + 1e-6)));
 }
 
 }  // namespace
@@ -54,15 +51,14 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
   input.residual = residual_;
   input.decay = options_.decay;
   // The codec sees what is not finite in the gradient itself, and leaves the residual alone.
-  if (options_.kind != MemoryKind::kDgc || !all_finite(gradient)) return input;
-  const float momentum = options_.momentum;
-  const float clip = clip_factor(gradient, options_.clip_norm);
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    const float g = clip * gradient[i];
-    const float m = options_.nesterov ? momentum * (momentum_[i] + g) : momentum * momentum_[i] + g;
-    momentum_[i] = m;
-    residual_[i] = options_.decay * residual_[i] + (options_.nesterov ? m + g : m);
-  }
+  if (options_.kind != MemoryKind::kDgc ||
+      first_not_finite(gradient.data(), gradient.size()) < gradient.size())
+    return input;
+  accumulate_momentum({.momentum = options_.momentum,
+                       .nesterov = options_.nesterov,
+                       .clip = clip_factor(gradient, options_.clip_norm),
+                       .decay = options_.decay},
+                      gradient, momentum_, residual_);
   input.gradient = {};
   input.decay = 1;
   return input;

@@ -36,6 +36,9 @@ struct CodecRow {
   std::string_view sentence = {};  // what it sends, and the source
   CodecTraits traits = {};
   std::vector<CodecOption> options = {};
+  // What an owner encodes the sum of payloads with, where that is another codec: it takes the same
+  // options. "": this one.
+  std::string_view owner = {};
   // One of the two, or both where payloads can also be added in flight; null: cannot.
   std::unique_ptr<Codec> (*make)(const CodecOptions&, const CodecShape&) = nullptr;
   std::unique_ptr<LinearCodec> (*make_linear)(const CodecOptions&, const CodecShape&) = nullptr;

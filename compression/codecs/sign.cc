@@ -76,6 +76,7 @@ std::span<const CodecRow> sign_codecs() {
        .name = "signum",
        .sentence = "the sign of each element's momentum, a vote (Bernstein et al. 2018)",
        .options = {beta_option(), step_option()},
+       .owner = "signsgd",  // momentum is the senders'; the owner counts votes
        .make = make_signum},
   };
   return rows;
