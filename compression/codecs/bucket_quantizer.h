@@ -1,7 +1,7 @@
 // Every element as a code of 2, 4 or 8 bits, with one f32 step for each bucket of elements: what
 // fp8, int8, int4, QSGD, TernGrad and natural compression have in common. They differ in the bound
-// that the step comes from and in the codes (kernels/quantize.h). Payload, after the header of
-// payload.h with the detail of the codec:
+// that the step comes from and in the codes, whose values kernels/quantize.h says. Payload, after
+// the header of payload.h with detail 0 (natural, fp8 e4m3), 1 (fp8 e5m2) or the largest level:
 //   offset 16        f32  steps[B], B = ceil(count / bucket): 0 or positive, or NaN (0x7fc00000)
 //   offset 16 + 4 B  u8   codes[ceil(count * bits / 8)], element i in byte i * bits / 8 from bit
 //                         i * bits % 8 on; bits after the last element are 0

@@ -1,9 +1,8 @@
 // The random part of stochastic rounding: 15 bits for each element of a unit, two elements to one
 // number, because drawing would otherwise be most of the work of a stochastic encoder.
 //
-// By counter, as compression/random.h is: pair p of a stream gets mix_u32(start + p * step), the
-// two drawn from the 64 bits of the seed. One multiplication less than random_u32() per mix, and in
-// vectors the counter is one addition.
+// By counter, as compression/random.h is: pair p of a stream gets mix_u32(start + p * step), with
+// start and step drawn from the seed. Half the work of random_u32(): one mix, not two.
 //
 // Elements come in groups of 32. Elements j and j + 16 of group g are pair 16 g + j: j takes the
 // lower bits, j + 16 the upper ones. Vectors of 4, 8 and 16 lanes draw alike.

@@ -1,18 +1,18 @@
 // From f32 to codes of one byte and back, with one scale for each bucket of elements.
 //
-//   code    value of the code                             rounding of x = v * inverse
-//   levels  code - offset, in [-levels, levels]           nearest, ties to even; or stochastic: x
-//   to
-//                                                         2^-15, ties to even, then floor(x + u), u
-//                                                         the dither_bits() / 2^15
-//   e4m3    OCP FP8: bias 7, subnormals, 448 the largest  nearest, ties to even; |x| <= 448
-//   e5m2    OCP FP8: bias 15, subnormals, 57344           nearest, ties to even; |x| <= 57344
-//   natural sign in bit 7, k in bits 0 to 6: 2^(k-127),   stochastic, between the two nearest
-//           0 for k = 0                                   powers of two or 2^-126 and 0; |x| <= 1
+//   code     its value                                    |x|, x = v * inverse
+//   levels   code - offset, from -levels to levels        at most levels
+//   e4m3     OCP FP8: bias 7, with subnormals             at most 448
+//   e5m2     OCP FP8: bias 15, with subnormals            at most 57344
+//   natural  bit 7 the sign, k = bits 0 to 6: 2^(k-127),  at most 1
+//            or 0 for k = 0
 //
-// |x| may be above its maximum by a rounding or, clipped, by anything. decoded = value * step. The
-// `_scalar` functions define what is right; the others give the same bits on every processor. Pure;
-// any thread.
+// decoded = value * step. x is rounded to nearest, ties to even, or stochastically, with mean x:
+//   levels   x is rounded to 2^-15, ties to even, then down from x + dither_bits() / 2^15
+//   natural  to one of the two powers of two around x, or to 2^-126 or 0
+//
+// An |x| may be above that by a rounding; if `clipped` by anything. The `_scalar` functions define
+// what is right; the others give the same bits on every processor. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ struct CodeFormat {
 };
 
 // x is multiplied with `step` to come back. A step of NaN: the bucket is not finite, its codes are
-// 0 and its residual stays. Others are 0 or at least kStepMin, so that both ways and 2^15 times the
-// inverse are exact enough: normal numbers.
+// 0 and its residual stays. Levels: other steps are 0 or at least kStepMin, so that 2^15 times the
+// inverse is a number and 2^-15 times the step a normal one.
 inline constexpr float kStepMin = 0x1p-110F;
 
 struct BucketScale {
