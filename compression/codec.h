@@ -82,8 +82,8 @@ class LinearCodec {
   // values[i] = scale * (the sum over agents of what was sent). With a residual: v - what this
   // agent contributed, so that residuals and values together keep the sum of all v; unless a sum
   // says that something was not finite, on any agent. Who writes the residual, once: project(0)
-  // where rounds() is 1, since nothing is left to learn; else finish(). `values` may be the memory of
-  // input.gradient.
+  // where rounds() is 1, since nothing is left to learn; else finish(). `values` may be the memory
+  // of input.gradient.
   virtual void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) = 0;
 };

@@ -18,6 +18,11 @@ Status refuse_payload(CodecId codec, const char* field, uint64_t found, const ch
 namespace {
 
 Status check_not_finite(std::span<const std::byte> payload, CodecId codec, size_t count) {
+  const PayloadHeader header = payload_header(payload);
+  if (header.flags != kPayloadNotFinite)
+    return refuse_payload(codec, "flags", header.flags, "no others beside \"not finite\"");
+  if (header.detail != 0) return refuse_payload(codec, "detail", header.detail, "0");
+  if (header.entries != 0) return refuse_payload(codec, "entries", header.entries, "0");
   if (payload.size() != kNotFiniteBytes)
     return refuse_payload(codec, "bytes", payload.size(), "24 for a unit that is not finite");
   const auto index = load_field<uint32_t>(&payload[kPayloadHeaderBytes]);

@@ -30,7 +30,7 @@ inline constexpr uint8_t kPayloadVersion = 1;
 inline constexpr uint8_t kPayloadNotFinite = 0x80;
 inline constexpr size_t kPayloadHeaderBytes = 16;
 inline constexpr size_t kNotFiniteBytes = kPayloadHeaderBytes + 8;
-inline constexpr uint64_t kUnitElementsMax = 1ull << 31;
+inline constexpr uint64_t kUnitElementsMax = 1ull << 29;  // so that 4 bytes each fit `bytes`
 
 struct PayloadHeader {
   uint8_t codec = 0;

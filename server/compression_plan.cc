@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/frame.h"
 #include "server/text.h"
@@ -11,7 +12,6 @@ namespace gradbus {
 namespace {
 
 constexpr uint64_t kUnitElements = 1 << 20;
-constexpr uint64_t kWholeUnitElementsMax = 1ull << 30;
 constexpr uint64_t kUnitsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
 constexpr uint64_t kProbeElements = 1 << 16;
 
@@ -47,7 +47,7 @@ uint64_t unit_elements(const v1::TensorSpec& spec, const CompressionSpec& compre
                        Communicator communicator, const JobSize& size, uint64_t chunk) {
   const CodecTraits& traits = compression.codec->traits;
   const bool whole = traits.whole_unit || traits.needs_matrix;
-  uint64_t unit = whole ? kWholeUnitElementsMax : kUnitElements;
+  uint64_t unit = whole ? kUnitElementsMax : kUnitElements;
   if (communicator == Communicator::kPs)
     unit = std::min(unit, (spec.count() + size.agents - 1) / size.agents);
   unit = std::max(unit, (spec.count() + kUnitsMax - 1) / kUnitsMax);

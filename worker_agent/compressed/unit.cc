@@ -164,6 +164,12 @@ MemoryOptions owner_memory(const UnitPlan& plan) {
   return options;
 }
 
+std::unique_ptr<Codec> owner_codec(const UnitPlan& plan) {
+  const CodecRow& row = *plan.spec.codec;
+  const CodecRow& owner = row.owner.empty() ? row : *find_codec(row.owner);
+  return owner.make(plan.spec.options, plan.shape);
+}
+
 class OwnedUnit final : public CompressedUnit {
  public:
   explicit OwnedUnit(UnitPlan unit)
@@ -171,10 +177,11 @@ class OwnedUnit final : public CompressedUnit {
         codec_(plan().spec.codec->make(plan().spec.options, plan().shape)),
         memory_(memory_options(plan().spec, plan().agents), plan().count),
         owner_(plan().index % plan().agents),
+        sum_codec_(owner_codec(plan())),
         sum_memory_(owner_memory(plan()), owns() ? plan().count : 0) {
     const uint64_t bytes_max = codec_->payload_bytes_max(plan().count);
     add_blocks_stage(CollectiveKind::kGather, owner_, bytes_max);
-    add_blocks_stage(CollectiveKind::kAllGather, 0, bytes_max);
+    add_blocks_stage(CollectiveKind::kAllGather, 0, sum_codec_->payload_bytes_max(plan().count));
   }
 
   std::span<const uint64_t> start(uint64_t round) override {
@@ -202,13 +209,13 @@ class OwnedUnit final : public CompressedUnit {
       codec_->accumulate(block(0, agent), 1, first_area());
     const uint64_t seed = own_seed(round_) ^ 1;
     return lengths(
-        codec_->encode(sum_memory_.compensate(first_area(), seed, round_), own_block(1)));
+        sum_codec_->encode(sum_memory_.compensate(first_area(), seed, round_), own_block(1)));
   }
 
   Result<std::span<const uint64_t>> take() {
     const std::span<const std::byte> payload = block(1, owner_);
-    GRADBUS_RETURN_IF_ERROR(check_of(*codec_, payload, plan().count, owner_));
-    codec_->decode(payload, plan().scale, first_area());
+    GRADBUS_RETURN_IF_ERROR(check_of(*sum_codec_, payload, plan().count, owner_));
+    sum_codec_->decode(payload, plan().scale, first_area());
     publish();
     return std::span<const uint64_t>();
   }
@@ -216,6 +223,7 @@ class OwnedUnit final : public CompressedUnit {
   std::unique_ptr<Codec> codec_;
   Memory memory_;
   const uint32_t owner_;
+  std::unique_ptr<Codec> sum_codec_;
   Memory sum_memory_;
   uint64_t round_ = 0;
 };

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <vector>
+
+#include "compression/kernels/momentum.h"
+#include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
 namespace {
@@ -38,6 +42,29 @@ TEST(Memory, DgcClipsTheLocalGradient) {
   Memory memory({.kind = MemoryKind::kDgc, .momentum = 0, .clip_norm = 1}, 2);
   memory.compensate(std::vector<float>{3, 4}, 0, 1);
   EXPECT_THAT(memory.momentum(), Pointwise(FloatEq(), {0.6F / 1.0000002F, 0.8F / 1.0000002F}));
+}
+
+// Of odd lengths and offsets, on every SIMD target: the bits of the definition.
+TEST(Memory, MomentumOnEachTarget) {
+  std::vector<float> values(3000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  on_each_target([&] {
+    for (const bool nesterov : {false, true}) {
+      for (const size_t count : {0, 1, 7, 16, 63, 515}) {
+        const MomentumStep step{
+            .momentum = 0.9F, .nesterov = nesterov, .clip = 0.3F, .decay = 0.7F};
+        const std::span<const float> gradient(&values[3], count);
+        std::vector<float> m(values.begin() + 1000, values.begin() + 1600);
+        std::vector<float> r(values.begin() + 2000, values.begin() + 2600);
+        std::vector<float> m_scalar = m;
+        std::vector<float> r_scalar = r;
+        accumulate_momentum(step, gradient, {&m[1], count}, {&r[5], count});
+        accumulate_momentum_scalar(step, gradient, {&m_scalar[1], count}, {&r_scalar[5], count});
+        EXPECT_EQ(m, m_scalar) << count;
+        EXPECT_EQ(r, r_scalar) << count;
+      }
+    }
+  });
 }
 
 TEST(Memory, AGradientThatIsNotFiniteChangesNothing) {
