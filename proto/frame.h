@@ -7,7 +7,8 @@
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
-//   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors, where
+//   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
+//   where
 //                                unit u in its round r is exchange u * rounds + r
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job;
 //                                all-gather data: the rank whose block this is

@@ -80,7 +80,7 @@ inline constexpr uint32_t kLocalRanksMax = 128;  // of one job on one node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // its text: compression/spec.h
-inline constexpr uint32_t kTensorsMax = 1u << 20;  // of one job
+inline constexpr uint32_t kTensorsMax = 1u << 20;      // of one job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
 constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }

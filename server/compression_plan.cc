@@ -47,11 +47,11 @@ uint64_t unit_elements(const v1::TensorSpec& spec, const CompressionSpec& compre
                        Communicator communicator, const JobSize& size, uint64_t chunk) {
   const CodecTraits& traits = compression.codec->traits;
   const bool whole = traits.whole_unit || traits.needs_matrix;
-  uint64_t unit = whole ? kUnitElementsMax : kUnitElements;
+  uint64_t unit = whole ? kUnitElementsMax / 2 : kUnitElements;
   if (communicator == Communicator::kPs)
     unit = std::min(unit, (spec.count() + size.agents - 1) / size.agents);
   unit = std::max(unit, (spec.count() + kUnitsMax - 1) / kUnitsMax);
-  return round_up(unit, chunk);
+  return round_up(std::min<uint64_t>(unit, spec.count()), chunk);
 }
 
 }  // namespace

@@ -155,9 +155,9 @@ typedef struct gradbus_tensor_spec {
   int32_t root;                  /* REDUCE */
   double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
   uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
-  const char* compression;       /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
-                                    (docs/COMPRESSION.md); "none": dense; NULL: what the job says
-                                    (GRADBUS_COMPRESSION), else dense */
+  const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
+                              (docs/COMPRESSION.md); "none": dense; NULL: what the job says
+                              (GRADBUS_COMPRESSION), else dense */
   uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
 } gradbus_tensor_spec;
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compression/payload.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -78,6 +79,7 @@ TEST(CompressionPlan, UnitsAreWholeChunks) {
       EXPECT_GT(one.chunk_elements, 0u);
       EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << row->name << " " << count;
       EXPECT_LT(count / one.unit_elements, 1u << 14) << row->name << " " << count;
+      EXPECT_LE(one.unit_elements, kUnitElementsMax) << row->name << " " << count;
     }
   }
 }

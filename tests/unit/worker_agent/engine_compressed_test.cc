@@ -97,7 +97,8 @@ std::vector<Case> every_case() {
   for (const CodecRow* row : codec_rows()) {
     if (row->id == CodecId::kDense) continue;
     // Of 1 in 100 elements without a memory 12 rounds show too little.
-    const std::string name = row->id == CodecId::kRandK ? "randk:ratio=0.2" : std::string(row->name);
+    const std::string name =
+        row->id == CodecId::kRandK ? "randk:ratio=0.2" : std::string(row->name);
     if (row->make != nullptr) cases.push_back({name, Communicator::kAllGather});
     if (row->make != nullptr) cases.push_back({name, Communicator::kPs});
     if (row->make_linear != nullptr) cases.push_back({name, Communicator::kAllReduce});
