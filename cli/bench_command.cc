@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 
+#include "cli/bench/codec_bench.h"
 #include "cli/bench/machine.h"
 #include "cli/bench/models.h"
 #include "cli/bench/work.h"
@@ -20,6 +21,7 @@
 #include "cli/run_options.h"
 #include "common/edit_distance.h"
 #include "common/errors.h"
+#include "compression/spec.h"
 #include "proto/numbers.h"
 #include "transport/registry.h"
 
@@ -27,6 +29,7 @@ namespace gradbus {
 namespace {
 
 constexpr char kMachine[] = "machine";
+constexpr char kCodec[] = "codec";
 
 // What only the launcher needs to know.
 struct ClusterOptions {
@@ -42,6 +45,7 @@ struct ClusterOptions {
 struct CommandOptions {
   BenchOptions bench;
   ClusterOptions cluster;
+  CodecBenchOptions codec;
 };
 
 Status bad_option(const std::string& what, const std::string& next) {
@@ -51,6 +55,7 @@ Status bad_option(const std::string& what, const std::string& next) {
 Status unknown_collective(const std::string& word, const Status& otherwise) {
   std::vector<std::string> names = collective_names();
   names.emplace_back(kMachine);
+  names.emplace_back(kCodec);
   const std::string nearest = closest_name(word, names);
   if (nearest.empty()) return otherwise;
   return bad_option("there is no collective \"" + word + "\"",
@@ -91,6 +96,9 @@ Result<BenchWork> check_options(const CommandOptions& options) {
   if (!work.ok() && !find_collective(options.bench.collective).ok())
     return unknown_collective(options.bench.collective, work.status());
   if (!work.ok()) return work.status();
+  if (!options.bench.codec.empty())
+    if (Result<CompressionSpec> codec = parse_compression(options.bench.codec); !codec.ok())
+      return codec.status();
   GRADBUS_RETURN_IF_ERROR(check_transport(options.cluster.transport));
   GRADBUS_RETURN_IF_ERROR(check_algorithm(options.cluster.algorithm));
   GRADBUS_RETURN_IF_ERROR(begin_json(options.bench.json, "[]\n"));
@@ -184,10 +192,21 @@ Status check_machine_options(const CLI::App& app) {
   return {};
 }
 
+CodecBenchOptions codec_options(const CommandOptions& options) {
+  CodecBenchOptions codec = options.codec;
+  codec.json = options.bench.json;
+  return codec;
+}
+
 int act(const CLI::App& app, const CommandOptions& options) {
   if (!trailing_words().empty())
     return fail(bad_option("\"" + trailing_words().front() + "\" is no option",
                            "gradbus bench starts its own ranks: leave out \"--\""),
+                kExitUsage);
+  if (options.bench.collective == kCodec) return bench_codecs(codec_options(options));
+  if (!options.codec.specs.empty() || options.codec.list)
+    return fail(bad_option("codecs and --list belong to gradbus bench codec",
+                           "gradbus bench codec [SPEC...]; --codec SPEC compresses an all_reduce"),
                 kExitUsage);
   if (options.bench.collective != kMachine) return bench(options);
   if (const Status status = check_machine_options(app); !status.ok())
@@ -208,6 +227,7 @@ constexpr char kFooter[] =
     "the timed iterations; with #wrong elements the exit code is 1.\n\n"
     "  gradbus bench all_reduce --ranks 4 --agents 2 -b 4 -e 256M -f 4 --check\n"
     "  gradbus bench all_reduce --ranks 2 --model resnet50\n"
+    "  gradbus bench codec topk:ratio=0.01 efsignsgd   codecs alone, beside memory's limit\n"
     "  gradbus bench machine           streaming rates and latencies: the limits of this machine";
 
 }  // namespace
@@ -218,8 +238,11 @@ Action declare_bench(CLI::App& app) {
   app.footer(kFooter);
   app.add_option("collective", options->bench.collective,
                  "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all "
-                 "barrier; or machine")
+                 "barrier; or machine, or codec")
       ->required();
+  app.add_option("codecs", options->codec.specs, "of bench codec: topk:ratio=0.01 ...; all");
+  app.add_flag("--list", options->codec.list, "of bench codec: the codecs and their options");
+  app.add_option("--elements", options->codec.elements, "of bench codec")->capture_default_str();
   app.add_option("--ranks", cluster.ranks, "processes to start")->capture_default_str();
   app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
       ->capture_default_str();

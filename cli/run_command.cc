@@ -15,6 +15,7 @@
 #include "cli/job.h"
 #include "cli/launch_plan.h"
 #include "cli/orphan_guard.h"
+#include "cli/policy_file.h"
 #include "cli/run_options.h"
 #include "common/errors.h"
 
@@ -95,8 +96,17 @@ int exit_code_without(const std::string& program) {
   return is_path && access(program.c_str(), F_OK) == 0 ? kExitNotExecutable : kExitNotFound;
 }
 
+// The ranks find it in their environment, those of other hosts too.
+Status tell_compression(const RunOptions& options) {
+  const Result<std::string> text = compression_variable(options.compression, options.policy);
+  if (text.ok() && !text.value().empty()) setenv("GRADBUS_COMPRESSION", text.value().c_str(), 1);
+  return text.status();
+}
+
 int run(const RunOptions& options) {
   if (const Status status = check_run_options(options); !status.ok())
+    return fail(status, kExitUsage);
+  if (const Status status = tell_compression(options); !status.ok())
     return fail(status, kExitUsage);
   Result<LaunchPlan> plan = plan_job(options);
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
@@ -136,6 +146,10 @@ Action declare_run(CLI::App& app) {
   app.add_option("--agents", options->agents, "embedded agents to spread them over");
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+  app.add_option("--compression", options->compression,
+                 "of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
+  app.add_option("--policy", options->policy,
+                 "TOML file of rules: which tensors, which compression");
   app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");

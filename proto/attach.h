@@ -91,6 +91,8 @@ struct RegisterPacket {
   uint64_t row_elements = 1;
   double before = 1;
   double after = 1;
+  uint64_t columns = 0;  // compression: of the tensor seen as a matrix; 0: a vector
+  char compression[kCompressionBytesMax + 1] = {};  // "": dense
 };
 
 struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why

@@ -69,10 +69,8 @@ void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
   if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 5");
-  if (header.codec != static_cast<uint8_t>(CodecId::kDense))
-    return refuse("codec", header.codec, "0");
+  if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 18");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));
-  if (header.process_set != 0) return refuse("process_set", header.process_set, "0");
   if (header.length > kFramePayloadBytesMax) {
     return refuse("length", header.length, "at most " + std::to_string(kFramePayloadBytesMax));
   }

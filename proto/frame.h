@@ -7,7 +7,9 @@
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
-//   offset 10  u16  process_set  0 is the whole job
+//   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
+//   where
+//                                unit u in its round r is exchange u * rounds + r
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job;
 //                                all-gather data: the rank whose block this is
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
@@ -54,7 +56,7 @@ struct FrameHeader {
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t collective = 0;
-  uint16_t process_set = 0;
+  uint16_t exchange = 0;
   uint32_t source = 0;
   uint64_t job = 0;
   uint32_t epoch = 0;

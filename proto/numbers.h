@@ -52,19 +52,40 @@ enum class Algorithm : uint8_t {
   kDirect = 6,             // each block straight from its source to its destinations
 };
 
+// What compression/registry.h has a row for.
 enum class CodecId : uint8_t {
   kDense = 0,  // elements as they are, little-endian
+  kFp16 = 1,
+  kBf16 = 2,
+  kFp8 = 3,
+  kInt8 = 4,
+  kInt4 = 5,
+  kTopK = 6,
+  kDgc = 7,
+  kRandK = 8,
+  kThreshold = 9,
+  kQsgd = 10,
+  kTernGrad = 11,
+  kSignSgd = 12,
+  kEfSignSgd = 13,
+  kOneBit = 14,
+  kSignum = 15,
+  kNatural = 16,
+  kPowerSgd = 17,
+  kBlockTopK = 18,
 };
 
 inline constexpr uint32_t kRanksMax = 4096;      // of one job
 inline constexpr uint32_t kLocalRanksMax = 128;  // of one job on one node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
-inline constexpr uint32_t kTensorsMax = 1u << 20;  // of one job
+inline constexpr uint32_t kCompressionBytesMax = 255;  // its text: compression/spec.h
+inline constexpr uint32_t kTensorsMax = 1u << 20;      // of one job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
 constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }
 constexpr bool is_algorithm(uint32_t number) { return number <= 6; }
+constexpr bool is_codec(uint32_t number) { return number <= 18; }
 
 // "all_reduce", "ring"; "?" for an unknown number.
 std::string_view collective_name(CollectiveKind kind);

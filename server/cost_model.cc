@@ -24,7 +24,7 @@ struct Terms {
 double log2_up(uint32_t agents) { return std::bit_width(agents - 1); }
 
 // Sums to the owners and, for all-reduce, results back: `ways` is 2, else 1.
-Terms reduction(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
+Terms reduction(const ExchangeSize& e, Algorithm algorithm, const PathCost& cost) {
   const double n = e.agents;
   const double levels = log2_up(e.agents);
   const auto bytes = static_cast<double>(e.bytes);
@@ -48,7 +48,7 @@ Terms reduction(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
           scattered ? share : bytes};
 }
 
-Terms movement(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
+Terms movement(const ExchangeSize& e, Algorithm algorithm, const PathCost& cost) {
   const double n = e.agents;
   const double levels = log2_up(e.agents);
   const auto block = static_cast<double>(e.bytes);
@@ -64,7 +64,7 @@ Terms movement(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
 }
 
 // No credits and no pipeline; agents beyond a power of two cost a message before and after.
-double doubling_us(const Exchange& e, const PathCost& cost) {
+double doubling_us(const ExchangeSize& e, const PathCost& cost) {
   const uint32_t core = std::bit_floor(e.agents);
   const double messages = std::bit_width(core) - 1 + (e.agents > core ? 2 : 0);
   const auto bytes = static_cast<double>(e.bytes);
@@ -87,7 +87,7 @@ uint64_t chunk_bytes_for(const PathCost& cost) {
   return std::max(std::bit_ceil(static_cast<uint64_t>(bytes)), kChunkBytesMin);
 }
 
-double predicted_us(const Exchange& e, Algorithm algorithm, const PathCost& cost) {
+double predicted_us(const ExchangeSize& e, Algorithm algorithm, const PathCost& cost) {
   if (e.agents < 2) return 0;
   if (algorithm == Algorithm::kRecursiveDoubling) return doubling_us(e, cost);
   const Terms terms =

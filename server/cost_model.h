@@ -44,7 +44,7 @@ PathCost path_cost(const PathFigures& told, const PathFigures& measured);
 // kTcpPath. Powers of two, because figures vary a little from one measurement to the next.
 uint64_t chunk_bytes_for(const PathCost& cost);
 
-struct Exchange {
+struct ExchangeSize {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   uint64_t bytes = 0;        // of the tensor; kinds that move blocks: of one block
   uint64_t chunk_bytes = 0;  // of one chunk
@@ -53,6 +53,6 @@ struct Exchange {
 };
 
 // `algorithm` fits the kind.
-double predicted_us(const Exchange& exchange, Algorithm algorithm, const PathCost& cost);
+double predicted_us(const ExchangeSize& exchange, Algorithm algorithm, const PathCost& cost);
 
 }  // namespace gradbus

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "common/status.h"
+#include "compression/spec.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/cost_model.h"
 
@@ -40,6 +41,9 @@ struct JobSize {
 struct TensorPlan {
   Algorithm algorithm = Algorithm::kRing;
   uint64_t chunk_elements = 1;
+  // Compressed tensors:
+  Communicator communicator = Communicator::kAuto;  // kAuto: it is dense
+  uint64_t unit_elements = 0;                       // all, or a multiple of chunk_elements
 };
 
 // `spec` is valid (dtype known, bytes <= kTensorBytesMax).

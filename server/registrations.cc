@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "compression/spec.h"
 #include "proto/numbers.h"
+#include "server/compression_plan.h"
 #include "server/planner.h"
 
 namespace gradbus {
@@ -20,6 +22,8 @@ bool is_reducing(const v1::TensorSpec& spec) {
 
 // Fields that the collective does not use are not compared.
 v1::TensorSpec without_unused(v1::TensorSpec spec) {
+  spec.set_compression(canonical_compression(spec.compression()));
+  if (spec.compression().empty()) spec.set_columns(0);
   if (!is_reducing(spec)) spec.set_op(uint32_t(ReduceOp::kNone));
   if (!has_root(static_cast<CollectiveKind>(spec.collective()))) spec.set_root(0);
   spec.set_row_elements(std::max<uint64_t>(spec.row_elements(), 1));
@@ -29,7 +33,8 @@ v1::TensorSpec without_unused(v1::TensorSpec spec) {
 bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
   return a.count() == b.count() && a.dtype() == b.dtype() && a.op() == b.op() &&
          a.collective() == b.collective() && a.root() == b.root() &&
-         a.row_elements() == b.row_elements() && a.before() == b.before() && a.after() == b.after();
+         a.row_elements() == b.row_elements() && a.before() == b.before() &&
+         a.after() == b.after() && a.compression() == b.compression() && a.columns() == b.columns();
 }
 
 Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
@@ -70,7 +75,7 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
     return short_error("O904", tensor(spec) + " has " + std::to_string(spec.count()) +
                                    " elements; 2^40 bytes are allowed");
   }
-  return Status();
+  return check_compression(spec);
 }
 
 // Each attempt may use up an id, so those under way count.
@@ -155,14 +160,26 @@ Registrations::Answer Registrations::disagree(Name& name, Attempt& attempt, uint
   return answer;
 }
 
+// Ranks of one node share memory: nothing is compressed between them.
+TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
+  const JobSize size{agents_, world_size_};
+  const Result<CompressionSpec> compression = parse_compression(spec.compression());
+  if (size.agents == 1 || spec.count() == 0 || !compression.ok())
+    return plan_tensor(spec, size, options_);
+  return plan_compressed(spec, compression.value(), size, options_);
+}
+
 Registrations::Answer Registrations::finish(Name& name) {
   v1::ReadyTensor ready;
   *ready.mutable_spec() = name.attempts.back().spec;
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
-  const TensorPlan plan = plan_tensor(ready.spec(), {agents_, world_size_}, options_);
+  const TensorPlan plan = this->plan(ready.spec());
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
+  ready.set_unit_elements(plan.unit_elements);
+  if (plan.communicator != Communicator::kAuto)
+    ready.set_communicator(std::string(communicator_name(plan.communicator)));
   name.ready = ready;
   name.attempts.pop_back();
   --pending_count_;

@@ -83,6 +83,7 @@ class Registrations {
   Answer take_part(Name& name, size_t index, uint32_t rank, const v1::TensorSpec& spec);
   Answer repeat(Name& name, uint32_t rank, const v1::TensorSpec& spec);
   Answer disagree(Name& name, Attempt& attempt, uint32_t rank, const v1::TensorSpec& spec);
+  TensorPlan plan(const v1::TensorSpec& spec) const;
   Answer finish(Name& name);
   void forget_answered(Name& name);
   void forget_empty(const std::string& name);

@@ -94,6 +94,7 @@ std::string spec_text(const v1::TensorSpec& spec) {
   if (kind == CollectiveKind::kAllReduce) {
     text.append(" ").append(reduce_op_name(static_cast<ReduceOp>(spec.op())));
   }
+  if (!spec.compression().empty()) text.append(" as ").append(spec.compression());
   if (kind == CollectiveKind::kBroadcast) text.append(" root ").append(std::to_string(spec.root()));
   return text;
 }

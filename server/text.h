@@ -37,7 +37,7 @@ std::string rank_phrase(const RankSet& ranks);
 // "1.5 s"; whole seconds from ten minutes on.
 std::string seconds_text(Nanos duration);
 
-// "f32[100] all_reduce sum", "f32[100] broadcast root 2", "u8[64] all_gather"
+// "f32[100] all_reduce sum as fp16", "f32[100] broadcast root 2", "u8[64] all_gather"
 std::string spec_text(const v1::TensorSpec& spec);
 
 // error() with `what` cut to what an attach packet holds.

@@ -4,6 +4,7 @@
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/utf8.h"
+#include "compression/spec.h"
 #include "proto/control.h"
 #include "worker_agent/conductor.h"
 
@@ -166,7 +167,10 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   packet.root,
                   packet.row_elements,
                   packet.before,
-                  packet.after};
+                  packet.after,
+                  canonical_compression(get_text(packet.compression)),
+                  packet.columns};
+  if (spec.compression.empty()) spec.columns = 0;
   NodeJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)
                                                     : bad_packet("collective number is unknown");

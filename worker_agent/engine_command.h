@@ -12,6 +12,7 @@
 #include "client_lib/shm/cell.h"
 #include "client_lib/shm/segment.h"
 #include "common/status.h"
+#include "compression/spec.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"
 #include "worker_agent/mailbox.h"
@@ -38,6 +39,14 @@ struct StartJob {
   std::shared_ptr<JobTraffic> traffic;
 };
 
+// How a tensor's gradient is made smaller on its way between agents.
+struct CompressionPlan {
+  CompressionSpec spec;  // none(): it is not
+  Communicator communicator = Communicator::kAuto;
+  uint64_t unit_elements = 0;  // all of the tensor, or a multiple of its chunk_elements
+  uint64_t columns = 0;        // of the tensor seen as a matrix; 0: a vector
+};
+
 struct AddTensor {
   uint64_t job = 0;
   uint32_t tensor = 0;
@@ -46,6 +55,7 @@ struct AddTensor {
   uint32_t root = 0;
   Algorithm algorithm = Algorithm::kRing;
   Reduction last;  // of the sum of all nodes
+  CompressionPlan compression;
   CellShape shape;
   Placement placement;
   std::shared_ptr<Segment> segment;

@@ -56,22 +56,34 @@ Status EngineJob::add_tensor(AddTensor add) {
 }
 
 Status EngineJob::open_tensor(EngineTensor& tensor) {
-  const CollectiveNeeds& needs = tensor.collective().needs();
+  GRADBUS_RETURN_IF_ERROR(tensor.open_exchanges(start_, *transport_));
+  for (const auto& exchange : tensor.exchanges()) GRADBUS_RETURN_IF_ERROR(open_exchange(*exchange));
+  return {};
+}
+
+Status EngineJob::open_exchange(Exchange& exchange) {
+  const CollectiveNeeds& needs = exchange.collective().needs();
   actions_.reserve(needs.actions_max);
   for (const CollectiveNeeds::Target& target : needs.targets)
     GRADBUS_RETURN_IF_ERROR(links_->expect_sends(target.peer, target.sends_max));
   for (const uint32_t peer : needs.sources) links_->expect_credits(peer, 1);
-  tensor.collective().open(actions_);
-  run_actions(tensor);
-  const auto mine = [&](const EarlyCredit& credit) { return credit.tensor == tensor.id(); };
+  exchange.collective().open(actions_);
+  run_actions(exchange);
+  const auto mine = [&](const EarlyCredit& credit) { return credit.exchange == exchange.id(); };
   for (const EarlyCredit& credit : early_credits_)
-    if (mine(credit)) on_credit(tensor, credit.from, credit.round);
+    if (mine(credit)) on_credit(exchange, credit.from, credit.round);
   std::erase_if(early_credits_, mine);
   return {};
 }
 
 EngineTensor* EngineJob::tensor(uint32_t id) {
   return id < tensors_.size() ? tensors_[id].get() : nullptr;
+}
+
+Exchange* EngineJob::exchange(ExchangeId id) {
+  EngineTensor* of = tensor(id.tensor);
+  return of != nullptr && id.index < of->exchanges().size() ? of->exchanges()[id.index].get()
+                                                            : nullptr;
 }
 
 // ---- one turn
@@ -137,8 +149,11 @@ void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
 void EngineJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
   tensor.begun(round);
-  tensor.collective().begin(round, tensor.block_bytes(), actions_);
-  run_actions(tensor);
+  if (tensor.compressed() == nullptr) {
+    start({tensor.exchanges().front().get(), tensor.block_bytes()}, round);
+  } else {
+    tensor.compressed()->begin(round);
+  }
   if (tensor.reduces() && !tensor.empty()) {
     tensor.start_reducing();
     reducing_.push_back(&tensor);
@@ -153,8 +168,13 @@ size_t EngineJob::reduce_local() {
     const int64_t chunk = tensor.reduce_some();
     if (chunk >= 0) {
       ++work;
-      tensor.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
-      run_actions(tensor);
+      if (tensor.compressed() == nullptr) {
+        Exchange& dense = *tensor.exchanges().front();
+        dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
+        run_actions(dense);
+      } else {
+        start(tensor.compressed()->chunk_reduced(), tensor.begun_round());
+      }
     }
     if (tensor.reducing()) {
       ++i;
@@ -189,40 +209,69 @@ void EngineJob::set_sleeping(bool sleeping) {
 
 // ---- actions
 
-void EngineJob::run_actions(EngineTensor& tensor) {
-  for (const Action& action : actions_) run(tensor, action);
+// kFinish comes last: what follows it may begin another exchange, whose actions come next.
+void EngineJob::run_actions(Exchange& exchange) {
+  const bool ended = !actions_.empty() && actions_.back().kind == Action::Kind::kFinish;
+  const uint64_t round = ended ? actions_.back().round : 0;
+  for (const Action& action : actions_) run(exchange, action);
   actions_.clear();
+  if (ended) on_ended(exchange, round);
 }
 
-void EngineJob::run(EngineTensor& tensor, const Action& action) {
+void EngineJob::run(Exchange& exchange, const Action& action) {
   switch (action.kind) {
-    case Action::Kind::kCredit: return send_credit(tensor, action);
+    case Action::Kind::kCredit: return send_credit(exchange, action);
     case Action::Kind::kSend:
-      return links_->send_data(action.peer, tensor.frame(start_, action), tensor.slice(action),
-                               {tensor.id(), action});
-    case Action::Kind::kStash: return tensor.stash(action.slot, links_->payload(action.buffer));
-    case Action::Kind::kAccumulate: return tensor.accumulate(action, payload(tensor, action));
-    case Action::Kind::kFinalize: return tensor.finalize(action.chunk);
-    case Action::Kind::kDeliver: return tensor.deliver(action, payload(tensor, action));
+      return links_->send_data(action.peer, exchange.frame(start_, action), exchange.slice(action),
+                               {exchange.id(), action});
+    case Action::Kind::kStash: return exchange.stash(action.slot, links_->payload(action.buffer));
+    case Action::Kind::kAccumulate: return exchange.accumulate(action, payload(exchange, action));
+    case Action::Kind::kFinalize: return exchange.finalize(action.chunk);
+    case Action::Kind::kDeliver: return exchange.deliver(action, payload(exchange, action));
     case Action::Kind::kRelease: return links_->release(action.buffer);
-    case Action::Kind::kFinish: return finish(tensor, action.round);
+    case Action::Kind::kFinish: return;  // run_actions
   }
 }
 
-void EngineJob::send_credit(EngineTensor& tensor, const Action& action) {
+// Its elements are what this node brings: those of a dense tensor come chunk by chunk
+// (reduce_local), those of a compressed one are all there.
+void EngineJob::start(const ExchangeStart& next, uint64_t round) {
+  if (next.exchange == nullptr) return;
+  Exchange& exchange = *next.exchange;
+  exchange.collective().begin(round, next.block_bytes, actions_);
+  run_actions(exchange);
+  const bool payloads = exchange.plan().codec != CodecId::kDense;
+  if (!payloads || !reduces(exchange.plan().kind)) return;
+  for (uint32_t chunk = 0; chunk < exchange.plan().chunks(); ++chunk) {
+    exchange.collective().on_chunk_reduced(chunk, actions_);
+    run_actions(exchange);
+  }
+}
+
+void EngineJob::on_ended(const Exchange& exchange, uint64_t round) {
+  EngineTensor& tensor = *tensors_[exchange.id().tensor];
+  if (tensor.compressed() == nullptr) return finish(tensor, round);
+  const Result<ExchangeStart> next = tensor.compressed()->ended(exchange);
+  if (!next.ok()) return fail(next.status().with_context("job \"" + start_.name + "\""));
+  if (next.value().exchange != nullptr) return start(next.value(), round);
+  if (tensor.compressed()->done()) finish(tensor, round);
+}
+
+void EngineJob::send_credit(Exchange& exchange, const Action& action) {
   Action credit = action;
   credit.frame = FrameKind::kCredit;
-  FrameHeader header = tensor.frame(start_, credit);
+  FrameHeader header = exchange.frame(start_, credit);
   header.source = start_.agent_index;
   links_->send_credit(action.peer, header);
 }
 
-std::span<const std::byte> EngineJob::payload(const EngineTensor& tensor,
+std::span<const std::byte> EngineJob::payload(const Exchange& exchange,
                                               const Action& action) const {
-  return action.stashed ? tensor.stashed(action) : links_->payload(action.buffer);
+  return action.stashed ? exchange.stashed(action) : links_->payload(action.buffer);
 }
 
 void EngineJob::finish(EngineTensor& tensor, uint64_t round) {
+  tensor.finished();
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
     push_completion(rank, {tensor.id(), static_cast<uint32_t>(Code::kOk), round, {}});
   tensor.cell().wake();
@@ -267,7 +316,7 @@ void EngineJob::on_sent(const TransportEvent& event) {
   const SendRecord sent = links_->take_sent(event.link, event.token);
   if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
-  EngineTensor& from = *tensors_[sent.tensor];
+  Exchange& from = *exchange(sent.exchange);
   from.collective().on_sent(sent.action, actions_);
   run_actions(from);
 }
@@ -301,24 +350,31 @@ Status EngineJob::check_frame(const TransportEvent& event, const FrameHeader& he
 }
 
 void EngineJob::on_credit(uint32_t from, const FrameHeader& header) {
-  if (EngineTensor* credited = tensor(header.tensor); credited != nullptr)
+  const ExchangeId id{header.tensor, header.exchange};
+  if (Exchange* credited = exchange(id); credited != nullptr)
     return on_credit(*credited, from, header.step);
+  if (tensor(header.tensor) != nullptr)
+    return fail(error("D601", "field exchange of a credit is " + std::to_string(header.exchange) +
+                                  ", which tensor \"" + tensor(header.tensor)->name() +
+                                  "\" does not have"));
   // That node registered this tensor a little earlier than ours.
   if (header.tensor < kTensorsMax && early_credits_.size() < kTensorsMax)
-    early_credits_.push_back({header.tensor, from, header.step});
+    early_credits_.push_back({id, from, header.step});
 }
 
-void EngineJob::on_credit(EngineTensor& tensor, uint32_t from, uint64_t round) {
-  if (const Status status = tensor.collective().on_credit(from, round, actions_); !status.ok())
+void EngineJob::on_credit(Exchange& exchange, uint32_t from, uint64_t round) {
+  if (const Status status = exchange.collective().on_credit(from, round, actions_); !status.ok())
     return fail(status);
-  run_actions(tensor);
+  run_actions(exchange);
 }
 
 void EngineJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffer) {
-  EngineTensor* target = tensor(header.tensor);
+  Exchange* target = exchange({header.tensor, header.exchange});
   if (target == nullptr)
-    return fail(error("D601", "field tensor of a frame is " + std::to_string(header.tensor) +
-                                  ", not registered in job \"" + start_.name + "\""));
+    return fail(error("D601", "fields tensor and exchange of a frame are " +
+                                  std::to_string(header.tensor) + " and " +
+                                  std::to_string(header.exchange) + ", not registered in job \"" +
+                                  start_.name + "\""));
   const Status status = target->collective().on_frame(from, header, buffer, actions_);
   if (!status.ok())
     return fail(status.with_context("job \"" + start_.name + "\", agent " + std::to_string(from)));

@@ -52,29 +52,33 @@ class EngineJob {
 
  private:
   struct EarlyCredit {  // for a tensor not registered here yet
-    uint32_t tensor = 0;
+    ExchangeId exchange;
     uint32_t from = 0;
     uint64_t round = 0;
   };
   Status open_tensor(EngineTensor& tensor);
+  Status open_exchange(Exchange& exchange);
   size_t take_submissions(uint32_t local_rank);
   std::string who(uint32_t local_rank) const;
   void on_submission(uint32_t local_rank, const Submission& record);
   void begin(EngineTensor& tensor);
   size_t reduce_local();
   size_t assist();
-  void run_actions(EngineTensor& tensor);
-  void run(EngineTensor& tensor, const Action& action);
-  void send_credit(EngineTensor& tensor, const Action& action);
-  std::span<const std::byte> payload(const EngineTensor& tensor, const Action& action) const;
+  void run_actions(Exchange& exchange);
+  void run(Exchange& exchange, const Action& action);
+  void start(const ExchangeStart& next, uint64_t round);
+  void on_ended(const Exchange& exchange, uint64_t round);
+  void send_credit(Exchange& exchange, const Action& action);
+  std::span<const std::byte> payload(const Exchange& exchange, const Action& action) const;
   void on_credit(uint32_t from, const FrameHeader& header);
-  void on_credit(EngineTensor& tensor, uint32_t from, uint64_t round);
+  void on_credit(Exchange& exchange, uint32_t from, uint64_t round);
   void on_data(uint32_t from, const FrameHeader& header, uint32_t buffer);
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void finish(EngineTensor& tensor, uint64_t round);
   void push_completion(uint32_t local_rank, const CompletionRecord& record);
   size_t flush_completions();
   EngineTensor* tensor(uint32_t id);
+  Exchange* exchange(ExchangeId id);
   Result<RegionId> region_of(const std::shared_ptr<Segment>& segment);
   void fail(const Status& status);
 

@@ -1,5 +1,5 @@
-// One registered tensor inside the engine: its cell, its collective, and the bytes that actions
-// touch.
+// One registered tensor inside the engine: its cell, what its ranks have posted, and its exchanges:
+// one of the elements themselves, or those of a compressed tensor.
 //
 // Engine thread only. Addresses and shapes come from the conductor's AddTensor, never from shared
 // memory.
@@ -12,16 +12,17 @@
 #include <vector>
 
 #include "client_lib/shm/cell.h"
-#include "proto/frame.h"
-#include "transport/transport.h"
-#include "worker_agent/collectives/collective.h"
+#include "worker_agent/compressed/compressed_tensor.h"
 #include "worker_agent/engine_command.h"
+#include "worker_agent/exchange.h"
 
 namespace gradbus {
 
 class EngineTensor {
  public:
   EngineTensor(const StartJob& job, AddTensor add, RegionId region);
+  // Between nodes: what carries it. S201 when there is no address space for payloads.
+  Status open_exchanges(const StartJob& job, Transport& transport);
 
   const std::string& name() const { return add_.name; }
   uint32_t id() const { return add_.tensor; }
@@ -29,14 +30,18 @@ class EngineTensor {
   bool reduces() const { return gradbus::reduces(add_.shape.kind); }
   bool empty() const { return add_.shape.count == 0; }
   Cell& cell() { return cell_; }
-  Collective& collective() { return *collective_; }
+  std::span<const std::unique_ptr<Exchange>> exchanges() const {
+    return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();
+  }
+  CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
 
   // ---- what the local ranks have posted
   // O902/S210-like text when the post cannot be: not the next round, a block longer than allowed.
   Status post(uint32_t local_rank, uint64_t round, uint64_t block_bytes);
   // The round that all local ranks have posted and that has not begun yet; 0: none.
   uint64_t ready_round() const;
-  void begun(uint64_t round) { begun_ = round; }
+  void begun(uint64_t round) { begun_ = round, running_ = true; }
+  void finished() { running_ = false; }
   uint64_t begun_round() const { return begun_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
 
@@ -46,32 +51,19 @@ class EngineTensor {
   int64_t reduce_some();
   bool reducing() const { return reported_ < add_.shape.chunks; }
 
-  // ---- the bytes behind actions
-  FrameHeader frame(const StartJob& job, const Action& send) const;
-  Slice slice(const Action& send) const;
-  void stash(uint32_t slot, std::span<const std::byte> payload);
-  std::span<const std::byte> stashed(const Action& action) const;
-  void accumulate(const Action& action, std::span<const std::byte> payload);
-  void finalize(uint32_t chunk);
-  void deliver(const Action& action, std::span<const std::byte> payload);
-
  private:
   uint64_t bytes() const;  // of the tensor, or of one block
-  uint64_t chunk_offset(uint32_t chunk) const;
-  uint64_t chunk_elements(uint32_t chunk) const;
-  std::span<std::byte* const> areas(uint32_t chunk);
-  std::span<std::byte* const> result_areas(uint32_t chunk);
 
   AddTensor add_;
   RegionId region_;
   Cell cell_;
-  std::unique_ptr<Collective> collective_;
-  std::vector<uint64_t> posted_;        // by local rank
-  std::vector<uint32_t> local_ranks_;   // rank by local rank
-  std::vector<uint64_t> block_bytes_;   // by rank
-  std::unique_ptr<std::byte[]> stash_;  // pages that no early frame has touched cost nothing
-  std::vector<std::byte*> area_pointers_;
+  std::vector<uint64_t> posted_;                      // by local rank
+  std::vector<uint32_t> local_ranks_;                 // rank by local rank
+  std::vector<uint64_t> block_bytes_;                 // by rank
+  std::vector<std::unique_ptr<Exchange>> exchanges_;  // one, of a dense tensor between nodes
+  std::unique_ptr<CompressedTensor> compressed_;
   uint64_t begun_ = 0;
+  bool running_ = false;  // the round that has begun is not over
   uint32_t reported_ = 0;
 };
 

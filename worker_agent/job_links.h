@@ -14,7 +14,7 @@
 
 #include "transport/bounded_queue.h"
 #include "transport/transport.h"
-#include "worker_agent/collectives/collective.h"
+#include "worker_agent/exchange.h"
 
 namespace gradbus {
 
@@ -27,7 +27,7 @@ struct LinkIdentity {
 
 // A data frame on its way out: what to tell the collective when it is sent.
 struct SendRecord {
-  uint32_t tensor = 0;
+  ExchangeId exchange;
   Action action;
 };
 

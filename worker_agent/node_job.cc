@@ -4,6 +4,8 @@
 #include <set>
 
 #include "common/errors.h"
+#include "compression/payload.h"
+#include "compression/registry.h"
 #include "proto/algorithms.h"
 #include "proto/frame.h"
 
@@ -18,7 +20,9 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           spec.root(),
           spec.row_elements() == 0 ? 1 : spec.row_elements(),
           spec.before() == 0 ? 1 : spec.before(),
-          spec.after() == 0 ? 1 : spec.after()};
+          spec.after() == 0 ? 1 : spec.after(),
+          spec.compression(),
+          spec.columns()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -32,6 +36,8 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_row_elements(spec.row_elements);
   message.set_before(spec.before);
   message.set_after(spec.after);
+  message.set_compression(spec.compression);
+  message.set_columns(spec.columns);
   return message;
 }
 
@@ -143,10 +149,29 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
   const auto algorithm = static_cast<Algorithm>(ready.algorithm());
   const bool whole = ready.chunk_elements() >= spec.count;
   if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
-      (algorithm == Algorithm::kRecursiveDoubling && !whole))
+      (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
     return error("D602", who + " names algorithm " + std::to_string(ready.algorithm()) +
                              ", which does not fit this " +
                              std::string(collective_name(spec.kind)));
+  return ready.communicator().empty() ? Status() : check_compression_plan(ready);
+}
+
+Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
+  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
+  const Result<CompressionSpec> spec = parse_compression(ready.spec().compression());
+  if (!spec.ok()) return spec.status().with_context(who);
+  const Communicator communicator = find_communicator(ready.communicator());
+  const CodecRow& codec = *spec.value().codec;
+  const bool summed = communicator == Communicator::kAllReduce;
+  if (communicator == Communicator::kAuto || started_.agents_size() < 2 ||
+      (summed ? codec.make_linear == nullptr : codec.make == nullptr))
+    return error("D602", who + " names communicator \"" + ready.communicator() +
+                             "\", which does not fit " + ready.spec().compression());
+  const uint64_t unit = ready.unit_elements();
+  const uint64_t count = ready.spec().count();
+  if (count == 0 || unit == 0 || unit > kUnitElementsMax || count / unit >= 1 << 14 ||
+      (unit < count && unit % ready.chunk_elements() != 0))
+    return error("D602", who + " has units of " + std::to_string(unit) + " elements");
   return {};
 }
 
@@ -172,10 +197,17 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
                   shape);
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
-  engine_.post(AddTensor{id(), ready.id(), spec.name, spec.op, spec.root,
-                         static_cast<Algorithm>(ready.algorithm()),
-                         last_reduction(spec, world_size()), shape, place.value(), segment});
+  engine_.post(AddTensor{
+      id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
+      last_reduction(spec, world_size()), compression_of(ready), shape, place.value(), segment});
   return {};
+}
+
+// check_plan() has looked at it.
+CompressionPlan NodeJob::compression_of(const v1::ReadyTensor& ready) const {
+  if (ready.communicator().empty()) return {};
+  return {parse_compression(ready.spec().compression()).take(),
+          find_communicator(ready.communicator()), ready.unit_elements(), ready.spec().columns()};
 }
 
 void NodeJob::announce_segments() {

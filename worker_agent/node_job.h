@@ -52,6 +52,8 @@ class NodeJob {
     Cell cell;
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
+  Status check_compression_plan(const v1::ReadyTensor& ready) const;
+  CompressionPlan compression_of(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;

@@ -23,6 +23,9 @@ class Exercise {
 
   virtual void fill(const KnownData&) {}
   virtual void zero() {}
+  // Before each timed iteration, not timed: with a codec, whose work depends on the data, new
+  // gradients.
+  virtual void refresh() {}
   // From "my data is ready" to "the result is there".
   virtual Status run() = 0;
   // Elements of this rank's result that are wrong; after one run() on known data.

@@ -33,6 +33,7 @@ Result<int> warm_up(gradbus_session* session, const BenchWork& work, Exercise& e
                     uint64_t bytes) {
   Nanos best = kBatchTime;
   for (int i = 0; i < work.warmup; ++i) {
+    exercise.refresh();
     const Nanos began = monotonic_now();
     GRADBUS_RETURN_IF_ERROR(exercise.run());
     best = std::min(best, monotonic_now() - began);
@@ -41,6 +42,7 @@ Result<int> warm_up(gradbus_session* session, const BenchWork& work, Exercise& e
 }
 
 Status run_timed(gradbus_session* session, Exercise& exercise, int batch, double& microseconds) {
+  exercise.refresh();
   GRADBUS_RETURN_IF_ERROR(barrier(session));
   const Nanos began = monotonic_now();
   for (int i = 0; i < batch; ++i) GRADBUS_RETURN_IF_ERROR(exercise.run());

@@ -1,5 +1,7 @@
 // Tensors in shared memory, reduced where they lie: all-reduce, reduce, reduce-scatter.
+#include <algorithm>
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "cli/bench/exercise.h"
@@ -15,10 +17,23 @@ struct Registered {
   uint64_t result_bytes = 0;
 };
 
+constexpr size_t kGradientBytes = 4 << 20;
+
+// What gradients look like at first sight: normal, most of them small.
+std::vector<float> normal_floats(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, 1e-3F);
+  std::vector<float> values(kGradientBytes / sizeof(float));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
 class RegisteredExercise final : public Exercise {
  public:
   RegisteredExercise(const BenchWork& work, int rank, std::vector<Registered> tensors)
-      : element_bytes_(dtype_bytes(work.dtype)), rank_(rank), tensors_(std::move(tensors)) {}
+      : element_bytes_(dtype_bytes(work.dtype)), rank_(rank), tensors_(std::move(tensors)) {
+    if (!work.codec.empty()) gradient_ = normal_floats(work.seed + static_cast<uint64_t>(rank));
+  }
 
   void fill(const KnownData& known) override {
     for (size_t i = 0; i < tensors_.size(); ++i) known.fill(rank_, first_of(i), tensors_[i].data);
@@ -27,6 +42,14 @@ class RegisteredExercise final : public Exercise {
   void zero() override {
     for (const Registered& one : tensors_)
       if (!one.data.empty()) std::memset(one.data.data(), 0, one.data.size());
+  }
+
+  void refresh() override {
+    if (gradient_.empty()) return;
+    for (const Registered& one : tensors_)
+      for (size_t at = 0; at < one.data.size(); at += kGradientBytes)
+        std::memcpy(&one.data[at], gradient_.data(),
+                    std::min(one.data.size() - at, kGradientBytes));
   }
 
   Status run() override {
@@ -52,6 +75,7 @@ class RegisteredExercise final : public Exercise {
   size_t element_bytes_;
   int rank_;
   std::vector<Registered> tensors_;
+  std::vector<float> gradient_;  // with a codec: repeated over the tensors
 };
 
 std::string name_of(const BenchWork& work, size_t index, const Extent& extent) {
@@ -88,6 +112,7 @@ Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, cons
     specs[i].op = static_cast<gradbus_op>(work.op);
     specs[i].collective = static_cast<gradbus_collective>(work.collective->number);
     specs[i].root = work.root;
+    specs[i].compression = work.codec.empty() ? "none" : work.codec.c_str();
   }
   std::vector<gradbus_tensor*> tensors(extents.size());
   GRADBUS_RETURN_IF_ERROR(

@@ -75,6 +75,17 @@ Status choose_root(const BenchOptions& options, BenchWork& work) {
                     "choose one of the ranks 0.." + std::to_string(work.ranks - 1));
 }
 
+// The coordinator says what is wrong with the codec itself.
+Status check_codec(const BenchWork& work) {
+  if (work.codec.empty()) return {};
+  if (work.check)
+    return bad_option("--check compares with the exact sum, which a codec does not give",
+                      "leave out --check, or --codec");
+  if (work.registered && work.collective->number == GRADBUS_ALLREDUCE) return {};
+  return bad_option("--codec compresses an all_reduce of registered tensors",
+                    "gradbus bench all_reduce --codec " + work.codec.substr(0, 40));
+}
+
 Status choose_model(const BenchOptions& options, BenchWork& work) {
   work.model = options.model;
   if (options.model.empty())
@@ -140,10 +151,12 @@ Result<BenchWork> make_work(const BenchOptions& options, int ranks) {
   work.check = options.check;
   work.registered = work.collective->registers && !options.private_buffers;
   work.json = options.json;
+  work.codec = options.codec;
   work.seed = options.seed;
   GRADBUS_RETURN_IF_ERROR(choose_op(options, work));
   GRADBUS_RETURN_IF_ERROR(choose_root(options, work));
   GRADBUS_RETURN_IF_ERROR(choose_model(options, work));
+  GRADBUS_RETURN_IF_ERROR(check_codec(work));
   GRADBUS_RETURN_IF_ERROR(choose_sizes(options, work));
   return work;
 }
@@ -174,6 +187,8 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
                  "all gradients of a step, in backward order: resnet50 vgg16 bert-base bert-large "
                  "gpt2");
   app.add_option("--fuse", options.fuse, "with --model: group tensors up to so many bytes");
+  app.add_option("--codec", options.codec,
+                 "compress between agents: topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option("--json", options.json, "write the rows to this file, too");
   app.add_option("--seed", options.seed, "of the data that --check compares")
       ->capture_default_str();
@@ -194,6 +209,7 @@ std::vector<std::string> bench_words(const BenchOptions& options) {
   if (options.private_buffers) words.emplace_back("--private");
   if (!options.model.empty()) words.push_back("--model=" + options.model);
   if (!options.fuse.empty()) words.push_back("--fuse=" + options.fuse);
+  if (!options.codec.empty()) words.push_back("--codec=" + options.codec);
   if (!options.json.empty()) words.push_back("--json=" + options.json);
   return words;
 }

@@ -32,6 +32,7 @@ struct BenchOptions {
   int root = 0;
   std::string model;  // "": sizes
   std::string fuse;   // "": every tensor by itself
+  std::string codec;  // "": dense
   std::string json;   // "": no file
   uint64_t seed = 1;
 };
@@ -55,6 +56,7 @@ struct BenchWork {
   int root = 0;
   std::string model;
   uint64_t fuse_bytes = 0;
+  std::string codec;
   std::string json;
   uint64_t seed = 0;
 };

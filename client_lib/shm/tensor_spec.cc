@@ -25,6 +25,10 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
                              std::string(dtype_name(spec.dtype)));
   if (!std::isfinite(spec.before) || !std::isfinite(spec.after))
     return error("O900", who + ": a scale factor is not a finite number");
+  if (spec.compression.size() > kCompressionBytesMax)
+    return error("O910", who + ": the text of its compression has " +
+                             std::to_string(spec.compression.size()) + " bytes, allowed are " +
+                             std::to_string(kCompressionBytesMax));
   if (spec.row_elements == 0 || spec.count % spec.row_elements != 0)
     return error("O900", who + ": " + std::to_string(spec.count) +
                              " elements are not whole rows of " +

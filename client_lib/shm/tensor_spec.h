@@ -19,6 +19,8 @@ struct TensorSpec {
   uint64_t row_elements = 1;  // reduce-scatter: never cut between shards; divides count
   double before = 1;          // floats: inputs are multiplied by this, the result by `after`
   double after = 1;
+  std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
+  uint64_t columns = 0;          // compression: of the tensor seen as a matrix; 0: a vector
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }

@@ -108,6 +108,15 @@ Session::~Session() {
 
 // ---- registration
 
+// What `asked` says wins; else the job's policy, for what can be a gradient.
+std::string Session::compression_for(const TensorSpec& spec, const char* asked) const {
+  if (asked != nullptr) return std::string_view(asked) == "none" ? "" : asked;
+  const bool sums = spec.kind == CollectiveKind::kAllReduce && spec.dtype == DType::kF32 &&
+                    (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage);
+  const uint32_t dims = spec.columns == 0 ? 0 : 2;
+  return sums ? std::string(options_.compression.find(spec.name, spec.count, dims)) : "";
+}
+
 Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec) {
   GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
   const std::lock_guard lock(control_);
@@ -134,6 +143,8 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.row_elements = spec.row_elements;
   packet.before = spec.before;
   packet.after = spec.after;
+  packet.columns = spec.columns;
+  set_text(packet.compression, spec.compression);
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
   asked_[packet.header.request] = registration;
   ++unsettled_;

@@ -18,6 +18,7 @@
 #include "client_lib/src/agent_connection.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/tensor.h"
+#include "common/compression_policy.h"
 #include "proto/shm_layout.h"
 
 namespace gradbus {
@@ -27,6 +28,7 @@ struct SessionOptions {
   LaunchArguments identity;
   Nanos start_timeout = 60 * kSecond;
   Nanos op_timeout = 60 * kSecond;
+  CompressionPolicy compression;  // of tensors that say nothing themselves
 };
 
 // A name as the session knows it: asked for, there, or refused.
@@ -74,6 +76,9 @@ class Session {
   uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
   Nanos op_timeout() const { return options_.op_timeout; }
 
+  // The compression that a tensor is registered with; `asked` may be null: nothing was said.
+  std::string compression_for(const TensorSpec& spec, const char* asked) const;
+  const CompressionPolicy& compression() const { return options_.compression; }
   // ---- registration (any thread)
   // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
   Result<std::shared_ptr<Registration>> request(const TensorSpec& spec);

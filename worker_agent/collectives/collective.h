@@ -34,11 +34,12 @@ struct CollectivePlan {
   Algorithm algorithm = Algorithm::kRing;  // fits(kind, algorithm) of proto/algorithms.h
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  uint64_t count = 0;           // elements; kinds that move blocks: capacity of one block
-  uint64_t chunk_elements = 1;  // pipeline unit; chunk_elements * dtype_bytes <=
-                                // kFramePayloadBytesMax; recursive doubling: not below count
-  uint64_t row_elements = 1;    // reduce-scatter
-  uint32_t root = 0;            // rank, of the kinds that have one
+  CodecId codec = CodecId::kDense;  // of the payloads that are moved or summed
+  uint64_t count = 0;               // elements; kinds that move blocks: capacity of one block
+  uint64_t chunk_elements = 1;      // pipeline unit; chunk_elements * dtype_bytes <=
+                                    // kFramePayloadBytesMax; recursive doubling: not below count
+  uint64_t row_elements = 1;        // reduce-scatter
+  uint32_t root = 0;                // rank, of the kinds that have one
   uint32_t agent_index = 0;
   std::vector<uint32_t> agent_of_rank;  // by rank; its size is the world size
   uint32_t agents = 1;

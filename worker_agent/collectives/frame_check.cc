@@ -42,7 +42,7 @@ Status check_signature(const CollectivePlan& plan, const FrameHeader& header) {
     uint64_t expected;
   } fields[] = {
       {"collective", header.collective, static_cast<uint64_t>(plan.kind)},
-      {"codec", header.codec, static_cast<uint64_t>(CodecId::kDense)},
+      {"codec", header.codec, static_cast<uint64_t>(plan.codec)},
       {"dtype", header.dtype, static_cast<uint64_t>(plan.dtype)},
       {"op", header.op, static_cast<uint64_t>(plan.op)},
   };

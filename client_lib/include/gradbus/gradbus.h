@@ -134,6 +134,12 @@ GRADBUS_API int32_t gradbus_cross_rank(const gradbus_session* session); /* this 
 GRADBUS_API int32_t gradbus_cross_size(const gradbus_session* session); /* nodes of the job */
 GRADBUS_API const char* gradbus_job(const gradbus_session* session);
 GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* whose variables won */
+/* What the job's policy (GRADBUS_COMPRESSION; `gradbus run --compression` and `--policy`) says of a
+ * gradient with this name, elements and dimensions (0: not known): "none" for dense. Frameworks ask
+ * it before they fuse gradients into one tensor. Valid until gradbus_shutdown. */
+GRADBUS_API gradbus_code gradbus_compression_for(const gradbus_session* session, const char* tensor,
+                                                 uint64_t elements, uint32_t dims,
+                                                 const char** compression);
 
 /* ---- registered tensors: reductions in place, the hot path ---- */
 
@@ -149,6 +155,10 @@ typedef struct gradbus_tensor_spec {
   int32_t root;                  /* REDUCE */
   double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
   uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
+  const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
+                              (docs/COMPRESSION.md); "none": dense; NULL: what the job says
+                              (GRADBUS_COMPRESSION), else dense */
+  uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
 } gradbus_tensor_spec;
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
@@ -239,6 +249,7 @@ typedef struct gradbus_operation {
   double prescale, postscale; /* floats: inputs times prescale, result times postscale; default 1 */
   uint64_t row_elements;      /* REDUCESCATTER: default 1 */
   const uint64_t* send_counts; /* ALLTOALL: elements for each rank, one block after the other */
+  const char* compression;     /* ALLREDUCE: as in gradbus_tensor_spec; NULL: dense */
   int32_t input_stays; /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
 } gradbus_operation;
 

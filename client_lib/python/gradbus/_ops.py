@@ -71,3 +71,30 @@ def whole_number(value: object) -> int | None:
         return operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
+
+
+class Compression:
+    """Names for ``compression=``; any text of docs/COMPRESSION.md does, too: ``"topk:ratio=0.01"``.
+
+    Gradients are compressed between nodes; ranks of one node share memory.
+    """
+
+    none = "none"
+    fp16 = "fp16"
+    bf16 = "bf16"
+    fp8 = "fp8"
+    int8 = "int8"
+    topk = "topk"
+    dgc = "dgc"
+    onebit = "onebit"
+    efsignsgd = "efsignsgd"
+    powersgd = "powersgd"
+
+
+def checked_compression(compression: str | None, verb: str) -> str | None:
+    """The text; what is wrong inside it is said when the tensor is registered."""
+    if compression is None or isinstance(compression, str):
+        return compression
+    raise bad_argument(
+        f"{verb}: compression={compression!r}", 'pass gradbus.Compression.fp16 or "topk:ratio=0.01"'
+    )

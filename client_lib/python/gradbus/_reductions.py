@@ -13,7 +13,15 @@ from . import _core
 from ._arrays import Framework, framework_of, is_same_memory, row_elements
 from ._errors import bad_argument
 from ._handles import Handle
-from ._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, checked_factor, checked_op
+from ._ops import (
+    ALL,
+    ALL_BUT_ADASUM,
+    Average,
+    ReduceOp,
+    checked_compression,
+    checked_factor,
+    checked_op,
+)
 from ._parts import (
     Collective,
     Part,
@@ -40,11 +48,13 @@ class _How:
         prescale_factor: float,
         postscale_factor: float,
         allowed: Sequence[ReduceOp] = ALL_BUT_ADASUM,
+        compression: str | None = None,
     ) -> None:
         self.verb = verb
         self.op = checked_op(op, verb, allowed)
         self.prescale = checked_factor(prescale_factor, "prescale_factor", verb)
         self.postscale = checked_factor(postscale_factor, "postscale_factor", verb)
+        self.compression = checked_compression(compression, verb)
 
     def request(
         self,
@@ -60,7 +70,7 @@ class _How:
         return _core.Request(
             collective, name, source, result, op=self.op,
             prescale=self.prescale, postscale=self.postscale, dtype=dtype,
-            root=root, row_elements=row,
+            root=root, row_elements=row, compression=self.compression,
         )  # fmt: skip
 
 
@@ -105,9 +115,10 @@ def allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Handle:
     """Starts allreduce(); the input may be reused at once."""
-    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     session = session_of(process_set, how.verb)
     return start_one(session, _allreduce_part(how, tensor, name))
 
@@ -119,6 +130,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Any:
     """The tensors of all ranks combined element by element, as a new tensor of the same shape and
     dtype; all ranks get the same bits.
@@ -126,11 +138,13 @@ def allreduce(
     ``op``: Sum, Average (integers truncate toward zero), Min, Max (a NaN wins), Product; BitAnd and
     BitOr of integers; Adasum of floats (Maleki et al. 2020); of bool Min, Max, BitAnd and BitOr.
     Floats are multiplied by ``prescale_factor`` before and by ``postscale_factor`` after.
+    ``compression``: how a float32 sum or average travels between nodes, as ``Compression.fp16`` or
+    ``"topk:ratio=0.01"``; what it leaves out is added to the next round of the same name.
 
     Raises InvalidError (dtype, op, device, layout), MismatchError (ranks disagree about size, dtype,
     op or factors), PeerLostError, TimeoutError. Autograd does not see it.
     """
-    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     session = session_of(process_set, how.verb)
     return start_one(session, _allreduce_part(how, tensor, name), stays=True).wait()
 
@@ -142,9 +156,10 @@ def allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Handle:
     """Starts allreduce_(); the tensor holds the result after synchronize()."""
-    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     session = session_of(process_set, how.verb)
     return start_one(session, _allreduce_in_place_part(how, tensor, name))
 
@@ -156,9 +171,10 @@ def allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Any:
     """As allreduce(), in place; returns the tensor."""
-    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     session = session_of(process_set, how.verb)
     return start_one(session, _allreduce_in_place_part(how, tensor, name), stays=True).wait()
 
@@ -184,9 +200,10 @@ def grouped_allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Handle:
     """Starts grouped_allreduce()."""
-    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     return _grouped_allreduce(_allreduce_part, tensors, name, how, process_set, False)
 
 
@@ -197,9 +214,10 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> list[Any]:
     """allreduce() of several tensors, of any dtypes and shapes, with one completion."""
-    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     handle = _grouped_allreduce(_allreduce_part, tensors, name, how, process_set, True)
     return list(handle.wait())
 
@@ -211,9 +229,10 @@ def grouped_allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Handle:
     """Starts grouped_allreduce_()."""
-    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     return _grouped_allreduce(_allreduce_in_place_part, tensors, name, how, process_set, False)
 
 
@@ -224,9 +243,10 @@ def grouped_allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> list[Any]:
     """As grouped_allreduce(), in place; returns the tensors."""
-    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL)
+    how = _How("grouped_allreduce", op, prescale_factor, postscale_factor, ALL, compression)
     handle = _grouped_allreduce(_allreduce_in_place_part, tensors, name, how, process_set, True)
     return list(handle.wait())
 

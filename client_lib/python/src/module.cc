@@ -17,12 +17,14 @@ using namespace nb::literals;
 namespace gradbus::python {
 namespace {
 
-using SpecTuple = std::tuple<std::string, uint64_t, int, int>;  // name, count, dtype, op
+// name, count, dtype, op, compression, columns
+using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint64_t>;
 
 std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples) {
   std::vector<BucketSpec> specs;
-  for (const auto& [name, count, dtype, op] : tuples) {
-    specs.push_back({name, count, static_cast<gradbus_dtype>(dtype), static_cast<gradbus_op>(op)});
+  for (const auto& [name, count, dtype, op, compression, columns] : tuples) {
+    specs.push_back({name, count, static_cast<gradbus_dtype>(dtype), static_cast<gradbus_op>(op),
+                     compression, columns});
   }
   return specs;
 }
@@ -48,7 +50,8 @@ void bind_operation(nb::module_& module) {
 void construct_request(Request* self, int collective, std::optional<std::string> name,
                        nb::object input, nb::object output, int op, int32_t root, double prescale,
                        double postscale, uint64_t row_elements,
-                       std::optional<std::vector<uint64_t>> send_counts, std::optional<int> dtype) {
+                       std::optional<std::vector<uint64_t>> send_counts, std::optional<int> dtype,
+                       std::optional<std::string> compression) {
   new (self) Request{static_cast<gradbus_collective>(collective),
                      std::move(name),
                      std::move(input),
@@ -59,7 +62,8 @@ void construct_request(Request* self, int collective, std::optional<std::string>
                      postscale,
                      row_elements,
                      std::move(send_counts),
-                     {}};
+                     {},
+                     std::move(compression)};
   if (dtype) self->dtype = static_cast<gradbus_dtype>(*dtype);
 }
 
@@ -68,7 +72,7 @@ void bind_request(nb::module_& module) {
       .def("__init__", &construct_request, "collective"_a, "name"_a = nb::none(),
            "input"_a = nb::none(), "output"_a = nb::none(), "op"_a = 1, "root"_a = 0,
            "prescale"_a = 1.0, "postscale"_a = 1.0, "row_elements"_a = 1,
-           "send_counts"_a = nb::none(), "dtype"_a = nb::none());
+           "send_counts"_a = nb::none(), "dtype"_a = nb::none(), "compression"_a = nb::none());
 }
 
 void construct_session(Session* self, std::optional<std::string> job,
@@ -104,6 +108,7 @@ void bind_session(nb::module_& module) {
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
       .def("register_buckets", &register_buckets, "specs"_a)
+      .def("compression_for", &Session::compression_for, "tensor"_a, "elements"_a, "dims"_a)
       .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
       .def("process_set", &Session::process_set, "ranks"_a)
       .def("barrier", &Session::barrier);

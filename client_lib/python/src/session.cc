@@ -140,6 +140,7 @@ void Group::add(const gradbus_session* session, const Request& request, bool inp
   operation.postscale = request.postscale;
   operation.row_elements = request.row_elements;
   operation.send_counts = request.send_counts ? request.send_counts->data() : nullptr;
+  operation.compression = request.compression ? request.compression->c_str() : nullptr;
   operation.input_stays = input_stays ? 1 : 0;
   operations.push_back(operation);
 }
@@ -173,6 +174,8 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
     specs.back().count = spec.count;
     specs.back().dtype = spec.dtype;
     specs.back().op = spec.op;
+    specs.back().compression = spec.compression.c_str();
+    specs.back().columns = spec.columns;
   }
   registration.tensors.resize(specs.size());
   return outcome_of(
@@ -217,6 +220,14 @@ std::unique_ptr<Operation> Session::start(const std::vector<Request>& requests, 
   for (const Request& request : requests) group.add(attachment_->session(), request, input_stays);
   gradbus_handle* handle = start_operations(attachment_, group.operations);
   return std::make_unique<Operation>(attachment_, handle, std::move(group.arrays));
+}
+
+std::string Session::compression_for(const std::string& tensor, uint64_t elements, uint32_t dims) {
+  const OpenSession open(attachment_);
+  const char* compression = nullptr;
+  throw_unless_ok(outcome_of(gradbus_compression_for(attachment_->session(), tensor.c_str(),
+                                                     elements, dims, &compression)));
+  return compression;
 }
 
 void Session::barrier() {

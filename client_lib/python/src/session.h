@@ -37,6 +37,8 @@ struct BucketSpec {
   uint64_t count;
   gradbus_dtype dtype;
   gradbus_op op;
+  std::string compression;
+  uint64_t columns;
 };
 
 class Bucket {
@@ -70,6 +72,7 @@ struct Request {
   uint64_t row_elements;
   std::optional<std::vector<uint64_t>> send_counts;
   std::optional<gradbus_dtype> dtype;  // instead of the array's, which has as many bytes an element
+  std::optional<std::string> compression;
 };
 
 class Operation {
@@ -112,6 +115,8 @@ class Session {
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   void barrier();
   // A session for these ranks of this one; null where this rank is not among them.
+  // What the job's policy says of a gradient; "none" for dense.
+  std::string compression_for(const std::string& tensor, uint64_t elements, uint32_t dims);
   std::unique_ptr<Session> process_set(const std::vector<int32_t>& ranks);
 
  private:

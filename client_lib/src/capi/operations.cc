@@ -23,6 +23,7 @@ std::string signature(const TensorSpec& spec) {
                      std::to_string(count_is_common(spec.kind) ? spec.count : 0) + ".root" +
                      std::to_string(spec.root);
   if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
+  if (!spec.compression.empty()) text += "." + spec.compression;
   if (spec.before == 1 && spec.after == 1) return text;
   char scales[64];
   std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.before, spec.after);
@@ -70,6 +71,10 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   }
   if (has_root(kind)) request.spec.root = static_cast<uint32_t>(given.root);
   if (kind == CollectiveKind::kReduceScatter) request.spec.row_elements = given.row_elements;
+  // The job's policy is about gradients; what else is summed ad hoc (weights, metrics) says so
+  // itself.
+  const char* const asked = given.compression == nullptr ? "none" : given.compression;
+  request.spec.compression = session.compression_for(request.spec, asked);
   request.in = given.in;
   request.out = given.out;
   request.input_stays = given.input_stays != 0;

@@ -22,7 +22,18 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   };
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
+  auto policy = CompressionPolicy::parse(read_environment("GRADBUS_COMPRESSION").value_or(""));
+  if (!policy.ok()) return policy.status();
+  options.compression = policy.take();
   return options;
+}
+
+// The name fits; the text is the policy's own and stays.
+Result<const char*> policy_of(const Session& session, const char* tensor, uint64_t elements,
+                              uint32_t dims) {
+  if (tensor == nullptr) return missing("tensor");
+  const std::string_view found = session.compression().find(tensor, elements, dims);
+  return found.empty() ? "none" : found.data();  // a whole string of the policy: terminated
 }
 
 int32_t as_int(uint32_t value) { return static_cast<int32_t>(value); }
@@ -69,6 +80,16 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
 gradbus_code gradbus_shutdown(gradbus_session* session) {
   delete session;
   return GRADBUS_OK;
+}
+
+gradbus_code gradbus_compression_for(const gradbus_session* session, const char* tensor,
+                                     uint64_t elements, uint32_t dims, const char** compression) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || compression == nullptr) return missing("session or compression");
+    const Result<const char*> found = policy_of(*session->session, tensor, elements, dims);
+    if (found.ok()) *compression = found.value();
+    return found.status();
+  });
 }
 
 gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks, size_t n,

@@ -7,7 +7,7 @@ namespace {
 Tensor& inner(gradbus_tensor* tensor) { return *reinterpret_cast<Tensor*>(tensor); }
 
 // Zero, the value of a field that older callers do not know, means "the usual".
-Result<TensorSpec> to_spec(const gradbus_tensor_spec& given) {
+Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& given) {
   if (given.name == nullptr) return missing("specs[].name");
   const auto or_one = [](auto value) { return value == 0 ? decltype(value){1} : value; };
   TensorSpec spec{given.name, given.count, narrow<DType>(given.dtype), narrow<ReduceOp>(given.op)};
@@ -22,6 +22,9 @@ Result<TensorSpec> to_spec(const gradbus_tensor_spec& given) {
   spec.before = or_one(given.prescale);
   spec.after = or_one(given.postscale);
   if (spec.kind == CollectiveKind::kReduceScatter) spec.row_elements = or_one(given.row_elements);
+  spec.columns = given.columns;
+  spec.compression = session.compression_for(spec, given.compression);
+  if (spec.compression.empty()) spec.columns = 0;
   return spec;
 }
 
@@ -29,7 +32,7 @@ Status register_all(Session& session, const gradbus_tensor_spec* specs, size_t n
                     gradbus_tensor** tensors) {
   std::vector<std::shared_ptr<Registration>> asked;
   for (size_t i = 0; i < n; ++i) {
-    const Result<TensorSpec> spec = to_spec(specs[i]);
+    const Result<TensorSpec> spec = to_spec(session, specs[i]);
     if (!spec.ok()) return spec.status();
     auto registration = session.request(spec.value());
     if (!registration.ok()) return registration.status();

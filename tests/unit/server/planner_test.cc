@@ -298,7 +298,7 @@ TEST(CostModel, ASlowNetworkWantsFewerBytes) {
 
 TEST(CostModel, TwoAgentsAreNotCrowded) {
   const PathCost cost{.alpha_us = 0, .beta_ns = 1, .gamma_ns = 0, .crowding = 2};
-  const Exchange two{CollectiveKind::kAllReduce, 1'000'000, 1000, 2, 2};
+  const ExchangeSize two{CollectiveKind::kAllReduce, 1'000'000, 1000, 2, 2};
   EXPECT_DOUBLE_EQ(predicted_us(two, Algorithm::kRing, cost), 1000);
   EXPECT_DOUBLE_EQ(predicted_us(two, Algorithm::kHalvingDoubling, cost), 1000);
 }

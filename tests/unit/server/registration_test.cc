@@ -163,7 +163,8 @@ TEST_F(Registration, TheSameSpecAgainIsAnsweredToTheAskerAlone) {
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
   const auto& ready = cluster.inbox[2].at(0).tensors_ready();
   EXPECT_EQ(ready.tensors(0).id(), id);
-  EXPECT_THAT(ready.ranks(), ElementsAre(3));  // rank 2, on the same agent, gets an answer of its own
+  EXPECT_THAT(ready.ranks(),
+              ElementsAre(3));  // rank 2, on the same agent, gets an answer of its own
 }
 
 TEST_F(Registration, AnotherSpecIsANewVersionThatNeedsEveryRank) {

@@ -77,8 +77,12 @@ class Cluster {
   void add_tensor(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm) {
     for (auto& node : nodes) add_tensor(*node, id, spec, chunk, algorithm);
   }
+  void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
+                      const CompressionPlan& compression) {
+    for (auto& node : nodes) add_tensor(*node, id, spec, chunk, algorithm, compression);
+  }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                  Algorithm algorithm) {
+                  Algorithm algorithm, const CompressionPlan& compression = {}) {
     CellShape shape = make_cell_shape(
         spec, chunk, {layout_.world(), layout_.ranks_per_agent, layout_.agents > 1});
     const Placement place = node.arenas[0]->place(shape).take();
@@ -86,7 +90,8 @@ class Cluster {
     const auto segment = node.arenas[0]->segments()[place.segment];
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
     node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm,
-                               last_reduction(spec, layout_.world()), shape, place, segment});
+                               last_reduction(spec, layout_.world()), compression, shape, place,
+                               segment});
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {

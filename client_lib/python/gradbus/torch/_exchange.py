@@ -11,6 +11,7 @@ backward and the one that calls step may differ but never overlap.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ import torch
 from .. import _core
 from .._errors import BusyError, ClosedError, bad_argument
 from .._process_sets import ProcessSet, session_of
-from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, BucketPlan, ParameterInfo, plan_buckets
 
 NamedParameter = tuple[str, torch.nn.Parameter]
 
@@ -94,13 +95,20 @@ class GradientExchange:
     """All buckets of one optimizer; one round ends with each synchronize()."""
 
     def __init__(
-        self, passes: int, bucket_bytes: int, op: int, prefix: str, process_set: ProcessSet
+        self,
+        passes: int,
+        bucket_bytes: int,
+        op: int,
+        prefix: str,
+        process_set: ProcessSet,
+        compression: str | None = None,
     ) -> None:
         self._passes = passes
         self._bucket_bytes = bucket_bytes
         self._op = op
         self._prefix = prefix
         self._process_set = process_set
+        self._compression = compression  # None: the job's policy
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
@@ -123,15 +131,36 @@ class GradientExchange:
             raise _in_flight_error("parameters cannot be added")
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
-        plans = plan_buckets([_info(*pair) for pair in named], self._bucket_bytes, prefix)
         session = session_of(self._process_set, "DistributedOptimizer")
-        specs = [(plan.name, plan.count, DTYPES[plan.dtype][1], self._op) for plan in plans]
+        infos = [self._with_compression(_info(*pair), pair[1], session) for pair in named]
+        plans = plan_buckets(infos, self._bucket_bytes, prefix)
+        specs = [
+            (
+                plan.name, plan.count, DTYPES[plan.dtype][1], self._op,
+                plan.compression, plan.columns,
+            )
+            for plan in plans
+        ]  # fmt: skip
         for core, plan in zip(session.register_buckets(specs), plans):
             bucket = Bucket(core, plan, named)
             bucket.begin_round(self._passes)
             self._buckets.append(bucket)
             for slot in bucket.slots:
                 self._watch(bucket, slot)
+
+    def _with_compression(
+        self, info: ParameterInfo, parameter: torch.Tensor, session: _core.Session
+    ) -> ParameterInfo:
+        # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
+        if info.dtype != "float32" or not info.count:
+            return info
+        if self._compression is None:
+            chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
+        else:
+            worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
+            chosen = self._compression if worth else "none"
+        columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
+        return dataclasses.replace(info, compression=chosen, columns=columns)
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self._parameters.add(slot.parameter)

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 FIRST_BUCKET_BYTES = 1 << 20
 DEFAULT_BUCKET_BYTES = 25 << 20
 SLOT_ALIGNMENT_BYTES = 64
+COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/compression_policy.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
+
+MATRIX_CODECS = ("powersgd",)
 
 # name in torch -> (short name, number in gradbus.h, bytes of an element)
 DTYPES = {
@@ -31,6 +34,18 @@ class ParameterInfo:
     name: str
     dtype: str
     count: int
+    compression: str = "none"
+    columns: int = 0  # of the tensor seen as a matrix; 0: a vector
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Gradients of one kind share buckets."""
+        return (self.dtype, self.compression)
+
+    @property
+    def needs_matrix(self) -> bool:
+        """The codec looks at the tensor's shape, so it cannot share a bucket."""
+        return self.compression.partition(":")[0] in MATRIX_CODECS
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,8 @@ class BucketPlan:
     """One registered tensor: its name, dtype and slots, last parameter first."""
 
     dtype: str
+    compression: str = "none"
+    columns: int = 0
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
@@ -63,12 +80,15 @@ def plan_buckets(
 ) -> list[BucketPlan]:
     """Buckets in the order in which they become full when backward runs from last to first."""
     plans: list[BucketPlan] = []
-    filling: dict[str, BucketPlan] = {}
+    filling: dict[tuple[str, str], BucketPlan] = {}
     for index in reversed(range(len(parameters))):
         info = parameters[index]
-        plan = filling.get(info.dtype)
-        if plan is None or _is_full(plan, info, filling, plans, bucket_bytes):
-            plan = filling[info.dtype] = BucketPlan(info.dtype)
+        if info.needs_matrix:
+            plans.append(_matrix_plan(index, info))
+            continue
+        plan = filling.get(info.kind)
+        if plan is None or _is_full(plan, info, plans, bucket_bytes):
+            plan = filling[info.kind] = BucketPlan(info.dtype, info.compression)
             plans.append(plan)
         plan.append(index, info.count)
     for number, plan in enumerate(plans):
@@ -76,12 +96,15 @@ def plan_buckets(
     return plans
 
 
+def _matrix_plan(index: int, info: ParameterInfo) -> BucketPlan:
+    plan = BucketPlan(info.dtype, info.compression, info.columns)
+    plan.append(index, info.count)
+    plan.count = info.count  # no padding: rows and columns are the tensor's
+    return plan
+
+
 def _is_full(
-    plan: BucketPlan,
-    info: ParameterInfo,
-    filling: dict[str, BucketPlan],
-    plans: list[BucketPlan],
-    bucket_bytes: int,
+    plan: BucketPlan, info: ParameterInfo, plans: list[BucketPlan], bucket_bytes: int
 ) -> bool:
     is_first = next(other for other in plans if other.dtype == info.dtype) is plan
     limit = min(FIRST_BUCKET_BYTES, bucket_bytes) if is_first else bucket_bytes

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._errors import bad_argument
-from .._ops import Average, Sum, checked_op
+from .._ops import Average, Sum, checked_compression, checked_op
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
 from ._exchange import GradientExchange, NamedParameter
@@ -188,6 +188,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     op: int = Average,
     process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
 ) -> Any:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -205,6 +206,9 @@ def DistributedOptimizer(  # used like a class, hence its name
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
         process_set: whose ranks share this model; call it on its members only.
+        compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such
+            as ``"topk:ratio=0.01"``; parameters of one dimension or fewer than 16,384 elements stay
+            dense. None: what the job's policy says (``gradbus run --compression``, ``--policy``).
 
     A parameter that no loss used counts as zero; its gradient is never None after a step.
 
@@ -224,6 +228,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
         "grad" if number == 0 else f"grad{number}",
         process_set,
+        checked_compression(compression, "DistributedOptimizer"),
     )
     exchange.add(named)
     _put_in_front(optimizer, exchange)

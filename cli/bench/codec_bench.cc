@@ -1,0 +1,331 @@
+#include "cli/bench/codec_bench.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cli/bench/machine.h"
+#include "cli/bench/streams.h"
+#include "cli/command.h"
+#include "cli/text_table.h"
+#include "common/clock.h"
+#include "common/errors.h"
+#include "compression/memory.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kLineBytes = 64;  // of a cache line: what one selected element costs to touch
+
+// GB/s of one core, by what a loop reads and writes.
+struct Rates {
+  double read = 0;
+  double copy = 0;  // reads one, writes one
+  double add = 0;   // reads two, writes one
+};
+
+struct Figures {
+  std::string codec;
+  double encode_s = 0;
+  double decode_s = 0;
+  double encode_bound_s = 0;
+  double decode_bound_s = 0;
+  double payload_bytes = 0;
+  double error = 0;
+};
+
+// Takes v in, gives v out: a payload codec, or the rounds of a linear one among one agent.
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  virtual void encode(std::span<const float> gradient, uint64_t round) = 0;
+  virtual void accumulate(std::span<float> sum) = 0;
+  virtual double payload_bytes() const = 0;
+  virtual double entries() const = 0;  // elements that decoding touches
+  virtual double passes() const { return 1; }
+};
+
+class PayloadSubject final : public Subject {
+ public:
+  PayloadSubject(const CompressionSpec& spec, const CodecShape& shape)
+      : codec_(spec.codec->make(spec.options, shape)),
+        memory_(memory_options(spec, 1), shape.count_max),
+        payload_(codec_->payload_bytes_max(shape.count_max)) {}
+
+  void encode(std::span<const float> gradient, uint64_t round) override {
+    bytes_ = codec_->encode(memory_.compensate(gradient, round, round), payload_);
+    memory_.update(*codec_, std::span(payload_).first(bytes_));
+  }
+  void accumulate(std::span<float> sum) override {
+    codec_->accumulate(std::span(payload_).first(bytes_), 1, sum);
+  }
+  double payload_bytes() const override { return static_cast<double>(bytes_); }
+  double entries() const override { return load_entries(payload_); }
+
+ private:
+  static double load_entries(std::span<const std::byte> payload) {
+    uint32_t entries = 0;
+    std::memcpy(&entries, &payload[12], sizeof(entries));
+    return entries;
+  }
+  std::unique_ptr<Codec> codec_;
+  Memory memory_;
+  std::vector<std::byte> payload_;
+  size_t bytes_ = 0;
+};
+
+class LinearSubject final : public Subject {
+ public:
+  LinearSubject(const CompressionSpec& spec, const CodecShape& shape)
+      : codec_(spec.codec->make_linear(spec.options, shape)),
+        memory_(memory_options(spec, 1), shape.count_max) {
+    for (uint32_t round = 0; round < codec_->rounds(); ++round)
+      vectors_.emplace_back(codec_->vector_elements(round) * dtype_bytes(codec_->dtype(round)));
+  }
+
+  void encode(std::span<const float> gradient, uint64_t round) override {
+    seed_ = round;
+    input_ = memory_.compensate(gradient, round, round);
+    codec_->project(0, input_, seed_, {}, vectors_[0]);
+    if (vectors_.size() > 1) codec_->project(1, input_, seed_, vectors_[0], vectors_[1]);
+  }
+  void accumulate(std::span<float> sum) override {
+    codec_->finish(input_, seed_, 1, vectors_.back(), 1, sum);
+  }
+  double payload_bytes() const override {
+    double bytes = 0;
+    for (const auto& vector : vectors_) bytes += static_cast<double>(vector.size());
+    return bytes;
+  }
+  double entries() const override { return static_cast<double>(input_.count()); }
+  double passes() const override { return static_cast<double>(vectors_.size()); }
+
+ private:
+  std::unique_ptr<LinearCodec> codec_;
+  Memory memory_;
+  std::vector<std::vector<std::byte>> vectors_;
+  EncodeInput input_;
+  uint64_t seed_ = 0;
+};
+
+std::unique_ptr<Subject> make_subject(const CompressionSpec& spec, const CodecShape& shape) {
+  if (spec.codec->make != nullptr) return std::make_unique<PayloadSubject>(spec, shape);
+  if (spec.codec->make_linear != nullptr) return std::make_unique<LinearSubject>(spec, shape);
+  return nullptr;
+}
+
+template <typename Work>
+double best_seconds(int iterations, Work work) {
+  double best = 1e300;
+  for (int i = 0; i <= iterations; ++i) {  // the first warms up
+    const Nanos began = monotonic_now();
+    work(i);
+    const double seconds = static_cast<double>(monotonic_now() - began) * 1e-9;
+    if (i > 0) best = std::min(best, seconds);
+  }
+  return best;
+}
+
+double relative_error(std::span<const float> values, std::span<const float> decoded) {
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double difference = static_cast<double>(values[i]) - decoded[i];
+    error += difference * difference;
+    norm += static_cast<double>(values[i]) * values[i];
+  }
+  return norm == 0 ? 0 : std::sqrt(error / norm);
+}
+
+// What the memory has to move: the gradient, with a residual also that there and back, with
+// momentum that too; and the payload.
+double encode_bound(const CompressionSpec& spec, double elements, const Subject& subject,
+                    const Rates& rates) {
+  const double payload = subject.payload_bytes() / rates.copy;
+  switch (memory_options(spec, 1).kind) {
+    case MemoryKind::kNone: return (4 * elements * subject.passes() / rates.read + payload) * 1e-9;
+    case MemoryKind::kResidual: return (12 * elements / rates.add + payload) * 1e-9;
+    case MemoryKind::kDgc: return (20 * elements / rates.add + payload) * 1e-9;
+  }
+  return 0;
+}
+
+// The payload is read; what it touches is read and written, a whole line where elements are far
+// apart.
+double decode_bound(double elements, const Subject& subject, const Rates& rates) {
+  const double touched = std::min(8 * elements, 2 * kLineBytes * subject.entries());
+  return (subject.payload_bytes() + touched) / rates.add * 1e-9;
+}
+
+Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradient,
+                      const CodecBenchOptions& options, const Rates& rates) {
+  const size_t count = gradient.size();
+  const auto columns = static_cast<size_t>(std::sqrt(static_cast<double>(count)));
+  CodecShape shape{.count_max = count};
+  if (spec.codec->traits.needs_matrix && columns * columns == count)
+    shape.rows = shape.columns = columns;
+  const std::unique_ptr<Subject> subject = make_subject(spec, shape);
+  std::vector<float> sum(count);
+  Figures figures{.codec = spec.canonical};
+  subject->encode(gradient, 1);
+  subject->accumulate(sum);
+  figures.error = relative_error(gradient, sum);
+  uint64_t round = 1;
+  figures.encode_s =
+      best_seconds(options.iterations, [&](int) { subject->encode(gradient, ++round); });
+  figures.decode_s = best_seconds(options.iterations, [&](int) { subject->accumulate(sum); });
+  const auto elements = static_cast<double>(count);
+  figures.payload_bytes = subject->payload_bytes();
+  figures.encode_bound_s = encode_bound(spec, elements, *subject, rates);
+  figures.decode_bound_s = decode_bound(elements, *subject, rates);
+  return figures;
+}
+
+std::vector<float> normal_gradient(size_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 1e-3F);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+Result<Rates> measure_rates() {
+  const Result<std::vector<double>> rates =
+      measure_streams({allowed_cores().front()}, stream_array_bytes());
+  if (!rates.ok()) return rates.status();
+  Rates found;
+  for (size_t k = 0; k < kStreamKernels; ++k) {
+    if (stream_kernels()[k].name == "read") found.read = rates.value()[k];
+    if (stream_kernels()[k].name == "copy") found.copy = rates.value()[k];
+    if (stream_kernels()[k].name == "add") found.add = rates.value()[k];
+  }
+  return found;
+}
+
+std::string fixed(double value, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+double input_gbs(size_t elements, double seconds) {
+  return static_cast<double>(elements) * 4e-9 / seconds;
+}
+
+double bits_per_element(const Figures& figures, size_t elements) {
+  return figures.payload_bytes * 8 / static_cast<double>(elements);
+}
+
+Json json_of(const Figures& figures, size_t elements) {
+  return {{"codec", figures.codec},
+          {"elements", elements},
+          {"encode_gbs", input_gbs(elements, figures.encode_s)},
+          {"decode_gbs", input_gbs(elements, figures.decode_s)},
+          {"encode_bound", figures.encode_bound_s / figures.encode_s},
+          {"decode_bound", figures.decode_bound_s / figures.decode_s},
+          {"bits_per_element", bits_per_element(figures, elements)},
+          {"error", figures.error}};
+}
+
+std::vector<std::string> cells_of(const Figures& figures, size_t elements) {
+  return {figures.codec,
+          fixed(input_gbs(elements, figures.encode_s), 2),
+          fixed(100 * figures.encode_bound_s / figures.encode_s, 0) + " %",
+          fixed(input_gbs(elements, figures.decode_s), 2),
+          fixed(100 * figures.decode_bound_s / figures.decode_s, 0) + " %",
+          fixed(bits_per_element(figures, elements), 3),
+          fixed(figures.error, 4)};
+}
+
+Result<std::vector<CompressionSpec>> chosen_specs(const CodecBenchOptions& options) {
+  std::vector<CompressionSpec> specs;
+  std::vector<std::string> texts = options.specs;
+  if (texts.empty())
+    for (const CodecRow* row : codec_rows()) texts.emplace_back(row->name);
+  for (const std::string& text : texts) {
+    Result<CompressionSpec> spec = parse_compression(text);
+    if (!spec.ok()) return spec.status();
+    if (spec.value().codec->make != nullptr || spec.value().codec->make_linear != nullptr)
+      specs.push_back(spec.take());
+  }
+  return specs;
+}
+
+std::string option_text(const CodecOption& option) {
+  std::string text = "      " + std::string(option.name) + "=" + std::string(option.default_text);
+  for (const std::string_view choice : option.choices)
+    text += (choice == option.choices.front() ? "  (" : "|") + std::string(choice);
+  if (!option.choices.empty()) text += ")";
+  return text + "  " + std::string(option.sentence);
+}
+
+int print_list() {
+  for (const CodecRow* row : codec_rows()) {
+    std::printf("%-12s%s\n", std::string(row->name).c_str(), std::string(row->sentence).c_str());
+    for (const CodecOption& option : row->options) std::printf("%s\n", option_text(option).c_str());
+  }
+  std::printf("of every codec\n");
+  for (const CodecOption& option : common_codec_options())
+    std::printf("%s\n", option_text(option).c_str());
+  return kExitOk;
+}
+
+Result<size_t> parse_elements(const std::string& text) {
+  uint64_t elements = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), elements);
+  if (end.ec == std::errc() && end.ptr == text.data() + text.size() && elements > 0 &&
+      elements <= 1u << 30)
+    return static_cast<size_t>(elements);
+  return error("F100", "--elements is \"" + text.substr(0, 40) + "\"", "give 1 to 1073741824");
+}
+
+Status write_json(const std::string& path, const Json& rows) {
+  std::ofstream file(path, std::ios::trunc);
+  file << rows.dump(1) << "\n";
+  file.close();
+  return file ? Status() : error("F100", "--json " + path + " cannot be written");
+}
+
+}  // namespace
+
+int bench_codecs(const CodecBenchOptions& options) {
+  if (options.list) return print_list();
+  const Result<size_t> elements = parse_elements(options.elements);
+  if (!elements.ok()) return fail(elements.status(), kExitUsage);
+  const Result<std::vector<CompressionSpec>> specs = chosen_specs(options);
+  if (!specs.ok()) return fail(specs.status(), kExitUsage);
+  const Result<Rates> rates = measure_rates();
+  if (!rates.ok()) return fail(rates.status(), kExitFailed);
+  pin_to(allowed_cores().front());
+  std::printf("# gradbus %s bench codec: %zu elements of f32, one core\n# %s\n", GRADBUS_VERSION,
+              elements.value(), machine_text().c_str());
+  std::printf("# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f GB/s\n",
+              rates.value().read, rates.value().copy, rates.value().add);
+  const std::vector<float> gradient = normal_gradient(elements.value());
+  TextTable table({{"codec"},
+                   {"encode", 8, true},
+                   {"of bound", 8, true},
+                   {"decode+add", 10, true},
+                   {"of bound", 8, true},
+                   {"bits/element", 12, true},
+                   {"error", 8, true}});
+  Json rows = Json::array();
+  for (const CompressionSpec& spec : specs.value()) {
+    const Figures figures = measure_codec(spec, gradient, options, rates.value());
+    table.add(cells_of(figures, elements.value()));
+    rows.push_back(json_of(figures, elements.value()));
+  }
+  std::printf("%s", table.text().c_str());
+  if (options.json.empty()) return kExitOk;
+  const Status written = write_json(options.json, rows);
+  return written.ok() ? kExitOk : fail(written, kExitFailed);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,22 @@
+// `gradbus bench codec`: each codec alone on one core, on a gradient that no cache holds, beside
+// what the memory of this machine allows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradbus {
+
+struct CodecBenchOptions {
+  std::vector<std::string> specs;     // none: every codec with its defaults
+  std::string elements = "67108864";  // 64 Mi: 256 MiB
+  int iterations = 5;                 // the best counts
+  std::string json;                   // "": no file
+  bool list = false;                  // only print what there is
+};
+
+// The exit code.
+int bench_codecs(const CodecBenchOptions& options);
+
+}  // namespace gradbus

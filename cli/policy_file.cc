@@ -1,0 +1,116 @@
+#include "cli/policy_file.h"
+
+#include <toml++/toml.h>
+
+#include <filesystem>
+
+#include "common/edit_distance.h"
+#include "common/errors.h"
+#include "compression/spec.h"
+
+namespace gradbus {
+namespace {
+
+std::string at_line(const std::string& path, const toml::source_region& region) {
+  return path + ":" + std::to_string(region.begin.line);
+}
+
+Status wrong_rule(const std::string& where, const std::string& what) {
+  return error("O910", where + ": " + what, "see docs/COMPRESSION.md, \"Policy files\"");
+}
+
+Status set_text(const std::string& where, const toml::node& node, std::string& target) {
+  const auto value = node.value_exact<std::string>();
+  if (!value || value->empty()) return wrong_rule(where, "expected a text that is not empty");
+  // What separates rules in GRADBUS_COMPRESSION.
+  if (value->find_first_of("|;\n") != std::string::npos)
+    return wrong_rule(where, "a text may hold no \"|\", \";\" or line end");
+  target = *value;
+  return {};
+}
+
+template <typename Number>
+Status set_number(const std::string& where, const toml::node& node, Number& target) {
+  const auto value = node.value_exact<int64_t>();
+  if (!value || *value < 0 || *value > UINT32_MAX * int64_t{256})
+    return wrong_rule(where, "expected a whole number of 0 or more");
+  target = static_cast<Number>(*value);
+  return {};
+}
+
+const std::vector<std::string>& known_keys() {
+  static const std::vector<std::string> keys = {"name",     "min_elements", "max_elements",
+                                                "min_dims", "max_dims",     "compression"};
+  return keys;
+}
+
+Status set_key(const std::string& where, std::string_view key, const toml::node& node,
+               CompressionRule& rule) {
+  if (key == "name") return set_text(where, node, rule.name);
+  if (key == "compression") return set_text(where, node, rule.compression);
+  if (key == "min_elements") return set_number(where, node, rule.elements_min);
+  if (key == "max_elements") return set_number(where, node, rule.elements_max);
+  if (key == "min_dims") return set_number(where, node, rule.dims_min);
+  if (key == "max_dims") return set_number(where, node, rule.dims_max);
+  const std::string meant = closest_name(std::string(key), known_keys());
+  return error("F101", where + ": no key \"" + std::string(key) + "\" in [[rule]]" +
+                           (meant.empty() ? "" : "; did you mean " + meant + "?"));
+}
+
+Result<CompressionRule> read_rule(const std::string& path, const toml::node& node) {
+  const std::string begin = at_line(path, node.source());
+  if (!node.is_table()) return wrong_rule(begin, "expected [[rule]] tables");
+  CompressionRule rule;
+  for (const auto& [key, value] : *node.as_table())
+    GRADBUS_RETURN_IF_ERROR(set_key(at_line(path, key.source()), key.str(), value, rule));
+  if (!node.as_table()->contains("compression"))
+    return wrong_rule(begin,
+                      "the rule has no compression = \"...\"; \"none\" keeps a tensor dense");
+  const Result<CompressionSpec> spec = parse_compression(rule.compression);
+  if (!spec.ok()) return spec.status().with_context(begin);
+  return rule;
+}
+
+Result<CompressionPolicy> read_rules(const std::string& path, const toml::table& root) {
+  std::vector<CompressionRule> rules;
+  for (const auto& [key, node] : root) {
+    if (key.str() != "rule" || !node.is_array())
+      return error("F101", at_line(path, key.source()) + ": no key \"" + std::string(key.str()) +
+                               "\" in a policy file; did you mean [[rule]]?");
+    for (const toml::node& each : *node.as_array()) {
+      Result<CompressionRule> rule = read_rule(path, each);
+      if (!rule.ok()) return rule.status();
+      rules.push_back(rule.take());
+    }
+  }
+  return CompressionPolicy(std::move(rules));
+}
+
+}  // namespace
+
+Result<CompressionPolicy> read_policy_file(const std::string& path) {
+  std::error_code failure;  // toml++ reads a directory as an empty file
+  if (std::filesystem::is_directory(path, failure)) return error("F102", path + ": is a directory");
+  try {
+    return read_rules(path, toml::parse_file(path));
+  } catch (const toml::parse_error& wrong) {
+    const bool unreadable = wrong.source().begin.line == 0;
+    return error("F102", (unreadable ? path : at_line(path, wrong.source())) + ": " +
+                             std::string(wrong.description()));
+  }
+}
+
+Result<std::string> compression_variable(const std::string& compression,
+                                         const std::string& policy_file) {
+  if (!compression.empty() && !policy_file.empty())
+    return error("H200", "--compression and --policy are both given", "give one of them");
+  if (!policy_file.empty()) {
+    const Result<CompressionPolicy> policy = read_policy_file(policy_file);
+    return policy.ok() ? Result<std::string>(policy.value().text()) : policy.status();
+  }
+  if (compression.empty()) return std::string();
+  const Result<CompressionSpec> spec = parse_compression(compression);
+  return spec.ok() ? Result<std::string>(compression) : spec.status();
+}
+
+}  // namespace gradbus

@@ -1,0 +1,55 @@
+// The blocks with the largest norms, as dense vectors that can be added in flight (Sun et al. 2019,
+// "Optimizing network performance for distributed DNN training", section 3: coarse-grained sparse
+// communication). Two rounds of all-reduce; blocks are `block` elements, zeros behind the last:
+//   round 0   f32[blocks]             the L1 norm of each block of v; NaN where one is not finite
+//   round 1   f32|f16[k][block]       v of the k blocks whose summed norms are the largest, by
+//                                     index; k = ratio * blocks, to the nearest, at least 1. Ties
+//                                     go to the lower index
+// All agents see the same sums, so they choose the same blocks. The residual is v, less what was
+// sent. A norm of NaN is larger than any, so that the NaN gets through; then residuals stay.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "compression/codec.h"
+#include "compression/kernels/compensate.h"
+
+namespace gradbus {
+
+class BlockTopK final : public LinearCodec {
+ public:
+  BlockTopK(size_t count, size_t block, double ratio, DType values);
+
+  uint32_t rounds() const override { return 2; }
+  DType dtype(uint32_t round) const override { return round == 0 ? DType::kF32 : values_; }
+  size_t vector_elements(uint32_t round) const override;
+  void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
+               std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
+  void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
+              std::span<const std::byte> sum, float scale, std::span<float> values) override;
+
+ private:
+  float norm(const EncodeInput& input, size_t block);
+  void choose(std::span<const float> norms);
+  void write_block(const EncodeInput& input, size_t block, std::byte* to);
+  void finish_sent(const EncodeInput& input, size_t block, const std::byte* sum, float scale,
+                   std::span<float> values);
+  void finish_kept(const EncodeInput& input, size_t block, std::span<float> values);
+  template <typename Work>
+  void for_each_piece(size_t block, Work work);
+  size_t block_end(size_t block) const;
+  std::byte* place(std::byte* vector, size_t i) const;  // of element i
+
+  const size_t count_;
+  const size_t block_;
+  const size_t blocks_;
+  const size_t sent_blocks_;
+  const DType values_;
+  bool finite_ = true;           // the summed norms of this exchange
+  std::vector<uint32_t> order_;  // all blocks; the chosen ones first, by index
+  std::array<float, kBlockElements> scratch_;
+  std::array<std::byte, kBlockElements * sizeof(float)> sent_;
+};
+
+}  // namespace gradbus

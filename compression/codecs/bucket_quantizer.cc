@@ -1,0 +1,165 @@
+#include "compression/codecs/bucket_quantizer.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "common/check.h"
+#include "compression/codecs/bucket_scale.h"
+#include "compression/codecs/every_element.h"
+#include "compression/kernels/compensate.h"
+#include "compression/kernels/pack.h"
+#include "compression/payload.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kBlockBuckets = kBlockElements / kBucketGranule;
+constexpr uint32_t kLargestStep = 0x7f7fffff;  // FLT_MAX
+constexpr uint32_t kNanStep = 0x7fc00000;
+static_assert(kBlockElements % kBucketGranule == 0, "pieces begin at whole bytes of codes");
+
+uint8_t* as_bytes(std::byte* bytes) { return reinterpret_cast<uint8_t*>(bytes); }
+const uint8_t* as_bytes(const std::byte* bytes) { return reinterpret_cast<const uint8_t*>(bytes); }
+
+QuantizerOptions with_whole_granules(QuantizerOptions options) {
+  const size_t bucket = options.bucket == 0 ? kUnitElementsMax : options.bucket;
+  options.bucket = (bucket + kBucketGranule - 1) / kBucketGranule * kBucketGranule;
+  return options;
+}
+
+size_t block_elements(size_t bucket) {
+  return bucket > kBlockElements ? bucket : kBlockElements / bucket * bucket;
+}
+
+}  // namespace
+
+BucketQuantizer::BucketQuantizer(const QuantizerOptions& options)
+    : options_(with_whole_granules(options)), block_(block_elements(options_.bucket)) {}
+
+size_t BucketQuantizer::code_offset(size_t count, size_t at) const {
+  return buckets(count) * sizeof(float) + packed_bytes(options_.code.bits, at);
+}
+
+size_t BucketQuantizer::body_bytes(size_t count) const { return code_offset(count, count); }
+
+size_t BucketQuantizer::payload_bytes_max(size_t count) const {
+  return kPayloadHeaderBytes + body_bytes(count);
+}
+
+size_t BucketQuantizer::encode(const EncodeInput& input, std::span<std::byte> payload) {
+  const size_t count = input.count();
+  const size_t bytes = body_bytes(count);
+  store_every_element_header(options_.id, options_.detail, count, bytes, payload);
+  const std::span<std::byte> body = payload.subspan(kPayloadHeaderBytes, bytes);
+  for (size_t first = 0; first < count; first += block_)
+    encode_block(input, first, std::min(block_, count - first), body);
+  return kPayloadHeaderBytes + bytes;
+}
+
+void BucketQuantizer::encode_block(const EncodeInput& input, size_t first, size_t count,
+                                   std::span<std::byte> body) const {
+  alignas(64) std::array<float, kBlockElements> scratch;
+  std::array<BucketStatistics, kBlockBuckets> statistics;
+  std::array<BucketScale, kBlockBuckets> scales;
+
+  const float* values = nullptr;
+  std::fill_n(statistics.begin(), buckets(count), kNoStatistics);
+  for (size_t at = 0; at < count; at += kBlockElements) {
+    const size_t n = std::min(kBlockElements, count - at);
+    values = compensate(input, first + at, n, scratch.data());
+    measure(options_, {values, n}, statistics.data());
+  }
+  std::byte* steps = body.data() + first / options_.bucket * sizeof(float);
+  for (size_t b = 0; b < buckets(count); ++b) {
+    scales[b] = scale_of(options_, statistics[b]);
+    store_field(steps + b * sizeof(float), scales[b].step);
+  }
+  for (size_t at = 0; at < count; at += kBlockElements) {
+    const size_t n = std::min(kBlockElements, count - at);
+    if (count > kBlockElements) values = compensate(input, first + at, n, scratch.data());
+    std::byte* packed = body.data() + code_offset(input.count(), first + at);
+    encode_piece(input, first + at, {values, n}, scales.data(), packed);
+  }
+}
+
+void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
+                                   std::span<const float> values, const BucketScale* scales,
+                                   std::byte* packed) const {
+  std::array<uint8_t, kBlockElements> codes;
+  const bool whole_bytes = options_.code.bits == 8;
+  QuantizePiece piece{.values = values.data(),
+                      .count = values.size(),
+                      .bucket = options_.bucket,
+                      .scales = scales,
+                      .seed = input.seed,
+                      .first = static_cast<uint32_t>(first),
+                      .codes = whole_bytes ? as_bytes(packed) : codes.data(),
+                      .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
+  const size_t ahead = first + std::min(block_, kBlockElements);
+  if (ahead + values.size() <= input.count()) {
+    if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
+    if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;
+  }
+  quantize(options_.code, piece);
+  if (!whole_bytes) pack_codes(options_.code.bits, codes.data(), values.size(), as_bytes(packed));
+}
+
+Status BucketQuantizer::check(std::span<const std::byte> payload, size_t count) const {
+  GRADBUS_RETURN_IF_ERROR(
+      check_every_element_header(payload, options_.id, options_.detail, count, body_bytes(count)));
+  const std::span<const std::byte> body = payload_body(payload);
+  for (size_t b = 0; b < buckets(count); ++b) {
+    const auto bits = load_field<uint32_t>(&body[b * sizeof(float)]);
+    if (bits > kLargestStep && bits != kNanStep)
+      return refuse_payload(options_.id, "step", bits, "bits of 0, a positive number or NaN");
+  }
+  const size_t used = count * options_.code.bits % 8;
+  if (used != 0 && std::to_integer<uint32_t>(body.back()) >> used != 0)
+    return refuse_payload(options_.id, "codes", std::to_integer<uint32_t>(body.back()),
+                          "bits after the last element to be 0");
+  return {};
+}
+
+void BucketQuantizer::accumulate(std::span<const std::byte> payload, float scale,
+                                 std::span<float> sum) const {
+  apply(payload, scale, true, sum);
+}
+
+void BucketQuantizer::decode(std::span<const std::byte> payload, float scale,
+                             std::span<float> values) const {
+  apply(payload, scale, false, values);
+}
+
+void BucketQuantizer::apply(std::span<const std::byte> payload, float scale, bool add,
+                            std::span<float> to) const {
+  const std::byte* const body = payload_body(payload).data();
+  const size_t count = to.size();
+  const size_t piece = std::min(block_, kBlockElements);  // whole buckets, or part of one
+  std::array<float, kBlockBuckets> factors;
+  for (size_t first = 0; first < count; first += block_) {
+    const size_t end = std::min(first + block_, count);
+    const std::byte* steps = body + first / options_.bucket * sizeof(float);
+    for (size_t b = 0; b < buckets(end - first); ++b)
+      factors[b] = scale * load_field<float>(steps + b * sizeof(float));
+    for (size_t at = first; at < end; at += piece)
+      apply_piece(body + code_offset(count, at), factors.data(), add,
+                  to.subspan(at, std::min(piece, end - at)));
+  }
+}
+
+void BucketQuantizer::apply_piece(const std::byte* packed, const float* factors, bool add,
+                                  std::span<float> to) const {
+  std::array<uint8_t, kBlockElements> codes;
+  const bool whole_bytes = options_.code.bits == 8;
+  if (!whole_bytes) unpack_codes(options_.code.bits, as_bytes(packed), to.size(), codes.data());
+  dequantize(options_.code, {.codes = whole_bytes ? as_bytes(packed) : codes.data(),
+                             .count = to.size(),
+                             .bucket = options_.bucket,
+                             .factors = factors,
+                             .to = to.data(),
+                             .add = add});
+}
+
+}  // namespace gradbus

@@ -1,0 +1,94 @@
+#include "compression/codecs/dgc.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
+#include "compression/random.h"
+
+namespace gradbus {
+namespace {
+
+size_t ceil_of(double value) { return static_cast<size_t>(std::ceil(value)); }
+
+// The fewest elements that a sample has: `sample` of the unit, 2 / ratio at least.
+size_t samples_wanted(size_t count, double ratio, double sample) {
+  const size_t least = ceil_of(2 / ratio);
+  const size_t part = ceil_of(static_cast<double>(count) * sample);
+  return std::max(least, std::min(part, std::max<size_t>(65536, 16 * least)));
+}
+
+// A stride is given up for one that is 8 less, so the last one had under 9 / 1 of what it has.
+size_t samples_max(size_t count, double ratio, double sample) {
+  return std::min(count, 9 * samples_wanted(count, ratio, sample));
+}
+
+double largest_ratio(const DgcOptions& options) {
+  return options.warmup_rounds == 0 ? options.ratio : dgc_ratio(options, 1);
+}
+
+}  // namespace
+
+double dgc_ratio(const DgcOptions& options, uint64_t round) {
+  if (round > options.warmup_rounds) return options.ratio;
+  const uint64_t stage =
+      (std::max<uint64_t>(round, 1) - 1) * options.stages / options.warmup_rounds;
+  const double stages = static_cast<double>(options.stages);
+  const double c =
+      options.coefficient > 0 ? options.coefficient : std::pow(options.ratio, 1 / (stages + 1));
+  double ratio = c;
+  for (uint64_t e = 0; e < stage; ++e) ratio *= c;
+  return std::max(ratio, options.ratio);
+}
+
+DgcSizes dgc_sizes(size_t count, double ratio, double sample) {
+  DgcSizes sizes{.k = std::min(count, ceil_of(static_cast<double>(count) * ratio))};
+  if (count <= ceil_of(2 / ratio)) {
+    sizes.samples = count;
+  } else {
+    const size_t wanted = samples_wanted(count, ratio, sample);
+    sizes.stride = ((count + wanted - 1) / wanted + 31) / 32 * 32 + 1;
+    while (count / sizes.stride < wanted) sizes.stride -= 8;
+    sizes.samples = count / sizes.stride;
+  }
+  sizes.top = ceil_of(static_cast<double>(sizes.samples) * ratio);
+  return sizes;
+}
+
+Dgc::Dgc(const DgcOptions& options, WireType type, size_t count_max)
+    : SparseCodec(CodecId::kDgc, type),
+      options_(options),
+      ratio_max_(largest_ratio(options)),
+      largest_(count_max, dgc_sizes(count_max, ratio_max_, options.sample).k),
+      samples_max_(samples_max(count_max, options.ratio, options.sample)),
+      sample_(new float[samples_max_]) {}
+
+size_t Dgc::entries_max(size_t count) const {
+  return count == 0 ? 0 : dgc_sizes(count, ratio_max_, options_.sample).k;
+}
+
+Selection Dgc::select(const EncodeInput& input) {
+  const double ratio = dgc_ratio(options_, input.round);
+  const DgcSizes sizes = dgc_sizes(input.count(), ratio, options_.sample);
+  GRADBUS_CHECK(sizes.samples <= samples_max_);
+  const size_t start = random_u32(input.seed, 0) % sizes.stride;
+  for (size_t i = 0; i < sizes.samples; ++i)
+    sample_[i] = compensated_element(input, start + i * sizes.stride);
+  const std::span<const float> sample(sample_.get(), sizes.samples);
+  const uint32_t threshold = largest_.kth_key(sample, sizes.top);
+  const uint32_t lowest = largest_.kth_key(sample, std::min(2 * sizes.top, sizes.samples));
+  return largest_.about(input, sizes.k, std::bit_cast<float>(threshold), lowest);
+}
+
+std::unique_ptr<Codec> make_dgc(const CodecOptions& options, const CodecShape& shape) {
+  const DgcOptions dgc{.ratio = options.number("ratio"),
+                       .sample = options.number("sample"),
+                       .coefficient = options.number("c"),
+                       .warmup_rounds = static_cast<uint64_t>(options.number("warmup")),
+                       .stages = static_cast<uint64_t>(options.number("stages"))};
+  return std::make_unique<Dgc>(dgc, wire_type(options.text("values")), shape.count_max);
+}
+
+}  // namespace gradbus

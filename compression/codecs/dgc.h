@@ -1,0 +1,61 @@
+// dgc: about the ceil(count * ratio) elements of largest magnitude, found with a threshold that a
+// sample gives (Deep Gradient Compression: Lin, Han, Mao, Wang, Dally 2018; the constants are those
+// of its public code). Momentum correction and factor masking are the memory's (memory.h).
+//
+// The unit is sampled in strides from a random start; the threshold is the sample's element of rank
+// ceil(samples * ratio). Fewer than 0.8 k elements above it lower it by 0.8, at most ten times; of
+// more than k the k largest are sent. Three things differ from the public code:
+//   - it trims what lies between k and 1.3 k by index, which starves the end of a unit; here that
+//     too is by magnitude
+//   - it counts in a pass over memory for each of the ten; here one pass collects what the sample's
+//     rank 2 k reaches, and counts are of those
+//   - it samples 1 % of any unit; here no more than 65536 elements or 32 / ratio
+// Payload: sparse_payload.h, entries at least 1 and at most the largest k of any stage.
+#pragma once
+
+#include <memory>
+
+#include "compression/codecs/largest.h"
+#include "compression/codecs/sparse_payload.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+
+struct DgcOptions {
+  double ratio = 0.001;
+  double sample = 0.01;       // of the unit
+  double coefficient = 0.25;  // c; 0: ratio^(1 / (stages + 1))
+  uint64_t warmup_rounds = 0;
+  uint64_t stages = 4;
+};
+
+// Warm-up: max(c^(e+1), ratio) in stage e, of equally many rounds; then, and without, the ratio.
+double dgc_ratio(const DgcOptions& options, uint64_t round);
+
+struct DgcSizes {
+  size_t k = 0;
+  size_t stride = 1;
+  size_t samples = 0;
+  size_t top = 0;  // rank of the threshold in the sample
+};
+DgcSizes dgc_sizes(size_t count, double ratio, double sample);
+
+class Dgc : public SparseCodec {
+ public:
+  Dgc(const DgcOptions& options, WireType type, size_t count_max);
+
+ private:
+  size_t entries_min(size_t count) const override { return count == 0 ? 0 : 1; }
+  size_t entries_max(size_t count) const override;
+  Selection select(const EncodeInput& input) override;
+
+  const DgcOptions options_;
+  const double ratio_max_;
+  Largest largest_;
+  const size_t samples_max_;
+  std::unique_ptr<float[]> sample_;
+};
+
+std::unique_ptr<Codec> make_dgc(const CodecOptions& options, const CodecShape& shape);
+
+}  // namespace gradbus

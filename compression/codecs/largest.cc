@@ -1,0 +1,171 @@
+#include "compression/codecs/largest.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
+
+namespace gradbus {
+
+// ---- radix selection ----------------------------------------------------------------------------
+
+namespace {
+
+struct Digit {
+  uint32_t shift;
+  uint32_t bits;
+};
+// A wide first digit leaves next to nothing to the passes after it, but costs 20 us to clear and to
+// search.
+constexpr Digit kNarrow[] = {{20, 11}, {10, 10}, {0, 10}};
+constexpr Digit kWide[] = {{16, 15}, {8, 8}, {0, 8}};
+constexpr size_t kWideFrom = size_t{1} << 16;
+
+}  // namespace
+
+Bins make_bins(size_t count_max) {
+  return Bins(size_t{1} << (count_max < kWideFrom ? kNarrow : kWide)[0].bits);
+}
+
+// After each digit `key` has those found, and k is the rank among the elements that share them.
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
+  GRADBUS_CHECK(k >= 1 && k <= values.size());
+  uint32_t key = 0;
+  const bool wide = values.size() >= kWideFrom && bins.size() >> kWide[0].bits != 0;
+  for (const Digit digit : wide ? kWide : kNarrow) {
+    const uint32_t low = (1u << digit.bits) - 1;
+    const uint32_t below = (1u << (digit.shift + digit.bits)) - 1;
+    std::fill_n(bins.begin(), low + 1, 0);
+    for_each_in_range(values.data(), values.size(), {key, key | below},
+                      [&](size_t i) { ++bins[magnitude_key(values[i]) >> digit.shift & low]; });
+    uint32_t bin = low;
+    for (; bins[bin] < k; --bin) k -= bins[bin];
+    key |= bin << digit.shift;
+  }
+  return key;
+}
+
+// ---- candidates ---------------------------------------------------------------------------------
+
+// A block is appended whenever there is room for some of it, so room is kept for all of it.
+Candidates::Candidates(size_t capacity)
+    : capacity_(capacity),
+      indices_(new uint32_t[capacity + kBlockElements]),
+      values_(new float[capacity + kBlockElements]) {}
+
+size_t Candidates::append(const float* values, size_t count, size_t first, KeyRange keys) {
+  uint32_t* const indices = indices_.get();
+  float* const selected = values_.get();
+  const size_t before = size_;
+  size_t size = before;
+  for_each_in_range(values, count, keys, [&](size_t i) {
+    indices[size] = static_cast<uint32_t>(first + i);
+    selected[size++] = values[i];
+  });
+  size_ = size;
+  const size_t bad = before + first_not_finite(selected + before, size - before);
+  return bad < size ? indices[bad] - first : count;
+}
+
+size_t Candidates::collect(const EncodeInput& input, KeyRange keys) {
+  size_ = 0;
+  return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
+    return overflowed() ? first_not_finite(v, count) : append(v, count, first, keys);
+  });
+}
+
+void Candidates::collect_some(std::span<const float> values, KeyRange keys, size_t enough) {
+  size_ = 0;
+  for (size_t first = 0; first < values.size() && size_ < enough; first += kBlockElements)
+    append(&values[first], std::min(kBlockElements, values.size() - first), first, keys);
+}
+
+size_t Candidates::count_from(uint32_t key) const {
+  return static_cast<size_t>(std::count_if(values_.get(), values_.get() + size_, [&](float value) {
+    return magnitude_key(value) >= key;
+  }));
+}
+
+void Candidates::keep_from(uint32_t key) {
+  size_t kept = 0;
+  for_each_in_range(values_.get(), size_, {key, kKeyMax}, [&](size_t i) {
+    indices_[kept] = indices_[i];
+    values_[kept++] = values_[i];
+  });
+  size_ = kept;
+}
+
+void Candidates::keep_largest(size_t k, Bins& bins) {
+  if (size_ <= k) return;
+  const uint32_t last = kth_largest_key({values_.get(), size_}, k, bins);
+  keep_from(last);
+  if (size_ == k) return;
+  size_t equals_left = k - count_from(last + 1);
+  size_t kept = 0;
+  for (size_t i = 0; i < size_; ++i) {
+    if (magnitude_key(values_[i]) == last && equals_left == 0) continue;
+    if (magnitude_key(values_[i]) == last) --equals_left;
+    indices_[kept] = indices_[i];
+    values_[kept++] = values_[i];
+  }
+  size_ = kept;
+}
+
+// From the back, where there is room.
+void Candidates::add(const Candidates& others, size_t count) {
+  GRADBUS_CHECK(size_ + count <= capacity_ && count <= others.size_);
+  size_t own = size_;
+  size_t other = count;
+  size_ += count;
+  for (size_t to = size_; other != 0;) {
+    const bool take_own = own != 0 && indices_[own - 1] > others.indices_[other - 1];
+    const Candidates& from = take_own ? *this : others;
+    const size_t i = take_own ? --own : --other;
+    indices_[--to] = from.indices_[i];
+    values_[to] = from.values_[i];
+  }
+}
+
+// ---- selection ----------------------------------------------------------------------------------
+
+// Fills up to k with the first elements of that key; false where there are too few.
+bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) {
+  if (found_.size() >= k) return true;
+  const size_t missing = k - found_.size();
+  equals_.collect_some(values, {key, key}, missing);
+  if (equals_.size() < missing) return false;
+  found_.add(equals_, missing);
+  return true;
+}
+
+Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess) {
+  guess = std::min(guess, kKeyInfinity - 1);  // so that what is not finite is collected
+  const size_t bad = found_.collect(input, {guess + 1, kKeyMax});
+  if (bad != kAllFinite) return {.not_finite = bad};
+  const std::span<const float> values = compensated_values(input);
+  if (found_.overflowed() || !add_equals(values, k, guess)) {
+    const uint32_t key = kth_largest_key(values, k, bins_);
+    found_.collect(compensated(input), {key + 1, kKeyMax});
+    add_equals(values, k, key);
+  }
+  found_.keep_largest(k, bins_);
+  return found_.selection();
+}
+
+// Below `lowest` nothing was collected, but what was is enough then.
+Selection Largest::about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest) {
+  constexpr int kLoweringsMax = 10;
+  const size_t enough = (k * 4 + 4) / 5;
+  lowest = std::min(lowest, kKeyInfinity);
+  const size_t bad = found_.collect(input, {lowest, kKeyMax});
+  if (bad != kAllFinite) return {.not_finite = bad};
+  if (found_.overflowed() || found_.size() < enough) return exactly(compensated(input), k, lowest);
+  uint32_t key = magnitude_key(threshold);
+  for (int i = 0; i < kLoweringsMax && key > lowest && found_.count_from(key) < enough; ++i)
+    key = magnitude_key(threshold *= 0.8F);
+  if (key > lowest) found_.keep_from(key);
+  found_.keep_largest(k, bins_);
+  return found_.selection();
+}
+
+}  // namespace gradbus

@@ -1,0 +1,92 @@
+// The k elements of largest magnitude of a unit, exactly: of equal magnitudes the lower index.
+//
+// One pass over the unit collects those above a threshold that was guessed to let a few more than k
+// through, then the exact k are chosen among these. Where the guess was wrong (a unit that is
+// periodic in the stride of the sample) a radix selection finds the threshold in three more passes.
+// A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compression/codec.h"
+#include "compression/codecs/sparse_payload.h"
+#include "compression/kernels/select.h"
+
+namespace gradbus {
+
+// Memory for the elements that pass: of a unit of `count_max`, from which at most k are wanted. A
+// guess that lets through more than this is a wrong one.
+constexpr size_t candidates_max(size_t count_max, size_t k) {
+  const size_t wanted = 4 * k + 4096;
+  return wanted < count_max ? wanted : count_max;
+}
+
+// Counters of radix selection: 8 KiB, for units of 65536 elements and more 128 KiB.
+using Bins = std::vector<uint32_t>;
+Bins make_bins(size_t count_max);
+
+// The k-th largest key of `values`, 1 <= k <= their number.
+uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins);
+
+// Elements collected in order of their indices; memory that is never written takes no room.
+class Candidates {
+ public:
+  explicit Candidates(size_t capacity);
+
+  // Collects what lies in `keys`, which has all that is not finite; returns the index of the first
+  // such element, or kAllFinite. Of more than the capacity some are left out.
+  size_t collect(const EncodeInput& input, KeyRange keys);
+  // Collects up to the block in which `enough` is reached.
+  void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
+  bool overflowed() const { return size_ > capacity_; }
+  // Elements whose magnitude is at least that of the key.
+  size_t count_from(uint32_t key) const;
+  void keep_from(uint32_t key);
+  // Of equal magnitudes the lower index.
+  void keep_largest(size_t k, Bins& bins);
+  // Merges the first `count` of `others`, which are none of these, and fit.
+  void add(const Candidates& others, size_t count);
+
+  size_t size() const { return size_; }
+  Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
+
+ private:
+  // Appends what it finds; returns the position in the block of the first NaN or Inf, or `count`.
+  size_t append(const float* values, size_t count, size_t first, KeyRange keys);
+
+  const size_t capacity_;
+  size_t size_ = 0;
+  std::unique_ptr<uint32_t[]> indices_;
+  std::unique_ptr<float[]> values_;
+};
+
+// Selects with the help of a guess.
+class Largest {
+ public:
+  Largest(size_t count_max, size_t k_max)
+      : found_(candidates_max(count_max, k_max)), equals_(k_max), bins_(make_bins(count_max)) {}
+
+  // The k-th largest key of a sample, to guess by.
+  uint32_t kth_key(std::span<const float> sample, size_t k) {
+    return kth_largest_key(sample, k, bins_);
+  }
+  // Exactly k, 1 <= k <= count.
+  Selection exactly(const EncodeInput& input, size_t k, uint32_t guess);
+  // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
+  // are 0.8 k; of more than k the k largest. `lowest`, at most the threshold's key, is a guess of
+  // what lets through more than k; exactly k where it does not let through 0.8 k.
+  Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest);
+
+ private:
+  bool add_equals(std::span<const float> values, size_t k, uint32_t key);
+
+  Candidates found_;
+  Candidates equals_;
+  Bins bins_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,146 @@
+#include "compression/codecs/randk.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
+#include "compression/random.h"
+
+namespace gradbus {
+namespace {
+
+// floor(bits * count / 2^64): uniform to 2^-33, whatever the count.
+uint64_t below(uint64_t bits, uint64_t count) {
+  return ((bits >> 32) * count + ((bits & 0xffffffff) * count >> 32)) >> 32;
+}
+
+// Draws until `k` marks are set; what is marked already is drawn again. In batches, so that the
+// lines of the bitmap, which is seldom in the cache, are fetched side by side.
+void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> marks) {
+  std::array<uint64_t, 64> batch;
+  for (uint64_t counter = mix_u64(seed); k != 0;) {
+    const size_t draws = std::min(k, batch.size());
+    for (size_t i = 0; i < draws; ++i) {
+      batch[i] = below(mix_u64(counter++), count);
+      __builtin_prefetch(&marks[batch[i] / 64], 1);
+    }
+    for (size_t i = 0; i < draws; ++i) {
+      uint64_t& word = marks[batch[i] / 64];
+      k -= ~word >> (batch[i] % 64) & 1;
+      word |= uint64_t{1} << (batch[i] % 64);
+    }
+  }
+}
+
+RandKOptions options_of(const CodecOptions& options) {
+  const std::string& scale = options.text("scale");
+  return {.ratio = options.number("ratio"),
+          .scale = scale == "yes"  ? RandKScale::kYes
+                   : scale == "no" ? RandKScale::kNo
+                                   : RandKScale::kAuto};
+}
+
+// Writes v to the residual; the index of its first NaN or Inf, or kAllFinite.
+size_t take_in(const EncodeInput& input) {
+  return for_each_compensated_block(
+      input, [](size_t, const float* v, size_t count) { return first_not_finite(v, count); });
+}
+
+}  // namespace
+
+size_t randk_entries(const RandKOptions& options, size_t count) {
+  if (count == 0) return 0;
+  return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(count) * options.ratio));
+}
+
+float randk_factor(const RandKOptions& options, size_t count, bool has_residual) {
+  const bool scaled =
+      options.scale == RandKScale::kYes || (options.scale == RandKScale::kAuto && !has_residual);
+  if (!scaled) return 1;
+  return static_cast<float>(static_cast<double>(count) /
+                            static_cast<double>(randk_entries(options, count)));
+}
+
+// Of more than half, those left out are drawn, so that few draws meet a mark.
+std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
+  const std::span<uint64_t> marks(marks_.data(), (count + 63) / 64);
+  const bool marks_left_out = k > count / 2;
+  std::fill(marks.begin(), marks.end(), 0);
+  mark_random(seed, count, marks_left_out ? count - k : k, marks);
+  size_t drawn = 0;
+  for (size_t w = 0; w < marks.size(); ++w) {
+    for (uint64_t word = marks_left_out ? ~marks[w] : marks[w]; word != 0 && drawn < k;
+         word &= word - 1)
+      indices_[drawn++] =
+          static_cast<uint32_t>(64 * w) + static_cast<uint32_t>(std::countr_zero(word));
+  }
+  return {indices_.data(), drawn};
+}
+
+// ---- payloads -----------------------------------------------------------------------------------
+
+RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
+    : SparseCodec(CodecId::kRandK, type),
+      options_(options),
+      draw_(count_max, randk_entries(options, count_max)),
+      values_(std::max<size_t>(1, randk_entries(options, count_max))) {}
+
+Selection RandK::select(const EncodeInput& input) {
+  const size_t bad = take_in(input);
+  if (bad != kAllFinite) return {.not_finite = bad};
+  const std::span<const float> v = compensated_values(input);
+  const size_t k = randk_entries(options_, v.size());
+  const float factor = randk_factor(options_, v.size(), !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(input.seed, v.size(), k);
+  for (size_t i = 0; i < k; ++i) values_[i] = factor * v[indices[i]];
+  return {indices, {values_.data(), k}};
+}
+
+std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape) {
+  return std::make_unique<RandK>(options_of(options), wire_type(options.text("values")),
+                                 shape.count_max);
+}
+
+// ---- in flight ----------------------------------------------------------------------------------
+
+LinearRandK::LinearRandK(const RandKOptions& options, size_t count)
+    : options_(options), count_(count), draw_(count, randk_entries(options, count)) {}
+
+void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_seed,
+                          std::span<const std::byte>, std::span<std::byte> vector) {
+  const size_t k = randk_entries(options_, count_);
+  GRADBUS_CHECK(input.count() == count_ && vector.size() == k * sizeof(float));
+  const size_t bad = take_in(input);
+  std::fill(vector.begin(), vector.end(), std::byte{0});
+  if (bad != kAllFinite) return store_field(vector.data(), compensated_element(input, bad));
+  const std::span<const float> v = compensated_values(input);
+  const float factor = randk_factor(options_, count_, !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  for (size_t i = 0; i < k; ++i) {
+    const float sent = factor * v[indices[i]];
+    store_field(&vector[i * sizeof(float)], sent);
+    if (input.residual.empty()) continue;
+    float& kept = input.residual[indices[i]];
+    kept = std::isfinite(sent) ? kept - sent : 0;
+  }
+}
+
+void LinearRandK::finish(const EncodeInput&, uint64_t shared_seed, uint32_t,
+                         std::span<const std::byte> sum, float scale, std::span<float> values) {
+  const size_t k = randk_entries(options_, count_);
+  GRADBUS_CHECK(values.size() == count_ && sum.size() == k * sizeof(float));
+  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  std::fill(values.begin(), values.end(), 0.0F);
+  for (size_t i = 0; i < k; ++i)
+    values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);
+}
+
+std::unique_ptr<LinearCodec> make_linear_randk(const CodecOptions& options,
+                                               const CodecShape& shape) {
+  return std::make_unique<LinearRandK>(options_of(options), shape.count_max);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,90 @@
+// One bit per element, the sign, and one or two levels for each block of elements.
+//
+//   signsgd     the level is the option `step`: a vote (Bernstein et al. 2018, algorithm 1). The
+//               sum of votes, encoded again by the one who summed, is the majority vote
+//   signum      the same of the momentum m = beta m + v, which the codec keeps (Bernstein et al.
+//               2018, algorithm 3; theirs is 1 - beta times this one and has the same sign). Who
+//               sums takes beta = 0, or signsgd
+//   efsignsgd   the level is the mean of |v| (Karimireddy et al. 2019)
+//   onebit      two levels: the mean of those below 0 and of the others (Seide et al. 2014)
+//
+// Element i decodes to -level where v[i] < 0, else to +level: a 0, and a tied vote, count as
+// positive, as in the field's public code.
+//
+// Payload after the header of payload.h (entries = count, flags and detail 0). B is the number of
+// blocks, all of `block` elements but the last; S is 2 for onebit, else 1:
+//   offset 16                f32[B][S]           levels: of onebit the one below 0 first, with its
+//                                                minus sign; 0 where a block has no such elements
+//   offset 16 + 4 * B * S    u64[ceil(count/64)] signs: bit i % 64 of word i / 64 is set where
+//                                                v[i] < 0; bits past `count` are clear
+//
+// A block that holds a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels; what is kept of
+// it, the residual and the momentum, stays as it was.
+#pragma once
+
+#include <vector>
+
+#include "compression/codec.h"
+#include "compression/kernels/signs.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+// 16 KiB of gradient and residual: this block and the next, which is read meanwhile, fit a
+// first-level cache of 32 KiB. Levels are 1/64 of the payload.
+inline constexpr size_t kSignBlockElements = 2048;
+
+class SignCodec : public Codec {
+ public:
+  enum class Level : uint8_t { kStep, kMean, kTwoMeans };
+
+  // `block` elements share their levels, rounded up to whole words; 0: all elements of the unit.
+  SignCodec(CodecId id, Level level, size_t block, float step);
+
+  size_t payload_bytes_max(size_t count) const override;
+  size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
+  Status check(std::span<const std::byte> payload, size_t count) const override;
+  void accumulate(std::span<const std::byte> payload, float scale,
+                  std::span<float> sum) const override;
+  void decode(std::span<const std::byte> payload, float scale,
+              std::span<float> values) const override;
+
+ protected:
+  // Elements [first, first + count): their signs to `words`, what these lack to the residual.
+  virtual SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
+                                  std::byte* words);
+
+  SignLevels levels_of(const SignSums& sums, size_t count) const;
+
+ private:
+  size_t blocks(size_t count) const { return (count + block_ - 1) / block_; }
+  size_t level_bytes() const { return level_ == Level::kTwoMeans ? 8 : 4; }
+  size_t words_offset(size_t count) const;
+  SignLevels load_levels(std::span<const std::byte> payload, size_t block) const;
+  void store_levels(std::span<std::byte> payload, size_t block, SignLevels levels) const;
+  bool are_possible(SignLevels levels) const;
+  template <typename Work>
+  void for_each_block(std::span<const std::byte> payload, size_t count, float scale,
+                      Work work) const;
+
+  const CodecId id_;
+  const Level level_;
+  const size_t block_;
+  const float step_;
+};
+
+class Signum final : public SignCodec {
+ public:
+  Signum(float beta, float step, size_t count_max);
+
+ private:
+  SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
+                          std::byte* words) override;
+  const float* compensated(const EncodeInput& input, size_t first, size_t count);
+
+  const float beta_;
+  std::vector<float> momentum_;
+  std::vector<float> scratch_;  // one block
+};
+
+}  // namespace gradbus

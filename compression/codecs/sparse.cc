@@ -1,0 +1,110 @@
+// The rows of codecs that send a selection of elements.
+#include "compression/codecs/dgc.h"
+#include "compression/codecs/randk.h"
+#include "compression/codecs/threshold.h"
+#include "compression/codecs/topk.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+namespace {
+
+CodecOption ratio(std::string_view default_text) {
+  return {.name = "ratio",
+          .default_text = default_text,
+          .min = 1e-9,
+          .max = 1,
+          .sentence = "of the elements that are sent"};
+}
+
+CodecOption values() {
+  return {.name = "values",
+          .default_text = "f32",
+          .choices = {"f32", "fp16", "bf16"},
+          .sentence = "type of the values of payloads"};
+}
+
+CodecRow topk_row() {
+  return {.id = CodecId::kTopK,
+          .name = "topk",
+          .sentence = "the ratio of elements of largest magnitude, exactly",
+          .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
+          .options = {ratio("0.01"), values()},
+          .make = make_topk};
+}
+
+std::vector<CodecOption> dgc_options() {
+  return {ratio("0.001"),
+          {.name = "sample",
+           .default_text = "0.01",
+           .min = 0,
+           .max = 1,
+           .sentence = "of the elements, that the threshold is estimated from"},
+          values(),
+          {.name = "warmup",
+           .default_text = "0",
+           .min = 0,
+           .max = 1e15,
+           .sentence = "rounds in which more is sent at first, all stages together",
+           .whole = true},
+          {.name = "stages",
+           .default_text = "4",
+           .min = 1,
+           .max = 1000,
+           .sentence = "of the warm-up: stage e, from 0, sends max(c^(e+1), ratio)",
+           .whole = true},
+          {.name = "c",
+           .default_text = "0.25",
+           .min = 0,
+           .max = 1,
+           .sentence = "of the warm-up; 0: ratio^(1/(stages+1))"}};
+}
+
+CodecRow dgc_row() {
+  return {.id = CodecId::kDgc,
+          .name = "dgc",
+          .sentence =
+              "about the ratio of elements of largest magnitude, by a sampled threshold, "
+              "with momentum correction (Lin et al. 2018)",
+          .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
+          .options = dgc_options(),
+          .make = make_dgc};
+}
+
+CodecRow randk_row() {
+  return {.id = CodecId::kRandK,
+          .name = "randk",
+          .sentence = "the ratio of elements, drawn at random (Stich et al. 2018)",
+          .traits = {.unbiased = true, .selects = true},
+          .options = {ratio("0.01"),
+                      values(),
+                      {.name = "scale",
+                       .default_text = "auto",
+                       .choices = {"auto", "yes", "no"},
+                       .sentence = "values times 1 / ratio, so that their mean is unbiased; auto: "
+                                   "unless there is error feedback"}},
+          .make = make_randk,
+          .make_linear = make_linear_randk};
+}
+
+CodecRow threshold_row() {
+  return {.id = CodecId::kThreshold,
+          .name = "threshold",
+          .sentence = "elements of a magnitude and above",
+          .traits = {.selects = true, .wants_feedback = true},
+          .options = {{.name = "value",
+                       .default_text = "0.001",
+                       .min = 0,
+                       .max = 1e30,
+                       .sentence = "the smallest magnitude that is sent"},
+                      values()},
+          .make = make_threshold};
+}
+
+}  // namespace
+
+std::span<const CodecRow> sparse_codecs() {
+  static const std::vector<CodecRow> rows = {topk_row(), dgc_row(), randk_row(), threshold_row()};
+  return rows;
+}
+
+}  // namespace gradbus

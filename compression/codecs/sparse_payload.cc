@@ -1,0 +1,163 @@
+#include "compression/codecs/sparse_payload.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
+#include "compression/index_coding.h"
+
+namespace gradbus {
+namespace {
+
+constexpr uint8_t kFlagBits = 0x0f;
+constexpr size_t kBlock = 512;  // entries at a time: they stay in the first-level cache
+
+IndexCode index_code(const PayloadHeader& header) {
+  return static_cast<IndexCode>(header.flags & 3);
+}
+uint8_t type_number(const PayloadHeader& header) { return header.flags >> 2 & 3; }
+WireType wire_type(const PayloadHeader& header) {
+  return static_cast<WireType>(type_number(header));
+}
+
+IndexReader index_reader(std::span<const std::byte> payload) {
+  const PayloadHeader header = payload_header(payload);
+  const size_t value_bytes = header.entries * wire_type_bytes(wire_type(header));
+  return {index_code(header), payload_body(payload).subspan(value_bytes), header.entries,
+          header.count};
+}
+
+// Calls visit(indices, values, n) for block after block.
+template <typename Visit>
+void for_each_block(std::span<const std::byte> payload, float scale, const Visit& visit) {
+  std::array<uint32_t, kBlock> indices;
+  std::array<float, kBlock> values;
+  const WireType type = wire_type(payload_header(payload));
+  IndexReader reader = index_reader(payload);
+  const std::byte* from = payload.data() + kPayloadHeaderBytes;
+  while (const size_t got = reader.next(indices.data(), kBlock)) {
+    load_wire_values(type, from, got, scale, values.data());
+    visit(indices.data(), values.data(), got);
+    from += got * wire_type_bytes(type);
+  }
+}
+
+}  // namespace
+
+// ---- payload ------------------------------------------------------------------------------------
+
+size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max) {
+  const size_t body = entries_max * wire_type_bytes(type) + index_bytes_max(entries_max, count);
+  return std::max(kPayloadHeaderBytes + body, kNotFiniteBytes);
+}
+
+size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection& selection,
+                     std::span<std::byte> payload) {
+  const std::span<const uint32_t> indices = selection.indices;
+  const IndexCode code = smallest_index_code(indices, count);
+  const size_t value_bytes = indices.size() * wire_type_bytes(type);
+  const std::span<std::byte> body = payload.subspan(kPayloadHeaderBytes);
+  GRADBUS_CHECK(value_bytes <= body.size() && selection.values.size() == indices.size());
+  store_wire_values(type, selection.values.data(), indices.size(), body.data());
+  const size_t bytes =
+      value_bytes + encode_indices(code, indices, count, body.subspan(value_bytes));
+  GRADBUS_CHECK(bytes <= UINT32_MAX);
+  PayloadHeader header{.codec = static_cast<uint8_t>(codec)};
+  header.flags =
+      static_cast<uint8_t>(static_cast<uint32_t>(code) | static_cast<uint32_t>(type) << 2);
+  header.count = static_cast<uint32_t>(count);
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.entries = static_cast<uint32_t>(indices.size());
+  store_field(payload.data(), header);
+  return kPayloadHeaderBytes + bytes;
+}
+
+Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType type, size_t count,
+                    size_t entries_min, size_t entries_max) {
+  GRADBUS_RETURN_IF_ERROR(check_payload_header(payload, codec, count));
+  if (is_not_finite(payload)) return {};
+  const PayloadHeader header = payload_header(payload);
+  if ((header.flags & ~kFlagBits) != 0)
+    return refuse_payload(codec, "flags", header.flags, "at most 15");
+  if (wire_type(header) != type)
+    return refuse_payload(codec, "flags", header.flags, "the codec's own type of values");
+  if (header.detail != 0) return refuse_payload(codec, "detail", header.detail, "0");
+  if (header.entries < entries_min || header.entries > entries_max)
+    return refuse_payload(codec, "entries", header.entries, "what the ratio gives");
+  const size_t value_bytes = header.entries * wire_type_bytes(type);
+  if (header.bytes < value_bytes)
+    return refuse_payload(codec, "bytes", header.bytes, "at least those of the values");
+  if (!valid_indices(index_code(header), payload_body(payload).subspan(value_bytes), header.entries,
+                     count))
+    return refuse_payload(codec, "indices", header.entries, "ascending ones below the count");
+  return {};
+}
+
+void accumulate_sparse(std::span<const std::byte> payload, float scale, std::span<float> sum) {
+  GRADBUS_CHECK(payload_header(payload).count == sum.size());
+  if (is_not_finite(payload)) return accumulate_not_finite(payload, sum);
+  for_each_block(payload, scale, [&](const uint32_t* indices, const float* values, size_t count) {
+    for (size_t i = 0; i < count; ++i) sum[indices[i]] += values[i];
+  });
+}
+
+void clear_sparse(std::span<const std::byte> payload, std::span<float> values) {
+  GRADBUS_CHECK(payload_header(payload).count == values.size());
+  if (is_not_finite(payload)) return;
+  std::array<uint32_t, kBlock> indices;
+  IndexReader reader = index_reader(payload);
+  while (const size_t got = reader.next(indices.data(), indices.size()))
+    for (size_t i = 0; i < got; ++i) values[indices[i]] = 0;
+}
+
+void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
+                   std::span<float> residual) {
+  std::array<float, kBlock> values;
+  const WireType type = wire_type(payload_header(payload));
+  const std::byte* from = payload.data() + kPayloadHeaderBytes;
+  for (size_t first = 0; first < selection.indices.size(); first += kBlock) {
+    const auto indices =
+        selection.indices.subspan(first, std::min(kBlock, selection.indices.size() - first));
+    load_wire_values(type, from + first * wire_type_bytes(type), indices.size(), 1, values.data());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      float& kept = residual[indices[i]];
+      kept = std::isfinite(values[i]) ? kept - values[i] : 0;
+    }
+  }
+}
+
+// ---- codec --------------------------------------------------------------------------------------
+
+size_t SparseCodec::payload_bytes_max(size_t count) const {
+  return sparse_bytes_max(type_, count, entries_max(count));
+}
+
+size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payload) {
+  const size_t count = input.count();
+  GRADBUS_CHECK(payload.size() >= payload_bytes_max(count));
+  if (count == 0) return encode_sparse(id_, type_, 0, {}, payload);
+  const Selection selection = select(input);
+  if (const size_t bad = selection.not_finite; bad != kAllFinite)
+    return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
+  const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
+  if (!input.residual.empty()) subtract_sent(payload.first(bytes), selection, input.residual);
+  return bytes;
+}
+
+Status SparseCodec::check(std::span<const std::byte> payload, size_t count) const {
+  if (count == 0) return check_sparse(payload, id_, type_, 0, 0, 0);
+  return check_sparse(payload, id_, type_, count, entries_min(count), entries_max(count));
+}
+
+void SparseCodec::accumulate(std::span<const std::byte> payload, float scale,
+                             std::span<float> sum) const {
+  accumulate_sparse(payload, scale, sum);
+}
+
+void SparseCodec::clear_sent(std::span<const std::byte> payload, std::span<float> values) const {
+  clear_sparse(payload, values);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,67 @@
+#include "compression/kernels/compensate.h"
+
+#include "common/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/kernels/compensate.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradbus {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using F32 = hn::ScalableTag<float>;
+
+// to[i] = gradient[i] + decay * residual[i]; a null gradient is zeros.
+void Compensate(const float* gradient, const float* residual, float decay, size_t count,
+                float* to) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  const auto factor = hn::Set(d, decay);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto kept = hn::Mul(hn::LoadU(d, residual + i), factor);
+    const auto g = gradient == nullptr ? hn::Zero(d) : hn::LoadU(d, gradient + i);
+    hn::StoreU(hn::Add(g, kept), d, to + i);
+  }
+  for (; i < count; ++i) to[i] = (gradient == nullptr ? 0.0F : gradient[i]) + decay * residual[i];
+}
+
+size_t FirstNotFinite(const float* values, size_t count) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    if (!hn::AllTrue(d, hn::IsFinite(hn::LoadU(d, values + i)))) break;
+  while (i < count && values[i] - values[i] == 0) ++i;
+  return i;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace gradbus
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradbus {
+
+HWY_EXPORT(Compensate);
+HWY_EXPORT(FirstNotFinite);
+
+const float* compensate(const EncodeInput& input, size_t first, size_t count, float* scratch) {
+  GRADBUS_CHECK(count <= kBlockElements && first + count <= input.count());
+  if (input.residual.empty()) return input.gradient.data() + first;
+  const float* gradient = input.gradient.empty() ? nullptr : input.gradient.data() + first;
+  HWY_DYNAMIC_DISPATCH(Compensate)
+  (gradient, input.residual.data() + first, input.decay, count, scratch);
+  return scratch;
+}
+
+size_t first_not_finite(const float* values, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(FirstNotFinite)(values, count);
+}
+
+}  // namespace gradbus
+#endif

@@ -1,0 +1,23 @@
+// Sums that are alike on every processor, however wide its vectors, are kept in 16 lanes: lane l
+// takes the elements l, l + 16, ... and at the end the lanes are added up as a tree.
+#pragma once
+
+#include <cstddef>
+
+namespace gradbus {
+
+inline constexpr size_t kSumLanes = 16;
+
+constexpr size_t whole_lanes(size_t count) {
+  return (count + kSumLanes - 1) / kSumLanes * kSumLanes;
+}
+
+// Overwrites the lanes.
+template <typename T>
+constexpr T tree_sum(T* lanes) {
+  for (size_t width = kSumLanes / 2; width > 0; width /= 2)
+    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  return lanes[0];
+}
+
+}  // namespace gradbus

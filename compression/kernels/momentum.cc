@@ -1,0 +1,75 @@
+#include "compression/kernels/momentum.h"
+
+#include "common/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/kernels/momentum.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradbus {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using F32 = hn::ScalableTag<float>;
+
+// Whole vectors of the front; returns how many elements that is.
+template <bool kNesterov>
+size_t Accumulate(const MomentumStep& step, const float* gradient, float* momentum, float* residual,
+                  size_t count) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  const auto mu = hn::Set(d, step.momentum);
+  const auto clip = hn::Set(d, step.clip);
+  const auto decay = hn::Set(d, step.decay);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto g = hn::Mul(clip, hn::LoadU(d, gradient + i));
+    const auto old = hn::LoadU(d, momentum + i);
+    const auto m = kNesterov ? hn::Mul(mu, hn::Add(old, g)) : hn::Add(hn::Mul(mu, old), g);
+    hn::StoreU(m, d, momentum + i);
+    const auto kept = hn::Mul(decay, hn::LoadU(d, residual + i));
+    hn::StoreU(hn::Add(kept, kNesterov ? hn::Add(m, g) : m), d, residual + i);
+  }
+  return i;
+}
+
+size_t AccumulateMomentum(const MomentumStep& step, const float* gradient, float* momentum,
+                          float* residual, size_t count) {
+  return step.nesterov ? Accumulate<true>(step, gradient, momentum, residual, count)
+                       : Accumulate<false>(step, gradient, momentum, residual, count);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace gradbus
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradbus {
+
+HWY_EXPORT(AccumulateMomentum);
+
+void accumulate_momentum_scalar(const MomentumStep& step, std::span<const float> gradient,
+                                std::span<float> momentum, std::span<float> residual) {
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const float g = step.clip * gradient[i];
+    const float m =
+        step.nesterov ? step.momentum * (momentum[i] + g) : step.momentum * momentum[i] + g;
+    momentum[i] = m;
+    residual[i] = step.decay * residual[i] + (step.nesterov ? m + g : m);
+  }
+}
+
+void accumulate_momentum(const MomentumStep& step, std::span<const float> gradient,
+                         std::span<float> momentum, std::span<float> residual) {
+  GRADBUS_CHECK(momentum.size() == gradient.size() && residual.size() == gradient.size());
+  const size_t done = HWY_DYNAMIC_DISPATCH(AccumulateMomentum)(
+      step, gradient.data(), momentum.data(), residual.data(), gradient.size());
+  accumulate_momentum_scalar(step, gradient.subspan(done), momentum.subspan(done),
+                             residual.subspan(done));
+}
+
+}  // namespace gradbus
+#endif

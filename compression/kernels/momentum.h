@@ -1,0 +1,25 @@
+// Momentum correction, one pass over gradient, momentum and residual (Lin et al. 2018,
+// section 3.1). Any thread; the vectors do not overlap.
+#pragma once
+
+#include <span>
+
+namespace gradbus {
+
+struct MomentumStep {
+  float momentum = 0.9F;
+  bool nesterov = false;
+  float clip = 1;   // the gradient is multiplied by this first
+  float decay = 1;  // of the residual
+};
+
+// With g = clip * gradient[i]:
+//   m = momentum * m + g,    r = decay * r + m
+//   nesterov: m = momentum * (m + g),    r = decay * r + (m + g)
+void accumulate_momentum(const MomentumStep& step, std::span<const float> gradient,
+                         std::span<float> momentum, std::span<float> residual);
+// The definition of right: one element at a time.
+void accumulate_momentum_scalar(const MomentumStep& step, std::span<const float> gradient,
+                                std::span<float> momentum, std::span<float> residual);
+
+}  // namespace gradbus

@@ -1,0 +1,81 @@
+// From f32 to codes of one byte and back, with one scale for each bucket of elements.
+//
+//   code     its value                                    |x|, x = v * inverse
+//   levels   code - offset, from -levels to levels        at most levels
+//   e4m3     OCP FP8: bias 7, with subnormals             at most 448
+//   e5m2     OCP FP8: bias 15, with subnormals            at most 57344
+//   natural  bit 7 the sign, k = bits 0 to 6: 2^(k-127),  at most 1
+//            or 0 for k = 0
+//
+// decoded = value * step. x is rounded to nearest, ties to even, or stochastically, with mean x:
+//   levels   x is rounded to 2^-15, ties to even, then down from x + dither_bits() / 2^15
+//   natural  to one of the two powers of two around x, or to 2^-126 or 0
+//
+// An |x| may be above that by a rounding; if `clipped` by anything. The `_scalar` functions define
+// what is right; the others give the same bits on every processor. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradbus {
+
+// A bucket is a multiple of this, so that every bucket opens a group of
+// compression/kernels/dither.h and, packed in 2, 4 or 8 bits, a byte.
+inline constexpr size_t kBucketGranule = 32;
+
+enum class CodeKind : uint8_t { kLevels, kE4m3, kE5m2, kNatural };
+
+struct CodeFormat {
+  CodeKind kind = CodeKind::kLevels;
+  bool stochastic = false;  // kLevels; kNatural always is
+  bool clipped = false;     // kLevels, stochastic: larger x are clamped first
+  uint32_t bits = 8;        // of a code: 2, 4 or 8
+  uint32_t levels = 127;    // kLevels: less than offset
+
+  // 2^(bits-1): even, so that ties to even among codes are ties to even among levels.
+  uint32_t offset() const { return 1u << (bits - 1); }
+};
+
+// x is multiplied with `step` to come back. A step of NaN: the bucket is not finite, its codes are
+// 0 and its residual stays. Levels: other steps are 0 or at least kStepMin, so that 2^15 times the
+// inverse is a number and 2^-15 times the step a normal one.
+inline constexpr float kStepMin = 0x1p-110F;
+
+struct BucketScale {
+  float step = 0;
+  float inverse = 0;
+};
+
+// A run of elements that begins with a bucket and holds whole ones, the last cut short perhaps; or
+// a part of a single one. `first` is the index of values[0] in the unit, a multiple of 32.
+struct QuantizePiece {
+  const float* values = nullptr;
+  size_t count = 0;
+  size_t bucket = kBucketGranule;
+  const BucketScale* scales = nullptr;  // of each bucket
+  uint64_t seed = 0;
+  uint32_t first = 0;
+  uint8_t* codes = nullptr;   // count bytes
+  float* residual = nullptr;  // gets values - decoded; null: nobody asks
+  // Memory of `count` elements to fetch while this works, since arithmetic is half of the time.
+  const float* soon[2] = {nullptr, nullptr};
+};
+
+// factors: step * scale of each bucket. to = or += value * factor.
+struct DequantizePiece {
+  const uint8_t* codes = nullptr;
+  size_t count = 0;
+  size_t bucket = kBucketGranule;
+  const float* factors = nullptr;
+  float* to = nullptr;
+  bool add = false;
+};
+
+void quantize(const CodeFormat& format, const QuantizePiece& piece);
+void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
+
+void dequantize(const CodeFormat& format, const DequantizePiece& piece);
+void dequantize_scalar(const CodeFormat& format, const DequantizePiece& piece);
+
+}  // namespace gradbus

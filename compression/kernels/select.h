@@ -1,0 +1,45 @@
+// Which elements of a vector have a magnitude in a range: the loop that the codecs of selections
+// run over a whole unit. Any thread.
+//
+// Magnitudes are compared as keys: the bits of |value|, which order finite values as numbers do;
+// Inf comes above them and NaN on top, so neither slips through a selection of the largest.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradbus {
+
+inline constexpr uint32_t kKeyMax = 0x7fffffff;
+inline constexpr uint32_t kKeyInfinity = 0x7f800000;
+
+constexpr uint32_t magnitude_key(float value) { return std::bit_cast<uint32_t>(value) & kKeyMax; }
+
+struct KeyRange {
+  uint32_t first = 0;
+  uint32_t last = kKeyMax;
+};
+
+// Bit i % 64 of masks[i / 64] says whether values[i] is in `keys`; the last mask's other bits are
+// 0.
+void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks);
+void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, uint64_t* masks);
+
+// Calls visit(i) for every values[i] in `keys`, in order. Masks first and bits then: a branch on
+// what was just read from memory, or a vector compressed at each step, took two to five times the
+// time of reading at densities around 0.01; this takes 1.2 times.
+template <typename Visit>
+void for_each_in_range(const float* values, size_t count, KeyRange keys, const Visit& visit) {
+  constexpr size_t kMasks = 32;
+  uint64_t masks[kMasks];
+  for (size_t first = 0; first < count; first += 64 * kMasks) {
+    const size_t block = count - first < 64 * kMasks ? count - first : 64 * kMasks;
+    magnitude_masks(values + first, block, keys, masks);
+    for (size_t m = 0; m < (block + 63) / 64; ++m)
+      for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
+        visit(first + 64 * m + static_cast<size_t>(std::countr_zero(mask)));
+  }
+}
+
+}  // namespace gradbus

@@ -1,0 +1,57 @@
+// What an agent remembers of one unit between rounds, so that nothing a codec leaves out is lost.
+//
+//   none      nothing
+//   residual  v = g + decay * r, then r = v - sent (error feedback: Seide et al. 2014, Karimireddy
+//             et al. 2019)
+//   dgc       m = momentum * m + g, r = r + m, then r and m are 0 where an element was sent (Lin et
+//             al. 2018, sections 3.1 and 3.2). Nesterov: m = momentum * (m + g), r = r + m + g
+//
+// A gradient that is not finite changes nothing here. Allocates at construction only. One unit, one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compression/codec.h"
+#include "compression/spec.h"
+
+namespace gradbus {
+
+enum class MemoryKind : uint8_t { kNone = 0, kResidual = 1, kDgc = 2 };
+
+struct MemoryOptions {
+  MemoryKind kind = MemoryKind::kNone;
+  float decay = 1;
+  float momentum = 0.9F;
+  bool nesterov = false;
+  bool masking = true;
+  float clip_norm = 0;  // of this agent's gradient, already divided by sqrt(agents); 0: not
+};
+
+// The memory that `spec` asks for; `ef=auto` depends on the codec.
+MemoryOptions memory_options(const CompressionSpec& spec, uint32_t agents);
+
+class Memory {
+ public:
+  Memory(const MemoryOptions& options, size_t count);
+
+  // Takes the gradient in; the codec encodes the result, which lives until the next call.
+  EncodeInput compensate(std::span<const float> gradient, uint64_t seed, uint64_t round);
+  // The payload that was made of it: momentum factor masking.
+  void update(const Codec& codec, std::span<const std::byte> payload);
+  // The learning rate changed: what is kept was scaled by the old one (BytePS: scale by old / new).
+  void rescale(float factor);
+
+  // State, for checkpoints and for handing on: empty where the kind has none.
+  std::span<float> residual() { return residual_; }
+  std::span<float> momentum() { return momentum_; }
+
+ private:
+  const MemoryOptions options_;
+  std::vector<float> residual_;
+  std::vector<float> momentum_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,60 @@
+// Every codec there is, one row each; tests, `gradbus bench codec` and the documents loop over it.
+// Rows live beside their codecs, one table per family.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "compression/codec.h"
+#include "compression/spec.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+struct CodecTraits {
+  bool unbiased = false;        // the mean of decoded(v) over seeds is v
+  bool selects = false;         // sends some elements, exactly or rounded, and none of the others
+  bool lossless = false;        // decoded(v) is v
+  bool wants_feedback = false;  // biased: diverges or stalls without error feedback
+  bool whole_unit = false;      // chooses over the whole unit: is not cut into small pieces
+  bool needs_matrix = false;    // looks at the tensor's shape
+};
+
+// What a codec is made for.
+struct CodecShape {
+  size_t count_max = 0;  // elements of the longest unit
+  size_t rows = 1;       // of the tensor seen as a matrix: its first dimension; needs_matrix only
+  size_t columns = 0;    // rows * columns = count; 0: a vector
+};
+
+struct CodecRow {
+  CodecId id = CodecId::kDense;
+  std::string_view name;
+  std::string_view sentence = {};  // what it sends, and the source
+  CodecTraits traits = {};
+  std::vector<CodecOption> options = {};
+  // What an owner encodes the sum of payloads with, where that is another codec: it takes the same
+  // options. "": this one.
+  std::string_view owner = {};
+  // One of the two, or both where payloads can also be added in flight; null: cannot.
+  std::unique_ptr<Codec> (*make)(const CodecOptions&, const CodecShape&) = nullptr;
+  std::unique_ptr<LinearCodec> (*make_linear)(const CodecOptions&, const CodecShape&) = nullptr;
+};
+
+// In order of CodecId.
+std::span<const CodecRow* const> codec_rows();
+const CodecRow* find_codec(std::string_view name);
+const CodecRow* find_codec(CodecId id);
+std::string_view codec_name(CodecId id);  // "?" for an unknown one
+
+// ---- the families, in codecs/
+std::span<const CodecRow> dense_codecs();      // none fp16 bf16
+std::span<const CodecRow> quantizer_codecs();  // fp8 int8 int4 qsgd terngrad natural
+std::span<const CodecRow> sparse_codecs();     // topk dgc randk threshold
+std::span<const CodecRow> sign_codecs();       // signsgd efsignsgd onebit signum
+std::span<const CodecRow> sketch_codecs();     // blocktopk powersgd
+
+}  // namespace gradbus

@@ -1,0 +1,25 @@
+// How a compressed tensor travels: its communicator, and the units it is cut into. Pure.
+//
+//   * a codec that can be summed on the way is: every byte is sent twice, however many agents;
+//   * else payloads are gathered by everybody, (agents - 1) payloads each, or, where that costs
+//     more, by owners of slices who send the sum out again: 2 payloads each, two codings more.
+//     Codecs that select are never re-encoded by choice: the second selection would drop most of
+//     the sum;
+//   * units of 2^20 elements overlap coding and sending; codecs that look at the whole tensor get
+//     it, but for owned slices.
+#pragma once
+
+#include "common/status.h"
+#include "compression/spec.h"
+#include "server/planner.h"
+
+namespace gradbus {
+
+// Whether a tensor can be exchanged so: GB-O910 naming what does not fit.
+Status check_compression(const v1::TensorSpec& spec);
+
+// `spec` passed check_compression() and is not dense; `size.agents` > 1, `spec.count()` > 0.
+TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& compression,
+                           const JobSize& size, const PlanOptions& options);
+
+}  // namespace gradbus

@@ -1,0 +1,88 @@
+#include "compression/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "compression/kernels/momentum.h"
+#include "tests/unit/compression/each_target.h"
+
+namespace gradbus {
+namespace {
+
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::Pointwise;
+
+// By hand, momentum 0.5: m1 = g1, r1 = m1; m2 = 0.5 m1 + g2, r2 = r1 + m2.
+TEST(Memory, DgcAccumulatesVelocity) {
+  Memory memory({.kind = MemoryKind::kDgc, .momentum = 0.5F}, 2);
+  const std::vector<float> first{1, -2};
+  const std::vector<float> second{3, 4};
+  memory.compensate(first, 0, 1);
+  const EncodeInput input = memory.compensate(second, 0, 2);
+  EXPECT_TRUE(input.gradient.empty());
+  EXPECT_THAT(memory.momentum(), ElementsAre(3.5F, 3.0F));
+  EXPECT_THAT(input.residual, ElementsAre(4.5F, 1.0F));
+}
+
+// m1 = 0.5 (0 + 1) = 0.5, r1 = 0 + 0.5 + 1 = 1.5; m2 = 0.5 (0.5 + 2) = 1.25, r2 = 1.5 + 1.25 + 2.
+TEST(Memory, DgcNesterov) {
+  Memory memory({.kind = MemoryKind::kDgc, .momentum = 0.5F, .nesterov = true}, 1);
+  memory.compensate(std::vector<float>{1}, 0, 1);
+  const EncodeInput input = memory.compensate(std::vector<float>{2}, 0, 2);
+  EXPECT_THAT(input.residual, ElementsAre(4.75F));
+}
+
+// |(3, 4)| = 5 is clipped to 1: (0.6, 0.8).
+TEST(Memory, DgcClipsTheLocalGradient) {
+  Memory memory({.kind = MemoryKind::kDgc, .momentum = 0, .clip_norm = 1}, 2);
+  memory.compensate(std::vector<float>{3, 4}, 0, 1);
+  EXPECT_THAT(memory.momentum(), Pointwise(FloatEq(), {0.6F / 1.0000002F, 0.8F / 1.0000002F}));
+}
+
+// Of odd lengths and offsets, on every SIMD target: the bits of the definition.
+TEST(Memory, MomentumOnEachTarget) {
+  std::vector<float> values(3000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  on_each_target([&] {
+    for (const bool nesterov : {false, true}) {
+      for (const size_t count : {0, 1, 7, 16, 63, 515}) {
+        const MomentumStep step{
+            .momentum = 0.9F, .nesterov = nesterov, .clip = 0.3F, .decay = 0.7F};
+        const std::span<const float> gradient(&values[3], count);
+        std::vector<float> m(values.begin() + 1000, values.begin() + 1600);
+        std::vector<float> r(values.begin() + 2000, values.begin() + 2600);
+        std::vector<float> m_scalar = m;
+        std::vector<float> r_scalar = r;
+        accumulate_momentum(step, gradient, {&m[1], count}, {&r[5], count});
+        accumulate_momentum_scalar(step, gradient, {&m_scalar[1], count}, {&r_scalar[5], count});
+        EXPECT_EQ(m, m_scalar) << count;
+        EXPECT_EQ(r, r_scalar) << count;
+      }
+    }
+  });
+}
+
+TEST(Memory, AGradientThatIsNotFiniteChangesNothing) {
+  Memory memory({.kind = MemoryKind::kDgc}, 2);
+  memory.compensate(std::vector<float>{1, 2}, 0, 1);
+  const std::vector<float> bad{std::numeric_limits<float>::infinity(), 1};
+  const EncodeInput input = memory.compensate(bad, 0, 2);
+  EXPECT_EQ(input.gradient.data(), bad.data());
+  EXPECT_THAT(memory.momentum(), ElementsAre(1, 2));
+  EXPECT_THAT(memory.residual(), ElementsAre(1, 2));
+}
+
+TEST(Memory, FollowsTheLearningRate) {
+  Memory memory({.kind = MemoryKind::kDgc}, 1);
+  memory.compensate(std::vector<float>{3}, 0, 1);
+  memory.rescale(0.5F);
+  EXPECT_THAT(memory.residual(), ElementsAre(1.5F));
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,136 @@
+// The kernels of the sparse family on every SIMD target this processor has against their scalar
+// forms, bit for bit.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "compression/kernels/select.h"
+#include "compression/kernels/wire_values.h"
+#include "hwy/targets.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kCounts[] = {0, 1, 3, 7, 8, 9, 15, 17, 63, 64, 65, 127, 128, 200, 1025, 5000};
+
+// Runs `test` once for each target, and leaves the choice to the processor again.
+template <typename Test>
+void on_every_target(const Test& test) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    test();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+// Any bits, many of them alike, with NaN, Inf, zeros and denormals among them.
+std::vector<float> hard_values(size_t count, uint64_t seed) {
+  constexpr uint32_t kHard[] = {0x00000000, 0x80000000, 0x00000001, 0x7f7fffff, 0xff7fffff,
+                                0x7f800000, 0xff800000, 0x7fc00000, 0x3f800000, 0xbf800000};
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const uint32_t bits = static_cast<uint32_t>(random());
+    value = std::bit_cast<float>(bits % 4 == 0 ? kHard[bits / 4 % 10] : bits);
+  }
+  return values;
+}
+
+TEST(Select, MasksEqualScalarOnEveryTarget) {
+  constexpr KeyRange kRanges[] = {{},
+                                  {1, kKeyMax},
+                                  {0x3f800000, 0x3f800000},
+                                  {0, 0},
+                                  {kKeyInfinity, kKeyMax},
+                                  {kKeyMax, kKeyMax},
+                                  {kKeyMax + 1, kKeyMax},
+                                  {0x3c000000, 0x40000000}};
+  on_every_target([&] {
+    for (const size_t count : kCounts) {
+      for (size_t offset = 0; offset < 5; ++offset) {
+        const std::vector<float> values = hard_values(count + offset, count);
+        for (const KeyRange range : kRanges) {
+          std::vector<uint64_t> got((count + 63) / 64, 99);
+          std::vector<uint64_t> want((count + 63) / 64, 77);
+          magnitude_masks(values.data() + offset, count, range, got.data());
+          magnitude_masks_scalar(values.data() + offset, count, range, want.data());
+          ASSERT_EQ(got, want) << count << " from " << offset;
+        }
+      }
+    }
+  });
+}
+
+TEST(Select, MasksByHand) {
+  const float values[] = {1, -2, 0.5F, std::nanf(""), -HUGE_VALF, 0};
+  uint64_t mask = 0;
+  magnitude_masks_scalar(values, 6, {magnitude_key(1), kKeyMax}, &mask);
+  EXPECT_EQ(mask, 0b011011u);
+  magnitude_masks_scalar(values, 6, {0, magnitude_key(1)}, &mask);
+  EXPECT_EQ(mask, 0b100101u);
+}
+
+TEST(Select, VisitsInOrder) {
+  std::vector<float> values(5000, 0);
+  const std::vector<size_t> places{0, 63, 64, 2047, 2048, 4999};
+  for (const size_t place : places) values[place] = -1;
+  std::vector<size_t> visited;
+  for_each_in_range(values.data(), values.size(), {1, kKeyMax},
+                    [&](size_t i) { visited.push_back(i); });
+  EXPECT_EQ(visited, places);
+}
+
+TEST(WireValues, StoreEqualsScalarOnEveryTarget) {
+  on_every_target([&] {
+    for (const WireType type : {WireType::kF32, WireType::kFp16, WireType::kBf16}) {
+      for (const size_t count : kCounts) {
+        const std::vector<float> values = hard_values(count + 1, count);
+        std::vector<std::byte> got(4 * count + 1), want(4 * count + 1);
+        store_wire_values(type, values.data() + 1, count, got.data() + 1);
+        store_wire_values_scalar(type, values.data() + 1, count, want.data() + 1);
+        ASSERT_EQ(got, want) << int(type) << " " << count;
+      }
+    }
+  });
+}
+
+// Every half there is; signalling NaNs become quiet ones in the multiplication.
+TEST(WireValues, LoadEqualsScalarOnEveryTarget) {
+  std::vector<uint16_t> halves(0x10000 + 3);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  const auto* bytes = reinterpret_cast<const std::byte*>(halves.data());
+  on_every_target([&] {
+    for (const WireType type : {WireType::kF32, WireType::kFp16, WireType::kBf16}) {
+      const size_t count = type == WireType::kF32 ? 0x8000 : 0x10000;
+      for (const float scale : {1.0F, -0.3F}) {
+        std::vector<float> got(count), want(count);
+        load_wire_values(type, bytes + 1, count, scale, got.data());
+        load_wire_values_scalar(type, bytes + 1, count, scale, want.data());
+        for (size_t i = 0; i < count; ++i)
+          ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i])) << i;
+      }
+    }
+  });
+}
+
+// 1/3 in fp16 is 0x3555, in bf16 0x3eab (0x3eaaaaab, rounded up); 70000 is beyond fp16.
+TEST(WireValues, ByHand) {
+  const float values[] = {1.0F / 3, 70000};
+  uint16_t halves[2];
+  store_wire_values(WireType::kFp16, values, 2, reinterpret_cast<std::byte*>(halves));
+  EXPECT_EQ(halves[0], 0x3555);
+  EXPECT_EQ(halves[1], 0x7c00);
+  store_wire_values(WireType::kBf16, values, 2, reinterpret_cast<std::byte*>(halves));
+  EXPECT_EQ(halves[0], 0x3eab);
+}
+
+}  // namespace
+}  // namespace gradbus

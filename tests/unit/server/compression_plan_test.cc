@@ -1,0 +1,93 @@
+#include "server/compression_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compression/payload.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+namespace {
+
+using testing::HasSubstr;
+
+v1::TensorSpec gradient(uint64_t count, const std::string& compression) {
+  v1::TensorSpec spec;
+  spec.set_name("w");
+  spec.set_count(count);
+  spec.set_dtype(static_cast<uint32_t>(DType::kF32));
+  spec.set_op(static_cast<uint32_t>(ReduceOp::kAverage));
+  spec.set_collective(static_cast<uint32_t>(CollectiveKind::kAllReduce));
+  spec.set_compression(compression);
+  return spec;
+}
+
+TensorPlan plan(const v1::TensorSpec& spec, uint32_t agents, const PlanOptions& options = {}) {
+  return plan_compressed(spec, parse_compression(spec.compression()).take(), {agents, agents},
+                         options);
+}
+
+TEST(CompressionPlan, RefusesWhatCannotBeCompressed) {
+  const auto message = [](v1::TensorSpec spec) { return check_compression(spec).message(); };
+  EXPECT_EQ(message(gradient(100, "topk")), "");
+  EXPECT_EQ(message(gradient(100, "")), "");
+  EXPECT_EQ(message(gradient(100, "none")), "");
+  EXPECT_THAT(message(gradient(100, "topq")), HasSubstr("did you mean \"topk\"?"));
+  v1::TensorSpec spec = gradient(100, "topk");
+  spec.set_dtype(static_cast<uint32_t>(DType::kF64));
+  EXPECT_THAT(message(spec), HasSubstr("only an all-reduce of f32 by sum or average"));
+  spec = gradient(100, "topk");
+  spec.set_op(static_cast<uint32_t>(ReduceOp::kMax));
+  EXPECT_THAT(message(spec), HasSubstr("only an all-reduce of f32 by sum or average"));
+  spec = gradient(100, "powersgd");
+  spec.set_columns(7);
+  EXPECT_THAT(message(spec), HasSubstr("100 elements are no matrix of 7 columns"));
+  EXPECT_THAT(message(gradient(100, "topk:communicator=allreduce")),
+              HasSubstr("cannot be summed on their way: use allgather or ps"));
+  EXPECT_THAT(message(gradient(100, "powersgd:communicator=ps")),
+              HasSubstr("are summed on their way: use allreduce"));
+}
+
+TEST(CompressionPlan, WhatCanBeSummedIs) {
+  EXPECT_EQ(plan(gradient(1 << 20, "fp16"), 4).communicator, Communicator::kAllReduce);
+  EXPECT_EQ(plan(gradient(1 << 20, "powersgd"), 4).communicator, Communicator::kAllReduce);
+}
+
+TEST(CompressionPlan, SelectionsAreGathered) {
+  EXPECT_EQ(plan(gradient(1 << 24, "topk"), 2).communicator, Communicator::kAllGather);
+  EXPECT_EQ(plan(gradient(1 << 24, "topk"), 64).communicator, Communicator::kAllGather);
+}
+
+// Gathered: (A - 1) payloads a link; owned: 2 (A - 1) / A and another message. They meet at A = 2,
+// where a message decides.
+TEST(CompressionPlan, OwnersSumWhatManyAgentsSend) {
+  EXPECT_EQ(plan(gradient(1 << 24, "onebit"), 2).communicator, Communicator::kAllGather);
+  EXPECT_EQ(plan(gradient(1 << 24, "onebit"), 4).communicator, Communicator::kPs);
+  EXPECT_EQ(plan(gradient(1 << 24, "onebit:communicator=allgather"), 4).communicator,
+            Communicator::kAllGather);
+  PlanOptions far;
+  far.told.alpha_us = 1e6;  // a second each way
+  EXPECT_EQ(plan(gradient(1 << 24, "onebit"), 4, far).communicator, Communicator::kAllGather);
+}
+
+TEST(CompressionPlan, UnitsAreWholeChunks) {
+  for (const CodecRow* row : codec_rows()) {
+    if (row->id == CodecId::kDense) continue;
+    for (const uint64_t count : {1ull, 1000ull, 1ull << 20, (1ull << 24) + 17, 1ull << 36}) {
+      const v1::TensorSpec spec = gradient(count, std::string(row->name));
+      const TensorPlan one = plan(spec, 3);
+      EXPECT_GT(one.chunk_elements, 0u);
+      EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << row->name << " " << count;
+      EXPECT_LT(count / one.unit_elements, 1u << 14) << row->name << " " << count;
+      EXPECT_LE(one.unit_elements, kUnitElementsMax) << row->name << " " << count;
+    }
+  }
+}
+
+TEST(CompressionPlan, EveryAgentOwnsASlice) {
+  const TensorPlan one = plan(gradient(1 << 20, "onebit:communicator=ps"), 8);
+  EXPECT_LE(one.unit_elements, (1u << 20) / 8);
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,76 @@
+// One collective between the agents of a job and the bytes that its actions touch: those of a
+// tensor in the arena, or those of a compressed tensor's payloads (compressed_tensor.h).
+//
+// Engine thread only. Addresses and shapes come from the plan, never from shared memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/kernels/reduce.h"
+#include "proto/frame.h"
+#include "transport/transport.h"
+#include "worker_agent/collectives/collective.h"
+#include "worker_agent/engine_command.h"
+
+namespace gradbus {
+
+// Where the areas (kinds that reduce: one per local rank) or blocks lie.
+struct ExchangeMemory {
+  RegionId region;
+  uint64_t offset = 0;         // of the first one in the region
+  std::byte* first = nullptr;  // the same
+  uint64_t stride = 0;         // bytes from one to the next
+};
+
+// What a frame names.
+struct ExchangeId {
+  uint32_t tensor = 0;
+  uint16_t index = 0;  // among the tensor's exchanges
+  bool operator==(const ExchangeId&) const = default;
+};
+
+class Exchange {
+ public:
+  // `areas`: the ranks on this node whose areas get the result, by local rank. `last`: what remains
+  // to be done with the sum of all agents.
+  Exchange(ExchangeId id, const CollectivePlan& plan, const ExchangeMemory& memory,
+           std::vector<uint32_t> areas, const Reduction& last);
+
+  ExchangeId id() const { return id_; }
+  Collective& collective() { return *collective_; }
+  const CollectivePlan& plan() const { return plan_; }
+  // Kinds that move blocks: the bytes of block `source` that came this round.
+  std::span<const std::byte> block(uint32_t source) const;
+
+  // ---- the bytes behind actions
+  FrameHeader frame(const StartJob& job, const Action& send) const;
+  Slice slice(const Action& send) const;
+  void stash(uint32_t slot, std::span<const std::byte> payload);
+  std::span<const std::byte> stashed(const Action& action) const;
+  void accumulate(const Action& action, std::span<const std::byte> payload);
+  void finalize(uint32_t chunk);
+  void deliver(const Action& action, std::span<const std::byte> payload);
+
+ private:
+  bool reduces() const { return gradbus::reduces(plan_.kind); }
+  uint64_t bytes() const;  // of the tensor, or of one block
+  uint64_t chunk_offset(uint32_t chunk) const;
+  std::span<std::byte* const> areas(uint32_t chunk);
+  std::span<std::byte* const> result_areas(uint32_t chunk);
+  std::byte* area(uint32_t index) const { return memory_.first + index * memory_.stride; }
+
+  const ExchangeId id_;
+  const CollectivePlan plan_;
+  const ExchangeMemory memory_;
+  const std::vector<uint32_t> ranks_;
+  const Reduction last_;
+  std::unique_ptr<Collective> collective_;
+  std::unique_ptr<std::byte[]> stash_;  // pages that no early frame has touched cost nothing
+  std::vector<std::byte*> area_pointers_;
+  std::vector<uint64_t> block_bytes_;  // kinds that move blocks: of those that came
+};
+
+}  // namespace gradbus
