@@ -25,6 +25,8 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
                              std::string(dtype_name(spec.dtype)));
   if (!std::isfinite(spec.before) || !std::isfinite(spec.after))
     return error("O900", who + ": a scale factor is not a finite number");
+  if (!is_utf8(spec.compression))
+    return error("O910", who + ": the text of its compression is not valid UTF-8");
   if (spec.compression.size() > kCompressionBytesMax)
     return error("O910", who + ": the text of its compression has " +
                              std::to_string(spec.compression.size()) + " bytes, allowed are " +

@@ -39,7 +39,8 @@ CompressedTensor::~CompressedTensor() {
 UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   const CompressionPlan& compression = add_.compression;
   const uint64_t first = index * compression.unit_elements;
-  const uint64_t columns = compression.columns;
+  // A part of a matrix need not be whole rows.
+  const uint64_t columns = compression.unit_elements >= add_.shape.count ? compression.columns : 0;
   UnitPlan plan;
   plan.spec = compression.spec;
   plan.communicator = compression.communicator;

@@ -104,6 +104,24 @@ TEST_F(Alone, MisuseIsAnErrorThatNamesTheArgument) {
   EXPECT_EQ(reduce("big", UINT64_MAX, GRADBUS_I64, GRADBUS_SUM), GRADBUS_EXHAUSTED);
 }
 
+// What the text means is the agent's business; that it can be passed on is ours.
+TEST_F(Alone, ACompressionIsAShortTextOfUtf8) {
+  gradbus_tensor_spec spec = spec_of("w", 10, GRADBUS_F32, GRADBUS_SUM);
+  gradbus_tensor* tensor = nullptr;
+  const std::string long_text(256, 'x');
+  for (const char* text : {"\xff\xfe", long_text.c_str()}) {
+    spec.compression = text;
+    EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID);
+    EXPECT_NE(std::string(gradbus_last_error()).find("GB-O910"), std::string::npos);
+  }
+  spec.compression = "topk";
+  EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  const char* policy = nullptr;
+  EXPECT_EQ(gradbus_compression_for(session, "w", 1 << 20, 2, &policy), GRADBUS_OK);
+  EXPECT_STREQ(policy, "none");
+  EXPECT_EQ(gradbus_compression_for(session, nullptr, 1, 1, &policy), GRADBUS_INVALID);
+}
+
 TEST(Options, AnotherStructSizeIsAVersionSkew) {
   gradbus_options options;
   gradbus_options_init(&options);
