@@ -31,8 +31,7 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
                     const JobSize& size, const PlanOptions& options) {
   if (compression.communicator() != Communicator::kAuto) return compression.communicator();
   const CodecRow& codec = *compression.codec;
-  if (codec.make_linear != nullptr && (codec.make == nullptr || !codec.traits.selects))
-    return Communicator::kAllReduce;
+  if (codec.make_linear != nullptr) return Communicator::kAllReduce;
   if (codec.traits.selects) return Communicator::kAllGather;
   const PathCost path = path_cost(options.told, options.measured);
   const double payload_us = payload_bytes_per_element(compression) *

@@ -50,6 +50,7 @@ TEST(CompressionPlan, RefusesWhatCannotBeCompressed) {
 
 TEST(CompressionPlan, WhatCanBeSummedIs) {
   EXPECT_EQ(plan(gradient(1 << 20, "fp16"), 4).communicator, Communicator::kAllReduce);
+  EXPECT_EQ(plan(gradient(1 << 20, "randk"), 4).communicator, Communicator::kAllReduce);
   EXPECT_EQ(plan(gradient(1 << 20, "powersgd"), 4).communicator, Communicator::kAllReduce);
 }
 
