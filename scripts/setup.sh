@@ -12,7 +12,7 @@ system_packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format clang-tidy universal-ctags iproute2 procps
+  clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
   python3 python3-dev python3-venv python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm

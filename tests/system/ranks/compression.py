@@ -10,23 +10,26 @@ from gradbus import MismatchError
 
 COUNT = 100_003  # several units of small codecs would need more; odd, so that the last block is short
 ROUNDS = 4
-# codec: how far one round's sum may be from the exact one, relative to its norm. Selections send
-# little in a round; what they leave comes later, which is checked over rounds.
+# codec: how far one round's sum may be from the exact one, relative to its norm. With three agents the
+# planner may have owners who round a second time, so there is room for that. Selections send little
+# in a round; what they leave comes later, which is checked over rounds.
 ERROR_MAX = {
     "fp16": 1e-3,
     "bf16": 1e-2,
-    "fp8": 0.04,
-    "int8": 0.01,
-    "int4:ef=none": 0.2,
+    "fp8": 0.06,
+    "int8": 0.015,
+    "int4:ef=none": 0.3,
     "topk:ratio=1": 1e-6,
     "topk:ratio=1,communicator=ps": 1e-6,
     "threshold:value=0": 1e-6,
     "randk:ratio=1": 1e-6,
     "blocktopk:ratio=1": 1e-6,
-    "qsgd": 0.1,
-    "natural": 0.4,
-    "onebit:ef=none": 0.7,
-    "efsignsgd:ef=none": 0.7,
+    "qsgd": 0.15,
+    "natural": 0.6,
+    "onebit:ef=none": 0.9,
+    "efsignsgd:ef=none": 0.9,
+    "int8:communicator=allgather": 0.01,
+    "int8:communicator=ps": 0.015,
 }
 
 
