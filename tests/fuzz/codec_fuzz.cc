@@ -1,8 +1,9 @@
-// libFuzzer: whatever bytes a peer sends as a payload, check() refuses them or they are safe to use.
+// libFuzzer: whatever bytes a peer sends as a payload, check() refuses them or they are safe to
+// use.
 //
-// The codec is that of GRADBUS_FUZZ_CODEC, a spec as in compression/spec.h. The first two bytes of an
-// input say how many elements the receiver expects; the next says whether the payload's header is
-// put right, so that the fuzzer need not guess it; the rest is the payload.
+// The codec is that of GRADBUS_FUZZ_CODEC, a spec as in compression/spec.h. The first two bytes of
+// an input say how many elements the receiver expects; the next says whether the payload's header
+// is put right, so that the fuzzer need not guess it; the rest is the payload.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
