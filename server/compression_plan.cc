@@ -33,7 +33,8 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
   const CodecRow& codec = *compression.codec;
   if (codec.make_linear != nullptr) return Communicator::kAllReduce;
   if (codec.traits.selects) return Communicator::kAllGather;
-  const PathCost path = path_cost(options.told, options.measured);
+  const PathCost path =
+      path_cost(options.told, options.deterministic ? PathFigures{} : options.measured);
   const double payload_us = payload_bytes_per_element(compression) *
                             static_cast<double>(spec.count()) * path.beta_ns / 1000;
   const double agents = size.agents;
@@ -86,7 +87,9 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   v1::TensorSpec dense = spec;
   dense.clear_compression();
   plan.algorithm = plan_tensor(dense, size, options).algorithm;
-  const uint64_t chunk_bytes = options.chunk_bytes > 0 ? options.chunk_bytes : 256 << 10;
+  // Units are whole chunks, and bits depend on where a unit ends.
+  const bool chosen = options.chunk_bytes > 0 && !options.deterministic;
+  const uint64_t chunk_bytes = chosen ? options.chunk_bytes : 256 << 10;
   plan.chunk_elements = plan_chunk_elements(spec, size, chunk_bytes, Algorithm::kChain);
   plan.communicator = choose(spec, compression, size, options);
   plan.unit_elements =

@@ -160,6 +160,11 @@ Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
   const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
   const Result<CompressionSpec> spec = parse_compression(ready.spec().compression());
   if (!spec.ok()) return spec.status().with_context(who);
+  const TensorSpec tensor = spec_from(ready.spec());
+  const bool sums = tensor.kind == CollectiveKind::kAllReduce && tensor.dtype == DType::kF32 &&
+                    (tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kAverage);
+  if (!sums || (tensor.columns != 0 && tensor.count % tensor.columns != 0))
+    return error("D602", who + " compresses what cannot be compressed");
   const Communicator communicator = find_communicator(ready.communicator());
   const CodecRow& codec = *spec.value().codec;
   const bool summed = communicator == Communicator::kAllReduce;

@@ -207,7 +207,7 @@ class OwnedUnit final : public CompressedUnit {
     codec_->decode(block(0, 0), 1, first_area());
     for (uint32_t agent = 1; agent < plan().agents; ++agent)
       codec_->accumulate(block(0, agent), 1, first_area());
-    const uint64_t seed = own_seed(round_) ^ 1;
+    const uint64_t seed = mix_u64(own_seed(round_));
     return lengths(
         sum_codec_->encode(sum_memory_.compensate(first_area(), seed, round_), own_block(1)));
   }

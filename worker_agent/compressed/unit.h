@@ -69,7 +69,7 @@ class CompressedUnit {
   std::span<const std::byte> block(size_t stage, uint32_t agent) const;
   std::span<const uint64_t> lengths(uint64_t own_bytes);
   std::span<float> first_area() const { return {plan_.areas[0], plan_.count}; }
-  // Of everything random; `salt` tells uses apart.
+  // Of everything random: alike on all agents, or this agent's own.
   uint64_t shared_seed(uint64_t round) const;
   uint64_t own_seed(uint64_t round) const;
   // Copies the first area to the others.

@@ -85,6 +85,22 @@ TEST(CompressionPlan, UnitsAreWholeChunks) {
   }
 }
 
+// Neither what was measured nor the size of chunks may change where units end or who sums.
+TEST(CompressionPlan, DeterministicModeIgnoresMeasurementsAndChunks) {
+  PlanOptions options;
+  options.deterministic = true;
+  const TensorPlan first = plan(gradient(3'000'001, "onebit"), 4, options);
+  options.measured.alpha_us = 1e6;
+  options.chunk_bytes = 100 << 10;
+  const TensorPlan second = plan(gradient(3'000'001, "onebit"), 4, options);
+  EXPECT_EQ(first.communicator, second.communicator);
+  EXPECT_EQ(first.unit_elements, second.unit_elements);
+  options.deterministic = false;
+  const TensorPlan free = plan(gradient(3'000'001, "onebit"), 4, options);
+  EXPECT_NE(free.communicator, first.communicator);
+  EXPECT_NE(free.unit_elements, first.unit_elements);
+}
+
 TEST(CompressionPlan, EveryAgentOwnsASlice) {
   const TensorPlan one = plan(gradient(1 << 20, "onebit:communicator=ps"), 8);
   EXPECT_LE(one.unit_elements, (1u << 20) / 8);
