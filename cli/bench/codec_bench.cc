@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,6 +14,7 @@
 #include "common/clock.h"
 #include "common/errors.h"
 #include "compression/memory.h"
+#include "compression/payload.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -67,14 +67,9 @@ class PayloadSubject final : public Subject {
     codec_->accumulate(std::span(payload_).first(bytes_), 1, sum);
   }
   double payload_bytes() const override { return static_cast<double>(bytes_); }
-  double entries() const override { return load_entries(payload_); }
+  double entries() const override { return payload_header(payload_).entries; }
 
  private:
-  static double load_entries(std::span<const std::byte> payload) {
-    uint32_t entries = 0;
-    std::memcpy(&entries, &payload[12], sizeof(entries));
-    return entries;
-  }
   std::unique_ptr<Codec> codec_;
   Memory memory_;
   std::vector<std::byte> payload_;

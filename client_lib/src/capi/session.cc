@@ -28,7 +28,7 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   return options;
 }
 
-// The name fits; the text is the policy's own and stays.
+// The text is the policy's own: it lives as long as the session.
 Result<const char*> policy_of(const Session& session, const char* tensor, uint64_t elements,
                               uint32_t dims) {
   if (tensor == nullptr) return missing("tensor");
