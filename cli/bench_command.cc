@@ -35,6 +35,7 @@ constexpr char kCodec[] = "codec";
 struct ClusterOptions {
   std::string ranks = "2";
   std::string agents = "1";
+  std::string shards;
   std::string transport = "tcp";
   std::string algorithm = "auto";
   std::string link;
@@ -109,6 +110,7 @@ RunOptions launch_options(const CommandOptions& options) {
   RunOptions launch;
   launch.ranks = options.cluster.ranks;
   launch.agents = options.cluster.agents;
+  launch.shards = options.cluster.shards;
   launch.link = options.cluster.link;
   launch.op_timeout = options.cluster.op_timeout;
   launch.embedded = true;
@@ -132,6 +134,7 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
   const ClusterOptions& cluster = options.cluster;
   std::string where = "ranks " + cluster.ranks + ", agents " + cluster.agents + ", transport " +
                       cluster.transport + ", algorithm " + cluster.algorithm;
+  if (!cluster.shards.empty()) where += ", shards " + cluster.shards;
   if (!cluster.link.empty()) where += ", link " + cluster.link;
   std::string what = std::string(work.collective->name);
   if (work.collective->number != kBarrier)
@@ -152,7 +155,8 @@ int start_and_wait(const CommandOptions& options, const BenchWork& work, const R
   EmbeddedCluster cluster(screen, guard.value(), launch.verbose);
   std::optional<LinkSpec> link;
   if (!launch.link.empty()) link = parse_link(launch.link).value();
-  const Status started = cluster.start(static_cast<int>(plan.blocks.size()), signals, link);
+  const Status started =
+      cluster.start(static_cast<int>(plan.blocks.size()), shard_count(launch), signals, link);
   if (signals.first() != 0) return 128 + signals.first();
   if (!started.ok()) return fail(started, kExitFailed);
   for (const std::string& line : header_lines(options, work))
@@ -246,6 +250,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--ranks", cluster.ranks, "processes to start")->capture_default_str();
   app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
       ->capture_default_str();
+  app.add_option("--shards", cluster.shards, "embedded parameter-server shards, for --mode ps:*");
   app.add_option("--transport", cluster.transport, "between agents")->capture_default_str();
   app.add_option("--algorithm", cluster.algorithm,
                  "between agents: auto ring chain halving_doubling recursive_doubling tree direct")

@@ -27,6 +27,7 @@ Action declare_run(CLI::App& app);
 Action declare_bench(CLI::App& app);
 Action declare_status(CLI::App& app);
 Action declare_stop(CLI::App& app);
+Action declare_mode(CLI::App& app);
 Action declare_doctor(CLI::App& app);
 Action declare_explain(CLI::App& app);
 Action declare_env(CLI::App& app);

@@ -1,6 +1,7 @@
 #include "cli/coordinator_client.h"
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -24,6 +25,11 @@ std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n' || c == '\r') c = ' ';
   return text.substr(0, 200);
+}
+
+Status status_of(const v1::Error& refusal) {
+  if (refusal.code() == 0 && refusal.message().empty()) return {};
+  return Status(static_cast<Code>(refusal.code()), refusal.message());
 }
 
 }  // namespace
@@ -57,14 +63,29 @@ Status CoordinatorClient::stop_job(const std::string& job, const std::string& re
   v1::StopJobReply reply;
   const grpc::Status done = stub_->StopJob(&context, request, &reply);
   if (!done.ok()) return lost(done.error_message());
-  const v1::Error& refusal = reply.error();
-  if (refusal.code() == 0 && refusal.message().empty()) return {};
-  return Status(static_cast<Code>(refusal.code()), refusal.message());
+  return status_of(reply.error());
+}
+
+Status CoordinatorClient::change_mode(const v1::ChangeModeRequest& request) {
+  grpc::ClientContext context;
+  limit(context);
+  v1::ChangeModeReply reply;
+  const grpc::Status done = stub_->ChangeMode(&context, request, &reply);
+  if (!done.ok()) return lost(done.error_message());
+  return status_of(reply.error());
 }
 
 Status CoordinatorClient::lost(const std::string& reason) const {
   return error("C501", "no coordinator answers at " + address_ + ": " + one_line(reason),
                "start gradbus-server, or name its address with --coordinator");
+}
+
+std::string asker(const std::string& command) {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  const char* user = std::getenv("USER");
+  const std::string name = user == nullptr ? "user " + std::to_string(getuid()) : user;
+  return "gradbus " + command + " by " + name + " on " + host;
 }
 
 std::string coordinator_address(const std::string& given) {

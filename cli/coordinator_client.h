@@ -17,6 +17,7 @@ class CoordinatorClient {
   Result<v1::StatusReply> status(const std::string& job);
   // GB-C501, or the coordinator's own error (GB-J406: no such job).
   Status stop_job(const std::string& job, const std::string& reason);
+  Status change_mode(const v1::ChangeModeRequest& request);
 
  private:
   Status lost(const std::string& reason) const;
@@ -27,5 +28,8 @@ class CoordinatorClient {
 
 // `given`, else GRADBUS_COORDINATOR, else 127.0.0.1:7400.
 std::string coordinator_address(const std::string& given);
+
+// "gradbus stop by alice on node1": shown to the job's ranks, so that they know whom to ask.
+std::string asker(const std::string& command);
 
 }  // namespace gradbus

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "cli/doctor_findings.h"
+#include "transport/rdma/row.h"
 
 namespace gradbus {
 namespace {
@@ -67,12 +68,15 @@ std::vector<Finding> check_network() {
   return findings;
 }
 
+// No RDMA is no defect: it is missing, and TCP is used.
 std::vector<Finding> check_rdma() {
-  std::string devices;
-  for (const std::string& name : names_in("/sys/class/infiniband"))
-    devices += (devices.empty() ? "" : ", ") + name;
-  if (!devices.empty()) return {{Level::kOk, "rdma", devices, ""}};
-  return {{Level::kMissing, "rdma", "no device", "nothing: TCP is used between nodes"}};
+  if (names_in("/sys/class/infiniband").empty())
+    return {{Level::kMissing, "rdma", "no device", "nothing: TCP is used between nodes"}};
+  const char* bind = std::getenv("GRADBUS_AGENT_BIND");
+  std::vector<Finding> findings;
+  for (const RdmaFinding& one : examine_rdma(bind == nullptr ? "127.0.0.1" : bind))
+    findings.push_back({one.good ? Level::kOk : Level::kWarn, one.name, one.value, one.next});
+  return findings;
 }
 
 std::vector<Finding> check_gpu() {

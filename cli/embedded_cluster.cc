@@ -16,6 +16,9 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kReadyLineBytesMax = 4096;
+// These daemons share cores with the ranks that they serve, so one may be silent because it does
+// not get to run. One that dies closes its connection, which is seen without any lease.
+constexpr char kLeaseMs[] = "15000";
 constexpr char kStartAdvice[] =
     "gradbus doctor; run it again with --verbose to see the daemons' logs";
 
@@ -40,14 +43,14 @@ EmbeddedCluster::EmbeddedCluster(Screen& screen, OrphanGuard& guard, bool verbos
 
 EmbeddedCluster::~EmbeddedCluster() { stop(); }
 
-Status EmbeddedCluster::start(int agents, SignalQueue& signals,
+Status EmbeddedCluster::start(int agents, int shards, SignalQueue& signals,
                               const std::optional<LinkSpec>& link) {
   Result<PrivateDir> directory = PrivateDir::create();
   if (!directory.ok()) return directory.status();
   directory_ = std::make_unique<PrivateDir>(directory.take());
   guard_.watch_directory(directory_->path());
   if (link.has_value()) {
-    Result<LinkLab> lab = LinkLab::create(*link, agents);
+    Result<LinkLab> lab = LinkLab::create(*link, agents + shards);
     if (!lab.ok()) return lab.status();
     lab_ = std::make_unique<LinkLab>(lab.take());
   }
@@ -56,19 +59,25 @@ Status EmbeddedCluster::start(int agents, SignalQueue& signals,
   Result<std::string> address = await_ready(daemons_.back(), "address", signals, until);
   if (!address.ok()) return address.status();
   coordinator_ = address.take();
-  return start_agents(agents, signals, until);
+  GRADBUS_RETURN_IF_ERROR(start_agents(agents));
+  GRADBUS_RETURN_IF_ERROR(start_shards(agents, shards));
+  return await_nodes(signals, until);
 }
 
 // On loopback, or where every agent of the lab can reach it and nobody else.
 Status EmbeddedCluster::start_coordinator() {
   const std::string host = lab_ ? lab_->coordinator_address() : "127.0.0.1";
-  std::vector<std::string> words = {sibling_program("gradbus-server"), "--role=coordinator",
-                                    "--listen", host + ":0"};
+  std::vector<std::string> words = {sibling_program("gradbus-server"),
+                                    "--role=coordinator",
+                                    "--listen",
+                                    host + ":0",
+                                    "--lease-ms",
+                                    kLeaseMs};
   if (lab_) words.emplace_back("--insecure-i-understand");
   return start_daemon("server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1);
 }
 
-Status EmbeddedCluster::start_agents(int agents, SignalQueue& signals, Nanos until) {
+Status EmbeddedCluster::start_agents(int agents) {
   for (int i = 0; i < agents; ++i) {
     const std::string name = "agent-" + std::to_string(i);
     GRADBUS_RETURN_IF_ERROR(
@@ -77,12 +86,30 @@ Status EmbeddedCluster::start_agents(int agents, SignalQueue& signals, Nanos unt
                       directory_->path() + "/" + name + ".sock", "--name", name, "--bind",
                       lab_ ? lab_->address(i) : "127.0.0.1"},
                      "A301", lab_ ? lab_->netns(i) : -1));
+    daemons_.back().has_clients = true;
   }
+  return {};
+}
+
+Status EmbeddedCluster::start_shards(int first_node, int shards) {
+  for (int i = 0; i < shards; ++i) {
+    const std::string name = "shard-" + std::to_string(i);
+    const int node = first_node + i;
+    GRADBUS_RETURN_IF_ERROR(start_daemon(
+        name,
+        {sibling_program("gradbus-server"), "--role=shard", "--coordinator", coordinator_, "--name",
+         name, "--bind", lab_ ? lab_->address(node) : "127.0.0.1"},
+        "P103", lab_ ? lab_->netns(node) : -1));
+  }
+  return {};
+}
+
+Status EmbeddedCluster::await_nodes(SignalQueue& signals, Nanos until) {
   for (Daemon& daemon : daemons_) {
     if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
     Result<std::string> socket = await_ready(daemon, "socket", signals, until);
     if (!socket.ok()) return socket.status();
-    sockets_.push_back(socket.take());
+    if (daemon.has_clients) sockets_.push_back(socket.take());
   }
   return {};
 }
@@ -134,8 +161,9 @@ Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key
     return error(daemon.error_id, daemon.process.name() + " did not start: " + last_words(daemon),
                  kStartAdvice);
   }
-  return error(daemon.error_id,
-               daemon.process.name() + " was not ready within 10 s: " + last_words(daemon));
+  return error(daemon.error_id, daemon.process.name() + " was not ready within " +
+                                    std::to_string(kDaemonStart / kSecond) +
+                                    " s: " + last_words(daemon));
 }
 
 std::string EmbeddedCluster::last_words(const Daemon& daemon) const {

@@ -19,7 +19,8 @@
 
 namespace gradbus {
 
-inline constexpr Nanos kDaemonStart = 10 * kSecond;
+// Half a second is usual; an emulated or overloaded machine has been seen to need 15.
+inline constexpr Nanos kDaemonStart = 30 * kSecond;
 inline constexpr Nanos kDaemonStop = 2 * kSecond;
 
 class EmbeddedCluster {
@@ -31,7 +32,9 @@ class EmbeddedCluster {
   // ends the wait with kClosed. With `link` each agent is in a namespace of its own, behind such a
   // link; its ranks belong there, too. Errors: GB-H201 (program not found beside this one), GB-C501
   // and GB-A300 (it ended or did not become ready; its last words), GB-H203 (no such network here).
-  Status start(int agents, SignalQueue& signals, const std::optional<LinkSpec>& link = {});
+  // Shards are nodes of their own.
+  Status start(int agents, int shards, SignalQueue& signals,
+               const std::optional<LinkSpec>& link = {});
 
   const std::string& coordinator() const { return coordinator_; }
   const std::vector<std::string>& sockets() const { return sockets_; }
@@ -53,6 +56,7 @@ class EmbeddedCluster {
     Fd ready;
     std::shared_ptr<std::string> last_line;
     const char* error_id;  // what it means when this one dies
+    bool has_clients = false;
   };
 
   Status start_daemon(const std::string& name, std::vector<std::string> words, const char* error_id,
@@ -60,7 +64,9 @@ class EmbeddedCluster {
   Status start_coordinator();
   Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
                                   Nanos until);
-  Status start_agents(int agents, SignalQueue& signals, Nanos until);
+  Status start_agents(int agents);
+  Status start_shards(int first_node, int shards);
+  Status await_nodes(SignalQueue& signals, Nanos until);
   std::string last_words(const Daemon& daemon) const;
   void signal_all(int number) const;
   bool all_done() const;

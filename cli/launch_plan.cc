@@ -80,7 +80,8 @@ Result<LaunchPlan> make_plan(const RunOptions& options, const std::string& socke
   LaunchPlan plan{random_job_name(), count.value(), blocks.take(), places.take(), false, socket};
   plan.blocks.resize(plan.places.back().block + 1);
   GRADBUS_RETURN_IF_ERROR(check_daemons(plan, options));
-  const bool wants_own = options.embedded || !options.agents.empty() || socket.empty();
+  const bool wants_own =
+      options.embedded || !options.agents.empty() || shard_count(options) > 0 || socket.empty();
   plan.embedded = wants_own && plan.ranks_on_this_machine() > 0;
   if (plan.embedded) plan.socket.clear();
   return plan;

@@ -6,6 +6,7 @@
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "compression/spec.h"
 
 namespace gradbus {
@@ -39,15 +40,24 @@ Status set_number(const std::string& where, const toml::node& node, Number& targ
 }
 
 const std::vector<std::string>& known_keys() {
-  static const std::vector<std::string> keys = {"name",     "min_elements", "max_elements",
-                                                "min_dims", "max_dims",     "compression"};
+  static const std::vector<std::string> keys = {
+      "name", "min_elements", "max_elements", "min_dims", "max_dims", "compression", "mode"};
   return keys;
 }
 
+// A rule of the file: which tensors, and what of them; "" where it does not say.
+struct FileRule {
+  TensorRule which;
+  std::string compression;
+  std::string mode;
+};
+
 Status set_key(const std::string& where, std::string_view key, const toml::node& node,
-               CompressionRule& rule) {
+               FileRule& file_rule) {
+  TensorRule& rule = file_rule.which;
   if (key == "name") return set_text(where, node, rule.name);
-  if (key == "compression") return set_text(where, node, rule.compression);
+  if (key == "compression") return set_text(where, node, file_rule.compression);
+  if (key == "mode") return set_text(where, node, file_rule.mode);
   if (key == "min_elements") return set_number(where, node, rule.elements_min);
   if (key == "max_elements") return set_number(where, node, rule.elements_max);
   if (key == "min_dims") return set_number(where, node, rule.dims_min);
@@ -57,38 +67,57 @@ Status set_key(const std::string& where, std::string_view key, const toml::node&
                            (meant.empty() ? "" : "; did you mean " + meant + "?"));
 }
 
-Result<CompressionRule> read_rule(const std::string& path, const toml::node& node) {
+Result<FileRule> read_rule(const std::string& path, const toml::node& node) {
   const std::string begin = at_line(path, node.source());
   if (!node.is_table()) return wrong_rule(begin, "expected [[rule]] tables");
-  CompressionRule rule;
+  FileRule rule;
   for (const auto& [key, value] : *node.as_table())
     GRADBUS_RETURN_IF_ERROR(set_key(at_line(path, key.source()), key.str(), value, rule));
-  if (!node.as_table()->contains("compression"))
-    return wrong_rule(begin,
-                      "the rule has no compression = \"...\"; \"none\" keeps a tensor dense");
-  const Result<CompressionSpec> spec = parse_compression(rule.compression);
-  if (!spec.ok()) return spec.status().with_context(begin);
+  if (rule.compression.empty() && rule.mode.empty())
+    return wrong_rule(
+        begin,
+        "the rule has no compression = \"...\" (\"none\" keeps a tensor dense) and no "
+        "mode = \"...\"");
+  if (!rule.compression.empty())
+    if (const auto spec = parse_compression(rule.compression); !spec.ok())
+      return spec.status().with_context(begin);
+  if (const auto mode = parse_mode(rule.mode); !mode.ok()) return mode.status().with_context(begin);
   return rule;
 }
 
-Result<CompressionPolicy> read_rules(const std::string& path, const toml::table& root) {
-  std::vector<CompressionRule> rules;
+// Every rule counts for both, so that the first that matches decides; one that does not speak of a
+// thing says that nothing is to be done.
+TensorRules rules_of(const std::vector<FileRule>& rules, std::string FileRule::*value,
+                     std::string_view nothing) {
+  std::vector<TensorRule> found;
+  bool spoken = false;
+  for (const FileRule& rule : rules) {
+    spoken = spoken || !(rule.*value).empty();
+    found.push_back(rule.which);
+    found.back().value = (rule.*value).empty() ? std::string(nothing) : rule.*value;
+  }
+  return spoken ? TensorRules(std::move(found)) : TensorRules();
+}
+
+Result<PolicyFile> read_rules(const std::string& path, const toml::table& root) {
+  std::vector<FileRule> rules;
   for (const auto& [key, node] : root) {
     if (key.str() != "rule" || !node.is_array())
       return error("F101", at_line(path, key.source()) + ": no key \"" + std::string(key.str()) +
                                "\" in a policy file; did you mean [[rule]]?");
     for (const toml::node& each : *node.as_array()) {
-      Result<CompressionRule> rule = read_rule(path, each);
+      Result<FileRule> rule = read_rule(path, each);
       if (!rule.ok()) return rule.status();
       rules.push_back(rule.take());
     }
   }
-  return CompressionPolicy(std::move(rules));
+  return PolicyFile{rules_of(rules, &FileRule::compression, compression_variable().nothing),
+                    rules_of(rules, &FileRule::mode, mode_variable().nothing)};
 }
 
 }  // namespace
 
-Result<CompressionPolicy> read_policy_file(const std::string& path) {
+Result<PolicyFile> read_policy_file(const std::string& path) {
   std::error_code failure;  // toml++ reads a directory as an empty file
   if (std::filesystem::is_directory(path, failure)) return error("F102", path + ": is a directory");
   try {
@@ -100,17 +129,22 @@ Result<CompressionPolicy> read_policy_file(const std::string& path) {
   }
 }
 
-Result<std::string> compression_variable(const std::string& compression,
+Result<PolicyVariables> policy_variables(const std::string& compression, const std::string& mode,
                                          const std::string& policy_file) {
-  if (!compression.empty() && !policy_file.empty())
-    return error("H200", "--compression and --policy are both given", "give one of them");
   if (!policy_file.empty()) {
-    const Result<CompressionPolicy> policy = read_policy_file(policy_file);
-    return policy.ok() ? Result<std::string>(policy.value().text()) : policy.status();
+    if (!compression.empty() || !mode.empty())
+      return error("H200",
+                   std::string(compression.empty() ? "--mode" : "--compression") +
+                       " and --policy are both given",
+                   "give one of them");
+    const Result<PolicyFile> policy = read_policy_file(policy_file);
+    if (!policy.ok()) return policy.status();
+    return PolicyVariables{policy.value().compressions.text(), policy.value().modes.text()};
   }
-  if (compression.empty()) return std::string();
-  const Result<CompressionSpec> spec = parse_compression(compression);
-  return spec.ok() ? Result<std::string>(compression) : spec.status();
+  if (!compression.empty())
+    if (const auto spec = parse_compression(compression); !spec.ok()) return spec.status();
+  if (const auto parsed = parse_mode(mode); !parsed.ok()) return parsed.status();
+  return PolicyVariables{compression, mode};
 }
 
 }  // namespace gradbus

@@ -13,16 +13,27 @@
 
 #include <string>
 
-#include "common/compression_policy.h"
+#include "common/tensor_rules.h"
 
 namespace gradbus {
 
-// F101 (unknown key, with "did you mean"), F102 (not TOML, not readable), O910 (a rule that is
-// wrong); all name file and line.
-Result<CompressionPolicy> read_policy_file(const std::string& path);
+// What the file says of compressions and of modes; empty where no rule speaks of one.
+struct PolicyFile {
+  TensorRules compressions;
+  TensorRules modes;
+};
 
-// Of `gradbus run`'s options, of which one may be given: what GRADBUS_COMPRESSION is set to.
-Result<std::string> compression_variable(const std::string& compression,
+// F101 (unknown key, with "did you mean"), F102 (not TOML, not readable), O910 and O911 (a rule
+// that is wrong); all name file and line.
+Result<PolicyFile> read_policy_file(const std::string& path);
+
+// What `gradbus run` sets GRADBUS_COMPRESSION and GRADBUS_MODE to; "" leaves them as they are.
+struct PolicyVariables {
+  std::string compression;
+  std::string mode;
+};
+// Of its options --compression, --mode and --policy; the file goes with neither of the others.
+Result<PolicyVariables> policy_variables(const std::string& compression, const std::string& mode,
                                          const std::string& policy_file);
 
 }  // namespace gradbus

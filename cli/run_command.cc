@@ -18,6 +18,7 @@
 #include "cli/policy_file.h"
 #include "cli/run_options.h"
 #include "common/errors.h"
+#include "transport/registry.h"
 
 namespace gradbus {
 namespace {
@@ -32,7 +33,8 @@ bool wants_colour(const RunOptions& options) {
 
 // The local agent is looked for unless the user wants embedded ones.
 Result<LaunchPlan> plan_job(const RunOptions& options) {
-  if (options.embedded || !options.agents.empty()) return make_plan(options, "");
+  if (options.embedded || !options.agents.empty() || shard_count(options) > 0)
+    return make_plan(options, "");
   Result<std::string> socket = find_agent_socket();
   if (!socket.ok()) return socket.status();
   return make_plan(options, socket.value());
@@ -59,8 +61,10 @@ void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan
                const EmbeddedCluster& cluster) {
   std::string text =
       "gradbus run: job " + plan.job + ", " + std::to_string(plan.ranks) + " ranks, ";
-  text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents, coordinator " +
-                              cluster.coordinator()
+  const int shards = shard_count(options);
+  const std::string and_shards = shards > 0 ? " and " + std::to_string(shards) + " shards" : "";
+  text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents" + and_shards +
+                              ", coordinator " + cluster.coordinator()
                         : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
   if (cluster.lab() != nullptr) text += ", links of " + options.link;
   screen.note(text);
@@ -77,8 +81,8 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, SignalQueu
   Screen screen(STDOUT_FILENO, STDERR_FILENO, {wants_colour(options)});
   EmbeddedCluster cluster(screen, guard, options.verbose);
   if (plan.embedded) {
-    const Status started =
-        cluster.start(static_cast<int>(plan.blocks.size()), signals, chosen_link(options));
+    const Status started = cluster.start(static_cast<int>(plan.blocks.size()), shard_count(options),
+                                         signals, chosen_link(options));
     if (signals.first() != 0) return 128 + signals.first();
     if (!started.ok()) return fail(started, kExitFailed);
   }
@@ -97,19 +101,42 @@ int exit_code_without(const std::string& program) {
 }
 
 // The ranks find it in their environment, those of other hosts too.
-Status tell_compression(const RunOptions& options) {
-  const Result<std::string> text = compression_variable(options.compression, options.policy);
-  if (text.ok() && !text.value().empty()) setenv("GRADBUS_COMPRESSION", text.value().c_str(), 1);
-  return text.status();
+Status tell_policy(const RunOptions& options) {
+  const Result<PolicyVariables> found =
+      policy_variables(options.compression, options.mode, options.policy);
+  if (!found.ok()) return found.status();
+  const auto set = [](const RuleVariable& variable, const std::string& text) {
+    if (!text.empty()) setenv(variable.name, text.c_str(), 1);
+  };
+  set(compression_variable(), found.value().compression);
+  set(mode_variable(), found.value().mode);
+  return {};
+}
+
+// Embedded agents read it from the environment.
+Status tell_transport(const RunOptions& options, const LaunchPlan& plan) {
+  if (options.transport.empty()) return {};
+  const TransportRow* row = find_transport(options.transport);
+  if (row == nullptr)
+    return error("H200", "--transport is \"" + options.transport.substr(0, 40) + "\"",
+                 "take tcp or rdma (docs/TRANSPORTS.md)");
+  if (!plan.embedded)
+    return error(
+        "H200", "--transport is for embedded agents, but an agent runs here already",
+        "add --embedded, or start that agent with gradbus-agent --transport " + options.transport);
+  GRADBUS_RETURN_IF_ERROR(row->available());
+  setenv("GRADBUS_AGENT_TRANSPORT", options.transport.c_str(), 1);
+  return {};
 }
 
 int run(const RunOptions& options) {
   if (const Status status = check_run_options(options); !status.ok())
     return fail(status, kExitUsage);
-  if (const Status status = tell_compression(options); !status.ok())
-    return fail(status, kExitUsage);
+  if (const Status status = tell_policy(options); !status.ok()) return fail(status, kExitUsage);
   Result<LaunchPlan> plan = plan_job(options);
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
+  if (const Status status = tell_transport(options, plan.value()); !status.ok())
+    return fail(status, kExitUsage);
   const char* path = std::getenv("PATH");
   Result<std::string> program = find_program(options.command.front(), path == nullptr ? "" : path);
   if (!program.ok() && plan.value().ranks_on_this_machine() > 0)
@@ -144,12 +171,22 @@ Action declare_run(CLI::App& app) {
   app.footer(kFooter);
   app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
   app.add_option("--agents", options->agents, "embedded agents to spread them over");
+  app.add_option("--shards", options->shards,
+                 "embedded parameter-server shards, for the modes ps:*");
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+  app.add_option("--transport", options->transport,
+                 "between embedded agents: tcp, rdma (docs/TRANSPORTS.md)");
   app.add_option("--compression", options->compression,
                  "of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
+  app.add_option("--mode", options->mode,
+                 "what is exchanged when and by whom: sync, delayed:k=1, averaging:every=10, "
+                 "gossip, localsgd:H=8, diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/MODES.md)");
   app.add_option("--policy", options->policy,
-                 "TOML file of rules: which tensors, which compression");
+                 "TOML file of rules: which tensors, which compression and mode");
+  app.add_option("--fence-every", options->fence_every,
+                 "steps from one fence to the next: flush() is called by itself (gradbus mode)")
+      ->check(CLI::Range(1, 1'000'000'000));
   app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");

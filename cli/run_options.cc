@@ -14,6 +14,7 @@
 namespace gradbus {
 namespace {
 
+constexpr int kShardsMax = 128;
 constexpr double kTimeoutSecondsMax = 1e7;  // the client library's own bound
 
 Status check_seconds(const char* option, const std::string& text) {
@@ -26,6 +27,18 @@ Status check_seconds(const char* option, const std::string& text) {
                            "\", not a number of seconds above 0");
 }
 
+Status check_shards(const RunOptions& options) {
+  if (options.shards.empty() || options.shards == "0") return {};
+  const Result<int> shards = parse_rank_count(options.shards, "--shards");
+  if (!shards.ok() || shards.value() > kShardsMax)
+    return error("H200", "--shards is \"" + options.shards.substr(0, 40) +
+                             "\", not a whole number in 0.." + std::to_string(kShardsMax));
+  if (!options.hosts.empty() || !options.hostfile.empty())
+    return error("H200", "--shards is for this machine alone, but hosts are given",
+                 "start gradbus-server --role=shard on the nodes that are to be shards");
+  return {};
+}
+
 Status check_daemon_choice(const RunOptions& options) {
   if (!options.agents.empty()) {
     Result<int> agents = parse_rank_count(options.agents, "--agents");
@@ -33,6 +46,7 @@ Status check_daemon_choice(const RunOptions& options) {
       return error("H200", "--agents is \"" + options.agents.substr(0, 40) +
                                "\", not a whole number in 1..4096");
   }
+  GRADBUS_RETURN_IF_ERROR(check_shards(options));
   if (!options.hosts.empty() && !options.hostfile.empty())
     return error("H200", "-H and --hostfile are both given", "give one of them");
   if (!options.agents.empty() && !(options.hosts.empty() && options.hostfile.empty()))
@@ -41,10 +55,11 @@ Status check_daemon_choice(const RunOptions& options) {
   return {};
 }
 
-// One agent has nobody to send to, so its link would show nothing.
+// One agent without shards has nobody to send to, so its link would show nothing.
 Status check_link(const RunOptions& options) {
   if (options.link.empty()) return {};
-  if (options.agents.empty() || options.agents == "1")
+  const bool one_agent = options.agents.empty() || options.agents == "1";
+  if (one_agent && shard_count(options) == 0)
     return error("H200", "--link needs at least two agents, which are on its two ends",
                  "gradbus run --agents 2 --link " + options.link.substr(0, 40) + " ...");
   Result<LinkSpec> link = parse_link(options.link);
@@ -65,6 +80,10 @@ Status not_startable(const std::string& program) {
 }
 
 }  // namespace
+
+int shard_count(const RunOptions& options) {
+  return options.shards.empty() ? 0 : std::stoi(options.shards);
+}
 
 Status check_run_options(const RunOptions& options) {
   if (options.command.empty() || options.command.front().empty())

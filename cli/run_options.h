@@ -9,11 +9,15 @@
 namespace gradbus {
 
 struct RunOptions {
-  std::string ranks;        // -np, as typed: "nan" and "1e9" deserve a sentence, too
-  std::string agents;       // "" : not given
-  std::string link;         // "" : not given
-  std::string compression;  // "" : not given
-  std::string policy;       // file; "" : not given
+  std::string ranks;         // -np, as typed: "nan" and "1e9" deserve a sentence, too
+  std::string agents;        // "" : not given
+  std::string shards;        // "" : not given
+  std::string link;          // "" : not given
+  std::string transport;     // "" : not given
+  std::string compression;   // "" : not given
+  std::string mode;          // "" : not given
+  std::string policy;        // file; "" : not given
+  uint32_t fence_every = 0;  // steps; 0: not given
   bool embedded = false;
   std::string hosts;  // -H
   std::string hostfile;
@@ -27,6 +31,9 @@ struct RunOptions {
   std::vector<std::string> variables;  // -x NAME or NAME=VALUE
   std::vector<std::string> command;
 };
+
+// Of --shards, which check_run_options() has seen.
+int shard_count(const RunOptions& options);
 
 // Contradictions and texts that are no numbers: GB-H200, GB-J401.
 Status check_run_options(const RunOptions& options);

@@ -12,15 +12,11 @@ using Json = nlohmann::ordered_json;
 Json agent_json(const v1::AgentStatus& agent) {
   Json jobs = Json::array();
   for (const std::string& job : agent.jobs()) jobs.push_back(job);
-  return {{"agent_id", agent.agent_id()},
-          {"name", agent.name()},
-          {"version", agent.version()},
-          {"address", agent.address()},
-          {"cores", agent.cores()},
-          {"pid", agent.pid()},
-          {"silent_ms", agent.silent_ms()},
-          {"reduce_ns", agent.reduce_ns()},
-          {"jobs", jobs}};
+  return {{"agent_id", agent.agent_id()},   {"name", agent.name()},
+          {"version", agent.version()},     {"address", agent.address()},
+          {"cores", agent.cores()},         {"pid", agent.pid()},
+          {"silent_ms", agent.silent_ms()}, {"reduce_ns", agent.reduce_ns()},
+          {"shard", agent.shard()},         {"jobs", jobs}};
 }
 
 Json path_json(const v1::PathStatus& path) {
@@ -52,7 +48,29 @@ Json tensor_json(const v1::TensorSpec& tensor) {
           {"dtype", dtype_name(static_cast<DType>(tensor.dtype()))},
           {"op", reduce_op_name(static_cast<ReduceOp>(tensor.op()))},
           {"collective", collective_name(static_cast<CollectiveKind>(tensor.collective()))},
-          {"root", tensor.root()}};
+          {"root", tensor.root()},
+          {"mode", tensor.mode()}};
+}
+
+Json fidelity_json(const v1::Fidelity& fidelity) {
+  return {{"tensor", fidelity.tensor()},
+          {"round", fidelity.round()},
+          {"cosine", fidelity.cosine()},
+          {"relative_error", fidelity.relative_error()},
+          {"residual_ratio", fidelity.residual_ratio()}};
+}
+
+Json shard_json(const v1::ShardStatus& shard) {
+  return {{"shard", shard.name()},
+          {"sent_bytes", shard.sent_bytes()},
+          {"received_bytes", shard.received_bytes()}};
+}
+
+Json mode_change_json(const v1::ModeChangeStatus& change) {
+  return {{"group", change.group()},
+          {"mode", change.mode()},
+          {"reason", change.reason()},
+          {"age_ms", change.age_ms()}};
 }
 
 Json job_json(const v1::JobStatus& job) {
@@ -60,6 +78,13 @@ Json job_json(const v1::JobStatus& job) {
   for (const v1::RankStatus& rank : job.ranks()) ranks.push_back(rank_json(rank));
   Json tensors = Json::array();
   for (const v1::TensorSpec& tensor : job.tensors()) tensors.push_back(tensor_json(tensor));
+  Json fidelity = Json::array();
+  for (const v1::Fidelity& of : job.fidelity()) fidelity.push_back(fidelity_json(of));
+  Json shards = Json::array();
+  for (const v1::ShardStatus& shard : job.shards()) shards.push_back(shard_json(shard));
+  Json mode_changes = Json::array();
+  for (const v1::ModeChangeStatus& change : job.mode_changes())
+    mode_changes.push_back(mode_change_json(change));
   return {{"job", job.job()},
           {"job_id", job.job_id()},
           {"state", job.state()},
@@ -72,7 +97,10 @@ Json job_json(const v1::JobStatus& job) {
           {"stall", job.stall()},
           {"error", job.error().message()},
           {"ranks", ranks},
-          {"tensors", tensors}};
+          {"tensors", tensors},
+          {"mode_changes", mode_changes},
+          {"fidelity", fidelity},
+          {"shards", shards}};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <map>
 
 #include "cli/status_view.h"
 #include "cli/text_table.h"
@@ -32,19 +33,23 @@ std::string joined(const google::protobuf::RepeatedPtrField<std::string>& words)
   return text.empty() ? "-" : text;
 }
 
-std::string agents_text(const v1::StatusReply& reply) {
-  if (reply.agents().empty()) return "agents: none\n";
+std::string nodes_text(const v1::StatusReply& reply, bool shards) {
   TextTable table({{"NAME", 14},
                    {"ADDRESS", 21},
                    {"CORES", 5, true},
                    {"PID", 7, true},
                    {"SILENT", 9, true},
                    {"JOBS", 12}});
-  for (const v1::AgentStatus& agent : reply.agents())
+  size_t rows = 0;
+  for (const v1::AgentStatus& agent : reply.agents()) {
+    if (agent.shard() != shards) continue;
     table.add({agent.name(), agent.address(), std::to_string(agent.cores()),
                std::to_string(agent.pid()), milliseconds_text(agent.silent_ms()),
                joined(agent.jobs())});
-  return "agents: " + std::to_string(reply.agents_size()) + "\n" + table.text();
+    ++rows;
+  }
+  if (rows == 0) return shards ? "" : "agents: none\n";
+  return (shards ? "shards: " : "agents: ") + std::to_string(rows) + "\n" + table.text();
 }
 
 std::string rate_text(double per_second) {
@@ -69,6 +74,51 @@ std::string ranks_text(const v1::JobStatus& job) {
   return job.ranks().empty() ? "" : table.text();
 }
 
+std::string fidelity_text(const v1::JobStatus& job) {
+  TextTable table({{"COMPRESSED TENSOR", 36},
+                   {"ROUND", 9, true},
+                   {"COSINE", 8, true},
+                   {"ERROR", 8, true},
+                   {"RESIDUAL", 9, true}});
+  const auto number = [](double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.4f", value);
+    return std::string(text);
+  };
+  for (const v1::Fidelity& of : job.fidelity())
+    table.add({of.tensor(), std::to_string(of.round()), number(of.cosine()),
+               number(of.relative_error()), number(of.residual_ratio())});
+  return job.fidelity().empty() ? "" : table.text();
+}
+
+std::string shards_text(const v1::JobStatus& job) {
+  TextTable table({{"SHARD", 14}, {"RECEIVED", 9, true}, {"SENT", 9, true}});
+  uint64_t moved = 0;
+  for (const v1::ShardStatus& shard : job.shards()) {
+    table.add({shard.name(), bytes_text(shard.received_bytes()), bytes_text(shard.sent_bytes())});
+    moved += shard.received_bytes() + shard.sent_bytes();
+  }
+  return moved == 0 ? "" : table.text();
+}
+
+// How many tensors are exchanged in which mode, and what administrators have asked for.
+std::string modes_text(const v1::JobStatus& job) {
+  std::map<std::string, int> tensors;
+  for (const v1::TensorSpec& tensor : job.tensors())
+    ++tensors[tensor.mode().empty() ? "sync" : tensor.mode()];
+  std::string counted;
+  for (const auto& [mode, count] : tensors)
+    counted += (counted.empty() ? "" : ", ") + mode + " (" + std::to_string(count) + ")";
+  std::string text;
+  if (tensors.size() > 1 || (tensors.size() == 1 && !tensors.contains("sync")))
+    text = wrapped("tensors by mode: " + counted, 2);
+  for (const v1::ModeChangeStatus& change : job.mode_changes())
+    text += wrapped("asked " + milliseconds_text(change.age_ms()) + " ago: \"" + change.group() +
+                        "\" in mode " + change.mode() + " (" + change.reason() + ")",
+                    2);
+  return text;
+}
+
 std::string job_text(const v1::JobStatus& job) {
   uint64_t bytes_per_s = 0;
   for (const v1::RankStatus& rank : job.ranks()) bytes_per_s += rank.bytes_per_s();
@@ -82,7 +132,7 @@ std::string job_text(const v1::JobStatus& job) {
                   bytes_text(job.sent_bytes()) + ", received " + bytes_text(job.received_bytes()) +
                   ", ranks' rate " + bytes_text(bytes_per_s) + "/s",
               2);
-  text += ranks_text(job);
+  text += modes_text(job) + ranks_text(job) + shards_text(job) + fidelity_text(job);
   if (!job.stall().empty()) text += wrapped("stalled: " + job.stall(), 2);
   if (!job.error().message().empty()) text += wrapped(job.error().message(), 2);
   return text;
@@ -95,7 +145,7 @@ std::string status_text(const v1::StatusReply& reply, const std::string& address
                                  milliseconds_text(reply.uptime_ms()) +
                                  (is_healthy(reply) ? "" : ", SOMETHING IS WRONG (see below)"),
                              0);
-  text += agents_text(reply);
+  text += nodes_text(reply, false) + nodes_text(reply, true);
   for (const v1::JobStatus& job : reply.jobs()) text += "\n" + job_text(job);
   if (reply.jobs().empty()) text += "jobs: none\n";
   return text;

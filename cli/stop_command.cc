@@ -1,9 +1,6 @@
 // `gradbus stop JOB`: every rank of the job gets an error that says who asked and why.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 
 #include "cli/command.h"
@@ -18,18 +15,9 @@ struct StopOptions {
   std::string coordinator;
 };
 
-// "gradbus stop by alice on node1": shown to every rank, so that they know whom to ask.
-std::string asker() {
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  const char* user = std::getenv("USER");
-  const std::string name = user == nullptr ? "user " + std::to_string(getuid()) : user;
-  return "gradbus stop by " + name + " on " + host;
-}
-
 int stop(const StopOptions& options) {
   const std::string address = coordinator_address(options.coordinator);
-  const std::string reason = asker() + (options.reason.empty() ? "" : ": " + options.reason);
+  const std::string reason = asker("stop") + (options.reason.empty() ? "" : ": " + options.reason);
   const Status done = CoordinatorClient(address).stop_job(options.job, reason);
   if (!done.ok()) return fail(done, kExitFailed);
   std::printf("job %s is stopped\n", options.job.c_str());

@@ -11,4 +11,6 @@ void Codec::decode(std::span<const std::byte> payload, float scale, std::span<fl
 
 void Codec::clear_sent(std::span<const std::byte>, std::span<float>) const {}
 
+void LinearCodec::clear_sent(std::span<float>) const {}
+
 }  // namespace gradbus

@@ -53,6 +53,10 @@ class Codec {
   virtual void decode(std::span<const std::byte> payload, float scale,
                       std::span<float> values) const;
 
+  // What the codec itself remembers of each element between rounds (Signum's momentum); empty:
+  // nothing.
+  virtual std::span<float> momentum() { return {}; }
+
   // Codecs that send a selection of elements: sets values[i] = 0 where element i was sent (DGC's
   // momentum factor masking). Others: nothing.
   virtual void clear_sent(std::span<const std::byte> payload, std::span<float> values) const;
@@ -86,6 +90,11 @@ class LinearCodec {
   // of input.gradient.
   virtual void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) = 0;
+
+  // After finish(), codecs that send a selection: sets values[i] = 0 where this agent has sent
+  // element i (DGC's momentum factor masking). Others, and where nothing was sent because something
+  // was not finite: nothing.
+  virtual void clear_sent(std::span<float> values) const;
 };
 
 }  // namespace gradbus

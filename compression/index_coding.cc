@@ -151,9 +151,24 @@ std::byte* encode_stream_vbyte(std::span<const uint32_t> indices, std::byte* to)
 // ---- raw, bitmap --------------------------------------------------------------------------------
 
 std::byte* encode_bitmap(std::span<const uint32_t> indices, size_t count, std::byte* to) {
-  std::fill_n(to, (count + 7) / 8, std::byte{0});
-  for (const uint32_t index : indices) to[index / 8] |= static_cast<std::byte>(1u << (index % 8));
-  return to + (count + 7) / 8;
+  std::byte* const end = to + (count + 7) / 8;
+  std::fill(to, end, std::byte{0});
+  const auto store = [&](uint64_t word, size_t place) {
+    const size_t at = 8 * place;
+    std::memcpy(to + at, &word, std::min<size_t>(8, static_cast<size_t>(end - to) - at));
+  };
+  uint64_t word = 0;  // gathered first: a byte read just after it was written waits for that
+  size_t place = 0;
+  for (const uint32_t index : indices) {
+    if (index / 64 != place) {
+      store(word, place);
+      word = 0;
+      place = index / 64;
+    }
+    word |= uint64_t{1} << (index % 64);
+  }
+  if (word != 0) store(word, place);
+  return end;
 }
 
 std::byte* encode_raw(std::span<const uint32_t> indices, std::byte* to) {

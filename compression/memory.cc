@@ -26,6 +26,33 @@ float clip_factor(std::span<const float> gradient, float norm_max) {
   return static_cast<float>(std::min(1.0, norm_max / (norm + 1e-6)));
 }
 
+// Units of up to this many elements are looked at before anything is written, for the second read
+// comes from the cache; of longer ones what was written is undone, which leaves a rounding. As in
+// codecs/compensated_unit.h.
+constexpr size_t kLookFirst = size_t{1} << 20;
+
+bool all_finite(std::span<const float> values) {
+  return first_not_finite(values.data(), values.size()) == values.size();
+}
+
+// Takes the gradient in, block by block; false, with the memories as they were, where it has a NaN
+// or Inf.
+bool take_in(const MomentumStep& step, std::span<const float> gradient, std::span<float> momentum,
+             std::span<float> residual) {
+  const size_t count = gradient.size();
+  if (count <= kLookFirst && !all_finite(gradient)) return false;
+  for (size_t first = 0; first < count; first += kBlockElements) {
+    const size_t n = std::min(kBlockElements, count - first);
+    if (count > kLookFirst && !all_finite(gradient.subspan(first, n))) {
+      undo_momentum(step, gradient.first(first), momentum, residual);
+      return false;
+    }
+    accumulate_momentum(step, gradient.subspan(first, n), momentum.subspan(first, n),
+                        residual.subspan(first, n));
+  }
+  return true;
+}
+
 }  // namespace
 
 MemoryOptions memory_options(const CompressionSpec& spec, uint32_t agents) {
@@ -51,14 +78,12 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
   input.residual = residual_;
   input.decay = options_.decay;
   // The codec sees what is not finite in the gradient itself, and leaves the residual alone.
-  if (options_.kind != MemoryKind::kDgc ||
-      first_not_finite(gradient.data(), gradient.size()) < gradient.size())
-    return input;
-  accumulate_momentum({.momentum = options_.momentum,
-                       .nesterov = options_.nesterov,
-                       .clip = clip_factor(gradient, options_.clip_norm),
-                       .decay = options_.decay},
-                      gradient, momentum_, residual_);
+  if (options_.kind != MemoryKind::kDgc) return input;
+  const MomentumStep step{.momentum = options_.momentum,
+                          .nesterov = options_.nesterov,
+                          .clip = clip_factor(gradient, options_.clip_norm),
+                          .decay = options_.decay};
+  if (!take_in(step, gradient, momentum_, residual_)) return input;
   input.gradient = {};
   input.decay = 1;
   return input;
@@ -66,6 +91,10 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
 
 void Memory::update(const Codec& codec, std::span<const std::byte> payload) {
   if (options_.kind == MemoryKind::kDgc && options_.masking) codec.clear_sent(payload, momentum_);
+}
+
+void Memory::update(const LinearCodec& codec) {
+  if (options_.kind == MemoryKind::kDgc && options_.masking) codec.clear_sent(momentum_);
 }
 
 void Memory::rescale(float factor) {

@@ -6,16 +6,18 @@
 //   dgc       m = momentum * m + g, r = r + m, then r and m are 0 where an element was sent (Lin et
 //             al. 2018, sections 3.1 and 3.2). Nesterov: m = momentum * (m + g), r = r + m + g
 //
-// A gradient that is not finite changes nothing here. Allocates at construction only. One unit, one
+// A gradient that is not finite changes nothing here (of more than 1 Mi elements, but for a
+// rounding). Allocates at construction only. One unit, one
 // thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "common/large_vector.h"
 #include "compression/codec.h"
 #include "compression/spec.h"
+#include "proto/numbers.h"
 
 namespace gradbus {
 
@@ -41,17 +43,22 @@ class Memory {
   EncodeInput compensate(std::span<const float> gradient, uint64_t seed, uint64_t round);
   // The payload that was made of it: momentum factor masking.
   void update(const Codec& codec, std::span<const std::byte> payload);
+  // The same after finish() of a linear codec.
+  void update(const LinearCodec& codec);
   // The learning rate changed: what is kept was scaled by the old one (BytePS: scale by old / new).
   void rescale(float factor);
 
-  // State, for checkpoints and for handing on: empty where the kind has none.
+  // For checkpoints and for handing on: empty where the kind has none.
   std::span<float> residual() { return residual_; }
   std::span<float> momentum() { return momentum_; }
+  std::span<float> part(MemoryPart part) {
+    return part == MemoryPart::kResidual ? residual() : momentum();
+  }
 
  private:
   const MemoryOptions options_;
-  std::vector<float> residual_;
-  std::vector<float> momentum_;
+  LargeVector<float> residual_;
+  LargeVector<float> momentum_;
 };
 
 }  // namespace gradbus

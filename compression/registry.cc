@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compression/codecs/zstd_codec.h"
+
 namespace gradbus {
 
 std::span<const CodecRow* const> codec_rows() {
@@ -31,6 +33,26 @@ const CodecRow* find_codec(CodecId id) {
 std::string_view codec_name(CodecId id) {
   const CodecRow* row = find_codec(id);
   return row == nullptr ? "?" : row->name;
+}
+
+std::unique_ptr<Codec> make_codec(const CodecRow& row, const CodecOptions& options,
+                                  const CodecShape& shape) {
+  std::unique_ptr<Codec> codec = row.make(options, shape);
+  if (options.text("entropy") == "none") return codec;
+  return std::make_unique<ZstdCodec>(row.id, std::move(codec), shape.count_max);
+}
+
+std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape& shape) {
+  return make_codec(*spec.codec, spec.options, shape);
+}
+
+bool is_linear(const CompressionSpec& spec) {
+  return spec.codec->make_linear != nullptr && spec.options.text("entropy") == "none";
+}
+
+bool is_mergeable(const CompressionSpec& spec) {
+  return spec.codec->traits.selects && spec.codec->make_linear == nullptr &&
+         spec.options.text("entropy") == "none";
 }
 
 }  // namespace gradbus

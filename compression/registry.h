@@ -50,6 +50,15 @@ const CodecRow* find_codec(std::string_view name);
 const CodecRow* find_codec(CodecId id);
 std::string_view codec_name(CodecId id);  // "?" for an unknown one
 
+// row.make() with what the options ask for besides: entropy=zstd. The row has a make().
+std::unique_ptr<Codec> make_codec(const CodecRow& row, const CodecOptions& options,
+                                  const CodecShape& shape);
+std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape& shape);
+// Payloads of this spec can be summed on their way, as dense vectors.
+bool is_linear(const CompressionSpec& spec);
+// ... or merged, as entries.
+bool is_mergeable(const CompressionSpec& spec);
+
 // ---- the families, in codecs/
 std::span<const CodecRow> dense_codecs();      // none fp16 bf16
 std::span<const CodecRow> quantizer_codecs();  // fp8 int8 int4 qsgd terngrad natural

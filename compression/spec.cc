@@ -1,62 +1,13 @@
 #include "compression/spec.h"
 
-#include <array>
-#include <charconv>
-#include <cmath>
-
-#include "common/check.h"
-#include "common/edit_distance.h"
 #include "common/errors.h"
 #include "compression/registry.h"
 
 namespace gradbus {
 namespace {
 
-// Whole numbers as such, others in the shortest form that reads back the same.
-std::string number_text(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end.ptr};
-}
-
-std::string range_text(const CodecOption& option) {
-  return "a " + std::string(option.whole ? "whole number" : "number") + " from " +
-         number_text(option.min) + " to " + number_text(option.max);
-}
-
-std::string choices_text(const CodecOption& option) {
-  std::string text;
-  for (const std::string_view choice : option.choices)
-    text += (text.empty() ? "" : ", ") + std::string(choice);
-  return text;
-}
-
-std::string meant(std::string_view name, const std::vector<std::string>& known) {
-  const std::string close = closest_name(name, known);
-  return close.empty() ? "" : "; did you mean \"" + close + "\"?";
-}
-
 Status bad(std::string_view text, const std::string& what) {
   return error("O910", "compression \"" + std::string(text) + "\": " + what);
-}
-
-// The canonical text of a value of `option`, or what is wrong with it.
-Result<std::string> check_value(const CodecOption& option, std::string_view value) {
-  const auto wrong = [&](const std::string& wanted) {
-    return Status(Code::kInvalid, "option " + std::string(option.name) + " is \"" +
-                                      std::string(value) + "\", expected " + wanted);
-  };
-  if (!option.choices.empty()) {
-    for (const std::string_view choice : option.choices)
-      if (choice == value) return std::string(value);
-    return wrong("one of " + choices_text(option));
-  }
-  double number = 0;
-  const auto end = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole_text = end.ec == std::errc() && end.ptr == value.data() + value.size();
-  const bool allowed = whole_text && number >= option.min && number <= option.max;
-  if (!allowed || (option.whole && number != std::floor(number))) return wrong(range_text(option));
-  return number_text(number);
 }
 
 std::vector<const CodecOption*> options_of(const CodecRow& row) {
@@ -66,73 +17,13 @@ std::vector<const CodecOption*> options_of(const CodecRow& row) {
   return options;
 }
 
-std::vector<std::string> names_of(const std::vector<const CodecOption*>& options) {
-  std::vector<std::string> names;
-  for (const CodecOption* option : options) names.emplace_back(option->name);
-  return names;
-}
-
 std::vector<std::string> codec_names() {
   std::vector<std::string> names;
   for (const CodecRow* row : codec_rows()) names.emplace_back(row->name);
   return names;
 }
 
-using Values = std::map<std::string, std::string, std::less<>>;
-
-Status take_option(const std::vector<const CodecOption*>& options, std::string_view pair,
-                   Values& values) {
-  const size_t equals = pair.find('=');
-  const std::string_view name = pair.substr(0, equals);
-  for (const CodecOption* option : options) {
-    if (option->name != name) continue;
-    if (equals == std::string_view::npos)
-      return {Code::kInvalid, "option " + std::string(name) + " has no value"};
-    Result<std::string> value = check_value(*option, pair.substr(equals + 1));
-    if (!value.ok()) return value.status();
-    if (!values.emplace(name, value.take()).second)
-      return {Code::kInvalid, "option " + std::string(name) + " is given twice"};
-    return {};
-  }
-  return {Code::kInvalid,
-          "no option \"" + std::string(name) + "\"" + meant(name, names_of(options))};
-}
-
-Status take_options(const CodecRow& row, std::string_view rest, Values& values) {
-  const std::vector<const CodecOption*> options = options_of(row);
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    GRADBUS_RETURN_IF_ERROR(take_option(options, rest.substr(0, comma), values));
-    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
-  }
-  return {};
-}
-
-// Only what differs from the defaults, by name.
-std::string canonical_text(const CodecRow& row, const Values& values) {
-  std::string text;
-  for (const CodecOption* option : options_of(row)) {
-    const auto given = values.find(option->name);
-    if (given == values.end() || given->second == option->default_text) continue;
-    text += (text.empty() ? ":" : ",") + given->first + "=" + given->second;
-  }
-  return std::string(row.name) + text;
-}
-
 }  // namespace
-
-const std::string& CodecOptions::text(std::string_view name) const {
-  const auto found = values_.find(name);
-  GRADBUS_CHECK(found != values_.end());
-  return found->second;
-}
-
-double CodecOptions::number(std::string_view name) const {
-  const std::string& value = text(name);
-  double number = 0;
-  std::from_chars(value.data(), value.data() + value.size(), number);
-  return number;
-}
 
 bool CompressionSpec::none() const { return codec == nullptr || codec->id == CodecId::kDense; }
 
@@ -190,6 +81,23 @@ std::span<const CodecOption> common_codec_options() {
        .default_text = "auto",
        .choices = {"auto", "allreduce", "allgather", "ps"},
        .sentence = "how payloads travel between agents; auto: the cheapest that fits"},
+      {.name = "entropy",
+       .default_text = "none",
+       .choices = {"none", "zstd"},
+       .sentence = "payloads are coded once more where that makes them smaller; they cannot be "
+                   "summed on their way then"},
+      {.name = "nan",
+       .default_text = "pass",
+       .choices = {"pass", "stop"},
+       .sentence = "a NaN or Inf reaches the result (pass), or ends the job naming rank, tensor "
+                   "and element (stop)"},
+      {.name = "fidelity",
+       .default_text = "0",
+       .min = 0,
+       .max = 1e9,
+       .sentence = "every so many rounds a part is exchanged dense too and compared: gradbus "
+                   "status --json; 0: never",
+       .whole = true},
   };
   return options;
 }
@@ -205,17 +113,15 @@ Result<CompressionSpec> parse_compression(std::string_view text) {
   const std::string_view name = text.substr(0, colon);
   const CodecRow* row = find_codec(name);
   if (row == nullptr)
-    return bad(text, "no codec \"" + std::string(name) + "\"" + meant(name, codec_names()));
-  Values values;
-  if (colon != std::string_view::npos)
-    if (const Status status = take_options(*row, text.substr(colon + 1), values); !status.ok())
-      return bad(text, status.message());
+    return bad(text, "no codec \"" + std::string(name) + "\"" + did_you_mean(name, codec_names()));
+  const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  Result<ReadOptions> read = read_spec_options(rest, options_of(*row));
+  if (!read.ok()) return bad(text, read.status().message());
   CompressionSpec spec;
   spec.codec = row;
-  spec.canonical = canonical_text(*row, values);
-  for (const CodecOption* option : options_of(*row))
-    values.emplace(option->name, option->default_text);
-  spec.options = CodecOptions(std::move(values));
+  spec.options = read.value().options;
+  spec.canonical = name;
+  if (!read.value().canonical.empty()) spec.canonical += ":" + read.value().canonical;
   return spec;
 }
 

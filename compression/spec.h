@@ -5,39 +5,17 @@
 // exactly when they ask for the same thing, so it is what they register and what is compared.
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "common/spec_options.h"
 #include "common/status.h"
 
 namespace gradbus {
 
-// One option: a number in [min, max], or one of `choices` when there are any.
-struct CodecOption {
-  std::string_view name;
-  std::string_view default_text;
-  double min = 0;
-  double max = 0;
-  std::vector<std::string_view> choices = {};
-  std::string_view sentence;
-  bool whole = false;  // numbers: only whole ones
-};
-
-// The options of one codec, all present and valid.
-class CodecOptions {
- public:
-  CodecOptions() = default;
-  explicit CodecOptions(std::map<std::string, std::string, std::less<>> values)
-      : values_(std::move(values)) {}
-  const std::string& text(std::string_view name) const;
-  double number(std::string_view name) const;
-
- private:
-  std::map<std::string, std::string, std::less<>> values_;
-};
+using CodecOption = SpecOption;
+using CodecOptions = SpecOptions;
 
 struct CodecRow;  // registry.h
 

@@ -1,5 +1,5 @@
 // Which algorithm can carry out which collective: the planner offers no other, an agent takes no
-// other.
+// other. Shards are no choice among these: the mode of an all-reduce asks for them.
 #pragma once
 
 #include "proto/numbers.h"
@@ -10,7 +10,8 @@ constexpr bool fits(CollectiveKind kind, Algorithm algorithm) {
   using A = Algorithm;
   const bool path = algorithm == A::kRing || algorithm == A::kChain;
   switch (kind) {
-    case CollectiveKind::kAllReduce: return algorithm != A::kAuto && algorithm != A::kDirect;
+    case CollectiveKind::kAllReduce:
+      return algorithm != A::kAuto && algorithm != A::kDirect && algorithm != A::kShards;
     case CollectiveKind::kReduce: return path || algorithm == A::kTree;
     case CollectiveKind::kReduceScatter: return path || algorithm == A::kHalvingDoubling;
     case CollectiveKind::kBroadcast:

@@ -13,6 +13,8 @@
 //                         <-------------    Registered (or Registered with a code and a sentence)
 //   Blocked               ------------->    "I have waited 1 s for this": feeds the stall report
 //                         <-------------    Notice: who is missing, or why the job failed
+//                         <-------------    ModeChange: an administrator's wish; every rank of the
+//                                           job gets the same ones in the same order
 //   Leave                 ------------->    clean end; a bare end-of-file is a death
 #pragma once
 
@@ -37,6 +39,7 @@ enum class AttachType : uint16_t {
   kBlocked = 6,
   kNotice = 7,
   kLeave = 8,
+  kModeChange = 9,
 };
 
 struct AttachHeader {
@@ -93,6 +96,7 @@ struct RegisterPacket {
   double after = 1;
   uint64_t columns = 0;  // compression: of the tensor seen as a matrix; 0: a vector
   char compression[kCompressionBytesMax + 1] = {};  // "": dense
+  char mode[kModeBytesMax + 1] = {};                // canonical; "": sync
 };
 
 struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why
@@ -136,6 +140,13 @@ struct NoticePacket {
 struct LeavePacket {
   static constexpr AttachType kType = AttachType::kLeave;
   AttachHeader header;
+};
+
+struct ModeChangePacket {
+  static constexpr AttachType kType = AttachType::kModeChange;
+  AttachHeader header;
+  char group[kTensorNameBytesMax + 1] = {};  // glob of parameters' names
+  char mode[kModeBytesMax + 1] = {};         // canonical
 };
 
 static_assert(sizeof(JoinedPacket) <= kAttachPacketBytesMax);

@@ -15,7 +15,8 @@ inline constexpr int kControlMessageBytesMax = 4 << 20;
 // Of one RegisterTensors; an agent splits longer lists. A TensorsReady is never longer: with names
 // of 255 bytes, twice each, it stays below kControlMessageBytesMax.
 inline constexpr int kTensorsPerMessageMax = 4096;
-static_assert(kTensorsPerMessageMax * (2 * 255 + 128) < kControlMessageBytesMax);
+// A tensor has a compression or a mode, never both.
+static_assert(kTensorsPerMessageMax * (2 * 255 + 255 + 128) < kControlMessageBytesMax);
 
 // Of any sentence inside a message, so that it fits an attach packet with its prefix and advice.
 inline constexpr uint32_t kControlTextBytesMax = 720;

@@ -8,10 +8,11 @@
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
 //   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
-//   where
-//                                unit u in its round r is exchange u * rounds + r
-//   offset 12  u32  source       kHello, kCredit: sending agent's index in the job;
-//                                all-gather data: the rank whose block this is
+//                                where unit u in its round r is exchange u * rounds + r
+//   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
+//                                after the agents); all-gather data: the rank whose block this is;
+//                                kReduce to a shard: the step's learning rate, an f32, 0: the
+//                                mode's, kPullOnly: no step; kGather from one: its staleness
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
@@ -47,6 +48,9 @@ enum class FrameKind : uint8_t {
   kGather = 4,  // a finished chunk on its way from its owner to everybody
   kProbe = 5,   // measures a path: any payload one way, none back (worker_agent/path_probe.h)
 };
+
+// A push whose payload counts for nothing: its agent wants the parameters as they are.
+inline constexpr uint32_t kPullOnly = UINT32_MAX;
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

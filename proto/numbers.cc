@@ -25,6 +25,7 @@ std::string_view algorithm_name(Algorithm algorithm) {
     case Algorithm::kRecursiveDoubling: return "recursive_doubling";
     case Algorithm::kTree: return "tree";
     case Algorithm::kDirect: return "direct";
+    case Algorithm::kShards: return "shards";
   }
   return "?";
 }

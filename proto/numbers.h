@@ -50,6 +50,7 @@ enum class Algorithm : uint8_t {
   kRecursiveDoubling = 4,  // whole tensors in log2(agents) exchanges: fewest hops, no credits
   kTree = 5,               // binomial tree from the root
   kDirect = 6,             // each block straight from its source to its destinations
+  kShards = 7,             // each chunk to its shard and back: modes ps:*, never chosen by cost
 };
 
 // What compression/registry.h has a row for.
@@ -75,16 +76,22 @@ enum class CodecId : uint8_t {
   kBlockTopK = 18,
 };
 
+// What an agent remembers of a compressed tensor between rounds. Both are sums over agents in
+// effect, so they can be added up and dealt out again to any number of agents.
+enum class MemoryPart : uint8_t { kResidual = 0, kMomentum = 1 };
+inline constexpr uint32_t kMemoryParts = 2;
+
 inline constexpr uint32_t kRanksMax = 4096;      // of one job
 inline constexpr uint32_t kLocalRanksMax = 128;  // of one job on one node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // its text: compression/spec.h
+inline constexpr uint32_t kModeBytesMax = 255;         // common/exchange_mode.h
 inline constexpr uint32_t kTensorsMax = 1u << 20;      // of one job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
 constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }
-constexpr bool is_algorithm(uint32_t number) { return number <= 6; }
+constexpr bool is_algorithm(uint32_t number) { return number <= 7; }
 constexpr bool is_codec(uint32_t number) { return number <= 18; }
 
 // "all_reduce", "ring"; "?" for an unknown number.

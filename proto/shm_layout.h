@@ -69,6 +69,10 @@ inline constexpr size_t kRingBytes = sizeof(RingControl) + kRingRecords * kRecor
 
 enum class SubmissionKind : uint32_t {
   kPosted = 1,  // this rank is ready for `round` of `tensor`
+  // A round of a compressed tensor in which nothing is exchanged. What an agent remembers between
+  // rounds is the sum of its ranks' shares:
+  kReadMemory = 2,   // every local area gets its rank's share
+  kWriteMemory = 3,  // the shares in the areas become what is remembered
 };
 
 // Client -> agent. For all-gather, `bytes` is the length of this rank's block.
@@ -77,7 +81,12 @@ struct Submission {
   uint32_t tensor;
   uint64_t round;
   uint64_t bytes;
-  uint64_t reserved[5];
+  uint64_t memory_part;  // kReadMemory, kWriteMemory: MemoryPart (compression/memory.h)
+  double memory_scale;   // kPosted: what is remembered is multiplied by it first; 0: by 1
+  // kPosted, where shards hold the parameters: of this step; 0: the mode's. pull_only, 1: no step.
+  double learning_rate;
+  uint64_t pull_only;
+  uint64_t reserved;
 };
 static_assert(sizeof(Submission) == kRecordBytes);
 
@@ -86,7 +95,8 @@ struct CompletionRecord {
   uint32_t tensor;
   uint32_t code;
   uint64_t round;
-  uint64_t reserved[6];
+  uint64_t staleness;  // shards that hold the parameters: steps of others since this node's last
+  uint64_t reserved[5];
 };
 static_assert(sizeof(CompletionRecord) == kRecordBytes);
 

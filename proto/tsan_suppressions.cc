@@ -14,5 +14,7 @@ const char* __tsan_default_suppressions() {
          "race:libgrpc\n"
          "race:libgpr.so\n"
          "race:libprotobuf\n"
-         "race:libabsl_\n";
+         "race:libabsl_\n"
+         "thread:libgpr.so\n"  // its own, which it lets go of at the end of the process
+         "thread:nexting_thread\n";
 }

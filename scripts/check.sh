@@ -13,7 +13,7 @@ sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.hpp' '*.cu'; }
 stage_format() { sources | xargs clang-format --dry-run -Werror; }
 stage_arrows() { python3 scripts/check_arrows.py; }
 stage_sizes() { python3 scripts/code_sizes.py; }
-stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system; }
+stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm; }
 stage_tidy() {
   cmake --preset release >/dev/null && cmake --build --preset release >/dev/null &&
     git ls-files -co --exclude-standard '*.cc' | grep -v '^client_lib/python/' |

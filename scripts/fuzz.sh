@@ -12,7 +12,8 @@ seconds=${1:-600}
 shift || true
 codecs=("$@")
 [[ $# -gt 0 ]] || codecs=(none fp16 bf16 fp8 fp8:format=e5m2 int8 int4 topk topk:values=fp16 dgc randk threshold
-  qsgd qsgd:levels=1 qsgd:levels=7 terngrad signsgd efsignsgd onebit signum natural)
+  qsgd qsgd:levels=1 qsgd:levels=7 terngrad signsgd efsignsgd onebit signum natural
+  qsgd:entropy=zstd topk:entropy=zstd)
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target codec_fuzz >/dev/null
 mkdir -p build/fuzz/findings

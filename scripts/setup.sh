@@ -10,9 +10,11 @@ cd "$(dirname "$0")/.."
 system_packages=(
   build-essential cmake ninja-build ccache pkg-config git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
-  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev
+  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev libzstd-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
+  libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
+  qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
   python3 python3-dev python3-venv python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm

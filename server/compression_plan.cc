@@ -23,7 +23,7 @@ Status misfit(const v1::TensorSpec& spec, const std::string& what) {
 }
 
 double payload_bytes_per_element(const CompressionSpec& compression) {
-  const auto codec = compression.codec->make(compression.options, {.count_max = kProbeElements});
+  const auto codec = make_codec(compression, {.count_max = kProbeElements});
   return static_cast<double>(codec->payload_bytes_max(kProbeElements)) / kProbeElements;
 }
 
@@ -31,7 +31,7 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
                     const JobSize& size, const PlanOptions& options) {
   if (compression.communicator() != Communicator::kAuto) return compression.communicator();
   const CodecRow& codec = *compression.codec;
-  if (codec.make_linear != nullptr) return Communicator::kAllReduce;
+  if (is_linear(compression)) return Communicator::kAllReduce;
   if (codec.traits.selects) return Communicator::kAllGather;
   const PathCost path =
       path_cost(options.told, options.deterministic ? PathFigures{} : options.measured);
@@ -70,10 +70,12 @@ Status check_compression(const v1::TensorSpec& spec) {
   if (spec.columns() != 0 && spec.count() % spec.columns() != 0)
     return misfit(spec, std::to_string(spec.count()) + " elements are no matrix of " +
                             std::to_string(spec.columns()) + " columns");
+  if (compression.codec->make == nullptr && !is_linear(compression))
+    return misfit(spec, "entropy=zstd needs payloads that are not summed on their way");
   const bool summed = compression.communicator() == Communicator::kAllReduce;
   const bool coded = compression.communicator() == Communicator::kAllGather ||
                      compression.communicator() == Communicator::kPs;
-  if ((summed && compression.codec->make_linear == nullptr) ||
+  if ((summed && !is_linear(compression) && !is_mergeable(compression)) ||
       (coded && compression.codec->make == nullptr))
     return misfit(spec, "payloads of " + std::string(compression.codec->name) +
                             (summed ? " cannot be summed on their way: use allgather or ps"

@@ -109,8 +109,15 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
         short_error("A304", "the coordinator has " + std::to_string(kLiveJobsMax) + " jobs"));
   }
   Job& joined = job != nullptr ? *job : create_job(message, now);
-  joined.join(id, agent.card, message, now);
+  joined.join(id, agent.card, message, shards(), now);
   if (joined.state() == Job::State::kRunning) joined.set_path(paths_.worst(joined.roll().agents()));
+}
+
+AgentCards Coordinator::shards() const {
+  AgentCards found;
+  for (const auto& [id, agent] : agents_)
+    if (agent.welcomed && agent.card.shard) found.emplace(id, agent.card);
+  return found;
 }
 
 Job& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
@@ -200,6 +207,16 @@ v1::StopJobReply Coordinator::stop_job(const v1::StopJobRequest& request, Nanos 
   }
   *reply.mutable_error() =
       to_proto(short_error("J406", "no job " + in_quotes(request.job()) + " is running"));
+  return reply;
+}
+
+v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
+  Job* job = find_live_job(request.job());
+  const Status done =
+      job == nullptr ? short_error("J406", "no job " + in_quotes(request.job()) + " is running")
+                     : job->change_mode(request, now);
+  v1::ChangeModeReply reply;
+  if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;
 }
 

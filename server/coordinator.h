@@ -37,6 +37,7 @@ class Coordinator {
   void tick(Nanos now);
 
   v1::StopJobReply stop_job(const v1::StopJobRequest& request, Nanos now);
+  v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, Nanos now);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
 
   // What to send, in order. Messages to agents that are gone are included: drop them.
@@ -70,6 +71,7 @@ class Coordinator {
   void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);
   void refuse_tensors(uint64_t id, const v1::RegisterTensors& message);
   void rank_left(uint64_t id, const v1::RankLeft& message, Nanos now);
+  AgentCards shards() const;
   Job& create_job(const v1::JoinJob& message, Nanos now);
   Job* find_job(uint64_t job_id);
   Job* find_live_job(const std::string& name);

@@ -25,6 +25,7 @@ bool addresses_are_sane(const v1::Hello& message) {
 AgentCard make_card(const v1::Hello& hello) {
   AgentCard card;
   card.name = hello.name();
+  card.shard = hello.shard();
   card.reduce_ns = sane_reduce_ns(hello.reduce_ns());
   card.addresses.insert(hello.addresses().begin(), hello.addresses().end());
   return card;
@@ -78,7 +79,8 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
   agent.hello.clear_addresses();
   agent.card = make_card(message);
   welcome(id);
-  outbox_.note("agent " + describe(agent) + " attached");
+  outbox_.note((agent.card.shard ? "shard " : "agent ") + describe(agent) + " attached");
+  if (agent.card.shard) return;  // paths are for planning collectives between agents
   paths_.attach(id);
   measure_next_path(now);
 }

@@ -5,7 +5,8 @@ namespace gradbus {
 
 void Coordinator::add_job_names(uint64_t id, v1::AgentStatus& status) const {
   for (const auto& [job_id, job] : jobs_) {
-    if (job->live() && job->roll().agents().contains(id)) status.add_jobs(job->identity().name);
+    const bool takes_part = job->roll().agents().contains(id) || job->shards().contains(id);
+    if (job->live() && takes_part) status.add_jobs(job->identity().name);
   }
 }
 
@@ -18,6 +19,7 @@ v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nan
   const auto tcp = addresses.find("tcp");
   if (tcp != addresses.end()) status.set_address(tcp->second);
   if (tcp == addresses.end() && !addresses.empty()) status.set_address(addresses.begin()->second);
+  status.set_shard(agent.card.shard);
   status.set_cores(agent.hello.cores());
   status.set_pid(agent.hello.pid());
   status.set_reduce_ns(agent.card.reduce_ns);

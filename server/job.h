@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 
 #include "common/clock.h"
@@ -25,6 +26,9 @@
 #include "server/stalls.h"
 
 namespace gradbus {
+
+inline constexpr size_t kModeChangesShown = 16;
+inline constexpr size_t kModeChangesMax = 10'000;  // of a job: its ranks remember them
 
 class Job {
  public:
@@ -47,8 +51,11 @@ class Job {
   Nanos ended_at() const { return ended_at_; }
   const Roll& roll() const { return roll_; }
 
-  // job_start.cc. A rank that may not join is answered; others are not disturbed by it.
-  void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message, Nanos now);
+  // job_start.cc. A rank that may not join is answered; others are not disturbed by it. `shards`:
+  // those there are now; the job takes them when it starts.
+  void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message,
+            const AgentCards& shards, Nanos now);
+  const AgentCards& shards() const { return shards_; }
 
   // What is known of the paths between its agents by now.
   void set_path(const PathFigures& measured) { registrations_.set_path(measured); }
@@ -58,6 +65,10 @@ class Job {
   bool rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now);
   bool progress_report(uint64_t agent, const v1::ProgressReport& message, Nanos now);
   bool count(uint64_t agent, const v1::JobCounters& counters, Nanos now);
+
+  // Has the ranks exchange the parameters whose names match `group` in another mode, from their
+  // next fence on.
+  Status change_mode(const v1::ChangeModeRequest& request, Nanos now);
 
   // job_end.cc. `why`: "node-b (pid 9) closed its connection, last heard 0.2 s ago".
   bool rank_left(uint64_t agent, const v1::RankLeft& message, Nanos now);
@@ -75,7 +86,7 @@ class Job {
   struct Answers;
 
   Status may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const;
-  void start(Nanos now);
+  void start(const AgentCards& shards, Nanos now);
   Result<std::string> choose_transport() const;
   v1::JobStarted started_message() const;
   void check_start_timeout(Nanos now);
@@ -88,6 +99,9 @@ class Job {
   void apply(const Stalls::Verdict& verdict, Nanos now);
 
   void leave_cleanly(uint32_t rank, Nanos now);
+  AgentCard* find_card(uint64_t agent);  // of an agent or a shard
+  void shard_lost(AgentCard& card, const std::string& why, Nanos now);
+  void tell_everyone(const v1::CoordinatorMessage& message);
   void refuse_all_joined(const Status& status);
   void tell_failed(const Status& status);
   void end(State state, Nanos now);
@@ -105,8 +119,17 @@ class Job {
   std::string stall_;
   Nanos stall_at_ = 0;
   Roll roll_;
+  AgentCards shards_;  // in the order of their ids, which is that of JobStarted.shards
   Registrations registrations_;
   Stalls stalls_;
+  struct ModeChange {
+    std::string group;
+    std::string mode;
+    std::string reason;
+    Nanos at = 0;
+  };
+  std::deque<ModeChange> mode_changes_;  // the last kModeChangesShown
+  size_t mode_changes_made_ = 0;
 };
 
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,

@@ -48,12 +48,12 @@ void Job::leave_cleanly(uint32_t rank, Nanos now) {
   if (!roll_.joined().empty()) return;
   v1::CoordinatorMessage message;
   message.mutable_job_ended()->set_job_id(identity_.id);
-  outbox_->send_all(roll_.agents(), std::move(message));
+  tell_everyone(message);
   end(State::kDone, now);
 }
 
 bool Job::agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now) {
-  const AgentCard* card = roll_.find_agent(agent);
+  const AgentCard* card = find_card(agent);
   if (card == nullptr) return false;
   if (live()) fail(repeat_failure(*card, message.error()), now);
   return true;
@@ -61,9 +61,10 @@ bool Job::agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now
 
 // An agent whose ranks have all left may go without harm; see Stalls for ranks that still need it.
 void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
-  AgentCard* card = roll_.find_agent(agent);
+  AgentCard* card = find_card(agent);
   if (card == nullptr || !live()) return;
   card->lost = true;
+  if (card->shard) return shard_lost(*card, why, now);
   const RankSet ranks = roll_.joined_through(agent);
   for (const uint32_t rank : ranks) {
     RankRecord& record = *roll_.find(rank);
@@ -72,6 +73,24 @@ void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
   }
   if (ranks.empty()) return;
   fail(short_error("P101", title() + ": lost " + rank_phrase(ranks) + ": agent " + why), now);
+}
+
+// What was on it is gone. A job that has put nothing there goes on, but may not from now on.
+void Job::shard_lost(AgentCard& card, const std::string& why, Nanos now) {
+  const Status lost = short_error("P103", title() + ": shard " + why);
+  if (registrations_.uses_shards()) return fail(lost, now);
+  registrations_.refuse_shards(
+      short_error("P103", title() + ": its shard " + card.name + " is lost: " + why));
+}
+
+AgentCard* Job::find_card(uint64_t agent) {
+  const auto shard = shards_.find(agent);
+  return shard == shards_.end() ? roll_.find_agent(agent) : &shard->second;
+}
+
+void Job::tell_everyone(const v1::CoordinatorMessage& message) {
+  outbox_->send_all(roll_.agents(), message);
+  if (!shards_.empty()) outbox_->send_all(shards_, message);
 }
 
 void Job::fail(Status status, Nanos now) {
@@ -98,7 +117,7 @@ void Job::tell_failed(const Status& status) {
   failed->set_job_id(identity_.id);
   failed->set_job(identity_.name);
   *failed->mutable_error() = to_proto(status);
-  outbox_->send_all(roll_.agents(), std::move(message));
+  tell_everyone(message);
 }
 
 void Job::end(State state, Nanos now) {

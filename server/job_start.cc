@@ -73,7 +73,8 @@ Status Job::may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& m
   return Status();
 }
 
-void Job::join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message, Nanos now) {
+void Job::join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message,
+               const AgentCards& shards, Nanos now) {
   if (Status no = may_join(agent, card, message); !no.ok()) {
     return refuse_join(*outbox_, agent, identity_.name, message.rank(), no);
   }
@@ -81,20 +82,24 @@ void Job::join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message
   const uint64_t asked = message.start_timeout_ms();
   start_timeout_ms_ = std::max(
       start_timeout_ms_, asked == 0 ? kStartTimeoutDefaultMs : std::min(asked, kStartTimeoutMsMax));
-  if (roll_.complete()) start(now);
+  if (roll_.complete()) start(shards, now);
 }
 
-void Job::start(Nanos now) {
+void Job::start(const AgentCards& shards, Nanos now) {
   Result<std::string> transport = choose_transport();
   if (!transport.ok()) return fail(transport.status(), now);
   transport_ = transport.take();
+  for (const auto& [id, card] : shards)
+    if (card.addresses.contains(transport_)) shards_.emplace(id, card);
   registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
+  registrations_.set_shards(static_cast<uint32_t>(shards_.size()));
   state_ = State::kRunning;
   v1::CoordinatorMessage message;
   *message.mutable_job_started() = started_message();
-  outbox_->send_all(roll_.agents(), std::move(message));
+  tell_everyone(message);
   outbox_->note(title() + " started: " + std::to_string(roll_.world_size()) + " ranks on " +
-                std::to_string(roll_.agents().size()) + " agents");
+                std::to_string(roll_.agents().size()) + " agents" +
+                (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards"));
 }
 
 // tcp, which every agent of today has; else the first by name. One agent alone needs none.
@@ -138,6 +143,12 @@ v1::JobStarted Job::started_message() const {
     member->set_rank(rank);
     member->set_agent_index(at->second.index);
     member->set_local_rank(at->second.ranks++);
+  }
+  for (const auto& [id, card] : shards_) {
+    auto* shard = started.add_shards();
+    shard->set_agent_id(id);
+    shard->set_name(card.name);
+    shard->set_address(card.addresses.at(transport_));
   }
   return started;
 }

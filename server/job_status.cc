@@ -1,5 +1,6 @@
 // A job as `gradbus status` shows it.
 #include <algorithm>
+#include <map>
 
 #include "server/job.h"
 
@@ -51,6 +52,20 @@ void add_ranks(const Roll& roll, v1::JobStatus& status) {
   }
 }
 
+// All agents measure in the same rounds and find the same angle and error; residuals are their own.
+void add_fidelity(const Roll& roll, v1::JobStatus& status) {
+  std::map<std::string, v1::Fidelity> merged;
+  for (const auto& [agent, card] : roll.agents()) {
+    for (const auto& [tensor, fidelity] : card.fidelity) {
+      v1::Fidelity& shown = merged.try_emplace(tensor, fidelity).first->second;
+      const double ratio = std::max(shown.residual_ratio(), fidelity.residual_ratio());
+      if (fidelity.round() > shown.round()) shown = fidelity;
+      shown.set_residual_ratio(ratio);
+    }
+  }
+  for (const auto& [tensor, fidelity] : merged) *status.add_fidelity() = fidelity;
+}
+
 }  // namespace
 
 v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
@@ -67,6 +82,20 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
   for (const auto& [agent, card] : roll_.agents()) {
     status.set_sent_bytes(status.sent_bytes() + card.sent_bytes);
     status.set_received_bytes(status.received_bytes() + card.received_bytes);
+  }
+  add_fidelity(roll_, status);
+  for (const auto& [id, card] : shards_) {
+    auto* shard = status.add_shards();
+    shard->set_name(card.name);
+    shard->set_sent_bytes(card.sent_bytes);
+    shard->set_received_bytes(card.received_bytes);
+  }
+  for (const ModeChange& change : mode_changes_) {
+    auto* shown = status.add_mode_changes();
+    shown->set_group(change.group);
+    shown->set_mode(change.mode);
+    shown->set_reason(change.reason);
+    shown->set_age_ms(static_cast<uint64_t>((now - change.at) / kMillisecond));
   }
   if (!error_.ok()) *status.mutable_error() = to_proto(error_);
   if (state_ == State::kRunning && now - stall_at_ < kStallShown) status.set_stall(stall_);

@@ -1,4 +1,5 @@
 // A running job: registrations, stalls, counters.
+#include "common/exchange_mode.h"
 #include "proto/numbers.h"
 #include "server/job.h"
 
@@ -61,7 +62,7 @@ bool Job::register_tensors(uint64_t agent, const v1::RegisterTensors& message, N
   stalls_.forget(message.rank());
   Answers answers;
   for (const v1::TensorSpec& spec : message.tensors()) answer(agent, message.rank(), spec, answers);
-  if (answers.to_all.has_tensors_ready()) outbox_->send_all(roll_.agents(), answers.to_all);
+  if (answers.to_all.has_tensors_ready()) tell_everyone(answers.to_all);
   if (answers.to_one.has_tensors_ready()) {
     answers.to_one.mutable_tensors_ready()->add_ranks(message.rank());
     outbox_->send(agent, std::move(answers.to_one));
@@ -98,6 +99,34 @@ bool Job::progress_report(uint64_t agent, const v1::ProgressReport& message, Nan
   if (state_ != State::kRunning) return !live();
   if (stalls_.report(agent, message)) notify_stall(message.tensor(), message.round(), now);
   return true;
+}
+
+Status Job::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
+  if (state_ != State::kRunning) return short_error("J406", title() + " is not running");
+  if (!is_printable_name(request.group(), kTensorNameBytesMax))
+    return short_error(
+        "O911", "the group " + in_quotes(request.group()) + " is no pattern of parameters' names",
+        "name parameters as in a policy file: \"embedding.*\", \"*\"");
+  if (mode_changes_made_ == kModeChangesMax)
+    return short_error(
+        "O904", title() + " has changed its modes " + std::to_string(kModeChangesMax) + " times",
+        "start it again in the mode it is to have");
+  const Result<ExchangeMode> mode = parse_mode(clean_text(request.mode(), kModeBytesMax));
+  if (!mode.ok()) return mode.status();
+  GRADBUS_RETURN_IF_ERROR(registrations_.may_use(mode.value(), title()));
+  v1::CoordinatorMessage message;
+  auto* changed = message.mutable_mode_changed();
+  changed->set_job_id(identity_.id);
+  changed->set_group(request.group());
+  changed->set_mode(mode.value().canonical);
+  outbox_->send_all(roll_.agents(), std::move(message));
+  const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
+  outbox_->note(title() + ": " + in_quotes(request.group()) + " changes to mode " +
+                mode.value().canonical + " at the next fence: " + clean_text(reason));
+  ++mode_changes_made_;
+  if (mode_changes_.size() == kModeChangesShown) mode_changes_.pop_front();
+  mode_changes_.push_back({request.group(), mode.value().canonical, clean_text(reason), now});
+  return {};
 }
 
 void Job::notify_stall(const std::string& tensor, uint64_t round, Nanos now) {
@@ -147,12 +176,17 @@ void count_rank(RankRecord& record, const v1::RankCounters& counters, Nanos now)
 }  // namespace
 
 bool Job::count(uint64_t agent, const v1::JobCounters& counters, Nanos now) {
-  AgentCard* card = roll_.find_agent(agent);
+  AgentCard* card = find_card(agent);
   if (card == nullptr) return false;
   if (!live()) return true;
   card->sent_bytes = counters.sent_bytes();
   card->received_bytes = counters.received_bytes();
   bool sensible = true;
+  for (const v1::Fidelity& fidelity : counters.fidelity()) {
+    const bool known = registrations_.ready_spec(fidelity.tensor()) != nullptr;
+    if (known) card->fidelity[fidelity.tensor()] = fidelity;
+    sensible = sensible && known;
+  }
   for (const v1::RankCounters& rank : counters.ranks()) {
     RankRecord* record = roll_.find(rank.rank());
     const bool own = record != nullptr && record->agent == agent;

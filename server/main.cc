@@ -1,4 +1,5 @@
-// gradbus-server: parses options, serves until SIGTERM or SIGINT, ends with 0.
+// gradbus-server: parses options, serves until SIGTERM or SIGINT, ends with 0. With --role=shard it
+// becomes gradbus-agent --shard.
 //
 // Signals are blocked in every thread and taken by sigwait in the main one, so no handler runs.
 #include <pthread.h>
@@ -8,8 +9,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <random>
+#include <string_view>
+#include <vector>
 
 #include "common/errors.h"
 #include "common/log.h"
@@ -35,7 +41,9 @@ struct ServerOptions {
   bool exit_with_parent = false;
 
   void declare(OptionTable& table) {
-    table.add("role", &role, "What this process is: coordinator");
+    table.add("role", &role,
+              "What this process is: coordinator; or shard, whose options are those of "
+              "gradbus-agent --shard");
     table.add("listen", &listen, "host:port to listen on; port 0 takes any free one");
     table.add("insecure-i-understand", &insecure,
               "Allow --listen beyond loopback although connections are not encrypted");
@@ -62,8 +70,13 @@ struct ServerOptions {
 };
 
 Status check(const ServerOptions& options) {
+  if (options.role == "shard") {
+    return error("F100", "role \"shard\" stands in a file, which is read too late for it",
+                 "use --role=shard or GRADBUS_SERVER_ROLE=shard");
+  }
   if (options.role != "coordinator") {
-    return error("F100", "--role \"" + options.role + "\" is not known", "use --role=coordinator");
+    return error("F100", "--role \"" + options.role + "\" is not known",
+                 "use --role=coordinator or --role=shard");
   }
   if (options.lease_ms < 2 * options.heartbeat_ms) {
     return error("F100",
@@ -128,6 +141,37 @@ Status announce(const std::string& address, int fd) {
                            (written < 0 ? std::strerror(errno) : "short write"));
 }
 
+// The arguments without the role, when they or the environment say that it is a shard.
+std::optional<std::vector<char*>> shard_arguments(int argc, char** argv) {
+  const char* role = std::getenv("GRADBUS_SERVER_ROLE");
+  std::string_view chosen = role == nullptr ? "" : role;
+  std::vector<char*> others;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--role=")) {
+      chosen = word.substr(7);
+    } else if (word == "--role" && i + 1 < argc) {
+      chosen = argv[++i];
+    } else {
+      others.push_back(argv[i]);
+    }
+  }
+  return chosen == "shard" ? std::optional(others) : std::nullopt;
+}
+
+// A shard moves gradients as an agent does, with the agent's engine: it is that program.
+Status become_shard(std::vector<char*> arguments) {
+  std::error_code problem;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", problem);
+  std::string program = (self.parent_path() / "gradbus-agent").string();
+  std::string flag = "--shard";
+  arguments.insert(arguments.begin(), {program.data(), flag.data()});
+  arguments.push_back(nullptr);
+  execv(program.c_str(), arguments.data());
+  return error("F100", "--role=shard needs " + program + ": " + std::strerror(errno),
+               "install all programs into one directory");
+}
+
 Status serve(const ServerOptions& options, const sigset_t& signals) {
   Result<std::unique_ptr<Service>> service = Service::start(service_options(options));
   if (!service.ok()) return service.status();
@@ -160,8 +204,9 @@ Status run(int argc, char** argv, const sigset_t& signals) {
 }  // namespace gradbus
 
 int main(int argc, char** argv) {
-  const sigset_t signals = gradbus::block_signals();
-  const gradbus::Status status = gradbus::run(argc, argv, signals);
+  auto shard = gradbus::shard_arguments(argc, argv);
+  const gradbus::Status status = shard ? gradbus::become_shard(std::move(*shard))
+                                       : gradbus::run(argc, argv, gradbus::block_signals());
   if (status.ok()) return 0;
   std::fprintf(stderr, "gradbus-server: %s\n", status.message().c_str());
   return 1;

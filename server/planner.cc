@@ -126,10 +126,22 @@ TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
   return {algorithm, plan_chunk_elements(spec, size, chunk_target(size, options), algorithm)};
 }
 
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, uint32_t shards, const PlanOptions& options) {
+  const uint64_t element_bytes = dtype_bytes(static_cast<DType>(spec.dtype()));
+  const uint64_t chunk_bytes = options.chunk_bytes > 0
+                                   ? options.chunk_bytes
+                                   : chunk_bytes_for(path_cost(options.told, options.measured));
+  const uint64_t target = target_elements(element_bytes, chunk_bytes);
+  const bool balance = spec.count() * element_bytes >= shards * kOwnerBytesMin;
+  return {Algorithm::kShards, balance ? balanced_elements(spec.count(), target, shards)
+                                      : std::clamp(spec.count(), uint64_t{1}, target)};
+}
+
 Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic) {
   std::string known;
   for (uint32_t number = 0; is_algorithm(number); ++number) {
     const auto algorithm = static_cast<Algorithm>(number);
+    if (algorithm == Algorithm::kShards) continue;  // asked for by a tensor's mode
     known += (known.empty() ? "" : ", ") + std::string(algorithm_name(algorithm));
     if (algorithm_name(algorithm) != name) continue;
     const bool ordered = number == 0 || is_deterministic(CollectiveKind::kAllReduce, algorithm);

@@ -49,6 +49,9 @@ struct TensorPlan {
 // `spec` is valid (dtype known, bytes <= kTensorBytesMax).
 TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options);
 
+// Of a tensor whose mode wants shards: chunks that they get equally many of.
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, uint32_t shards, const PlanOptions& options);
+
 // Of a tensor that `algorithm` exchanges; `chunk_bytes` is the target.
 uint64_t plan_chunk_elements(const v1::TensorSpec& spec, const JobSize& size, uint64_t chunk_bytes,
                              Algorithm algorithm);

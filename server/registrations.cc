@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/exchange_mode.h"
 #include "compression/spec.h"
 #include "proto/numbers.h"
 #include "server/compression_plan.h"
@@ -34,7 +35,8 @@ bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
   return a.count() == b.count() && a.dtype() == b.dtype() && a.op() == b.op() &&
          a.collective() == b.collective() && a.root() == b.root() &&
          a.row_elements() == b.row_elements() && a.before() == b.before() &&
-         a.after() == b.after() && a.compression() == b.compression() && a.columns() == b.columns();
+         a.after() == b.after() && a.compression() == b.compression() &&
+         a.columns() == b.columns() && a.mode() == b.mode();
 }
 
 Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
@@ -75,7 +77,37 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
     return short_error("O904", tensor(spec) + " has " + std::to_string(spec.count()) +
                                    " elements; 2^40 bytes are allowed");
   }
+  GRADBUS_RETURN_IF_ERROR(check_mode(spec));
   return check_compression(spec);
+}
+
+// What agents have checked they may be wrong about: a claim as any other.
+Status Registrations::check_mode(const v1::TensorSpec& spec) const {
+  if (spec.mode().empty()) return Status();
+  const Result<ExchangeMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
+  if (!mode.ok()) return mode.status().with_context(tensor(spec));
+  const bool all_reduce = spec.collective() == uint32_t(CollectiveKind::kAllReduce);
+  const bool floats = spec.dtype() == uint32_t(DType::kF32);
+  const bool dense = spec.compression().empty();
+  if (mode.value().is_local() || mode.value().canonical != spec.mode() || !all_reduce ||
+      (mode.value().on_shards() && !dense) || (mode.value().holds_parameters() && !floats))
+    return short_error(
+        "O911", tensor(spec) + ": mode " + mode.value().canonical + " does not fit the tensor");
+  return may_use(mode.value(), tensor(spec));
+}
+
+Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {
+  if (!mode.on_shards()) return {};
+  const std::string what = who + ": mode " + mode.canonical;
+  if (options_.deterministic)
+    return short_error("O911", what +
+                                   " gives other bits in every run, and the coordinator was "
+                                   "started with --deterministic");
+  if (mode.quorum > agents_)
+    return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
+                                   " nodes, the job has " + std::to_string(agents_));
+  GRADBUS_RETURN_IF_ERROR(no_shards_);
+  return shards_ > 0 ? Status() : short_error("O912", what + ", and the job began without one");
 }
 
 // Each attempt may use up an id, so those under way count.
@@ -163,6 +195,7 @@ Registrations::Answer Registrations::disagree(Name& name, Attempt& attempt, uint
 // Ranks of one node share memory: nothing is compressed between them.
 TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   const JobSize size{agents_, world_size_};
+  if (is_on_shards(spec.mode())) return plan_on_shards(spec, shards_, options_);
   const Result<CompressionSpec> compression = parse_compression(spec.compression());
   if (size.agents == 1 || spec.count() == 0 || !compression.ok())
     return plan_tensor(spec, size, options_);
@@ -175,6 +208,7 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
   const TensorPlan plan = this->plan(ready.spec());
+  uses_shards_ = uses_shards_ || plan.algorithm == Algorithm::kShards;
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   ready.set_unit_elements(plan.unit_elements);

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/exchange_mode.h"
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/planner.h"
@@ -41,8 +42,16 @@ class Registrations {
 
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
+  void set_shards(uint32_t shards) { shards_ = shards; }
+  // Tensors that need shards are refused with this from here on.
+  void refuse_shards(Status why) { no_shards_ = std::move(why); }
+  // A ready tensor lies on them.
+  bool uses_shards() const { return uses_shards_; }
   // Of the tensors planned from here on.
   void set_path(const PathFigures& measured) { options_.measured = measured; }
+
+  // The job can have tensors in this mode; else GB-O911, GB-O912 or what refuse_shards() was told.
+  Status may_use(const ExchangeMode& mode, const std::string& who) const;
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);
@@ -76,6 +85,7 @@ class Registrations {
   };
 
   Status check(const v1::TensorSpec& spec) const;
+  Status check_mode(const v1::TensorSpec& spec) const;
   Status check_capacity(const std::string& name) const;
   Answer answer(uint32_t rank, const v1::TensorSpec& spec);
   Answer answer_ready(Name& name, uint32_t rank);
@@ -92,6 +102,9 @@ class Registrations {
   uint32_t world_size_;
   PlanOptions options_;
   uint32_t agents_ = 1;
+  uint32_t shards_ = 0;
+  bool uses_shards_ = false;
+  Status no_shards_;
   uint32_t next_id_ = 1;
   uint32_t pending_count_ = 0;
   std::unordered_map<std::string, Name> names_;

@@ -19,10 +19,14 @@ struct AgentCard {
   std::string name;
   std::map<std::string, std::string> addresses;  // transport -> address
   double reduce_ns = 0;                          // 0: not known
+  bool shard = false;                            // a parameter-server shard: no ranks
   bool lost = false;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
+  std::map<std::string, v1::Fidelity> fidelity;  // by tensor: the last
 };
+
+using AgentCards = std::map<uint64_t, AgentCard>;  // by agent id
 
 struct RankRecord {
   enum class State : uint8_t { kJoined, kLeft, kLost };
@@ -45,7 +49,7 @@ class Roll {
   uint32_t world_size() const { return world_size_; }
   bool complete() const { return ranks_.size() == world_size_; }
   const std::map<uint32_t, RankRecord>& ranks() const { return ranks_; }
-  const std::map<uint64_t, AgentCard>& agents() const { return agents_; }
+  const AgentCards& agents() const { return agents_; }
 
   RankRecord* find(uint32_t rank);
   const RankRecord* find(uint32_t rank) const;
@@ -68,7 +72,7 @@ class Roll {
  private:
   uint32_t world_size_;
   std::map<uint32_t, RankRecord> ranks_;
-  std::map<uint64_t, AgentCard> agents_;
+  AgentCards agents_;
 };
 
 }  // namespace gradbus

@@ -52,6 +52,15 @@ class Calls final : public v1::Coordinator::CallbackService {
     return finish(context);
   }
 
+  grpc::ServerUnaryReactor* ChangeMode(grpc::CallbackServerContext* context,
+                                       const v1::ChangeModeRequest* request,
+                                       v1::ChangeModeReply* reply) override {
+    desk_->act([&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.change_mode(*request, now);
+    });
+    return finish(context);
+  }
+
  private:
   static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* context) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

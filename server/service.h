@@ -1,4 +1,4 @@
-// The coordinator's gRPC service: Attach, Status, StopJob, health, reflection.
+// The coordinator's gRPC service: Attach, Status, StopJob, ChangeMode, health, reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
 // its own makes it tick. start() and stop() are for one thread; gRPC's threads do the rest.

@@ -95,6 +95,7 @@ std::string spec_text(const v1::TensorSpec& spec) {
     text.append(" ").append(reduce_op_name(static_cast<ReduceOp>(spec.op())));
   }
   if (!spec.compression().empty()) text.append(" as ").append(spec.compression());
+  if (!spec.mode().empty()) text.append(" in mode ").append(spec.mode());
   if (kind == CollectiveKind::kBroadcast) text.append(" root ").append(std::to_string(spec.root()));
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "transport/loopback/loopback.h"
+#include "transport/rdma/row.h"
 #include "transport/tcp/tcp.h"
 
 namespace gradbus {
@@ -13,6 +14,7 @@ Status always_available() { return {}; }
 constexpr TransportRow kTransports[] = {
     {"tcp", "TCP connections between agents, several per link", always_available,
      TcpTransport::create},
+    {"rdma", "RDMA over InfiniBand or RoCE, one queue pair per link", rdma_available, create_rdma},
     {"loopback", "copies inside one process, for tests and simulations", always_available,
      LoopbackTransport::create},
 };

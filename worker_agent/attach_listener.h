@@ -25,6 +25,8 @@ class AttachListener {
  public:
   // Creates missing folders of `path`. `mode` are the socket's permissions.
   static Result<AttachListener> open(const std::string& path, mode_t mode);
+  // Of a node that takes no clients.
+  static AttachListener none() { return AttachListener("", Fd()); }
   AttachListener(AttachListener&&) = default;
   AttachListener& operator=(AttachListener&&) = default;
   ~AttachListener();

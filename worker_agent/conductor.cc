@@ -25,9 +25,10 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       broken_(broken),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
+      shard_duty_(engine),
       control_(options_.coordinator, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
-  watch(listener_.fd(), EPOLLIN);
+  if (!options_.shard) watch(listener_.fd(), EPOLLIN);
   watch(broken_.fd(), EPOLLIN);
   watch(control_events_.fd(), EPOLLIN);
   watch(path_answers_->fd(), EPOLLIN);
@@ -61,11 +62,16 @@ void Conductor::run(int stop_fd) {
     std::array<epoll_event, 64> ready;
     const int count = epoll_wait(epoll_.get(), ready.data(), ready.size(),
                                  clients_.empty() ? kIdleTickMs : kTickMs);
+    bool clients_wait = false;
     for (int i = 0; i < count; ++i) {
-      const epoll_event& event = ready[static_cast<size_t>(i)];
-      if (event.data.fd == stop_fd) return;
-      on_ready(event.data.fd);
+      const int fd = ready[static_cast<size_t>(i)].data.fd;
+      if (fd == stop_fd) return;
+      clients_wait = clients_wait || fd == listener_.fd();
+      on_ready(fd);
     }
+    // Not before: a new client's socket may get the number of one that was closed a moment ago, and
+    // an event of that one may still be among those at hand.
+    if (clients_wait) accept_clients();
     for (const ControlEvent& event : control_events_.take()) on_control(event);
     for (const JobBroken& event : broken_.take()) on_job_broken(event);
     for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
@@ -75,7 +81,6 @@ void Conductor::run(int stop_fd) {
 }
 
 void Conductor::on_ready(int fd) {
-  if (fd == listener_.fd()) return accept_clients();
   if (const auto process = client_of_process_.find(fd); process != client_of_process_.end())
     return on_process_ended(process->second);
   const auto client = clients_.find(fd);

@@ -12,6 +12,7 @@
 #include "worker_agent/control_link.h"
 #include "worker_agent/engine.h"
 #include "worker_agent/node_job.h"
+#include "worker_agent/shard_duty.h"
 
 namespace gradbus {
 
@@ -24,7 +25,8 @@ struct ConductorOptions {
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
-  int ready_fd = -1;  // gets one line of JSON when clients can be served
+  bool shard = false;  // a parameter-server shard: takes no clients
+  int ready_fd = -1;   // gets one line of JSON when clients can be served
 };
 
 class Conductor {
@@ -72,6 +74,7 @@ class Conductor {
   void on_join_refused(const v1::JoinRefused& refused);
   void on_tensors_ready(const v1::TensorsReady& ready);
   void on_stall(const v1::StallNotice& notice);
+  void on_mode_changed(const v1::ModeChanged& change);
   void on_progress_query(const v1::ProgressQuery& query);
   void on_measure_path(const v1::MeasurePath& message);
   void on_path_answer(const PathAnswer& answer);
@@ -79,6 +82,7 @@ class Conductor {
   void on_job_ended(uint64_t job);
   void on_job_broken(const JobBroken& broken);
   void fail_job(uint64_t job, const Status& status, bool tell_coordinator);
+  void end_shard_duty(uint64_t job);
   void send_failure(uint64_t job, const Status& status);
   void send_heartbeat();
   void say_hello();
@@ -102,6 +106,7 @@ class Conductor {
   Clients clients_;                       // by socket
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
+  ShardDuty shard_duty_;
   std::map<uint64_t, BrokenLink> broken_links_;
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
       registrations_;  // by job, rank: this turn's

@@ -169,7 +169,8 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   packet.before,
                   packet.after,
                   canonical_compression(get_text(packet.compression)),
-                  packet.columns};
+                  packet.columns,
+                  get_text(packet.mode)};
   if (spec.compression.empty()) spec.columns = 0;
   NodeJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)

@@ -37,6 +37,7 @@ void Conductor::say_hello() {
     (*hello.mutable_addresses())[transport] = address;
   hello.set_cores(options_.cores);
   hello.set_reduce_ns(options_.reduce_ns);
+  hello.set_shard(options_.shard);
   hello.set_pid(static_cast<uint64_t>(getpid()));
   control_.reconnect(message);
 }
@@ -64,6 +65,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
     for (auto& [id, running] : jobs_)
       running->fail(error("M004", "agent \"" + options_.name + "\" lost its lease; job \"" +
                                       running->name() + "\" goes on without this node"));
+  if (welcome.incarnation() == incarnation_) shard_duty_.end_all();
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
@@ -92,6 +94,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kProgressQuery: return on_progress_query(message.progress_query());
     case Kind::kMeasurePath: return on_measure_path(message.measure_path());
     case Kind::kStallNotice: return on_stall(message.stall_notice());
+    case Kind::kModeChanged: return on_mode_changed(message.mode_changed());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;
@@ -105,6 +108,7 @@ void Conductor::send_heartbeat() {
   for (const auto& [id, running] : jobs_)
     if (!running->failed() && running->incarnation() == incarnation_)
       running->report_counters(*heartbeat.add_jobs());
+  shard_duty_.report_counters(incarnation_, heartbeat);
   send(message);
 }
 
@@ -126,6 +130,7 @@ void Conductor::on_path_answer(const PathAnswer& answer) {
 // ---- jobs
 
 void Conductor::on_job_started(const v1::JobStarted& started) {
+  if (options_.shard) return shard_duty_.begin(started, agent_id_, incarnation_);
   uint32_t agent_index = 0;
   while (static_cast<int>(agent_index) < started.agents_size() &&
          started.agents(static_cast<int>(agent_index)).agent_id() != agent_id_)
@@ -178,6 +183,10 @@ void Conductor::on_join_refused(const v1::JoinRefused& refused) {
 }
 
 void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
+  if (options_.shard) {
+    if (const Status bad = shard_duty_.place(ready); !bad.ok()) fail_job(ready.job_id(), bad, true);
+    return;
+  }
   NodeJob* running = job(ready.job_id());
   if (running == nullptr || running->failed()) return;
   if (const Status placed = running->place(ready); !placed.ok())
@@ -191,6 +200,16 @@ void Conductor::on_stall(const v1::StallNotice& notice) {
   if (running == nullptr || running->failed()) return;
   spdlog::warn("job \"{}\" waits: {}", running->name(), notice.text());
   running->notify(Code::kOk, notice.text());
+}
+
+void Conductor::on_mode_changed(const v1::ModeChanged& change) {
+  NodeJob* running = job(change.job_id());
+  if (running == nullptr || running->failed()) return;
+  spdlog::info("job \"{}\": \"{}\" changes to mode {} at the next fence", running->name(),
+               change.group(), change.mode());
+  running->tell_mode(change.group(), change.mode());
+  for (auto& [fd, client] : clients_)
+    if (client->wants_to_write()) rewatch(*client);
 }
 
 void Conductor::on_progress_query(const v1::ProgressQuery& query) {
@@ -217,13 +236,14 @@ void Conductor::on_job_failed(const v1::JobFailed& failed) {
 
 void Conductor::on_job_broken(const JobBroken& broken) {
   NodeJob* running = job(broken.job);
-  if (running == nullptr || running->failed()) return;
+  if (!shard_duty_.has(broken.job) && (running == nullptr || running->failed())) return;
   if (broken.status.code() != Code::kPeerLost) return fail_job(broken.job, broken.status, true);
   broken_links_.try_emplace(broken.job, BrokenLink{broken.status, monotonic_now() + kCauseGrace});
 }
 
 void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinator) {
   if (tell_coordinator) send_failure(id, status);
+  if (shard_duty_.has(id)) return end_shard_duty(id);
   NodeJob* running = job(id);
   if (running == nullptr || running->failed()) return;
   spdlog::error("job \"{}\" ends: {}", running->name(), status.message());
@@ -231,6 +251,11 @@ void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinato
   broken_links_.erase(id);
   for (auto& [fd, client] : clients_)
     if (client->wants_to_write()) rewatch(*client);
+}
+
+void Conductor::end_shard_duty(uint64_t id) {
+  shard_duty_.end(id);
+  broken_links_.erase(id);
 }
 
 void Conductor::send_failure(uint64_t id, const Status& status) {
@@ -243,6 +268,7 @@ void Conductor::send_failure(uint64_t id, const Status& status) {
 }
 
 void Conductor::on_job_ended(uint64_t id) {
+  if (shard_duty_.has(id)) return end_shard_duty(id);
   if (job(id) == nullptr) return;
   engine_.post(EndJob{id});
   broken_links_.erase(id);

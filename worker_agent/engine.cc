@@ -62,34 +62,47 @@ size_t Engine::take_commands() {
 }
 
 void Engine::on_command(StartJob command) {
-  const uint64_t id = command.job;
-  auto job = std::make_unique<EngineJob>(std::move(command), transport_.get());
-  for (const auto& channel : job->start().channels) watch(channel->doorbell.get(), EPOLLET);
-  EngineJob& started = *(jobs_[id] = std::move(job));
+  begin(std::make_unique<EngineJob>(std::move(command), transport_.get()));
+}
+
+void Engine::on_command(StartShardJob command) {
+  begin(std::make_unique<ShardJob>(std::move(command), transport_.get()));
+}
+
+void Engine::begin(std::unique_ptr<HostedJob> job) {
+  const uint64_t id = job->id();
+  for (const int doorbell : job->doorbells()) watch(doorbell, EPOLLET);
+  HostedJob& started = *(jobs_[id] = std::move(job));
   for (const Stranger& stranger : strangers_)
     if (stranger.hello.job == id) started.on_accepted(stranger.link, stranger.hello);
   std::erase_if(strangers_, [id](const Stranger& stranger) { return stranger.hello.job == id; });
 }
 
-void Engine::on_command(AddTensor command) {
+void Engine::on_command(AddTensor command) { add_tensor<EngineJob>(std::move(command)); }
+void Engine::on_command(const AddShardTensor& command) { add_tensor<ShardJob>(command); }
+
+// A node is one thing or the other in a job; the conductor knows which.
+template <typename Kind, typename Command>
+void Engine::add_tensor(Command command) {
   const auto job = jobs_.find(command.job);
-  if (job == jobs_.end()) return;
-  if (const Status added = job->second->add_tensor(std::move(command)); !added.ok())
-    report_broken(*job->second, added);
+  Kind* const of = job == jobs_.end() ? nullptr : dynamic_cast<Kind*>(job->second.get());
+  if (of == nullptr) return;
+  if (const Status added = of->add_tensor(std::move(command)); !added.ok())
+    report_broken(*of, added);
 }
 
 void Engine::on_command(const EndJob& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
 }
 
-void Engine::end(std::map<uint64_t, std::unique_ptr<EngineJob>>::iterator job) {
-  for (const auto& channel : job->second->start().channels) unwatch(channel->doorbell.get());
+void Engine::end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job) {
+  for (const int doorbell : job->second->doorbells()) unwatch(doorbell);
   job->second->close_links();
   if (!job->second->links_closed()) ending_.push_back(std::move(job->second));
   jobs_.erase(job);
 }
 
-void Engine::report_broken(EngineJob& job, const Status& status) {
+void Engine::report_broken(const HostedJob& job, const Status& status) {
   broken_.post(JobBroken{job.id(), status});
 }
 
@@ -119,7 +132,7 @@ size_t Engine::poll_transport() {
 void Engine::on_event(const TransportEvent& event) {
   if (event.kind == TransportEvent::Kind::kAccepted) return on_accepted(event);
   if (on_probe_event(event)) return;
-  EngineJob* job = owner_of(event.link);
+  HostedJob* job = owner_of(event.link);
   if (job == nullptr) {
     if (event.kind == TransportEvent::Kind::kClosed)
       std::erase_if(strangers_, [&](const Stranger& known) { return known.link == event.link; });
@@ -154,7 +167,7 @@ void Engine::drop_strangers() {
   });
 }
 
-EngineJob* Engine::owner_of(LinkId link) {
+HostedJob* Engine::owner_of(LinkId link) {
   for (const auto& [id, job] : jobs_)
     if (job->owns(link)) return job.get();
   for (const auto& job : ending_)
@@ -219,7 +232,7 @@ void Engine::rest() {
 
 bool Engine::may_spin() const {
   size_t clients = 0;
-  for (const auto& [id, job] : jobs_) clients += job->start().channels.size();
+  for (const auto& [id, job] : jobs_) clients += job->clients();
   return clients > 0 && clients < cores_;
 }
 
@@ -228,14 +241,23 @@ bool Engine::nothing_waits() const {
                      [](const auto& entry) { return entry.second->idle(); });
 }
 
+int Engine::sleep_ms() const {
+  int longest = jobs_.empty() ? kIdleSleepMsMax : kSleepMsMax;
+  for (const auto& [id, job] : jobs_) {
+    if (job->wake_at() == 0) continue;
+    const Nanos left = std::max<Nanos>(job->wake_at() - monotonic_now(), 0);
+    longest = std::min(longest, static_cast<int>(left / kMillisecond) + 1);
+  }
+  return longest;
+}
+
 // The flag is up before the last look at the rings, and a client looks at the flag after its push:
 // one of the two sees the other, so no submission is slept over.
 void Engine::sleep() {
   for (const auto& [id, job] : jobs_) job->set_sleeping(true);
   std::array<epoll_event, 16> ready;
   const bool waits = !nothing_waits();
-  const int sleep_ms = jobs_.empty() ? kIdleSleepMsMax : kSleepMsMax;
-  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : sleep_ms);
+  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : sleep_ms());
   for (const auto& [id, job] : jobs_) job->set_sleeping(false);
 }
 

@@ -16,6 +16,7 @@
 #include "worker_agent/engine_job.h"
 #include "worker_agent/mailbox.h"
 #include "worker_agent/path_probe.h"
+#include "worker_agent/shard/shard_job.h"
 
 namespace gradbus {
 
@@ -42,15 +43,21 @@ class Engine {
 
   void on_command(StartJob command);
   void on_command(AddTensor command);
+  void on_command(StartShardJob command);
+  void on_command(const AddShardTensor& command);
+  void begin(std::unique_ptr<HostedJob> job);
   void on_command(const EndJob& command);
   void on_command(MeasurePath command);
   void on_event(const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
   void on_probe_accepted(LinkId link);
   bool on_probe_event(const TransportEvent& event);
-  EngineJob* owner_of(LinkId link);
-  void end(std::map<uint64_t, std::unique_ptr<EngineJob>>::iterator job);
-  void report_broken(EngineJob& job, const Status& status);
+  HostedJob* owner_of(LinkId link);
+  void end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job);
+  void report_broken(const HostedJob& job, const Status& status);
+  template <typename Kind, typename Command>
+  void add_tensor(Command command);
+  int sleep_ms() const;
   void drop_strangers();
   void watch(int fd, uint32_t mode = 0);
   void unwatch(int fd);
@@ -67,8 +74,8 @@ class Engine {
   Mailbox<JobBroken>& broken_;
   const uint32_t cores_;
   Mailbox<EngineCommand> commands_;
-  std::map<uint64_t, std::unique_ptr<EngineJob>> jobs_;
-  std::vector<std::unique_ptr<EngineJob>> ending_;  // until their links have closed
+  std::map<uint64_t, std::unique_ptr<HostedJob>> jobs_;
+  std::vector<std::unique_ptr<HostedJob>> ending_;  // until their links have closed
   std::vector<Stranger> strangers_;
   std::unique_ptr<PathProbe> probe_;                // ours; one at a time
   MeasurePath asked_;                               // the question to it

@@ -15,7 +15,9 @@
 #include "compression/spec.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"
+#include "worker_agent/compressed/fidelity.h"
 #include "worker_agent/mailbox.h"
+#include "worker_agent/shard/shard_plan.h"
 
 namespace gradbus {
 
@@ -32,11 +34,13 @@ struct StartJob {
   uint64_t link_key = 0;
   uint32_t agent_index = 0;
   uint32_t agents = 1;
-  std::vector<std::string> agent_addresses;        // by agent index; unused with one agent
+  uint32_t shards = 0;
+  std::vector<std::string> agent_addresses;        // by agent index, then by shard
   std::vector<uint32_t> agent_of_rank;             // by rank
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank
   std::shared_ptr<JobTraffic> traffic;
+  std::shared_ptr<FidelityBoard> fidelity;  // of compressed tensors that ask for it
 };
 
 // How a tensor's gradient is made smaller on its way between agents.
@@ -61,6 +65,23 @@ struct AddTensor {
   std::shared_ptr<Segment> segment;
 };
 
+// This node is one of a job's parameter-server shards.
+struct StartShardJob {
+  uint64_t job = 0;
+  std::string name;
+  uint32_t epoch = 0;
+  uint64_t link_key = 0;
+  uint32_t shard = 0;  // 0 .. shards - 1
+  uint32_t agents = 1;
+  std::vector<std::string> addresses;  // by agent index, then by shard
+  std::shared_ptr<JobTraffic> traffic;
+};
+
+struct AddShardTensor {
+  uint64_t job = 0;
+  ShardPlan plan;
+};
+
 struct EndJob {
   uint64_t job = 0;
 };
@@ -78,7 +99,8 @@ struct MeasurePath {
   std::shared_ptr<Mailbox<PathAnswer>> answer;
 };
 
-using EngineCommand = std::variant<StartJob, AddTensor, EndJob, MeasurePath>;
+using EngineCommand =
+    std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, EndJob, MeasurePath>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

@@ -1,6 +1,7 @@
 #include "worker_agent/engine_job.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "common/errors.h"
@@ -22,6 +23,12 @@ EngineJob::EngineJob(StartJob start, Transport* transport)
     links_ = std::make_unique<JobLinks>(
         *transport_, LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index},
         start_.agent_addresses);
+}
+
+std::vector<int> EngineJob::doorbells() const {
+  std::vector<int> fds;
+  for (const auto& channel : start_.channels) fds.push_back(channel->doorbell.get());
+  return fds;
 }
 
 EngineJob::~EngineJob() {
@@ -52,7 +59,7 @@ Status EngineJob::add_tensor(AddTensor add) {
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   reducing_.reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
-  return remote() ? open_tensor(*tensors_[id]) : Status();
+  return tensors_[id]->remote() ? open_tensor(*tensors_[id]) : Status();
 }
 
 Status EngineJob::open_tensor(EngineTensor& tensor) {
@@ -135,13 +142,14 @@ std::string EngineJob::who(uint32_t local_rank) const {
 
 void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
   EngineTensor* posted = tensor(record.tensor);
-  if (record.kind != static_cast<uint32_t>(SubmissionKind::kPosted) || posted == nullptr)
-    return fail(error("S210", who(local_rank) + ": field " +
-                                  (posted == nullptr ? "tensor" : "kind") + " of a submission is " +
-                                  std::to_string(posted == nullptr ? record.tensor : record.kind)));
+  if (posted == nullptr)
+    return fail(error("S210", who(local_rank) + ": field tensor of a submission is " +
+                                  std::to_string(record.tensor)));
+  if (const Status status = posted->check_request(record); !status.ok())
+    return fail(status.with_context(who(local_rank)));
   // On one node the clients do without us; we lend a hand once all have posted.
   if (!posted->remote()) return assisting_.emplace_back(posted, record.round), void();
-  if (const Status status = posted->post(local_rank, record.round, record.bytes); !status.ok())
+  if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
   if (posted->ready_round() != 0) begin(*posted);
 }
@@ -150,9 +158,9 @@ void EngineJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
   tensor.begun(round);
   if (tensor.compressed() == nullptr) {
-    start({tensor.exchanges().front().get(), tensor.block_bytes()}, round);
+    start({tensor.exchanges().front().get(), round, tensor.block_bytes()});
   } else {
-    tensor.compressed()->begin(round);
+    tensor.compressed()->begin(tensor.request());
   }
   if (tensor.reduces() && !tensor.empty()) {
     tensor.start_reducing();
@@ -173,7 +181,7 @@ size_t EngineJob::reduce_local() {
         dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
         run_actions(dense);
       } else {
-        start(tensor.compressed()->chunk_reduced(), tensor.begun_round());
+        advance(tensor, tensor.compressed()->chunk_reduced());
       }
     }
     if (tensor.reducing()) {
@@ -212,18 +220,15 @@ void EngineJob::set_sleeping(bool sleeping) {
 // kFinish comes last: what follows it may begin another exchange, whose actions come next.
 void EngineJob::run_actions(Exchange& exchange) {
   const bool ended = !actions_.empty() && actions_.back().kind == Action::Kind::kFinish;
-  const uint64_t round = ended ? actions_.back().round : 0;
   for (const Action& action : actions_) run(exchange, action);
   actions_.clear();
-  if (ended) on_ended(exchange, round);
+  if (ended) on_ended(exchange);
 }
 
 void EngineJob::run(Exchange& exchange, const Action& action) {
   switch (action.kind) {
     case Action::Kind::kCredit: return send_credit(exchange, action);
-    case Action::Kind::kSend:
-      return links_->send_data(action.peer, exchange.frame(start_, action), exchange.slice(action),
-                               {exchange.id(), action});
+    case Action::Kind::kSend: return send_data(exchange, action);
     case Action::Kind::kStash: return exchange.stash(action.slot, links_->payload(action.buffer));
     case Action::Kind::kAccumulate: return exchange.accumulate(action, payload(exchange, action));
     case Action::Kind::kFinalize: return exchange.finalize(action.chunk);
@@ -235,10 +240,10 @@ void EngineJob::run(Exchange& exchange, const Action& action) {
 
 // Its elements are what this node brings: those of a dense tensor come chunk by chunk
 // (reduce_local), those of a compressed one are all there.
-void EngineJob::start(const ExchangeStart& next, uint64_t round) {
+void EngineJob::start(const ExchangeStart& next) {
   if (next.exchange == nullptr) return;
   Exchange& exchange = *next.exchange;
-  exchange.collective().begin(round, next.block_bytes, actions_);
+  exchange.collective().begin(next.round, next.block_bytes, actions_);
   run_actions(exchange);
   const bool payloads = exchange.plan().codec != CodecId::kDense;
   if (!payloads || !reduces(exchange.plan().kind)) return;
@@ -248,13 +253,30 @@ void EngineJob::start(const ExchangeStart& next, uint64_t round) {
   }
 }
 
-void EngineJob::on_ended(const Exchange& exchange, uint64_t round) {
+void EngineJob::on_ended(const Exchange& exchange) {
   EngineTensor& tensor = *tensors_[exchange.id().tensor];
-  if (tensor.compressed() == nullptr) return finish(tensor, round);
-  const Result<ExchangeStart> next = tensor.compressed()->ended(exchange);
-  if (!next.ok()) return fail(next.status().with_context("job \"" + start_.name + "\""));
-  if (next.value().exchange != nullptr) return start(next.value(), round);
-  if (tensor.compressed()->done()) finish(tensor, round);
+  if (tensor.compressed() == nullptr) return finish(tensor);
+  advance(tensor, tensor.compressed()->ended(exchange));
+}
+
+// What a compressed tensor does next. The round may be over when this returns.
+void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& starts) {
+  if (!starts.ok()) return fail(starts.status().with_context("job \"" + start_.name + "\""));
+  for (const ExchangeStart& next : starts.value()) start(next);
+  if (!tensor.compressed()->done() || !tensor.running()) return;
+  if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
+    start_.fidelity->post(*sample);
+  finish(tensor);
+}
+
+// A push to a shard says the step's learning rate.
+void EngineJob::send_data(Exchange& exchange, const Action& action) {
+  FrameHeader header = exchange.frame(start_, action);
+  if (exchange.plan().algorithm == Algorithm::kShards) {
+    const RoundRequest& request = tensor(exchange.id().tensor)->request();
+    header.source = request.pull_only ? kPullOnly : std::bit_cast<uint32_t>(request.learning_rate);
+  }
+  links_->send_data(action.peer, header, exchange.slice(action), {exchange.id(), action});
 }
 
 void EngineJob::send_credit(Exchange& exchange, const Action& action) {
@@ -270,10 +292,12 @@ std::span<const std::byte> EngineJob::payload(const Exchange& exchange,
   return action.stashed ? exchange.stashed(action) : links_->payload(action.buffer);
 }
 
-void EngineJob::finish(EngineTensor& tensor, uint64_t round) {
+void EngineJob::finish(EngineTensor& tensor) {
+  const uint64_t round = tensor.begun_round();
   tensor.finished();
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
-    push_completion(rank, {tensor.id(), static_cast<uint32_t>(Code::kOk), round, {}});
+    push_completion(rank,
+                    {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});
   tensor.cell().wake();
 }
 
@@ -375,6 +399,8 @@ void EngineJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffe
                                   std::to_string(header.tensor) + " and " +
                                   std::to_string(header.exchange) + ", not registered in job \"" +
                                   start_.name + "\""));
+  if (target->plan().algorithm == Algorithm::kShards)
+    tensor(header.tensor)->note_staleness(header.source);
   const Status status = target->collective().on_frame(from, header, buffer, actions_);
   if (!status.ok())
     return fail(status.with_context("job \"" + start_.name + "\", agent " + std::to_string(from)));

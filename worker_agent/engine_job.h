@@ -1,5 +1,5 @@
-// One job inside the engine: what its local ranks have posted, what its collectives do about it,
-// and its links. Every step is non-blocking and bounded, so jobs share the engine's thread fairly.
+// One job of this node's ranks inside the engine: what they have posted, what its collectives do
+// about it, and its links.
 //
 // Engine thread only.
 #pragma once
@@ -14,41 +14,44 @@
 #include "transport/transport.h"
 #include "worker_agent/engine_command.h"
 #include "worker_agent/engine_tensor.h"
+#include "worker_agent/hosted_job.h"
 #include "worker_agent/job_links.h"
 
 namespace gradbus {
 
-class EngineJob {
+class EngineJob final : public HostedJob {
  public:
   EngineJob(StartJob start, Transport* transport);
-  ~EngineJob();
+  ~EngineJob() override;
   EngineJob(const EngineJob&) = delete;
   EngineJob& operator=(const EngineJob&) = delete;
 
-  uint64_t id() const { return start_.job; }
-  bool remote() const { return start_.agents > 1; }
+  uint64_t id() const override { return start_.job; }
+  bool remote() const override { return start_.agents + start_.shards > 1; }
+  size_t clients() const override { return start_.channels.size(); }
+  std::vector<int> doorbells() const override;
   const StartJob& start() const { return start_; }
   Status add_tensor(AddTensor add);
 
   // ---- one turn
   // Takes what clients have submitted, works on local sums, posts frames. How much it did.
-  size_t do_work();
-  bool idle() const;  // no client has submitted anything that is not taken yet
+  size_t do_work() override;
+  bool idle() const override;  // no client has submitted anything that is not taken yet
   // Before the engine sleeps (true) and after: tells the clients whether to ring.
-  void set_sleeping(bool sleeping);
+  void set_sleeping(bool sleeping) override;
 
   // ---- events of its links
-  bool owns(LinkId link) const;
-  void on_accepted(LinkId link, const FrameHeader& hello);
-  void on_connected(LinkId link) { links_->connected(link); }
-  void on_sent(const TransportEvent& event);
-  void on_received(const TransportEvent& event);
-  void on_closed(const TransportEvent& event, const std::string& why);
+  bool owns(LinkId link) const override;
+  void on_accepted(LinkId link, const FrameHeader& hello) override;
+  void on_connected(LinkId link) override { links_->connected(link); }
+  void on_sent(const TransportEvent& event) override;
+  void on_received(const TransportEvent& event) override;
+  void on_closed(const TransportEvent& event, const std::string& why) override;
 
   // The first thing that went wrong; ok while the job works.
-  const Status& broken() const { return broken_; }
-  void close_links();
-  bool links_closed() const { return links_ == nullptr || links_->closed(); }
+  const Status& broken() const override { return broken_; }
+  void close_links() override;
+  bool links_closed() const override { return links_ == nullptr || links_->closed(); }
 
  private:
   struct EarlyCredit {  // for a tensor not registered here yet
@@ -66,15 +69,17 @@ class EngineJob {
   size_t assist();
   void run_actions(Exchange& exchange);
   void run(Exchange& exchange, const Action& action);
-  void start(const ExchangeStart& next, uint64_t round);
-  void on_ended(const Exchange& exchange, uint64_t round);
+  void start(const ExchangeStart& next);
+  void advance(EngineTensor& tensor, const Result<ExchangeStarts>& starts);
+  void on_ended(const Exchange& exchange);
+  void send_data(Exchange& exchange, const Action& action);
   void send_credit(Exchange& exchange, const Action& action);
   std::span<const std::byte> payload(const Exchange& exchange, const Action& action) const;
   void on_credit(uint32_t from, const FrameHeader& header);
   void on_credit(Exchange& exchange, uint32_t from, uint64_t round);
   void on_data(uint32_t from, const FrameHeader& header, uint32_t buffer);
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
-  void finish(EngineTensor& tensor, uint64_t round);
+  void finish(EngineTensor& tensor);
   void push_completion(uint32_t local_rank, const CompletionRecord& record);
   size_t flush_completions();
   EngineTensor* tensor(uint32_t id);

@@ -1,6 +1,7 @@
 #include "worker_agent/engine_tensor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/errors.h"
 
@@ -20,6 +21,8 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.agent_index = job.agent_index;
   plan.agent_of_rank = job.agent_of_rank;
   plan.agents = job.agents;
+  plan.shards = add.algorithm == Algorithm::kShards ? job.shards : 0;
+  plan.tensor = add.tensor;
   return plan;
 }
 
@@ -54,7 +57,27 @@ Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
 
 uint64_t EngineTensor::bytes() const { return add_.shape.count * dtype_bytes(add_.shape.dtype); }
 
-Status EngineTensor::post(uint32_t local_rank, uint64_t round, uint64_t block_bytes) {
+Status EngineTensor::check_request(const Submission& record) const {
+  const bool exchanges = record.kind == static_cast<uint32_t>(SubmissionKind::kPosted);
+  const auto wrong = [&](const std::string& field) {
+    return error("S210", "field " + field + " of a submission, tensor \"" + name() + "\"");
+  };
+  if (record.kind == 0 || record.kind > static_cast<uint32_t>(SubmissionKind::kWriteMemory) ||
+      (!exchanges && compressed_ == nullptr))
+    return wrong("kind is " + std::to_string(record.kind));
+  if (!exchanges && record.memory_part >= kMemoryParts)
+    return wrong("memory_part is " + std::to_string(record.memory_part));
+  if (!(std::isfinite(record.memory_scale) && record.memory_scale >= 0))
+    return wrong("memory_scale is " + std::to_string(record.memory_scale));
+  if (!(std::isfinite(record.learning_rate) && record.learning_rate >= 0))
+    return wrong("learning_rate is " + std::to_string(record.learning_rate));
+  if (record.pull_only > 1) return wrong("pull_only is " + std::to_string(record.pull_only));
+  return {};
+}
+
+Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
+  const uint64_t round = record.round;
+  const uint64_t block_bytes = record.bytes;
   // An honest client posts only after it was told that the last round is over.
   if (round != posted_[local_rank] + 1 || round != begun_ + 1 || running_)
     return error("S210", "field round of a submission is " + std::to_string(round) + ", expected " +
@@ -63,6 +86,17 @@ Status EngineTensor::post(uint32_t local_rank, uint64_t round, uint64_t block_by
     return error("S210", "field bytes of a submission is " + std::to_string(block_bytes) +
                              ", tensor \"" + name() + "\" holds at most " +
                              std::to_string(bytes()) + " in whole elements");
+  const auto kind = static_cast<SubmissionKind>(record.kind);
+  const double scale = record.memory_scale == 0 ? 1 : record.memory_scale;
+  const RoundRequest request{kind, static_cast<MemoryPart>(record.memory_part),
+                             static_cast<float>(scale), static_cast<float>(record.learning_rate),
+                             record.pull_only == 1};
+  const bool first = std::ranges::count(posted_, round) == 0;
+  if (!first && !(request == request_))
+    return error("O902", "tensor \"" + name() + "\", round " + std::to_string(round) +
+                             ": ranks of one node differ in what they do with its memory, or in "
+                             "the learning rate");
+  request_ = request;
   posted_[local_rank] = round;
   block_bytes_[local_ranks_[local_rank]] = block_bytes;
   return {};

@@ -5,6 +5,7 @@
 // memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,13 +37,22 @@ class EngineTensor {
   CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
 
   // ---- what the local ranks have posted
-  // O902/S210-like text when the post cannot be: not the next round, a block longer than allowed.
-  Status post(uint32_t local_rank, uint64_t round, uint64_t block_bytes);
+  // S210: the record says what no client would.
+  Status check_request(const Submission& record) const;
+  // Of a record that passed. S210 when the post cannot be: not the next round, a block longer than
+  // allowed. O902: ranks of this node ask for different things.
+  Status post(uint32_t local_rank, const Submission& record);
   // The round that all local ranks have posted and that has not begun yet; 0: none.
   uint64_t ready_round() const;
-  void begun(uint64_t round) { begun_ = round, running_ = true; }
+  void begun(uint64_t round) { begun_ = round, running_ = true, staleness_ = 0; }
   void finished() { running_ = false; }
+  bool running() const { return running_; }
   uint64_t begun_round() const { return begun_; }
+  // Of the round: the largest that a shard has told.
+  void note_staleness(uint32_t steps) { staleness_ = std::max(staleness_, steps); }
+  uint32_t staleness() const { return staleness_; }
+  // What the ranks ask of the round that is ready.
+  const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
 
   // ---- local reduction of the round that has begun
@@ -62,9 +72,11 @@ class EngineTensor {
   std::vector<uint64_t> block_bytes_;                 // by rank
   std::vector<std::unique_ptr<Exchange>> exchanges_;  // one, of a dense tensor between nodes
   std::unique_ptr<CompressedTensor> compressed_;
+  RoundRequest request_;
   uint64_t begun_ = 0;
   bool running_ = false;  // the round that has begun is not over
   uint32_t reported_ = 0;
+  uint32_t staleness_ = 0;
 };
 
 }  // namespace gradbus

@@ -22,6 +22,7 @@ namespace gradbus {
 namespace {
 
 struct AgentOptions {
+  bool shard = false;
   std::string coordinator = "127.0.0.1:7400";
   std::string socket = "/run/gradbus/agent.sock";
   std::string socket_mode = "0660";
@@ -53,6 +54,8 @@ int64_t half_of_memory() {
 Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   OptionTable table("agent", "Moves the gradients of this node's training processes.");
   table.add("coordinator", &o.coordinator, "Address of gradbus-server --role=coordinator.");
+  table.add("shard", &o.shard,
+            "Be a parameter-server shard (gradbus-server --role=shard): no processes attach here.");
   table.add("socket", &o.socket, "Unix socket that training processes attach to.");
   table.add("socket-mode", &o.socket_mode, "Permissions of the socket, octal.");
   table.add("name", &o.name, "Name of this node, unique in the cluster; default: the host's name.");
@@ -123,13 +126,14 @@ Status serve(const AgentOptions& o) {
   if (!mode.ok()) return mode.status();
   const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
   if (!huge_pages.ok()) return huge_pages.status();
-  Result<AttachListener> listener = AttachListener::open(o.socket, mode.value());
+  Result<AttachListener> listener =
+      o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
   Result<std::unique_ptr<Transport>> transport = open_transport(o);
   if (!transport.ok()) return transport.status();
 
   ConductorOptions options;
-  options.name = o.name.empty() ? host_name() : o.name;
+  options.name = o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
   options.coordinator = o.coordinator;
   options.addresses[o.transport] = transport.value()->local_address();
   options.cores = std::max(1u, std::thread::hardware_concurrency());
@@ -137,12 +141,17 @@ Status serve(const AgentOptions& o) {
   options.clients_max = static_cast<uint64_t>(o.clients_max);
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
   options.huge_pages = huge_pages.value();
+  options.shard = o.shard;
   options.ready_fd = static_cast<int>(o.ready_fd);
 
   Mailbox<JobBroken> broken;
   Engine engine(transport.take(), broken, options.cores);
   std::thread engine_thread([&engine] { engine.run(); });
-  spdlog::info("clients attach at {}, data at {}", o.socket, options.addresses[o.transport]);
+  if (o.shard) {
+    spdlog::info("a parameter-server shard, data at {}", options.addresses[o.transport]);
+  } else {
+    spdlog::info("clients attach at {}, data at {}", o.socket, options.addresses[o.transport]);
+  }
   {
     Conductor conductor(options, listener.take(), engine, broken);
     conductor.run(signals.get());
@@ -162,7 +171,9 @@ int main(int argc, char** argv) {
   const gradbus::Result<bool> go_on = gradbus::read_options(options, argc, argv);
   if (go_on.ok() && !go_on.value()) return 0;
   gradbus::Status status = go_on.status();
-  if (status.ok()) status = gradbus::start_log("gradbus-agent", options.log_level);
+  if (status.ok())
+    status =
+        gradbus::start_log(options.shard ? "gradbus-shard" : "gradbus-agent", options.log_level);
   if (status.ok() && options.exit_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (status.ok()) status = gradbus::serve(options);
   if (status.ok()) return 0;

@@ -22,7 +22,8 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           spec.before() == 0 ? 1 : spec.before(),
           spec.after() == 0 ? 1 : spec.after(),
           spec.compression(),
-          spec.columns()};
+          spec.columns(),
+          spec.mode()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -38,6 +39,7 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_after(spec.after);
   message.set_compression(spec.compression);
   message.set_columns(spec.columns);
+  message.set_mode(spec.mode);
   return message;
 }
 
@@ -88,13 +90,17 @@ StartJob NodeJob::engine_start() const {
   start.link_key = started_.link_key();
   start.agent_index = agent_index_;
   start.agents = static_cast<uint32_t>(started_.agents_size());
+  start.shards = static_cast<uint32_t>(started_.shards_size());
   for (const v1::JobAgent& agent : started_.agents())
     start.agent_addresses.push_back(agent.address());
+  for (const v1::JobAgent& shard : started_.shards())
+    start.agent_addresses.push_back(shard.address());
   for (const v1::JobMember& member : started_.members())
     start.agent_of_rank.push_back(member.agent_index());
   start.local_ranks = local_ranks_;
   start.channels = channels_;
   start.traffic = traffic_;
+  start.fidelity = fidelity_;
   return start;
 }
 
@@ -124,9 +130,9 @@ Status NodeJob::join_clients(uint32_t cores) {
 
 CellShape NodeJob::shape_of(const v1::ReadyTensor& ready) const {
   const TensorSpec spec = spec_from(ready.spec());
-  return make_cell_shape(
-      spec, ready.chunk_elements(),
-      {world_size(), static_cast<uint32_t>(clients_.size()), started_.agents_size() > 1});
+  return make_cell_shape(spec, ready.chunk_elements(),
+                         {world_size(), static_cast<uint32_t>(clients_.size()),
+                          spec.leaves_node(static_cast<uint32_t>(started_.agents_size()))});
 }
 
 uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
@@ -148,6 +154,12 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
                              " elements; 1 to " + std::to_string(frame_elements) + " fit a frame");
   const auto algorithm = static_cast<Algorithm>(ready.algorithm());
   const bool whole = ready.chunk_elements() >= spec.count;
+  const bool on_shards = algorithm == Algorithm::kShards;
+  if (on_shards != is_on_shards(spec.mode) || (on_shards && started_.shards_size() == 0))
+    return error("D602", who + " has mode \"" + spec.mode + "\" and algorithm " +
+                             std::string(algorithm_name(algorithm)) + " with " +
+                             std::to_string(started_.shards_size()) + " shards");
+  if (on_shards) return {};
   if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
       (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
     return error("D602", who + " names algorithm " + std::to_string(ready.algorithm()) +
@@ -169,7 +181,7 @@ Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
   const CodecRow& codec = *spec.value().codec;
   const bool summed = communicator == Communicator::kAllReduce;
   if (communicator == Communicator::kAuto || started_.agents_size() < 2 ||
-      (summed ? codec.make_linear == nullptr : codec.make == nullptr))
+      (summed ? !is_linear(spec.value()) && !is_mergeable(spec.value()) : codec.make == nullptr))
     return error("D602", who + " names communicator \"" + ready.communicator() +
                              "\", which does not fit " + ready.spec().compression());
   const uint64_t unit = ready.unit_elements();
@@ -262,12 +274,24 @@ void NodeJob::refuse(const v1::TensorRefused& refused) {
 
 // ---- the end
 
+template <typename Packet>
+void NodeJob::send_all(const Packet& packet) {
+  for (AttachedClient* client : clients_)
+    if (client != nullptr) client->send(packet);
+}
+
 void NodeJob::notify(Code code, const std::string& text) {
   auto packet = make_packet<NoticePacket>();
   packet.code = static_cast<uint32_t>(code);
   set_text(packet.text, text);
-  for (AttachedClient* client : clients_)
-    if (client != nullptr) client->send(packet);
+  send_all(packet);
+}
+
+void NodeJob::tell_mode(const std::string& group, const std::string& mode) {
+  auto packet = make_packet<ModeChangePacket>();
+  set_text(packet.group, group);
+  set_text(packet.mode, mode);
+  send_all(packet);
 }
 
 // The sentence goes first: a client that wakes on a failed cell finds it on its socket.
@@ -315,6 +339,18 @@ void NodeJob::report_counters(v1::JobCounters& counters) const {
     const Nanos now = monotonic_now();
     if (last > 0 && last <= now)
       rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
+  }
+  report_fidelity(counters);
+}
+
+void NodeJob::report_fidelity(v1::JobCounters& counters) const {
+  for (const auto& [tensor, sample] : fidelity_->take()) {
+    v1::Fidelity& fidelity = *counters.add_fidelity();
+    fidelity.set_tensor(tensors_.at(tensor).spec.name);
+    fidelity.set_round(sample.round);
+    fidelity.set_cosine(sample.cosine);
+    fidelity.set_relative_error(sample.relative_error);
+    fidelity.set_residual_ratio(sample.residual_ratio);
   }
 }
 

@@ -39,6 +39,8 @@ class NodeJob {
   // Every local operation ends with this error; nothing more is exchanged.
   void fail(const Status& status);
   void notify(Code code, const std::string& text);
+  // An administrator wants the parameters that match `group` in another mode.
+  void tell_mode(const std::string& group, const std::string& mode);
   void client_gone(const AttachedClient& client);
 
   void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
@@ -57,10 +59,13 @@ class NodeJob {
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
+  template <typename Packet>
+  void send_all(const Packet& packet);
   void announce_segments();
   void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
   StartJob engine_start() const;
+  void report_fidelity(v1::JobCounters& counters) const;
 
   const v1::JobStarted started_;
   const uint32_t agent_index_;
@@ -71,6 +76,7 @@ class NodeJob {
   Arena arena_;
   Engine& engine_;
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
+  std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();
   std::map<uint32_t, PlacedTensor> tensors_;  // by id
   std::map<std::string, uint32_t> newest_;    // name -> id
   size_t announced_segments_ = 1;             // the first one goes with Joined

@@ -13,6 +13,7 @@
 #include "cli/text_table.h"
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/large_vector.h"
 #include "compression/memory.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
@@ -29,6 +30,7 @@ struct Rates {
   double read = 0;
   double copy = 0;  // reads one, writes one
   double add = 0;   // reads two, writes one
+  double mix = 0;   // reads two, writes two
 };
 
 struct Figures {
@@ -49,13 +51,12 @@ class Subject {
   virtual void accumulate(std::span<float> sum) = 0;
   virtual double payload_bytes() const = 0;
   virtual double entries() const = 0;  // elements that decoding touches
-  virtual double passes() const { return 1; }
 };
 
 class PayloadSubject final : public Subject {
  public:
   PayloadSubject(const CompressionSpec& spec, const CodecShape& shape)
-      : codec_(spec.codec->make(spec.options, shape)),
+      : codec_(make_codec(spec, shape)),
         memory_(memory_options(spec, 1), shape.count_max),
         payload_(codec_->payload_bytes_max(shape.count_max)) {}
 
@@ -72,7 +73,7 @@ class PayloadSubject final : public Subject {
  private:
   std::unique_ptr<Codec> codec_;
   Memory memory_;
-  std::vector<std::byte> payload_;
+  LargeVector<std::byte> payload_;
   size_t bytes_ = 0;
 };
 
@@ -100,12 +101,11 @@ class LinearSubject final : public Subject {
     return bytes;
   }
   double entries() const override { return static_cast<double>(input_.count()); }
-  double passes() const override { return static_cast<double>(vectors_.size()); }
 
  private:
   std::unique_ptr<LinearCodec> codec_;
   Memory memory_;
-  std::vector<std::vector<std::byte>> vectors_;
+  std::vector<LargeVector<std::byte>> vectors_;
   EncodeInput input_;
   uint64_t seed_ = 0;
 };
@@ -139,22 +139,37 @@ double relative_error(std::span<const float> values, std::span<const float> deco
   return norm == 0 ? 0 : std::sqrt(error / norm);
 }
 
-// What the memory has to move: the gradient, with a residual also that there and back, with
-// momentum that too; and the payload.
+// Vectors of the gradient's size that encoding reads and writes: residual, momentum.
+double kept_vectors(const CompressionSpec& spec) {
+  const double of_codec = spec.codec->id == CodecId::kSignum ? 1 : 0;
+  switch (memory_options(spec, 1).kind) {
+    case MemoryKind::kNone: return of_codec;
+    case MemoryKind::kResidual: return of_codec + 1;
+    case MemoryKind::kDgc: return of_codec + 2;
+  }
+  return of_codec;
+}
+
+// What the memory has to move, at the rate of the loop that is most like it: the gradient is read,
+// what is kept there and back, the payload written. A codec of several rounds writes its residual
+// when it decodes; a low rank takes two looks at all elements, blocks one.
 double encode_bound(const CompressionSpec& spec, double elements, const Subject& subject,
                     const Rates& rates) {
   const double payload = subject.payload_bytes() / rates.copy;
-  switch (memory_options(spec, 1).kind) {
-    case MemoryKind::kNone: return (4 * elements * subject.passes() / rates.read + payload) * 1e-9;
-    case MemoryKind::kResidual: return (12 * elements / rates.add + payload) * 1e-9;
-    case MemoryKind::kDgc: return (20 * elements / rates.add + payload) * 1e-9;
-  }
-  return 0;
+  const double kept = kept_vectors(spec);
+  const double looks = spec.codec->traits.needs_matrix ? 2 : 1;
+  if (spec.codec->make == nullptr)
+    return (looks * (4 + 4 * kept) * elements / rates.read + payload) * 1e-9;
+  if (kept == 0) return (4 * elements / rates.read + payload) * 1e-9;
+  return ((4 + 8 * kept) * elements / rates.add + payload) * 1e-9;
 }
 
 // The payload is read; what it touches is read and written, a whole line where elements are far
-// apart.
-double decode_bound(double elements, const Subject& subject, const Rates& rates) {
+// apart. A codec of several rounds puts values, and with a residual reads it and the gradient.
+double decode_bound(const CompressionSpec& spec, double elements, const Subject& subject,
+                    const Rates& rates) {
+  if (spec.codec->make == nullptr && kept_vectors(spec) > 0)
+    return (subject.payload_bytes() / rates.read + 16 * elements / rates.mix) * 1e-9;
   const double touched = std::min(8 * elements, 2 * kLineBytes * subject.entries());
   return (subject.payload_bytes() + touched) / rates.add * 1e-9;
 }
@@ -167,7 +182,7 @@ Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradie
   if (spec.codec->traits.needs_matrix && columns * columns == count)
     shape.rows = shape.columns = columns;
   const std::unique_ptr<Subject> subject = make_subject(spec, shape);
-  std::vector<float> sum(count);
+  LargeVector<float> sum(count);
   Figures figures{.codec = spec.canonical};
   subject->encode(gradient, 1);
   subject->accumulate(sum);
@@ -179,14 +194,14 @@ Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradie
   const auto elements = static_cast<double>(count);
   figures.payload_bytes = subject->payload_bytes();
   figures.encode_bound_s = encode_bound(spec, elements, *subject, rates);
-  figures.decode_bound_s = decode_bound(elements, *subject, rates);
+  figures.decode_bound_s = decode_bound(spec, elements, *subject, rates);
   return figures;
 }
 
-std::vector<float> normal_gradient(size_t count) {
+LargeVector<float> normal_gradient(size_t count) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 1e-3F);
-  std::vector<float> values(count);
+  LargeVector<float> values(count);
   for (float& value : values) value = normal(random);
   return values;
 }
@@ -200,6 +215,7 @@ Result<Rates> measure_rates() {
     if (stream_kernels()[k].name == "read") found.read = rates.value()[k];
     if (stream_kernels()[k].name == "copy") found.copy = rates.value()[k];
     if (stream_kernels()[k].name == "add") found.add = rates.value()[k];
+    if (stream_kernels()[k].name == "mix_2r2w") found.mix = rates.value()[k];
   }
   return found;
 }
@@ -301,9 +317,10 @@ int bench_codecs(const CodecBenchOptions& options) {
   pin_to(allowed_cores().front());
   std::printf("# gradbus %s bench codec: %zu elements of f32, one core\n# %s\n", GRADBUS_VERSION,
               elements.value(), machine_text().c_str());
-  std::printf("# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f GB/s\n",
-              rates.value().read, rates.value().copy, rates.value().add);
-  const std::vector<float> gradient = normal_gradient(elements.value());
+  std::printf(
+      "# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",
+      rates.value().read, rates.value().copy, rates.value().add, rates.value().mix);
+  const LargeVector<float> gradient = normal_gradient(elements.value());
   TextTable table({{"codec"},
                    {"encode", 8, true},
                    {"of bound", 8, true},

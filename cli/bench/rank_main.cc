@@ -31,9 +31,16 @@ class Report {
  public:
   explicit Report(const BenchWork& work) : work_(work) { say(column_titles()); }
 
+  // A row that was printed is in the file: who reads it may end us at once.
   Status add(const BenchRow& row) {
-    say(row_text(work_, row));
     rows_.push_back(row_json(work_, row));
+    const Status stored = store();
+    say(row_text(work_, row));
+    return stored;
+  }
+
+ private:
+  Status store() const {
     if (work_.json.empty()) return {};
     std::ofstream file(work_.json, std::ios::trunc);
     file << rows_.dump(1) << "\n";
@@ -41,7 +48,6 @@ class Report {
     return file ? Status() : error("F100", "--json " + work_.json + " cannot be written");
   }
 
- private:
   static void say(const std::string& line) {
     std::puts(line.c_str());
     std::fflush(stdout);

@@ -112,6 +112,7 @@ Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, cons
     specs[i].op = static_cast<gradbus_op>(work.op);
     specs[i].collective = static_cast<gradbus_collective>(work.collective->number);
     specs[i].root = work.root;
+    specs[i].mode = work.mode.empty() ? nullptr : work.mode.c_str();
     specs[i].compression = work.codec.empty() ? "none" : work.codec.c_str();
   }
   std::vector<gradbus_tensor*> tensors(extents.size());

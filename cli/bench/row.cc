@@ -82,6 +82,7 @@ nlohmann::ordered_json row_json(const BenchWork& work, const BenchRow& row) {
   if (row.cpu_s_per_gb.has_value()) object["cpu_s_per_gb"] = *row.cpu_s_per_gb;
   if (!work.model.empty()) object["model"] = work.model;
   if (!work.codec.empty()) object["codec"] = work.codec;
+  if (!work.mode.empty()) object["mode"] = work.mode;
   return object;
 }
 

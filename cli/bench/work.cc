@@ -7,6 +7,7 @@
 
 #include "cli/bench/models.h"
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 
 namespace gradbus {
 namespace {
@@ -86,6 +87,22 @@ Status check_codec(const BenchWork& work) {
                     "gradbus bench all_reduce --codec " + work.codec.substr(0, 40));
 }
 
+// Delayed results lie elsewhere each time, and modes of parameters are the trainer's.
+Status check_mode(const BenchWork& work) {
+  if (work.mode.empty()) return {};
+  const Result<ExchangeMode> mode = parse_mode(work.mode);
+  if (!mode.ok()) return mode.status();
+  if (!mode.value().on_shards() && mode.value().kind != ExchangeMode::Kind::kSync)
+    return bad_option("--mode " + work.mode.substr(0, 40) + " is no mode of shards",
+                      "choose sync or one of ps:sync ps:async ps:ssp ps:quorum");
+  if (work.check && mode.value().holds_parameters())
+    return bad_option("--check compares with a sum, and this mode brings parameters",
+                      "leave out --check");
+  if (work.registered && work.collective->number == GRADBUS_ALLREDUCE) return {};
+  return bad_option("--mode is for an all_reduce of registered tensors",
+                    "gradbus bench all_reduce --mode " + work.mode.substr(0, 40));
+}
+
 Status choose_model(const BenchOptions& options, BenchWork& work) {
   work.model = options.model;
   if (options.model.empty())
@@ -152,11 +169,13 @@ Result<BenchWork> make_work(const BenchOptions& options, int ranks) {
   work.registered = work.collective->registers && !options.private_buffers;
   work.json = options.json;
   work.codec = options.codec;
+  work.mode = options.mode;
   work.seed = options.seed;
   GRADBUS_RETURN_IF_ERROR(choose_op(options, work));
   GRADBUS_RETURN_IF_ERROR(choose_root(options, work));
   GRADBUS_RETURN_IF_ERROR(choose_model(options, work));
   GRADBUS_RETURN_IF_ERROR(check_codec(work));
+  GRADBUS_RETURN_IF_ERROR(check_mode(work));
   GRADBUS_RETURN_IF_ERROR(choose_sizes(options, work));
   return work;
 }
@@ -189,6 +208,7 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--fuse", options.fuse, "with --model: group tensors up to so many bytes");
   app.add_option("--codec", options.codec,
                  "compress between agents: topk:ratio=0.01 (gradbus bench codec --list)");
+  app.add_option("--mode", options.mode, "sync, or through shards: ps:sync, ps:async,lr=0.1, ...");
   app.add_option("--json", options.json, "write the rows to this file, too");
   app.add_option("--seed", options.seed, "of the data that --check compares")
       ->capture_default_str();
@@ -210,6 +230,7 @@ std::vector<std::string> bench_words(const BenchOptions& options) {
   if (!options.model.empty()) words.push_back("--model=" + options.model);
   if (!options.fuse.empty()) words.push_back("--fuse=" + options.fuse);
   if (!options.codec.empty()) words.push_back("--codec=" + options.codec);
+  if (!options.mode.empty()) words.push_back("--mode=" + options.mode);
   if (!options.json.empty()) words.push_back("--json=" + options.json);
   return words;
 }

@@ -33,6 +33,7 @@ struct BenchOptions {
   std::string model;  // "": sizes
   std::string fuse;   // "": every tensor by itself
   std::string codec;  // "": dense
+  std::string mode;   // "": sync; else one of shards
   std::string json;   // "": no file
   uint64_t seed = 1;
 };
@@ -57,6 +58,7 @@ struct BenchWork {
   std::string model;
   uint64_t fuse_bytes = 0;
   std::string codec;
+  std::string mode;
   std::string json;
   uint64_t seed = 0;
 };

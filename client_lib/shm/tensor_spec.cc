@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "common/utf8.h"
 
 namespace gradbus {
@@ -38,6 +39,24 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
   return {};
 }
 
+Status check_mode(const TensorSpec& spec, const std::string& who) {
+  if (spec.mode.empty()) return {};
+  const Result<ExchangeMode> mode = parse_mode(spec.mode);
+  if (!mode.ok()) return mode.status().with_context(who);
+  const auto wrong = [&](const std::string& what) {
+    return error("O911", who + ": mode " + spec.mode + " " + what);
+  };
+  if (spec.kind != CollectiveKind::kAllReduce)
+    return wrong("is for all-reduces, this is a " + std::string(collective_name(spec.kind)));
+  if (mode.value().on_shards() && !spec.compression.empty())
+    return wrong("carries dense gradients only, this one is to be " + spec.compression);
+  if (!mode.value().holds_parameters()) return {};
+  const bool sums = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage;
+  if (spec.dtype != DType::kF32 || !sums || spec.before != 1 || spec.after != 1)
+    return wrong("steps on the sum or the average of float32 gradients, unscaled");
+  return {};
+}
+
 }  // namespace
 
 Status check_spec(const TensorSpec& spec, uint32_t world_size) {
@@ -50,6 +69,7 @@ Status check_spec(const TensorSpec& spec, uint32_t world_size) {
     return error("O900", who + ": dtype number " + std::to_string(static_cast<int>(spec.dtype)) +
                              " is unknown");
   GRADBUS_RETURN_IF_ERROR(check_operation(spec, who));
+  GRADBUS_RETURN_IF_ERROR(check_mode(spec, who));
   if (spec.root >= world_size)
     return error("O900", who + ": root " + std::to_string(static_cast<int32_t>(spec.root)) +
                              " is not a rank of 0.." + std::to_string(world_size - 1));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/exchange_mode.h"
 #include "common/status.h"
 #include "proto/numbers.h"
 
@@ -21,9 +22,12 @@ struct TensorSpec {
   double after = 1;
   std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
   uint64_t columns = 0;          // compression: of the tensor seen as a matrix; 0: a vector
+  std::string mode = {};         // "ps:sync", canonical (common/exchange_mode.h); "": sync
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }
+  // The agent carries its rounds elsewhere, in a job on so many nodes.
+  bool leaves_node(uint32_t agents) const { return agents > 1 || is_on_shards(mode); }
 };
 
 // GB-O900 / O904 naming the field when no job of `world_size` ranks can have such a tensor.

@@ -115,6 +115,13 @@ Operation::Now Operation::now() {
   return now;
 }
 
+Status Operation::run() {
+  GRADBUS_RETURN_IF_ERROR(begin());
+  const Status status = wait(session_.op_timeout());
+  if (!status.ok()) abandon();
+  return status;
+}
+
 Status Operation::wait(Nanos timeout) {
   const Nanos deadline = monotonic_now() + timeout;
   for (;;) {

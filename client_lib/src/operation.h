@@ -28,6 +28,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // kOk: over, with its result; kBusy: not yet; else its error.
   Status test();
   Status wait(Nanos timeout);
+  // begin(), and wait() for as long as the session's operations may take.
+  Status run();
   // The buffers of the caller are gone; the operation still takes part.
   void abandon();
 

@@ -22,13 +22,6 @@ std::string text_of(const RankList& ranks) {
   return "[" + text + "]";
 }
 
-Status waited_for(Operation& operation, Nanos timeout) {
-  GRADBUS_RETURN_IF_ERROR(operation.begin());
-  const Status status = operation.wait(timeout);
-  if (!status.ok()) operation.abandon();
-  return status;
-}
-
 // Every rank's list, by rank.
 Result<std::vector<RankList>> exchange(Session& session, const RankList& ranks) {
   OperationRequest request;
@@ -36,7 +29,7 @@ Result<std::vector<RankList>> exchange(Session& session, const RankList& ranks) 
                   CollectiveKind::kAllGather};
   request.in = ranks.data();
   const std::shared_ptr<Operation> operation = make_operation(session, request);
-  GRADBUS_RETURN_IF_ERROR(waited_for(*operation, session.op_timeout()));
+  GRADBUS_RETURN_IF_ERROR(operation->run());
   std::vector<RankList> lists;
   const std::byte* from = operation->output().data();
   for (const uint64_t count : operation->counts()) {

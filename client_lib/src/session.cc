@@ -8,6 +8,7 @@
 
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 
 namespace gradbus {
 namespace {
@@ -114,7 +115,9 @@ std::string Session::compression_for(const TensorSpec& spec, const char* asked) 
   const bool sums = spec.kind == CollectiveKind::kAllReduce && spec.dtype == DType::kF32 &&
                     (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage);
   const uint32_t dims = spec.columns == 0 ? 0 : 2;
-  return sums ? std::string(options_.compression.find(spec.name, spec.count, dims)) : "";
+  const std::string_view found =
+      sums ? options_.compressions.find(spec.name, spec.count, dims) : std::string_view();
+  return found == "none" ? "" : std::string(found);
 }
 
 Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec) {
@@ -145,6 +148,7 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.after = spec.after;
   packet.columns = spec.columns;
   set_text(packet.compression, spec.compression);
+  set_text(packet.mode, spec.mode);
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
   asked_[packet.header.request] = registration;
   ++unsettled_;
@@ -152,6 +156,10 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
 }
 
 Status Session::settle_alone(Registration& registration) {
+  if (const auto mode = parse_mode(registration.spec.mode);
+      mode.ok() && mode.value().holds_parameters())
+    return error("O912", "tensor \"" + registration.spec.name + "\" has mode " +
+                             registration.spec.mode + ", and this process is alone");
   const size_t cell = cell_bytes(1, 1);
   auto segment = Segment::anonymous(cell + registration.spec.bytes() + kDataAlignBytes);
   if (!segment.ok()) return segment.status();
@@ -167,8 +175,9 @@ Status Session::settle_alone(Registration& registration) {
 
 Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
                         const RegisteredPacket& place) const {
-  CellShape shape = make_cell_shape(spec, place.chunk_elements,
-                                    {joined_.world_size, joined_.local_size, joined_.agents > 1});
+  CellShape shape = make_cell_shape(
+      spec, place.chunk_elements,
+      {joined_.world_size, joined_.local_size, connection_ && spec.leaves_node(joined_.agents)});
   shape.data_stride = place.data_stride;
   return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
 }
@@ -220,7 +229,7 @@ void Session::count_operation(uint64_t bytes) {
   header.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-Status Session::submit(Tensor& tensor, uint64_t bytes) {
+Status Session::submit(Tensor& tensor, Submission record) {
   if (!connection_) return {};
   count_operation(tensor.spec().bytes());
   ChannelHeader& header = channel_header(*channel_);
@@ -232,8 +241,8 @@ Status Session::submit(Tensor& tensor, uint64_t bytes) {
   const bool assist = joined_.cores > joined_.local_size && tensor.cell().shape().chunks > 1 &&
                       tensor.spec().kind == CollectiveKind::kAllReduce;
   if (!remote && !assist) return {};
-  const Submission record{
-      static_cast<uint32_t>(SubmissionKind::kPosted), tensor.id(), tensor.round(), bytes, {}};
+  record.tensor = tensor.id();
+  record.round = tensor.round();
   {
     const std::lock_guard lock(submission_lock_);
     Push pushed = overflow_.empty() ? submissions_.push(record) : Push::kFull;
@@ -267,7 +276,8 @@ void Session::drain_completions() {
   CompletionRecord record;
   while (completions_.pop(record) == Pop::kRecord)
     if (record.tensor < tensor_by_id_.size() && tensor_by_id_[record.tensor] != nullptr)
-      tensor_by_id_[record.tensor]->complete(record.round, static_cast<Code>(record.code));
+      tensor_by_id_[record.tensor]->complete(record.round, static_cast<Code>(record.code),
+                                             record.staleness);
 }
 
 // ---- waiting
@@ -376,6 +386,12 @@ Status Session::handle(Packet& packet) {
       handle_notice(notice.value());
       return {};
     }
+    case AttachType::kModeChange: {
+      const Result<ModeChangePacket> change = packet.as<ModeChangePacket>();
+      if (!change.ok()) return change.status();
+      mode_changes_.push_back({get_text(change.value().group), get_text(change.value().mode)});
+      return {};
+    }
     case AttachType::kRegistered: {
       const Result<RegisteredPacket> place = packet.as<RegisteredPacket>();
       if (!place.ok()) return place.status();
@@ -400,6 +416,18 @@ Status Session::add_segment(Packet& packet) {
   if (!segment.ok()) return segment.status();
   arena_.push_back(segment.take());
   return {};
+}
+
+int64_t Session::mode_changes_heard() {
+  receive_all();
+  const std::lock_guard lock(control_);
+  return static_cast<int64_t>(mode_changes_.size());
+}
+
+std::optional<ModeChange> Session::take_mode_change(int64_t heard_by_all) {
+  const std::lock_guard lock(control_);
+  if (static_cast<int64_t>(mode_changes_taken_) >= heard_by_all) return {};
+  return mode_changes_[mode_changes_taken_++];
 }
 
 void Session::handle_notice(const NoticePacket& notice) {

@@ -18,7 +18,7 @@
 #include "client_lib/src/agent_connection.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/tensor.h"
-#include "common/compression_policy.h"
+#include "common/tensor_rules.h"
 #include "proto/shm_layout.h"
 
 namespace gradbus {
@@ -28,7 +28,9 @@ struct SessionOptions {
   LaunchArguments identity;
   Nanos start_timeout = 60 * kSecond;
   Nanos op_timeout = 60 * kSecond;
-  CompressionPolicy compression;  // of tensors that say nothing themselves
+  // Of tensors that say nothing themselves.
+  TensorRules compressions;
+  TensorRules modes;
 };
 
 // A name as the session knows it: asked for, there, or refused.
@@ -46,6 +48,12 @@ struct Registration {
   // `taken` hands out numbers, `turn` is the number whose turn it is.
   std::atomic<uint64_t> taken{0};
   std::atomic<uint64_t> turn{0};
+};
+
+// "Parameters that match this glob are to be exchanged in this mode."
+struct ModeChange {
+  std::string group;
+  std::string mode;  // canonical
 };
 
 // For messages while waiting.
@@ -78,14 +86,22 @@ class Session {
 
   // The compression that a tensor is registered with; `asked` may be null: nothing was said.
   std::string compression_for(const TensorSpec& spec, const char* asked) const;
-  const CompressionPolicy& compression() const { return options_.compression; }
+  const TensorRules& compressions() const { return options_.compressions; }
+  const TensorRules& modes() const { return options_.modes; }
+  // ---- modes that administrators ask for: the same ones in the same order on every rank, sooner
+  // or later
+  int64_t mode_changes_heard();
+  // The next of the first `heard_by_all`; none when all of them were taken.
+  std::optional<ModeChange> take_mode_change(int64_t heard_by_all);
+
   // ---- registration (any thread)
   // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
   Result<std::shared_ptr<Registration>> request(const TensorSpec& spec);
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
 
   // ---- hot path
-  Status submit(Tensor& tensor, uint64_t bytes);
+  // Hands the record to the agent; `tensor` and `round` are filled in.
+  Status submit(Tensor& tensor, Submission record);
   void count_operation(uint64_t bytes);  // for `gradbus status`
   // Passes on what found the submission ring full.
   void flush_submissions();
@@ -160,6 +176,8 @@ class Session {
   std::map<std::string, uint64_t> unnamed_;
   uint32_t next_request_ = 2;
   std::string notice_;
+  std::vector<ModeChange> mode_changes_;
+  size_t mode_changes_taken_ = 0;
   Status failure_;
   std::atomic<bool> failed_{false};
   std::atomic<uint64_t> sets_{0};

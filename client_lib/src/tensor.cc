@@ -1,7 +1,12 @@
 #include "client_lib/src/tensor.h"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "client_lib/src/session.h"
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 
 namespace gradbus {
 namespace {
@@ -24,15 +29,88 @@ std::byte* Tensor::data() {
   }
 }
 
-Status Tensor::start(uint64_t bytes) {
+Status Tensor::begin_round() {
   if (in_flight_)
     return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));
   GRADBUS_RETURN_IF_ERROR(session_.failure());
   ++round_;
   in_flight_ = true;
   clock_ = {};
+  return {};
+}
+
+Status Tensor::start_pull() {
+  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
+  if (!mode.ok() || !mode.value().holds_parameters())
+    return error("O900", "tensor \"" + spec_.name + "\": no shard holds its parameters",
+                 "register it with mode ps:async, ps:ssp or ps:quorum");
+  return start(0, true);
+}
+
+Status Tensor::start(uint64_t bytes, bool pull_only) {
+  GRADBUS_RETURN_IF_ERROR(begin_round());
+  if (!carried_.empty()) add_carried();
+  Submission record{};
+  record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+  record.bytes = bytes;
+  record.memory_scale = std::exchange(memory_scale_, 1);
+  // Minus zero is a rate of zero, zero is none.
+  record.learning_rate = has_rate_ && learning_rate_ == 0 ? -0.0 : learning_rate_;
+  record.pull_only = pull_only ? 1 : 0;
   post(bytes);
-  return session_.submit(*this, bytes);
+  return session_.submit(*this, record);
+}
+
+// ---- memory
+
+std::span<float> Tensor::elements() { return {reinterpret_cast<float*>(data()), spec_.count}; }
+
+// Shares are sums of inputs as the agents see them, after `before`.
+void Tensor::add_carried() {
+  const std::span<float> input = elements();
+  const auto scale = static_cast<float>(1 / spec_.before);
+  for (size_t i = 0; i < input.size(); ++i) input[i] += scale * carried_[i];
+  carried_.clear();
+}
+
+void Tensor::take_memory_alone(SubmissionKind kind, MemoryPart part) {
+  const std::span<float> values = elements();
+  const bool residual = part == MemoryPart::kResidual;
+  if (kind == SubmissionKind::kReadMemory) {
+    std::ranges::fill(values, 0.0F);
+    if (residual) std::ranges::copy(carried_, values.begin());
+  } else if (residual) {
+    carried_.assign(values.begin(), values.end());
+  }
+}
+
+Status Tensor::start_memory(SubmissionKind kind, MemoryPart part) {
+  if (spec_.kind != CollectiveKind::kAllReduce || spec_.dtype != DType::kF32)
+    return error("O900", "tensor \"" + spec_.name + "\" has no memory: it is no all-reduce of f32");
+  const bool kept_by_agent = !spec_.compression.empty() && cell_.shape().remote && spec_.count > 0;
+  if (!kept_by_agent) {
+    if (in_flight_)
+      return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));
+    take_memory_alone(kind, part);
+    return {};
+  }
+  GRADBUS_RETURN_IF_ERROR(begin_round());
+  if (kind == SubmissionKind::kWriteMemory && spec_.before != 1)
+    for (float& value : elements()) value /= static_cast<float>(spec_.before);
+  Submission record{};
+  record.kind = static_cast<uint32_t>(kind);
+  record.memory_part = static_cast<uint64_t>(part);
+  post(0);
+  return session_.submit(*this, record);
+}
+
+Status Tensor::scale_memory(double factor) {
+  if (!(std::isfinite(factor) && factor > 0))
+    return error("O900", "tensor \"" + spec_.name + "\": its memory cannot be scaled by " +
+                             std::to_string(factor));
+  memory_scale_ *= factor;
+  for (float& value : carried_) value *= static_cast<float>(factor);
+  return {};
 }
 
 // The last rank of a small tensor reduces it at once: its peers are woken once, with the result,
@@ -45,7 +123,8 @@ void Tensor::post(uint64_t bytes) {
     cell_.help(round_, session_.worker(), UINT32_MAX);
 }
 
-void Tensor::complete(uint64_t round, Code code) {
+void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
+  staleness_.store(staleness, std::memory_order_relaxed);
   code_.store(code, std::memory_order_relaxed);
   completed_.store(round, std::memory_order_release);
 }

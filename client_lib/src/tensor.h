@@ -4,6 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <span>
+#include <vector>
 
 #include "client_lib/shm/cell.h"
 #include "client_lib/shm/tensor_spec.h"
@@ -40,7 +42,24 @@ class Tensor {
   std::byte* data();
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
-  Status start(uint64_t bytes = 0);
+  Status start(uint64_t bytes = 0) { return start(bytes, false); }
+  Status start_step() { return start(); }
+  // Where shards hold the parameters: a round that makes no step and brings them. O900 elsewhere.
+  Status start_pull();
+
+  // ---- what is remembered between rounds by the compression (f32 all-reduces; else O900)
+  // A round that exchanges nothing, begun by every rank of the node, then waited for as any other:
+  // the data becomes this rank's share of what is remembered, or what is remembered becomes the sum
+  // of the shares in the data. Where nothing is compressed, a residual that was written is added to
+  // the next round's input, so it is not lost.
+  Status start_memory(SubmissionKind kind, MemoryPart part);
+  // Multiplies what is remembered, when the next round begins. O900 unless finite and above 0.
+  Status scale_memory(double factor);
+  // Of the steps from the next round on, where shards hold the parameters; until then the mode's.
+  void set_learning_rate(double rate) { learning_rate_ = rate, has_rate_ = true; }
+  // Of the last round, where shards hold the parameters: steps of other nodes since this one's
+  // last.
+  uint64_t staleness() const { return staleness_.load(std::memory_order_relaxed); }
   // One non-blocking attempt, working where it can: true when the round is over (or failed).
   bool attempt();
   // attempt() until the round is over or the deadline (P110). The result is in the area.
@@ -57,10 +76,15 @@ class Tensor {
   void skip_rounds(uint64_t rounds) { round_ += rounds; }
 
   // Session, from the completion ring.
-  void complete(uint64_t round, Code code);
+  void complete(uint64_t round, Code code, uint64_t staleness);
 
  private:
+  Status begin_round();
+  Status start(uint64_t bytes, bool pull_only);
   void post(uint64_t bytes);
+  void take_memory_alone(SubmissionKind kind, MemoryPart part);
+  std::span<float> elements();
+  void add_carried();
   bool finished();
   bool attempt_local();
 
@@ -71,8 +95,13 @@ class Tensor {
   uint64_t round_ = 0;
   bool in_flight_ = false;
   WaitClock clock_;                     // of this round
+  double memory_scale_ = 1;             // of the next round
+  std::vector<float> carried_;          // residual that was written and is in no round yet
   std::atomic<uint64_t> completed_{0};  // remote cells: last round the agent completed
   std::atomic<Code> code_{Code::kOk};
+  std::atomic<uint64_t> staleness_{0};
+  double learning_rate_ = 0;
+  bool has_rate_ = false;
 };
 
 }  // namespace gradbus

@@ -15,7 +15,9 @@
 // SSSE3 alone is a processor from before 2008; it takes the scalar form. SVE vectors have no size
 // at compile time, so they cannot be members; Arm takes NEON. Highway's debug assertions call into
 // libhwy, and none guards anything here.
+#ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
 #define HWY_IS_DEBUG_BUILD 0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/reduce.cc"

@@ -53,7 +53,7 @@ void BlockTopK::for_each_piece(size_t block, Work work) {
 float BlockTopK::norm(const EncodeInput& input, size_t block) {
   double sum = 0;
   for_each_piece(block, [&](size_t first, size_t count) {
-    sum += sum_magnitudes(compensate(input, first, count, scratch_.data()), count);
+    sum += sum_magnitudes(compensate_ahead(input, first, count, scratch_.data()), count);
   });
   return norm_of_sum(sum);
 }
@@ -116,7 +116,7 @@ void BlockTopK::finish_sent(const EncodeInput& input, size_t block, const std::b
 void BlockTopK::finish_kept(const EncodeInput& input, size_t block, std::span<float> values) {
   for_each_piece(block, [&](size_t first, size_t count) {
     if (finite_ && !input.residual.empty())
-      compensate(input, first, count, input.residual.data() + first);
+      compensate_ahead(input, first, count, input.residual.data() + first);
     std::fill_n(values.data() + first, count, 0.0F);
   });
 }
@@ -132,6 +132,13 @@ void BlockTopK::finish(const EncodeInput& input, uint64_t, uint32_t, std::span<c
     } else {
       finish_kept(input, block, values);
     }
+  }
+}
+
+void BlockTopK::clear_sent(std::span<float> values) const {
+  for (size_t i = 0; i < sent_blocks_ && finite_; ++i) {
+    const size_t first = order_[i] * block_;
+    std::ranges::fill(values.subspan(first, block_end(order_[i]) - first), 0.0F);
   }
 }
 

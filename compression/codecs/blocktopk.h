@@ -28,6 +28,7 @@ class BlockTopK final : public LinearCodec {
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
   void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
               std::span<const std::byte> sum, float scale, std::span<float> values) override;
+  void clear_sent(std::span<float> values) const override;
 
  private:
   float norm(const EncodeInput& input, size_t block);

@@ -83,11 +83,16 @@ Selection Dgc::select(const EncodeInput& input) {
 }
 
 std::unique_ptr<Codec> make_dgc(const CodecOptions& options, const CodecShape& shape) {
-  const DgcOptions dgc{.ratio = options.number("ratio"),
-                       .sample = options.number("sample"),
-                       .coefficient = options.number("c"),
-                       .warmup_rounds = static_cast<uint64_t>(options.number("warmup")),
-                       .stages = static_cast<uint64_t>(options.number("stages"))};
+  const auto whole = [&](const char* name) { return static_cast<uint64_t>(options.number(name)); };
+  DgcOptions dgc{.ratio = options.number("ratio"),
+                 .sample = options.number("sample"),
+                 .coefficient = options.number("c"),
+                 .warmup_rounds = whole("warmup"),
+                 .stages = whole("stages")};
+  if (const uint64_t epoch = whole("epoch"); epoch > 0 && dgc.warmup_rounds > 0) {
+    dgc.stages = dgc.warmup_rounds;
+    dgc.warmup_rounds *= epoch;
+  }
   return std::make_unique<Dgc>(dgc, wire_type(options.text("values")), shape.count_max);
 }
 

@@ -1,6 +1,7 @@
 #include "compression/codecs/largest.h"
 
 #include <algorithm>
+#include <array>
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
@@ -47,37 +48,80 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
 
 // ---- candidates ---------------------------------------------------------------------------------
 
+namespace {
+
+SelectBlock select_block_of(const EncodeInput& input, size_t first) {
+  SelectBlock block{.decay = input.decay, .count = std::min(kBlockElements, input.count() - first)};
+  if (!input.gradient.empty()) block.gradient = &input.gradient[first];
+  if (!input.residual.empty()) block.kept = &input.residual[first];
+  return block;
+}
+
+}  // namespace
+
 // A block is appended whenever there is room for some of it, so room is kept for all of it.
 Candidates::Candidates(size_t capacity)
     : capacity_(capacity),
-      indices_(new uint32_t[capacity + kBlockElements]),
+      indices_(new uint32_t[capacity + kBlockElements + kIndexSlack]),
       values_(new float[capacity + kBlockElements]) {}
 
-size_t Candidates::append(const float* values, size_t count, size_t first, KeyRange keys) {
-  uint32_t* const indices = indices_.get();
-  float* const selected = values_.get();
-  const size_t before = size_;
-  size_t size = before;
-  for_each_in_range(values, count, keys, [&](size_t i) {
-    indices[size] = static_cast<uint32_t>(first + i);
-    selected[size++] = values[i];
-  });
-  size_ = size;
-  const size_t bad = before + first_not_finite(selected + before, size - before);
-  return bad < size ? indices[bad] - first : count;
+void Candidates::append(const SelectBlock& block, size_t first, const uint64_t* masks) {
+  const uint32_t* const indices = indices_.get() + size_;
+  float* const values = values_.get() + size_;
+  const auto base = static_cast<uint32_t>(first);
+  const size_t found = put_indices(masks, block.count, base, indices_.get() + size_);
+  const float* const gradient = block.gradient;
+  const float* const kept = block.kept;
+  if (kept == nullptr) {
+    for (size_t i = 0; i < found; ++i) values[i] = gradient[indices[i] - base];
+  } else if (gradient == nullptr) {
+    for (size_t i = 0; i < found; ++i) values[i] = 0.0F + block.decay * kept[indices[i] - base];
+  } else {
+    for (size_t i = 0; i < found; ++i)
+      values[i] = gradient[indices[i] - base] + block.decay * kept[indices[i] - base];
+  }
+  size_ += found;
 }
 
-size_t Candidates::collect(const EncodeInput& input, KeyRange keys) {
+size_t Candidates::give_up(const EncodeInput& input, size_t first, bool clear) const {
+  size_t bad = first;
+  while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
+  if (clear) put_back(input.residual);
+  if (!input.residual.empty()) restore_residual(input, first);
+  return bad;
+}
+
+size_t Candidates::collect(const EncodeInput& input, KeyRange keys, bool clear) {
+  if (input.gradient.empty() && input.decay == 1 && !input.residual.empty() && !clear)
+    return collect(compensated(input), keys);  // v is there already
   size_ = 0;
-  return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
-    return overflowed() ? first_not_finite(v, count) : append(v, count, first, keys);
-  });
+  if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
+  std::array<uint64_t, kBlockElements / 64> masks;
+  const std::array<uint64_t, kBlockElements / 64> nothing{};
+  for (size_t first = 0; first < input.count(); first += kBlockElements) {
+    const SelectBlock block = select_block_of(input, first);
+    const uint32_t largest = select_block(block, keys, masks.data());
+    if (largest >= kKeyInfinity) return give_up(input, first, clear);
+    const bool appends = !overflowed();
+    if (appends) append(block, first, masks.data());
+    if (input.residual.empty()) continue;
+    keep_block(block, clear && appends ? masks.data() : nothing.data(), &input.residual[first]);
+  }
+  return kAllFinite;
 }
 
 void Candidates::collect_some(std::span<const float> values, KeyRange keys, size_t enough) {
+  std::array<uint64_t, kBlockElements / 64> masks;
   size_ = 0;
-  for (size_t first = 0; first < values.size() && size_ < enough; first += kBlockElements)
-    append(&values[first], std::min(kBlockElements, values.size() - first), first, keys);
+  for (size_t first = 0; first < values.size() && size_ < enough; first += kBlockElements) {
+    const SelectBlock block = select_block_of({.gradient = values}, first);
+    magnitude_masks(block.gradient, block.count, keys, masks.data());
+    append(block, first, masks.data());
+  }
+}
+
+void Candidates::put_back(std::span<float> cleared) const {
+  for (size_t i = 0; i < size_; ++i) cleared[indices_[i]] = values_[i];
 }
 
 size_t Candidates::count_from(uint32_t key) const {
@@ -86,24 +130,43 @@ size_t Candidates::count_from(uint32_t key) const {
   }));
 }
 
-void Candidates::keep_from(uint32_t key) {
+// Whatever is kept, both are written and one of two counts goes on, for which it is would be a toss
+// of a coin. Dropped ones gather in a small array, so that the lines they go back to are fetched
+// side by side.
+void Candidates::keep_from(uint32_t key, std::span<float> cleared) {
+  constexpr size_t kChunk = 256;
+  std::array<uint32_t, kChunk> places;
+  std::array<float, kChunk> dropped;
   size_t kept = 0;
-  for_each_in_range(values_.get(), size_, {key, kKeyMax}, [&](size_t i) {
-    indices_[kept] = indices_[i];
-    values_[kept++] = values_[i];
-  });
+  for (size_t first = 0; first < size_; first += kChunk) {
+    size_t drops = 0;
+    for (size_t i = first; i < std::min(size_, first + kChunk); ++i) {
+      const uint32_t index = indices_[i];
+      const float value = values_[i];
+      indices_[kept] = places[drops] = index;
+      values_[kept] = dropped[drops] = value;
+      const bool keeps = magnitude_key(value) >= key;
+      kept += keeps ? 1 : 0;
+      drops += keeps ? 0 : 1;
+    }
+    if (cleared.empty()) continue;
+    for (size_t i = 0; i < drops; ++i) cleared[places[i]] = dropped[i];
+  }
   size_ = kept;
 }
 
-void Candidates::keep_largest(size_t k, Bins& bins) {
+void Candidates::keep_largest(size_t k, Bins& bins, std::span<float> cleared) {
   if (size_ <= k) return;
   const uint32_t last = kth_largest_key({values_.get(), size_}, k, bins);
-  keep_from(last);
+  keep_from(last, cleared);
   if (size_ == k) return;
   size_t equals_left = k - count_from(last + 1);
   size_t kept = 0;
   for (size_t i = 0; i < size_; ++i) {
-    if (magnitude_key(values_[i]) == last && equals_left == 0) continue;
+    if (magnitude_key(values_[i]) == last && equals_left == 0) {
+      if (!cleared.empty()) cleared[indices_[i]] = values_[i];
+      continue;
+    }
     if (magnitude_key(values_[i]) == last) --equals_left;
     indices_[kept] = indices_[i];
     values_[kept++] = values_[i];
@@ -138,10 +201,18 @@ bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) 
   return true;
 }
 
-Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess) {
-  guess = std::min(guess, kKeyInfinity - 1);  // so that what is not finite is collected
-  const size_t bad = found_.collect(input, {guess + 1, kKeyMax});
+Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess, bool clear) {
+  clear = clear && !input.residual.empty();
+  guess = std::min(guess, kKeyInfinity - 1);
+  const size_t bad = found_.collect(input, {guess + 1, kKeyMax}, clear);
   if (bad != kAllFinite) return {.not_finite = bad};
+  if (clear && !found_.overflowed() && found_.size() >= k) {
+    found_.keep_largest(k, bins_, input.residual);
+    Selection selection = found_.selection();
+    selection.cleared = true;
+    return selection;
+  }
+  if (clear) found_.put_back(input.residual);
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
     const uint32_t key = kth_largest_key(values, k, bins_);

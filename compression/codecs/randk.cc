@@ -43,10 +43,19 @@ RandKOptions options_of(const CodecOptions& options) {
                                    : RandKScale::kAuto};
 }
 
-// Writes v to the residual; the index of its first NaN or Inf, or kAllFinite.
-size_t take_in(const EncodeInput& input) {
-  return for_each_compensated_block(
-      input, [](size_t, const float* v, size_t count) { return first_not_finite(v, count); });
+// Writes v to the residual and factor * v of the drawn elements to `sent`, in the same pass: out of
+// the cache a gather at the end took a fifth of the time. Returns the index of v's first NaN or
+// Inf, or kAllFinite.
+size_t take_in(const EncodeInput& input, std::span<const uint32_t> indices, float factor,
+               float* sent) {
+  size_t next = 0;
+  return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
+    const size_t bad = first_not_finite(v, count);
+    if (bad < count) return bad;
+    for (; next < indices.size() && indices[next] < first + count; ++next)
+      sent[next] = factor * v[indices[next] - first];
+    return count;
+  });
 }
 
 }  // namespace
@@ -70,14 +79,11 @@ std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k)
   const bool marks_left_out = k > count / 2;
   std::fill(marks.begin(), marks.end(), 0);
   mark_random(seed, count, marks_left_out ? count - k : k, marks);
-  size_t drawn = 0;
-  for (size_t w = 0; w < marks.size(); ++w) {
-    for (uint64_t word = marks_left_out ? ~marks[w] : marks[w]; word != 0 && drawn < k;
-         word &= word - 1)
-      indices_[drawn++] =
-          static_cast<uint32_t>(64 * w) + static_cast<uint32_t>(std::countr_zero(word));
+  if (marks_left_out) {
+    for (uint64_t& word : marks) word = ~word;
+    if (count % 64 != 0) marks.back() &= (uint64_t{1} << (count % 64)) - 1;
   }
-  return {indices_.data(), drawn};
+  return {indices_.data(), put_indices(marks.data(), count, 0, indices_.data())};
 }
 
 // ---- payloads -----------------------------------------------------------------------------------
@@ -89,13 +95,11 @@ RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
       values_(std::max<size_t>(1, randk_entries(options, count_max))) {}
 
 Selection RandK::select(const EncodeInput& input) {
-  const size_t bad = take_in(input);
+  const size_t k = entries_max(input.count());
+  const float factor = randk_factor(options_, input.count(), !input.residual.empty());
+  const std::span<const uint32_t> indices = draw_.draw(input.seed, input.count(), k);
+  const size_t bad = take_in(input, indices, factor, values_.data());
   if (bad != kAllFinite) return {.not_finite = bad};
-  const std::span<const float> v = compensated_values(input);
-  const size_t k = randk_entries(options_, v.size());
-  const float factor = randk_factor(options_, v.size(), !input.residual.empty());
-  const std::span<const uint32_t> indices = draw_.draw(input.seed, v.size(), k);
-  for (size_t i = 0; i < k; ++i) values_[i] = factor * v[indices[i]];
   return {indices, {values_.data(), k}};
 }
 
@@ -113,18 +117,18 @@ void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_se
                           std::span<const std::byte>, std::span<std::byte> vector) {
   const size_t k = randk_entries(options_, count_);
   GRADBUS_CHECK(input.count() == count_ && vector.size() == k * sizeof(float));
-  const size_t bad = take_in(input);
-  std::fill(vector.begin(), vector.end(), std::byte{0});
-  if (bad != kAllFinite) return store_field(vector.data(), compensated_element(input, bad));
-  const std::span<const float> v = compensated_values(input);
   const float factor = randk_factor(options_, count_, !input.residual.empty());
   const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
-  for (size_t i = 0; i < k; ++i) {
-    const float sent = factor * v[indices[i]];
-    store_field(&vector[i * sizeof(float)], sent);
-    if (input.residual.empty()) continue;
+  auto* const sent = reinterpret_cast<float*>(vector.data());
+  sent_ = indices;
+  if (const size_t bad = take_in(input, indices, factor, sent); bad != kAllFinite) {
+    sent_ = {};
+    std::fill(vector.begin(), vector.end(), std::byte{0});
+    return store_field(vector.data(), compensated_element(input, bad));
+  }
+  for (size_t i = 0; i < k && !input.residual.empty(); ++i) {
     float& kept = input.residual[indices[i]];
-    kept = std::isfinite(sent) ? kept - sent : 0;
+    kept = std::isfinite(sent[i]) ? kept - sent[i] : 0;
   }
 }
 
@@ -136,6 +140,10 @@ void LinearRandK::finish(const EncodeInput&, uint64_t shared_seed, uint32_t,
   std::fill(values.begin(), values.end(), 0.0F);
   for (size_t i = 0; i < k; ++i)
     values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);
+}
+
+void LinearRandK::clear_sent(std::span<float> values) const {
+  for (const uint32_t index : sent_) values[index] = 0;
 }
 
 std::unique_ptr<LinearCodec> make_linear_randk(const CodecOptions& options,

@@ -10,7 +10,9 @@
 #include <memory>
 #include <vector>
 
+#include "common/large_vector.h"
 #include "compression/codecs/sparse_payload.h"
+#include "compression/kernels/select.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -28,11 +30,12 @@ float randk_factor(const RandKOptions& options, size_t count, bool has_residual)
 // Draws k of `count` indices, ascending, out of a bitmap of the unit: O(k + count / 64).
 class IndexDraw {
  public:
-  IndexDraw(size_t count_max, size_t k_max) : marks_((count_max + 63) / 64), indices_(k_max) {}
+  IndexDraw(size_t count_max, size_t k_max)
+      : marks_((count_max + 63) / 64), indices_(k_max + kIndexSlack) {}
   std::span<const uint32_t> draw(uint64_t seed, size_t count, size_t k);
 
  private:
-  std::vector<uint64_t> marks_;
+  LargeVector<uint64_t> marks_;
   std::vector<uint32_t> indices_;
 };
 
@@ -61,11 +64,13 @@ class LinearRandK : public LinearCodec {
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
   void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
               std::span<const std::byte> sum, float scale, std::span<float> values) override;
+  void clear_sent(std::span<float> values) const override;
 
  private:
   const RandKOptions options_;
   const size_t count_;
   IndexDraw draw_;
+  std::span<const uint32_t> sent_;  // of this agent in this exchange
 };
 
 std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape);

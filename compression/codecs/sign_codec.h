@@ -24,6 +24,7 @@
 
 #include <vector>
 
+#include "common/large_vector.h"
 #include "compression/codec.h"
 #include "compression/kernels/signs.h"
 #include "proto/numbers.h"
@@ -77,13 +78,15 @@ class Signum final : public SignCodec {
  public:
   Signum(float beta, float step, size_t count_max);
 
+  std::span<float> momentum() override { return momentum_; }
+
  private:
   SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
                           std::byte* words) override;
   const float* compensated(const EncodeInput& input, size_t first, size_t count);
 
   const float beta_;
-  std::vector<float> momentum_;
+  LargeVector<float> momentum_;
   std::vector<float> scratch_;  // one block
 };
 

@@ -44,6 +44,13 @@ void for_each_block(std::span<const std::byte> payload, float scale, const Visit
   }
 }
 
+// From a density of 0.3 up a bitmap is longer than Golomb's code by 0.11 bits an element at most, 1
+// % of the payload, and is written and read several times as fast.
+IndexCode index_code_for(std::span<const uint32_t> indices, size_t count) {
+  const bool dense = 10 * indices.size() >= 3 * count && count > 0;
+  return dense ? IndexCode::kBitmap : smallest_index_code(indices, count);
+}
+
 }  // namespace
 
 // ---- payload ------------------------------------------------------------------------------------
@@ -56,7 +63,7 @@ size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max) {
 size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection& selection,
                      std::span<std::byte> payload) {
   const std::span<const uint32_t> indices = selection.indices;
-  const IndexCode code = smallest_index_code(indices, count);
+  const IndexCode code = index_code_for(indices, count);
   const size_t value_bytes = indices.size() * wire_type_bytes(type);
   const std::span<std::byte> body = payload.subspan(kPayloadHeaderBytes);
   GRADBUS_CHECK(value_bytes <= body.size() && selection.values.size() == indices.size());
@@ -103,6 +110,22 @@ void accumulate_sparse(std::span<const std::byte> payload, float scale, std::spa
   });
 }
 
+size_t read_sparse(std::span<const std::byte> payload, std::span<uint32_t> indices,
+                   std::span<float> values) {
+  if (is_not_finite(payload)) {
+    indices[0] = load_field<uint32_t>(payload_body(payload).data());
+    values[0] = load_field<float>(payload_body(payload).data() + 4);
+    return 1;
+  }
+  size_t read = 0;
+  for_each_block(payload, 1, [&](const uint32_t* block, const float* from, size_t count) {
+    std::copy_n(block, count, &indices[read]);
+    std::copy_n(from, count, &values[read]);
+    read += count;
+  });
+  return read;
+}
+
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values) {
   GRADBUS_CHECK(payload_header(payload).count == values.size());
   if (is_not_finite(payload)) return;
@@ -142,7 +165,8 @@ size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payloa
   if (const size_t bad = selection.not_finite; bad != kAllFinite)
     return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
   const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
-  if (!input.residual.empty()) subtract_sent(payload.first(bytes), selection, input.residual);
+  if (!input.residual.empty() && !selection.cleared)
+    subtract_sent(payload.first(bytes), selection, input.residual);
   return bytes;
 }
 

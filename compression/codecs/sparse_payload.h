@@ -2,7 +2,7 @@
 // which elements are selected.
 //
 //   offset 0  16 bytes  header (payload.h): entries = elements selected, detail = 0
-//             flags, bits 0 and 1  IndexCode (index_coding.h)
+//             flags, bits 0 and 1  IndexCode (index_coding.h): the shortest, a bitmap from 0.3 up
 //                    bits 2 and 3  WireType of the values (kernels/wire_values.h)
 //                    bit 7         not finite: payload.h says what follows instead
 //   offset 16           values, entries of them, little-endian, in order of their indices
@@ -33,6 +33,7 @@ struct Selection {
   std::span<const uint32_t> indices = {};
   std::span<const float> values = {};
   size_t not_finite = kAllFinite;  // the index of v's first NaN or Inf: nothing is selected then
+  bool cleared = false;            // the residual holds 0 already, not v, where it was selected
 };
 
 size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max);
@@ -43,6 +44,10 @@ Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType 
                     size_t entries_min, size_t entries_max);
 // sum[index] += scale * value
 void accumulate_sparse(std::span<const std::byte> payload, float scale, std::span<float> sum);
+// The entries, by ascending index, to arrays of at least header.entries (one entry for a payload
+// that is not finite); returns their number.
+size_t read_sparse(std::span<const std::byte> payload, std::span<uint32_t> indices,
+                   std::span<float> values);
 // values[index] = 0
 void clear_sparse(std::span<const std::byte> payload, std::span<float> values);
 // residual[index] -= value, of the payload that was made of the selection; 0 where the value is not
@@ -67,6 +72,8 @@ class SparseCodec : public Codec {
   virtual size_t entries_max(size_t count) const = 0;
   // Of at least one element. Leaves v in the residual, if there is one.
   virtual Selection select(const EncodeInput& input) = 0;
+  // What is sent leaves nothing: it may be cleared.
+  bool sends_exactly() const { return type_ == WireType::kF32; }
 
  private:
   const CodecId id_;

@@ -20,8 +20,11 @@ class Threshold : public SparseCodec {
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }
   Selection select(const EncodeInput& input) override {
-    const size_t bad = found_.collect(input, {key_, kKeyMax});
-    return bad == kAllFinite ? found_.selection() : Selection{.not_finite = bad};
+    const bool clear = sends_exactly() && !input.residual.empty();
+    const size_t bad = found_.collect(input, {key_, kKeyMax}, clear);
+    Selection selection = bad == kAllFinite ? found_.selection() : Selection{.not_finite = bad};
+    selection.cleared = clear;
+    return selection;
   }
 
   const uint32_t key_;

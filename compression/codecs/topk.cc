@@ -53,7 +53,7 @@ uint32_t TopK::guess(const EncodeInput& input, size_t k) {
 
 Selection TopK::select(const EncodeInput& input) {
   const size_t k = entries_max(input.count());
-  return largest_.exactly(input, k, guess(input, k));
+  return largest_.exactly(input, k, guess(input, k), sends_exactly());
 }
 
 std::unique_ptr<Codec> make_topk(const CodecOptions& options, const CodecShape& shape) {

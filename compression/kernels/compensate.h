@@ -17,6 +17,9 @@ inline constexpr size_t kBlockElements = 2048;  // 8 KiB: v and its residual fit
 // itself where there is no residual to add.
 const float* compensate(const EncodeInput& input, size_t first, size_t count, float* scratch);
 
+// The same for who makes one pass and calls no memory up: this does, 1024 elements ahead.
+const float* compensate_ahead(const EncodeInput& input, size_t first, size_t count, float* scratch);
+
 // The index of the first NaN or Inf of `values`, or `count`.
 size_t first_not_finite(const float* values, size_t count);
 

@@ -4,6 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/momentum.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -13,6 +14,10 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
+
+// Memory is called up this many elements early, 13 % of dgc's time; the gradient a block of
+// memory.cc early, which looks at each block of it for NaN first.
+constexpr size_t kAhead = 1024;
 
 // Whole vectors of the front; returns how many elements that is.
 template <bool kNesterov>
@@ -25,6 +30,9 @@ size_t Accumulate(const MomentumStep& step, const float* gradient, float* moment
   const auto decay = hn::Set(d, step.decay);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
+    hwy::Prefetch(gradient + i + 2 * kAhead);
+    hwy::Prefetch(momentum + i + kAhead);
+    hwy::Prefetch(residual + i + kAhead);
     const auto g = hn::Mul(clip, hn::LoadU(d, gradient + i));
     const auto old = hn::LoadU(d, momentum + i);
     const auto m = kNesterov ? hn::Mul(mu, hn::Add(old, g)) : hn::Add(hn::Mul(mu, old), g);
@@ -69,6 +77,18 @@ void accumulate_momentum(const MomentumStep& step, std::span<const float> gradie
       step, gradient.data(), momentum.data(), residual.data(), gradient.size());
   accumulate_momentum_scalar(step, gradient.subspan(done), momentum.subspan(done),
                              residual.subspan(done));
+}
+
+// A factor of 0 forgot what it took part in; nor will it count in the next step.
+void undo_momentum(const MomentumStep& step, std::span<const float> gradient,
+                   std::span<float> momentum, std::span<float> residual) {
+  const auto divided = [](float value, float factor) { return factor == 0 ? 0 : value / factor; };
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const float g = step.clip * gradient[i];
+    const float m = momentum[i];
+    residual[i] = divided(residual[i] - (step.nesterov ? m + g : m), step.decay);
+    momentum[i] = step.nesterov ? divided(m, step.momentum) - g : divided(m - g, step.momentum);
+  }
 }
 
 }  // namespace gradbus

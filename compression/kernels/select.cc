@@ -1,10 +1,13 @@
 #include "compression/kernels/select.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -22,6 +25,12 @@ using Bits = std::conditional_t<(kLanes > 8), uint16_t, uint8_t>;
 // Vectors without a size at compile time.
 void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   magnitude_masks_scalar(values, count, keys, masks);
+}
+uint32_t SelectBlockMasks(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
+  return select_block_scalar(block, keys, masks);
+}
+void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
+  keep_block_scalar(block, cleared, kept);
 }
 #else
 static_assert(kLanes <= 16);
@@ -50,7 +59,113 @@ void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* 
   }
   magnitude_masks_scalar(values + i, count - i, keys, masks + i / 64);
 }
+
+// ---- v, which has a gradient, something kept, or both
+
+struct GradientOnly {
+  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
+    return hn::LoadU(F32(), block.gradient + i);
+  }
+  static HWY_INLINE void call_up(const SelectBlock&, size_t) {}  // one stream runs by itself
+};
+struct KeptOnly {
+  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
+    const F32 d;
+    return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
+  }
+  static HWY_INLINE void call_up(const SelectBlock& block, size_t i) {
+    hwy::Prefetch(block.kept + i);
+    hwy::Prefetch(block.kept + i + 16);
+  }
+};
+struct Both {
+  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
+    const F32 d;
+    const auto kept = hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i));
+    return hn::Add(hn::LoadU(d, block.gradient + i), kept);
+  }
+  static HWY_INLINE void call_up(const SelectBlock& block, size_t i) {
+    hwy::Prefetch(block.gradient + i);
+    hwy::Prefetch(block.gradient + i + 16);
+    KeptOnly::call_up(block, i);
+  }
+};
+
+// What is left of a block that does not fill a word.
+SelectBlock RestOf(const SelectBlock& block, size_t from) {
+  SelectBlock rest = block;
+  if (rest.gradient != nullptr) rest.gradient += from;
+  if (rest.kept != nullptr) rest.kept += from;
+  rest.count -= from;
+  return rest;
+}
+
+template <class V>
+uint32_t SelectWords(SelectBlock block, KeyRange keys, uint64_t* masks) {
+  const I32 d;
+  const auto below = hn::Set(d, static_cast<int32_t>(keys.first - 1));
+  const auto last = hn::Set(d, static_cast<int32_t>(keys.last));
+  auto largest = hn::Zero(d);
+  size_t first = 0;
+  for (; first + 64 <= block.count; first += 64) {
+    V::call_up(block, block.count + first / 2);
+    uint64_t mask = 0;
+    for (size_t j = 0; j < 64; j += kLanes) {
+      const auto v = V::load(block, first + j);
+      largest = hn::Max(largest, hn::BitCast(d, hn::Abs(v)));
+      mask |= InRange(v, below, last) << j;
+    }
+    masks[first / 64] = mask;
+  }
+  const uint32_t rest = select_block_scalar(RestOf(block, first), keys, masks + first / 64);
+  return std::max(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(d, largest))), rest);
+}
+
+uint32_t SelectBlockMasks(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
+  if (block.kept == nullptr) return SelectWords<GradientOnly>(block, keys, masks);
+  if (block.gradient == nullptr) return SelectWords<KeptOnly>(block, keys, masks);
+  return SelectWords<Both>(block, keys, masks);
+}
+
+template <class V>
+void KeepWords(SelectBlock block, const uint64_t* cleared, float* kept) {
+  const F32 d;
+  size_t first = 0;
+  for (; first + 64 <= block.count; first += 64) {
+    V::call_up(block, block.count + block.count / 2 + first / 2);
+    for (size_t j = 0; j < 64; j += kLanes) {
+      const uint64_t bits = cleared[first / 64] >> j;
+      uint8_t bytes[8];
+      std::memcpy(bytes, &bits, sizeof(bytes));
+      const auto v = V::load(block, first + j);
+      hn::StoreU(hn::IfThenZeroElse(hn::LoadMaskBits(d, bytes), v), d, kept + first + j);
+    }
+  }
+  keep_block_scalar(RestOf(block, first), cleared + first / 64, kept + first);
+}
+
+void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
+  return block.gradient == nullptr ? KeepWords<KeptOnly>(block, cleared, kept)
+                                   : KeepWords<Both>(block, cleared, kept);
+}
 #endif
+
+// Four at a time without asking how many there are: a loop that ends with the last bit of each mask
+// mispredicts in most of them, 14 ns for each selected element at a density of 0.01.
+size_t PutIndices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices) {
+  uint32_t* to = indices;
+  for (size_t m = 0; m < (count + 63) / 64; ++m) {
+    uint64_t mask = masks[m];
+    const uint32_t base = first + static_cast<uint32_t>(64 * m);
+    const size_t bits = hwy::PopCount(mask);
+    for (size_t done = 0; done < 4 || done < bits; done += 4) {
+      for (size_t k = 0; k < 4; ++k, mask &= mask - 1)
+        to[done + k] = base + static_cast<uint32_t>(std::countr_zero(mask));
+    }
+    to += bits;
+  }
+  return static_cast<size_t>(to - indices);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -61,6 +176,9 @@ HWY_AFTER_NAMESPACE();
 namespace gradbus {
 
 HWY_EXPORT(MagnitudeMasks);
+HWY_EXPORT(SelectBlockMasks);
+HWY_EXPORT(KeepBlock);
+HWY_EXPORT(PutIndices);
 
 void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   HWY_DYNAMIC_DISPATCH(MagnitudeMasks)(values, count, keys, masks);
@@ -73,6 +191,41 @@ void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, ui
     const bool is_in = key >= keys.first && key <= keys.last;
     masks[i / 64] |= uint64_t{is_in} << (i % 64);
   }
+}
+
+uint32_t select_block(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
+  return HWY_DYNAMIC_DISPATCH(SelectBlockMasks)(block, keys, masks);
+}
+void keep_block(const SelectBlock& block, const uint64_t* cleared, float* kept) {
+  HWY_DYNAMIC_DISPATCH(KeepBlock)(block, cleared, kept);
+}
+size_t put_indices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices) {
+  return HWY_DYNAMIC_DISPATCH(PutIndices)(masks, count, first, indices);
+}
+
+namespace {
+float element(const SelectBlock& block, size_t i) {
+  if (block.kept == nullptr) return block.gradient[i];
+  const float fresh = block.gradient == nullptr ? 0.0F : block.gradient[i];
+  return fresh + block.decay * block.kept[i];
+}
+}  // namespace
+
+uint32_t select_block_scalar(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < block.count; ++i) {
+    if (i % 64 == 0) masks[i / 64] = 0;
+    const uint32_t key = magnitude_key(element(block, i));
+    largest = std::max(largest, key);
+    const bool is_in = key >= keys.first && key <= keys.last;
+    masks[i / 64] |= uint64_t{is_in} << (i % 64);
+  }
+  return largest;
+}
+
+void keep_block_scalar(const SelectBlock& block, const uint64_t* cleared, float* kept) {
+  for (size_t i = 0; i < block.count; ++i)
+    kept[i] = (cleared[i / 64] >> (i % 64) & 1) != 0 ? 0 : element(block, i);
 }
 
 }  // namespace gradbus

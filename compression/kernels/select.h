@@ -26,6 +26,29 @@ struct KeyRange {
 void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks);
 void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, uint64_t* masks);
 
+// A block of a unit, v[i] = gradient[i] + decay * kept[i] as in compensate.h, never stored but by
+// keep_block(). Both passes over a block call up half of the next one each, since memory would have
+// nothing to do while indices are written.
+struct SelectBlock {
+  const float* gradient = nullptr;  // null: zeros
+  const float* kept = nullptr;      // null: v = gradient
+  float decay = 1;
+  size_t count = 0;
+};
+
+// magnitude_masks() of v; returns its largest key, from kKeyInfinity on where v is not finite.
+uint32_t select_block(const SelectBlock& block, KeyRange keys, uint64_t* masks);
+uint32_t select_block_scalar(const SelectBlock& block, KeyRange keys, uint64_t* masks);
+
+// kept[i] = v[i], or 0 where `cleared` has a bit. `kept` is the block's own.
+void keep_block(const SelectBlock& block, const uint64_t* cleared, float* kept);
+void keep_block_scalar(const SelectBlock& block, const uint64_t* cleared, float* kept);
+
+// Writes first + i for every bit i of the masks of `count` elements, in order, and returns how many
+// there are. What lies behind them is overwritten, kIndexSlack of it at most.
+inline constexpr size_t kIndexSlack = 16;
+size_t put_indices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices);
+
 // Calls visit(i) for every values[i] in `keys`, in order. Masks first and bits then: a branch on
 // what was just read from memory, or a vector compressed at each step, took two to five times the
 // time of reading at densities around 0.01; this takes 1.2 times.

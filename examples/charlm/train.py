@@ -26,7 +26,7 @@ from torch.nn import functional
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from common.progress import Progress  # noqa: E402
 
-from common import backends, parameters, step_times  # noqa: E402
+from common import backends, optimizers, parameters, step_times, traffic  # noqa: E402
 
 REPORT_STEPS = 20
 WARM_UP_STEPS = 20
@@ -35,9 +35,10 @@ HELD_OUT_WINDOWS = 1024
 HELD_OUT_BATCH = 64
 TEMPERATURE = 0.7
 PROMPT = "And "
+OPTIMIZERS = {"adamw": optimizers.adamw, "sgd": optimizers.sgd}
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     """The options; their defaults take a minute or two on two cores."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=400, help="optimizer steps")
@@ -49,8 +50,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the parameters, the batches and the sample")
     parser.add_argument("--sample", type=int, default=300, metavar="CHARACTERS", help="to write at the end")
     parser.add_argument("--save-params", metavar="FILE", help="rank 0 writes the parameters (npz)")
+    parser.add_argument("--traffic", action="store_true", help="report what agents sent to each other (takes 3 s)")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    optimizers.add_options(parser, momentum=0.9)
     backends.add_options(parser)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     sizes = ("steps", "batch_size", "context", "width", "layers")
     if min(getattr(arguments, name) for name in sizes) < 1 or min(arguments.seed, arguments.sample) < 0:
         parser.error("--steps, --batch-size, --context, --width and --layers must be at least 1, the rest 0")
@@ -64,11 +68,6 @@ def learning_rate(step: int, arguments: argparse.Namespace) -> float:
     cosine = 0.5 * (1 + math.cos(math.pi * step / arguments.steps))
     share = LAST_LR_SHARE + (1 - LAST_LR_SHARE) * cosine
     return arguments.lr * share * min(1.0, (step + 1) / WARM_UP_STEPS)
-
-
-def make_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The learning rate is set anew before every step."""
-    return torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.99), weight_decay=0.1)
 
 
 def next_character_loss(model: torch.nn.Module, batch: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
@@ -94,20 +93,24 @@ class Trainer:
         return backends.my_part(self.backend, batch)
 
     def _step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.arguments)
+        optimizers.set_learning_rate(optimizer, learning_rate(step, self.arguments))
         optimizer.zero_grad()
         loss = next_character_loss(model, self._my_batch(step))
         loss.backward()
         optimizer.step()
         return loss.detach()
 
+    def _make_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        """The learning rate is set anew before every step."""
+        return OPTIMIZERS[self.arguments.optimizer](model, self.arguments, lr=0.0)
+
     def train(self) -> dict[str, Any]:
         """All steps; returns what the JSON line says about them."""
         steps = self.arguments.steps
         if self.arguments.time:
-            self.alone = step_times.time_alone(self.backend, self.model, make_optimizer, self._step, steps)
-        model, optimizer = self.backend.distribute(self.model, make_optimizer(self.model))
+            self.alone = step_times.time_alone(self.backend, self.model, self._make_optimizer, self._step, steps)
+        model, optimizer = self.backend.distribute(self.model, self._make_optimizer(self.model))
+        sent = traffic.Traffic(self.backend) if self.arguments.traffic else None
         tokens = self.arguments.batch_size * self.arguments.context
         progress = Progress(math.ceil(steps / REPORT_STEPS), REPORT_STEPS, self.backend.rank == 0, "part", "tokens")
         losses = []
@@ -120,11 +123,13 @@ class Trainer:
             if inside == REPORT_STEPS - 1 or step == steps - 1:
                 recent = losses[part * REPORT_STEPS :]
                 progress.round(part, f"loss {sum(recent) / len(recent):.4f}")
-        return {
+        backends.flush(optimizer)
+        result = {
             "steps": steps,
             "tokens_per_s": round(progress.units_per_s, 1),
             "seconds": round(progress.seconds, 3),
         }
+        return {**result, **sent.report(self.model)} if sent else result
 
     @torch.no_grad()
     def held_out_loss(self) -> float:
@@ -147,27 +152,32 @@ class Trainer:
         return self.corpus.decode(text)
 
 
-def main() -> None:
-    """One rank."""
-    arguments = parse_arguments()
-    corpus = Corpus(read())
-    backend = backends.connect(arguments)
-    if arguments.batch_size % backend.size != 0:
-        sys.exit(f"--batch-size {arguments.batch_size} is not divisible by {backend.size} ranks")
-    trainer = Trainer(backend, corpus, arguments)
+def run(backend: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One rank's training from beginning to end; what the JSON line says."""
+    trainer = Trainer(backend, Corpus(read()), arguments)
     result = {"model": "charlm", **trainer.train()}
     loss = trainer.held_out_loss()
     param_hash = parameters.digest(trainer.model)
     parameters.check_identical(backend, param_hash)
+    if backend.rank == 0 and arguments.save_params:
+        parameters.save(arguments.save_params, trainer.model)
+    if backend.rank == 0 and arguments.sample:
+        print(trainer.sample() + "\n", flush=True)
+    result.update(loss_nats_per_char=loss, loss_bits_per_char=loss / math.log(2))
+    result.update(param_hash=param_hash, world_size=backend.size, ranks_identical=True)
+    if arguments.time:
+        result.update(step_times.report(backend, trainer.model, trainer.times, trainer.alone))
+    return result
+
+
+def main() -> None:
+    """One rank."""
+    arguments = parse_arguments()
+    backend = backends.connect(arguments)
+    if arguments.batch_size % backend.size != 0:
+        sys.exit(f"--batch-size {arguments.batch_size} is not divisible by {backend.size} ranks")
+    result = run(backend, arguments)
     if backend.rank == 0:
-        if arguments.save_params:
-            parameters.save(arguments.save_params, trainer.model)
-        if arguments.sample:
-            print(trainer.sample() + "\n", flush=True)
-        result.update(loss_nats_per_char=loss, loss_bits_per_char=loss / math.log(2))
-        result.update(param_hash=param_hash, world_size=backend.size, ranks_identical=True)
-        if arguments.time:
-            result.update(step_times.report(backend, trainer.model, trainer.times, trainer.alone))
         print(json.dumps(result), flush=True)
     backend.close()
 

@@ -9,6 +9,7 @@ programs run where the other two are not installed.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from typing import Any
@@ -33,13 +34,14 @@ class Gradbus:
         self.gradbus = gradbus
         self.rank = gradbus.rank()
         self.size = gradbus.size()
+        self.compression: str | None = None  # of gradients that are distributed from now on; None: the job's
         self._bucket_bytes = bucket_mib * MIB
 
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""
         self.gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = self.gradbus.DistributedOptimizer(
-            optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes
+            optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes, compression=self.compression
         )
         return model, optimizer
 
@@ -67,6 +69,10 @@ class Ddp:
 
     def __init__(self, bucket_mib: int) -> None:
         import torch.distributed as dist
+
+        # Its functions take the group of the moment of import as a default, and would keep it alive
+        # past close() if DistributedDataParallel were the first to import it.
+        import torch.distributed.nn.functional  # noqa: F401
 
         self.rank, self.size = rendezvous.prepare(START_TIMEOUT_S)
         dist.init_process_group(
@@ -99,7 +105,9 @@ class Ddp:
         self.dist.barrier()
 
     def close(self) -> None:
-        """Leaves the process group."""
+        """Leaves the process group. Its threads have ended then: one that still let go of a tensor
+        while Python ends would abort the process."""
+        gc.collect()  # a model wrapped in DistributedDataParallel refers to itself, and to the group
         self.dist.destroy_process_group()
 
 
@@ -158,6 +166,12 @@ def connect(arguments: argparse.Namespace) -> Any:
     """The chosen backend, joined. One thread computes: ranks share the cores."""
     torch.set_num_threads(1)
     return BACKENDS[arguments.backend](arguments.bucket_mib)
+
+
+def flush(optimizer: Any) -> None:
+    """Ends what an exchange mode has under way: afterwards all ranks have the same parameters."""
+    if hasattr(optimizer, "flush"):  # not DDP's or Horovod's, which always have
+        optimizer.flush()
 
 
 def my_part(backend: Any, batch: Any) -> Any:

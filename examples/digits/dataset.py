@@ -38,12 +38,15 @@ class SplitMix64:
         return ((self.next() >> 11) * 2.0**-53 * 2.0 - 1.0) * bound
 
 
-def load() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """train images [1437, 64] in [0, 1], their labels, test images [360, 64], their labels."""
+def load(fold: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """train images [1437, 64] in [0, 1], their labels, test images [360, 64], their labels.
+
+    In folds 2 to 4 one image more is for training and one less for testing.
+    """
     table = np.loadtxt(DATA, delimiter=",", dtype=np.int64)
     images = (table[:, :PIXELS] / PIXEL_MAX).astype(np.float32)
     labels = table[:, PIXELS]
-    is_test = np.arange(len(table)) % TEST_EVERY == 0
+    is_test = np.arange(len(table)) % TEST_EVERY == fold
     return images[~is_test], labels[~is_test], images[is_test], labels[is_test]
 
 

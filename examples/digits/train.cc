@@ -22,7 +22,7 @@
 namespace {
 
 constexpr int kPixels = 64, kHidden = 64, kClasses = 10;
-constexpr int kEpochs = 20, kBatch = 48;
+constexpr int kEpochs = 20, kBatch = 48;  // epochs: unless the first argument says otherwise
 constexpr float kRate = 0.2f, kMomentum = 0.9f;
 constexpr uint64_t kSeed = 1;
 
@@ -199,14 +199,14 @@ class Trainer {
   gradbus::Tensor tensor_;
 };
 
-Result train(gradbus::Session& session, std::vector<float>& parameters) {
+Result train(gradbus::Session& session, std::vector<float>& parameters, int epochs) {
   std::vector<Image> images, tests;
   load("examples/digits/data/optdigits.csv", images, tests);
   Trainer trainer(session, parameters);
   Result result;
   const int steps = static_cast<int>(images.size()) / kBatch;
   const auto started = std::chrono::steady_clock::now();
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+  for (int epoch = 0; epoch < epochs; ++epoch) {
     const std::vector<int> order = epoch_order(static_cast<int>(images.size()), epoch);
     double loss = 0;
     for (int step = 0; step < steps; ++step)
@@ -216,7 +216,7 @@ Result train(gradbus::Session& session, std::vector<float>& parameters) {
     result.accuracy = trainer.accuracy(tests);
     result.steps += steps;
     if (session.rank() == 0)
-      std::fprintf(stderr, "epoch %2d/%d  loss %.4f  accuracy %.4f\n", epoch + 1, kEpochs,
+      std::fprintf(stderr, "epoch %2d/%d  loss %.4f  accuracy %.4f\n", epoch + 1, epochs,
                    result.loss, result.accuracy);
   }
   result.seconds =
@@ -224,14 +224,14 @@ Result train(gradbus::Session& session, std::vector<float>& parameters) {
   return result;
 }
 
-int run() {
+int run(int epochs) {
   gradbus::Session session;
   if (kBatch % session.size() != 0)
     throw std::runtime_error("48 images a batch cannot be shared by " +
                              std::to_string(session.size()) + " ranks");
   std::vector<float> parameters = initial_parameters();
   session.broadcast(parameters.data(), parameters.size());
-  const Result result = train(session, parameters);
+  const Result result = train(session, parameters, epochs);
   const auto hash = static_cast<int64_t>(hash_of(parameters));
   for (const int64_t other : session.allgather(&hash, 1))
     if (other != hash) throw std::runtime_error("the ranks ended with different parameters");
@@ -242,16 +242,16 @@ int run() {
         "\"world_size\": %d, \"epochs\": %d, \"steps\": %d, \"seconds\": %.3f, "
         "\"ranks_identical\": true}\n",
         result.accuracy, result.loss, result.steps * kBatch / result.seconds,
-        static_cast<unsigned long long>(hash), session.size(), kEpochs, result.steps,
+        static_cast<unsigned long long>(hash), session.size(), epochs, result.steps,
         result.seconds);
   return 0;
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return run();
+    return run(argc > 1 ? std::max(1, std::atoi(argv[1])) : kEpochs);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "digits_train: %s\n", problem.what());
     return 1;

@@ -25,11 +25,26 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 std::vector<std::string> every_spec() {
   std::vector<std::string> specs;
   for (const CodecRow* row : codec_rows()) specs.emplace_back(row->name);
-  for (const char* more :
-       {"fp8:format=e5m2", "int8:rounding=stochastic", "int4:rounding=stochastic", "qsgd:levels=1",
-        "qsgd:levels=7", "qsgd:norm=max", "terngrad:clip=0", "topk:ratio=1", "topk:ratio=0.3",
-        "topk:values=fp16", "topk:values=bf16", "randk:ratio=0.3", "dgc:ratio=0.3",
-        "threshold:value=0", "efsignsgd:block=0", "onebit:block=0", "blocktopk:block=64"})
+  for (const char* more : {"fp8:format=e5m2",
+                           "int8:rounding=stochastic",
+                           "int4:rounding=stochastic",
+                           "qsgd:levels=1",
+                           "qsgd:levels=7",
+                           "qsgd:norm=max",
+                           "terngrad:clip=0",
+                           "topk:ratio=1",
+                           "topk:ratio=0.3",
+                           "topk:values=fp16",
+                           "topk:values=bf16",
+                           "randk:ratio=0.3",
+                           "dgc:ratio=0.3",
+                           "threshold:value=0",
+                           "efsignsgd:block=0",
+                           "onebit:block=0",
+                           "blocktopk:block=64",
+                           "qsgd:levels=7,entropy=zstd",
+                           "topk:entropy=zstd",
+                           "onebit:entropy=zstd"})
     specs.emplace_back(more);
   return specs;
 }
@@ -74,7 +89,7 @@ class CodecContract : public testing::TestWithParam<std::string> {
   CompressionSpec spec() const { return parse_compression(GetParam()).take(); }
   std::unique_ptr<Codec> make(size_t count) const {
     const CompressionSpec chosen = spec();
-    return chosen.codec->make(chosen.options, {.count_max = count});
+    return make_codec(chosen, {.count_max = count});
   }
 
   // In memory of exactly its size, so that a sanitizer sees a byte too far.

@@ -159,8 +159,8 @@ class Breaking : public TransportContract {
  protected:
   // Sends frames until the plan ends the link; the receiving node.
   std::unique_ptr<Node> run(const FaultPlan& plan) {
-    const auto a = std::make_unique<Node>(GetParam().row->create({}).take());
-    auto b = std::make_unique<Node>(make_faulty(GetParam().row->create({}).take(), plan));
+    const auto a = std::make_unique<Node>(GetParam().row->create({}).take(), 8);
+    auto b = std::make_unique<Node>(make_faulty(GetParam().row->create({}).take(), plan), 8);
     ends_ = join(*a, *b);
     b->keep_receiving();
     b->receive(ends_.acceptor, 8);

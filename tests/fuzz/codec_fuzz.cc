@@ -39,7 +39,7 @@ void put_header_right(std::vector<std::byte>& payload, size_t count) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto codec = spec().codec->make(spec().options, {.count_max = kCountMax});
+  static const auto codec = make_codec(spec(), {.count_max = kCountMax});
   if (size < 3) return 0;
   uint16_t wanted = 0;
   std::memcpy(&wanted, data, sizeof(wanted));

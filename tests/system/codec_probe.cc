@@ -11,7 +11,7 @@ namespace {
 // Returns payload bytes, or -1 for a spec that is wrong or a payload that its codec refuses.
 int64_t round_of_payloads(const CompressionSpec& spec, const EncodeInput& input, float* decoded) {
   const size_t count = input.count();
-  const auto codec = spec.codec->make(spec.options, {.count_max = count});
+  const auto codec = make_codec(spec, {.count_max = count});
   std::vector<std::byte> payload(codec->payload_bytes_max(count));
   payload.resize(codec->encode(input, payload));
   if (!codec->check(payload, count).ok()) return -1;

@@ -76,6 +76,7 @@ class Rig:
         self.folder = folder
         self.server: Daemon | None = None
         self.agents: list[Daemon] = []
+        self.shards: list[Daemon] = []
         self.ranks: list[Rank] = []
 
     def start_daemon(self, program: str, *arguments: str) -> Daemon:
@@ -104,18 +105,29 @@ class Rig:
 
     def start(self, agents: int = 1, *agent_arguments: str) -> Rig:
         """A coordinator and agents that it knows."""
-        self.server = self.start_daemon("gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0")
+        # A death is seen by the end of a connection; a lease only tells how long a daemon may starve.
+        self.server = self.start_daemon(
+            "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", "--lease-ms", "15000")
         for index in range(agents):
             self.start_agent(f"node-{index}", *agent_arguments)
         return self
 
     def start_agent(self, name: str, *arguments: str) -> Daemon:
-        """One more agent."""
+        """One more agent; it listens on the loopback unless `arguments` say otherwise."""
+        bind = [] if "--bind" in arguments else ["--bind", "127.0.0.1:0"]
         agent = self.start_daemon(
             "gradbus-agent", "--coordinator", self.server.ready["address"], "--name", name,
-            "--socket", str(self.folder / f"{name}.sock"), "--bind", "127.0.0.1:0", *arguments)
+            "--socket", str(self.folder / f"{name}.sock"), *bind, *arguments)
         self.agents.append(agent)
         return agent
+
+    def start_shard(self, name: str) -> Daemon:
+        """One more parameter-server shard."""
+        shard = self.start_daemon(
+            "gradbus-server", "--role=shard", "--coordinator", self.server.ready["address"], "--name", name,
+            "--bind", "127.0.0.1:0")
+        self.shards.append(shard)
+        return shard
 
     def start_rank(self, rank: int, size: int, *steps: str, job: str = "job", agent: int | None = None,
                    program: list[str] | None = None, env: dict | None = None, **options) -> Rank:
@@ -152,7 +164,7 @@ class Rig:
             rank.process.wait()
             if rank.process.stdout:
                 rank.process.stdout.close()
-        for daemon in [*self.agents, self.server]:
+        for daemon in [*self.agents, *self.shards, self.server]:
             if daemon is None:
                 continue
             if daemon.alive():
@@ -167,12 +179,15 @@ class Rig:
 
 
 @contextlib.contextmanager
-def cluster(agents: int = 1, *agent_arguments: str):
+def cluster(agents: int = 1, *agent_arguments: str, shards: int = 0):
     """A running rig; stopped and cleaned up at the end."""
     with tempfile.TemporaryDirectory(prefix="gradbus-test-") as folder:
         rig = Rig(pathlib.Path(folder))
         try:
-            yield rig.start(agents, *agent_arguments)
+            rig.start(agents, *agent_arguments)
+            for index in range(shards):
+                rig.start_shard(f"shard-{index}")
+            yield rig
         finally:
             rig.stop()
 

@@ -181,10 +181,10 @@ void spoil(const std::string& field) {
   std::byte* channel = mapping("gradbus-channel");
   auto* ring = reinterpret_cast<gradbus::RingControl*>(channel + gradbus::kSubmissionRingOffset);
   if (field == "tail") ring->tail.count.store(UINT64_MAX);
-  if (field == "kind") push_raw({99, 1, 1, 0, {}});
-  if (field == "tensor") push_raw({1, 12345, 1, 0, {}});
-  if (field == "round") push_raw({1, 1, 999, 0, {}});
-  if (field == "bytes") push_raw({1, 1, 2, UINT64_MAX, {}});
+  if (field == "kind") push_raw({99, 1, 1, 0, 0, 0, 0, 0, 0});
+  if (field == "tensor") push_raw({1, 12345, 1, 0, 0, 0, 0, 0, 0});
+  if (field == "round") push_raw({1, 1, 999, 0, 0, 0, 0, 0, 0});
+  if (field == "bytes") push_raw({1, 1, 2, UINT64_MAX, 0, 0, 0, 0, 0});
   if (field == "header") std::memset(channel, 0xff, gradbus::kChannelHeaderBytes);
   if (field == "completions")
     std::memset(channel + gradbus::kCompletionRingOffset, 0xff, gradbus::kRingBytes);

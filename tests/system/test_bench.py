@@ -126,6 +126,14 @@ def test_algorithms(env, tmp_path, algorithm):
 
 # Expect: the daemons get what is said here. The coordinator refuses to be deterministic by such an algorithm, and an
 # agent has no transport between processes by that name.
+# Expect: what shards sum is the sum, from nothing to many chunks; the rows say the mode.
+@pytest.mark.parametrize("agents", ["1", "3"])
+def test_shards_sum_exactly(env, tmp_path, agents):
+    rows = rows_of(env, tmp_path, "all_reduce", "--ranks", "3", "--agents", agents, "--shards", "2", "--mode",
+                   "ps:sync", "-b", "0", "-e", "16M", "-f", "64", "-n", "5")
+    assert {row["mode"] for row in rows} == {"ps:sync"} and rows[-1]["size"] >= 1 << 20
+
+
 def test_options_reach_the_daemons(env):
     env["GRADBUS_SERVER_DETERMINISTIC"] = "true"
     done = bench(env, "all_reduce", "--algorithm", "ring", "-e", "4")

@@ -71,3 +71,26 @@ def test_bad_options_are_refused(python):
         done = subprocess.run([python, TRAIN, *options], text=True, capture_output=True, check=False,
                               env=conftest.clean_environment(), timeout=200)  # fmt: skip
         assert done.returncode == 2 and words in done.stderr
+
+
+# Expect: none of the group's threads outlives close(). One that let go of a tensor while Python ended
+# would abort the rank ("terminate called without an active exception").
+def test_ddp_leaves_no_thread_behind(python):
+    program = (
+        "import os, sys; sys.path.insert(0, os.path.dirname(sys.argv[1])); import train; "
+        "del sys.argv[0]; train.main(); "
+        "print([open(f'/proc/self/task/{task}/comm').read().strip() for task in os.listdir('/proc/self/task')])"
+    )
+    command = [python, "-c", program, TRAIN, "--backend", "ddp", "--epochs", "1"]
+    done = subprocess.run(command, env=conftest.clean_environment(), timeout=100, check=False,
+                          text=True, capture_output=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "python" in done.stdout and "gloo" not in done.stdout, done.stdout
+
+
+# Expect: the last rank's own steps take twice the time of the others', and each says its rate.
+def test_a_pace_makes_ranks_unequal(python):
+    result, _ = train(python, "--epochs", "1", "--pace", "5", "--slow", "2", "--stalls", "0.2:3")
+    assert len(result["steps_per_s_of_ranks"]) == 1
+    # One rank is the last: at least 10 ms a step, and of 29 steps some 30 ms.
+    assert result["steps_per_s"] == result["steps_per_s_of_ranks"][0] < 100

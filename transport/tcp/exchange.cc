@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/tcp/socket.h"
+#include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace gradbus {

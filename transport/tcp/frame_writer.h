@@ -14,7 +14,7 @@
 #include "proto/frame.h"
 #include "transport/bounded_queue.h"
 #include "transport/link_events.h"
-#include "transport/tcp/io_result.h"
+#include "transport/net/io_result.h"
 
 namespace gradbus {
 

@@ -3,12 +3,12 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
+#include <span>
 #include <string>
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "transport/net/socket.h"
 
 namespace gradbus {
 namespace {
@@ -69,17 +69,7 @@ bool send_greeting(int fd, const Greeting& greeting) {
 }
 
 IoResult GreetingReader::read(int fd) {
-  while (filled_ < sizeof(frame_)) {
-    auto* target = reinterpret_cast<std::byte*>(&frame_) + filled_;
-    const ssize_t bytes = recv(fd, target, sizeof(frame_) - filled_, MSG_DONTWAIT);
-    if (bytes == 0) return {Io::kEnded, {}};
-    if (bytes > 0) {
-      filled_ += static_cast<size_t>(bytes);
-    } else if (errno != EINTR) {
-      return io_errno(errno);
-    }
-  }
-  return {};
+  return read_missing(fd, std::as_writable_bytes(std::span(&frame_, 1)), filled_);
 }
 
 }  // namespace gradbus

@@ -18,11 +18,10 @@
 
 #include "common/status.h"
 #include "proto/frame.h"
-#include "transport/tcp/io_result.h"
+#include "transport/net/io_result.h"
+#include "transport/options.h"
 
 namespace gradbus {
-
-inline constexpr uint32_t kStreamsMax = 16;  // per link
 
 struct Greeting {
   FrameHeader hello;  // as the caller gave it to connect()

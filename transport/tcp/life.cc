@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/errors.h"
-#include "transport/tcp/socket.h"
+#include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace gradbus {

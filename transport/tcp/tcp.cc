@@ -4,36 +4,19 @@
 #include <array>
 
 #include "common/errors.h"
-#include "transport/tcp/socket.h"
+#include "transport/net/socket.h"
+#include "transport/options.h"
 
 namespace gradbus {
 namespace {
 
 constexpr size_t kEdgesPerPoll = 64;
-constexpr uint32_t kPostsLimit = 1 << 16;
-constexpr uint32_t kTimeoutLimitMs = 3'600'000;
 constexpr uint32_t kTicksPerTimeout = 8;
-
-Status check_options(const TransportOptions& options) {
-  const auto within = [](uint32_t value, uint32_t max) { return value >= 1 && value <= max; };
-  if (!within(options.streams, kStreamsMax)) {
-    return error("F100", "streams is " + std::to_string(options.streams) + ", allowed: 1 to 16");
-  }
-  if (!within(options.posts_max, kPostsLimit)) {
-    return error("F100",
-                 "posts_max is " + std::to_string(options.posts_max) + ", allowed: 1 to 65536");
-  }
-  if (!within(options.peer_timeout_ms, kTimeoutLimitMs)) {
-    return error("F100", "peer_timeout_ms is " + std::to_string(options.peer_timeout_ms) +
-                             ", allowed: 1 to 3600000");
-  }
-  return {};
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportOptions& options) {
-  GRADBUS_RETURN_IF_ERROR(check_options(options));
+  GRADBUS_RETURN_IF_ERROR(check_transport_options(options));
   std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
   GRADBUS_RETURN_IF_ERROR(transport->start());
   return std::unique_ptr<Transport>(std::move(transport));

@@ -20,11 +20,11 @@
 #include "common/fd.h"
 #include "transport/link_events.h"
 #include "transport/link_table.h"
+#include "transport/net/address.h"
+#include "transport/net/poller.h"
 #include "transport/region_table.h"
-#include "transport/tcp/address.h"
 #include "transport/tcp/link.h"
 #include "transport/tcp/lobby.h"
-#include "transport/tcp/poller.h"
 #include "transport/transport.h"
 
 namespace gradbus {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
-#include "transport/tcp/socket.h"
+#include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace gradbus {

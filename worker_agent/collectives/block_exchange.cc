@@ -71,7 +71,13 @@ Tree BlockExchange::way(uint32_t index) const {
 }
 
 bool BlockExchange::has_lengths() const {
-  return plan().kind == CollectiveKind::kAllGather || plan().kind == CollectiveKind::kGather;
+  return plan().kind == CollectiveKind::kAllGather || plan().kind == CollectiveKind::kGather ||
+         plan().codec != CodecId::kDense;
+}
+
+uint64_t BlockExchange::own_length(uint32_t index, std::span<const uint64_t> block_bytes) const {
+  if (!has_lengths()) return capacity_;
+  return block_bytes[plan().kind == CollectiveKind::kAllToAll ? index % plan().world() : index];
 }
 
 uint64_t BlockExchange::unit_bytes() const {
@@ -105,7 +111,7 @@ void BlockExchange::open_round(std::span<const uint64_t> block_bytes,
   pieces_open_ = blocks_.size();  // a block not yet heard of counts as one piece
   for (Block& block : blocks_) {
     if (!is_own(block.index)) continue;
-    open_block(block, has_lengths() ? block_bytes[block.index] : capacity_);
+    open_block(block, own_length(block.index, block_bytes));
     const uint32_t chunks = chunks_of(block.bytes);
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) pass_on(block, chunk, actions);
   }

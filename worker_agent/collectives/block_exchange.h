@@ -4,7 +4,8 @@
 // along a path, a binomial tree or a star.
 //
 // A block's length is in every frame of it; a block of no bytes is one empty frame. All-gather and
-// gather: the length that its rank has posted; the others: the whole capacity.
+// gather: the length that its rank has posted; all-to-all of payloads: the length for its target;
+// the others: the whole capacity.
 //
 // A chunk that arrives is delivered at once, which frees its buffer; it is sent on from the
 // delivered copy when the next agents' credits are there. So a slow one holds no buffer of ours.
@@ -47,6 +48,7 @@ class BlockExchange final : public RoutedCollective {
   uint32_t source_rank(uint32_t index) const;
   bool is_own(uint32_t index) const { return way(index).root == me(); }
   bool has_lengths() const;
+  uint64_t own_length(uint32_t index, std::span<const uint64_t> block_bytes) const;
   Block* find(uint32_t index);
   const Block* find(uint32_t index) const;
   void open_block(Block& block, uint64_t bytes);

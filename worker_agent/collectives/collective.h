@@ -6,7 +6,7 @@
 // every agent that sends it data, and sends data to a peer only after that peer's credit for the
 // round has come. So a frame never arrives for a round that the receiver has not begun, no order of
 // ranks can fill a link with frames that nobody may consume yet, and nothing deadlocks. (Recursive
-// doubling alone sends without: recursive_doubling.h says why it may.)
+// doubling and pushes to shards go without: their headers say why they may.)
 //
 // BUFFERS. All tensors of a job share the few receive buffers of a link, so a collective keeps one
 // only for a reason that ends by itself: the local sum of that chunk, or the end of its own send of
@@ -43,8 +43,12 @@ struct CollectivePlan {
   uint32_t agent_index = 0;
   std::vector<uint32_t> agent_of_rank;  // by rank; its size is the world size
   uint32_t agents = 1;
+  // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards.
+  uint32_t shards = 0;
+  uint32_t tensor = 0;  // id, for shard_of()
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
+  uint32_t peers() const { return agents + shards; }
   ChunkPlan chunk_plan() const {
     return {count, row_elements, kind == CollectiveKind::kReduceScatter ? world() : 1,
             chunk_elements};
@@ -108,8 +112,9 @@ class Collective {
   // The tensor is registered here and its links are open or being opened. Once, before all others.
   virtual void open(std::vector<Action>& actions) = 0;
   // All local ranks have posted `round` (the last one + 1, first 1). `block_bytes`: all-gather and
-  // gather, by rank, the lengths of the local ranks' blocks (others are ignored): whole elements,
-  // at most `count` of them, which the caller has checked.
+  // gather, by rank, the lengths of the local ranks' blocks (others are ignored); all-to-all of
+  // payloads, of one rank per agent: by target, the lengths of this agent's. Whole elements, at
+  // most `count` of them, which the caller has checked.
   virtual void begin(uint64_t round, std::span<const uint64_t> block_bytes,
                      std::vector<Action>& actions) = 0;
   // Kinds that reduce: the local ranks' sum of `chunk` is in the first area. Once per chunk and
@@ -129,9 +134,9 @@ class Collective {
   virtual uint64_t active_round() const = 0;
 };
 
-// reduction.h, recursive_doubling.h or block_exchange.h. The caller has checked the plan: agents >=
-// 2, every agent has a rank, root < world size, a chunk fits a frame, the algorithm fits the kind.
-// Allocates everything a round needs here, nothing later but in `actions`.
+// reduction.h, recursive_doubling.h, push_pull.h or block_exchange.h. The caller has checked the
+// plan: at least 2 peers, every agent has a rank, root < world size, a chunk fits a frame, the
+// algorithm fits the kind. Allocates everything a round needs here, nothing later but in `actions`.
 std::unique_ptr<Collective> make_collective(const CollectivePlan& plan);
 
 }  // namespace gradbus

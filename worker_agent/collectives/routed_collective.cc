@@ -6,9 +6,9 @@
 
 namespace gradbus {
 
-RoutedCollective::RoutedCollective(const CollectivePlan& plan)
-    : plan_(plan), edge_of_peer_(plan.agents, kNoEdge), source_(plan.agents) {
-  GRADBUS_CHECK(plan.agents >= 2 && plan.agents <= kRanksMax && plan.agent_index < plan.agents);
+RoutedCollective::RoutedCollective(const CollectivePlan& plan, Credits credits)
+    : plan_(plan), credits_(credits), edge_of_peer_(plan.peers(), kNoEdge), source_(plan.peers()) {
+  GRADBUS_CHECK(plan.peers() >= 2 && plan.agents <= kRanksMax && plan.agent_index < plan.agents);
   GRADBUS_CHECK(plan.chunk_elements >= 1 &&
                 plan.chunk_elements <= kFramePayloadBytesMax / dtype_bytes(plan.dtype));
 }
@@ -16,16 +16,17 @@ RoutedCollective::RoutedCollective(const CollectivePlan& plan)
 // ---- edges
 
 void RoutedCollective::will_send(uint32_t peer, uint32_t pieces) {
-  GRADBUS_CHECK(peer != me() && peer < plan_.agents);
+  GRADBUS_CHECK(peer != me() && peer < plan_.peers());
   if (edge_to(peer) == nullptr) {
     edge_of_peer_[peer] = static_cast<uint16_t>(edges_.size());
     edges_.emplace_back().peer = peer;
+    if (credits_ == Credits::kNone) edges_.back().credited = UINT64_MAX;
   }
   edge_to(peer)->pieces_max += pieces;
 }
 
 void RoutedCollective::will_receive(uint32_t peer) {
-  GRADBUS_CHECK(peer != me() && peer < plan_.agents);
+  GRADBUS_CHECK(peer != me() && peer < plan_.peers());
   if (source_[peer]) return;
   source_[peer] = true;
   needs_.sources.push_back(peer);
@@ -59,7 +60,8 @@ void RoutedCollective::begin(uint64_t round, std::span<const uint64_t> block_byt
   GRADBUS_CHECK(!active_ && round == begun_ + 1);
   begun_ = round;
   active_ = true;
-  for (const uint32_t peer : needs_.sources)
+  for (const uint32_t peer :
+       credits_ == Credits::kNone ? std::span<const uint32_t>() : needs_.sources)
     actions.push_back({.kind = Action::Kind::kCredit, .peer = peer, .round = round});
   open_round(block_bytes, actions);
 }
@@ -83,6 +85,7 @@ Status RoutedCollective::on_frame(uint32_t from, const FrameHeader& header, uint
 Status RoutedCollective::on_credit(uint32_t from, uint64_t round, std::vector<Action>& actions) {
   Edge* edge = edge_to(from);
   if (edge == nullptr) return refuse_credit(round, ", but nothing is ever sent on this link");
+  if (credits_ == Credits::kNone) return refuse_credit(round, ", but nothing here waits for one");
   if (round != edge->credited + 1 || round > begun_ + 1) {
     return refuse_credit(round, " after the one for round " + std::to_string(edge->credited) +
                                     ", while this agent is in round " + std::to_string(begun_));

@@ -5,7 +5,8 @@
 // Owned by the engine's thread, like every Collective. Invariants, per peer that we send to:
 //   * credited <= begun_ + 1: data flows over every edge in every round, so a peer can be one round
 //     ahead (it has all our data, we wait for on_sent), never two;
-//   * nothing is sent while credited < begun_, and never more than kSendsInFlightMax at once;
+//   * nothing is sent while credited < begun_, and never more than kSendsInFlightMax at once; where
+//     Credits::kNone, neither side gives any;
 //   * the round finishes in the event that closes its last piece, so kFinish comes last and once.
 #pragma once
 
@@ -38,7 +39,8 @@ class RoutedCollective : public Collective {
   uint64_t active_round() const final { return active_ ? begun_ : 0; }
 
  protected:
-  explicit RoutedCollective(const CollectivePlan& plan);
+  enum class Credits : uint8_t { kNone, kPerRound };
+  explicit RoutedCollective(const CollectivePlan& plan, Credits credits = Credits::kPerRound);
 
   // ---- for constructors: `pieces` more may go to or come from `peer` in a round
   void will_send(uint32_t peer, uint32_t pieces);
@@ -79,6 +81,7 @@ class RoutedCollective : public Collective {
   void send_ready(Edge& edge, std::vector<Action>& actions);
 
   const CollectivePlan plan_;
+  const Credits credits_;
   CollectiveNeeds needs_;
   std::vector<Edge> edges_;
   std::vector<uint16_t> edge_of_peer_;

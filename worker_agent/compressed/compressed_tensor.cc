@@ -1,11 +1,11 @@
 #include "worker_agent/compressed/compressed_tensor.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 #include "common/errors.h"
+#include "compression/kernels/compensate.h"
 #include "compression/random.h"
 
 namespace gradbus {
@@ -22,19 +22,22 @@ Result<std::unique_ptr<CompressedTensor>> CompressedTensor::create(const StartJo
 
 CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
                                    std::vector<float*> areas, Transport& transport)
-    : job_(job), add_(add), areas_(std::move(areas)), transport_(transport) {
+    : job_(job),
+      add_(add),
+      areas_(std::move(areas)),
+      refuses_not_finite_(add.compression.spec.options.text("nan") == "stop"),
+      staging_(transport) {
   const uint64_t unit = add_.compression.unit_elements;
   const uint64_t count = add_.shape.count;
   GRADBUS_CHECK(count > 0 && unit > 0 && (unit >= count || unit % add_.shape.chunk_elements == 0));
   for (uint32_t index = 0; index * unit < count; ++index)
     units_.push_back(make_unit(unit_plan(index)));
   stages_ = units_.front()->stages().size();
+  if (const auto every = add.compression.spec.options.number("fidelity"); every > 0)
+    gauge_ = std::make_unique<FidelityGauge>(unit_plan(0), static_cast<uint64_t>(every));
 }
 
-CompressedTensor::~CompressedTensor() {
-  if (registered_) transport_.unregister_memory(region_);
-  if (!staging_.empty()) munmap(staging_.data(), staging_.size());
-}
+CompressedTensor::~CompressedTensor() = default;
 
 UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   const CompressionPlan& compression = add_.compression;
@@ -58,65 +61,142 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   return plan;
 }
 
-// Pages that no payload has touched cost nothing.
-Status CompressedTensor::open(uint32_t tensor) {
-  uint64_t bytes = 0;
+uint64_t CompressedTensor::staging_bytes() const {
+  uint64_t bytes = gauge_ == nullptr ? 0 : gauge_->stage().bytes;
   for (const auto& unit : units_)
-    for (const CompressedUnit::Stage& stage : unit->stages()) bytes += stage.bytes;
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED)
-    return error("S201", "no address space for the payloads of tensor \"" + add_.name + "\"");
-  staging_ = {static_cast<std::byte*>(address), bytes};
-  const Result<RegionId> region = transport_.register_memory(staging_);
-  if (!region.ok()) return region.status();
-  region_ = region.value();
-  registered_ = true;
-  uint64_t offset = 0;
+    for (const Stage& stage : unit->stages()) bytes += stage.bytes;
+  return bytes;
+}
+
+Status CompressedTensor::open(uint32_t tensor) {
+  GRADBUS_RETURN_IF_ERROR(
+      staging_.map(staging_bytes(), "the payloads of tensor \"" + add_.name + "\""));
+  std::span<std::byte> rest = staging_.bytes();
   for (const auto& unit : units_) {
     for (size_t s = 0; s < stages_; ++s) {
-      const CompressedUnit::Stage& stage = unit->stages()[s];
-      const auto index = static_cast<uint16_t>(exchanges_.size());
-      exchanges_.push_back(std::make_unique<Exchange>(
-          ExchangeId{tensor, index}, stage.plan,
-          ExchangeMemory{region_, offset, &staging_[offset], stage.stride},
-          std::vector<uint32_t>{job_.agent_index}, Reduction{.op = ReduceOp::kSum}));
-      unit->attach(s, exchanges_.back().get(), staging_.subspan(offset, stage.bytes));
-      offset += stage.bytes;
+      const Stage& stage = unit->stages()[s];
+      open_exchange(tensor, stage, rest.first(stage.bytes));
+      unit->attach(s, exchanges_.back().get(), rest.first(stage.bytes));
+      rest = rest.subspan(stage.bytes);
     }
   }
+  if (gauge_ == nullptr) return {};
+  open_exchange(tensor, gauge_->stage(), rest);
+  gauge_->attach(rest);
   return {};
 }
 
-void CompressedTensor::begin(uint64_t round) {
+void CompressedTensor::open_exchange(uint32_t tensor, const Stage& stage,
+                                     std::span<std::byte> memory) {
+  const auto offset = static_cast<uint64_t>(memory.data() - staging_.bytes().data());
+  const auto index = static_cast<uint16_t>(exchanges_.size());
+  exchanges_.push_back(std::make_unique<Exchange>(
+      ExchangeId{tensor, index}, stage.plan,
+      ExchangeMemory{staging_.region(), offset, memory.data(), stage.stride},
+      std::vector<uint32_t>{job_.agent_index}, Reduction{.op = ReduceOp::kSum}));
+}
+
+std::span<float> CompressedTensor::first_area(size_t unit) const {
+  const uint64_t unit_elements = add_.compression.unit_elements;
+  const uint64_t first = unit * unit_elements;
+  return {areas_[0] + first, std::min(unit_elements, add_.shape.count - first)};
+}
+
+// ---- a round
+
+void CompressedTensor::begin(const RoundRequest& request) {
   GRADBUS_CHECK(done());
-  round_ = round;
+  request_ = request;
   chunks_reduced_ = 0;
-  units_open_ = units_.size();
+  open_ = units_.size();
+  measured_ = false;
+  if (request.kind != SubmissionKind::kPosted) return;
+  ++round_;
+  measured_unit_ = gauge_ == nullptr ? units_.size() : gauge_->unit_of(round_, units_.size());
+  if (measured_unit_ < units_.size()) ++open_;
+  if (request.memory_scale == 1) return;
+  for (const auto& unit : units_) unit->scale_memory(request.memory_scale);
 }
 
-ExchangeStart CompressedTensor::start_of(size_t unit, size_t stage,
-                                         std::span<const uint64_t> block_bytes) const {
-  return {exchanges_[unit * stages_ + stage].get(), block_bytes};
-}
-
-ExchangeStart CompressedTensor::chunk_reduced() {
+Result<ExchangeStarts> CompressedTensor::chunk_reduced() {
   ++chunks_reduced_;
   const uint64_t elements = std::min(chunks_reduced_ * add_.shape.chunk_elements, add_.shape.count);
   const uint64_t unit_elements = add_.compression.unit_elements;
-  if (elements % unit_elements != 0 && elements != add_.shape.count) return {};
+  if (request_.kind != SubmissionKind::kPosted) {
+    if (elements == add_.shape.count) take_turn_with_memory();
+    return ExchangeStarts{};
+  }
+  if (elements % unit_elements != 0 && elements != add_.shape.count) return ExchangeStarts{};
   const size_t unit = (elements - 1) / unit_elements;
-  return start_of(unit, 0, units_[unit]->start(round_));
+  if (refuses_not_finite_) GRADBUS_RETURN_IF_ERROR(refuse_not_finite(unit));
+  return start(unit);
 }
 
-Result<ExchangeStart> CompressedTensor::ended(const Exchange& exchange) {
+ExchangeStarts CompressedTensor::start(size_t unit) {
+  ExchangeStarts starts;
+  if (unit == measured_unit_) {
+    gauge_->take(first_area(unit));
+    starts[1] = {exchanges_.back().get(), round_ / gauge_->every()};
+  }
+  const std::span<const uint64_t> block_bytes = units_[unit]->start(round_);
+  starts[0] = {exchanges_[unit * stages_].get(), round_, block_bytes};
+  return starts;
+}
+
+// Ranks' areas but the first, which holds the sum, are as the ranks have left them.
+Status CompressedTensor::refuse_not_finite(size_t unit) const {
+  const std::span<const float> sum = first_area(unit);
+  const size_t bad = first_not_finite(sum.data(), sum.size());
+  if (bad == sum.size()) return {};
+  const size_t element = unit * add_.compression.unit_elements + bad;
+  const auto is_bad = [&](const float* area) { return !std::isfinite(area[element]); };
+  const auto others = areas_.begin() + 1;
+  const auto found = std::find_if(others, areas_.end(), is_bad);
+  const size_t local = found == areas_.end() ? 0 : static_cast<size_t>(found - areas_.begin());
+  const bool overflow = areas_.size() > 1 && local == 0;
+  return error("O901", "tensor \"" + add_.name + "\": element " + std::to_string(element) +
+                           " of rank " + std::to_string(job_.local_ranks[local]) +
+                           (overflow ? ", or its sum with the other ranks of the node," : "") +
+                           " is " +
+                           std::to_string(found == areas_.end() ? sum[bad] : (*found)[element]));
+}
+
+void CompressedTensor::take_turn_with_memory() {
+  for (const auto& unit : units_) {
+    if (request_.kind == SubmissionKind::kReadMemory) {
+      unit->read_memory(request_.part);
+    } else {
+      unit->write_memory(request_.part);
+    }
+  }
+  open_ = 0;
+}
+
+Result<ExchangeStarts> CompressedTensor::ended(const Exchange& exchange) {
   const size_t unit = exchange.id().index / stages_;
   const size_t stage = exchange.id().index % stages_;
-  const Result<std::span<const uint64_t>> next = units_[unit]->advance(stage);
-  if (!next.ok()) return next.status().with_context("tensor \"" + add_.name + "\"");
-  if (stage + 1 < stages_) return start_of(unit, stage + 1, next.value());
-  --units_open_;
-  return ExchangeStart{};
+  if (unit < units_.size()) {
+    const Result<std::span<const uint64_t>> next = units_[unit]->advance(stage);
+    if (!next.ok()) return next.status().with_context("tensor \"" + add_.name + "\"");
+    if (stage + 1 < stages_) {
+      Exchange* const following = exchanges_[unit * stages_ + stage + 1].get();
+      return ExchangeStarts{{{following, round_, next.value()}}};
+    }
+  }
+  --open_;
+  if (done() && measured_unit_ < units_.size()) measure();
+  return ExchangeStarts{};
+}
+
+void CompressedTensor::measure() {
+  const auto scale = static_cast<float>(add_.last.after / add_.last.divisor);
+  sample_ =
+      gauge_->compare(first_area(measured_unit_), scale, units_[measured_unit_]->residual_norm());
+  sample_.job = job_.job;
+  sample_.tensor = add_.tensor;
+  sample_.round = round_;
+  measured_ = std::isfinite(sample_.cosine) && std::isfinite(sample_.relative_error) &&
+              std::isfinite(sample_.residual_ratio);
 }
 
 }  // namespace gradbus

@@ -3,24 +3,43 @@
 //
 // A round: chunk after chunk of the node's sum is complete; a unit whose last chunk is begins its
 // first exchange at once, so units overlap each other's encoding, sending and decoding. Exchange
-// u * stages + s carries stage s of unit u.
+// u * stages + s carries stage s of unit u; one more carries the fidelity gauge's vector.
+//
+// Rounds in which ranks read or write memories exchange nothing and are not counted by exchanges,
+// so agents need not have as many.
 //
 // Engine thread only.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "worker_agent/compressed/fidelity.h"
 #include "worker_agent/compressed/unit.h"
 #include "worker_agent/engine_command.h"
+#include "worker_agent/staging_memory.h"
 
 namespace gradbus {
 
 // An exchange and what its round begins with.
 struct ExchangeStart {
   Exchange* exchange = nullptr;  // null: nothing begins
-  std::span<const uint64_t> block_bytes;
+  uint64_t round = 0;
+  std::span<const uint64_t> block_bytes = {};
+};
+using ExchangeStarts = std::array<ExchangeStart, 2>;  // a unit's, the gauge's
+
+// What the ranks of a node ask of a round.
+struct RoundRequest {
+  SubmissionKind kind = SubmissionKind::kPosted;
+  MemoryPart part = MemoryPart::kResidual;  // kReadMemory, kWriteMemory
+  float memory_scale = 1;                   // kPosted
+  float learning_rate = 0;                  // kPosted
+  bool pull_only = false;                   // kPosted
+
+  bool operator==(const RoundRequest&) const = default;
 };
 
 class CompressedTensor {
@@ -36,33 +55,46 @@ class CompressedTensor {
   std::span<const std::unique_ptr<Exchange>> exchanges() const { return exchanges_; }
 
   // ---- a round
-  void begin(uint64_t round);
-  // The node's sum of the next chunk is complete; they are in order.
-  ExchangeStart chunk_reduced();
+  void begin(const RoundRequest& request);
+  // The node's sum of the next chunk is complete; they are in order. Returns what begins. O901: the
+  // gate (nan=stop) has found a number that is not finite.
+  Result<ExchangeStarts> chunk_reduced();
   // An exchange has ended. GB-D611: a peer sent nonsense.
-  Result<ExchangeStart> ended(const Exchange& exchange);
-  bool done() const { return units_open_ == 0; }
+  Result<ExchangeStarts> ended(const Exchange& exchange);
+  bool done() const { return open_ == 0; }
+  // What the round that is done has measured, if it has.
+  const FidelitySample* fidelity() const { return measured_ ? &sample_ : nullptr; }
 
  private:
   CompressedTensor(const StartJob& job, const AddTensor& add, std::vector<float*> areas,
                    Transport& transport);
   Status open(uint32_t tensor);
+  void open_exchange(uint32_t tensor, const Stage& stage, std::span<std::byte> memory);
+  uint64_t staging_bytes() const;
   UnitPlan unit_plan(uint32_t index) const;
-  ExchangeStart start_of(size_t unit, size_t stage, std::span<const uint64_t> block_bytes) const;
+  std::span<float> first_area(size_t unit) const;
+  ExchangeStarts start(size_t unit);
+  Status refuse_not_finite(size_t unit) const;
+  void take_turn_with_memory();
+  void measure();
 
   const StartJob& job_;
   const AddTensor add_;
   const std::vector<float*> areas_;
-  Transport& transport_;
-  std::span<std::byte> staging_;
-  RegionId region_;
-  bool registered_ = false;
+  const bool refuses_not_finite_;
+  StagingMemory staging_;
   std::vector<std::unique_ptr<CompressedUnit>> units_;
+  std::unique_ptr<FidelityGauge> gauge_;  // null: none was asked for
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   size_t stages_ = 1;  // of a unit
-  uint64_t round_ = 0;
+
+  RoundRequest request_;
+  uint64_t round_ = 0;  // that were exchanged
   uint64_t chunks_reduced_ = 0;
-  size_t units_open_ = 0;
+  size_t open_ = 0;  // units, and the gauge, that are not done with the round
+  size_t measured_unit_ = 0;
+  bool measured_ = false;
+  FidelitySample sample_;
 };
 
 }  // namespace gradbus

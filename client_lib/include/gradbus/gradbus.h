@@ -141,6 +141,64 @@ GRADBUS_API gradbus_code gradbus_compression_for(const gradbus_session* session,
                                                  uint64_t elements, uint32_t dims,
                                                  const char** compression);
 
+typedef enum gradbus_mode_kind {
+  GRADBUS_SYNC = 1,
+  GRADBUS_DELAYED = 2,
+  /* These exchange parameters, not gradients: gradbus_register refuses them. */
+  GRADBUS_AVERAGING = 3,
+  GRADBUS_LOCALSGD = 4,
+  GRADBUS_DILOCO = 5,
+  GRADBUS_PS_SYNC = 6, /* shards sum; the others hold the parameters and step on them */
+  GRADBUS_PS_ASYNC = 7,
+  GRADBUS_PS_SSP = 8,
+  GRADBUS_PS_QUORUM = 9,
+  GRADBUS_GOSSIP = 10,                       /* as AVERAGING */
+  GRADBUS_MODE_KIND_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_mode_kind;
+typedef enum gradbus_topology {
+  GRADBUS_RANDOM = 1,                       /* pairs, in an order that all ranks draw alike */
+  GRADBUS_RING = 2,                         /* both neighbours */
+  GRADBUS_TOPOLOGY_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_topology;
+typedef struct gradbus_mode {
+  gradbus_mode_kind kind;
+  uint32_t delay;        /* DELAYED: steps between a gradient and its use */
+  double dc;             /* DELAYED: lambda of the delay compensation, 0: none; refused as above */
+  double dc_decay;       /* DELAYED: of the mean square that adapts lambda, below 0: none does */
+  uint32_t period_steps; /* LOCALSGD, DILOCO: H; GOSSIP: every; AVERAGING: every, 0 with every_ms */
+  uint32_t period_ms;    /* AVERAGING: every_ms, 0 with every */
+  double outer_lr;       /* DILOCO, and 1 and 0 of LOCALSGD: the outer optimizer */
+  double outer_momentum;
+  uint32_t fragments;        /* DILOCO: parts that are exchanged in turn; LOCALSGD: 1 */
+  uint32_t overlap;          /* DILOCO: steps that an exchange may take in the background */
+  gradbus_topology topology; /* GOSSIP: who averages with whom */
+  uint32_t seed;             /* GOSSIP: of the order of random pairs */
+  int32_t wait;              /* GOSSIP: a step waits for its partners' step before */
+  char text[256];            /* as gradbus_tensor_spec takes it: without what is the default */
+} gradbus_mode;
+/* What `asked` means, or where it is NULL what the job's policy (GRADBUS_MODE; `gradbus run --mode`
+ * and `--policy`) says of a gradient, as above. INVALID names what is wrong with the text. */
+GRADBUS_API gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor,
+                                          uint64_t elements, uint32_t dims, const char* asked,
+                                          gradbus_mode* mode);
+
+/* ---- modes that change while the job runs ---- */
+
+typedef struct gradbus_mode_change {
+  char
+      group[256]; /* a pattern of parameters' names, as in policy files: see gradbus_glob_matches */
+  char mode[256]; /* as gradbus_mode_for takes it */
+} gradbus_mode_change;
+/* What an administrator has asked for (`gradbus mode JOB GROUP MODE`), in the order of asking: the
+ * next change that every rank has heard of; *found is 0 when there is none. A fence: all ranks of
+ * the job call it at the same point of the training. It changes nothing by itself: the caller ends
+ * what is under way (gradbus_drain), registers the group's tensors under other names in the new
+ * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). */
+GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
+                                                  gradbus_mode_change* change, int* found);
+/* 1 when `text` matches: * stands for any text, ? for any character. */
+GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
+
 /* ---- registered tensors: reductions in place, the hot path ---- */
 
 typedef struct gradbus_tensor_spec {
@@ -159,6 +217,9 @@ typedef struct gradbus_tensor_spec {
                               (docs/COMPRESSION.md); "none": dense; NULL: what the job says
                               (GRADBUS_COMPRESSION), else dense */
   uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
+  const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/MODES.md); NULL or "sync":
+                       each step waits for its own result. Not from GRADBUS_MODE: ask
+                       gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
 } gradbus_tensor_spec;
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
@@ -180,6 +241,64 @@ GRADBUS_API gradbus_code gradbus_test(gradbus_tensor* tensor);
 /* Waits, and works while it waits. timeout_ms < 0: the session's op_timeout_ms. After TIMEOUT the
  * operation is still in flight and can be waited for again; other errors are final for the job. */
 GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms);
+
+/* ---- mode "delayed:k": the result of k steps before ----
+ *
+ * The calls are the same; the data moves. A tensor has k + 1 lanes of memory: gradbus_start sends
+ * what gradbus_tensor_data points to, gradbus_wait returns when the result of the step k before is
+ * there, and gradbus_tensor_data is then that result's lane, which takes the next step's input
+ * after it. So ask for the address after every wait. The first k results are zeros. */
+GRADBUS_API uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor);    /* k; 0: synchronous */
+GRADBUS_API uint32_t gradbus_tensor_lane(const gradbus_tensor* tensor);     /* now: 0..k */
+GRADBUS_API void* gradbus_lane_data(gradbus_tensor* tensor, uint32_t lane); /* NULL above k */
+/* How many steps the result in the current lane is old; -1: zeros, of no step. Where shards hold
+ * the parameters: how many steps of other nodes came between the parameters that this node's
+ * gradient was made with and the step that it made. */
+GRADBUS_API int64_t gradbus_staleness(const gradbus_tensor* tensor);
+/* Hands out what is still under way, before an evaluation or a checkpoint and at the end: the
+ * oldest result that no step has taken is in gradbus_tensor_data and *found is 1; *found is 0 when
+ * there was none left. Call it until then, on every rank; steps begin anew after it. */
+GRADBUS_API gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found);
+
+/* ---- modes "ps:async", "ps:ssp", "ps:quorum": shards hold the parameters ----
+ *
+ * The first round sets them: every rank brings its own (all the same; rank 0's node wins), and all
+ * get them. From then on gradbus_start sends a gradient and gradbus_wait brings the parameters
+ * after the step. F32, SUM or AVERAGE; one step for each node, of the sum or the mean of its ranks.
+ */
+
+/* Of this tensor's steps from the next gradbus_start on; until then the mode's lr=. Every rank of a
+ * node passes the same. INVALID unless finite and at least 0. */
+GRADBUS_API gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate);
+/* Begins a round that makes no step, whatever the data; gradbus_wait brings the newest parameters.
+ * Every rank of the node calls it. */
+GRADBUS_API gradbus_code gradbus_start_pull(gradbus_tensor* tensor);
+
+/* ---- what a tensor's compression remembers ----
+ *
+ * Error feedback keeps on each node what has not been sent yet. For a checkpoint every rank reads
+ * its share; shares of all ranks add up to what the job remembers, so they may be added, split and
+ * dealt out to another number of ranks, as long as the sum stays the same. For F32 all-reduces,
+ * compressed or not; elements are those of gradbus_tensor_data. */
+
+typedef enum gradbus_memory {
+  GRADBUS_RESIDUAL = 1,                   /* of gradients, not sent yet */
+  GRADBUS_MOMENTUM = 2,                   /* ef=dgc, signum */
+  GRADBUS_MEMORY_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_memory;
+
+/* Begins a round in which nothing is exchanged; gradbus_wait ends it. Every rank of the node calls
+ * it, between two rounds. Then gradbus_tensor_data holds this rank's share (zeros where there is
+ * nothing). */
+GRADBUS_API gradbus_code gradbus_start_read_memory(gradbus_tensor* tensor, gradbus_memory part);
+/* The same the other way: gradbus_tensor_data holds this rank's share, and what the node remembers
+ * becomes the sum of its ranks' shares. A residual for a tensor without memory (dense, or of a job
+ * on one node) is added to the next round's input; a momentum is dropped there. */
+GRADBUS_API gradbus_code gradbus_start_write_memory(gradbus_tensor* tensor, gradbus_memory part);
+/* Multiplies this node's residual by `factor` when the next round begins: after a change of the
+ * learning rate, old / new keeps the size of the steps that are still to be made. Every rank of the
+ * node passes the same one. INVALID unless finite and above 0. */
+GRADBUS_API gradbus_code gradbus_scale_memory(gradbus_tensor* tensor, double factor);
 
 /* ---- ad-hoc operations on private buffers; matched between ranks by name ----
  *

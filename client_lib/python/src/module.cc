@@ -1,7 +1,8 @@
-// gradbus._core: the C interface as four Python classes. This file is the whole surface; the types
+// gradbus._core: the C interface as five Python classes. This file is the whole surface; the types
 // are declared in gradbus/_core.pyi, the friendly functions in gradbus/_api.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -17,14 +18,14 @@ using namespace nb::literals;
 namespace gradbus::python {
 namespace {
 
-// name, count, dtype, op, compression, columns
-using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint64_t>;
+// name, count, dtype, op, compression, columns, mode
+using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint64_t, std::string>;
 
 std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples) {
   std::vector<BucketSpec> specs;
-  for (const auto& [name, count, dtype, op, compression, columns] : tuples) {
+  for (const auto& [name, count, dtype, op, compression, columns, mode] : tuples) {
     specs.push_back({name, count, static_cast<gradbus_dtype>(dtype), static_cast<gradbus_op>(op),
-                     compression, columns});
+                     compression, columns, mode});
   }
   return specs;
 }
@@ -32,9 +33,17 @@ std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples) {
 void bind_bucket(nb::module_& module) {
   nb::class_<Bucket>(module, "Bucket")
       .def("start", &Bucket::start)
+      .def("start_read_memory", &Bucket::start_read_memory, "part"_a)
+      .def("start_write_memory", &Bucket::start_write_memory, "part"_a)
+      .def("scale_memory", &Bucket::scale_memory, "factor"_a)
+      .def("set_learning_rate", &Bucket::set_learning_rate, "rate"_a)
+      .def("start_pull", &Bucket::start_pull)
       .def("test", &Bucket::test)
       .def("wait", &Bucket::wait, "timeout_ms"_a = nb::none())
-      .def("view", [](nb::handle self) { return nb::cast<Bucket&>(self).view(self); })
+      .def("drain", &Bucket::drain)
+      .def("lanes", [](nb::handle self) { return nb::cast<Bucket&>(self).lanes(self); })
+      .def_prop_ro("lane", &Bucket::lane)
+      .def_prop_ro("staleness", &Bucket::staleness)
       .def_prop_ro("name", [](const Bucket& bucket) { return bucket.spec().name; })
       .def_prop_ro("count", [](const Bucket& bucket) { return bucket.spec().count; });
 }
@@ -83,6 +92,25 @@ void construct_session(Session* self, std::optional<std::string> job,
       {std::move(job), std::move(socket_path), rank, world_size, start_timeout_ms, op_timeout_ms});
 }
 
+void bind_mode(nb::module_& module) {
+  nb::class_<gradbus_mode>(module, "Mode")
+      .def_prop_ro("kind", [](const gradbus_mode& mode) { return static_cast<int>(mode.kind); })
+      .def_ro("delay", &gradbus_mode::delay)
+      .def_ro("dc", &gradbus_mode::dc)
+      .def_ro("dc_decay", &gradbus_mode::dc_decay)
+      .def_ro("period_steps", &gradbus_mode::period_steps)
+      .def_ro("period_ms", &gradbus_mode::period_ms)
+      .def_ro("outer_lr", &gradbus_mode::outer_lr)
+      .def_ro("outer_momentum", &gradbus_mode::outer_momentum)
+      .def_ro("fragments", &gradbus_mode::fragments)
+      .def_ro("overlap", &gradbus_mode::overlap)
+      .def_prop_ro("topology",
+                   [](const gradbus_mode& mode) { return static_cast<int>(mode.topology); })
+      .def_ro("seed", &gradbus_mode::seed)
+      .def_prop_ro("wait", [](const gradbus_mode& mode) { return mode.wait != 0; })
+      .def_prop_ro("text", [](const gradbus_mode& mode) { return std::string(mode.text); });
+}
+
 void bind_place(nb::class_<Session>& session) {
   session.def_prop_ro("rank", [](const Session& s) { return s.place().rank; })
       .def_prop_ro("size", [](const Session& s) { return s.place().size; })
@@ -109,8 +137,11 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("is_open", &Session::is_open)
       .def("register_buckets", &register_buckets, "specs"_a)
       .def("compression_for", &Session::compression_for, "tensor"_a, "elements"_a, "dims"_a)
+      .def("mode_for", &Session::mode_for, "tensor"_a, "elements"_a, "dims"_a,
+           "asked"_a = nb::none())
       .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
       .def("process_set", &Session::process_set, "ranks"_a)
+      .def("next_mode_change", &Session::next_mode_change)
       .def("barrier", &Session::barrier);
   bind_place(session);
 }
@@ -122,8 +153,12 @@ NB_MODULE(_core, module) {
   // A rank's session and the views that an optimizer holds live until the process ends, by design.
   nb::set_leak_warnings(false);
   module.attr("version") = gradbus_version();
+  module.def("glob_matches", [](const std::string& glob, const std::string& text) {
+    return gradbus_glob_matches(glob.c_str(), text.c_str()) != 0;
+  });
   gradbus::python::bind_bucket(module);
   gradbus::python::bind_request(module);
   gradbus::python::bind_operation(module);
+  gradbus::python::bind_mode(module);
   gradbus::python::bind_session(module);
 }

@@ -42,6 +42,38 @@ void Bucket::start() {
   throw_unless_ok(outcome_of(gradbus_start(tensor_)));
 }
 
+void Bucket::start_read_memory(int part) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(
+      outcome_of(gradbus_start_read_memory(tensor_, static_cast<gradbus_memory>(part))));
+}
+
+void Bucket::start_write_memory(int part) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(
+      outcome_of(gradbus_start_write_memory(tensor_, static_cast<gradbus_memory>(part))));
+}
+
+void Bucket::scale_memory(double factor) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_scale_memory(tensor_, factor)));
+}
+
+void Bucket::set_learning_rate(double rate) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_set_learning_rate(tensor_, rate)));
+}
+
+void Bucket::start_pull() {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_start_pull(tensor_)));
+}
+
 bool Bucket::test() {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
@@ -55,9 +87,31 @@ void Bucket::wait(std::optional<int64_t> timeout_ms) {
       *attachment_, [&](int64_t ms) { return gradbus_wait(tensor_, ms); }, timeout_ms);
 }
 
-nb::object Bucket::view(nb::handle self) {
+bool Bucket::drain() {
   const OpenSession open(attachment_);
-  return export_view(gradbus_tensor_data(tensor_), spec_.count, spec_.dtype, self);
+  const SoleUse sole(in_use_, spec_.name);
+  int32_t found = 0;
+  wait_for(
+      *attachment_, [&](int64_t ms) { return gradbus_drain(tensor_, ms, &found); }, std::nullopt);
+  return found != 0;
+}
+
+nb::list Bucket::lanes(nb::handle self) {
+  const OpenSession open(attachment_);
+  nb::list views;
+  for (uint32_t lane = 0; lane <= gradbus_tensor_delay(tensor_); ++lane)
+    views.append(export_view(gradbus_lane_data(tensor_, lane), spec_.count, spec_.dtype, self));
+  return views;
+}
+
+uint32_t Bucket::lane() {
+  const OpenSession open(attachment_);
+  return gradbus_tensor_lane(tensor_);
+}
+
+int64_t Bucket::staleness() {
+  const OpenSession open(attachment_);
+  return gradbus_staleness(tensor_);
 }
 
 Operation::Operation(std::shared_ptr<Attachment> attachment, gradbus_handle* handle,

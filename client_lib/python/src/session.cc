@@ -176,6 +176,7 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
     specs.back().op = spec.op;
     specs.back().compression = spec.compression.c_str();
     specs.back().columns = spec.columns;
+    specs.back().mode = spec.mode.c_str();
   }
   registration.tensors.resize(specs.size());
   return outcome_of(
@@ -228,6 +229,32 @@ std::string Session::compression_for(const std::string& tensor, uint64_t element
   throw_unless_ok(outcome_of(gradbus_compression_for(attachment_->session(), tensor.c_str(),
                                                      elements, dims, &compression)));
   return compression;
+}
+
+gradbus_mode Session::mode_for(const std::string& tensor, uint64_t elements, uint32_t dims,
+                               const std::optional<std::string>& asked) {
+  const OpenSession open(attachment_);
+  gradbus_mode mode{};
+  throw_unless_ok(outcome_of(gradbus_mode_for(attachment_->session(), tensor.c_str(), elements,
+                                              dims, asked ? asked->c_str() : nullptr, &mode)));
+  return mode;
+}
+
+std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
+  { const OpenSession open(attachment_); }
+  struct Answer {
+    gradbus_mode_change change{};
+    int found = 0;
+  };
+  auto answer = std::make_shared<Answer>();
+  throw_unless_ok(call_interruptibly([attachment = attachment_, answer] {
+    const Attachment::Use use(attachment);
+    return use ? outcome_of(gradbus_next_mode_change(attachment->session(), &answer->change,
+                                                     &answer->found))
+               : closed_outcome();
+  }));
+  if (answer->found == 0) return {};
+  return std::pair<std::string, std::string>(answer->change.group, answer->change.mode);
 }
 
 void Session::barrier() {

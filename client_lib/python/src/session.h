@@ -39,6 +39,7 @@ struct BucketSpec {
   gradbus_op op;
   std::string compression;
   uint64_t columns;
+  std::string mode;
 };
 
 class Bucket {
@@ -46,10 +47,21 @@ class Bucket {
   Bucket(std::shared_ptr<Attachment> attachment, gradbus_tensor* tensor, BucketSpec spec);
 
   void start();
+  // What the compression remembers: gradbus.h. Ended by wait().
+  void start_read_memory(int part);
+  void start_write_memory(int part);
+  void scale_memory(double factor);
+  void set_learning_rate(double rate);
+  void start_pull();
   bool test();
   void wait(std::optional<int64_t> timeout_ms);
-  // A one-dimensional array over the shared memory; keeps `self` (this object) alive.
-  nanobind::object view(nanobind::handle self);
+  // The oldest result that no step has taken is in the current lane; false: none was left.
+  bool drain();
+  // A one-dimensional array over the shared memory of each lane; they keep `self` (this object)
+  // alive.
+  nanobind::list lanes(nanobind::handle self);
+  uint32_t lane();
+  int64_t staleness();
   const BucketSpec& spec() const { return spec_; }
 
  private:
@@ -113,10 +125,15 @@ class Session {
   std::vector<std::unique_ptr<Bucket>> register_buckets(const std::vector<BucketSpec>& specs);
   // `input_stays`: the caller waits before it touches an input again.
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
+  // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
+  std::optional<std::pair<std::string, std::string>> next_mode_change();
   void barrier();
   // A session for these ranks of this one; null where this rank is not among them.
   // What the job's policy says of a gradient; "none" for dense.
   std::string compression_for(const std::string& tensor, uint64_t elements, uint32_t dims);
+  // What `asked` means, or where it is none the job's policy.
+  gradbus_mode mode_for(const std::string& tensor, uint64_t elements, uint32_t dims,
+                        const std::optional<std::string>& asked);
   std::unique_ptr<Session> process_set(const std::vector<int32_t>& ranks);
 
  private:

@@ -3,18 +3,28 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "client_lib/src/lanes.h"
 #include "client_lib/src/operation.h"
 #include "client_lib/src/session.h"
 #include "common/errors.h"
 #include "gradbus/gradbus.h"
 
+struct gradbus_tensor {
+  gradbus::Session* session;
+  gradbus::Lanes lanes;
+};
 struct gradbus_session {
   std::unique_ptr<gradbus::Session> session;
+  // By first lane and number of lanes.
+  std::mutex tensors_lock = {};
+  std::map<std::pair<const gradbus::Tensor*, size_t>, std::unique_ptr<gradbus_tensor>> tensors = {};
 };
 struct gradbus_handle {
   std::vector<std::shared_ptr<gradbus::Operation>> operations;

@@ -1,6 +1,9 @@
 // gradbus.h: versions, errors, sessions, process sets.
+#include "client_lib/shm/attach_socket.h"
 #include "client_lib/src/capi/capi.h"
+#include "client_lib/src/mode_changes.h"
 #include "client_lib/src/process_set.h"
+#include "common/exchange_mode.h"
 
 namespace gradbus::capi {
 namespace {
@@ -22,9 +25,18 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   };
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
-  auto policy = CompressionPolicy::parse(read_environment("GRADBUS_COMPRESSION").value_or(""));
-  if (!policy.ok()) return policy.status();
-  options.compression = policy.take();
+  const auto rules = [](const RuleVariable& variable) {
+    return TensorRules::parse(variable, read_environment(variable.name).value_or(""));
+  };
+  auto compressions = rules(compression_variable());
+  auto modes = rules(mode_variable());
+  if (!compressions.ok()) return compressions.status();
+  if (!modes.ok()) return modes.status();
+  options.compressions = compressions.take();
+  options.modes = modes.take();
+  for (const TensorRule& rule : options.modes.rules())
+    if (const auto mode = parse_mode(rule.value); !mode.ok())
+      return mode.status().with_context(mode_variable().name);
   return options;
 }
 
@@ -32,11 +44,30 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
 Result<const char*> policy_of(const Session& session, const char* tensor, uint64_t elements,
                               uint32_t dims) {
   if (tensor == nullptr) return missing("tensor");
-  const std::string_view found = session.compression().find(tensor, elements, dims);
+  const std::string_view found = session.compressions().find(tensor, elements, dims);
   return found.empty() ? "none" : found.data();  // a whole string of the policy: terminated
 }
 
 int32_t as_int(uint32_t value) { return static_cast<int32_t>(value); }
+
+gradbus_mode as_c(const ExchangeMode& mode) {
+  gradbus_mode known{.kind = static_cast<gradbus_mode_kind>(mode.kind),
+                     .delay = mode.delay,
+                     .dc = mode.dc,
+                     .dc_decay = mode.dc_decay,
+                     .period_steps = mode.period_steps,
+                     .period_ms = mode.period_ms,
+                     .outer_lr = mode.outer_lr,
+                     .outer_momentum = mode.outer_momentum,
+                     .fragments = mode.fragments,
+                     .overlap = mode.overlap,
+                     .topology = static_cast<gradbus_topology>(mode.topology),
+                     .seed = mode.seed,
+                     .wait = mode.wait ? 1 : 0,
+                     .text = {}};
+  mode.canonical.copy(known.text, sizeof(known.text) - 1);
+  return known;
+}
 
 }  // namespace
 
@@ -90,6 +121,38 @@ gradbus_code gradbus_compression_for(const gradbus_session* session, const char*
     if (found.ok()) *compression = found.value();
     return found.status();
   });
+}
+
+gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor, uint64_t elements,
+                              uint32_t dims, const char* asked, gradbus_mode* mode) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || mode == nullptr) return missing("session or mode");
+    if (asked == nullptr && tensor == nullptr) return missing("tensor");
+    const auto found = parse_mode(
+        asked != nullptr ? asked : session->session->modes().find(tensor, elements, dims));
+    if (!found.ok()) return found.status();
+    *mode = as_c(found.value());
+    return {};
+  });
+}
+
+gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_change* change,
+                                      int* found) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || change == nullptr || found == nullptr)
+      return missing("session, change or found");
+    const auto next = next_mode_change(*session->session);
+    if (!next.ok()) return next.status();
+    *found = next.value().has_value() ? 1 : 0;
+    if (!next.value()) return {};
+    set_text(change->group, next.value()->group);
+    set_text(change->mode, next.value()->mode);
+    return {};
+  });
+}
+
+int gradbus_glob_matches(const char* glob, const char* text) {
+  return glob != nullptr && text != nullptr && glob_matches(glob, text) ? 1 : 0;
 }
 
 gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks, size_t n,

@@ -1,10 +1,11 @@
 // gradbus.h: registered tensors.
+#include <cmath>
+
 #include "client_lib/src/capi/capi.h"
+#include "common/exchange_mode.h"
 
 namespace gradbus::capi {
 namespace {
-
-Tensor& inner(gradbus_tensor* tensor) { return *reinterpret_cast<Tensor*>(tensor); }
 
 // Zero, the value of a field that older callers do not know, means "the usual".
 Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& given) {
@@ -28,23 +29,84 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
   return spec;
 }
 
-Status register_all(Session& session, const gradbus_tensor_spec* specs, size_t n,
-                    gradbus_tensor** tensors) {
-  std::vector<std::shared_ptr<Registration>> asked;
-  for (size_t i = 0; i < n; ++i) {
-    const Result<TensorSpec> spec = to_spec(session, specs[i]);
-    if (!spec.ok()) return spec.status();
-    auto registration = session.request(spec.value());
+// A tensor as it was asked for: one registration for each of its lanes.
+struct Asked {
+  std::vector<std::shared_ptr<Registration>> lanes;
+};
+
+Status check_mode(const TensorSpec& spec, const ExchangeMode& mode) {
+  if (mode.is_local())
+    return error("O911",
+                 "tensor \"" + spec.name + "\": mode " + mode.canonical +
+                     " is of parameters that the caller steps",
+                 "register a synchronous all-reduce and average parameters with it every few "
+                 "steps; PyTorch's DistributedOptimizer has this mode built in");
+  if (mode.dc > 0)
+    return error("O911",
+                 "tensor \"" + spec.name + "\": mode " + mode.canonical +
+                     " compensates for steps that the caller makes",
+                 "register it without dc and correct the gradient that comes back; PyTorch's "
+                 "DistributedOptimizer has this built in");
+  if (mode.kind == ExchangeMode::Kind::kSync || spec.kind == CollectiveKind::kAllReduce) return {};
+  return error("O911",
+               "tensor \"" + spec.name + "\": mode " + mode.canonical + " is for all-reduces");
+}
+
+Result<Asked> ask(Session& session, const gradbus_tensor_spec& given) {
+  Result<TensorSpec> spec = to_spec(session, given);
+  if (!spec.ok()) return spec.status();
+  const Result<ExchangeMode> mode = parse_mode(given.mode == nullptr ? "" : given.mode);
+  if (!mode.ok()) return mode.status();
+  GRADBUS_RETURN_IF_ERROR(check_mode(spec.value(), mode.value()));
+  Asked asked;
+  for (uint32_t lane = 0; lane <= mode.value().delay; ++lane) {
+    TensorSpec one = spec.value();
+    if (mode.value().kind != ExchangeMode::Kind::kSync) one.mode = mode.value().canonical;
+    if (lane > 0) one.name += "@" + std::to_string(lane);
+    auto registration = session.request(one);
     if (!registration.ok()) return registration.status();
-    asked.push_back(registration.take());
+    asked.lanes.push_back(registration.take());
   }
-  const Nanos deadline = monotonic_now() + session.op_timeout();
+  return asked;
+}
+
+gradbus_tensor* tensor_of(gradbus_session& session, const Asked& asked) {
+  std::vector<Tensor*> lanes;
+  for (const auto& registration : asked.lanes) lanes.push_back(registration->tensor);
+  const std::lock_guard lock(session.tensors_lock);
+  auto& known = session.tensors[{lanes.front(), lanes.size()}];
+  if (known == nullptr)
+    known.reset(new gradbus_tensor{session.session.get(), Lanes(std::move(lanes))});
+  return known.get();
+}
+
+Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, size_t n,
+                    gradbus_tensor** tensors) {
+  std::vector<Asked> all;
   for (size_t i = 0; i < n; ++i) {
-    WaitClock clock;
-    GRADBUS_RETURN_IF_ERROR(session.wait_registered(*asked[i], deadline - monotonic_now(), clock));
-    tensors[i] = reinterpret_cast<gradbus_tensor*>(asked[i]->tensor);
+    Result<Asked> asked = ask(*session.session, specs[i]);
+    if (!asked.ok()) return asked.status();
+    all.push_back(asked.take());
+  }
+  const Nanos deadline = monotonic_now() + session.session->op_timeout();
+  for (size_t i = 0; i < n; ++i) {
+    for (const auto& lane : all[i].lanes) {
+      WaitClock clock;
+      GRADBUS_RETURN_IF_ERROR(
+          session.session->wait_registered(*lane, deadline - monotonic_now(), clock));
+    }
+    tensors[i] = tensor_of(session, all[i]);
   }
   return {};
+}
+
+Status start_memory(gradbus_tensor* tensor, SubmissionKind kind, gradbus_memory part) {
+  if (tensor == nullptr) return missing("tensor");
+  if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
+    return error("O900", "memory number " + std::to_string(part),
+                 "use GRADBUS_RESIDUAL or GRADBUS_MOMENTUM");
+  return tensor->lanes.start_memory(
+      kind, part == GRADBUS_RESIDUAL ? MemoryPart::kResidual : MemoryPart::kMomentum);
 }
 
 }  // namespace
@@ -58,33 +120,88 @@ gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spe
   return guarded([&]() -> Status {
     if (session == nullptr) return missing("session");
     if (n > 0 && (specs == nullptr || tensors == nullptr)) return missing("specs or tensors");
-    return register_all(*session->session, specs, n, tensors);
+    return register_all(*session, specs, n, tensors);
   });
 }
 
 void* gradbus_tensor_data(gradbus_tensor* tensor) {
-  return tensor == nullptr ? nullptr : inner(tensor).data();
+  return tensor == nullptr ? nullptr : tensor->lanes.data(tensor->lanes.current());
+}
+
+uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {
+  return tensor == nullptr ? 0 : tensor->lanes.delay();
+}
+
+uint32_t gradbus_tensor_lane(const gradbus_tensor* tensor) {
+  return tensor == nullptr ? 0 : tensor->lanes.current();
+}
+
+void* gradbus_lane_data(gradbus_tensor* tensor, uint32_t lane) {
+  return tensor == nullptr || lane > tensor->lanes.delay() ? nullptr : tensor->lanes.data(lane);
+}
+
+int64_t gradbus_staleness(const gradbus_tensor* tensor) {
+  return tensor == nullptr ? -1 : tensor->lanes.staleness();
 }
 
 gradbus_code gradbus_start(gradbus_tensor* tensor) {
-  return guarded([&] { return tensor == nullptr ? missing("tensor") : inner(tensor).start(); });
+  return guarded([&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.start(); });
 }
 
 gradbus_code gradbus_test(gradbus_tensor* tensor) {
   return guarded([&]() -> Status {
     if (tensor == nullptr) return missing("tensor");
-    if (!inner(tensor).in_flight()) return {};
-    inner(tensor).session().progress();
-    if (inner(tensor).attempt()) return inner(tensor).take_result();
-    GRADBUS_RETURN_IF_ERROR(inner(tensor).session().failure());
-    return Status(Code::kBusy, "\"" + inner(tensor).spec().name + "\" is not finished");
+    if (!tensor->lanes.in_flight()) return {};
+    tensor->session->progress();
+    if (tensor->lanes.attempt()) return tensor->lanes.wait(0);
+    GRADBUS_RETURN_IF_ERROR(tensor->session->failure());
+    return Status(Code::kBusy, "\"" + tensor->lanes.first().spec().name + "\" is not finished");
   });
 }
 
 gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms) {
   return guarded([&]() -> Status {
     if (tensor == nullptr) return missing("tensor");
-    if (!inner(tensor).in_flight()) return {};
-    return inner(tensor).wait(to_timeout(timeout_ms, inner(tensor).session()));
+    return tensor->lanes.wait(to_timeout(timeout_ms, *tensor->session));
   });
+}
+
+gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr || found == nullptr) return missing("tensor or found");
+    const Result<bool> drained = tensor->lanes.drain(to_timeout(timeout_ms, *tensor->session));
+    if (drained.ok()) *found = drained.value() ? 1 : 0;
+    return drained.status();
+  });
+}
+
+gradbus_code gradbus_start_read_memory(gradbus_tensor* tensor, gradbus_memory part) {
+  return guarded([&] { return start_memory(tensor, SubmissionKind::kReadMemory, part); });
+}
+
+gradbus_code gradbus_start_write_memory(gradbus_tensor* tensor, gradbus_memory part) {
+  return guarded([&] { return start_memory(tensor, SubmissionKind::kWriteMemory, part); });
+}
+
+gradbus_code gradbus_scale_memory(gradbus_tensor* tensor, double factor) {
+  return guarded(
+      [&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.scale_memory(factor); });
+}
+
+gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr) return missing("tensor");
+    if (!(std::isfinite(rate) && rate >= 0))
+      return error("O900",
+                   "tensor \"" + tensor->lanes.first().spec().name + "\": the learning rate is " +
+                       std::to_string(rate),
+                   "pass a finite number, at least 0");
+    tensor->lanes.set_learning_rate(rate);
+    return {};
+  });
+}
+
+gradbus_code gradbus_start_pull(gradbus_tensor* tensor) {
+  return guarded(
+      [&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.start_pull(); });
 }

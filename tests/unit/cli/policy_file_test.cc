@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-class PolicyFile : public testing::Test {
+class PolicyFiles : public testing::Test {
  protected:
   std::string write(const std::string& text) {
     std::ofstream(path_) << text;
@@ -27,8 +27,8 @@ class PolicyFile : public testing::Test {
       testing::TempDir() + "gradbus_policy_" + std::to_string(getpid()) + ".toml";
 };
 
-TEST_F(PolicyFile, RulesInOrder) {
-  const Result<CompressionPolicy> policy = read_policy_file(write(R"(
+TEST_F(PolicyFiles, RulesInOrder) {
+  const Result<PolicyFile> policy = read_policy_file(write(R"(
 [[rule]]
 name = "*.bias"
 compression = "none"
@@ -42,21 +42,22 @@ max_dims = 4
 compression = "none:decay=0.5"
 )"));
   ASSERT_TRUE(policy.ok()) << policy.status().message();
-  const std::vector<CompressionRule> expected = {{.name = "*.bias", .compression = "none"},
-                                                 {.name = "fc?.*",
-                                                  .elements_min = 10,
-                                                  .elements_max = 1000,
-                                                  .dims_min = 2,
-                                                  .dims_max = 4,
-                                                  .compression = "none:decay=0.5"}};
-  EXPECT_EQ(policy.value().rules(), expected);
+  const std::vector<TensorRule> expected = {{.name = "*.bias", .value = "none"},
+                                            {.name = "fc?.*",
+                                             .elements_min = 10,
+                                             .elements_max = 1000,
+                                             .dims_min = 2,
+                                             .dims_max = 4,
+                                             .value = "none:decay=0.5"}};
+  EXPECT_EQ(policy.value().compressions.rules(), expected);
+  EXPECT_TRUE(policy.value().modes.rules().empty());
 }
 
-TEST_F(PolicyFile, AnEmptyFileIsDense) {
-  EXPECT_TRUE(read_policy_file(write("# nothing\n")).value().rules().empty());
+TEST_F(PolicyFiles, AnEmptyFileIsDense) {
+  EXPECT_TRUE(read_policy_file(write("# nothing\n")).value().compressions.rules().empty());
 }
 
-TEST_F(PolicyFile, MistakesNameFileAndLine) {
+TEST_F(PolicyFiles, MistakesNameFileAndLine) {
   EXPECT_THAT(message("[[rule]]\ncompresion = \"none\"\n"),
               AllOf(HasSubstr(path_ + ":2"), HasSubstr("did you mean compression?")));
   EXPECT_THAT(message("[[rules]]\ncompression = \"none\"\n"), HasSubstr("did you mean [[rule]]?"));
@@ -71,13 +72,42 @@ TEST_F(PolicyFile, MistakesNameFileAndLine) {
   EXPECT_THAT(read_policy_file("/nowhere/policy.toml").status().message(), HasSubstr("GB-F102"));
 }
 
-TEST_F(PolicyFile, TheCommandLineTakesOneOfTheTwo) {
-  EXPECT_EQ(compression_variable("", "").value(), "");
-  EXPECT_EQ(compression_variable("none:decay=0.5", "").value(), "none:decay=0.5");
-  EXPECT_THAT(compression_variable("nne", "").status().message(), HasSubstr("did you mean"));
-  EXPECT_THAT(compression_variable("none", "file").status().message(), HasSubstr("give one"));
+// One rule, one group of tensors: what it says nothing of stays as it would be without a policy.
+TEST_F(PolicyFiles, ModesBesideCompressions) {
+  const Result<PolicyFile> policy = read_policy_file(write(R"(
+[[rule]]
+max_dims = 1
+mode = "sync"
+
+[[rule]]
+name = "fc*"
+compression = "fp16"
+mode = "delayed:k=2"
+)"));
+  ASSERT_TRUE(policy.ok()) << policy.status().message();
+  EXPECT_EQ(policy.value().modes.find("fc.bias", 9, 1), "sync");
+  EXPECT_EQ(policy.value().modes.find("fc.weight", 9, 2), "delayed:k=2");
+  EXPECT_EQ(policy.value().modes.find("other", 9, 2), "");
+  EXPECT_EQ(policy.value().compressions.find("fc.bias", 9, 1), "none");
+  EXPECT_EQ(policy.value().compressions.find("fc.weight", 9, 2), "fp16");
+  EXPECT_THAT(message("[[rule]]\nmode = \"delaid\"\n"),
+              AllOf(StartsWith(path_ + ":1"), HasSubstr("did you mean \"delayed\"?")));
+}
+
+TEST_F(PolicyFiles, TheCommandLineTakesTheFileAlone) {
+  const auto variables = [](const char* compression, const char* mode, const std::string& file) {
+    return policy_variables(compression, mode, file);
+  };
+  EXPECT_EQ(variables("", "", "").value().compression, "");
+  EXPECT_EQ(variables("none:decay=0.5", "", "").value().compression, "none:decay=0.5");
+  EXPECT_EQ(variables("", "delayed", "").value().mode, "delayed");
+  EXPECT_THAT(variables("nne", "", "").status().message(), HasSubstr("did you mean"));
+  EXPECT_THAT(variables("", "synk", "").status().message(), HasSubstr("did you mean"));
+  EXPECT_THAT(variables("none", "", "file").status().message(), HasSubstr("give one"));
+  EXPECT_THAT(variables("", "sync", "file").status().message(), HasSubstr("--mode and --policy"));
   const std::string file = write("[[rule]]\nmax_dims = 1\ncompression = \"none\"\n");
-  EXPECT_EQ(compression_variable("", file).value(), "*|0|18446744073709551615|0|1|none");
+  EXPECT_EQ(variables("", "", file).value().compression, "*|0|18446744073709551615|0|1|none");
+  EXPECT_EQ(variables("", "", file).value().mode, "");
 }
 
 }  // namespace

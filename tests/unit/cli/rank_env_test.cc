@@ -35,11 +35,14 @@ TEST(RankEnv, NamesThePlace) {
 TEST(RankEnv, WhatWasNotGivenIsNotSet) {
   EXPECT_THAT(rank_variables(identity()), Not(Contains(Pair("GRADBUS_SOCKET", ""))));
   EXPECT_THAT(rank_variables(identity()), Not(Contains(Pair("GRADBUS_OP_TIMEOUT", ""))));
+  EXPECT_THAT(rank_variables(identity()), Not(Contains(Pair("GRADBUS_FENCE_EVERY", "0"))));
   RankIdentity given = identity();
   given.socket = "/s";
   given.op_timeout_s = "7.5";
+  given.fence_every = 500;
   EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_SOCKET", "/s")));
   EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_OP_TIMEOUT", "7.5")));
+  EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_FENCE_EVERY", "500")));
 }
 
 TEST(RankEnv, ChangesReplaceWhatWasThere) {

@@ -56,6 +56,25 @@ TEST(StatusText, FitsEightyColumns) {
   }
 }
 
+TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
+  v1::StatusReply reply = reply_of("node-a", 1);
+  v1::JobStatus& job = *reply.mutable_jobs(0);
+  job.add_tensors()->set_name("a");
+  EXPECT_EQ(status_text(reply, "x").find("tensors by mode"), std::string::npos) << "all are sync";
+  job.add_tensors()->set_mode("delayed");
+  job.add_tensors()->set_mode("delayed");
+  v1::ModeChangeStatus& change = *job.add_mode_changes();
+  change.set_group("embedding.*");
+  change.set_mode("ps:async");
+  change.set_reason("gradbus mode by alice");
+  change.set_age_ms(2000);
+  const std::string text = status_text(reply, "x");
+  EXPECT_THAT(text, HasSubstr("tensors by mode: delayed (2), sync (1)"));
+  EXPECT_THAT(text, HasSubstr("asked 2.0 s ago: \"embedding.*\" in mode ps:async"));
+  const auto json = nlohmann::json::parse(status_json(reply, "x"));
+  EXPECT_EQ(json["jobs"][0]["mode_changes"][0]["reason"], "gradbus mode by alice");
+}
+
 TEST(StatusText, ShowsAgentsJobsRanksAndErrors) {
   v1::StatusReply reply = reply_of("node-a", 1'500'000);
   reply.mutable_jobs(0)->mutable_error()->set_message("GB-P101 PEER_LOST: rank 2 died");

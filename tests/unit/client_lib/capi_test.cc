@@ -54,6 +54,168 @@ TEST_F(Alone, RegisteredTensorsGoRound) {
   EXPECT_EQ(again, tensor);
 }
 
+// With one rank nothing is compressed, hence nothing kept: what is written goes into the next
+// round.
+TEST_F(Alone, AWrittenResidualIsAddedToTheNextRound) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  spec.compression = "topk:ratio=0.1";
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  auto* data = static_cast<float*>(gradbus_tensor_data(tensor));
+  const auto put = [&](float value) { std::fill_n(data, 3, value); };
+  put(4);
+  ASSERT_EQ(gradbus_start_write_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
+  ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
+  put(9);
+  ASSERT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
+  ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
+  EXPECT_EQ(data[2], 4);
+  ASSERT_EQ(gradbus_scale_memory(tensor, 0.5), GRADBUS_OK);
+  for (const float wanted : {3.0F, 1.0F}) {  // once, then no more
+    put(1);
+    ASSERT_EQ(gradbus_start(tensor), GRADBUS_OK);
+    EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
+    ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
+    EXPECT_EQ(data[0], wanted);
+  }
+  ASSERT_EQ(gradbus_start_read_memory(tensor, GRADBUS_MOMENTUM), GRADBUS_OK);
+  EXPECT_EQ(data[0], 0);
+}
+
+TEST_F(Alone, MemoryNeedsGradientsOfF32) {
+  const gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F64, GRADBUS_SUM);
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_INVALID);
+  EXPECT_NE(std::string(gradbus_last_error()).find("\"w\" has no memory"), std::string::npos);
+  EXPECT_EQ(gradbus_start_read_memory(nullptr, GRADBUS_RESIDUAL), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_start_write_memory(tensor, static_cast<gradbus_memory>(3)), GRADBUS_INVALID);
+  for (const double factor : {0.0, -1.0, static_cast<double>(NAN), HUGE_VAL})
+    EXPECT_EQ(gradbus_scale_memory(tensor, factor), GRADBUS_INVALID) << factor;
+}
+
+// Step n brings n + 1; with one rank its result is the same, taken two steps later.
+TEST_F(Alone, ADelayedTensorGivesTheResultOfKStepsBefore) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  spec.mode = "delayed:k=2";
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  ASSERT_EQ(gradbus_tensor_delay(tensor), 2u);
+  const auto data = [&] { return static_cast<float*>(gradbus_tensor_data(tensor)); };
+  for (int again = 0; again < 2; ++again) {  // a drain ends in the state of the beginning
+    for (int step = 0; step < 5; ++step) {
+      std::fill_n(data(), 3, static_cast<float>(step + 1));
+      ASSERT_EQ(gradbus_start(tensor), GRADBUS_OK);
+      EXPECT_EQ(gradbus_start(tensor), GRADBUS_BUSY);
+      ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK) << gradbus_last_error();
+      EXPECT_EQ(data()[2], step < 2 ? 0.0F : static_cast<float>(step - 1));
+      EXPECT_EQ(gradbus_staleness(tensor), step < 2 ? -1 : 2);
+      EXPECT_EQ(data(), gradbus_lane_data(tensor, gradbus_tensor_lane(tensor)));
+    }
+    EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
+    int32_t found = 0;
+    for (const int left : {4, 5}) {
+      ASSERT_EQ(gradbus_drain(tensor, 1000, &found), GRADBUS_OK);
+      EXPECT_EQ(found, 1);
+      EXPECT_EQ(data()[0], static_cast<float>(left));
+      EXPECT_EQ(gradbus_staleness(tensor), 5 - left);
+    }
+    ASSERT_EQ(gradbus_drain(tensor, 1000, &found), GRADBUS_OK);
+    EXPECT_EQ(found, 0);
+    EXPECT_EQ(data()[0], 0);
+  }
+  EXPECT_EQ(gradbus_lane_data(tensor, 3), nullptr);
+}
+
+TEST_F(Alone, ADrainThatWasBegunIsEnded) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  spec.mode = "delayed:k=2";
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_EQ(gradbus_start(tensor), GRADBUS_OK);
+    ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
+  }
+  int32_t found = 0;
+  ASSERT_EQ(gradbus_drain(tensor, 1000, &found), GRADBUS_OK);
+  EXPECT_EQ(gradbus_start(tensor), GRADBUS_BUSY);
+  EXPECT_NE(std::string(gradbus_last_error()).find("a drain has not been ended"),
+            std::string::npos);
+}
+
+TEST_F(Alone, ModesThatThereAreNot) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  gradbus_tensor* tensor = nullptr;
+  for (const char* mode : {"delaid", "delayed:k=0", "delayed:k=65", "sync:k=1"}) {
+    spec.mode = mode;
+    EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID) << mode;
+    EXPECT_NE(std::string(gradbus_last_error()).find("GB-O911"), std::string::npos);
+  }
+  spec.mode = "delayed";
+  spec.collective = GRADBUS_REDUCE;
+  EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID);
+  gradbus_mode mode{};
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, nullptr, &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_SYNC);
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "delayed:k=3", &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_DELAYED);
+  EXPECT_EQ(mode.delay, 3u);
+}
+
+TEST_F(Alone, ModesOfParametersAreToldButNotRegistered) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  gradbus_tensor* tensor = nullptr;
+  for (const char* mode : {"averaging:every=2", "gossip", "localsgd", "diloco:H=3"}) {
+    spec.mode = mode;
+    EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID) << mode;
+    const std::string said = gradbus_last_error();
+    EXPECT_NE(said.find("GB-O911"), std::string::npos) << said;
+    EXPECT_NE(said.find("register a synchronous all-reduce"), std::string::npos) << said;
+  }
+  gradbus_mode mode{};
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "averaging:every_ms=20", &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_AVERAGING);
+  EXPECT_EQ(mode.period_steps, 0u);
+  EXPECT_EQ(mode.period_ms, 20u);
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "localsgd:H=4", &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_LOCALSGD);
+  EXPECT_EQ(mode.period_steps, 4u);
+  EXPECT_EQ(mode.outer_lr, 1);
+  const char* diloco = "diloco:H=9,outer_lr=0.5,outer_momentum=0.8,fragments=2,overlap=4";
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, diloco, &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_DILOCO);
+  EXPECT_EQ(mode.period_steps, 9u);
+  EXPECT_EQ(mode.outer_lr, 0.5);
+  EXPECT_EQ(mode.outer_momentum, 0.8);
+  EXPECT_EQ(mode.fragments, 2u);
+  EXPECT_EQ(mode.overlap, 4u);
+  const char* gossip = "gossip:topology=ring,every=2,seed=7,wait=1";
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, gossip, &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.kind, GRADBUS_GOSSIP);
+  EXPECT_EQ(mode.topology, GRADBUS_RING);
+  EXPECT_EQ(mode.period_steps, 2u);
+  EXPECT_EQ(mode.seed, 7u);
+  EXPECT_EQ(mode.wait, 1);
+}
+
+TEST_F(Alone, ADelayIsCompensatedByWhoKnowsTheParameters) {
+  gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  spec.mode = "delayed:k=2,dc=0.5,dc_decay=0.25";
+  gradbus_tensor* tensor = nullptr;
+  EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID);
+  const std::string said = gradbus_last_error();
+  EXPECT_NE(said.find("GB-O911"), std::string::npos) << said;
+  EXPECT_NE(said.find("register it without dc"), std::string::npos) << said;
+  gradbus_mode mode{};
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, spec.mode, &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.delay, 2u);
+  EXPECT_EQ(mode.dc, 0.5);
+  EXPECT_EQ(mode.dc_decay, 0.25);
+  ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "delayed", &mode), GRADBUS_OK);
+  EXPECT_EQ(mode.dc, 0);
+  EXPECT_LT(mode.dc_decay, 0);
+}
+
 TEST_F(Alone, AdHocOperations) {
   std::vector<double> in{1, 2, NAN};
   std::vector<double> out(3);

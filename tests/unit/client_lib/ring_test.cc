@@ -22,7 +22,7 @@ struct RingFixture {
   RingConsumer<Submission, kCapacity> consumer{memory};
 };
 
-Submission record(uint64_t round) { return {1, 2, round, 3, {}}; }
+Submission record(uint64_t round) { return {1, 2, round, 3, 0, 0, 0, 0, 0}; }
 
 TEST(Ring, KeepsOrderAndCountsFullness) {
   RingFixture<kSmall> ring;

@@ -121,6 +121,39 @@ TEST(Largest, LeavesVInTheResidual) {
   EXPECT_THAT(residual, ElementsAre(1.5F, -3, 0, 2.5F));
 }
 
+// What is sent exactly may be cleared at once; the rest is v, whether the guess was right or not.
+TEST(Largest, ClearsWhatItSelects) {
+  const std::vector<float> gradient = normal(9000, 4);
+  const std::vector<float> before(9000, 0.25F);
+  std::vector<float> v = gradient;
+  for (float& value : v) value += 0.125F;
+  for (const uint32_t guess : {0u, magnitude_key(1), magnitude_key(2), kKeyMax}) {
+    std::vector<float> residual = before;
+    Largest largest(v.size(), 900);
+    const EncodeInput input{.gradient = gradient, .residual = residual, .decay = 0.5F};
+    const Selection got = largest.exactly(input, 900, guess, true);
+    const std::vector<uint32_t> indices(got.indices.begin(), got.indices.end());
+    EXPECT_EQ(indices, sorted_largest(v, 900));
+    std::vector<float> want = v;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      EXPECT_EQ(got.values[i], v[indices[i]]);
+      if (got.cleared) want[indices[i]] = 0;
+    }
+    EXPECT_EQ(got.cleared, guess == magnitude_key(1)) << guess;
+    EXPECT_EQ(residual, want) << guess;
+  }
+}
+
+// Ties at the edge are put back too.
+TEST(Largest, PutsBackWhatItDrops) {
+  std::vector<float> residual(9000, 1);
+  Largest largest(9000, 5000);
+  const Selection got = largest.exactly({.residual = residual}, 5000, 1, true);
+  EXPECT_TRUE(got.cleared);
+  EXPECT_EQ(std::count(residual.begin(), residual.begin() + 5000, 0.0F), 5000);
+  EXPECT_EQ(std::count(residual.begin() + 5000, residual.end(), 1.0F), 4000);
+}
+
 TEST(Largest, FindsTheFirstThatIsNotFinite) {
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
     for (const uint32_t guess : {0u, kKeyInfinity - 1, kKeyInfinity, kKeyMax}) {

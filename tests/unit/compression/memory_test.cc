@@ -77,6 +77,23 @@ TEST(Memory, AGradientThatIsNotFiniteChangesNothing) {
   EXPECT_THAT(memory.residual(), ElementsAre(1, 2));
 }
 
+// What was taken in before the NaN turned up is undone; exactly, of small whole numbers.
+TEST(Memory, ALongGradientThatIsNotFiniteIsUndone) {
+  for (const bool nesterov : {false, true}) {
+    Memory memory({.kind = MemoryKind::kDgc, .momentum = 0.5F, .nesterov = nesterov},
+                  (size_t{1} << 20) + 3000);
+    std::vector<float> gradient(memory.residual().size());
+    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i % 8);
+    memory.compensate(gradient, 0, 1);
+    const std::vector<float> residual(memory.residual().begin(), memory.residual().end());
+    const std::vector<float> momentum(memory.momentum().begin(), memory.momentum().end());
+    gradient[gradient.size() - 5] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_FALSE(memory.compensate(gradient, 0, 2).gradient.empty());
+    EXPECT_TRUE(std::equal(residual.begin(), residual.end(), memory.residual().begin()));
+    EXPECT_TRUE(std::equal(momentum.begin(), momentum.end(), memory.momentum().begin()));
+  }
+}
+
 TEST(Memory, FollowsTheLearningRate) {
   Memory memory({.kind = MemoryKind::kDgc}, 1);
   memory.compensate(std::vector<float>{3}, 0, 1);

@@ -78,6 +78,60 @@ TEST(Select, MasksByHand) {
   EXPECT_EQ(mask, 0b100101u);
 }
 
+// A gradient, something kept, both; memory of exactly that size, so a sanitizer sees a byte too
+// far.
+TEST(Select, BlocksEqualScalarOnEveryTarget) {
+  on_every_target([&] {
+    for (const size_t count : kCounts) {
+      const std::vector<float> gradient = hard_values(count, count);
+      const std::vector<float> kept = hard_values(count, count + 1);
+      for (const SelectBlock& block :
+           {SelectBlock{.gradient = gradient.data(), .count = count},
+            SelectBlock{.kept = kept.data(), .decay = 0.9F, .count = count},
+            SelectBlock{gradient.data(), kept.data(), 0.5F, count}}) {
+        std::vector<uint64_t> got((count + 63) / 64, 99), want((count + 63) / 64, 77);
+        const KeyRange keys{0x3c000000, kKeyMax};
+        ASSERT_EQ(select_block(block, keys, got.data()),
+                  select_block_scalar(block, keys, want.data()));
+        ASSERT_EQ(got, want) << count;
+        if (block.kept == nullptr) continue;
+        std::vector<float> left = kept, left_scalar = kept;
+        keep_block({block.gradient, left.data(), block.decay, count}, got.data(), left.data());
+        keep_block_scalar(block, want.data(), left_scalar.data());
+        for (size_t i = 0; i < count; ++i) {
+          if (std::isnan(left[i]) && std::isnan(left_scalar[i])) continue;  // of whose bits
+          ASSERT_EQ(std::bit_cast<uint32_t>(left[i]), std::bit_cast<uint32_t>(left_scalar[i]));
+        }
+      }
+    }
+  });
+}
+
+TEST(Select, BlocksByHand) {
+  const float gradient[] = {1, -2, 0.5F, 4};
+  float kept[] = {2, 2, -1, 2};
+  const SelectBlock block{gradient, kept, 0.5F, 4};  // v = 2, -1, 0, 5
+  uint64_t mask = 0;
+  EXPECT_EQ(select_block(block, {magnitude_key(2), kKeyMax}, &mask), magnitude_key(5));
+  EXPECT_EQ(mask, 0b1001u);
+  keep_block(block, &mask, kept);
+  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{0, -1, 0, 0}));
+}
+
+TEST(Select, IndicesOfBitsOnEveryTarget) {
+  on_every_target([&] {
+    for (const uint64_t few : {~uint64_t{0}, uint64_t{0x8000000000000001}, uint64_t{0}}) {
+      const std::vector<uint64_t> masks{few, 0x5, uint64_t{1} << 63, 0, 0x3};
+      const size_t count = 4 * 64 + 2;
+      std::vector<uint32_t> want, got(count + kIndexSlack);
+      for (uint32_t i = 0; i < count; ++i)
+        if ((masks[i / 64] >> (i % 64) & 1) != 0) want.push_back(1000 + i);
+      got.resize(put_indices(masks.data(), count, 1000, got.data()));
+      ASSERT_EQ(got, want);
+    }
+  });
+}
+
 TEST(Select, VisitsInOrder) {
   std::vector<float> values(5000, 0);
   const std::vector<size_t> places{0, 63, 64, 2047, 2048, 4999};

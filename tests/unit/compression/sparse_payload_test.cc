@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "compression/index_coding.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -82,6 +83,21 @@ TEST(SparsePayload, OverflowOfHalvesIsSeen) {
   codec->decode(payload, 1, values);
   EXPECT_THAT(values, ElementsAre(kInf, 1));
   EXPECT_THAT(residual, ElementsAre(0, 0));
+}
+
+// Where Golomb's code would be little shorter.
+TEST(SparsePayload, DenseSelectionsTakeABitmap) {
+  std::vector<float> gradient(1000);
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i * 7919 % 1000);
+  for (const size_t percent : {29, 30, 31}) {
+    const auto codec = make("topk:ratio=0." + std::to_string(percent), gradient.size());
+    const Payload payload = encode(*codec, {.gradient = gradient});
+    const auto code = static_cast<IndexCode>(payload_header(payload).flags & 3);
+    EXPECT_EQ(code == IndexCode::kBitmap, percent >= 30) << percent;
+    if (code == IndexCode::kBitmap) {
+      EXPECT_EQ(payload.size(), 16 + 40 * percent + 125);
+    }
+  }
 }
 
 TEST(SparsePayload, OfNoElementsIsTheHeader) {

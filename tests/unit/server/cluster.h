@@ -34,9 +34,11 @@ class Cluster {
 
   // ---- agents ----
   void hello(uint64_t agent, const std::string& name, uint32_t protocol = kControlProtocol,
-             const std::map<std::string, std::string>& addresses = {{"tcp", "10.0.0.1:1"}}) {
+             const std::map<std::string, std::string>& addresses = {{"tcp", "10.0.0.1:1"}},
+             bool shard = false) {
     coordinator.connect(agent, now);
     v1::AgentMessage message;
+    message.mutable_hello()->set_shard(shard);
     message.mutable_hello()->set_name(name);
     message.mutable_hello()->set_version("9.9");
     message.mutable_hello()->set_protocol(protocol);
@@ -45,6 +47,11 @@ class Cluster {
     message.mutable_hello()->mutable_addresses()->insert(addresses.begin(), addresses.end());
     send(agent, message);
     if (protocol == kControlProtocol) beating.insert(agent);
+  }
+
+  void shard(uint64_t agent, const std::string& name,
+             const std::map<std::string, std::string>& addresses = {{"tcp", "10.0.0.9:9"}}) {
+    hello(agent, name, kControlProtocol, addresses, true);
   }
 
   void send(uint64_t agent, const v1::AgentMessage& message) {

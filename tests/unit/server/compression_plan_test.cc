@@ -42,8 +42,12 @@ TEST(CompressionPlan, RefusesWhatCannotBeCompressed) {
   spec = gradient(100, "powersgd");
   spec.set_columns(7);
   EXPECT_THAT(message(spec), HasSubstr("100 elements are no matrix of 7 columns"));
-  EXPECT_THAT(message(gradient(100, "topk:communicator=allreduce")),
+  EXPECT_THAT(message(gradient(100, "int8:communicator=allreduce")),
               HasSubstr("cannot be summed on their way: use allgather or ps"));
+  EXPECT_THAT(message(gradient(100, "topk:communicator=allreduce,entropy=zstd")),
+              HasSubstr("cannot be summed on their way: use allgather or ps"));
+  EXPECT_THAT(message(gradient(100, "powersgd:entropy=zstd")),
+              HasSubstr("needs payloads that are not summed on their way"));
   EXPECT_THAT(message(gradient(100, "powersgd:communicator=ps")),
               HasSubstr("are summed on their way: use allreduce"));
 }
@@ -52,6 +56,14 @@ TEST(CompressionPlan, WhatCanBeSummedIs) {
   EXPECT_EQ(plan(gradient(1 << 20, "fp16"), 4).communicator, Communicator::kAllReduce);
   EXPECT_EQ(plan(gradient(1 << 20, "randk"), 4).communicator, Communicator::kAllReduce);
   EXPECT_EQ(plan(gradient(1 << 20, "powersgd"), 4).communicator, Communicator::kAllReduce);
+}
+
+// Selections merge on their way, and payloads that are coded once more do not add up.
+TEST(CompressionPlan, ASelectionIsMergedWhereThatIsForced) {
+  const auto forced = [](const std::string& spec) { return gradient(1 << 20, spec); };
+  EXPECT_EQ(check_compression(forced("topk:communicator=allreduce")).message(), "");
+  EXPECT_EQ(plan(forced("topk:communicator=allreduce"), 4).communicator, Communicator::kAllReduce);
+  EXPECT_NE(plan(forced("fp16:entropy=zstd"), 4).communicator, Communicator::kAllReduce);
 }
 
 TEST(CompressionPlan, SelectionsAreGathered) {

@@ -107,7 +107,7 @@ TEST(Program, BadOptionsAreOneLineAndExitOne) {
   const Row rows[] = {{{"--listen=" + first.address()}, "GB-D603 CANNOT_LISTEN: 127.0.0.1:"},
                       {{"--listen=0.0.0.0:0"}, "--insecure-i-understand"},
                       {{"--listen=nonsense"}, "GB-F100 BAD_OPTION: --listen \"nonsense\""},
-                      {{"--role=shard"}, "GB-F100 BAD_OPTION: --role \"shard\""},
+                      {{"--role=leader"}, "GB-F100 BAD_OPTION: --role \"leader\""},
                       {{"--lease-ms=600", "--heartbeat-ms=500"}, "GB-F100 BAD_OPTION: --lease-ms"},
                       {{"--chunk-kib=2000"}, "GB-F100"},
                       {{"--log-level=loud"}, "GB-F100"}};

@@ -1,4 +1,4 @@
-#include "transport/tcp/address.h"
+#include "transport/net/address.h"
 
 #include <gtest/gtest.h>
 

@@ -53,6 +53,7 @@ void exchange(End& a, End& b, size_t frames, size_t bytes) {
 
 TEST(TransportAllocation, ASteadyLinkAllocatesNothing) {
   for (const TransportRow& row : all_transports()) {
+    if (!row.available().ok()) continue;
     End a(row), b(row);
     FrameHeader hello;
     hello.kind = static_cast<uint8_t>(FrameKind::kHello);

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/tcp/socket.h"
+#include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace gradbus {

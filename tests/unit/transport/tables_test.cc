@@ -80,10 +80,13 @@ TEST(LinkTable, AnIndexRestsBeforeItIsUsedAgain) {
 TEST(Registry, RowsAreFoundByTheirNames) {
   EXPECT_NE(find_transport("tcp"), nullptr);
   EXPECT_NE(find_transport("loopback"), nullptr);
+  EXPECT_NE(find_transport("rdma"), nullptr);
+  EXPECT_TRUE(find_transport("tcp")->available().ok());
   EXPECT_EQ(find_transport("carrier pigeon"), nullptr);
   for (const TransportRow& row : all_transports()) {
     EXPECT_EQ(find_transport(row.name), &row);
-    EXPECT_TRUE(row.available().ok());
+    const Status status = row.available();  // what this machine lacks has a reason
+    EXPECT_TRUE(status.ok() || status.code() == Code::kUnavailable) << row.name;
     EXPECT_FALSE(row.summary.empty());
   }
 }

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transport/tcp/address.h"
+#include "transport/net/address.h"
 #include "transport/tcp/tcp.h"
 #include "unit/transport/raw_peer.h"
 

@@ -35,6 +35,7 @@ struct Node {
       : address(made->local_address()), engine(std::move(made), broken, 2) {}
   std::string address;
   Mailbox<JobBroken> broken;
+  std::shared_ptr<FidelityBoard> fidelity = std::make_shared<FidelityBoard>();
   Engine engine;
   ShmQuota quota{256 << 20, 0};
   std::vector<std::unique_ptr<Arena>> arenas;
@@ -46,6 +47,7 @@ struct Node {
 struct Layout {
   uint32_t agents = 2;
   uint32_t ranks_per_agent = 1;
+  uint32_t shards = 0;       // nodes after the agents
   bool interleaved = false;  // rank r on agent r % agents; else neighbours together
   std::function<std::unique_ptr<Transport>()> transport = loopback;
 
@@ -60,9 +62,10 @@ class Cluster {
   Cluster(uint32_t agents, uint32_t ranks_per_agent)
       : Cluster(Layout{.agents = agents, .ranks_per_agent = ranks_per_agent}) {}
   explicit Cluster(const Layout& layout) : layout_(layout) {
-    for (uint32_t i = 0; i < layout.agents; ++i)
+    for (uint32_t i = 0; i < layout.agents + layout.shards; ++i)
       nodes.push_back(std::make_unique<Node>(layout.transport()));
     for (uint32_t i = 0; i < layout.agents; ++i) start_job(i);
+    for (uint32_t i = 0; i < layout.shards; ++i) start_shard(i);
   }
 
   const Layout& layout() const { return layout_; }
@@ -75,16 +78,42 @@ class Cluster {
     add_tensor(id, spec, chunk, algorithm);
   }
   void add_tensor(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm) {
-    for (auto& node : nodes) add_tensor(*node, id, spec, chunk, algorithm);
+    for (uint32_t i = 0; i < layout_.agents; ++i) add_tensor(*nodes[i], id, spec, chunk, algorithm);
+  }
+  // A tensor that shards aggregate, as `mode` says.
+  void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
+    for (uint32_t i = 0; i < layout_.agents; ++i)
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards);
+    for (uint32_t i = 0; i < layout_.shards; ++i) add_to_shard(i, id, spec, chunk, mode);
+  }
+  void add_to_shard(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
+                    const std::string& mode) {
+    ShardPlan plan;
+    plan.collective.algorithm = Algorithm::kShards;
+    plan.collective.dtype = spec.dtype;
+    plan.collective.op = spec.op;
+    plan.collective.count = spec.count;
+    plan.collective.chunk_elements = chunk;
+    plan.collective.agents = layout_.agents;
+    plan.collective.shards = layout_.shards;
+    plan.collective.tensor = id;
+    plan.name = "t";
+    plan.shard = shard;
+    plan.last = last_reduction(spec, layout_.world());
+    plan.mode = parse_mode(mode).take();
+    plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
+    nodes[layout_.agents + shard]->engine.post(AddShardTensor{kJob, plan});
   }
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression) {
-    for (auto& node : nodes) add_tensor(*node, id, spec, chunk, algorithm, compression);
+    for (uint32_t i = 0; i < layout_.agents; ++i)
+      add_tensor(*nodes[i], id, spec, chunk, algorithm, compression);
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {}) {
-    CellShape shape = make_cell_shape(
-        spec, chunk, {layout_.world(), layout_.ranks_per_agent, layout_.agents > 1});
+    CellShape shape = make_cell_shape(spec, chunk,
+                                      {layout_.world(), layout_.ranks_per_agent,
+                                       layout_.agents > 1 || algorithm == Algorithm::kShards});
     const Placement place = node.arenas[0]->place(shape).take();
     shape.data_stride = place.data_stride;
     const auto segment = node.arenas[0]->segments()[place.segment];
@@ -95,8 +124,16 @@ class Cluster {
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {
-    nodes[agent]->cells[tensor].post(local, round, bytes);
-    const Submission record{1, tensor, round, bytes, {}};
+    Submission record{};
+    record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+    record.bytes = bytes;
+    post(agent, local, tensor, round, record);
+  }
+  // A record of another kind, or with more in it.
+  void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, Submission record) {
+    record.tensor = tensor;
+    record.round = round;
+    nodes[agent]->cells[tensor].post(local, round, record.bytes);
     ASSERT_EQ(nodes[agent]->clients[local].submissions.push(record), Push::kDone);
   }
 
@@ -144,6 +181,7 @@ class Cluster {
     start.link_key = kLinkKey;
     start.agent_index = index;
     start.agents = layout_.agents;
+    start.shards = layout_.shards;
     for (const auto& other : nodes) start.agent_addresses.push_back(other->address);
     for (uint32_t rank = 0; rank < layout_.world(); ++rank) {
       start.agent_of_rank.push_back(layout_.agent_of(rank));
@@ -152,7 +190,15 @@ class Cluster {
     start.local_ranks = node.ranks;
     for (size_t i = 0; i < node.ranks.size(); ++i) start.channels.push_back(add_client(node));
     start.traffic = std::make_shared<JobTraffic>();
+    start.fidelity = node.fidelity;
     node.engine.post(std::move(start));
+  }
+
+  void start_shard(uint32_t shard) {
+    StartShardJob start{kJob, "job", 1, kLinkKey, shard, layout_.agents, {}, {}};
+    for (const auto& other : nodes) start.addresses.push_back(other->address);
+    start.traffic = std::make_shared<JobTraffic>();
+    nodes[layout_.agents + shard]->engine.post(std::move(start));
   }
 
   static std::shared_ptr<Channel> add_client(Node& node) {

@@ -1,99 +1,23 @@
 // Compressed tensors through real engines and cells: every codec by every communicator that fits
 // it, over a transport that behaves and over one that delays, reorders and refuses.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 #include "compression/registry.h"
-#include "tests/unit/worker_agent/engine_cluster.h"
+#include "tests/unit/worker_agent/compressed_cluster.h"
 #include "transport/faulty/faulty.h"
 
 namespace gradbus {
 namespace {
 
-using test::Cluster;
-using test::Layout;
+using test::CompressedCase;
+using test::CompressedCluster;
+using test::kCount;
 
-constexpr uint64_t kCount = 1000;
-constexpr uint64_t kChunk = 64;
-constexpr uint64_t kUnit = 256;  // 4 units, the last one shorter
-
-struct Case {
-  std::string spec;
-  Communicator communicator = Communicator::kAllGather;
-};
-
-class CompressedCluster {
- public:
-  CompressedCluster(const Layout& layout, const Case& what, ReduceOp op = ReduceOp::kSum)
-      : cluster_(layout) {
-    TensorSpec spec;
-    spec.count = kCount;
-    spec.op = op;
-    CompressionPlan plan;
-    plan.spec = parse_compression(what.spec).take();
-    plan.communicator = what.communicator;
-    const CodecTraits& traits = plan.spec.codec->traits;
-    const bool whole = traits.whole_unit || traits.needs_matrix;
-    plan.unit_elements = whole ? kCount : kUnit;
-    if (traits.needs_matrix) plan.columns = 25;
-    cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
-  }
-
-  // Each rank's gradient of this round; the same for the same seed.
-  static std::vector<float> gradient(uint32_t rank, uint64_t round) {
-    std::mt19937 random(static_cast<uint32_t>(rank * 1000 + round));
-    std::normal_distribution<float> normal(0, 1);
-    std::vector<float> values(kCount);
-    for (float& value : values) value = normal(random);
-    return values;
-  }
-
-  void run_round(uint64_t round) {
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent) {
-      for (uint32_t local = 0; local < ranks(agent).size(); ++local) {
-        const std::vector<float> values = gradient(ranks(agent)[local], round);
-        std::memcpy(cluster_.data(agent, local, 0), values.data(), kCount * sizeof(float));
-        cluster_.post(agent, local, 0, round);
-      }
-    }
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
-      for (uint32_t local = 0; local < ranks(agent).size(); ++local)
-        ASSERT_EQ(cluster_.completions(agent, local, 1).size(), 1u) << why();
-  }
-
-  std::vector<float> result(uint32_t agent, uint32_t local) {
-    const float* data = cluster_.data(agent, local, 0);
-    return {data, data + kCount};
-  }
-
-  void expect_same_bits_everywhere() {
-    const std::vector<float> first = result(0, 0);
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
-      for (uint32_t local = 0; local < ranks(agent).size(); ++local)
-        ASSERT_EQ(std::memcmp(result(agent, local).data(), first.data(), kCount * 4), 0)
-            << "agent " << agent << " local rank " << local;
-  }
-
-  uint32_t world() const { return cluster_.layout().world(); }
-
- private:
-  const std::vector<uint32_t>& ranks(uint32_t agent) { return cluster_.nodes[agent]->ranks; }
-  std::string why() {
-    std::string text;
-    for (auto& node : cluster_.nodes)
-      for (const JobBroken& broken : node->broken.take()) text += broken.status.message() + "\n";
-    return text;
-  }
-
-  Cluster cluster_;
-};
-
-std::vector<Case> every_case() {
-  std::vector<Case> cases;
+std::vector<CompressedCase> every_case() {
+  std::vector<CompressedCase> cases;
   for (const CodecRow* row : codec_rows()) {
     if (row->id == CodecId::kDense) continue;
     // Of 1 in 100 elements without a memory 12 rounds show too little.
@@ -101,12 +25,13 @@ std::vector<Case> every_case() {
         row->id == CodecId::kRandK ? "randk:ratio=0.2" : std::string(row->name);
     if (row->make != nullptr) cases.push_back({name, Communicator::kAllGather});
     if (row->make != nullptr) cases.push_back({name, Communicator::kPs});
-    if (row->make_linear != nullptr) cases.push_back({name, Communicator::kAllReduce});
+    const CompressionSpec spec = parse_compression(name).take();
+    if (is_linear(spec) || is_mergeable(spec)) cases.push_back({name, Communicator::kAllReduce});
   }
   return cases;
 }
 
-class EveryCodec : public testing::TestWithParam<Case> {};
+class EveryCodec : public testing::TestWithParam<CompressedCase> {};
 
 TEST_P(EveryCodec, AllRanksGetTheSameBitsRoundAfterRound) {
   CompressedCluster cluster({.agents = 3, .ranks_per_agent = 2}, GetParam());

@@ -86,7 +86,7 @@ TEST(Engine, ARoundWaitsForEveryRankAndATensorForEveryAgent) {
 TEST(Engine, ASubmissionThatOvertakesItsTensorIsKept) {
   Cluster cluster(2, 1);
   cluster.turn(10);
-  const Submission record{1, 0, 1, 0, {}};
+  const Submission record{1, 0, 1, 0, 0, 0, 0, 0, 0};
   for (auto& node : cluster.nodes)
     ASSERT_EQ(node->clients[0].submissions.push(record), Push::kDone);
   for (auto& node : cluster.nodes) node->engine.do_work();
@@ -102,12 +102,12 @@ struct Nonsense {
 
 TEST(Engine, EveryFieldOfASubmissionIsChecked) {
   const Nonsense cases[] = {
-      {"kind", {9, 0, 1, 0, {}}},
-      {"tensor", {1, 1, 1, 0, {}}},
-      {"tensor", {1, UINT32_MAX, 1, 0, {}}},
-      {"round", {1, 0, 0, 0, {}}},
-      {"round", {1, 0, UINT64_MAX, 0, {}}},
-      {"bytes", {1, 0, 1, UINT64_MAX, {}}},
+      {"kind", {9, 0, 1, 0, 0, 0, 0, 0, 0}},
+      {"tensor", {1, 1, 1, 0, 0, 0, 0, 0, 0}},
+      {"tensor", {1, UINT32_MAX, 1, 0, 0, 0, 0, 0, 0}},
+      {"round", {1, 0, 0, 0, 0, 0, 0, 0, 0}},
+      {"round", {1, 0, UINT64_MAX, 0, 0, 0, 0, 0, 0}},
+      {"bytes", {1, 0, 1, UINT64_MAX, 0, 0, 0, 0, 0}},
   };
   for (const Nonsense& bad : cases) {
     Cluster cluster(2, 1);
@@ -129,7 +129,8 @@ TEST(Engine, ASecondRoundBeforeTheFirstIsOverBreaksThatJobOnly) {
   cluster.add_tensor(0, 10, 10);
   cluster.turn(10);
   for (const uint64_t round : {1, 2})
-    ASSERT_EQ(cluster.nodes[0]->clients[0].submissions.push({1, 0, round, 0, {}}), Push::kDone);
+    ASSERT_EQ(cluster.nodes[0]->clients[0].submissions.push({1, 0, round, 0, 0, 0, 0, 0, 0}),
+              Push::kDone);
   cluster.turn(10);
   const auto broken = cluster.nodes[0]->broken.take();
   ASSERT_EQ(broken.size(), 1u);

@@ -21,74 +21,31 @@ import torch
 
 from .. import _core
 from .._errors import BusyError, ClosedError, bad_argument
+from .._ops import Sum
 from .._process_sets import ProcessSet, session_of
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, BucketPlan, ParameterInfo, plan_buckets
-
-NamedParameter = tuple[str, torch.nn.Parameter]
-
-
-class Slot:
-    """A parameter's place in a bucket."""
-
-    def __init__(self, name: str, parameter: torch.nn.Parameter, view: torch.Tensor) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.view = view
-        self.passes_left = 0
-        # False until the first gradient arrived: that one is copied, which also tells us whether it
-        # is sparse (added to a dense view it would pass unnoticed); later ones are born in place.
-        self.adopted = False
-
-    def adopt(self) -> None:
-        """Makes ``.grad`` the view, with the values that ``.grad`` has now (None: zeros)."""
-        grad = self.parameter.grad
-        if grad is self.view:
-            return
-        if grad is None:
-            self.view.zero_()
-        elif grad.layout != torch.strided:
-            raise bad_argument(
-                f"parameter '{self.name}' has a sparse gradient ({grad.layout})",
-                "build its layer with sparse=False",
-            )
-        else:
-            self.view.copy_(grad.detach())
-        self.point()
-
-    def point(self) -> None:
-        """Makes ``.grad`` the view; a parameter frozen meanwhile is left alone."""
-        if self.parameter.requires_grad:
-            self.parameter.grad = self.view
-            self.adopted = True
+from ._buckets import Bucket, NamedParameter, Slot
+from ._delay_compensation import Compensation, DelayCompensation
+from ._detach import detach_before_close
+from ._hooks import after_accumulation
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_buckets
+from ._memory import CompressionState, check_state, read_state, write_state
+from ._shard_parameters import ShardParameters, set_parameters
 
 
-class Bucket:
-    """One registered tensor and its slots."""
+@dataclasses.dataclass(frozen=True)
+class ExchangedParameter:
+    """A parameter whose gradients are exchanged, and how."""
 
-    def __init__(
-        self, core: _core.Bucket, plan: BucketPlan, named: Sequence[NamedParameter]
-    ) -> None:
-        self.core = core
-        self.flat: torch.Tensor = torch.from_dlpack(core.view())  # type: ignore[attr-defined]
-        self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
-        self.slots_left = 0
-        self.started = False
+    named: NamedParameter
+    group: int  # of the optimizer
+    mode: str  # those of different ones share no bucket
+    held_by_shards: bool
+    compensation: Compensation | None = None
 
-    def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
-        name, parameter = named
-        return Slot(name, parameter, self.flat[offset : offset + count].view(parameter.shape))
-
-    def begin_round(self, passes: int) -> None:
-        """Forgets what has arrived."""
-        self.slots_left = len(self.slots)
-        self.started = False
-        for slot in self.slots:
-            slot.passes_left = passes
-
-    def start(self) -> None:
-        """Hands the bucket to Gradbus."""
-        self.core.start()
-        self.started = True
+    @property
+    def registered_mode(self) -> str:
+        """As gradbus_tensor_spec wants it, which steps no parameters."""
+        return self.mode if self.compensation is None else f"delayed:k={self.compensation.delay}"
 
 
 class GradientExchange:
@@ -101,7 +58,9 @@ class GradientExchange:
         op: int,
         prefix: str,
         process_set: ProcessSet,
-        compression: str | None = None,
+        compression: str | None,
+        learning_rate: Callable[[int], float],
+        rescale_memory: bool = False,
     ) -> None:
         self._passes = passes
         self._bucket_bytes = bucket_bytes
@@ -109,58 +68,63 @@ class GradientExchange:
         self._prefix = prefix
         self._process_set = process_set
         self._compression = compression  # None: the job's policy
+        self._learning_rate = learning_rate  # of a parameter group, now
+        self._rescale_memory = rescale_memory  # when it changes
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
         self._hooks: list[Any] = []
         self._synchronized = False
         self._detached = False
-        _detach_before_close(self, process_set)
+        detach_before_close(self, process_set)
 
     @property
     def buckets(self) -> Sequence[Bucket]:
         """In the order in which backward fills them."""
         return self._buckets
 
-    def add(self, named: Sequence[NamedParameter]) -> None:
+    def add(self, parameters: Sequence[ExchangedParameter]) -> None:
         """Registers buckets for more parameters; every rank must add the same ones.
 
-        Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ.
+        Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ,
+        UnavailableError when a mode wants shards and there are none.
         """
         if self._in_flight():
             raise _in_flight_error("parameters cannot be added")
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
         session = session_of(self._process_set, "DistributedOptimizer")
-        infos = [self._with_compression(_info(*pair), pair[1], session) for pair in named]
+        infos = [self._info(parameter, session) for parameter in parameters]
         plans = plan_buckets(infos, self._bucket_bytes, prefix)
+        firsts = [parameters[plan.slots[0].index] for plan in plans]
         specs = [
             (
                 plan.name, plan.count, DTYPES[plan.dtype][1], self._op,
-                plan.compression, plan.columns,
+                plan.compression, plan.columns, first.registered_mode,
             )
-            for plan in plans
+            for plan, first in zip(plans, firsts)
         ]  # fmt: skip
-        for core, plan in zip(session.register_buckets(specs), plans):
-            bucket = Bucket(core, plan, named)
+        for core, plan, first in zip(session.register_buckets(specs), plans, firsts):
+            bucket = Bucket(core, plan, [parameter.named for parameter in parameters])
+            if first.held_by_shards:
+                bucket.on_shards = ShardParameters(bucket)
+            if first.compensation is not None:
+                bucket.compensation = DelayCompensation(
+                    first.compensation, plan, [parameter.named[1] for parameter in parameters],
+                    bucket.flat, session.size if self._op == Sum else 1,
+                )  # fmt: skip
             bucket.begin_round(self._passes)
             self._buckets.append(bucket)
             for slot in bucket.slots:
                 self._watch(bucket, slot)
 
-    def _with_compression(
-        self, info: ParameterInfo, parameter: torch.Tensor, session: _core.Session
-    ) -> ParameterInfo:
-        # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
-        if info.dtype != "float32" or not info.count:
-            return info
-        if self._compression is None:
-            chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
-        else:
-            worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
-            chosen = self._compression if worth else "none"
-        columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
-        return dataclasses.replace(info, compression=chosen, columns=columns)
+    def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
+        name, tensor = parameter.named
+        info = with_compression(self._compression, session, info_of(name, tensor), tensor)
+        by_group = self._rescale_memory or parameter.held_by_shards
+        return dataclasses.replace(
+            info, mode=parameter.mode, group=parameter.group if by_group else 0
+        )
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self._parameters.add(slot.parameter)
@@ -172,7 +136,7 @@ class GradientExchange:
             if self_ is not None:
                 self_._on_gradient(bucket, slot)
 
-        self._hooks.append(_after_accumulation(slot.parameter, on_gradient))
+        self._hooks.append(after_accumulation(slot.parameter, on_gradient))
 
     def _on_gradient(self, bucket: Bucket, slot: Slot) -> None:
         if slot.passes_left == 0:
@@ -185,8 +149,17 @@ class GradientExchange:
         slot.passes_left -= 1
         if slot.passes_left == 0:
             bucket.slots_left -= 1
-            if bucket.slots_left == 0:
-                bucket.start()
+            # Shards get the parameters first, when all buckets can be begun: synchronize().
+            unset = bucket.on_shards is not None and not bucket.on_shards.is_set
+            if bucket.slots_left == 0 and not unset:
+                self._start(bucket)
+
+    def _start(self, bucket: Bucket) -> None:
+        if bucket.on_shards is not None:
+            bucket.core.set_learning_rate(self._learning_rate(bucket.group))
+        elif self._rescale_memory and bucket.compressed:
+            bucket.follow(self._learning_rate(bucket.group))
+        bucket.start()
 
     @property
     def process_set(self) -> ProcessSet:
@@ -219,18 +192,70 @@ class GradientExchange:
         if self._synchronized:
             return
         self._refuse_strangers(all_parameters)
+        waiting = [bucket for bucket in self._buckets if not bucket.started]
+        for bucket in waiting:
+            for slot in bucket.slots:
+                slot.adopt()
+        set_parameters(self._on_shards)
+        for bucket in waiting:
+            self._start(bucket)
         for bucket in self._buckets:
-            if not bucket.started:
-                for slot in bucket.slots:
-                    slot.adopt()
-                bucket.start()
-        for bucket in self._buckets:
-            bucket.core.wait()
+            bucket.wait()
+        self._point_everywhere()
+        for held in self._on_shards:
+            held.hide()
+        self._synchronized = True
+
+    @property
+    def holds_nothing(self) -> bool:
+        """No parameters lie elsewhere: it can be suspended and resumed."""
+        return not self._on_shards
+
+    @property
+    def _on_shards(self) -> list[ShardParameters]:
+        return [b.on_shards for b in self._buckets if b.on_shards is not None]
+
+    def _point_everywhere(self) -> None:
         for bucket in self._buckets:
             for slot in bucket.slots:
                 slot.point()
             bucket.begin_round(self._passes)
-        self._synchronized = True
+
+    @torch.no_grad()
+    def drain(self) -> bool:
+        """The next results that no step has taken are in ``.grad``, zeros where a bucket has none.
+
+        False when there were none at all: every exchange is over. Every rank calls it until then.
+        """
+        self._refuse_when_detached()
+        if self._in_flight():
+            raise _in_flight_error("flush() is called")
+        found = [bucket.drain() for bucket in self._buckets if bucket.on_shards is None]
+        self._point_everywhere()
+        return any(found)
+
+    @torch.no_grad()
+    def pull(self) -> int:
+        """The newest parameters from shards, the same on all ranks; of how many buckets."""
+        held = [b for b in self._buckets if b.on_shards is not None and b.on_shards.is_set]
+        if not held:
+            return 0
+        # Once to say that this rank makes no steps for now, so that nobody waits for it; once more
+        # when that is true of all, so that all get the same.
+        self._pull(held)
+        session_of(self._process_set, "flush").barrier()
+        self._pull(held)
+        return len(held)
+
+    def _pull(self, held: Sequence[Bucket]) -> None:
+        for bucket in held:
+            bucket.start_pull()
+        for bucket in held:
+            bucket.wait()
+
+    def staleness(self) -> dict[str, int]:
+        """By parameter: how many steps the gradient in ``.grad`` is old; -1: zeros, of no step."""
+        return {slot.name: b.core.staleness for b in self._buckets for slot in b.slots}
 
     def _refuse_strangers(self, all_parameters: Iterable[torch.Tensor]) -> None:
         for parameter in all_parameters:
@@ -244,6 +269,9 @@ class GradientExchange:
     def end_round(self) -> None:
         """The results were used; the next synchronize() exchanges again."""
         self._synchronized = False
+        for bucket in self._buckets:
+            for slot in bucket.slots if bucket.on_shards is not None else ():
+                slot.parameter.grad = slot.view if slot.adopted else slot.parameter.grad
 
     @torch.no_grad()
     def zero(self) -> None:
@@ -258,6 +286,28 @@ class GradientExchange:
                 slot.parameter.grad = slot.view if slot.adopted else None
         self._synchronized = False
 
+    @torch.no_grad()
+    def compression_state(self) -> CompressionState:
+        """This rank's share of what compression remembers; zeroes the gradients."""
+        self._refuse_between_backward_and_step("compression_state()")
+        state = read_state(bucket for bucket in self._buckets if bucket.compressed)
+        self.zero()
+        return state
+
+    @torch.no_grad()
+    def load_compression_state(self, state: CompressionState) -> None:
+        """Puts it back, whatever was there before; zeroes the gradients."""
+        self._refuse_between_backward_and_step("load_compression_state()")
+        buckets = [b for b in self._buckets if b.flat.dtype == torch.float32]
+        check_state(state, {slot.name: slot.view.shape for b in buckets for slot in b.slots})
+        write_state(buckets, state)
+        self.zero()
+
+    def _refuse_between_backward_and_step(self, what: str) -> None:
+        self._refuse_when_detached()
+        if self._in_flight() or self._synchronized:
+            raise _in_flight_error(f"{what} is called")
+
     def owns(self, parameter: torch.Tensor) -> bool:
         """True when the parameter has a slot here."""
         return parameter in self._parameters
@@ -265,26 +315,49 @@ class GradientExchange:
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""
         self._detached = True
+        self._let_go(process_goes_on)
+
+    def suspend(self) -> None:
+        """Others exchange these parameters from now on; what this one has registered stays."""
+        self._refuse_between_backward_and_step("a mode is changed")
+        self._let_go(True)
+
+    def resume(self) -> None:
+        """After suspend(): this one exchanges them again, as at its start."""
+        for bucket in self._buckets:
+            bucket.begin_round(self._passes)
+            for slot in bucket.slots:
+                slot.adopted = False
+                self._watch(bucket, slot)
+
+    def _let_go(self, keep_gradients: bool) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._hooks.clear()
         for bucket in self._buckets:
             for slot in bucket.slots:
                 if slot.parameter.grad is slot.view:
-                    slot.parameter.grad = slot.view.clone() if process_goes_on else None
+                    slot.parameter.grad = slot.view.clone() if keep_gradients else None
 
 
-def _detach_before_close(exchange: GradientExchange, process_set: ProcessSet) -> None:
-    reference = weakref.ref(exchange)
+def with_compression(
+    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
+) -> ParameterInfo:
+    """With the compression that was asked for, or else the job's policy, where it is worth it."""
+    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
+    if info.dtype != "float32" or not info.count:
+        return info
+    if asked is None:
+        chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
+    else:
+        worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
+        chosen = asked if worth else "none"
+    columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
+    return dataclasses.replace(info, compression=chosen, columns=columns)
 
-    def detach(process_goes_on: bool) -> None:
-        alive = reference()
-        if alive is not None:
-            alive.detach(process_goes_on)
 
-    process_set._before_close(detach)
-
-
-def _info(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
+def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
+    """Raises InvalidError for a dtype or a device that cannot be exchanged."""
     dtype = str(parameter.dtype).replace("torch.", "")
     if dtype not in DTYPES:
         raise bad_argument(
@@ -303,26 +376,3 @@ def _in_flight_error(what: str) -> BusyError:
         f"GB-O905 IN_FLIGHT: {what} while gradients are being exchanged | next: call step(), "
         "synchronize() or zero_grad() first, or raise backward_passes_per_step"
     )
-
-
-def _after_accumulation(parameter: torch.nn.Parameter, call: Callable[[], None]) -> Any:
-    """Has ``call()`` run whenever backward has accumulated into ``parameter.grad``."""
-    register = getattr(parameter, "register_post_accumulate_grad_hook", None)
-    if register is not None:  # torch >= 2.1
-        return register(lambda _: call())
-    # Older: the node that accumulates is reachable through any function of the parameter.
-    function: Any = parameter.expand_as(parameter).grad_fn
-    node = function.next_functions[0][0]
-    return _NodeHook(node, node.register_hook(lambda *_: call()))
-
-
-class _NodeHook:
-    """Keeps the accumulating node alive: the parameter holds it only weakly."""
-
-    def __init__(self, node: Any, hook: Any) -> None:
-        self._node = node
-        self._hook = hook
-
-    def remove(self) -> None:
-        self._hook.remove()
-        self._node = None

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 FIRST_BUCKET_BYTES = 1 << 20
 DEFAULT_BUCKET_BYTES = 25 << 20
 SLOT_ALIGNMENT_BYTES = 64
-COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/compression_policy.h
+COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
+LANE_BYTES = 3  # "@64": what the lanes of a delayed tensor append to its name
 
 MATRIX_CODECS = ("powersgd",)
 
@@ -36,11 +37,13 @@ class ParameterInfo:
     count: int
     compression: str = "none"
     columns: int = 0  # of the tensor seen as a matrix; 0: a vector
+    group: int = 0  # parameter group, where what is done depends on its learning rate
+    mode: str = "sync"  # as gradbus_tensor_spec wants it
 
     @property
-    def kind(self) -> tuple[str, str]:
+    def kind(self) -> tuple[str, str, int, str]:
         """Gradients of one kind share buckets."""
-        return (self.dtype, self.compression)
+        return (self.dtype, self.compression, self.group, self.mode)
 
     @property
     def needs_matrix(self) -> bool:
@@ -64,6 +67,8 @@ class BucketPlan:
     dtype: str
     compression: str = "none"
     columns: int = 0
+    group: int = 0
+    mode: str = "sync"
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
@@ -80,7 +85,7 @@ def plan_buckets(
 ) -> list[BucketPlan]:
     """Buckets in the order in which they become full when backward runs from last to first."""
     plans: list[BucketPlan] = []
-    filling: dict[tuple[str, str], BucketPlan] = {}
+    filling: dict[tuple[str, str, int, str], BucketPlan] = {}
     for index in reversed(range(len(parameters))):
         info = parameters[index]
         if info.needs_matrix:
@@ -88,7 +93,9 @@ def plan_buckets(
             continue
         plan = filling.get(info.kind)
         if plan is None or _is_full(plan, info, plans, bucket_bytes):
-            plan = filling[info.kind] = BucketPlan(info.dtype, info.compression)
+            plan = filling[info.kind] = BucketPlan(
+                info.dtype, info.compression, group=info.group, mode=info.mode
+            )
             plans.append(plan)
         plan.append(index, info.count)
     for number, plan in enumerate(plans):
@@ -97,7 +104,7 @@ def plan_buckets(
 
 
 def _matrix_plan(index: int, info: ParameterInfo) -> BucketPlan:
-    plan = BucketPlan(info.dtype, info.compression, info.columns)
+    plan = BucketPlan(info.dtype, info.compression, info.columns, info.group, info.mode)
     plan.append(index, info.count)
     plan.count = info.count  # no padding: rows and columns are the tensor's
     return plan
@@ -116,9 +123,10 @@ def _bucket_name(
 ) -> str:
     # First and last parameter, so that an error about this tensor says which layers it is about.
     first, last = parameters[plan.slots[-1].index].name, parameters[plan.slots[0].index].name
-    return cut_name(f"{prefix}/{DTYPES[plan.dtype][0]}/{number}:{first}..{last}")
+    name = f"{prefix}/{DTYPES[plan.dtype][0]}/{number}:{first}..{last}"
+    return cut_name(name, NAME_BYTES_MAX - LANE_BYTES)
 
 
-def cut_name(name: str) -> str:
-    """At most NAME_BYTES_MAX bytes of UTF-8, cut between characters."""
-    return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
+def cut_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
+    """At most `bytes_max` bytes of UTF-8, cut between characters."""
+    return name.encode()[:bytes_max].decode(errors="ignore")

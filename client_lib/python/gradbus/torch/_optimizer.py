@@ -14,8 +14,11 @@ from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
-from ._exchange import GradientExchange, NamedParameter
+from ._buckets import NamedParameter
+from ._exchangers import Settings, State, add, fill, take_up_changes
 from ._layout import DEFAULT_BUCKET_BYTES
+from ._local_modes import OuterState
+from ._memory import CompressionState
 
 # Numbers the optimizers of this process, so that two of them (a GAN) never share buckets. Ranks make
 # their optimizers in the same order; if they do not, registration reports the names.
@@ -24,19 +27,10 @@ _optimizer_numbers = itertools.count()
 Closure = Callable[[], Any]
 
 
-class _State:
-    """What a distributed optimizer has besides its own attributes."""
-
-    def __init__(self, exchange: GradientExchange, inner_step: Callable[..., Any]) -> None:
-        self.exchange = exchange
-        self.inner_step = inner_step
-        self.skip_synchronize = False
-
-
 class _Distributed:
     """The methods that go in front of the optimizer's own. See DistributedOptimizer."""
 
-    _gradbus: _State
+    _gradbus: State
     param_groups: list[dict[str, Any]]
 
     def synchronize(self) -> None:
@@ -45,7 +39,8 @@ class _Distributed:
         Call it to read or clip gradients before step(). Raises MismatchError, PeerLostError,
         TimeoutError (may be called again).
         """
-        self._gradbus.exchange.synchronize(_parameters_of(self))
+        state = self._gradbus
+        state.exchange.synchronize(p for p in _parameters_of(self) if not state.local.owns(p))
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -58,22 +53,23 @@ class _Distributed:
 
     def step(self, closure: Closure | None = None) -> Any:
         """One step of the wrapped optimizer after synchronize(); with a closure, each evaluation
-        of it is followed by one."""
+        of it is followed by one. Then the modes of parameters (diloco, ...) do what is due."""
         state = self._gradbus
+        state.local.before_step()
         try:
-            if state.skip_synchronize:
-                return state.inner_step() if closure is None else state.inner_step(closure)
-            if closure is not None:
-                return state.inner_step(functools.partial(_evaluate, self, closure))
-            self.synchronize()
-            return state.inner_step()
+            result = _step_inside(self, closure)
         finally:
             state.exchange.end_round()
+        state.local.stepped()
+        state.steps += 1
+        if state.fence_period and state.steps % state.fence_period == 0:
+            self.flush()
+        return result
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Zeroes the gradients; ``.grad`` stays a view of shared memory for both values of
+        """Zeroes the gradients; an exchanged ``.grad`` stays a view of shared memory for both values of
         ``set_to_none`` (which then matters only to frozen parameters)."""
         exchange = self._gradbus.exchange
         exchange.zero()
@@ -88,7 +84,89 @@ class _Distributed:
         """As torch's. Every rank must add the same group; its gradients are exchanged from now on."""
         super().add_param_group(param_group)  # type: ignore[misc]
         number = len(self.param_groups) - 1
-        self._gradbus.exchange.add(_numbered(self.param_groups[number], number))
+        state = self._gradbus
+        added = [(pair, number) for pair in _numbered(self.param_groups[number], number)]
+        add(self, state, (state.exchange, state.local), added, state.changes)
+        state.parameters += added
+        state.parked.clear()  # they lack these
+
+    def flush(self) -> int:
+        """Ends what is under way, so that all ranks have the same parameters, bit for bit; returns
+        how many steps and exchanges that took.
+
+        Every rank calls it before an evaluation, a checkpoint and the end. With
+        ``mode="delayed:k=2"`` the last two means of gradients have not been used yet: it steps on
+        them, and training goes on as at its start, with k steps of zeros. With ``"localsgd"`` and
+        ``"diloco"`` it makes an outer step on the inner steps since the last one, with ``"averaging"``
+        and ``"gossip"`` it takes the mean of the parameters. With ``"sync"`` there is nothing to do.
+        Being a fence, it is also where modes change that ``gradbus mode`` has asked for.
+
+        Raises BusyError between backward() and step(), PeerLostError, TimeoutError (may be called
+        again).
+        """
+        state = self._gradbus
+        steps = 0
+        while state.exchange.drain():
+            with state.local.without_gradients():
+                state.inner_step()
+            steps += 1
+        state.exchange.end_round()
+        steps += state.exchange.pull() + state.local.flush()
+        take_up_changes(self)
+        return steps
+
+    def staleness(self) -> dict[str, int]:
+        """By parameter: how many steps the gradient of the last step was old; -1: zeros, of none.
+
+        0 where parameters are exchanged instead (averaging, gossip, ...): it is this rank's own.
+        """
+        state = self._gradbus
+        return {**state.exchange.staleness(), **dict.fromkeys(state.local.names, 0)}
+
+    def modes(self) -> dict[str, str]:
+        """By parameter: the mode it is exchanged in now; ``gradbus mode`` may have changed it."""
+        state = self._gradbus
+        names = (name for (name, _), _ in state.parameters)
+        return dict(zip(names, state.modes(state.changes)))
+
+    def outer_state(self) -> OuterState:
+        """What the modes localsgd and diloco keep between outer steps, for a checkpoint.
+
+        ``{"global": {name: tensor}, "momentum": {name: tensor}}``: the copy of each parameter that
+        all ranks share, and the outer momentum; the same on every rank, so one file will do. Empty
+        before the first step. Raises BusyError when flush() was not called after the last step.
+        """
+        return self._gradbus.local.outer_state()
+
+    def load_outer_state(self, state: OuterState) -> None:
+        """Puts them back, on all ranks; the parameters become the shared copies.
+
+        Raises InvalidError (a name or shape of another model), BusyError as outer_state().
+        """
+        self._gradbus.local.load_outer_state(state)
+
+    def compression_state(self) -> CompressionState:
+        """This rank's share of what compression remembers (error feedback), for a checkpoint.
+
+        ``{"residual": {name: tensor}, "momentum": {name: tensor}}`` of the compressed parameters. All
+        ranks call it after step() and save a file each: the shares add up to what the job remembers.
+        Modes with something under way want a flush() before. Exchanged gradients are zeroed. Raises
+        BusyError between backward() and step().
+        """
+        local = self._gradbus.local.compression_state()
+        state = self._gradbus.exchange.compression_state()
+        return {part: {**shares, **local[part]} for part, shares in state.items()}
+
+    def load_compression_state(self, state: CompressionState) -> None:
+        """Puts a share back, on all ranks; what was remembered before is forgotten.
+
+        For another number of ranks see ``reshard_compression_state``. On a job of one node, or for
+        parameters that are not compressed now, the residual is added to the next gradient. Raises
+        InvalidError (a name or shape of another model), BusyError between backward() and step().
+        """
+        names = set(self._gradbus.local.names)
+        self._gradbus.exchange.load_compression_state(_parts_of(state, lambda n: n not in names))
+        self._gradbus.local.load_compression_state(_parts_of(state, lambda n: n in names))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled optimizer is a plain one: hooks and shared memory stay here."""
@@ -109,14 +187,33 @@ def _distributed_class(plain: type) -> type:
     return type(f"Distributed{plain.__name__}", (_Distributed, plain), {"__module__": __name__})
 
 
+def _step_inside(optimizer: Any, closure: Closure | None) -> Any:
+    state = optimizer._gradbus
+    if state.skip_synchronize:
+        return state.inner_step() if closure is None else state.inner_step(closure)
+    if closure is not None:
+        return state.inner_step(functools.partial(_evaluate, optimizer, closure))
+    optimizer.synchronize()
+    return state.inner_step()
+
+
 def _evaluate(optimizer: Any, closure: Closure) -> Any:
     loss = closure()
     optimizer.synchronize()
-    process_set = optimizer._gradbus.exchange.process_set
-    # A line search branches on the loss, so ranks must see the same one to take the same branch.
-    if isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor):
-        return allreduce(loss.detach(), name="lbfgs/loss", process_set=process_set)
+    exchange = optimizer._gradbus.exchange
+    # A line search branches on the loss, so ranks must see the same one to take the same branch;
+    # ranks that search on their own need not.
+    is_search = isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor)
+    if is_search and exchange.buckets:
+        return allreduce(loss.detach(), name="lbfgs/loss", process_set=exchange.process_set)
     return loss
+
+
+def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> CompressionState:
+    return {
+        part: {name: share for name, share in shares.items() if wanted(name)}
+        for part, shares in state.items()
+    }
 
 
 def _parameters_of(optimizer: Any) -> Iterator[torch.Tensor]:
@@ -156,6 +253,13 @@ def _named(
     return list(named.items())
 
 
+def _groups_of(optimizer: torch.optim.Optimizer, named: list[NamedParameter]) -> list[int]:
+    group_of = {
+        id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]
+    }
+    return [group_of[id(parameter)] for _, parameter in named]
+
+
 def _all_named(
     optimizer: torch.optim.Optimizer, names: Iterable[tuple[str, Any]] | None
 ) -> list[NamedParameter]:
@@ -189,6 +293,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     op: int = Average,
     process_set: ProcessSet = global_process_set,
     compression: str | None = None,
+    rescale_memory: bool = False,
+    mode: str | None = None,
 ) -> Any:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -206,9 +312,19 @@ def DistributedOptimizer(  # used like a class, hence its name
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
         process_set: whose ranks share this model; call it on its members only.
-        compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such
+        compression: of float32 gradients (``localsgd``, ``diloco``: of what steps changed; not with
+            ``averaging`` and ``gossip``) between nodes, ``gradbus.Compression.fp16`` or a text such
             as ``"topk:ratio=0.01"``; parameters of one dimension or fewer than 16,384 elements stay
             dense. None: what the job's policy says (``gradbus run --compression``, ``--policy``).
+        rescale_memory: when a group's learning rate changes, what error feedback has kept is scaled
+            by old / new, so that the steps it stands for keep their size. For plain SGD.
+        mode: ``"sync"``; ``"delayed:k=1"``: a step uses the mean gradient of k steps before, so up
+            to k exchanges hide behind computing and a slow rank holds nobody up for k steps;
+            ``"averaging:every=10"`` (or ``every_ms=500``), ``"gossip"``, ``"localsgd:H=8"``,
+            ``"diloco:H=50"``: ranks step on their own gradients, and their parameters are brought
+            together by means, of all or of pairs; ``"ps:sync"``, ``"ps:async"``, ...: by shards, which
+            step on the parameters themselves but in ``ps:sync``. See ``flush()`` and
+            docs/MODES.md. None: what the job's policy says (``gradbus run --mode``, ``--policy``).
 
     A parameter that no loss used counts as zero; its gradient is never None after a step.
 
@@ -221,27 +337,24 @@ def DistributedOptimizer(  # used like a class, hence its name
         _take_away(optimizer)  # of a session that was shut down
     session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     named = _all_named(optimizer, named_parameters)
-    number = next(_optimizer_numbers)
-    exchange = GradientExchange(
-        backward_passes_per_step,
-        bucket_bytes,
+    compression = checked_compression(compression, "DistributedOptimizer")
+    settings = Settings(
+        backward_passes_per_step, bucket_bytes,
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
-        "grad" if number == 0 else f"grad{number}",
-        process_set,
-        checked_compression(compression, "DistributedOptimizer"),
-    )
-    exchange.add(named)
-    _put_in_front(optimizer, exchange)
+        process_set, compression, rescale_memory, mode, next(_optimizer_numbers),
+    )  # fmt: skip
+    state = State(optimizer, settings)
+    state.parameters = list(zip(named, _groups_of(optimizer, named)))
+    fill(optimizer, state, (state.exchange, state.local), [])
+    _put_in_front(optimizer, state)
     return optimizer
 
 
-def _put_in_front(optimizer: Any, exchange: GradientExchange) -> None:
+def _put_in_front(optimizer: Any, state: State) -> None:
     # A scheduler made earlier has put its counting wrapper into the instance: keep it innermost.
     counted = optimizer.__dict__.pop("step", None)
-    plain = type(optimizer)
-    inner = counted if counted is not None else functools.partial(plain.step, optimizer)
-    optimizer.__class__ = _distributed_class(plain)  # type: ignore[arg-type,unused-ignore]
-    optimizer._gradbus = _State(exchange, inner)
+    optimizer.__class__ = _distributed_class(type(optimizer))  # type: ignore[arg-type,unused-ignore]
+    optimizer._gradbus = state
     if counted is not None:
         # The copied attributes tell the scheduler that its wrapper is still in place.
         step = functools.partial(_Distributed.step, optimizer)

@@ -1,0 +1,138 @@
+"""A registered tensor of gradients, and the place of each parameter in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .. import _core
+from .._errors import bad_argument
+from ._delay_compensation import DelayCompensation
+from ._layout import BucketPlan
+from ._shard_parameters import ShardParameters
+
+NamedParameter = tuple[str, torch.nn.Parameter]
+
+
+class Slot:
+    """A parameter's place in a bucket."""
+
+    def __init__(
+        self, name: str, parameter: torch.nn.Parameter, views: Sequence[torch.Tensor]
+    ) -> None:
+        self.name = name
+        self.parameter = parameter
+        self._views = views  # by lane
+        self.view = views[0]
+        self.passes_left = 0
+        # False until the first gradient arrived: that one is copied, which also tells us whether it
+        # is sparse (added to a dense view it would pass unnoticed); later ones are born in place.
+        self.adopted = False
+
+    def use_lane(self, lane: int) -> None:
+        """From here on the view is that of this lane."""
+        self.view = self._views[lane]
+
+    def adopt(self) -> None:
+        """Makes ``.grad`` the view, with the values that ``.grad`` has now (None: zeros)."""
+        grad = self.parameter.grad
+        if grad is self.view:
+            return
+        if grad is None:
+            self.view.zero_()
+        elif grad.layout != torch.strided:
+            raise bad_argument(
+                f"parameter '{self.name}' has a sparse gradient ({grad.layout})",
+                "build its layer with sparse=False",
+            )
+        else:
+            self.view.copy_(grad.detach())
+        self.point()
+
+    def point(self) -> None:
+        """Makes ``.grad`` the view; a parameter frozen meanwhile is left alone."""
+        if self.parameter.requires_grad:
+            self.parameter.grad = self.view
+            self.adopted = True
+
+
+class Bucket:
+    """One registered tensor and its slots."""
+
+    def __init__(
+        self, core: _core.Bucket, plan: BucketPlan, named: Sequence[NamedParameter]
+    ) -> None:
+        self.core = core
+        self._lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
+        self.flat: torch.Tensor = self._lanes[0]  # of the current lane
+        self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
+        self.slots_left = 0
+        self.started = False
+        self._taken = True  # the result of the last start
+        self.compressed = plan.compression != "none"
+        self.on_shards: ShardParameters | None = None  # who hold the parameters
+        self.compensation: DelayCompensation | None = None
+        self.group = plan.group
+        self._learning_rate: float | None = None  # of the last round
+
+    def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
+        name, parameter = named
+        views = [lane[offset : offset + count].view(parameter.shape) for lane in self._lanes]
+        return Slot(name, parameter, views)
+
+    def begin_round(self, passes: int) -> None:
+        """Forgets what has arrived."""
+        self.slots_left = len(self.slots)
+        self.started = False
+        for slot in self.slots:
+            slot.passes_left = passes
+
+    def follow(self, learning_rate: float) -> None:
+        """What is remembered was scaled by the last round's learning rate, steps are by this one.
+
+        Rounds with a learning rate of 0 move nothing and do not count.
+        """
+        if learning_rate <= 0:
+            return
+        before = self._learning_rate
+        self._learning_rate = learning_rate
+        if before is not None and before != learning_rate:
+            self.core.scale_memory(before / learning_rate)
+
+    def start(self) -> None:
+        """Hands the bucket to Gradbus."""
+        self.core.start()
+        self.started = True
+        self._taken = False
+
+    def start_pull(self) -> None:
+        """Asks shards for the parameters."""
+        self.core.start_pull()
+        self._taken = False
+
+    def wait(self) -> None:
+        """Takes the result of the round that is due, once; the views are its lane's."""
+        self.core.wait()
+        if self._taken:
+            return  # before another bucket's TimeoutError
+        self._taken = True
+        self._use_current_lane()
+        if self.on_shards is not None:
+            self.on_shards.take()
+        if self.compensation is not None:
+            self.compensation.step(self.flat, self.core.staleness >= 0)
+
+    def drain(self) -> bool:
+        """Takes the oldest result that no step has taken; False: none was left, all is zeros."""
+        found = self.core.drain()
+        self._use_current_lane()
+        if self.compensation is not None:
+            self.compensation.correct(self.flat) if found else self.compensation.forget()
+        return found
+
+    def _use_current_lane(self) -> None:
+        lane = self.core.lane
+        self.flat = self._lanes[lane]
+        for slot in self.slots:
+            slot.use_lane(lane)

@@ -1,0 +1,211 @@
+"""Who exchange the parameters of one optimizer, each in its mode, and how modes change at fences."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .._errors import (
+    ExhaustedError,
+    InvalidError,
+    MismatchError,
+    UnavailableError,
+    bad_argument,
+)
+from .._process_sets import ProcessSet, global_process_set, session_of
+from ._buckets import NamedParameter
+from ._delay_compensation import compensation_of
+from ._exchange import ExchangedParameter, GradientExchange
+from ._local_modes import LocalModes, LocalParameter, is_local
+from ._memory import CompressionState
+from ._mode_changes import ModeChange, at_fence, fence_period, mode_by
+from ._shard_parameters import holds_parameters, text_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the user asked for, and which optimizer of this process it is."""
+
+    passes: int
+    bucket_bytes: int
+    op: int
+    process_set: ProcessSet
+    compression: str | None
+    rescale_memory: bool
+    mode: str | None
+    number: int
+
+
+_Modes = tuple[str, ...]  # by parameter, in their order
+
+
+class State:
+    """What a distributed optimizer has besides its own attributes."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
+        self.settings = settings
+        self.learning_rate = functools.partial(_learning_rate, optimizer)
+        self.inner_step = _inner_step(optimizer)
+        self.skip_synchronize = False
+        self.steps = 0
+        self.fence_period = fence_period()
+        self.parameters: list[tuple[NamedParameter, int]] = []  # and their groups
+        self.changes: list[ModeChange] = []  # of modes, in force
+        self.changes_seen = 0
+        self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
+        self._generations = itertools.count()
+        self.exchange, self.local = self.make_exchange()
+
+    def make_exchange(self) -> tuple[GradientExchange, LocalModes]:
+        """Who exchange, with no parameters yet; their buckets have names that are not in use."""
+        asked = self.settings
+        generation = next(self._generations)
+        suffix = f"{asked.number or ''}{f'~{generation}' if generation else ''}"
+        exchange = GradientExchange(
+            asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
+            asked.compression, self.learning_rate, asked.rescale_memory,
+        )  # fmt: skip
+        local = LocalModes(
+            f"local{suffix}", asked.bucket_bytes, asked.process_set, asked.compression
+        )
+        return exchange, local
+
+    def modes(self, changes: Sequence[ModeChange]) -> _Modes:
+        """By parameter, with these changes: what it would be exchanged in."""
+        session = session_of(self.settings.process_set, "DistributedOptimizer")
+        return tuple(
+            session.mode_for(
+                name, p.numel(), max(1, p.dim()), mode_by(changes, name, self.settings.mode)
+            ).text
+            for (name, p), _ in self.parameters
+        )
+
+
+def _learning_rate(optimizer: torch.optim.Optimizer, group: int) -> float:
+    return float(optimizer.param_groups[group]["lr"])
+
+
+def _inner_step(optimizer: Any) -> Callable[..., Any]:
+    counted = optimizer.__dict__.get("step")
+    return counted if counted is not None else functools.partial(type(optimizer).step, optimizer)
+
+
+def add(
+    optimizer: Any,
+    state: State,
+    to: tuple[GradientExchange, LocalModes],
+    parameters: Sequence[tuple[NamedParameter, int]],
+    changes: Sequence[ModeChange],
+) -> None:
+    """Gives each parameter to those who exchange it in its mode."""
+    session = session_of(state.settings.process_set, "DistributedOptimizer")
+    exchanged: list[ExchangedParameter] = []
+    stepping: list[LocalParameter] = []
+    for pair, group in parameters:
+        name, parameter = pair
+        wanted = mode_by(changes, name, state.settings.mode)
+        mode = session.mode_for(name, parameter.numel(), max(1, parameter.dim()), wanted)
+        if is_local(mode):
+            stepping.append((pair, mode))
+            continue
+        text = text_of(mode, optimizer, optimizer.param_groups[group])
+        held = holds_parameters(mode)
+        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode)))
+    to[0].add(exchanged)
+    to[1].add(stepping)
+
+
+# Every rank comes to the same end: what refuses a mode refuses it to all.
+_REFUSALS = (InvalidError, MismatchError, UnavailableError, ExhaustedError)
+
+
+def take_up_changes(optimizer: Any) -> None:
+    """At a fence: what `gradbus mode` has asked for, of the whole job, comes into force."""
+    state: State = optimizer._gradbus
+    if state.settings.process_set is not global_process_set:
+        return
+    changes = at_fence()
+    for change in changes[state.changes_seen :]:
+        try:
+            _change_mode(optimizer, state, [*state.changes, change])
+        except _REFUSALS as refusal:
+            warnings.warn(
+                f"gradbus mode: '{change[0]}' stays in the mode it has: {refusal}", stacklevel=3
+            )
+    state.changes_seen = len(changes)
+
+
+def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> None:
+    """Others exchange from here on, in the modes of these changes. Nothing is under way."""
+    before, after = state.modes(state.changes), state.modes(changes)
+    if before != after:
+        memory, outer = optimizer.compression_state(), optimizer.outer_state()
+        parked = state.parked.get(after)
+        exchange, local = state.make_exchange()
+        if parked is None:
+            fill(optimizer, state, (exchange, local), changes)
+        try:
+            _refuse_other_units(memory, state.local, local)
+        except BaseException:
+            _let_go(exchange, local)
+            raise
+        state.parked.pop(after, None)
+        state.exchange.suspend()
+        state.local.detach(True)
+        if state.exchange.holds_nothing and not state.local.names:
+            state.parked[before] = state.exchange
+        state.exchange, state.local = parked or exchange, local
+        if parked is not None:
+            parked.resume()
+        optimizer.load_compression_state(memory)
+        state.local.take_over(outer)
+    state.changes = changes
+
+
+def fill(
+    optimizer: Any,
+    state: State,
+    to: tuple[GradientExchange, LocalModes],
+    changes: Sequence[ModeChange],
+) -> None:
+    """All parameters; leaves no hooks behind when they are refused."""
+    try:
+        add(optimizer, state, to, state.parameters, changes)
+        _refuse_half_a_search(optimizer, *to)
+    except BaseException:
+        _let_go(*to)
+        raise
+
+
+def _let_go(exchange: GradientExchange, local: LocalModes) -> None:
+    exchange.suspend()
+    local.detach(True)
+
+
+def _refuse_other_units(memory: CompressionState, before: LocalModes, after: LocalModes) -> None:
+    """What error feedback has kept of gradients is no residual of parameters' differences, which
+    have a learning rate in them; and a mean of parameters has none."""
+    kept = {name for shares in memory.values() for name in shares}
+    was_local, is_local_now = set(before.names), set(after.names)
+    moved = kept & ((was_local - after.remembering) | (is_local_now - was_local))
+    if moved:
+        raise bad_argument(
+            f"'{min(moved)}' is compressed, and what that remembers of it has no meaning in the other "
+            "mode: one exchanges gradients and one parameters, or their mean",
+            "change between modes of one kind, or start the job in the mode it is to have",
+        )
+
+
+def _refuse_half_a_search(optimizer: Any, exchange: GradientExchange, local: LocalModes) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS) and exchange.buckets and local.names:
+        raise bad_argument(
+            "DistributedOptimizer: LBFGS searches for all parameters at once, and some of these are "
+            "exchanged as gradients and some not",
+            "give all of them one mode",
+        )

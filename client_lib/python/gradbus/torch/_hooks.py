@@ -1,0 +1,31 @@
+"""Hooks that run when backward has accumulated into ``.grad``, in every torch there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def after_accumulation(parameter: torch.nn.Parameter, call: Callable[[], None]) -> Any:
+    """Has ``call()`` run whenever backward has accumulated into ``parameter.grad``."""
+    register = getattr(parameter, "register_post_accumulate_grad_hook", None)
+    if register is not None:  # torch >= 2.1
+        return register(lambda _: call())
+    # Older: the node that accumulates is reachable through any function of the parameter.
+    function: Any = parameter.expand_as(parameter).grad_fn
+    node = function.next_functions[0][0]
+    return _NodeHook(node, node.register_hook(lambda *_: call()))
+
+
+class _NodeHook:
+    """Keeps the accumulating node alive: the parameter holds it only weakly."""
+
+    def __init__(self, node: Any, hook: Any) -> None:
+        self._node = node
+        self._hook = hook
+
+    def remove(self) -> None:
+        self._hook.remove()
+        self._node = None

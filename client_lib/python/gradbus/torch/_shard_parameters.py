@@ -1,0 +1,123 @@
+"""Parameters that parameter-server shards hold (modes ps:async, ps:ssp, ps:quorum).
+
+The shards step: gradients go out, parameters come back. So the torch optimizer only says how: its
+class and options become options of the mode, its groups' learning rates go with every gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._errors import bad_argument
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ._buckets import Bucket
+
+PS_SYNC, PS_QUORUM = 6, 9  # as gradbus_mode_kind: from PS_SYNC + 1 on shards hold parameters
+
+_OF_OPTIMIZER = {
+    "optimizer", "momentum", "dampening", "nesterov", "weight_decay", "beta1", "beta2", "eps",
+}  # fmt: skip
+
+
+def holds_parameters(mode: _core.Mode) -> bool:
+    """Shards do."""
+    return PS_SYNC < mode.kind <= PS_QUORUM
+
+
+def text_of(mode: _core.Mode, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> str:
+    """The mode as a tensor is registered with it.
+
+    A mode that says nothing of an optimizer gets this one's. Raises InvalidError for an optimizer
+    that shards do not have.
+    """
+    if not holds_parameters(mode):
+        return mode.text
+    name, _, rest = mode.text.partition(",")
+    said = {option.partition("=")[0] for option in rest.split(",")}
+    if said & _OF_OPTIMIZER:
+        return mode.text
+    return ",".join([name, *filter(None, [rest]), *_options(name, optimizer, group)])
+
+
+def _options(mode: str, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> list[str]:
+    kind = next((k for k in _KINDS if isinstance(optimizer, k)), None)
+    if kind is None or any(group.get(option) for option in _REFUSED):
+        raise bad_argument(
+            f"DistributedOptimizer: shards (mode {mode}) cannot do what this "
+            f"{type(optimizer).__name__} does",
+            "use torch's SGD, Adam, AdamW or Adagrad without amsgrad, maximize, lr_decay and "
+            "initial_accumulator_value, or name the shards' in the mode: "
+            f"{mode},optimizer=adam",
+        )
+    options = {"optimizer": _KINDS[kind], "weight_decay": group["weight_decay"]}
+    for option in ("momentum", "dampening", "eps"):
+        if option in group:
+            options[option] = group[option]
+    if "nesterov" in group:
+        options["nesterov"] = int(group["nesterov"])
+    if "betas" in group:
+        options["beta1"], options["beta2"] = group["betas"]
+    return [f"{option}={value}" for option, value in options.items()]
+
+
+# AdamW first: in newer torch it is an Adam.
+_KINDS = {
+    torch.optim.AdamW: "adamw",
+    torch.optim.Adam: "adam",
+    torch.optim.Adagrad: "adagrad",
+    torch.optim.SGD: "sgd",
+}
+_REFUSED = ("amsgrad", "maximize", "lr_decay", "initial_accumulator_value")
+
+
+class ShardParameters:
+    """What a bucket does besides, when shards hold its parameters."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.is_set = False  # the shards have the parameters
+        self._gradient: torch.Tensor | None = None
+
+    def start_setting(self) -> None:
+        """The first round brings parameters to the shards; gradients there are stay."""
+        if self._gradient is not None:
+            return  # begun before, and not ended in time
+        self._gradient = self._bucket.flat.clone()
+        for slot in self._bucket.slots:
+            slot.view.copy_(slot.parameter)
+        self._bucket.core.start()
+
+    def finish_setting(self) -> None:
+        """Every rank has the same now: those of the lowest rank's node."""
+        self._bucket.core.wait()
+        self.take()
+        assert self._gradient is not None
+        self._bucket.flat.copy_(self._gradient)
+        self._gradient = None
+        self.is_set = True
+
+    def take(self) -> None:
+        """What the shards have answered becomes the parameters."""
+        for slot in self._bucket.slots:
+            slot.parameter.copy_(slot.view)
+        self._bucket.flat.zero_()
+
+    def hide(self) -> None:
+        """No gradient for the torch optimizer: the step was made."""
+        for slot in self._bucket.slots:
+            slot.parameter.grad = None
+
+
+def set_parameters(buckets: Iterable[ShardParameters]) -> None:
+    """Of those whose shards do not have them yet. All are begun before any is waited for, for ranks
+    may come to them in different orders."""
+    unset = [bucket for bucket in buckets if not bucket.is_set]
+    for bucket in unset:
+        bucket.start_setting()
+    for bucket in unset:
+        bucket.finish_setting()

@@ -1,0 +1,109 @@
+// When the gradients of a tensor are exchanged, by whom they are summed and whose result a step
+// gets: "sync", "delayed:k=2", "ps:async,optimizer=adam". What a person writes; docs/MODES.md.
+//
+//   sync       the mean of this step
+//   delayed    the mean of k steps before, while this step's is under way: k = 1 is DADT's
+//              asynchronous all-reduce, any k Pipe-SGD (Li et al. 2018). All ranks get the same.
+//              dc corrects it for what the parameters have changed since (DC-ASGD, Zheng et al.
+//              2017); who steps the parameters does that, as below
+//   ps:sync    the mean of this step, summed by parameter-server shards instead of the agents
+//   ps:async   shards hold the parameters: each node's gradient is a step of its own there, and the
+//              node gets the parameters as they are then (Dean et al. 2012, Downpour SGD)
+//   ps:ssp     the same, but no node gets more than max_staleness steps ahead of the slowest
+//              (Ho et al. 2013, stale synchronous parallel)
+//   ps:quorum  a step closes with the mean of the first q nodes' gradients, or of those that are
+//              there when its deadline ends; a late one counts in the step that is open then
+//
+// Four more exchange parameters instead; whoever owns the parameters makes their steps (PyTorch:
+// client_lib/python/gradbus/torch), out of synchronous all-reduces:
+//
+//   averaging  the mean of a snapshot now and then, in the background (Bagua's and DADT's)
+//   localsgd   the mean after H steps of each rank's own (Stich 2019)
+//   gossip     the mean with one partner or two, in the background: random pairs (AD-PSGD, Lian et
+//              al. 2018) or both neighbours on a ring (D-PSGD, Lian et al. 2017)
+//   diloco     an outer optimizer's step on what H steps changed (Douillard et al. 2023), by
+//              fragments and overlapped as in Streaming DiLoCo (Douillard et al. 2025)
+//
+// Pure; control plane only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace gradbus {
+
+inline constexpr uint32_t kDelayMax = 64;  // of steps; each costs the tensor's memory again
+inline constexpr uint32_t kPeriodStepsMax = 1'000'000;
+inline constexpr uint32_t kPeriodMsMax = 3'600'000;  // an hour
+inline constexpr uint32_t kFragmentsMax = 1024;      // each is at least one message
+inline constexpr uint32_t kSeedMax = UINT32_MAX;
+
+// What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names.
+struct ServerOptimizer {
+  enum class Kind : uint8_t { kSgd = 1, kAdam = 2, kAdamW = 3, kAdagrad = 4 };
+  Kind kind = Kind::kSgd;
+  double learning_rate = 0.01;  // until one comes with a push
+  double momentum = 0;          // sgd
+  double dampening = 0;         // sgd
+  bool nesterov = false;        // sgd
+  double weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999;  // adam, adamw
+  double epsilon = 1e-8;              // adam, adamw, adagrad
+};
+
+struct ExchangeMode {
+  enum class Kind : uint8_t {
+    kSync = 1,
+    kDelayed = 2,
+    kAveraging = 3,
+    kLocalSgd = 4,
+    kDiloco = 5,
+    kServerSync = 6,
+    kServerAsync = 7,
+    kServerSsp = 8,
+    kServerQuorum = 9,
+    kGossip = 10,
+  };
+  enum class Topology : uint8_t { kRandom = 1, kRing = 2 };
+  Kind kind = Kind::kSync;
+  uint32_t delay = 0;    // kDelayed: steps
+  double dc = 0;         // kDelayed: lambda of the compensation; 0: none
+  double dc_decay = -1;  // kDelayed: of the mean square that lambda is divided by; below 0: by none
+  // averaging has one of both; H of localsgd and diloco; every of gossip.
+  uint32_t period_steps = 0;
+  uint32_t period_ms = 0;
+  // localsgd and diloco: the outer optimizer, parts that take turns, steps an exchange may take.
+  double outer_lr = 0;
+  double outer_momentum = 0;
+  uint32_t fragments = 0;
+  uint32_t overlap = 0;
+  // gossip: who averages with whom, the order of random pairs, and whether a step waits for its
+  // partners' step before.
+  Topology topology = Topology::kRandom;
+  uint32_t seed = 0;
+  bool wait = false;
+  uint32_t max_staleness = 0;  // kServerSsp: steps
+  uint32_t quorum = 0;         // kServerQuorum: nodes
+  uint32_t deadline_ms = 0;    // kServerQuorum: of a step, from its first gradient on; 0: none
+  ServerOptimizer optimizer;   // of shards that hold parameters
+  std::string canonical = "sync";
+
+  // Parameters are exchanged and gradients are not.
+  bool is_local() const {
+    return (kind >= Kind::kAveraging && kind <= Kind::kDiloco) || kind == Kind::kGossip;
+  }
+  bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
+  // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
+  bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
+};
+
+// Of a mode in its canonical form: who reduces.
+constexpr bool is_on_shards(std::string_view canonical) { return canonical.starts_with("ps:"); }
+
+// "" is sync. GB-O911 names the part that is wrong and what was probably meant.
+Result<ExchangeMode> parse_mode(std::string_view text);
+
+}  // namespace gradbus

@@ -1,0 +1,62 @@
+"""Optimizers whose momentum can be left to the compression of Gradbus.
+
+Momentum correction (`ef=dgc`) does the momentum of a compressed gradient before it is sent, so the optimizer must not
+do it once more; gradients that travel dense still need the optimizer's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+
+COMPRESSED_ELEMENTS_MIN = 16384  # what `gradbus run --compression` compresses: docs/COMPRESSION.md
+COMPRESSED_DIMS_MIN = 2
+
+
+def add_options(parser: argparse.ArgumentParser, momentum: float) -> None:
+    """--momentum and --momentum-compressed."""
+    parser.add_argument("--momentum", type=float, default=momentum, help="of the optimizer")
+    parser.add_argument(
+        "--momentum-compressed",
+        type=float,
+        metavar="MOMENTUM",
+        help="of parameters whose gradients a --compression takes; 0 when it has ef=dgc (default: --momentum)",
+    )
+
+
+def is_compressed(parameter: torch.Tensor) -> bool:
+    """Whether a job's compression takes the gradient of this parameter."""
+    return parameter.dim() >= COMPRESSED_DIMS_MIN and parameter.numel() >= COMPRESSED_ELEMENTS_MIN
+
+
+def groups(model: torch.nn.Module, arguments: argparse.Namespace) -> list[tuple[list[torch.Tensor], float]]:
+    """(parameters, momentum) for the optimizer: one group, or what is compressed and the rest."""
+    parameters = list(model.parameters())
+    if arguments.momentum_compressed is None:
+        return [(parameters, arguments.momentum)]
+    compressed = [p for p in parameters if is_compressed(p)]
+    dense = [p for p in parameters if not is_compressed(p)]
+    pairs = [(compressed, arguments.momentum_compressed), (dense, arguments.momentum)]
+    return [(members, momentum) for members, momentum in pairs if members]
+
+
+def sgd(model: torch.nn.Module, arguments: argparse.Namespace, lr: float) -> torch.optim.Optimizer:
+    """Plain SGD with momentum."""
+    found: list[dict[str, Any]] = [{"params": p, "momentum": momentum} for p, momentum in groups(model, arguments)]
+    return torch.optim.SGD(found, lr=lr)
+
+
+def adamw(model: torch.nn.Module, arguments: argparse.Namespace, lr: float) -> torch.optim.Optimizer:
+    """AdamW with the settings of many a transformer; momentum is its first beta."""
+    found: list[dict[str, Any]] = [
+        {"params": p, "betas": (momentum, 0.99)} for p, momentum in groups(model, arguments)
+    ]
+    return torch.optim.AdamW(found, lr=lr, weight_decay=0.1)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """For the steps that follow."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr

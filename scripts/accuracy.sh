@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Trains the examples on four ranks with every compression and writes docs/ACCURACY.md, its pictures and
+# docs/accuracy-results.jsonl. Trainings that the last file already has are not done again.
+#
+#   scripts/accuracy.sh                 everything: about an hour on two cores
+#   scripts/accuracy.sh --quick --out DIR   digits, dense and six compressions, one seed: under 3 minutes
+#   scripts/accuracy.sh --task digits --seeds 2   a part
+#   scripts/accuracy.sh --again         forgets what there is
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for word in "$@"; do
+  [[ $word == --help || $word == -h ]] && { sed -n '2,8s/^# \{0,1\}//p' scripts/accuracy.sh; exit 0; }
+done
+if [[ -z ${GRADBUS_BIN:-} ]]; then
+  scripts/setup.sh
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent >/dev/null
+fi
+PYTHONPATH=scripts exec .venv/bin/python -m accuracy "$@"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Measures compressed all-reduces over simulated links and writes docs/COMPRESSION_BENCH.md, docs/compression/*.svg and
+# docs/compression/results.json. Needs root (network namespaces) and about 15 minutes; leave the machine alone meanwhile.
+#
+#   scripts/compressed.sh              everything
+#   scripts/compressed.sh --quick      two links, one model, in 2 minutes
+#   scripts/compressed.sh --out DIR    writes there instead of docs/
+#   scripts/compressed.sh --report     only the pages and plots, from the results of the last run
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target gradbus_cli gradbus-bench-rank gradbus-server gradbus-agent >/dev/null
+PYTHONPATH=scripts exec .venv/bin/python -m compressed "$@"

@@ -1,0 +1,1 @@
+"""Compressed exchanges over simulated links: scripts/compressed.sh."""

@@ -1,0 +1,1 @@
+"""Measures the exchange modes: scripts/modes.sh."""

@@ -1,0 +1,312 @@
+"""Times the codecs of `gradbus bench codec` written in plain PyTorch, beside the fused ones.
+
+    .venv/bin/python scripts/torch_codecs.py                       # all, 16 Mi elements of f32
+    .venv/bin/python scripts/torch_codecs.py topk int8 --elements 67108864
+
+One thread each, same elements, normal data, and the residual where it is the codec's default. The
+PyTorch forms are what a programmer writes who knows the library: as in GRACE's and MergeComp's
+public code, but with payloads packed to the same bits, buckets of the same length, in-place
+operations, no Python loop over elements and no copy that could be left out. They do less in this:
+- topk, randk and dgc send raw int64 indices: no entropy coding, payloads twice as large;
+- dgc takes the threshold of its sample as it is; randk draws with replacement;
+- nothing looks for NaN or Inf, so randk need not read what it does not send.
+
+`encode` is from the gradient to a payload, with residual and momentum brought up to date; `decode`
+adds a payload to a sum. Of powersgd only both together compare: the fused one writes its residual
+when it decodes. The table has GB/s of f32 and how many times the fused codec is as fast.
+"""
+
+# ruff: noqa: D102  (what the two methods of every codec do is said at TorchCodec)
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+import time
+
+import torch
+
+WEIGHTS = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
+SHIFTS = torch.arange(8, dtype=torch.uint8)
+
+
+def pack_bits(negative: torch.Tensor) -> torch.Tensor:
+    """Eight booleans to a byte."""
+    return (negative.view(-1, 8).to(torch.uint8) * WEIGHTS).sum(1, dtype=torch.uint8)
+
+
+def unpack_bits(packed: torch.Tensor) -> torch.Tensor:
+    """The booleans of pack_bits() as uint8 of 0 and 1."""
+    return ((packed.unsqueeze(1) >> SHIFTS) & 1).view(-1)
+
+
+class TorchCodec:
+    """`encode` returns a payload; `accumulate` adds one to `total`. Vectors of `count` elements."""
+
+    residual = False  # v = g + r is sent, and r becomes what the payload lacks
+
+    def __init__(self, count: int):
+        self.count = count
+        self.kept = torch.zeros(count if self.residual else 0)
+
+    def compensate(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What is to be sent; the memory of the residual itself, where there is one."""
+        return self.kept.add_(gradient) if self.residual else gradient
+
+
+class Fp16(TorchCodec):
+    """Rounded to f16."""
+
+    def encode(self, gradient):
+        return gradient.half()
+
+    def accumulate(self, payload, total):
+        total.add_(payload)
+
+
+class Int8(TorchCodec):
+    """Whole numbers from -127 to 127, a scale per 1024."""
+
+    def encode(self, gradient):
+        blocks = gradient.view(-1, 1024)
+        step = blocks.abs().amax(1, keepdim=True) / 127
+        return torch.div(blocks, step).round_().to(torch.int8), step
+
+    def accumulate(self, payload, total):
+        codes, step = payload
+        total.view(-1, 1024).addcmul_(codes, step)
+
+
+class Qsgd(TorchCodec):
+    """Levels of the L2 norm of 512, rounded at random."""
+
+    def encode(self, gradient):
+        buckets = gradient.view(-1, 512)
+        norm = buckets.norm(dim=1, keepdim=True)
+        level = torch.rand_like(buckets).add_(buckets / norm * 127).floor_()
+        return level.to(torch.int8), norm / 127
+
+    def accumulate(self, payload, total):
+        codes, step = payload
+        total.view(-1, 512).addcmul_(codes, step)
+
+
+class Natural(TorchCodec):
+    """Powers of two, rounded at random, below the largest of 1024: sign and exponent in a byte."""
+
+    def encode(self, gradient):  # by bits, as GRACE's
+        bits = gradient.view(torch.int32).view(-1, 1024)
+        exponent = (bits >> 23).bitwise_and_(255)
+        exponent += (bits & 0x7FFFFF) > torch.randint_like(bits, 0x7FFFFF)
+        top = exponent.amax(1, keepdim=True)
+        code = (exponent - top).add_(127).clamp_(min=0).to(torch.uint8)
+        return code.bitwise_or_((bits < 0).to(torch.uint8) << 7), top
+
+    def accumulate(self, payload, total):
+        codes, top = payload
+        bits = (codes & 127).to(torch.int32).add_(top - 127).bitwise_left_shift_(23)
+        bits.bitwise_or_((codes & 128).to(torch.int32) << 24)
+        total.view(-1, 1024).add_(bits.view(torch.float32))
+
+
+class TernGrad(TorchCodec):
+    """-1, 0 or 1 times the bound of 2048, at random, clipped at 2.5 sigma; two bits."""
+
+    places = torch.tensor([1, 4, 16, 64], dtype=torch.uint8)
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)
+
+    def encode(self, gradient):
+        buckets = gradient.view(-1, 2048)
+        clip = buckets.std(dim=1, keepdim=True) * 2.5
+        bound = torch.minimum(clip, buckets.abs().amax(1, keepdim=True))
+        chance = (buckets / bound).clamp_(-1, 1)
+        ternary = torch.rand_like(buckets).add_(chance).floor_().add_(1).to(torch.uint8)
+        return (ternary.view(-1, 4) * self.places).sum(1, dtype=torch.uint8), bound
+
+    def accumulate(self, payload, total):
+        packed, bound = payload
+        ternary = ((packed.unsqueeze(1) >> self.shifts) & 3).view(-1, 2048).to(torch.int8) - 1
+        total.view(-1, 2048).addcmul_(ternary, bound)
+
+
+class EfSignSgd(TorchCodec):
+    """Signs and the mean magnitude of 2048."""
+
+    residual = True
+
+    def encode(self, gradient):
+        blocks = self.compensate(gradient).view(-1, 2048)
+        level = blocks.abs().mean(1, keepdim=True)
+        negative = blocks < 0
+        blocks.sub_(torch.where(negative, -level, level))
+        return pack_bits(negative), level
+
+    def accumulate(self, payload, total):
+        packed, level = payload
+        sign = 1 - unpack_bits(packed).float().mul_(2)
+        total.view(-1, 2048).addcmul_(sign.view(-1, 2048), level)
+
+
+class OneBit(TorchCodec):
+    """Signs, the mean of the negative elements of 2048 and that of the others."""
+
+    residual = True
+
+    def encode(self, gradient):
+        blocks = self.compensate(gradient).view(-1, 2048)
+        negative = blocks < 0
+        negatives = negative.sum(1, keepdim=True)
+        below = blocks.clamp(max=0).sum(1, keepdim=True) / negatives.clamp(min=1)
+        rest = blocks.clamp(min=0).sum(1, keepdim=True) / (2048 - negatives).clamp(min=1)
+        blocks.sub_(torch.where(negative, below, rest))
+        return pack_bits(negative), below, rest
+
+    def accumulate(self, payload, total):
+        packed, below, rest = payload
+        negative = unpack_bits(packed).bool().view(-1, 2048)
+        total.view(-1, 2048).add_(torch.where(negative, below, rest))
+
+
+class Signum(TorchCodec):
+    """The sign of the momentum."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.momentum = torch.zeros(count)
+
+    def encode(self, gradient):
+        return pack_bits(self.momentum.mul_(0.9).add_(gradient) < 0)
+
+    def accumulate(self, payload, total):
+        total.add_(1 - unpack_bits(payload).float().mul_(2))
+
+
+class TopK(TorchCodec):
+    """The largest 1 %."""
+
+    residual = True
+    ratio = 0.01
+
+    def encode(self, gradient):
+        v = self.compensate(gradient)
+        indices = v.abs().topk(int(self.count * self.ratio), sorted=False).indices
+        values = v[indices]
+        v[indices] = 0
+        return values, indices
+
+    def accumulate(self, payload, total):
+        values, indices = payload
+        total.index_add_(0, indices, values)
+
+
+class RandK(TopK):
+    """1 % drawn at random, with replacement."""
+
+    residual = False
+
+    def encode(self, gradient):
+        indices = torch.randint(self.count, (int(self.count * self.ratio),))
+        return gradient[indices].mul_(1 / self.ratio), indices
+
+
+class Dgc(TopK):
+    """The largest 0.1 % by the threshold of a 1 % sample, with momentum correction and masking."""
+
+    residual = True
+    ratio = 0.001
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.momentum = torch.zeros(count)
+
+    def encode(self, gradient):
+        v = self.compensate(self.momentum.mul_(0.9).add_(gradient))
+        sample = v[torch.randint(self.count, (self.count // 100,))].abs()
+        threshold = sample.topk(max(1, int(sample.numel() * self.ratio))).values.min()
+        indices = (v.abs() >= threshold).nonzero().view(-1)
+        values = v[indices]
+        v[indices] = 0
+        self.momentum[indices] = 0
+        return values, indices
+
+
+class PowerSgd(TorchCodec):
+    """Rank 2 of the square matrix, warm start."""
+
+    residual = True
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.q = torch.randn(int(count**0.5), 2)
+
+    def encode(self, gradient):
+        m = self.compensate(gradient).view(self.q.shape[0], -1)
+        p = torch.linalg.qr(m @ self.q).Q
+        self.q = m.T @ p
+        m.addmm_(p, self.q.T, alpha=-1)
+        return p, self.q
+
+    def accumulate(self, payload, total):
+        p, q = payload
+        total.view(p.shape[0], -1).addmm_(p, q.T)
+
+
+CODECS = {"fp16": Fp16, "int8": Int8, "qsgd": Qsgd, "natural": Natural, "terngrad": TernGrad, "efsignsgd": EfSignSgd,
+          "onebit": OneBit, "signum": Signum, "topk": TopK, "randk": RandK, "dgc": Dgc, "powersgd": PowerSgd}
+
+
+def best_seconds(iterations: int, work) -> float:
+    """Of several, after one to warm up."""
+    best = float("inf")
+    for i in range(iterations + 1):
+        began = time.perf_counter()
+        work()
+        if i > 0:
+            best = min(best, time.perf_counter() - began)
+    return best
+
+
+def torch_gbs(name: str, count: int, iterations: int) -> tuple[float, float]:
+    """GB/s of f32 of encoding and of decoding."""
+    codec = CODECS[name](count)
+    gradient = torch.randn(count) * 1e-3
+    total = torch.zeros(count)
+    encode_s = best_seconds(iterations, lambda: codec.encode(gradient))
+    payload = codec.encode(gradient)
+    decode_s = best_seconds(iterations, lambda: codec.accumulate(payload, total))
+    return count * 4e-9 / encode_s, count * 4e-9 / decode_s
+
+
+def fused_gbs(program: str, name: str, count: int) -> tuple[float, float]:
+    """The same of `gradbus bench codec`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "codec.json"
+        command = [program, "bench", "codec", name, "--elements", str(count), "--json", str(file)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        row = json.loads(file.read_text())[0]
+    return row["encode_gbs"], row["decode_gbs"]
+
+
+def main() -> None:
+    """Prints a row per codec, PyTorch and fused measured one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("codecs", nargs="*", default=list(CODECS), help=" ".join(CODECS))
+    parser.add_argument("--elements", type=int, default=1 << 24, help="a square and a multiple of 2048")
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--gradbus", default="build/release/bin/gradbus", help="the program")
+    options = parser.parse_args()
+    if options.elements % 2048 != 0 or int(options.elements**0.5) ** 2 != options.elements:
+        parser.error("--elements: a square and a multiple of 2048, such as 16777216 or 67108864")
+    torch.set_num_threads(1)
+    print(f"# {options.elements} elements of f32, one thread, PyTorch {torch.__version__}; GB/s of f32")
+    title = "".join(f" {what + ': torch':>14} {'fused':>7} {'times':>7}" for what in ("encode", "decode"))
+    print(f"{'codec':<10}{title}")
+    for name in options.codecs:
+        plain = torch_gbs(name, options.elements, options.iterations)
+        fused = fused_gbs(options.gradbus, name, options.elements)
+        print(f"{name:<10} {plain[0]:>14.3f} {fused[0]:>7.2f} {fused[0] / plain[0]:>6.1f}x"
+              f" {plain[1]:>14.3f} {fused[1]:>7.2f} {fused[1] / plain[1]:>6.1f}x", flush=True)
+
+
+if __name__ == "__main__":
+    main()

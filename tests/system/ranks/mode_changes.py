@@ -1,0 +1,158 @@
+"""One rank whose job changes modes while it runs: what rank 0 asks for comes at the next fence.
+
+    mode_changes.py counting          no gradient is lost or counted twice in any of many changes
+    mode_changes.py group             one group changes, the other does not
+    mode_changes.py memory            what error feedback remembers is carried over
+    mode_changes.py refused           a mode that cannot be leaves everything as it was
+    mode_changes.py forever           steps until the job ends; fences are the environment's
+"""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import gradbus.torch as gradbus
+import torch
+from shards import SHAPE, make, step
+
+COMPRESSED = (256, 128)  # large enough
+MODES = ("delayed:k=1", "sync", "ps:sync", "delayed:k=1", "ps:async", "localsgd:H=2", "sync",
+         "averaging:every=2", "delayed:k=3", "ps:async", "diloco:H=2,outer_lr=1,outer_momentum=0", "sync")  # fmt: skip
+
+
+def ask(group, mode):
+    """Returns when every rank may hear of it."""
+    if gradbus.rank() == 0:
+        words = [os.environ["GRADBUS_BIN"] + "/gradbus", "mode", os.environ["GRADBUS_JOB"], group, mode]
+        subprocess.run(words, check=True, timeout=30, stdout=subprocess.DEVNULL)
+    gradbus.barrier()
+
+
+def counting():
+    """lr is 1 and gradients are small integers; on shards each node's gradient is a step."""
+    parameters = make("sync")
+    weight, _, optimizer = parameters
+    mean, expected, steps = (gradbus.size() + 1) / 2, 0.0, 0
+    now = "sync"
+
+    def some_steps(count):
+        nonlocal expected, steps
+        for _ in range(count):
+            step(parameters, torch.full(SHAPE, float(gradbus.rank() + 1)))
+            expected -= mean * (gradbus.cross_size() if now == "ps:async" else 1)
+            steps += 1
+        optimizer.flush()
+
+    for mode in MODES:
+        some_steps(3)
+        ask("*", mode)
+        while set(optimizer.modes().values()) == {now}:
+            assert steps < 500, (now, mode)
+            some_steps(1)
+        now = optimizer.modes()["weight"]
+        assert now.startswith(mode.partition(":")[0]), (now, mode)
+        assert torch.equal(weight.detach(), torch.full(SHAPE, expected)), (mode, weight, expected)
+    some_steps(3)
+    assert torch.equal(weight.detach(), torch.full(SHAPE, expected)), (weight, expected)
+
+
+def until_changed(optimizer, name):
+    before = optimizer.modes()[name]
+    for _ in range(500):
+        optimizer.flush()
+        if optimizer.modes()[name] != before:
+            return
+    raise AssertionError(f"{name} stays in mode {before}")
+
+
+def group():
+    weight, bias, optimizer = parameters = make("sync")
+    ask("w*", "delayed:k=2")
+    until_changed(optimizer, "weight")
+    assert optimizer.modes() == {"weight": "delayed:k=2", "bias": "sync"}
+    for number in range(4):
+        step(parameters, torch.full(SHAPE, 1.0))
+        assert bias[0].item() == -(number + 1) and weight[0, 0].item() == -max(0, number - 1)
+    assert optimizer.staleness() == {"weight": 2, "bias": 0}
+    optimizer.flush()
+    assert weight[0, 0].item() == -4
+
+
+def memory():
+    """With top-k most of the gradient is kept back; after changes it still is there, or was used."""
+    weight = torch.nn.Parameter(torch.zeros(COMPRESSED))
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), [("weight", weight)],
+        compression="topk:ratio=0.01,ef=residual", mode="sync")  # fmt: skip
+    gradient = torch.arange(weight.numel(), dtype=torch.float32).reshape(COMPRESSED) / 64
+    steps = 0
+
+    def total():
+        kept = optimizer.compression_state()["residual"].get("weight", torch.zeros(COMPRESSED))
+        kept = gradbus.allreduce(kept, op=gradbus.Sum, name="kept") / gradbus.size()
+        return kept - weight.detach()
+
+    for mode in ("delayed:k=1", "sync", "delayed:k=2", "sync"):
+        for _ in range(3):
+            optimizer.zero_grad()
+            (weight * gradient).sum().backward()
+            optimizer.step()
+            steps += 1
+        ask("*", mode)
+        until_changed(optimizer, "weight")
+        assert torch.allclose(total(), steps * gradient, rtol=1e-5, atol=1e-3), mode
+    assert optimizer.compression_state()["residual"]["weight"].abs().max() > 100
+    # Its units are a gradient's; differences of parameters have others, and their mean keeps nothing.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for mode in ("localsgd:H=2", "averaging:every=2"):
+            ask("*", mode)
+        ask("*", "delayed:k=1")
+        until_changed(optimizer, "weight")
+    assert len(said) == 2 and all("is compressed" in str(each.message) for each in said), said
+    assert optimizer.modes() == {"weight": "delayed"}
+    assert torch.allclose(total(), steps * gradient, rtol=1e-5, atol=1e-3)
+
+
+def refused():
+    parameters = make("sync", compression="fp16")
+    weight, _, optimizer = parameters
+    with torch.no_grad():
+        big = torch.nn.Parameter(torch.zeros(COMPRESSED))
+    optimizer.add_param_group({"params": [big]})  # compressed: shards take dense gradients only
+    ask("*", "ps:sync")
+    ask("weight", "delayed:k=1")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        until_changed(optimizer, "weight")
+    assert "GB-O911" in str(said[0].message) and "'*' stays" in str(said[0].message), said
+    assert optimizer.modes() == {"weight": "delayed", "bias": "sync", "group1.0": "sync"}, optimizer.modes()
+    for _ in range(3):
+        optimizer.zero_grad()
+        (weight.sum() + big.sum()).backward()
+        optimizer.step()
+    optimizer.flush()
+    assert weight[0, 0].item() == big[0, 0].item() == -3
+
+
+def forever():
+    parameters = make("sync")
+    print("steps", flush=True)
+    try:
+        while True:
+            step(parameters, torch.ones(SHAPE))
+    except gradbus.GradbusError as error:
+        print(type(error).__name__, parameters[2].modes()["weight"])
+
+
+def main():
+    gradbus.init()
+    {"counting": counting, "group": group, "memory": memory, "refused": refused,
+     "forever": forever}[sys.argv[1]]()  # fmt: skip
+    gradbus.shutdown()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Exchanges through parameter-server shards, as one rank sees them.
+
+    shards.py counting MODE          integers: every rank's every gradient arrives exactly once
+    shards.py optimizer NAME         one rank: the shards' steps are torch's own
+    shards.py ahead STALENESS        ps:ssp: how far the fast rank gets ahead of the slow one
+    shards.py slow MODE STEPS SLEEP  the last rank sleeps before every step; prints each one's seconds
+    shards.py forever MODE           steps until the job ends; prints its error
+    shards.py refused MODE WORDS [COMPRESSION]   registration fails with these words
+    shards.py nothing_to_pull        a pull is refused where shards only sum
+"""
+
+import sys
+import time
+
+import gradbus.torch as gradbus
+import torch
+
+SHAPE = (300, 70)
+STEPS = 6
+
+
+def make(mode, lr=1.0, optimizer=torch.optim.SGD, compression=None, **options):
+    weight = torch.nn.Parameter(torch.zeros(SHAPE))
+    bias = torch.nn.Parameter(torch.zeros(3))
+    plain = optimizer([weight, bias], lr=lr, **options)
+    named = [("weight", weight), ("bias", bias)]
+    return weight, bias, gradbus.DistributedOptimizer(
+        plain, named, mode=mode, compression=compression
+    )
+
+
+def step(parameters, gradient):
+    weight, bias, optimizer = parameters
+    optimizer.zero_grad()
+    ((weight * gradient).sum() + bias.sum()).backward()
+    optimizer.step()
+
+
+def counting(mode):
+    """Gradients are small integers, lr is 1: sums are exact in float32, in any order."""
+    weight, bias, optimizer = parameters = make(mode)
+    nodes = gradbus.cross_size()
+    for number in range(STEPS):
+        step(parameters, torch.full(SHAPE, float(gradbus.rank() + 1 + number)))
+        assert all(age >= 0 for age in optimizer.staleness().values())
+    optimizer.flush()
+    # A node's gradient is the mean of its ranks'; with ps:sync a step is the mean of all.
+    wanted = -sum(rank + 1 + number for rank in range(gradbus.size()) for number in range(STEPS))
+    wanted *= 1 / gradbus.size() if mode == "ps:sync" else nodes / gradbus.size()
+    if mode == "ps:quorum,q=2":  # steps on means of two of them, or of one when the others have ended
+        assert wanted <= weight.min() <= weight.max() <= wanted / 2, (weight, wanted)
+    else:
+        assert torch.equal(weight.detach(), torch.full(SHAPE, float(wanted))), (weight, wanted)
+        times = 1 if mode == "ps:sync" else nodes
+        assert torch.equal(bias.detach(), torch.full((3,), -float(STEPS * times)))
+    everywhere = gradbus.allgather_object(weight.detach().sum().item())
+    assert len(set(everywhere)) == 1, everywhere
+
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
+    "adamw": (torch.optim.AdamW, {"weight_decay": 0.1}),
+    "adagrad": (torch.optim.Adagrad, {"weight_decay": 0.01}),
+}
+
+
+def optimizer(name):
+    """With one rank async is as good as local; the learning rate changes and is zero once."""
+    kind, options = OPTIMIZERS[name]
+    weight, bias, distributed = make("ps:async", 0.1, kind, **options)
+    start = torch.randn(SHAPE, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        weight.copy_(start)
+    alone = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(torch.zeros(3))]
+    plain = kind(alone, lr=0.1, **options)
+    for number in range(10):
+        gradient = torch.randn(SHAPE, generator=torch.Generator().manual_seed(number))
+        for each in (distributed, plain):
+            each.param_groups[0]["lr"] = 0.0 if number == 4 else 0.1 / (1 + number)
+        step((weight, bias, distributed), gradient)
+        step((*alone, plain), gradient)
+        for mine, wanted in zip((weight, bias), alone):
+            error = (mine - wanted).abs().max().item()
+            assert error < 1e-5, (name, number, error)  # of values up to 4
+
+
+def ahead(staleness):
+    """Ranks say after each step how many they have made; the fast one is never further ahead."""
+    parameters = make(f"ps:ssp,max_staleness={staleness}")
+    gradient = torch.ones(SHAPE)
+    step(parameters, gradient)
+    gradbus.barrier()
+    slow = gradbus.rank() == gradbus.size() - 1
+    times = []
+    for _ in range(12):
+        time.sleep(0.1 if slow else 0)
+        began = time.time()
+        step(parameters, gradient)
+        times.append((began, time.time()))
+    everybody = gradbus.allgather_object(times)
+    pushed = [began for began, _ in everybody[-1]]
+    for number, (_, ended) in enumerate(everybody[0]):
+        begun_by_slowest = sum(began <= ended for began in pushed)
+        assert number + 1 - begun_by_slowest <= int(staleness), (number, begun_by_slowest)
+    parameters[2].flush()
+    assert parameters[0][0, 0].item() == -13 * gradbus.size()
+
+
+def slow(mode, steps, sleep):
+    parameters = make(mode)
+    gradient = torch.ones(SHAPE)
+    step(parameters, gradient)
+    gradbus.barrier()
+    last = gradbus.rank() == gradbus.size() - 1
+    began = time.monotonic()
+    for _ in range(int(steps)):
+        time.sleep(float(sleep) if last else 0)
+        step(parameters, gradient)
+    print(f"seconds {time.monotonic() - began:.3f}")
+    parameters[2].flush()
+
+
+def forever(mode):
+    parameters = make(mode)
+    try:
+        while True:
+            step(parameters, torch.ones(SHAPE))
+            print("stepped", flush=True)
+            time.sleep(0.01)
+    except gradbus.GradbusError as error:
+        print(type(error).__name__, error)
+
+
+def nothing_to_pull():
+    """It would count as a gradient."""
+    parameters = make("ps:sync")
+    step(parameters, torch.ones(SHAPE))
+    (bucket,) = parameters[2]._gradbus.exchange.buckets
+    try:
+        bucket.core.start_pull()
+        raise AssertionError("was accepted")
+    except gradbus.InvalidError as error:
+        assert "no shard holds its parameters" in str(error), error
+    step(parameters, torch.ones(SHAPE))
+    assert parameters[0][0, 0].item() == -2
+
+
+def refused(mode, words, compression=None):
+    try:
+        make(mode, compression=compression)
+        raise AssertionError("was accepted")
+    except gradbus.GradbusError as error:
+        assert words in str(error), error
+
+
+def main():
+    gradbus.init()
+    {"counting": counting, "optimizer": optimizer, "ahead": ahead, "slow": slow, "forever": forever,
+     "refused": refused, "nothing_to_pull": nothing_to_pull}[sys.argv[1]](*sys.argv[2:])  # fmt: skip
+    gradbus.shutdown()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+// Parameter-server shards as the coordinator sees them: agents that take no ranks.
+#include <gmock/gmock.h>
+
+#include "tests/unit/server/cluster.h"
+
+namespace gradbus {
+namespace {
+
+using test::Cluster;
+using test::error_of;
+using test::make_spec;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr uint64_t kFirst = 11;  // shards
+constexpr uint64_t kSecond = 12;
+
+v1::TensorSpec on_shards(const std::string& mode, uint64_t count = 1 << 20) {
+  v1::TensorSpec spec = make_spec("w", count);
+  spec.set_mode(mode);
+  return spec;
+}
+
+class Shards : public testing::Test {
+ protected:
+  void start(int shards = 2) {
+    if (shards > 0) cluster.shard(kFirst, "shard-a");
+    if (shards > 1) cluster.shard(kSecond, "shard-b");
+    job = cluster.start_job("train", 2);
+  }
+  void register_by_all(const v1::TensorSpec& spec) {
+    for (const uint32_t rank : {0, 1})
+      cluster.register_tensors(Cluster::agent_of(rank), job, rank, {spec});
+  }
+  std::string refusal(const v1::TensorSpec& spec) {
+    cluster.clear();
+    register_by_all(spec);
+    return error_of(cluster.last(1));
+  }
+
+  Cluster cluster;
+  uint64_t job = 0;
+};
+
+// Expect: a job is told of all shards that it can reach, in one order, and they of it.
+TEST_F(Shards, AJobTakesThoseThereAre) {
+  cluster.shard(kSecond, "shard-b");
+  cluster.shard(kFirst, "shard-a");
+  cluster.shard(13, "far", {{"other", "x"}});
+  cluster.hello(1, "node-a");
+  cluster.hello(2, "node-b");
+  cluster.clear();
+  cluster.join(1, "train", 0, 2);
+  cluster.join(2, "train", 1, 2);
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+    ASSERT_THAT(cluster.inbox[node], SizeIs(1)) << node;
+    const v1::JobStarted& started = cluster.inbox[node][0].job_started();
+    ASSERT_EQ(started.shards_size(), 2);
+    EXPECT_EQ(started.shards(0).agent_id(), kFirst);
+    EXPECT_EQ(started.shards(1).name(), "shard-b");
+    EXPECT_EQ(started.shards(1).address(), "10.0.0.9:9");
+    EXPECT_EQ(started.agents_size(), 2);
+  }
+  EXPECT_THAT(cluster.inbox[13], IsEmpty());
+}
+
+// Expect: shards get every plan; theirs has chunks that they hold equally many of.
+TEST_F(Shards, APlanSpreadsATensorEvenly) {
+  start();
+  register_by_all(on_shards("ps:async"));
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+    const v1::ReadyTensor& ready = cluster.last(node).tensors_ready().tensors(0);
+    EXPECT_EQ(ready.algorithm(), uint32_t(Algorithm::kShards));
+    EXPECT_EQ(ready.spec().mode(), "ps:async");
+    const uint64_t chunks = ((1 << 20) + ready.chunk_elements() - 1) / ready.chunk_elements();
+    EXPECT_EQ(chunks % 2, 0u);
+  }
+  cluster.clear();
+  cluster.make_ready(job, 2, make_spec("dense", 100));
+  EXPECT_EQ(cluster.status("train").jobs(0).shards_size(), 2);
+}
+
+TEST_F(Shards, WithoutOneTheModeIsRefused) {
+  start(0);
+  EXPECT_THAT(refusal(on_shards("ps:sync")),
+              AllOf(HasSubstr("GB-O912"), HasSubstr("--role=shard")));
+}
+
+// Expect: what agents should have checked is checked again.
+TEST_F(Shards, ClaimsThatMakeNoSenseAreRefused) {
+  start();
+  EXPECT_THAT(refusal(on_shards("ps:nonsense")), HasSubstr("GB-O911"));
+  EXPECT_THAT(refusal(on_shards("delayed:k=1")), HasSubstr("does not fit the tensor"));
+  EXPECT_THAT(refusal(on_shards("ps:async,lr=0.010")), HasSubstr("does not fit the tensor"));
+  EXPECT_THAT(refusal(on_shards("ps:quorum,q=3")), HasSubstr("wants 3 nodes, the job has 2"));
+  v1::TensorSpec half = on_shards("ps:async");
+  half.set_dtype(uint32_t(DType::kF16));
+  EXPECT_THAT(refusal(half), HasSubstr("does not fit the tensor"));
+  v1::TensorSpec compressed = on_shards("ps:sync");
+  compressed.set_compression("fp16");
+  EXPECT_THAT(refusal(compressed), HasSubstr("does not fit the tensor"));
+}
+
+// Expect: shards sum in the order of arrival, so there is no mode of theirs with the same bits.
+TEST(DeterministicShards, AreRefused) {
+  CoordinatorOptions options;
+  options.plan.deterministic = true;
+  Cluster cluster(options);
+  cluster.shard(kFirst, "shard-a");
+  const uint64_t job = cluster.start_job("train", 2);
+  cluster.register_tensors(1, job, 0, {on_shards("ps:sync")});
+  EXPECT_THAT(error_of(cluster.last(1)), AllOf(HasSubstr("GB-O911"), HasSubstr("--deterministic")));
+}
+
+TEST_F(Shards, RanksMustAgreeOnTheMode) {
+  start();
+  cluster.register_tensors(1, job, 0, {on_shards("ps:async")});
+  cluster.register_tensors(2, job, 1, {on_shards("ps:sync")});
+  EXPECT_THAT(error_of(cluster.last(1)), AllOf(HasSubstr("GB-O902"), HasSubstr("in mode ps:async"),
+                                               HasSubstr("in mode ps:sync")));
+}
+
+// Expect: everybody, the other shard too, hears which one it was.
+TEST_F(Shards, ALostOneEndsTheJobsThatUseIt) {
+  start();
+  register_by_all(on_shards("ps:sync"));
+  cluster.clear();
+  cluster.drop(kSecond);
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst})
+    EXPECT_THAT(error_of(cluster.last(node)), AllOf(HasSubstr("GB-P103"), HasSubstr("shard-b")));
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
+}
+
+// Expect: a job that has put nothing there goes on; what comes later is refused by name.
+TEST_F(Shards, ALostOneThatNobodyUsesIsNoHarm) {
+  start();
+  cluster.make_ready(job, 2, make_spec("dense", 100));
+  cluster.drop(kSecond);
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+  EXPECT_THAT(refusal(on_shards("ps:sync")), AllOf(HasSubstr("GB-P103"), HasSubstr("shard-b")));
+}
+
+TEST_F(Shards, HearOfTheEnd) {
+  start();
+  cluster.left(1, job, 0, true);
+  cluster.left(2, job, 1, true);
+  EXPECT_EQ(cluster.last(kFirst).job_ended().job_id(), job);
+}
+
+// Expect: what a shard says of a job counts as an agent's word.
+TEST_F(Shards, ReportFailuresAndTraffic) {
+  start();
+  v1::AgentMessage beat;
+  auto* counters = beat.mutable_heartbeat()->add_jobs();
+  counters->set_job_id(job);
+  counters->set_received_bytes(7);
+  cluster.send(kFirst, beat);
+  EXPECT_EQ(cluster.status("train").jobs(0).shards(0).received_bytes(), 7u);
+  EXPECT_EQ(cluster.coordinator.warnings(), 0u);
+  v1::AgentMessage failure;
+  failure.mutable_job_failure()->set_job_id(job);
+  failure.mutable_job_failure()->mutable_error()->set_code(uint32_t(Code::kCorrupt));
+  failure.mutable_job_failure()->mutable_error()->set_message("GB-D601 CORRUPT: a push | next: x");
+  cluster.send(kFirst, failure);
+  EXPECT_THAT(error_of(cluster.last(2)), HasSubstr("GB-D601"));
+}
+
+}  // namespace
+}  // namespace gradbus

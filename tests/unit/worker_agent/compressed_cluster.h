@@ -1,0 +1,133 @@
+// Engines of a few nodes that exchange one compressed tensor of kCount elements.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compression/registry.h"
+#include "tests/unit/worker_agent/engine_cluster.h"
+
+namespace gradbus::test {
+
+inline constexpr uint64_t kCount = 1000;
+inline constexpr uint64_t kChunk = 64;
+inline constexpr uint64_t kUnit = 256;  // 4 units, the last one shorter
+
+struct CompressedCase {
+  std::string spec;
+  Communicator communicator = Communicator::kAllGather;
+};
+
+class CompressedCluster {
+ public:
+  CompressedCluster(const Layout& layout, const CompressedCase& what, ReduceOp op = ReduceOp::kSum)
+      : cluster_(layout), rounds_(layout.agents) {
+    TensorSpec spec;
+    spec.count = kCount;
+    spec.op = op;
+    CompressionPlan plan;
+    plan.spec = parse_compression(what.spec).take();
+    plan.communicator = what.communicator;
+    const CodecTraits& traits = plan.spec.codec->traits;
+    const bool whole = traits.whole_unit || traits.needs_matrix;
+    plan.unit_elements = whole ? kCount : kUnit;
+    if (traits.needs_matrix) plan.columns = 25;
+    cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
+  }
+
+  // Each rank's gradient of this round; the same for the same seed.
+  static std::vector<float> gradient(uint32_t rank, uint64_t round) {
+    std::mt19937 random(static_cast<uint32_t>(rank * 1000 + round));
+    std::normal_distribution<float> normal(0, 1);
+    std::vector<float> values(kCount);
+    for (float& value : values) value = normal(random);
+    return values;
+  }
+
+  void run_round(uint64_t round) {
+    for_each_rank([&](uint32_t agent, uint32_t local) {
+      put(agent, local, gradient(ranks(agent)[local], round));
+    });
+    ASSERT_NO_FATAL_FAILURE(start(posted()));
+    ASSERT_NO_FATAL_FAILURE(finish());
+  }
+
+  // ---- what run_round() is made of, for rounds of other kinds; all agents, or one of them
+  static Submission posted(double memory_scale = 0) {
+    Submission record{};
+    record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+    record.memory_scale = memory_scale;
+    return record;
+  }
+  static Submission memory(SubmissionKind kind, MemoryPart part = MemoryPart::kResidual) {
+    Submission record{};
+    record.kind = static_cast<uint32_t>(kind);
+    record.memory_part = static_cast<uint64_t>(part);
+    return record;
+  }
+  void put(uint32_t agent, uint32_t local, const std::vector<float>& values) {
+    std::memcpy(cluster_.data(agent, local, 0), values.data(), kCount * sizeof(float));
+  }
+  void start(const Submission& record) {
+    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent) start(agent, record);
+  }
+  void start(uint32_t agent, const Submission& record) {
+    ++rounds_[agent];
+    for (uint32_t local = 0; local < ranks(agent).size(); ++local)
+      cluster_.post(agent, local, 0, rounds_[agent], record);
+  }
+  void finish() {
+    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent) finish(agent);
+  }
+  void finish(uint32_t agent) {
+    for (uint32_t local = 0; local < ranks(agent).size(); ++local)
+      ASSERT_EQ(cluster_.completions(agent, local, 1).size(), 1u) << why();
+  }
+  // The sum of what all ranks' areas hold.
+  std::vector<double> total() {
+    std::vector<double> sum(kCount);
+    for_each_rank([&](uint32_t agent, uint32_t local) {
+      for (uint64_t i = 0; i < kCount; ++i) sum[i] += cluster_.data(agent, local, 0)[i];
+    });
+    return sum;
+  }
+  template <typename Visit>
+  void for_each_rank(const Visit& visit) {
+    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
+      for (uint32_t local = 0; local < ranks(agent).size(); ++local) visit(agent, local);
+  }
+
+  std::vector<float> result(uint32_t agent, uint32_t local) {
+    const float* data = cluster_.data(agent, local, 0);
+    return {data, data + kCount};
+  }
+
+  void expect_same_bits_everywhere() {
+    const std::vector<float> first = result(0, 0);
+    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
+      for (uint32_t local = 0; local < ranks(agent).size(); ++local)
+        ASSERT_EQ(std::memcmp(result(agent, local).data(), first.data(), kCount * 4), 0)
+            << "agent " << agent << " local rank " << local;
+  }
+
+  uint32_t world() const { return cluster_.layout().world(); }
+  Cluster& cluster() { return cluster_; }
+
+ private:
+  const std::vector<uint32_t>& ranks(uint32_t agent) { return cluster_.nodes[agent]->ranks; }
+  std::string why() {
+    std::string text;
+    for (auto& node : cluster_.nodes)
+      for (const JobBroken& broken : node->broken.take()) text += broken.status.message() + "\n";
+    return text;
+  }
+
+  Cluster cluster_;
+  std::vector<uint64_t> rounds_;  // by agent
+};
+
+}  // namespace gradbus::test

@@ -1,0 +1,404 @@
+// Tensors that shards aggregate, through real engines, cells and links, over a transport that
+// behaves and over one that delays, reorders and refuses. Values are small integers in f32, so all
+// sums are exact whatever their order; what parameters must be follows from SGD with rates that are
+// powers of two.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "proto/placement.h"
+#include "tests/unit/worker_agent/engine_cluster.h"
+#include "transport/faulty/faulty.h"
+
+namespace gradbus {
+namespace {
+
+using test::Cluster;
+using test::kJob;
+using test::Layout;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr uint64_t kChunk = 64;
+
+std::unique_ptr<Transport> unreliable() {
+  static uint64_t seed = 0;
+  return make_faulty(test::loopback(),
+                     {.seed = ++seed, .busy = 0.3, .delay = 0.3, .reorder = true});
+}
+
+TensorSpec spec_of(uint64_t count, ReduceOp op = ReduceOp::kSum) {
+  TensorSpec spec;
+  spec.name = "t";
+  spec.count = count;
+  spec.op = op;
+  return spec;
+}
+
+float gradient(uint32_t rank, uint64_t i, uint64_t round) {
+  return static_cast<float>(rank * 16 + i % 13 + round);
+}
+
+void start_round(Cluster& cluster, uint32_t agent, uint64_t count, uint64_t round) {
+  const auto& ranks = cluster.nodes[agent]->ranks;
+  for (uint32_t local = 0; local < ranks.size(); ++local) {
+    for (uint64_t i = 0; i < count; ++i)
+      cluster.data(agent, local, 0)[i] = gradient(ranks[local], i, round);
+    cluster.post(agent, local, 0, round);
+  }
+}
+
+struct SyncCase {
+  uint32_t agents;
+  uint32_t ranks;
+  uint32_t shards;
+  uint64_t count;
+  bool faults;
+};
+
+class SummedByShards : public testing::TestWithParam<SyncCase> {};
+
+// Expect: every rank gets the mean of all ranks' gradients, round after round.
+TEST_P(SummedByShards, TheMeanIsExact) {
+  const SyncCase c = GetParam();
+  Layout layout{.agents = c.agents, .ranks_per_agent = c.ranks, .shards = c.shards};
+  if (c.faults) layout.transport = unreliable;
+  Cluster cluster(layout);
+  TensorSpec spec = spec_of(c.count, ReduceOp::kAverage);
+  spec.after = 4;
+  cluster.add_on_shards(0, spec, kChunk, "ps:sync");
+  for (uint64_t round = 1; round <= 4; ++round) {
+    for (uint32_t agent = 0; agent < c.agents; ++agent) start_round(cluster, agent, c.count, round);
+    for (uint32_t agent = 0; agent < c.agents; ++agent) {
+      for (uint32_t local = 0; local < c.ranks; ++local) {
+        ASSERT_EQ(cluster.completions(agent, local, 1).size(), 1u) << "round " << round;
+        for (uint64_t i = 0; i < c.count; ++i) {
+          float sum = 0;
+          for (uint32_t rank = 0; rank < layout.world(); ++rank) sum += gradient(rank, i, round);
+          const float factor = 4.0F / static_cast<float>(layout.world());
+          ASSERT_FLOAT_EQ(cluster.data(agent, local, 0)[i], sum * factor) << i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, SummedByShards,
+    testing::Values(SyncCase{1, 1, 1, 1, false}, SyncCase{1, 2, 2, 1000, false},
+                    SyncCase{2, 1, 1, 0, false}, SyncCase{3, 2, 2, 64, false},
+                    SyncCase{3, 1, 4, 65, false}, SyncCase{4, 1, 3, 10'000, false},
+                    SyncCase{2, 2, 2, 8'191, true}, SyncCase{5, 1, 3, 3'000, true}));
+
+// Expect: integers, 16-bit floats and other operations are reduced as by the agents.
+TEST(SummedByShards, AnyDtypeAndOperation) {
+  Cluster cluster({.agents = 3, .shards = 2});
+  TensorSpec spec = spec_of(100, ReduceOp::kMax);
+  spec.dtype = DType::kI64;
+  cluster.add_on_shards(0, spec, kChunk, "ps:sync");
+  for (uint32_t agent = 0; agent < 3; ++agent) {
+    auto* data = reinterpret_cast<int64_t*>(cluster.data(agent, 0, 0));
+    for (int64_t i = 0; i < 100; ++i) data[i] = (agent + 1) * (i - 50);
+    cluster.post(agent, 0, 0, 1);
+  }
+  for (uint32_t agent = 0; agent < 3; ++agent) {
+    ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u);
+    const auto* data = reinterpret_cast<int64_t*>(cluster.data(agent, 0, 0));
+    for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(data[i], i < 50 ? i - 50 : 3 * (i - 50));
+  }
+}
+
+// Expect: a push that comes before the shard has been told of the tensor waits for it.
+TEST(SummedByShards, APushMayComeBeforeTheTensor) {
+  Cluster cluster({.agents = 2, .shards = 1});
+  const TensorSpec spec = spec_of(1000);
+  for (uint32_t agent = 0; agent < 2; ++agent)
+    cluster.add_tensor(*cluster.nodes[agent], 0, spec, kChunk, Algorithm::kShards);
+  for (uint32_t agent = 0; agent < 2; ++agent) start_round(cluster, agent, 1000, 1);
+  cluster.turn(200);
+  cluster.add_to_shard(0, 0, spec, kChunk, "ps:sync");
+  ASSERT_EQ(cluster.completions(0, 0, 1).size(), 1u);
+  ASSERT_EQ(cluster.completions(1, 0, 1).size(), 1u);
+  EXPECT_EQ(cluster.data(1, 0, 0)[999], gradient(0, 999, 1) + gradient(1, 999, 1));
+}
+
+// ---- shards that hold the parameters
+
+class Held : public testing::Test {
+ protected:
+  static constexpr uint64_t kCount = 200;
+
+  void open(const Layout& layout, const std::string& mode) {
+    cluster_ = std::make_unique<Cluster>(layout);
+    cluster_->add_on_shards(0, spec_of(kCount, ReduceOp::kAverage), kChunk, mode);
+    rounds_.resize(layout.agents);
+  }
+
+  // What agent 0 brings is what all get.
+  void set_parameters() {
+    for (uint32_t agent = 0; agent < rounds_.size(); ++agent)
+      push(agent, agent == 0 ? 100.0F : -7.0F);
+    for (uint32_t agent = 0; agent < rounds_.size(); ++agent)
+      ASSERT_THAT(result(agent), Each(100.0F));
+  }
+
+  void push(uint32_t agent, float value) { post(agent, value, false); }
+  void pull(uint32_t agent) { post(agent, 1000, true); }
+  void post(uint32_t agent, float value, bool pull_only) {
+    Submission record{};
+    record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+    record.pull_only = pull_only ? 1 : 0;
+    for (uint32_t local = 0; local < cluster_->layout().ranks_per_agent; ++local) {
+      std::fill_n(cluster_->data(agent, local, 0), kCount, value);
+      cluster_->post(agent, local, 0, rounds_[agent] + 1, record);
+    }
+    ++rounds_[agent];
+  }
+
+  std::vector<float> result(uint32_t agent) {
+    EXPECT_EQ(cluster_->completions(agent, 0, 1).size(), 1u);
+    for (uint32_t local = 1; local < cluster_->layout().ranks_per_agent; ++local)
+      EXPECT_EQ(cluster_->completions(agent, local, 1).size(), 1u);
+    const float* data = cluster_->data(agent, 0, 0);
+    return {data, data + kCount};
+  }
+
+  bool answered(uint32_t agent) {
+    cluster_->turn(300);
+    CompletionRecord record;
+    return cluster_->nodes[agent]->clients[0].completions.pop(record) == Pop::kRecord;
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::vector<uint64_t> rounds_;  // by agent
+};
+
+// Expect: each push is a step at once, whoever else has pushed; the agent gets the newest.
+TEST_F(Held, AsyncStepsOnEveryPush) {
+  open({.agents = 3, .shards = 2}, "ps:async,lr=0.5");
+  set_parameters();
+  for (int step = 1; step <= 5; ++step) {
+    push(1, 2);
+    EXPECT_THAT(result(1), Each(100.0F - static_cast<float>(step)));
+  }
+  push(0, -4);
+  EXPECT_THAT(result(0), Each(97.0F));
+  push(2, 0);
+  EXPECT_THAT(result(2), Each(97.0F));
+}
+
+// Expect: a node of two ranks makes one step with their mean.
+TEST_F(Held, ANodePushesTheMeanOfItsRanks) {
+  open({.agents = 2, .ranks_per_agent = 2, .shards = 1}, "ps:async,lr=1");
+  set_parameters();
+  push(1, 6);
+  EXPECT_THAT(result(1), Each(94.0F));
+}
+
+// Expect: an agent is answered as long as it has made at most max_staleness pushes more than the
+// slowest.
+TEST_F(Held, SspWaitsForTheSlowest) {
+  open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=2,lr=1");
+  set_parameters();
+  push(0, 1);
+  EXPECT_THAT(result(0), Each(99.0F));
+  push(0, 1);
+  EXPECT_THAT(result(0), Each(98.0F));
+  push(0, 1);
+  EXPECT_FALSE(answered(0));
+  push(1, 10);
+  EXPECT_THAT(result(0), Each(87.0F)) << "its third step was made at once, the answer came later";
+  EXPECT_THAT(result(1), Each(87.0F));
+}
+
+// Expect: the q-th gradient closes a step with the mean of q; a late one counts in the next.
+TEST_F(Held, QuorumClosesWithTheFirst) {
+  open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
+  set_parameters();
+  push(0, 2);
+  EXPECT_FALSE(answered(0));
+  push(1, 4);
+  EXPECT_THAT(result(0), Each(97.0F));
+  EXPECT_THAT(result(1), Each(97.0F));
+  push(2, 8);  // late for the first step, the first of the second
+  EXPECT_FALSE(answered(2));
+  push(1, 2);
+  EXPECT_THAT(result(2), Each(92.0F));
+  EXPECT_THAT(result(1), Each(92.0F));
+}
+
+// Expect: nobody waits for an agent that has pulled: its pull closes the step, and the next ones.
+TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
+  open({.agents = 2, .shards = 1}, "ps:quorum,q=2,lr=1");
+  set_parameters();
+  push(0, 2);
+  EXPECT_FALSE(answered(0));
+  pull(1);
+  EXPECT_THAT(result(0), Each(98.0F));
+  EXPECT_THAT(result(1), Each(98.0F));
+  push(0, 2);
+  EXPECT_THAT(result(0), Each(96.0F));
+}
+
+// Expect: a pull makes no step, whatever is in the data, and brings the newest parameters.
+TEST_F(Held, APullMakesNoStep) {
+  open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=1,lr=1,momentum=0.5");
+  set_parameters();
+  push(0, 4);
+  EXPECT_THAT(result(0), Each(96.0F));
+  pull(1);
+  EXPECT_THAT(result(1), Each(96.0F));
+  for (const float expected : {94.0F, 93.0F, 92.5F}) {  // it rests, so nobody waits for it
+    push(0, 0);
+    EXPECT_THAT(result(0), Each(expected));
+  }
+}
+
+// Expect: a gradient that is not finite makes no step and holds nobody up; the next one does.
+TEST_F(Held, WhatIsNotFiniteMakesNoStep) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
+  set_parameters();
+  for (const float value : {kNan, -std::numeric_limits<float>::infinity()}) {
+    push(1, value);
+    EXPECT_THAT(result(1), Each(100.0F));
+  }
+  push(0, 2);
+  EXPECT_THAT(result(0), Each(98.0F));
+
+  rounds_.clear();
+  open({.agents = 2, .shards = 1}, "ps:quorum,q=2,lr=1");
+  set_parameters();
+  push(0, 2);
+  EXPECT_FALSE(answered(0));
+  push(1, kNan);
+  EXPECT_THAT(result(1), Each(100.0F));
+  push(1, 4);
+  EXPECT_THAT(result(0), Each(97.0F));
+  EXPECT_THAT(result(1), Each(97.0F));
+}
+
+// Expect: the deadline closes a step with what is there.
+TEST_F(Held, QuorumHasADeadline) {
+  open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
+  set_parameters();
+  const Nanos began = monotonic_now();
+  push(1, 5);
+  EXPECT_THAT(result(1), Each(95.0F));
+  EXPECT_GE(monotonic_now() - began, 30 * kMillisecond);
+}
+
+// Expect: with momentum the shard's steps are torch's: v = 0.5 v + g.
+TEST_F(Held, MomentumIsTheShards) {
+  open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
+  set_parameters();
+  push(0, 4);
+  EXPECT_THAT(result(0), Each(96.0F));  // v = 4
+  push(1, 2);
+  EXPECT_THAT(result(1), Each(92.0F));  // v = 4
+  push(0, 0);
+  EXPECT_THAT(result(0), Each(90.0F));  // v = 2
+}
+
+// Expect: over a bad transport nothing is lost or applied twice: the sum of all pushes is what the
+// parameters have moved by.
+TEST_F(Held, EveryPushCountsOnceOverABadTransport) {
+  open({.agents = 3, .shards = 2, .transport = unreliable}, "ps:async,lr=1");
+  set_parameters();
+  for (int step = 0; step < 20; ++step) {
+    for (uint32_t agent = 0; agent < 3; ++agent) push(agent, static_cast<float>(agent));
+    for (uint32_t agent = 0; agent < 3; ++agent) result(agent);
+  }
+  push(0, 0);
+  EXPECT_THAT(result(0), Each(100.0F - 20 * 3));
+}
+
+// ---- what a shard does not take
+
+class BadPush : public testing::Test {
+ protected:
+  BadPush() {
+    plan_.collective.count = 100;
+    plan_.collective.chunk_elements = kChunk;
+    plan_.collective.agents = 2;
+    plan_.collective.shards = 2;
+    plan_.collective.tensor = 0;
+    plan_.name = "t";
+    plan_.mode = parse_mode("ps:sync").take();
+    tensor_ = make_shard_tensor(plan_, *transport_).take();
+    header_.kind = static_cast<uint8_t>(FrameKind::kReduce);
+    header_.dtype = static_cast<uint8_t>(DType::kF32);
+    header_.op = static_cast<uint8_t>(ReduceOp::kSum);
+    header_.collective = static_cast<uint8_t>(CollectiveKind::kAllReduce);
+    header_.step = 1;
+    header_.chunk = 0;
+    header_.length = kChunk * sizeof(float);
+    header_.total = 100;
+  }
+
+  Status push(uint32_t agent) {
+    const std::vector<std::byte> payload(header_.length);
+    return tensor_->on_push(agent, header_, payload, 0, answers_);
+  }
+  void refused(const std::string& what, uint32_t agent = 0) {
+    const Status status = push(agent);
+    EXPECT_EQ(status.code(), Code::kCorrupt);
+    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_TRUE(answers_.empty());
+  }
+
+  std::unique_ptr<Transport> transport_ = test::loopback();
+  ShardPlan plan_;
+  std::unique_ptr<ShardTensor> tensor_;
+  FrameHeader header_;
+  std::vector<ShardAnswer> answers_;
+};
+
+TEST_F(BadPush, IsRefusedByItsField) {
+  const FrameHeader good = header_;
+  const auto with = [&](auto change) {
+    header_ = good;
+    change(header_);
+  };
+  with([](FrameHeader& h) { h.kind = static_cast<uint8_t>(FrameKind::kGather); });
+  refused("kind is 4, expected 3");
+  with([](FrameHeader& h) { h.dtype = static_cast<uint8_t>(DType::kF64); });
+  refused("dtype is 2, expected 1");
+  with([](FrameHeader& h) { h.total = 99; });
+  refused("total is 99, expected 100");
+  with([](FrameHeader& h) { h.length = 4; });
+  refused("length is 4, expected 256");
+  with([](FrameHeader& h) { h.step = 2; });
+  refused("step is 2, expected 1");
+  with([](FrameHeader& h) { h.chunk = 1; });
+  refused("a chunk that another shard holds");
+  with([](FrameHeader& h) { h.chunk = UINT32_MAX; });
+  refused("a chunk that another shard holds");
+  with([](FrameHeader& h) { h.exchange = 1; });
+  refused("exchange is 1, expected 0");
+  header_ = good;
+  refused("a push of another shard", 2);
+  EXPECT_TRUE(push(0).ok());
+}
+
+// Expect: a repeated push changes nothing, whether its round is the old one or claims the next.
+TEST_F(BadPush, IsNotTakenTwice) {
+  ASSERT_TRUE(push(0).ok());
+  refused("step is 1, expected 2");
+  header_.step = 2;
+  refused("a push before the last one was answered");
+}
+
+TEST(Placement, SpreadsChunksAndTensors) {
+  std::vector<int> held(3);
+  for (uint32_t tensor = 0; tensor < 30; ++tensor) ++held[shard_of(tensor, 0, 3)];
+  EXPECT_THAT(held, Each(10));
+  for (uint32_t chunk = 0; chunk < 30; ++chunk) ++held[shard_of(7, chunk, 3)];
+  EXPECT_THAT(held, Each(20));
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,243 @@
+"""What tests/system/test_rdma_vm.py has done inside one virtual machine (machine.py), step by step:
+
+    python3 rdma_checks.py OUT [STEP...]
+
+Each step is a function below; OUT/steps.json gets {step: {"ok", "seconds", "text"}} as they end, where
+`text` is what the step found, or why it failed. Standard library only: imports are slow in there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import rig as rigs  # noqa: E402
+
+NEAR, FAR = "10.9.0.1", "10.9.0.2"
+DEADLINE_S = 60.0  # for what ends by itself; everything is emulated
+# A network that is gone is told after the peer timeout at the latest; the rest is emulation.
+TOLD_WITHIN_S = 20.0
+EPOCHS = 2  # of 29 steps; 20 take minutes here and are what tests/system/test_python_digits.py does over TCP
+PEER_TIMEOUT_MS = 3000  # an emulated processor may pause for longer than the usual 1500
+
+
+def run(*command: str, timeout: float = DEADLINE_S, env: dict | None = None) -> str:
+    """What a command prints; an AssertionError with it when the command fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                          timeout=timeout, env={**os.environ, **(env or {})})
+    assert done.returncode == 0, f"{words} ended with {done.returncode}: {done.stdout[-3000:]}"
+    return done.stdout
+
+
+def counter(device: str, name: str) -> int:
+    """A counter of soft-RoCE."""
+    return int(pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}").read_text())
+
+
+def port_state(device: str) -> str:
+    """The state of its port: ACTIVE, DOWN."""
+    return pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/state").read_text().split(":")[1].strip()
+
+
+@contextlib.contextmanager
+def two_nodes():
+    """A coordinator and an agent at each end of the cable."""
+    with tempfile.TemporaryDirectory(prefix="gradbus-vm-") as folder:
+        rig = rigs.Rig(pathlib.Path(folder))
+        options = ["--transport", "rdma", "--peer-timeout-ms", str(PEER_TIMEOUT_MS)]
+        try:
+            rig.start(0)
+            for name, address in (("near", NEAR), ("far", FAR)):
+                rig.start_agent(name, "--bind", f"{address}:0", *options)
+            yield rig
+        finally:
+            rig.stop()
+
+
+def finish(ranks: list, timeout: float = DEADLINE_S) -> list[tuple[int, str]]:
+    """(exit status, output) of each rank."""
+    return [rank.finish(timeout) for rank in ranks]
+
+
+def assert_ok(results: list[tuple[int, str]]) -> None:
+    """Every rank ended well."""
+    assert all(status == 0 for status, _ in results), results
+
+
+def warm() -> None:
+    """Reads the programs and their libraries once in large pieces: page by page takes minutes."""
+    programs = [rigs.BIN / name for name in ("gradbus", "gradbus-server", "gradbus-agent", "gradbus-bench-rank",
+                                             "digits_train", "scripted_rank", "transport_contract_test",
+                                             "transport_allocation_test")]
+    listed = run("ldd", *programs)
+    libraries = {word for line in listed.splitlines() for word in line.split() if word.startswith("/lib")}
+    for path in [*programs, *map(pathlib.Path, libraries)]:
+        path.read_bytes()
+
+
+# ---- steps
+
+
+def contract(out: pathlib.Path) -> str:
+    """The transport contract suite over rdma; behind the fault plan, which is above the transport, a part."""
+    faulty = ("EveryPostEndsOnce", "NoWakeUpIsMissed", "DisconnectEndsEveryPost", "ManyFrames")
+    wanted = ":".join(["*/rdma", *(f"*{name}*/rdma_faulty" for name in faulty)])
+    said = run(rigs.BIN / "transport_contract_test", f"--gtest_filter={wanted}", "--gtest_brief=1",
+               f"--gtest_output=json:{out}/contract.json", timeout=150)
+    report = json.loads((out / "contract.json").read_text())
+    cases = [case for suite in report["testsuites"] for case in suite["testsuite"]]
+    skipped = [case["name"] for case in cases if case["result"] != "COMPLETED"]
+    assert len(cases) >= 29 and not skipped, f"{len(cases)} cases, skipped: {skipped}: {said[-500:]}"
+    said = run(rigs.BIN / "transport_allocation_test")
+    assert "[  PASSED  ] 1 test" in said, said
+    return f"{len(cases)} cases"
+
+
+def doctor(_: pathlib.Path) -> str:
+    """Device, port and place are found; the trial registration works."""
+    said = run(rigs.BIN / "gradbus", "doctor", "--json", env={"GRADBUS_AGENT_BIND": FAR})
+    findings = {one["name"]: one for one in json.loads(said)["findings"]}
+    ports = [findings[f"rdma rxe_{end}/1"] for end in ("near", "far")]
+    assert all(port["level"] == "ok" and "active, RoCE" in port["value"] for port in ports), ports
+    place = findings["rdma place"]
+    assert place["level"] == "ok", place
+    assert place["value"].startswith("rxe_far port 1, RoCE v2 GID ") and FAR in place["value"], place
+    return place["value"]
+
+
+def locked_memory(_: pathlib.Path) -> str:
+    """An agent that may lock next to nothing says so in one line."""
+    done = subprocess.run(
+        ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set=-all", "prlimit", "--memlock=4096",
+         str(rigs.BIN / "gradbus"), "doctor", "--json"],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    findings = [one for one in json.loads(done.stdout)["findings"] if one["name"] == "rdma memory"]
+    assert findings and "GB-D606" in findings[0]["value"], done.stdout + done.stderr
+    assert "limited to 1 MiB" in findings[0]["value"] and "ulimit -l" in findings[0]["next"], findings
+    return findings[0]["value"]
+
+
+def bench(_: pathlib.Path) -> str:
+    """`gradbus bench all_reduce --transport rdma --check`: known data in, known sums out."""
+    before = counter("rxe_near", "rdma_sends") + counter("rxe_far", "rdma_sends")
+    said = run(rigs.BIN / "gradbus", "bench", "all_reduce", "--transport", "rdma", "--agents", "2", "--ranks", "2",
+               "-b", "4", "-e", "1M", "-f", "64", "-n", "2", "-w", "1", "--check", "--op-timeout", "60")
+    sends = counter("rxe_near", "rdma_sends") + counter("rxe_far", "rdma_sends") - before
+    assert sends > 10, f"only {sends} frames went by RDMA: {said}"
+    return said
+
+
+def digits(_: pathlib.Path) -> str:
+    """Four ranks on two agents train the digits example to the same parameters as over TCP."""
+    results = {}
+    for transport in ("rdma", "tcp"):
+        said = run(rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "2", "--transport", transport, "--no-prefix",
+                   "--", rigs.BIN / "digits_train", EPOCHS, timeout=120)
+        results[transport] = json.loads(said.strip().splitlines()[-1])
+    rdma, tcp = results["rdma"], results["tcp"]
+    assert rdma["world_size"] == 4 and rdma["epochs"] == EPOCHS and rdma["accuracy"] >= 0.8, rdma
+    assert rdma["param_hash"] == tcp["param_hash"], results
+    return json.dumps(rdma)
+
+
+def cable(_: pathlib.Path) -> str:
+    """Two agents at the two ends, each with its own device: sums are right, and every one goes by RDMA."""
+    before = counter("rxe_near", "rdma_sends")
+    with two_nodes() as rig:
+        assert_ok(finish(rig.start_job(4, "steps:grad:50000:5")))
+        logs = [agent.text() for agent in rig.agents]
+    sends = counter("rxe_near", "rdma_sends") - before
+    assert sends > 10, f"only {sends} frames"
+    assert "RDMA by rxe_near port 1, RoCE v2" in logs[0] and "RDMA by rxe_far port 1" in logs[1], logs
+    return f"{sends} frames sent by rxe_near"
+
+
+def killed_agent(_: pathlib.Path) -> str:
+    """An agent is killed in the middle: the ranks of the other are told at once, and who it was."""
+    with two_nodes() as rig:
+        ranks = rig.start_job(2, "touch:" + str(rig.folder / "begun"), "loop:grad:50000:60")
+        rigs.wait_until((rig.folder / "begun").exists, what="the loop")
+        time.sleep(2)
+        killed = time.monotonic()
+        rig.agents[1].kill()
+        status, output = ranks[0].finish(TOLD_WITHIN_S)
+        took = time.monotonic() - killed
+        assert status == 3 and "GB-P10" in output, (status, output)
+        assert ranks[1].finish(TOLD_WITHIN_S)[0] == 3
+        assert rig.agents[0].alive()
+    return f"after {took:.1f} s: {output.strip().splitlines()[-1]}"
+
+
+def loss(_: pathlib.Path) -> str:
+    """One packet in a hundred is lost in each direction: every sum is right all the same."""
+    before = counter("rxe_near", "completer_retry_err") + counter("rxe_far", "completer_retry_err")
+    for end in ("near", "far"):
+        run("tc", "qdisc", "add", "dev", end, "root", "netem", "loss", "1%", "limit", "10000")
+    try:
+        with two_nodes() as rig:
+            assert_ok(finish(rig.start_job(2, "steps:grad:100000:10")))
+        said = run("tc", "-s", "qdisc", "show", "dev", "near")
+    finally:
+        for end in ("near", "far"):
+            run("tc", "qdisc", "delete", "dev", end, "root")
+    dropped = int(said.split("dropped ")[1].split(",")[0])
+    retries = counter("rxe_near", "completer_retry_err") + counter("rxe_far", "completer_retry_err") - before
+    assert dropped > 0, said
+    return f"{dropped} packets of near dropped, {retries} retries"
+
+
+def flap(_: pathlib.Path) -> str:
+    """The interface goes down in the middle: a named error in time; when it is up again, so is the job."""
+    with two_nodes() as rig:
+        ranks = rig.start_job(2, "touch:" + str(rig.folder / "begun"), "loop:grad:50000:60")
+        rigs.wait_until((rig.folder / "begun").exists, what="the loop")
+        time.sleep(2)
+        down = time.monotonic()
+        run("ip", "link", "set", "far", "down")
+        try:
+            results = finish(ranks, TOLD_WITHIN_S)
+        finally:
+            took = time.monotonic() - down
+            run("ip", "link", "set", "far", "up")
+            run("ip", "route", "replace", NEAR, "dev", "far", "table", "1002", "src", FAR)
+        assert all(status == 3 and "GB-P10" in output for status, output in results), results
+        assert all(agent.alive() for agent in rig.agents)
+        rigs.wait_until(lambda: port_state("rxe_far") == "ACTIVE", what="the port")
+        assert_ok(finish(rig.start_job(2, "steps:grad:1000:3", job="again")))
+    return f"after {took:.1f} s: {results[0][1].strip().splitlines()[-1]}"
+
+
+STEPS = (doctor, locked_memory, bench, digits, cable, killed_agent, loss, flap, contract)
+
+
+def main() -> int:
+    """Runs the steps that were named, or all."""
+    out = pathlib.Path(sys.argv[1])
+    wanted = sys.argv[2:]
+    report = {}
+    warm()
+    for step in STEPS:
+        if wanted and step.__name__ not in wanted:
+            continue
+        began = time.monotonic()
+        try:
+            ok, text = True, step(out)
+        except Exception:
+            ok, text = False, traceback.format_exc()
+        report[step.__name__] = {"ok": ok, "seconds": round(time.monotonic() - began, 1), "text": text}
+        (out / "steps.json").write_text(json.dumps(report, indent=1))
+        print(step.__name__, json.dumps(report[step.__name__], indent=1).replace("\\n", "\n"), flush=True)
+    return 0 if all(step["ok"] for step in report.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

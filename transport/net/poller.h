@@ -1,0 +1,62 @@
+// The waiting side of one transport: an epoll set with an event counter and a timer in it, so one
+// descriptor tells an outer loop when poll() has something to do. One thread owns it.
+//
+// Connections are watched edge-triggered: a stalled one, whose unread bytes nobody has room for,
+// must not keep the outer loop awake.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/status.h"
+
+namespace gradbus {
+
+class Poller {
+ public:
+  // What epoll_event.data.u64 is for the poller's own descriptors and the listener; anything else
+  // is the pointer that was watched.
+  static constexpr uint64_t kWake = 1;
+  static constexpr uint64_t kTick = 2;
+  static constexpr uint64_t kListener = 3;
+  static constexpr uint64_t kCompletions = 4;
+
+  Status open(Nanos tick_interval);
+
+  int fd() const { return epoll_.get(); }
+  bool watch_listener(int fd);
+  // Where a device says that work has ended (transport/rdma).
+  bool watch_completions(int fd);
+  bool watch(int fd, void* connection);
+  void forget(int fd);
+
+  // Never blocks. The part of `events` that was filled.
+  std::span<epoll_event> ready(std::span<epoll_event> events);
+
+  // Makes fd() readable until calm(). Repeating either costs nothing.
+  void wake();
+  void calm();
+
+  // A kTick event every interval, while ticking. end_tick() rearms after one was seen.
+  void start_ticks();
+  void stop_ticks();
+  void end_tick();
+
+ private:
+  bool add(int fd, uint32_t events, uint64_t data);
+  void set_timer(Nanos interval);
+
+  Fd epoll_;
+  Fd wake_;
+  Fd timer_;
+  Nanos tick_interval_ = 0;
+  bool awake_ = false;
+  bool ticking_ = false;
+};
+
+}  // namespace gradbus

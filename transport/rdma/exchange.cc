@@ -1,0 +1,139 @@
+// What one link does in its turn. Part of RdmaTransport (rdma.h).
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "common/errors.h"
+#include "transport/rdma/rdma.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kEndedPerPoll = 32;
+// A batch of more bytes than this falls out of the second-level cache between the checksum and the
+// device's read, and its first frames would wait long for the word that they were sent.
+constexpr size_t kBatchBytesMax = 256 << 10;
+
+// The codes that a receiver's device gives when a frame is longer than the slot; InfiniBand names
+// the first, soft-RoCE gives the others.
+bool is_too_long(ibv_wc_status status) {
+  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
+         status == IBV_WC_LOC_QP_OP_ERR;
+}
+
+}  // namespace
+
+void RdmaTransport::post_waiting(RdmaLink& link) {
+  if (link.state != RdmaLink::State::kUp) return;
+  for (; !link.receives_waiting.empty(); link.receives_waiting.pop()) {
+    if (!link.pair->post_receive(link.receives_waiting.front().bytes))
+      return post_broke(link, errno);
+    link.receives_posted.push(link.receives_waiting.front());
+  }
+  while (!link.sends_waiting.empty() && link.state == RdmaLink::State::kUp) post_sends(link);
+}
+
+void RdmaTransport::post_sends(RdmaLink& link) {
+  std::array<SendPost, kSendBatchMax> batch;
+  size_t count = 0;
+  for (size_t bytes = 0; count < link.sends_waiting.size() && count < kSendBatchMax; ++count) {
+    const RdmaPost& post = link.sends_waiting[count];
+    bytes += post.bytes.bytes.size();
+    if (count > 0 && bytes > kBatchBytesMax) break;
+    batch[count] = {post.header, post.bytes};
+  }
+  const size_t taken = link.pair->post_sends(std::span(batch).first(count));
+  const int failure = errno;
+  for (size_t i = 0; i < taken; ++i, link.sends_waiting.pop()) {
+    link.sends_waiting.front().number = link.next_number++;
+    link.sends_posted.push(link.sends_waiting.front());
+  }
+  if (taken < count) post_broke(link, failure);
+}
+
+void RdmaTransport::post_broke(RdmaLink& link, int failure) {
+  lose_link(link, std::string("the device refused a request: ") + std::strerror(failure));
+}
+
+// Takes what the device has ended; whether there was anything.
+bool RdmaTransport::reap(RdmaLink& link) {
+  bool any = false;
+  std::array<ibv_wc, kEndedPerPoll> room;
+  while (link.state == RdmaLink::State::kUp || link.state == RdmaLink::State::kEnding) {
+    const std::span<const ibv_wc> ended = link.pair->poll(room);
+    for (const ibv_wc& work : ended)
+      QueuePair::is_receive(work) ? receive_ended(link, work) : send_ended(link, work);
+    any |= !ended.empty();
+    if (ended.size() == room.size()) continue;
+    const bool empty = link.sends_posted.empty() && link.receives_posted.empty();
+    if (link.state == RdmaLink::State::kEnding && empty) close_link(link);
+    return any;
+  }
+  return any;
+}
+
+// Sends before this one arrived: had one not, it would have been the first to say so.
+void RdmaTransport::send_ended(RdmaLink& link, const ibv_wc& work) {
+  const uint64_t number = QueuePair::send_number(work);
+  while (!link.sends_posted.empty() && link.sends_posted.front().number < number)
+    end_post(link, link.sends_posted, true, Code::kOk);
+  if (link.sends_posted.empty()) return;
+  if (work.status != IBV_WC_SUCCESS) work_failed(link, work);
+  const Code code = work.status == IBV_WC_SUCCESS ? Code::kOk : link.end_code;
+  end_post(link, link.sends_posted, true, code);
+}
+
+void RdmaTransport::receive_ended(RdmaLink& link, const ibv_wc& work) {
+  if (link.receives_posted.empty()) return;
+  if (work.status != IBV_WC_SUCCESS) {
+    work_failed(link, work);
+    return end_post(link, link.receives_posted, false, link.end_code);
+  }
+  const Status frame = check_frame(link.receives_posted.front(), work.byte_len);
+  if (frame.ok()) return end_post(link, link.receives_posted, false, Code::kOk, work.byte_len);
+  if (link.state == RdmaLink::State::kUp)
+    end_link(link, frame.code(), frame.with_context(link.peer).message());
+  end_post(link, link.receives_posted, false, frame.code());
+}
+
+// The first failure says why the link ends; those after it are its consequences.
+void RdmaTransport::work_failed(RdmaLink& link, const ibv_wc& work) {
+  if (link.state != RdmaLink::State::kUp) return;
+  if (QueuePair::is_receive(work) && is_too_long(work.status)) {
+    const Status status =
+        error("D601", "frame field length is more than the receive posted for it holds");
+    return end_link(link, status.code(), status.with_context(link.peer).message());
+  }
+  if (work.status == IBV_WC_RETRY_EXC_ERR)
+    return lose_link(link, "it does not acknowledge what was sent to it");
+  lose_link(link,
+            std::string("the queue pair failed: ") + device_->verbs().wc_status_str(work.status));
+}
+
+// Nobody else can write into the slot any more: no key to it was ever given away.
+Status RdmaTransport::check_frame(const RdmaPost& receive, uint32_t bytes) const {
+  FrameHeader header;
+  if (bytes < sizeof(header)) return error("D601", "frame field length: less came than a header");
+  std::memcpy(&header, receive.bytes.bytes.data(), sizeof(header));
+  GRADBUS_RETURN_IF_ERROR(check_frame_header(header));
+  if (header.kind == static_cast<uint8_t>(FrameKind::kHello))
+    return error("D601", "frame field kind is 1, a hello in the middle of a link");
+  if (header.length != bytes - sizeof(header))
+    return error("D601", "frame field length is " + std::to_string(header.length) + ", but " +
+                             std::to_string(bytes - sizeof(header)) + " bytes came");
+  return check_frame_payload(header, receive.bytes.bytes.subspan(sizeof(header), header.length));
+}
+
+void RdmaTransport::end_post(RdmaLink& link, BoundedQueue<RdmaPost>& posts, bool send, Code code,
+                             uint64_t bytes) {
+  const RdmaPost& post = posts.front();
+  if (send) {
+    events_of(link).sent(post.token, code);
+  } else {
+    events_of(link).received(post.token, code, bytes);
+  }
+  regions_->let_go(post.bytes);
+  posts.pop();
+}
+
+}  // namespace gradbus

@@ -1,0 +1,67 @@
+// How two queue pairs find each other, over one TCP connection per link. Any thread; nothing here
+// blocks.
+//
+//   opener                            acceptor
+//   kHello frame, card       ->                       makes its queue pair, ready to receive
+//                            <-       kHello frame, card, bit 31 of chunk set
+//   ready to send: 1 byte 0  ->                       ready to send; the link is up on both sides
+//   ... frames by RDMA ...
+//   farewell: 1 byte, the Code        either side ends the link in order
+//
+// The frame is the caller's hello with `step` 0 and `chunk` 0 but for bit 31; its payload is the
+// card, which its checksum covers. The acceptor sends nothing by RDMA before it has heard the 0
+// byte: the opener cannot take it earlier, and lost packets would be waited for.
+//
+// The card, 32 bytes, little-endian:
+//   offset  0  u32     queue_pair  24 bits
+//   offset  4  u32     first_psn   24 bits; of the packets that this side sends
+//   offset  8  u16     lid         InfiniBand; 0 on Ethernet
+//   offset 10  u8      mtu         1 to 5: 256 to 4096 bytes; the smaller of the two is used
+//   offset 11  u8      ethernet    1 for RoCE; both sides must be the same
+//   offset 12  u32     0
+//   offset 16  u8[16]  gid
+//
+// The connection stays open for the life of the link and carries nothing more, so its end without a
+// farewell says at once that the peer's process is gone, and the kernel's probes say so of its
+// machine (peer_timeout_ms).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/status.h"
+#include "proto/frame.h"
+
+namespace gradbus {
+
+struct QueuePairCard {
+  uint32_t queue_pair = 0;
+  uint32_t first_psn = 0;
+  uint16_t lid = 0;
+  uint8_t mtu = 0;
+  uint8_t ethernet = 0;
+  uint32_t unused = 0;
+  std::array<uint8_t, 16> gid{};
+};
+static_assert(sizeof(QueuePairCard) == 32, "the card, version 1");
+
+struct RdmaHello {
+  FrameHeader frame;
+  QueuePairCard card;
+
+  std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(this, 1)); }
+};
+static_assert(sizeof(RdmaHello) == 96, "frame and card, no padding");
+
+inline constexpr uint8_t kReadyByte = 0;
+
+// The 96 bytes to send.
+RdmaHello pack_hello(const FrameHeader& hello, const QueuePairCard& card, bool answer);
+
+// kCorrupt or kVersion, naming the field, unless `message` is a hello (or an answer) whose card can
+// be used. The frame becomes what the caller of connect() gave.
+Status check_hello(RdmaHello& message, bool answer);
+
+}  // namespace gradbus

@@ -1,0 +1,295 @@
+// How links begin and end. Part of RdmaTransport (rdma.h).
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/errors.h"
+#include "transport/net/socket.h"
+#include "transport/rdma/rdma.h"
+
+namespace gradbus {
+namespace {
+
+using Stage = Bootstrap::Stage;
+
+constexpr int kGuestsPerPoll = 16;
+constexpr size_t kGuestsMax = 64;  // a stranger can cost that many queue pairs for one deadline
+
+bool send_whole(int fd, std::span<const std::byte> bytes) {
+  return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+bool send_byte(int fd, uint8_t value) {
+  return send_whole(fd, std::as_bytes(std::span(&value, 1)));
+}
+
+}  // namespace
+
+RdmaLink& RdmaTransport::add_link(std::string peer) {
+  auto link = std::make_unique<RdmaLink>(options_.posts_max);
+  link->peer = std::move(peer);
+  events_max_ += link_events_max(options_.posts_max);
+  events_.reserve(events_max_);
+  return links_.add(std::move(link));
+}
+
+// ---- the opener's side
+
+Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeader& hello) {
+  const Result<SocketAddress> peer = parse_peer_address(address);
+  GRADBUS_RETURN_IF_ERROR(peer.status());
+  if (links_.full())
+    return error("D604", "cannot connect to " + std::string(address) + ": too many links");
+  RdmaLink& link = add_link(std::string(address));
+  link.hello = hello;
+  Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
+  Result<Fd> fd = start_connect(peer.value(), options_.peer_timeout_ms);
+  for (const Status& step : {pair.status(), fd.status()}) {
+    if (step.ok()) continue;
+    end_link(link, step.code(), step.message());
+    return link.id;
+  }
+  link.pair = pair.take();
+  link.bootstrap = std::make_unique<Bootstrap>(fd.take(), link.peer, Stage::kConnecting,
+                                               monotonic_now() + peer_timeout());
+  link.bootstrap->link = &link;
+  poller_.start_ticks();
+  if (!poller_.watch(link.bootstrap->fd.get(), link.bootstrap.get()))
+    refuse_connect(link, std::strerror(errno));
+  return link.id;
+}
+
+bool RdmaTransport::say_hello(Bootstrap& bootstrap) {
+  RdmaLink& link = *bootstrap.link;
+  if (const int failure = socket_error(bootstrap.fd.get()); failure != 0) {
+    refuse_connect(link, std::strerror(failure));
+    return false;
+  }
+  RdmaHello hello = pack_hello(link.hello, link.pair->card(), false);
+  if (!send_whole(bootstrap.fd.get(), hello.bytes())) {
+    // Not connected yet: the next edge tells. Else it went away.
+    if (errno != EAGAIN && errno != ENOTCONN) refuse_connect(link, "it went away");
+    return false;
+  }
+  bootstrap.stage = Stage::kAnswer;
+  return true;
+}
+
+bool RdmaTransport::take_answer(Bootstrap& bootstrap) {
+  RdmaLink& link = *bootstrap.link;
+  const IoResult result =
+      read_missing(bootstrap.fd.get(), bootstrap.hello.bytes(), bootstrap.filled);
+  if (result.io == Io::kBlocked) return false;
+  if (result.io != Io::kMore) {
+    refuse_connect(link, "it closed the connection instead of answering",
+                   "check that it is a Gradbus agent of the same version and transport");
+    return false;
+  }
+  Status status = check_hello(bootstrap.hello, true);
+  if (status.ok()) status = link.pair->connect(bootstrap.hello.card, options_.peer_timeout_ms);
+  if (!status.ok()) {
+    end_link(link, status.code(), status.with_context(link.peer).message());
+    return false;
+  }
+  if (!send_byte(bootstrap.fd.get(), kReadyByte)) {
+    refuse_connect(link, "it went away");
+    return false;
+  }
+  bootstrap.stage = Stage::kUp;
+  link.state = RdmaLink::State::kUp;
+  live_.push_back(&link);
+  events_of(link).connected();
+  return true;
+}
+
+void RdmaTransport::refuse_connect(RdmaLink& link, std::string_view why, std::string_view next) {
+  const Status status =
+      error("D604", "cannot connect to " + link.peer + ": " + std::string(why), next);
+  end_link(link, status.code(), status.message());
+}
+
+// ---- the acceptor's side
+
+void RdmaTransport::admit_guests() {
+  for (int i = 0; i < kGuestsPerPoll; ++i) {
+    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms);
+    if (!fd.valid()) {
+      if (errno != EMFILE && errno != ENFILE) break;
+      poller_.forget(listener_.get());  // or the waiting connection would wake us for ever
+      listening_ = false;
+      break;
+    }
+    if (guests_.size() >= kGuestsMax) dismiss(*guests_.front());
+    std::string peer = format_address(peer_address_of(fd.get()));
+    guests_.push_back(std::make_unique<Bootstrap>(std::move(fd), std::move(peer), Stage::kHello,
+                                                  monotonic_now() + peer_timeout()));
+    poller_.watch(guests_.back()->fd.get(),
+                  guests_.back().get());  // else it leaves at its deadline
+  }
+  poller_.start_ticks();
+}
+
+bool RdmaTransport::take_hello(Bootstrap& guest) {
+  const IoResult result = read_missing(guest.fd.get(), guest.hello.bytes(), guest.filled);
+  if (result.io == Io::kBlocked) return false;
+  bool welcome = result.io == Io::kMore && check_hello(guest.hello, false).ok() && !links_.full();
+  if (welcome) {
+    Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
+    if (pair.ok()) guest.pair = pair.take();
+    welcome = pair.ok() && guest.pair->connect(guest.hello.card, options_.peer_timeout_ms).ok();
+  }
+  if (welcome) {
+    RdmaHello answer = pack_hello(guest.hello.frame, guest.pair->card(), true);
+    welcome = send_whole(guest.fd.get(), answer.bytes());
+  }
+  guest.stage = Stage::kReady;
+  if (!welcome) dismiss(guest);
+  return welcome;
+}
+
+bool RdmaTransport::take_ready(Bootstrap& guest) {
+  std::byte word{};
+  size_t filled = 0;
+  const IoResult result = read_missing(guest.fd.get(), {&word, 1}, filled);
+  if (result.io == Io::kBlocked) return false;
+  if (result.io != Io::kMore || word != std::byte{kReadyByte} || links_.full()) {
+    dismiss(guest);
+    return false;
+  }
+  const auto place = std::find_if(guests_.begin(), guests_.end(),
+                                  [&](const auto& one) { return one.get() == &guest; });
+  RdmaLink& link = add_link(guest.peer);
+  link.state = RdmaLink::State::kUp;
+  link.pair = std::move(guest.pair);
+  link.bootstrap = std::move(*place);
+  guests_.erase(place);
+  guest.stage = Stage::kUp;
+  guest.link = &link;
+  live_.push_back(&link);
+  events_of(link).accepted(guest.hello.frame);
+  return true;
+}
+
+void RdmaTransport::dismiss(Bootstrap& guest) {
+  const auto place = std::find_if(guests_.begin(), guests_.end(),
+                                  [&](const auto& one) { return one.get() == &guest; });
+  std::unique_ptr<Bootstrap> leaving = std::move(*place);
+  guests_.erase(place);
+  retire(std::move(leaving));
+}
+
+// ---- both
+
+// Something happened on its socket: reads until there is no more.
+void RdmaTransport::hear(Bootstrap& bootstrap) {
+  while (advance(bootstrap)) continue;
+}
+
+// Whether another step may follow at once.
+bool RdmaTransport::advance(Bootstrap& bootstrap) {
+  switch (bootstrap.stage) {
+    case Stage::kConnecting: return say_hello(bootstrap);
+    case Stage::kHello: return take_hello(bootstrap);
+    case Stage::kAnswer: return take_answer(bootstrap);
+    case Stage::kReady: return take_ready(bootstrap);
+    case Stage::kUp: return take_farewell(bootstrap);
+    case Stage::kRetired: return false;
+  }
+  return false;
+}
+
+bool RdmaTransport::take_farewell(Bootstrap& bootstrap) {
+  RdmaLink& link = *bootstrap.link;
+  std::byte word{};
+  size_t filled = 0;
+  const IoResult result = read_missing(bootstrap.fd.get(), {&word, 1}, filled);
+  if (result.io == Io::kBlocked) return false;
+  reap(link);  // the device may know a better reason, and what came before counts
+  if (link.state != RdmaLink::State::kUp) return false;
+  const auto code = static_cast<Code>(word);
+  if (result.io == Io::kFailed) {
+    lose_link(link, result.status.message());
+  } else if (result.io == Io::kEnded) {
+    lose_link(link, "its process ended without a farewell");
+  } else if (code == Code::kClosed) {
+    end_link(link, Code::kClosed,
+             error("P102", "link to " + link.peer + ": it closed the connection").message());
+  } else {
+    lose_link(link, "it ended the link: " + std::string(code_name(code)));
+  }
+  return false;
+}
+
+// ---- the end
+
+void RdmaTransport::lose_link(RdmaLink& link, const std::string& why) {
+  end_link(link, Code::kPeerLost, error("P102", "link to " + link.peer + ": " + why).message());
+}
+
+// What the device does not have ends at once, the rest when the device gives it back.
+void RdmaTransport::end_link(RdmaLink& link, Code code, std::string text) {
+  const bool up = link.state == RdmaLink::State::kUp;
+  link.state = RdmaLink::State::kEnding;
+  link.end_code = code;
+  link.deadline = monotonic_now() + peer_timeout();
+  links_.set_error(link.id, std::move(text));
+  if (link.bootstrap != nullptr) {
+    if (up) (void)send_byte(link.bootstrap->fd.get(), static_cast<uint8_t>(code));
+    retire(std::move(link.bootstrap));
+  }
+  while (!link.sends_waiting.empty()) end_post(link, link.sends_waiting, true, code);
+  while (!link.receives_waiting.empty()) end_post(link, link.receives_waiting, false, code);
+  poller_.wake();
+  if (!up) return close_link(link);
+  link.pair->fail();
+  poller_.start_ticks();
+}
+
+// Also when the device does not give everything back in time: without its queue pair it cannot
+// touch the posted bytes.
+void RdmaTransport::close_link(RdmaLink& link) {
+  link.pair.reset();
+  while (!link.sends_posted.empty()) end_post(link, link.sends_posted, true, link.end_code);
+  while (!link.receives_posted.empty()) end_post(link, link.receives_posted, false, link.end_code);
+  link.state = RdmaLink::State::kClosed;
+  events_of(link).closed(link.end_code);
+  poller_.wake();
+}
+
+void RdmaTransport::retire(std::unique_ptr<Bootstrap> bootstrap) {
+  poller_.forget(bootstrap->fd.get());
+  bootstrap->fd.reset();
+  bootstrap->stage = Stage::kRetired;
+  bootstrap->pair.reset();
+  retired_.push_back(std::move(bootstrap));
+}
+
+// ---- deadlines
+
+void RdmaTransport::tick() {
+  tick_due_ = false;
+  poller_.end_tick();
+  const Nanos now = monotonic_now();
+  while (!guests_.empty() && guests_.front()->deadline <= now) dismiss(*guests_.front());
+  bool needed = !guests_.empty();
+  links_.for_each([&](RdmaLink& link) {
+    const bool connecting = link.state == RdmaLink::State::kConnecting;
+    const bool ending = link.state == RdmaLink::State::kEnding;
+    if (connecting && link.bootstrap->deadline <= now) {
+      refuse_connect(link, "no answer within " + std::to_string(options_.peer_timeout_ms) + " ms");
+    } else if (ending && link.deadline <= now) {
+      close_link(link);
+    } else {
+      needed |= connecting || ending;
+    }
+  });
+  std::erase_if(live_,
+                [](const RdmaLink* link) { return link->state == RdmaLink::State::kClosed; });
+  if (!listening_) listening_ = poller_.watch_listener(listener_.get());
+  if (!needed && listening_) poller_.stop_ticks();
+}
+
+}  // namespace gradbus

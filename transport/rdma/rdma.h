@@ -1,0 +1,127 @@
+// The RDMA backend: one reliable connection (RC queue pair) per link, over InfiniBand or RoCE.
+//
+// A frame is one SEND whose request gathers the header from a small registered ring and the payload
+// from where it lies; the device puts both into the receive slot that the caller lent. So no
+// processor copies a payload byte on either side (frames of up to 128 bytes travel in the request
+// instead), and both sides only read it once more, for the checksum that transport.h asks for.
+//
+// Why SEND and not RDMA WRITE with immediate: the receiver's buffers are already posted one by one,
+// in the order in which they are free, which is what a receive queue is. A WRITE would need each
+// slot's address and key at the sender, a message for every slot that becomes free, and memory that
+// a peer may write. Here no key leaves the node and no memory is open to remote access: the worst
+// that a peer can do is fill a slot that was lent to it. A frame for which no slot is posted waits
+// at its sender, whose device tries again every 0.32 ms for as long as the peer lives.
+//
+// One queue pair per link: `streams` means nothing here, because one fills a card's port, and two
+// agents have two links per job, one each way.
+//
+// How a link begins is in hello.h. It ends by a farewell on its bootstrap connection, by that
+// connection's end (the peer's process or machine is gone), or by an error of the queue pair, such
+// as a network that is down for peer_timeout_ms. Then the queue pair is set to fail, so what the
+// device still holds comes back: frames that came before are delivered, everything else ends with
+// the reason. A farewell says nothing of frames that were not reported as sent, and those that were
+// lie in the peer's slots already.
+//
+// One role thread owns an RdmaTransport; every member function is called by it.
+//
+//   poll()      rdma.cc        what happened, what has ended, hand out events
+//   one link    exchange.cc    queue_pair.h, regions.h
+//   begin, end  life.cc        hello.h; deadlines, too
+//   start       device.h, ports.h, verbs_library.h
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "transport/link_events.h"
+#include "transport/link_table.h"
+#include "transport/net/address.h"
+#include "transport/net/poller.h"
+#include "transport/rdma/device.h"
+#include "transport/rdma/link.h"
+#include "transport/rdma/regions.h"
+#include "transport/transport.h"
+
+namespace gradbus {
+
+class RdmaTransport final : public Transport {
+ public:
+  // Opens the device and listens at once. GB-F100 for an option out of range, GB-D603 when the
+  // address is not to be had, GB-D607 when no device can be used. `verbs` outlives the transport.
+  static Result<std::unique_ptr<Transport>> create(const VerbsLibrary& verbs,
+                                                   const TransportOptions& options);
+
+  Result<RegionId> register_memory(std::span<std::byte> memory) override;
+  void unregister_memory(RegionId region) override;
+  std::string local_address() const override { return address_; }
+  Result<LinkId> connect(std::string_view address, const FrameHeader& hello) override;
+  Code post_send(LinkId link, const FrameHeader& header, Slice payload, uint64_t token) override;
+  Code post_receive(LinkId link, Slice into, uint64_t token) override;
+  size_t poll(std::span<TransportEvent> events) override;
+  void disconnect(LinkId link) override;
+  int wait_fd() const override { return poller_.fd(); }
+  std::string link_error(LinkId link) const override { return links_.error(link); }
+
+ private:
+  explicit RdmaTransport(const TransportOptions& options) : options_(options) {}
+  Status start(const VerbsLibrary& verbs);
+
+  // rdma.cc
+  void collect();
+  bool serve();
+  bool rest();
+  size_t hand_out(std::span<TransportEvent> events);
+  RdmaLink* open_link(LinkId id) const;
+  LinkEvents events_of(const RdmaLink& link) { return LinkEvents(events_, link.id); }
+  Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
+
+  // exchange.cc: a link that is up, or ending
+  void post_waiting(RdmaLink& link);
+  void post_sends(RdmaLink& link);
+  void post_broke(RdmaLink& link, int failure);
+  bool reap(RdmaLink& link);
+  void send_ended(RdmaLink& link, const ibv_wc& work);
+  void receive_ended(RdmaLink& link, const ibv_wc& work);
+  void work_failed(RdmaLink& link, const ibv_wc& work);
+  Status check_frame(const RdmaPost& receive, uint32_t bytes) const;
+  void end_post(RdmaLink& link, BoundedQueue<RdmaPost>& posts, bool send, Code code,
+                uint64_t bytes = 0);
+
+  // life.cc: before and after
+  RdmaLink& add_link(std::string peer);
+  void hear(Bootstrap& bootstrap);
+  bool advance(Bootstrap& bootstrap);
+  bool say_hello(Bootstrap& bootstrap);
+  bool take_hello(Bootstrap& bootstrap);
+  bool take_answer(Bootstrap& bootstrap);
+  bool take_ready(Bootstrap& bootstrap);
+  bool take_farewell(Bootstrap& bootstrap);
+  void admit_guests();
+  void refuse_connect(RdmaLink& link, std::string_view why, std::string_view next = {});
+  void lose_link(RdmaLink& link, const std::string& why);
+  void end_link(RdmaLink& link, Code code, std::string text);
+  void close_link(RdmaLink& link);
+  void retire(std::unique_ptr<Bootstrap> bootstrap);
+  void dismiss(Bootstrap& guest);
+  void tick();
+
+  TransportOptions options_;
+  std::unique_ptr<RdmaDevice> device_;
+  std::unique_ptr<RdmaRegions> regions_;
+  Fd listener_;
+  bool listening_ = false;  // false for one tick when descriptors ran out
+  std::string address_;
+  Poller poller_;
+  LinkTable<RdmaLink> links_;
+  std::vector<RdmaLink*> live_;  // kUp or kEnding: those whose queues are polled
+  size_t events_max_ = 0;
+  EventQueue events_;
+  bool tick_due_ = false;
+  std::vector<std::unique_ptr<Bootstrap>> guests_;   // accepted, not yet a link; oldest first
+  std::vector<std::unique_ptr<Bootstrap>> retired_;  // an event of the running poll may point there
+};
+
+}  // namespace gradbus

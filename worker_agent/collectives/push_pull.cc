@@ -1,0 +1,88 @@
+#include "worker_agent/collectives/push_pull.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "proto/placement.h"
+
+namespace gradbus {
+
+PushPull::PushPull(const CollectivePlan& plan)
+    : RoutedCollective(plan, Credits::kNone), cut_(plan.chunk_plan()), chunks_(cut_.chunks()) {
+  GRADBUS_CHECK(plan.shards > 0);
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    will_send(shard(chunk), 1);
+    will_receive(shard(chunk));
+  }
+  close_edges();
+}
+
+uint32_t PushPull::shard(uint32_t chunk) const {
+  return plan().agents + shard_of(plan().tensor, chunk, plan().shards);
+}
+
+uint64_t PushPull::bytes_of(uint32_t chunk) const {
+  return cut_.range(chunk).elements * dtype_bytes(plan().dtype);
+}
+
+// Nobody reduces a tensor of no elements; its one push says that this node takes part.
+void PushPull::open_round(std::span<const uint64_t>, std::vector<Action>& actions) {
+  std::ranges::fill(chunks_, Chunk());
+  pieces_open_ = chunks_.size();
+  if (plan().count == 0) on_chunk_reduced(0, actions);
+}
+
+void PushPull::on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) {
+  if (chunks_[chunk].stage != Stage::kOpen) return;  // of no elements
+  chunks_[chunk].stage = Stage::kPushReady;
+  make_ready(shard(chunk), {.chunk = chunk, .frame = FrameKind::kReduce}, actions);
+}
+
+Action PushPull::start_send(Piece piece) {
+  chunks_[piece.chunk].stage = Stage::kPushing;
+  return {.kind = Action::Kind::kSend,
+          .frame = FrameKind::kReduce,
+          .chunk = piece.chunk,
+          .round = round(),
+          .bytes = bytes_of(piece.chunk),
+          .total = plan().count};
+}
+
+void PushPull::finish_send(const Action& send, std::vector<Action>& actions) {
+  Chunk& chunk = chunks_[send.chunk];
+  if (chunk.stage == Stage::kAnswered) return take_answer(send.chunk, chunk.answer, actions);
+  chunk.stage = Stage::kPushed;
+}
+
+Status PushPull::check_piece(uint32_t from, const FrameHeader& header) const {
+  GRADBUS_RETURN_IF_ERROR(
+      expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kGather)));
+  GRADBUS_RETURN_IF_ERROR(expect_below(header, "chunk", header.chunk, chunks_.size()));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "sending peer", from, shard(header.chunk)));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, plan().count));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "length", header.length, bytes_of(header.chunk)));
+  const Stage stage = chunks_[header.chunk].stage;
+  if (stage == Stage::kPushing || stage == Stage::kPushed) return {};
+  return refuse_frame(header, "an answer to a chunk that was not pushed, or a second one");
+}
+
+void PushPull::accept_frame(uint32_t, const FrameHeader& header, uint32_t buffer,
+                            std::vector<Action>& actions) {
+  Chunk& chunk = chunks_[header.chunk];
+  if (chunk.stage == Stage::kPushed) return take_answer(header.chunk, buffer, actions);
+  chunk = {Stage::kAnswered, buffer};
+}
+
+void PushPull::take_answer(uint32_t chunk, uint32_t buffer, std::vector<Action>& actions) {
+  chunks_[chunk].stage = Stage::kDone;
+  --pieces_open_;
+  actions.push_back({.kind = Action::Kind::kDeliver,
+                     .chunk = chunk,
+                     .buffer = buffer,
+                     .round = round(),
+                     .bytes = bytes_of(chunk),
+                     .total = plan().count});
+  release(buffer, actions);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,48 @@
+#include "common/errors.h"
+#include "compression/random.h"
+#include "worker_agent/compressed/units.h"
+
+namespace gradbus {
+namespace {
+
+class SummedUnit final : public CompressedUnit {
+ public:
+  explicit SummedUnit(UnitPlan unit)
+      : CompressedUnit(std::move(unit)),
+        codec_(plan().spec.codec->make_linear(plan().spec.options, plan().shape)) {
+    for (uint32_t round = 0; round < codec_->rounds(); ++round)
+      add_stage(vector_stage(plan(), codec_->dtype(round), codec_->vector_elements(round)));
+  }
+
+  std::span<const uint64_t> encode(uint64_t round) override {
+    input_ = memory().compensate(first_area(), own_seed(round), round);
+    seed_ = shared_seed(round);
+    codec_->project(0, input_, seed_, {}, vector(0));
+    return {};
+  }
+
+  Result<std::span<const uint64_t>> advance(size_t stage) override {
+    if (stage + 1 < stages().size()) {
+      codec_->project(static_cast<uint32_t>(stage) + 1, input_, seed_, vector(stage),
+                      vector(stage + 1));
+      return std::span<const uint64_t>();
+    }
+    codec_->finish(input_, seed_, plan().agents, vector(stage), plan().scale, first_area());
+    memory().update(*codec_);
+    publish();
+    return std::span<const uint64_t>();
+  }
+
+ private:
+  std::unique_ptr<LinearCodec> codec_;
+  EncodeInput input_;
+  uint64_t seed_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CompressedUnit> make_summed_unit(UnitPlan plan) {
+  return std::make_unique<SummedUnit>(std::move(plan));
+}
+
+}  // namespace gradbus

@@ -1,0 +1,70 @@
+#include "worker_agent/compressed/unit_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/check.h"
+#include "proto/algorithms.h"
+
+namespace gradbus {
+namespace {
+
+constexpr uint64_t kPayloadChunkBytes = 256 << 10;  // a payload is sent on while the next comes
+constexpr uint64_t kAlignBytes = 128;
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+// At least two chunks per agent where they are worth a frame, so that all work at once.
+uint64_t vector_chunk_elements(uint64_t elements, uint64_t element_bytes, uint32_t agents) {
+  const uint64_t share = round_up((elements + 2 * agents - 1) / (2 * agents), 64);
+  const uint64_t least = (16 << 10) / element_bytes;
+  return std::clamp(share, least, kFramePayloadBytesMax / element_bytes);
+}
+
+CollectivePlan between_agents(const UnitPlan& unit) {
+  CollectivePlan plan;
+  plan.codec = unit.spec.codec->id;
+  plan.agent_index = unit.agent_index;
+  plan.agents = unit.agents;
+  plan.agent_of_rank.resize(unit.agents);
+  std::iota(plan.agent_of_rank.begin(), plan.agent_of_rank.end(), 0);
+  return plan;
+}
+
+}  // namespace
+
+Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
+                   uint64_t block_bytes_max) {
+  Stage stage;
+  stage.plan = between_agents(unit);
+  stage.plan.kind = kind;
+  stage.plan.algorithm = Algorithm::kDirect;
+  stage.plan.dtype = DType::kU8;
+  stage.plan.op = ReduceOp::kNone;
+  stage.plan.root = root;
+  stage.plan.count = block_bytes_max;
+  stage.plan.chunk_elements = std::min(block_bytes_max, kPayloadChunkBytes);
+  stage.stride = round_up(block_bytes_max, kAlignBytes);
+  stage.bytes = stage.stride * block_count(kind, unit.agents);
+  GRADBUS_CHECK(fits(kind, stage.plan.algorithm));
+  return stage;
+}
+
+Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements) {
+  Stage stage;
+  stage.plan = between_agents(unit);
+  stage.plan.algorithm = unit.algorithm;
+  stage.plan.dtype = dtype;
+  stage.plan.count = elements;
+  const uint64_t frame_elements = kFramePayloadBytesMax / dtype_bytes(dtype);
+  const bool whole = unit.algorithm == Algorithm::kRecursiveDoubling;
+  if (whole && elements > frame_elements) stage.plan.algorithm = Algorithm::kRing;
+  stage.plan.chunk_elements =
+      stage.plan.algorithm == Algorithm::kRecursiveDoubling
+          ? frame_elements
+          : vector_chunk_elements(elements, dtype_bytes(dtype), unit.agents);
+  stage.stride = stage.bytes = round_up(elements * dtype_bytes(dtype), kAlignBytes);
+  return stage;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,20 @@
+// The kinds of compressed units, one file each: unit.h says what they do. What the plan asks for,
+// the codec can do: the caller has checked.
+#pragma once
+
+#include <memory>
+
+#include "worker_agent/compressed/unit.h"
+
+namespace gradbus {
+
+std::unique_ptr<CompressedUnit> make_gathered_unit(UnitPlan plan);
+std::unique_ptr<CompressedUnit> make_owned_unit(UnitPlan plan);
+std::unique_ptr<CompressedUnit> make_summed_unit(UnitPlan plan);
+std::unique_ptr<CompressedUnit> make_merged_unit(UnitPlan plan);
+
+// codec.check(), naming the agent.
+Status check_payload(const Codec& codec, std::span<const std::byte> payload, size_t count,
+                     uint32_t agent);
+
+}  // namespace gradbus

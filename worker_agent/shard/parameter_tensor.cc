@@ -1,0 +1,203 @@
+#include "worker_agent/shard/parameter_tensor.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/log.h"
+#include "compression/kernels/compensate.h"
+#include "proto/placement.h"
+#include "worker_agent/shard/server_optimizer.h"
+
+namespace gradbus {
+namespace {
+
+using Kind = ExchangeMode::Kind;
+
+std::span<const float> floats(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+}  // namespace
+
+ParameterTensor::ParameterTensor(const ShardPlan& plan, Transport& transport)
+    : ShardTensor(plan, transport, plan.collective.agents + 1),
+      chunks_(chunks_held()),
+      workers_(chunks_held() * agents()),
+      vectors_(optimizer_vectors(plan.mode.optimizer) + (quorum() ? 1 : 0)),
+      state_(transport) {
+  for (Chunk& chunk : chunks_)
+    chunk.learning_rate = static_cast<float>(plan.mode.optimizer.learning_rate);
+  for (uint32_t chunk = 0; chunk < plan.collective.chunks(); ++chunk)
+    if (shard_of(plan.collective.tensor, chunk, plan.collective.shards) == plan.shard)
+      chunk_of_.push_back(chunk);
+}
+
+Result<std::unique_ptr<ShardTensor>> ParameterTensor::create(const ShardPlan& plan,
+                                                             Transport& transport) {
+  std::unique_ptr<ParameterTensor> tensor(new ParameterTensor(plan, transport));
+  GRADBUS_RETURN_IF_ERROR(tensor->open());
+  GRADBUS_RETURN_IF_ERROR(tensor->open_state());
+  return std::unique_ptr<ShardTensor>(std::move(tensor));
+}
+
+Status ParameterTensor::open_state() {
+  return state_.map(chunks_held() * vectors_ * plan().collective.chunk_elements * sizeof(float),
+                    "the optimizer of tensor \"" + plan().name + "\"");
+}
+
+std::span<float> ParameterTensor::vector(uint32_t chunk, uint32_t index) {
+  if (index >= vectors_) return {};
+  const uint64_t first = (slot(chunk) * vectors_ + index) * plan().collective.chunk_elements;
+  return {reinterpret_cast<float*>(state_.bytes().data()) + first, elements(chunk)};
+}
+
+// ---- pushes
+
+void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) {
+  const uint32_t chunk = push.chunk;
+  Chunk& state = chunks_[slot(chunk)];
+  Worker& from = worker(push.agent, chunk);
+  const bool first = pushes(push.agent, chunk) == 1;
+  from.waits = true;
+  from.pulls = push.pull_only || first;
+  from.rests = push.pull_only;
+  from.staleness = static_cast<uint32_t>(state.steps - from.known);
+  if (push.has_rate) state.learning_rate = push.learning_rate;
+  if (first && push.agent == 0) set(chunk, push.payload);
+  if (!from.pulls) ++from.steps;
+  from.pulls = from.pulls || !is_finite(push);
+  if (!from.pulls) {
+    quorum() ? add(push.agent, chunk, floats(push.payload), now)
+             : step_on(chunk, floats(push.payload), push_scale(push.agent));
+  }
+  if (quorum() && quorum_is_there(chunk)) close_step(chunk);
+  answer_waiting(chunk, answers);
+}
+
+void ParameterTensor::set(uint32_t chunk, std::span<const std::byte> payload) {
+  Chunk& state = chunks_[slot(chunk)];
+  state.current = unused_buffer(chunk);
+  use(chunk, state.current);
+  state.set = true;
+  // The sum of ranks that all brought the same.
+  const float scale = 1.0F / static_cast<float>(plan().ranks.front());
+  auto* const parameters = reinterpret_cast<float*>(buffer(chunk, state.current));
+  const std::span<const float> pushed = floats(payload);
+  for (size_t i = 0; i < pushed.size(); ++i) parameters[i] = scale * pushed[i];
+}
+
+bool ParameterTensor::is_finite(const Push& push) {
+  const std::span<const float> gradient = floats(push.payload);
+  const size_t bad = first_not_finite(gradient.data(), gradient.size());
+  if (bad == gradient.size()) return true;
+  // At 1, 2, 4, ... of them: a run that has diverged would fill the log.
+  if (std::has_single_bit(++not_finite_)) {
+    const uint64_t element = plan().collective.chunk_elements * push.chunk + bad;
+    spdlog::warn(
+        "tensor \"{}\": the gradient of agent {} is {} at element {}; no step is made with such a "
+        "chunk ({} by now)",
+        plan().name, push.agent, gradient[bad], element, not_finite_);
+  }
+  return false;
+}
+
+float ParameterTensor::push_scale(uint32_t agent) const {
+  const bool mean = plan().collective.op == ReduceOp::kAverage;
+  return mean ? 1.0F / static_cast<float>(plan().ranks[agent]) : 1.0F;
+}
+
+void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, float scale) {
+  Chunk& state = chunks_[slot(chunk)];
+  const uint32_t next = unused_buffer(chunk);
+  const auto of = [&](uint32_t index) {
+    return std::span(reinterpret_cast<float*>(buffer(chunk, index)), elements(chunk));
+  };
+  const ServerOptimizer& optimizer = plan().mode.optimizer;
+  const uint32_t remembered = optimizer_vectors(optimizer);
+  OptimizerStep one;
+  one.number = ++state.steps;
+  one.learning_rate = state.learning_rate;
+  one.gradient_scale = scale;
+  one.gradient = gradient;
+  one.before = of(state.current);
+  one.after = of(next);
+  if (remembered > 0) one.first = vector(chunk, 0);
+  if (remembered > 1) one.second = vector(chunk, 1);
+  step(optimizer, one);
+  use(chunk, next);
+  let_go(chunk, state.current);
+  state.current = next;
+}
+
+// ---- quorum
+
+void ParameterTensor::add(uint32_t agent, uint32_t chunk, std::span<const float> gradient,
+                          Nanos now) {
+  Chunk& state = chunks_[slot(chunk)];
+  const std::span<float> sum = vector(chunk, vectors_ - 1);
+  const float scale = push_scale(agent);
+  for (size_t i = 0; i < gradient.size(); ++i)
+    sum[i] = (state.added == 0 ? 0.0F : sum[i]) + scale * gradient[i];
+  if (state.added++ == 0 && plan().mode.deadline_ms > 0)
+    state.deadline = now + Nanos{plan().mode.deadline_ms} * kMillisecond;
+}
+
+// A step is open, and as many take part as it takes, or as can.
+bool ParameterTensor::quorum_is_there(uint32_t chunk) {
+  uint32_t active = 0;
+  for (uint32_t agent = 0; agent < agents(); ++agent) active += worker(agent, chunk).rests ? 0 : 1;
+  const uint32_t added = chunks_[slot(chunk)].added;
+  return added > 0 && added >= std::min(plan().mode.quorum, active);
+}
+
+void ParameterTensor::close_step(uint32_t chunk) {
+  Chunk& state = chunks_[slot(chunk)];
+  const float mean = 1.0F / static_cast<float>(state.added);
+  state.added = 0;
+  state.deadline = 0;
+  step_on(chunk, vector(chunk, vectors_ - 1), mean);
+}
+
+Nanos ParameterTensor::tick(Nanos now, std::vector<ShardAnswer>& answers) {
+  if (plan().mode.deadline_ms == 0) return 0;
+  Nanos next = 0;
+  for (const uint32_t chunk : chunk_of_) {
+    const Chunk& state = chunks_[slot(chunk)];
+    if (state.deadline == 0) continue;
+    if (now < state.deadline) {
+      next = next == 0 ? state.deadline : std::min(next, state.deadline);
+      continue;
+    }
+    close_step(chunk);
+    answer_waiting(chunk, answers);
+  }
+  return next;
+}
+
+// ---- answers
+
+// Of an agent whose last push has no answer yet.
+bool ParameterTensor::may_go(uint32_t agent, uint32_t chunk) {
+  const Chunk& state = chunks_[slot(chunk)];
+  if (!state.set) return false;
+  if (worker(agent, chunk).pulls) return true;
+  if (quorum()) return state.added == 0;  // whoever has pushed took part in the step that closed
+  if (plan().mode.kind != Kind::kServerSsp) return true;
+  uint64_t slowest = UINT64_MAX;
+  for (uint32_t other = 0; other < agents(); ++other)
+    if (!worker(other, chunk).rests) slowest = std::min(slowest, worker(other, chunk).steps);
+  return worker(agent, chunk).steps - slowest <= plan().mode.max_staleness;
+}
+
+void ParameterTensor::answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& answers) {
+  const Chunk& state = chunks_[slot(chunk)];
+  for (uint32_t agent = 0; agent < agents(); ++agent) {
+    Worker& to = worker(agent, chunk);
+    if (!to.waits || !may_go(agent, chunk)) continue;
+    to.waits = false;
+    to.known = state.steps;
+    answer(agent, chunk, state.current, to.staleness, answers);
+  }
+}
+
+}  // namespace gradbus

@@ -1,0 +1,79 @@
+// Modes ps:async, ps:ssp and ps:quorum on a shard: it holds the parameters and what the optimizer
+// remembers, steps on pushes, and answers with parameters.
+//
+// The first round sets the parameters to what agent 0 pushes; the others get them too. After it,
+//   async    each push is a step; its agent is answered at once
+//   ssp      each push is a step; its agent is answered when the slowest agent has made all but
+//            max_staleness of the steps it has made itself (Ho et al. 2013)
+//   quorum   pushes are added up; the q-th, or the deadline, makes their mean a step and answers
+//   all
+//            that take part. One that comes later takes part in the step that is open then
+//
+// A gradient that is not finite would spoil the parameters for all agents, so no step is made with
+// it: its agent is answered as if it had pulled, and the shard's log names tensor, chunk, node and
+// index.
+//
+// Nobody waits for an agent that has pulled and made no step since: it has ended, or evaluates.
+//
+// A chunk has a buffer more than there are agents: each may have one on its way, and one is
+// written.
+#pragma once
+
+#include "worker_agent/shard/shard_tensor.h"
+
+namespace gradbus {
+
+class ParameterTensor final : public ShardTensor {
+ public:
+  static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
+  Nanos tick(Nanos now, std::vector<ShardAnswer>& answers) override;
+
+ protected:
+  void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
+
+ private:
+  struct Worker {        // an agent, of one chunk
+    bool waits = false;  // its last push has no answer yet
+    bool pulls = false;  // which was no step
+    bool rests = false;  // it has pulled, and not pushed since
+    uint32_t staleness = 0;
+    uint64_t steps = 0;  // it has made
+    uint64_t known = 0;  // steps in the parameters that it was given last
+  };
+  struct Chunk {
+    bool set = false;      // the parameters are
+    uint32_t current = 0;  // buffer of the parameters
+    uint64_t steps = 0;
+    uint32_t added = 0;       // quorum: pushes in the open step
+    Nanos deadline = 0;       // quorum: of the open step; 0: none
+    float learning_rate = 0;  // the last one that came with a push
+  };
+  ParameterTensor(const ShardPlan& plan, Transport& transport);
+  Status open_state();
+
+  void set(uint32_t chunk, std::span<const std::byte> payload);
+  bool is_finite(const Push& push);
+  void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
+  void add(uint32_t agent, uint32_t chunk, std::span<const float> gradient, Nanos now);
+  void close_step(uint32_t chunk);
+  bool quorum_is_there(uint32_t chunk);
+  bool may_go(uint32_t agent, uint32_t chunk);
+  void answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& answers);
+  // A node's gradient is the mean of its ranks' where the operation is the average.
+  float push_scale(uint32_t agent) const;
+  Worker& worker(uint32_t agent, uint32_t chunk) {
+    return workers_[slot(chunk) * agents() + agent];
+  }
+  // Of the vectors that a chunk has besides its buffers: the optimizer's, then quorum's sum.
+  std::span<float> vector(uint32_t chunk, uint32_t index);
+  bool quorum() const { return plan().mode.kind == ExchangeMode::Kind::kServerQuorum; }
+
+  std::vector<Chunk> chunks_;       // by slot
+  std::vector<uint32_t> chunk_of_;  // by slot
+  std::vector<Worker> workers_;     // by slot and agent
+  const uint32_t vectors_;
+  uint64_t not_finite_ = 0;  // pushes that made no step
+  StagingMemory state_;
+};
+
+}  // namespace gradbus

@@ -1,0 +1,75 @@
+#include "worker_agent/shard/server_optimizer.h"
+
+#include <cmath>
+
+namespace gradbus {
+namespace {
+
+using Kind = ServerOptimizer::Kind;
+
+// The first step's momentum is the gradient itself, without dampening.
+void sgd(const ServerOptimizer& o, const OptimizerStep& s) {
+  const auto decay = static_cast<float>(o.weight_decay);
+  const auto momentum = static_cast<float>(o.momentum);
+  const float taken = s.number == 1 ? 1.0F : static_cast<float>(1 - o.dampening);
+  for (size_t i = 0; i < s.before.size(); ++i) {
+    float gradient = s.gradient_scale * s.gradient[i] + decay * s.before[i];
+    if (!s.first.empty()) {
+      s.first[i] = momentum * s.first[i] + taken * gradient;
+      gradient = o.nesterov ? gradient + momentum * s.first[i] : s.first[i];
+    }
+    s.after[i] = s.before[i] - s.learning_rate * gradient;
+  }
+}
+
+void adam(const ServerOptimizer& o, const OptimizerStep& s, bool decoupled) {
+  const auto number = static_cast<double>(s.number);
+  const double rate = s.learning_rate;
+  const auto step_size = static_cast<float>(rate / (1 - std::pow(o.beta1, number)));
+  const auto root = static_cast<float>(std::sqrt(1 - std::pow(o.beta2, number)));
+  const auto beta1 = static_cast<float>(o.beta1);
+  const auto beta2 = static_cast<float>(o.beta2);
+  const auto epsilon = static_cast<float>(o.epsilon);
+  const float decay = decoupled ? 0.0F : static_cast<float>(o.weight_decay);
+  const float kept = decoupled ? static_cast<float>(1 - rate * o.weight_decay) : 1.0F;
+  for (size_t i = 0; i < s.before.size(); ++i) {
+    const float gradient = s.gradient_scale * s.gradient[i] + decay * s.before[i];
+    s.first[i] = beta1 * s.first[i] + (1 - beta1) * gradient;
+    s.second[i] = beta2 * s.second[i] + (1 - beta2) * gradient * gradient;
+    const float divisor = std::sqrt(s.second[i]) / root + epsilon;
+    s.after[i] = kept * s.before[i] - step_size * s.first[i] / divisor;
+  }
+}
+
+void adagrad(const ServerOptimizer& o, const OptimizerStep& s) {
+  const auto decay = static_cast<float>(o.weight_decay);
+  const auto epsilon = static_cast<float>(o.epsilon);
+  for (size_t i = 0; i < s.before.size(); ++i) {
+    const float gradient = s.gradient_scale * s.gradient[i] + decay * s.before[i];
+    s.first[i] += gradient * gradient;
+    s.after[i] = s.before[i] - s.learning_rate * gradient / (std::sqrt(s.first[i]) + epsilon);
+  }
+}
+
+}  // namespace
+
+uint32_t optimizer_vectors(const ServerOptimizer& optimizer) {
+  switch (optimizer.kind) {
+    case Kind::kSgd: return optimizer.momentum == 0 ? 0 : 1;
+    case Kind::kAdagrad: return 1;
+    case Kind::kAdam:
+    case Kind::kAdamW: return 2;
+  }
+  return 0;
+}
+
+void step(const ServerOptimizer& optimizer, const OptimizerStep& s) {
+  switch (optimizer.kind) {
+    case Kind::kSgd: return sgd(optimizer, s);
+    case Kind::kAdam: return adam(optimizer, s, false);
+    case Kind::kAdamW: return adam(optimizer, s, true);
+    case Kind::kAdagrad: return adagrad(optimizer, s);
+  }
+}
+
+}  // namespace gradbus

@@ -1,0 +1,23 @@
+// What a shard is told of a tensor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/exchange_mode.h"
+#include "common/kernels/reduce.h"
+#include "worker_agent/collectives/collective.h"
+
+namespace gradbus {
+
+// The same on every shard of the job except `shard`.
+struct ShardPlan {
+  CollectivePlan collective;  // agent_index is not used
+  std::string name;
+  uint32_t shard = 0;           // 0 .. collective.shards - 1
+  Reduction last;               // ps:sync: of the sum of all nodes
+  ExchangeMode mode;            // on_shards()
+  std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
+};
+
+}  // namespace gradbus

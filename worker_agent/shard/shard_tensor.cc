@@ -1,0 +1,137 @@
+#include "worker_agent/shard/shard_tensor.h"
+
+#include <bit>
+#include <cmath>
+
+#include "common/check.h"
+#include "proto/placement.h"
+#include "worker_agent/collectives/frame_check.h"
+#include "worker_agent/shard/parameter_tensor.h"
+#include "worker_agent/shard/summed_tensor.h"
+
+namespace gradbus {
+namespace {
+
+// Buffers begin on cache lines.
+uint64_t buffer_bytes_of(const CollectivePlan& plan) {
+  const uint64_t bytes = plan.chunk_elements * dtype_bytes(plan.dtype);
+  return (bytes + 127) / 128 * 128;
+}
+
+}  // namespace
+
+ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers)
+    : plan_(plan),
+      cut_(plan.collective.chunk_plan()),
+      buffers_(buffers),
+      buffer_bytes_(buffer_bytes_of(plan.collective)),
+      slot_of_(cut_.chunks(), kElsewhere),
+      memory_(transport) {
+  for (uint32_t chunk = 0; chunk < slot_of_.size(); ++chunk)
+    if (shard_of(plan.collective.tensor, chunk, plan.collective.shards) == plan.shard)
+      slot_of_[chunk] = held_++;
+  uses_.resize(size_t{held_} * buffers_);
+  pushes_.resize(size_t{held_} * agents());
+  turns_.resize(pushes_.size(), Turn::kAgents);
+}
+
+Status ShardTensor::open() {
+  return memory_.map(size_t{held_} * buffers_ * buffer_bytes_,
+                     "a shard of tensor \"" + plan_.name + "\"");
+}
+
+// ---- pushes
+
+Status ShardTensor::check(uint32_t agent, const FrameHeader& header) const {
+  GRADBUS_RETURN_IF_ERROR(
+      expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kReduce)));
+  GRADBUS_RETURN_IF_ERROR(check_signature(plan_.collective, header));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "exchange", header.exchange, 0));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, plan_.collective.count));
+  if (agent >= agents()) return refuse_frame(header, "a push of another shard");
+  if (!holds(header.chunk)) return refuse_frame(header, "a chunk that another shard holds");
+  const uint64_t bytes = elements(header.chunk) * dtype_bytes(plan_.collective.dtype);
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "length", header.length, bytes));
+  GRADBUS_RETURN_IF_ERROR(
+      expect_field(header, "step", header.step, pushes(agent, header.chunk) + 1));
+  if (turns_[pair(agent, header.chunk)] != Turn::kAgents)
+    return refuse_frame(header, "a push before the last one was answered");
+  return {};
+}
+
+bool ShardTensor::must_wait(uint32_t agent, const FrameHeader& header) const {
+  return agent < agents() && holds(header.chunk) &&
+         turns_[pair(agent, header.chunk)] == Turn::kTransports;
+}
+
+Status ShardTensor::on_push(uint32_t agent, const FrameHeader& header,
+                            std::span<const std::byte> payload, Nanos now,
+                            std::vector<ShardAnswer>& answers) {
+  GRADBUS_RETURN_IF_ERROR(check(agent, header));
+  pushes_[pair(agent, header.chunk)] = header.step;
+  turns_[pair(agent, header.chunk)] = Turn::kOurs;
+  const bool pull_only = header.source == kPullOnly;
+  const auto rate = std::bit_cast<float>(header.source);
+  const bool has_rate = header.source != 0 && !pull_only && std::isfinite(rate);
+  take({agent, header.chunk, payload, pull_only, has_rate, std::abs(rate)}, now, answers);
+  return {};
+}
+
+// ---- answers
+
+void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
+                         std::vector<ShardAnswer>& answers) {
+  use(chunk, buffer);
+  turns_[pair(agent, chunk)] = Turn::kTransports;
+  answers.push_back({agent, chunk, pushes(agent, chunk), staleness, buffer,
+                     elements(chunk) * dtype_bytes(plan_.collective.dtype)});
+}
+
+void ShardTensor::on_sent(const ShardAnswer& answer) {
+  turns_[pair(answer.agent, answer.chunk)] = Turn::kAgents;
+  let_go(answer.chunk, answer.buffer);
+}
+
+size_t ShardTensor::buffer_offset(uint32_t chunk, uint32_t index) const {
+  return (slot(chunk) * buffers_ + index) * buffer_bytes_;
+}
+
+std::byte* ShardTensor::buffer(uint32_t chunk, uint32_t index) const {
+  return memory_.bytes().data() + buffer_offset(chunk, index);
+}
+
+uint32_t ShardTensor::unused_buffer(uint32_t chunk) const {
+  for (uint32_t index = 0; index < buffers_; ++index)
+    if (uses_[slot(chunk) * buffers_ + index] == 0) return index;
+  GRADBUS_CHECK(false);
+  return 0;
+}
+
+Slice ShardTensor::slice(const ShardAnswer& answer) const {
+  return {memory_.region(), buffer_offset(answer.chunk, answer.buffer), answer.bytes};
+}
+
+FrameHeader ShardTensor::frame(const ShardAnswer& answer) const {
+  const CollectivePlan& plan = plan_.collective;
+  FrameHeader header;
+  header.kind = static_cast<uint8_t>(FrameKind::kGather);
+  header.codec = static_cast<uint8_t>(plan.codec);
+  header.dtype = static_cast<uint8_t>(plan.dtype);
+  header.op = static_cast<uint8_t>(plan.op);
+  header.collective = static_cast<uint8_t>(plan.kind);
+  header.source = answer.staleness;
+  header.tensor = plan.tensor;
+  header.step = answer.round;
+  header.chunk = answer.chunk;
+  header.length = static_cast<uint32_t>(answer.bytes);
+  header.total = plan.count;
+  return header;
+}
+
+Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan,
+                                                       Transport& transport) {
+  if (plan.mode.holds_parameters()) return ParameterTensor::create(plan, transport);
+  return SummedTensor::create(plan, transport);
+}
+
+}  // namespace gradbus

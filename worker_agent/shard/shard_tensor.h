@@ -1,0 +1,116 @@
+// What one parameter-server shard does for one tensor: it takes the agents' pushes of the chunks
+// that it holds (proto/placement.h) and says whom to answer with which bytes. Each chunk is on its
+// own. Decisions take no clock but the one they are given.
+//
+// A push is taken at once, so receive buffers do not wait here and agents need no credits. One
+// exception: the push after an answer that the transport still holds waits for its on_sent(), which
+// needs nothing from anybody, for the agent has received that answer.
+//
+// BUFFERS. An answer is sent from the memory it was made in, no copy. So a chunk has a few buffers,
+// each counted by what uses it; the next sum or the next parameters are made in an unused one.
+//
+// Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "proto/frame.h"
+#include "worker_agent/shard/shard_plan.h"
+#include "worker_agent/staging_memory.h"
+
+namespace gradbus {
+
+// A chunk on its way back to an agent.
+struct ShardAnswer {
+  uint32_t agent = 0;
+  uint32_t chunk = 0;
+  uint64_t round = 0;      // of that agent
+  uint32_t staleness = 0;  // steps of others between what the agent knew and its own
+  uint32_t buffer = 0;
+  uint64_t bytes = 0;
+};
+
+class ShardTensor {
+ public:
+  virtual ~ShardTensor() = default;
+  ShardTensor(const ShardTensor&) = delete;
+  ShardTensor& operator=(const ShardTensor&) = delete;
+
+  const ShardPlan& plan() const { return plan_; }
+  size_t chunks_held() const { return held_; }
+  // The last answer of this chunk to this agent is still the transport's: on_push() after
+  // on_sent().
+  bool must_wait(uint32_t agent, const FrameHeader& header) const;
+  // The push of `agent` in `payload`, whose header was checked as a frame. kCorrupt, before
+  // anything is written, when it cannot be. `answers` get what is to be sent now.
+  Status on_push(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
+                 Nanos now, std::vector<ShardAnswer>& answers);
+  // The transport has given the bytes of this answer back.
+  void on_sent(const ShardAnswer& answer);
+  // What time alone decides; returns when to be called next, 0 for never.
+  virtual Nanos tick(Nanos, std::vector<ShardAnswer>&) { return 0; }
+
+  Slice slice(const ShardAnswer& answer) const;
+  FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
+
+ protected:
+  // `buffers` of a chunk.
+  ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers);
+  Status open();
+
+  struct Push {
+    uint32_t agent = 0;
+    uint32_t chunk = 0;
+    std::span<const std::byte> payload;
+    bool pull_only = false;
+    bool has_rate = false;
+    float learning_rate = 0;
+  };
+  // The push is the agent's next one of this chunk.
+  virtual void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) = 0;
+
+  uint64_t elements(uint32_t chunk) const { return cut_.range(chunk).elements; }
+  std::byte* buffer(uint32_t chunk, uint32_t index) const;
+  uint32_t unused_buffer(uint32_t chunk) const;
+  void use(uint32_t chunk, uint32_t index) { ++uses(chunk, index); }
+  void let_go(uint32_t chunk, uint32_t index) { --uses(chunk, index); }
+  // Answers the last push of `agent` with this buffer.
+  void answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
+              std::vector<ShardAnswer>& answers);
+  size_t slot(uint32_t chunk) const { return slot_of_[chunk]; }
+  uint64_t pushes(uint32_t agent, uint32_t chunk) const { return pushes_[pair(agent, chunk)]; }
+  uint32_t agents() const { return plan_.collective.agents; }
+
+ private:
+  static constexpr uint32_t kElsewhere = UINT32_MAX;
+  enum class Turn : uint8_t { kAgents, kOurs, kTransports };  // whose move it is
+  Status check(uint32_t agent, const FrameHeader& header) const;
+  bool holds(uint32_t chunk) const {
+    return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
+  }
+  size_t buffer_offset(uint32_t chunk, uint32_t index) const;
+  uint32_t& uses(uint32_t chunk, uint32_t index) { return uses_[slot(chunk) * buffers_ + index]; }
+  size_t pair(uint32_t agent, uint32_t chunk) const { return slot(chunk) * agents() + agent; }
+
+  const ShardPlan plan_;
+  const ChunkPlan cut_;
+  const uint32_t buffers_;
+  const uint64_t buffer_bytes_;
+  std::vector<uint32_t> slot_of_;  // by chunk: its place among those that are here
+  uint32_t held_ = 0;
+  std::vector<uint32_t> uses_;    // by slot and buffer
+  std::vector<uint64_t> pushes_;  // by slot and agent: taken
+  std::vector<Turn> turns_;       // by slot and agent
+  StagingMemory memory_;
+};
+
+// summed_tensor.h or parameter_tensor.h, by the mode. S201 when there is no address space.
+Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan, Transport& transport);
+
+}  // namespace gradbus

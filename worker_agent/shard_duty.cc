@@ -1,0 +1,99 @@
+#include "worker_agent/shard_duty.h"
+
+#include <algorithm>
+
+#include "common/errors.h"
+#include "common/exchange_mode.h"
+#include "common/log.h"
+#include "worker_agent/node_job.h"
+
+namespace gradbus {
+namespace {
+
+Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
+                          const v1::ReadyTensor& ready) {
+  const TensorSpec spec = spec_from(ready.spec());
+  const auto world = static_cast<uint32_t>(started.members_size());
+  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
+  if (const Status bad = check_spec(spec, world); !bad.ok())
+    return error("D602", who + " is not valid: " + bad.message());
+  if (ready.chunk_elements() == 0 ||
+      ready.chunk_elements() > kFramePayloadBytesMax / dtype_bytes(spec.dtype))
+    return error("D602",
+                 who + " has chunks of " + std::to_string(ready.chunk_elements()) + " elements");
+  ShardPlan plan;
+  plan.collective.algorithm = Algorithm::kShards;
+  plan.collective.dtype = spec.dtype;
+  plan.collective.op = spec.op;
+  plan.collective.count = spec.count;
+  plan.collective.chunk_elements = ready.chunk_elements();
+  plan.collective.agents = static_cast<uint32_t>(started.agents_size());
+  plan.collective.shards = static_cast<uint32_t>(started.shards_size());
+  plan.collective.tensor = ready.id();
+  plan.name = spec.name;
+  plan.shard = shard;
+  plan.last = last_reduction(spec, world);
+  plan.mode = parse_mode(spec.mode).take();
+  plan.ranks.resize(plan.collective.agents);
+  for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
+  return plan;
+}
+
+}  // namespace
+
+void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t incarnation) {
+  const auto mine = [&](const v1::JobAgent& shard) { return shard.agent_id() == agent_id; };
+  const auto at = std::ranges::find_if(started.shards(), mine);
+  if (at == started.shards().end()) return;
+  const auto shard = static_cast<uint32_t>(at - started.shards().begin());
+  Duty duty{started, shard, incarnation, std::make_shared<JobTraffic>()};
+  StartShardJob start{started.job_id(),
+                      started.job(),
+                      started.epoch(),
+                      started.link_key(),
+                      shard,
+                      static_cast<uint32_t>(started.agents_size()),
+                      {},
+                      duty.traffic};
+  for (const v1::JobAgent& agent : started.agents()) start.addresses.push_back(agent.address());
+  for (const v1::JobAgent& other : started.shards()) start.addresses.push_back(other.address());
+  engine_.post(std::move(start));
+  spdlog::info("job \"{}\" started: shard {} of {}, for {} agents", started.job(), shard,
+               started.shards_size(), started.agents_size());
+  jobs_.insert_or_assign(started.job_id(), std::move(duty));
+}
+
+Status ShardDuty::place(const v1::TensorsReady& ready) {
+  const auto at = jobs_.find(ready.job_id());
+  if (at == jobs_.end()) return {};
+  // An answer to one rank is about a tensor that all have had.
+  if (ready.ranks_size() > 0) return {};
+  for (const v1::ReadyTensor& tensor : ready.tensors()) {
+    if (!is_on_shards(tensor.spec().mode())) continue;
+    const Result<ShardPlan> plan = plan_of(at->second.started, at->second.shard, tensor);
+    if (!plan.ok()) return plan.status();
+    engine_.post(AddShardTensor{ready.job_id(), plan.value()});
+  }
+  return {};
+}
+
+void ShardDuty::end(uint64_t job) {
+  if (jobs_.erase(job) > 0) engine_.post(EndJob{job});
+}
+
+void ShardDuty::end_all() {
+  for (const auto& [id, duty] : jobs_) engine_.post(EndJob{id});
+  jobs_.clear();
+}
+
+void ShardDuty::report_counters(uint64_t incarnation, v1::Heartbeat& heartbeat) const {
+  for (const auto& [id, duty] : jobs_) {
+    if (duty.incarnation != incarnation) continue;
+    v1::JobCounters& counters = *heartbeat.add_jobs();
+    counters.set_job_id(id);
+    counters.set_sent_bytes(duty.traffic->sent_bytes.load(std::memory_order_relaxed));
+    counters.set_received_bytes(duty.traffic->received_bytes.load(std::memory_order_relaxed));
+  }
+}
+
+}  // namespace gradbus

@@ -1,0 +1,44 @@
+// The jobs that this node is a parameter-server shard of: what the coordinator says of them becomes
+// commands to the engine (shard/shard_job.h does the work).
+//
+// Conductor thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "common/status.h"
+#include "gradbus/v1/coordinator.pb.h"
+#include "worker_agent/engine.h"
+
+namespace gradbus {
+
+class ShardDuty {
+ public:
+  explicit ShardDuty(Engine& engine) : engine_(engine) {}
+
+  // Nothing happens when `agent_id` is not among the job's shards.
+  // `incarnation`: of the coordinator.
+  void begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t incarnation);
+  bool has(uint64_t job) const { return jobs_.contains(job); }
+  // Those of the tensors that lie on shards. GB-D602 when the plan cannot be.
+  Status place(const v1::TensorsReady& ready);
+  void end(uint64_t job);
+  void end_all();
+  // Of the jobs that this coordinator knows.
+  void report_counters(uint64_t incarnation, v1::Heartbeat& heartbeat) const;
+
+ private:
+  struct Duty {
+    v1::JobStarted started;
+    uint32_t shard = 0;
+    uint64_t incarnation = 0;
+    std::shared_ptr<JobTraffic> traffic;
+  };
+
+  Engine& engine_;
+  std::map<uint64_t, Duty> jobs_;
+};
+
+}  // namespace gradbus
