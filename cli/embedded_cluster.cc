@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -199,7 +200,9 @@ Status EmbeddedCluster::take_death() {
 void EmbeddedCluster::stop() {
   signal_all(SIGTERM);
   PollSet set;
-  for (const Nanos until = monotonic_now() + kDaemonStop; !all_done() && monotonic_now() < until;) {
+  const Nanos patience =
+      std::getenv("GRADBUS_AGENT_SNAPSHOTS") == nullptr ? kDaemonStop : kSnapshotStop;
+  for (const Nanos until = monotonic_now() + patience; !all_done() && monotonic_now() < until;) {
     set.clear();
     turn(set, until);
   }

@@ -22,6 +22,7 @@ namespace gradbus {
 // Half a second is usual; an emulated or overloaded machine has been seen to need 15.
 inline constexpr Nanos kDaemonStart = 30 * kSecond;
 inline constexpr Nanos kDaemonStop = 2 * kSecond;
+inline constexpr Nanos kSnapshotStop = 120 * kSecond;  // shards that write a last snapshot
 
 class EmbeddedCluster {
  public:

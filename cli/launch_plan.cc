@@ -77,7 +77,12 @@ Result<LaunchPlan> make_plan(const RunOptions& options, const std::string& socke
   Result<std::vector<RankPlace>> places = lay_out_ranks(count.value(), slots);
   if (!places.ok()) return places.status();
 
-  LaunchPlan plan{random_job_name(), count.value(), blocks.take(), places.take(), false, socket};
+  LaunchPlan plan{options.job.empty() ? random_job_name() : options.job,
+                  count.value(),
+                  blocks.take(),
+                  places.take(),
+                  false,
+                  socket};
   plan.blocks.resize(plan.places.back().block + 1);
   GRADBUS_RETURN_IF_ERROR(check_daemons(plan, options));
   const bool wants_own =

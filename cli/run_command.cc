@@ -18,6 +18,7 @@
 #include "cli/policy_file.h"
 #include "cli/run_options.h"
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "transport/registry.h"
 
 namespace gradbus {
@@ -129,6 +130,35 @@ Status tell_transport(const RunOptions& options, const LaunchPlan& plan) {
   return {};
 }
 
+// The embedded coordinator reads it from the environment.
+Status tell_late_mode(const RunOptions& options, const LaunchPlan& plan) {
+  if (options.late_mode.empty()) return {};
+  if (const Result<ExchangeMode> mode = parse_mode(options.late_mode); !mode.ok())
+    return mode.status();
+  if (!plan.embedded)
+    return error("H200", "--late-mode is for an embedded coordinator, but daemons run here already",
+                 "add --embedded, or start that coordinator with gradbus-server --late-mode " +
+                     options.late_mode);
+  setenv("GRADBUS_SERVER_LATE_MODE", options.late_mode.c_str(), 1);
+  return {};
+}
+
+// Embedded shards read it from the environment, and have other working directories on other days.
+Status tell_snapshots(const RunOptions& options) {
+  if (options.snapshots.empty()) return {};
+  if (shard_count(options) == 0)
+    return error("H200", "--snapshots is for embedded shards, and there are none",
+                 "add --shards N; shards that run already have an option of this name themselves");
+  std::error_code problem;
+  const auto directory = std::filesystem::absolute(options.snapshots, problem);
+  std::filesystem::create_directories(directory, problem);
+  if (problem || access(directory.c_str(), W_OK) != 0)
+    return error("H200", "--snapshots " + options.snapshots + " cannot be written to",
+                 "name a directory that this user may write to");
+  setenv("GRADBUS_AGENT_SNAPSHOTS", directory.c_str(), 1);
+  return {};
+}
+
 int run(const RunOptions& options) {
   if (const Status status = check_run_options(options); !status.ok())
     return fail(status, kExitUsage);
@@ -137,6 +167,9 @@ int run(const RunOptions& options) {
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
   if (const Status status = tell_transport(options, plan.value()); !status.ok())
     return fail(status, kExitUsage);
+  if (const Status status = tell_late_mode(options, plan.value()); !status.ok())
+    return fail(status, kExitUsage);
+  if (const Status status = tell_snapshots(options); !status.ok()) return fail(status, kExitUsage);
   const char* path = std::getenv("PATH");
   Result<std::string> program = find_program(options.command.front(), path == nullptr ? "" : path);
   if (!program.ok() && plan.value().ranks_on_this_machine() > 0)
@@ -170,9 +203,12 @@ Action declare_run(CLI::App& app) {
   app.prefix_command();
   app.footer(kFooter);
   app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
+  app.add_option("--job", options->job, "its name, which snapshots go by; default: a random one");
   app.add_option("--agents", options->agents, "embedded agents to spread them over");
   app.add_option("--shards", options->shards,
                  "embedded parameter-server shards, for the modes ps:*");
+  app.add_option("--snapshots", options->snapshots,
+                 "directory where embedded shards keep what they hold (docs/MODES.md)");
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
   app.add_option("--transport", options->transport,
@@ -182,6 +218,9 @@ Action declare_run(CLI::App& app) {
   app.add_option("--mode", options->mode,
                  "what is exchanged when and by whom: sync, delayed:k=1, averaging:every=10, "
                  "gossip, localsgd:H=8, diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/MODES.md)");
+  app.add_option("--late-mode", options->late_mode,
+                 "mode that the job changes to at a fence when ranks lose a fifth of a minute to a "
+                 "late one, e.g. delayed:k=1");
   app.add_option("--policy", options->policy,
                  "TOML file of rules: which tensors, which compression and mode");
   app.add_option("--fence-every", options->fence_every,

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -10,6 +11,7 @@
 #include "cli/link_spec.h"
 #include "cli/rank_env.h"
 #include "common/errors.h"
+#include "proto/numbers.h"
 
 namespace gradbus {
 namespace {
@@ -25,6 +27,14 @@ Status check_seconds(const char* option, const std::string& text) {
     return {};
   return error("H200", std::string(option) + " is \"" + text.substr(0, 40) +
                            "\", not a number of seconds above 0");
+}
+
+Status check_job(const RunOptions& options) {
+  const bool printable =
+      std::ranges::all_of(options.job, [](char c) { return c >= 32 && c < 127; });
+  if (printable && options.job.size() <= kJobNameBytesMax) return {};
+  return error("H200", "--job is not a name of at most " + std::to_string(kJobNameBytesMax) +
+                           " printable characters");
 }
 
 Status check_shards(const RunOptions& options) {
@@ -94,6 +104,7 @@ Status check_run_options(const RunOptions& options) {
   if (!options.ranks.empty())
     if (Result<int> ranks = parse_rank_count(options.ranks, "-np"); !ranks.ok())
       return ranks.status();
+  GRADBUS_RETURN_IF_ERROR(check_job(options));
   GRADBUS_RETURN_IF_ERROR(check_seconds("--start-timeout", options.start_timeout));
   GRADBUS_RETURN_IF_ERROR(check_seconds("--op-timeout", options.op_timeout));
   for (const std::string& variable : options.variables)

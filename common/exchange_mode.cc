@@ -27,8 +27,8 @@ SpecOption steps_option(std::string_view name, std::string_view default_text, do
           .whole = true};
 }
 
-std::vector<SpecOption> with_optimizer(std::vector<SpecOption> options) {
-  const std::vector<SpecOption> of_optimizer = {
+std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
+  const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
        .default_text = "sgd",
        .choices = {"sgd", "adam", "adamw", "adagrad"},
@@ -58,8 +58,14 @@ std::vector<SpecOption> with_optimizer(std::vector<SpecOption> options) {
        .max = 0.999999,
        .sentence = "of adam, adamw"},
       {.name = "eps", .default_text = "1e-08", .min = 0, .max = 1, .sentence = "of all but sgd"},
+      {.name = "restore",
+       .default_text = "0",
+       .min = 0,
+       .max = 1,
+       .sentence = "1: begin from the shards' snapshot of an earlier run of the job",
+       .whole = true},
   };
-  options.insert(options.end(), of_optimizer.begin(), of_optimizer.end());
+  options.insert(options.end(), of_parameters.begin(), of_parameters.end());
   return options;
 }
 
@@ -130,27 +136,27 @@ const std::vector<ModeRow>& mode_rows() {
          .whole = true}}},
       {Kind::kGossip, "gossip", gossip_options()},
       {Kind::kServerSync, "ps:sync", {}},
-      {Kind::kServerAsync, "ps:async", with_optimizer({})},
+      {Kind::kServerAsync, "ps:async", with_parameters({})},
       {Kind::kServerSsp, "ps:ssp",
-       with_optimizer({{.name = "max_staleness",
-                        .default_text = "4",
-                        .min = 0,
-                        .max = 1e6,
-                        .sentence = "steps that a node may be ahead of the slowest",
-                        .whole = true}})},
+       with_parameters({{.name = "max_staleness",
+                         .default_text = "4",
+                         .min = 0,
+                         .max = 1e6,
+                         .sentence = "steps that a node may be ahead of the slowest",
+                         .whole = true}})},
       {Kind::kServerQuorum, "ps:quorum",
-       with_optimizer({{.name = "q",
-                        .default_text = "1",
-                        .min = 1,
-                        .max = 4096,
-                        .sentence = "nodes whose gradients close a step",
-                        .whole = true},
-                       {.name = "deadline_ms",
-                        .default_text = "0",
-                        .min = 0,
-                        .max = 600'000,
-                        .sentence = "closes a step with fewer; 0: none",
-                        .whole = true}})},
+       with_parameters({{.name = "q",
+                         .default_text = "1",
+                         .min = 1,
+                         .max = 4096,
+                         .sentence = "nodes whose gradients close a step",
+                         .whole = true},
+                        {.name = "deadline_ms",
+                         .default_text = "0",
+                         .min = 0,
+                         .max = 600'000,
+                         .sentence = "closes a step with fewer; 0: none",
+                         .whole = true}})},
   };
   return rows;
 }
@@ -251,6 +257,7 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
     case Kind::kServerAsync: break;
   }
   mode.optimizer = read_optimizer(options);
+  mode.restore = options.number("restore") == 1;
   return {};
 }
 

@@ -89,6 +89,7 @@ struct ExchangeMode {
   uint32_t quorum = 0;         // kServerQuorum: nodes
   uint32_t deadline_ms = 0;    // kServerQuorum: of a step, from its first gradient on; 0: none
   ServerOptimizer optimizer;   // of shards that hold parameters
+  bool restore = false;        // they begin from a snapshot of an earlier run
   std::string canonical = "sync";
 
   // Parameters are exchanged and gradients are not.

@@ -15,6 +15,7 @@ system_packages=(
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
   libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
   qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
+  patchelf  # scripts/bundle.sh
   python3 python3-dev python3-venv python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/clock.h"
+#include "server/late_rule.h"
 #include "server/planner.h"
 
 namespace gradbus {
@@ -12,6 +13,7 @@ struct CoordinatorOptions {
   uint32_t heartbeat_ms = 500;
   uint32_t lease_ms = 1500;  // an agent silent for longer is lost
   PlanOptions plan;
+  LateRuleOptions late;
   Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
   uint64_t seed = 0;             // of job ids, link keys and the incarnation
 };

@@ -97,6 +97,7 @@ class Job {
   void ask_progress(const v1::RankBlocked& message);
   void notify_stall(const std::string& tensor, uint64_t round, Nanos now);
   void apply(const Stalls::Verdict& verdict, Nanos now);
+  void change_late_mode(Nanos now);
 
   void leave_cleanly(uint32_t rank, Nanos now);
   AgentCard* find_card(uint64_t agent);  // of an agent or a shard
@@ -122,6 +123,7 @@ class Job {
   AgentCards shards_;  // in the order of their ids, which is that of JobStarted.shards
   Registrations registrations_;
   Stalls stalls_;
+  LateRule late_rule_;
   struct ModeChange {
     std::string group;
     std::string mode;

@@ -1,4 +1,7 @@
 // A running job: registrations, stalls, counters.
+#include <algorithm>
+#include <cmath>
+
 #include "common/exchange_mode.h"
 #include "proto/numbers.h"
 #include "server/job.h"
@@ -147,6 +150,31 @@ void Job::tick(Nanos now) {
   check_start_timeout(now);
   if (state_ != State::kRunning) return;
   if (const auto verdict = stalls_.judge(now)) apply(*verdict, now);
+  if (late_rule_.look(roll_)) change_late_mode(now);
+}
+
+// Only where all gradients are exchanged synchronously: somebody has chosen the modes of the
+// others. Modes of parameters are made of synchronous tensors, too, which front ends call
+// "local...".
+void Job::change_late_mode(Nanos now) {
+  const auto is_sync = [](const v1::TensorSpec& tensor) {
+    return tensor.mode().empty() && !tensor.name().starts_with("local");
+  };
+  const auto percent = [](double share) {
+    return std::to_string(static_cast<int>(std::lround(100 * share))) + " %";
+  };
+  const std::string reason = "ranks lost " + percent(late_rule_.lateness()) + " of the last " +
+                             std::to_string(options_.late.windows) + " s to a late one, mostly " +
+                             roll_.person(late_rule_.latest_rank()) + "; the bound is " +
+                             percent(options_.late.share_max);
+  if (!std::ranges::all_of(registrations_.list(kStatusTensorsMax), is_sync))
+    return outbox_->note(title() + ": " + reason + "; its modes were chosen, so they stay");
+  v1::ChangeModeRequest request;
+  request.set_group("*");
+  request.set_mode(options_.late.mode);
+  request.set_reason("by rule: " + reason);
+  if (const Status changed = change_mode(request, now); !changed.ok())
+    outbox_->note(title() + ": " + reason + ", but " + changed.message());
 }
 
 void Job::apply(const Stalls::Verdict& verdict, Nanos now) {

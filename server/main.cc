@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "server/service.h"
@@ -34,6 +35,9 @@ struct ServerOptions {
   int64_t chunk_kib = 0;
   std::string algorithm = "auto";
   bool deterministic = false;
+  std::string late_mode;
+  int64_t late_percent = 20;
+  int64_t late_seconds = 60;
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
   std::string log_level = "info";
@@ -58,6 +62,12 @@ struct ServerOptions {
         "collective");
     table.add("deterministic", &deterministic,
               "Same bits from run to run and for every chunk size");
+    table.add(
+        "late-mode", &late_mode,
+        "Mode that a synchronous job changes to at its next fence when its ranks lose too much "
+        "time to a late one, e.g. delayed:k=1; default: none");
+    table.add("late-percent", &late_percent, 1, 100, "How much of their time is too much");
+    table.add("late-seconds", &late_seconds, 1, 3600, "Over how long");
     table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
               "One way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
@@ -85,6 +95,8 @@ Status check(const ServerOptions& options) {
                      " ms",
                  "raise --lease-ms or lower --heartbeat-ms");
   }
+  if (const Result<ExchangeMode> mode = parse_mode(options.late_mode); !mode.ok())
+    return mode.status().with_context("--late-mode");
   return parse_algorithm(options.algorithm, options.deterministic).status();
 }
 
@@ -111,6 +123,8 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.coordinator.plan.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;
   service.coordinator.plan.algorithm =
       parse_algorithm(options.algorithm, options.deterministic).value();
+  service.coordinator.late = {options.late_mode, static_cast<double>(options.late_percent) / 100,
+                              static_cast<uint32_t>(options.late_seconds)};
   service.coordinator.plan.deterministic = options.deterministic;
   service.coordinator.plan.told = told_path(options);
   service.coordinator.seed = random_seed();

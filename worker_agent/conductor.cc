@@ -25,7 +25,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       broken_(broken),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
-      shard_duty_(engine),
+      shard_duty_(engine, options_.keeper),
       control_(options_.coordinator, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
   if (!options_.shard) watch(listener_.fd(), EPOLLIN);
@@ -39,6 +39,7 @@ Conductor::~Conductor() {
     job->fail(
         Status(Code::kPeerLost, "GB-A301 AGENT_LOST: agent \"" + options_.name +
                                     "\" is stopping | next: gradbus status; then restart the job"));
+  shard_duty_.end_all();
 }
 
 void Conductor::watch(int fd, uint32_t events) {

@@ -25,8 +25,9 @@ struct ConductorOptions {
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
-  bool shard = false;  // a parameter-server shard: takes no clients
-  int ready_fd = -1;   // gets one line of JSON when clients can be served
+  bool shard = false;                      // a parameter-server shard: takes no clients
+  std::shared_ptr<SnapshotKeeper> keeper;  // of a shard that keeps snapshots
+  int ready_fd = -1;                       // gets one line of JSON when clients can be served
 };
 
 class Conductor {

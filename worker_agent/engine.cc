@@ -37,6 +37,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken,
 void Engine::run() {
   while (!stopping_.load(std::memory_order_relaxed))
     if (do_work() == 0) rest();
+  take_commands();  // jobs that the conductor has ended on its way out: their last snapshots
 }
 
 size_t Engine::do_work() {
@@ -97,8 +98,8 @@ void Engine::on_command(const EndJob& command) {
 
 void Engine::end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job) {
   for (const int doorbell : job->second->doorbells()) unwatch(doorbell);
-  job->second->close_links();
-  if (!job->second->links_closed()) ending_.push_back(std::move(job->second));
+  job->second->end();
+  if (!job->second->ended()) ending_.push_back(std::move(job->second));
   jobs_.erase(job);
 }
 
@@ -124,7 +125,7 @@ size_t Engine::poll_transport() {
   std::array<TransportEvent, kEventsPerTurn> events;
   const size_t count = transport_->poll(events);
   for (size_t i = 0; i < count; ++i) on_event(events[i]);
-  std::erase_if(ending_, [](const auto& job) { return job->links_closed(); });
+  std::erase_if(ending_, [](const auto& job) { return job->ended(); });
   drop_strangers();
   return count;
 }

@@ -75,7 +75,7 @@ class Engine {
   const uint32_t cores_;
   Mailbox<EngineCommand> commands_;
   std::map<uint64_t, std::unique_ptr<HostedJob>> jobs_;
-  std::vector<std::unique_ptr<HostedJob>> ending_;  // until their links have closed
+  std::vector<std::unique_ptr<HostedJob>> ending_;  // until nothing of them is under way
   std::vector<Stranger> strangers_;
   std::unique_ptr<PathProbe> probe_;                // ours; one at a time
   MeasurePath asked_;                               // the question to it

@@ -21,6 +21,8 @@
 
 namespace gradbus {
 
+class SnapshotKeeper;
+
 // Written by the engine, read by the conductor for the heartbeat.
 struct JobTraffic {
   std::atomic<uint64_t> sent_bytes{0};
@@ -75,11 +77,17 @@ struct StartShardJob {
   uint32_t agents = 1;
   std::vector<std::string> addresses;  // by agent index, then by shard
   std::shared_ptr<JobTraffic> traffic;
+  std::shared_ptr<SnapshotKeeper> keeper;  // null: no snapshots
+  uint64_t run = 0;                        // names this start of the job in snapshots
+  uint32_t shards = 1;
 };
 
 struct AddShardTensor {
   uint64_t job = 0;
   ShardPlan plan;
+  // Mode option restore: what the shard begins with, or why it is not to be had.
+  std::vector<RestoredChunk> restored = {};
+  Status restore_failed = {};
 };
 
 struct EndJob {

@@ -415,7 +415,7 @@ void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
                  (why.empty() ? "" : " (" + why + ")")));
 }
 
-void EngineJob::close_links() {
+void EngineJob::end() {
   if (links_ != nullptr) links_->close();
 }
 

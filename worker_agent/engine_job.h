@@ -50,8 +50,8 @@ class EngineJob final : public HostedJob {
 
   // The first thing that went wrong; ok while the job works.
   const Status& broken() const override { return broken_; }
-  void close_links() override;
-  bool links_closed() const override { return links_ == nullptr || links_->closed(); }
+  void end() override;
+  bool ended() const override { return links_ == nullptr || links_->closed(); }
 
  private:
   struct EarlyCredit {  // for a tensor not registered here yet

@@ -44,8 +44,9 @@ class HostedJob {
 
   // The first thing that went wrong; ok while the job works.
   virtual const Status& broken() const = 0;
-  virtual void close_links() = 0;
-  virtual bool links_closed() const = 0;
+  // The job is over: closes its links. It is kept until ended(): nothing of it is under way.
+  virtual void end() = 0;
+  virtual bool ended() const = 0;
 };
 
 }  // namespace gradbus

@@ -17,6 +17,7 @@
 #include "worker_agent/conductor.h"
 #include "worker_agent/engine.h"
 #include "worker_agent/reduce_rate.h"
+#include "worker_agent/shard/snapshot_keeper.h"
 
 namespace gradbus {
 namespace {
@@ -34,6 +35,8 @@ struct AgentOptions {
   int64_t clients_max = 256;
   int64_t shm_bytes_max = 0;
   std::string huge_pages = "transparent";
+  std::string snapshots;
+  int64_t snapshot_every = 60;
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
   std::string log_level = "info";
@@ -71,6 +74,11 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
       "vm.nr_hugepages while it lasts) or never.");
+  table.add(
+      "snapshots", &o.snapshots,
+      "Directory for snapshots of the parameters that a shard holds; default: none are kept.");
+  table.add("snapshot-every", &o.snapshot_every, 0, 86'400,
+            "Seconds from one snapshot of a job to the next; 0: when the job ends.");
   table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
             "Writes one line of JSON to this descriptor when clients can attach.");
   table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
@@ -142,6 +150,8 @@ Status serve(const AgentOptions& o) {
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
   options.huge_pages = huge_pages.value();
   options.shard = o.shard;
+  if (o.shard && !o.snapshots.empty())
+    options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond);
   options.ready_fd = static_cast<int>(o.ready_fd);
 
   Mailbox<JobBroken> broken;
@@ -158,6 +168,7 @@ Status serve(const AgentOptions& o) {
   }
   engine.stop();
   engine_thread.join();
+  if (options.keeper != nullptr) options.keeper->drain();  // what it reads is the engine's
   spdlog::info("stopped");
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/crc32c.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
 #include "common/log.h"
@@ -39,6 +40,12 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   return plan;
 }
 
+// A start of a job, in the world of files; its link key stays among daemons.
+uint64_t run_of(const v1::JobStarted& started) {
+  const uint64_t key = started.link_key();
+  return started.job_id() << 32 | crc32c(std::as_bytes(std::span(&key, 1)));
+}
+
 }  // namespace
 
 void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t incarnation) {
@@ -46,7 +53,7 @@ void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t
   const auto at = std::ranges::find_if(started.shards(), mine);
   if (at == started.shards().end()) return;
   const auto shard = static_cast<uint32_t>(at - started.shards().begin());
-  Duty duty{started, shard, incarnation, std::make_shared<JobTraffic>()};
+  Duty duty{started, shard, incarnation, run_of(started), std::make_shared<JobTraffic>()};
   StartShardJob start{started.job_id(),
                       started.job(),
                       started.epoch(),
@@ -54,7 +61,10 @@ void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t
                       shard,
                       static_cast<uint32_t>(started.agents_size()),
                       {},
-                      duty.traffic};
+                      duty.traffic,
+                      keeper_,
+                      duty.run,
+                      static_cast<uint32_t>(started.shards_size())};
   for (const v1::JobAgent& agent : started.agents()) start.addresses.push_back(agent.address());
   for (const v1::JobAgent& other : started.shards()) start.addresses.push_back(other.address());
   engine_.post(std::move(start));
@@ -72,8 +82,30 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
     if (!is_on_shards(tensor.spec().mode())) continue;
     const Result<ShardPlan> plan = plan_of(at->second.started, at->second.shard, tensor);
     if (!plan.ok()) return plan.status();
-    engine_.post(AddShardTensor{ready.job_id(), plan.value()});
+    GRADBUS_RETURN_IF_ERROR(add(at->second, plan.value()));
   }
+  return {};
+}
+
+Status ShardDuty::add(const Duty& duty, const ShardPlan& plan) {
+  const uint64_t job = duty.started.job_id();
+  if (!plan.mode.restore) {
+    engine_.post(AddShardTensor{job, plan});
+    return {};
+  }
+  if (keeper_ == nullptr)
+    return error("F111", "shard " + std::to_string(duty.shard) + " of job \"" + duty.started.job() +
+                             "\" was started without --snapshots");
+  keeper_->restore(duty.started.job(), duty.run, plan,
+                   [&engine = engine_, job, plan](SnapshotKeeper::Restored restored) {
+                     AddShardTensor add{job, plan};
+                     if (restored.ok()) {
+                       add.restored = restored.take();
+                     } else {
+                       add.restore_failed = restored.status();
+                     }
+                     engine.post(std::move(add));
+                   });
   return {};
 }
 

@@ -11,18 +11,22 @@
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "worker_agent/engine.h"
+#include "worker_agent/shard/snapshot_keeper.h"
 
 namespace gradbus {
 
 class ShardDuty {
  public:
-  explicit ShardDuty(Engine& engine) : engine_(engine) {}
+  // Without a keeper: no snapshots.
+  ShardDuty(Engine& engine, std::shared_ptr<SnapshotKeeper> keeper)
+      : engine_(engine), keeper_(std::move(keeper)) {}
 
   // Nothing happens when `agent_id` is not among the job's shards.
   // `incarnation`: of the coordinator.
   void begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t incarnation);
   bool has(uint64_t job) const { return jobs_.contains(job); }
-  // Those of the tensors that lie on shards. GB-D602 when the plan cannot be.
+  // Those of the tensors that lie on shards; when one is to be restored, the keeper hands it to the
+  // engine once its values are read. GB-D602 when the plan cannot be, GB-F111 without a keeper.
   Status place(const v1::TensorsReady& ready);
   void end(uint64_t job);
   void end_all();
@@ -34,10 +38,13 @@ class ShardDuty {
     v1::JobStarted started;
     uint32_t shard = 0;
     uint64_t incarnation = 0;
+    uint64_t run = 0;  // as snapshots name it
     std::shared_ptr<JobTraffic> traffic;
   };
+  Status add(const Duty& duty, const ShardPlan& plan);
 
   Engine& engine_;
+  const std::shared_ptr<SnapshotKeeper> keeper_;
   std::map<uint64_t, Duty> jobs_;
 };
 

@@ -121,11 +121,11 @@ class Rig:
         self.agents.append(agent)
         return agent
 
-    def start_shard(self, name: str) -> Daemon:
+    def start_shard(self, name: str, *arguments: str) -> Daemon:
         """One more parameter-server shard."""
         shard = self.start_daemon(
             "gradbus-server", "--role=shard", "--coordinator", self.server.ready["address"], "--name", name,
-            "--bind", "127.0.0.1:0")
+            "--bind", "127.0.0.1:0", *arguments)
         self.shards.append(shard)
         return shard
 

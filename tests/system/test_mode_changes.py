@@ -6,7 +6,7 @@ import time
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, run_ranks, start_ranks
+from conftest import RANKS, assert_all_ok, clean_environment, run_ranks, start_ranks
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -89,3 +89,18 @@ def test_without_shards_their_modes_are_refused(newest):
             capture_output=True, check=False).stdout)["jobs"]  # fmt: skip
         refused = gradbus_mode(rig, jobs[0]["job"], "*", "ps:sync")
         assert refused.returncode == 1 and "GB-O912 NO_SHARDS" in refused.stderr, refused
+
+
+# Expect: a job whose last rank is late changes by itself, and says why.
+def test_a_rule_changes_the_mode_of_a_job_with_a_late_rank(newest):
+    command = [str(rigs.BIN / "gradbus"), "run", "-np", "3", "--agents", "3", "--no-prefix", "--verbose",
+               "--late-mode", "delayed:k=1", "--fence-every", "4", "--",
+               newest, str(RANKS / "mode_changes.py"), "late"]  # fmt: skip
+    done = subprocess.run(command, env=clean_environment(GRADBUS_SERVER_LATE_SECONDS="3"), timeout=150,
+                          check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("ok\n") == 3, done.stdout
+    assert "changes to mode delayed at the next fence: by rule: ranks lost" in done.stdout, done.stdout
+    assert "mostly rank 2" in done.stdout, done.stdout
+    wrong = subprocess.run([*command[:9], "delaid", "--", "true"], env=clean_environment(), timeout=60, check=False,
+                           capture_output=True, text=True)  # fmt: skip
+    assert wrong.returncode == 2 and "did you mean" in wrong.stderr, wrong

@@ -18,7 +18,9 @@ namespace {
 constexpr uint32_t kInlineBytes = 128;
 constexpr uint32_t kNumberMask = (1u << 24) - 1;
 constexpr uint8_t kHopLimit = 64;
-constexpr uint8_t kRetries = 7;         // the most there is
+// The field holds up to 7, but soft-RoCE never counts a 7 down: what vanishes on its way is then
+// sent again for ever, and a peer that only waits never hears of it.
+constexpr uint8_t kRetries = 6;
 constexpr uint8_t kRetriesForever = 7;  // of a send whose receiver has no receive posted
 // 0.32 ms until a refused send is tried again. It is refused when all of the peer's slots are full,
 // so the peer has work for longer than that: nothing waits for the timer.

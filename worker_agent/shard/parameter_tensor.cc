@@ -45,10 +45,57 @@ Status ParameterTensor::open_state() {
                     "the optimizer of tensor \"" + plan().name + "\"");
 }
 
-std::span<float> ParameterTensor::vector(uint32_t chunk, uint32_t index) {
+std::span<float> ParameterTensor::vector(uint32_t chunk, uint32_t index) const {
   if (index >= vectors_) return {};
   const uint64_t first = (slot(chunk) * vectors_ + index) * plan().collective.chunk_elements;
   return {reinterpret_cast<float*>(state_.bytes().data()) + first, elements(chunk)};
+}
+
+std::span<float> ParameterTensor::parameters(uint32_t chunk, uint32_t buffer_index) const {
+  return {reinterpret_cast<float*>(buffer(chunk, buffer_index)), elements(chunk)};
+}
+
+// ---- snapshots
+
+// Quorum's open step is not in it: nobody has had an answer to its pushes.
+bool ParameterTensor::save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const {
+  const Chunk& state = chunks_[slot(chunk)];
+  if (!state.set) return false;
+  piece.optimizer = static_cast<uint32_t>(plan().mode.optimizer.kind);
+  piece.vectors = optimizer_vectors(plan().mode.optimizer);
+  piece.learning_rate = state.learning_rate;
+  piece.count = plan().collective.count;
+  piece.first = first_element(chunk);
+  piece.elements = elements(chunk);
+  piece.steps = state.steps;
+  plan().name.copy(piece.tensor, kTensorNameBytesMax);
+  values.clear();
+  const auto append = [&](std::span<const float> more) {
+    values.insert(values.end(), more.begin(), more.end());
+  };
+  append(parameters(chunk, state.current));
+  for (uint32_t index = 0; index < piece.vectors; ++index) append(vector(chunk, index));
+  return true;
+}
+
+void ParameterTensor::restore(const std::vector<RestoredChunk>& chunks) {
+  for (const uint32_t chunk : chunk_of_) {
+    const RestoredChunk& from = chunks[slot(chunk)];
+    Chunk& state = chunks_[slot(chunk)];
+    state.current = unused_buffer(chunk);
+    use(chunk, state.current);
+    state.set = true;
+    state.steps = from.steps;
+    state.learning_rate = from.learning_rate;
+    const float* next = from.values.data();
+    const auto take = [&](std::span<float> into) {
+      std::copy_n(next, into.size(), into.data());
+      next += into.size();
+    };
+    take(parameters(chunk, state.current));
+    for (uint32_t index = 0; index < optimizer_vectors(plan().mode.optimizer); ++index)
+      take(vector(chunk, index));
+  }
 }
 
 // ---- pushes
@@ -61,9 +108,10 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   from.waits = true;
   from.pulls = push.pull_only || first;
   from.rests = push.pull_only;
+  if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
-  if (first && push.agent == 0) set(chunk, push.payload);
+  if (first && push.agent == 0 && !state.set) set(chunk, push.payload);
   if (!from.pulls) ++from.steps;
   from.pulls = from.pulls || !is_finite(push);
   if (!from.pulls) {
@@ -81,9 +129,9 @@ void ParameterTensor::set(uint32_t chunk, std::span<const std::byte> payload) {
   state.set = true;
   // The sum of ranks that all brought the same.
   const float scale = 1.0F / static_cast<float>(plan().ranks.front());
-  auto* const parameters = reinterpret_cast<float*>(buffer(chunk, state.current));
+  const std::span<float> set_to = parameters(chunk, state.current);
   const std::span<const float> pushed = floats(payload);
-  for (size_t i = 0; i < pushed.size(); ++i) parameters[i] = scale * pushed[i];
+  for (size_t i = 0; i < pushed.size(); ++i) set_to[i] = scale * pushed[i];
 }
 
 bool ParameterTensor::is_finite(const Push& push) {
@@ -109,9 +157,6 @@ float ParameterTensor::push_scale(uint32_t agent) const {
 void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, float scale) {
   Chunk& state = chunks_[slot(chunk)];
   const uint32_t next = unused_buffer(chunk);
-  const auto of = [&](uint32_t index) {
-    return std::span(reinterpret_cast<float*>(buffer(chunk, index)), elements(chunk));
-  };
   const ServerOptimizer& optimizer = plan().mode.optimizer;
   const uint32_t remembered = optimizer_vectors(optimizer);
   OptimizerStep one;
@@ -119,8 +164,8 @@ void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, f
   one.learning_rate = state.learning_rate;
   one.gradient_scale = scale;
   one.gradient = gradient;
-  one.before = of(state.current);
-  one.after = of(next);
+  one.before = parameters(chunk, state.current);
+  one.after = parameters(chunk, next);
   if (remembered > 0) one.first = vector(chunk, 0);
   if (remembered > 1) one.second = vector(chunk, 1);
   step(optimizer, one);

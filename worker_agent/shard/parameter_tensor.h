@@ -1,7 +1,8 @@
 // Modes ps:async, ps:ssp and ps:quorum on a shard: it holds the parameters and what the optimizer
 // remembers, steps on pushes, and answers with parameters.
 //
-// The first round sets the parameters to what agent 0 pushes; the others get them too. After it,
+// The first round sets the parameters to what agent 0 pushes, unless they were restored; the others
+// get them too. After it,
 //   async    each push is a step; its agent is answered at once
 //   ssp      each push is a step; its agent is answered when the slowest agent has made all but
 //            max_staleness of the steps it has made itself (Ho et al. 2013)
@@ -27,6 +28,8 @@ class ParameterTensor final : public ShardTensor {
  public:
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
   Nanos tick(Nanos now, std::vector<ShardAnswer>& answers) override;
+  bool save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const override;
+  void restore(const std::vector<RestoredChunk>& chunks) override;
 
  protected:
   void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
@@ -65,7 +68,8 @@ class ParameterTensor final : public ShardTensor {
     return workers_[slot(chunk) * agents() + agent];
   }
   // Of the vectors that a chunk has besides its buffers: the optimizer's, then quorum's sum.
-  std::span<float> vector(uint32_t chunk, uint32_t index);
+  std::span<float> vector(uint32_t chunk, uint32_t index) const;
+  std::span<float> parameters(uint32_t chunk, uint32_t buffer_index) const;
   bool quorum() const { return plan().mode.kind == ExchangeMode::Kind::kServerQuorum; }
 
   std::vector<Chunk> chunks_;       // by slot

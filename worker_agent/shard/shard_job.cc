@@ -7,12 +7,21 @@
 #include "common/log.h"
 
 namespace gradbus {
+namespace {
+
+Nanos earlier(Nanos a, Nanos b) { return a == 0 || (b != 0 && b < a) ? b : a; }
+
+}  // namespace
 
 ShardJob::ShardJob(StartShardJob start, Transport* transport)
     : start_(std::move(start)),
       transport_(transport),
       links_(*transport_, {start_.job, start_.epoch, start_.link_key, start_.agents + start_.shard},
-             start_.addresses) {}
+             start_.addresses),
+      snapshots_(start_.keeper,
+                 {start_.keeper == nullptr ? "" : start_.keeper->directory(), start_.name,
+                  start_.run, start_.shard, start_.shards},
+                 monotonic_now()) {}
 
 void ShardJob::fail(const Status& status) {
   if (broken_.ok()) broken_ = status;
@@ -24,22 +33,37 @@ ShardTensor* ShardJob::tensor(uint32_t id) const {
 
 // The only place that allocates: every answer that can be under way has its room from here on.
 Status ShardJob::add_tensor(const AddShardTensor& add) {
+  lacks_tensor_ = true;  // until the end of this function
+  GRADBUS_RETURN_IF_ERROR(add.restore_failed);
   Result<std::unique_ptr<ShardTensor>> made = make_shard_tensor(add.plan, *transport_);
   if (!made.ok()) return made.status();
   const uint32_t id = add.plan.collective.tensor;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = made.take();
+  if (add.plan.mode.restore) tensors_[id]->restore(add.restored);
   const auto chunks = static_cast<uint32_t>(tensors_[id]->chunks_held());
   answers_.reserve(std::max<size_t>(answers_.capacity(), size_t{chunks} * start_.agents));
   for (uint32_t agent = 0; agent < start_.agents && chunks > 0; ++agent)
     GRADBUS_RETURN_IF_ERROR(links_.expect_sends(agent, chunks));
+  lacks_tensor_ = false;
   take_held();
   return {};
 }
 
 size_t ShardJob::do_work() {
   if (wake_at_ != 0) run_deadlines();
-  return links_.flush();
+  const size_t copied =
+      snapshots_.wake_at() == 0 ? 0 : snapshots_.do_work(monotonic_now(), tensors_);
+  return copied + links_.flush();
+}
+
+Nanos ShardJob::wake_at() const { return earlier(wake_at_, snapshots_.wake_at()); }
+
+// From here on nothing changes the tensors.
+void ShardJob::end() {
+  ending_ = true;
+  links_.close();
+  if (!lacks_tensor_) snapshots_.end(tensors_);
 }
 
 void ShardJob::run_deadlines() {
@@ -85,7 +109,7 @@ Status ShardJob::check_frame(const TransportEvent& event, const FrameHeader& hea
 }
 
 void ShardJob::on_received(const TransportEvent& event) {
-  if (event.code != Code::kOk || !broken_.ok()) return;
+  if (event.code != Code::kOk || !broken_.ok() || ending_) return;
   FrameHeader header;
   std::memcpy(&header, links_.frame(event.link, event.token, sizeof(header)).data(),
               sizeof(header));
@@ -152,6 +176,7 @@ void ShardJob::on_sent(const TransportEvent& event) {
   answer.agent = sent.action.peer;
   answer.chunk = sent.action.chunk;
   answer.buffer = sent.action.buffer;
+  if (ending_) return;
   tensors_[sent.exchange.tensor]->on_sent(answer);
   if (!held_.empty()) take_held();
 }

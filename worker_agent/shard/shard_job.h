@@ -11,6 +11,7 @@
 #include "worker_agent/engine_command.h"
 #include "worker_agent/hosted_job.h"
 #include "worker_agent/job_links.h"
+#include "worker_agent/shard/shard_snapshots.h"
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
@@ -21,11 +22,12 @@ class ShardJob final : public HostedJob {
 
   uint64_t id() const override { return start_.job; }
   bool remote() const override { return true; }
+  // What the command says was restored; else the tensor begins with nothing.
   Status add_tensor(const AddShardTensor& add);
 
   size_t do_work() override;
   bool idle() const override { return true; }
-  Nanos wake_at() const override { return wake_at_; }
+  Nanos wake_at() const override;
 
   bool owns(LinkId link) const override { return links_.owns(link); }
   void on_accepted(LinkId link, const FrameHeader& hello) override;
@@ -35,8 +37,8 @@ class ShardJob final : public HostedJob {
   void on_closed(const TransportEvent& event, const std::string& why) override;
 
   const Status& broken() const override { return broken_; }
-  void close_links() override { links_.close(); }
-  bool links_closed() const override { return links_.closed(); }
+  void end() override;
+  bool ended() const override { return links_.closed() && snapshots_.ended(); }
 
  private:
   struct HeldPush {  // for a tensor not added here yet, or whose last answer is still being sent
@@ -59,7 +61,10 @@ class ShardJob final : public HostedJob {
   std::vector<std::unique_ptr<ShardTensor>> tensors_;  // by id, with holes
   std::vector<HeldPush> held_;
   std::vector<ShardAnswer> answers_;
-  Nanos wake_at_ = 0;
+  Nanos wake_at_ = 0;  // of deadlines
+  bool ending_ = false;
+  bool lacks_tensor_ = false;  // that it should have had
+  ShardSnapshots snapshots_;   // after what it reads
   Status broken_;
 };
 

@@ -20,4 +20,11 @@ struct ShardPlan {
   std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
 };
 
+// What a chunk begins with instead of nothing: mode option restore.
+struct RestoredChunk {
+  uint64_t steps = 0;
+  float learning_rate = 0;
+  std::vector<float> values;  // the parameters, then the optimizer's vectors
+};
+
 }  // namespace gradbus

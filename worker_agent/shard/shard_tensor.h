@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "proto/frame.h"
+#include "proto/shard_snapshot.h"
 #include "worker_agent/shard/shard_plan.h"
 #include "worker_agent/staging_memory.h"
 
@@ -56,6 +57,15 @@ class ShardTensor {
   // What time alone decides; returns when to be called next, 0 for never.
   virtual Nanos tick(Nanos, std::vector<ShardAnswer>&) { return 0; }
 
+  // ---- what is kept between rounds: nothing, unless the mode holds parameters
+  // The chunk as it is now, for a snapshot; false while it has nothing. `values` is overwritten.
+  virtual bool save(uint32_t, SnapshotPiece&, std::vector<float>&) const { return false; }
+  // Before the first push; by slot.
+  virtual void restore(const std::vector<RestoredChunk>&) {}
+  bool holds(uint32_t chunk) const {
+    return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
+  }
+
   Slice slice(const ShardAnswer& answer) const;
   FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
 
@@ -76,6 +86,7 @@ class ShardTensor {
   virtual void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) = 0;
 
   uint64_t elements(uint32_t chunk) const { return cut_.range(chunk).elements; }
+  uint64_t first_element(uint32_t chunk) const { return cut_.range(chunk).first; }
   std::byte* buffer(uint32_t chunk, uint32_t index) const;
   uint32_t unused_buffer(uint32_t chunk) const;
   void use(uint32_t chunk, uint32_t index) { ++uses(chunk, index); }
@@ -91,9 +102,6 @@ class ShardTensor {
   static constexpr uint32_t kElsewhere = UINT32_MAX;
   enum class Turn : uint8_t { kAgents, kOurs, kTransports };  // whose move it is
   Status check(uint32_t agent, const FrameHeader& header) const;
-  bool holds(uint32_t chunk) const {
-    return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
-  }
   size_t buffer_offset(uint32_t chunk, uint32_t index) const;
   uint32_t& uses(uint32_t chunk, uint32_t index) { return uses_[slot(chunk) * buffers_ + index]; }
   size_t pair(uint32_t agent, uint32_t chunk) const { return slot(chunk) * agents() + agent; }

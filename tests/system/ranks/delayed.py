@@ -4,10 +4,12 @@
     delayed.py compensated MODE...        the same with a delay compensation, which is NumPy's
     delayed.py counting MODE              integers: every rank's every gradient arrives exactly once
     delayed.py memory MODE COMPRESSION    what was sent and what is kept add up to all gradients
+    delayed.py interrupted FILE           two ranks: a flush that runs out of time goes on where it was
     delayed.py slow MODE STEPS            rank 0 stalls now and then; prints the seconds of each rank
 """
 
 import collections
+import pathlib
 import sys
 import time
 
@@ -23,12 +25,13 @@ def gradient_of(rank, step):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
-def make(mode, compression=None, lr=0.5, momentum=0.9, op=gradbus.Average, dtype=torch.float32):
+def make(mode, compression=None, lr=0.5, momentum=0.9, op=gradbus.Average, dtype=torch.float32, **more):
     weight = torch.nn.Parameter(torch.zeros(SHAPE, dtype=dtype))
     bias = torch.nn.Parameter(torch.zeros(3))
     plain = torch.optim.SGD([weight, bias], lr=lr, momentum=momentum)
     named = [("weight", weight), ("bias", bias)]
-    return weight, bias, gradbus.DistributedOptimizer(plain, named, mode=mode, compression=compression, op=op)
+    distributed = gradbus.DistributedOptimizer(plain, named, mode=mode, compression=compression, op=op, **more)
+    return weight, bias, distributed
 
 
 def step(parameters, gradient):
@@ -229,6 +232,30 @@ def memory(mode, compression):
     assert torch.allclose(again, kept, atol=1e-5)
 
 
+def interrupted(file):
+    """Rank 1 brings its weight's gradient only when rank 0 has waited for it in vain, its bias's before."""
+    timed_out = pathlib.Path(file)
+    weight, bias, optimizer = parameters = make("delayed:k=1", lr=1.0, momentum=0.0, bucket_bytes=1024)
+    assert [s.name for b in optimizer._gradbus.exchange.buckets for s in b.slots] == ["bias", "weight"]
+
+    def wait(_gradient):
+        deadline = time.monotonic() + 60
+        while not timed_out.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    if gradbus.rank() == 1:
+        weight.register_hook(wait)
+    step(parameters, torch.ones(SHAPE))
+    if gradbus.rank() == 0:
+        try:
+            optimizer.flush()
+            raise AssertionError("nobody was waited for")
+        except gradbus.TimeoutError:
+            timed_out.touch()
+    optimizer.flush()
+    assert torch.equal(weight.detach(), torch.full(SHAPE, -1.0)) and torch.equal(bias.detach(), -torch.ones(3)), bias
+
+
 def slow(mode, steps):
     """Every fourth step of rank 0 and, two steps later, of rank 1 takes long: others need not wait."""
     parameters = make(mode)
@@ -243,8 +270,10 @@ def slow(mode, steps):
 
 
 def main():
-    gradbus.init()
-    if sys.argv[1] == "exact":
+    gradbus.init(op_timeout=3 if sys.argv[1] == "interrupted" else None)
+    if sys.argv[1] == "interrupted":
+        interrupted(sys.argv[2])
+    elif sys.argv[1] == "exact":
         exact(*sys.argv[2:])
     elif sys.argv[1] == "memory":
         memory(*sys.argv[2:])

@@ -4,12 +4,14 @@
     mode_changes.py group             one group changes, the other does not
     mode_changes.py memory            what error feedback remembers is carried over
     mode_changes.py refused           a mode that cannot be leaves everything as it was
+    mode_changes.py late              the last rank is late until the job changes its mode by itself
     mode_changes.py forever           steps until the job ends; fences are the environment's
 """
 
 import os
 import subprocess
 import sys
+import time
 import warnings
 
 import gradbus.torch as gradbus
@@ -136,6 +138,18 @@ def refused():
     assert weight[0, 0].item() == big[0, 0].item() == -3
 
 
+def late():
+    """Fences are the environment's, so this is a script that knows nothing of modes."""
+    parameters = make("sync")
+    deadline = time.monotonic() + 60
+    while set(parameters[2].modes().values()) == {"sync"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05 if gradbus.rank() == gradbus.size() - 1 else 0)
+        step(parameters, torch.ones(SHAPE))
+    assert set(parameters[2].modes().values()) == {"delayed"}, parameters[2].modes()
+    parameters[2].flush()
+
+
 def forever():
     parameters = make("sync")
     print("steps", flush=True)
@@ -148,8 +162,8 @@ def forever():
 
 def main():
     gradbus.init()
-    {"counting": counting, "group": group, "memory": memory, "refused": refused,
-     "forever": forever}[sys.argv[1]]()  # fmt: skip
+    commands = [counting, group, memory, refused, late, forever]
+    {command.__name__: command for command in commands}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok")
 

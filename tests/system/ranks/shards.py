@@ -3,6 +3,9 @@
     shards.py counting MODE          integers: every rank's every gradient arrives exactly once
     shards.py optimizer NAME         one rank: the shards' steps are torch's own
     shards.py ahead STALENESS        ps:ssp: how far the fast rank gets ahead of the slow one
+    shards.py steps MODE NAME FIRST LAST   one rank: steps FIRST to LAST - 1 of a run, wherever its shards
+                                     begin from; they end as torch's after all LAST steps
+    shards.py pulled MODE            prints the least and the largest parameter, after one round
     shards.py slow MODE STEPS SLEEP  the last rank sleeps before every step; prints each one's seconds
     shards.py forever MODE           steps until the job ends; prints its error
     shards.py refused MODE WORDS [COMPRESSION]   registration fails with these words
@@ -85,6 +88,33 @@ def optimizer(name):
             assert error < 1e-5, (name, number, error)  # of values up to 4
 
 
+def steps(mode, name, first, last):
+    """What this rank brings counts in the run's first step only."""
+    kind, options = OPTIMIZERS[name]
+    weight, bias, distributed = make(mode, 0.1, kind, **options)
+    start = torch.randn(SHAPE, generator=torch.Generator().manual_seed(5))
+    if int(first) == 0:
+        with torch.no_grad():
+            weight.copy_(start)
+    alone = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(torch.zeros(3))]
+    plain = kind(alone, lr=0.1, **options)
+    for number in range(int(last)):
+        gradient = torch.randn(SHAPE, generator=torch.Generator().manual_seed(number))
+        step((*alone, plain), gradient)
+        if number >= int(first):
+            step((weight, bias, distributed), gradient)
+    for mine, wanted in zip((weight, bias), alone):
+        error = (mine - wanted).abs().max().item()
+        assert error < 1e-5, (name, error)
+
+
+def pulled(mode):
+    """Gradients of zeros change nothing."""
+    weight, _, _ = parameters = make(mode)
+    step(parameters, torch.zeros(SHAPE))
+    print(f"pulled {weight.min().item():.0f} {weight.max().item():.0f}")
+
+
 def ahead(staleness):
     """Ranks say after each step how many they have made; the fast one is never further ahead."""
     parameters = make(f"ps:ssp,max_staleness={staleness}")
@@ -156,8 +186,8 @@ def refused(mode, words, compression=None):
 
 def main():
     gradbus.init()
-    {"counting": counting, "optimizer": optimizer, "ahead": ahead, "slow": slow, "forever": forever,
-     "refused": refused, "nothing_to_pull": nothing_to_pull}[sys.argv[1]](*sys.argv[2:])  # fmt: skip
+    commands = [steps, pulled, counting, optimizer, ahead, slow, forever, refused, nothing_to_pull]
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")
 

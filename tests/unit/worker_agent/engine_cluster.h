@@ -11,6 +11,7 @@
 
 #include "transport/registry.h"
 #include "worker_agent/engine.h"
+#include "worker_agent/shard/snapshot_keeper.h"
 
 namespace gradbus::test {
 
@@ -50,6 +51,8 @@ struct Layout {
   uint32_t shards = 0;       // nodes after the agents
   bool interleaved = false;  // rank r on agent r % agents; else neighbours together
   std::function<std::unique_ptr<Transport>()> transport = loopback;
+  std::shared_ptr<SnapshotKeeper> keeper = nullptr;  // of all shards
+  uint64_t run = 1;
 
   uint32_t world() const { return agents * ranks_per_agent; }
   uint32_t agent_of(uint32_t rank) const {
@@ -102,7 +105,14 @@ class Cluster {
     plan.last = last_reduction(spec, layout_.world());
     plan.mode = parse_mode(mode).take();
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
-    nodes[layout_.agents + shard]->engine.post(AddShardTensor{kJob, plan});
+    Engine& engine = nodes[layout_.agents + shard]->engine;
+    if (!plan.mode.restore) return engine.post(AddShardTensor{kJob, plan});
+    layout_.keeper->restore("job", layout_.run, plan, [&engine, plan](auto restored) {
+      AddShardTensor add{kJob, plan};
+      if (restored.ok()) add.restored = restored.take();
+      add.restore_failed = restored.status();
+      engine.post(std::move(add));
+    });
   }
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression) {
@@ -135,6 +145,12 @@ class Cluster {
     record.round = round;
     nodes[agent]->cells[tensor].post(local, round, record.bytes);
     ASSERT_EQ(nodes[agent]->clients[local].submissions.push(record), Push::kDone);
+  }
+
+  void end_job() {
+    for (auto& node : nodes) node->engine.post(EndJob{kJob});
+    turn(100);
+    if (layout_.keeper != nullptr) layout_.keeper->drain();
   }
 
   float* data(uint32_t agent, uint32_t area, uint32_t tensor) {
@@ -195,7 +211,9 @@ class Cluster {
   }
 
   void start_shard(uint32_t shard) {
-    StartShardJob start{kJob, "job", 1, kLinkKey, shard, layout_.agents, {}, {}};
+    StartShardJob start{kJob, "job", 1, kLinkKey, shard, layout_.agents, {}, {}, layout_.keeper};
+    start.run = layout_.run;
+    start.shards = layout_.shards;
     for (const auto& other : nodes) start.addresses.push_back(other->address);
     start.traffic = std::make_shared<JobTraffic>();
     nodes[layout_.agents + shard]->engine.post(std::move(start));

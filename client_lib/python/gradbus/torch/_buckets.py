@@ -70,6 +70,7 @@ class Bucket:
         self.slots_left = 0
         self.started = False
         self._taken = True  # the result of the last start
+        self._drained: bool | None = None  # what drain() found, until it has been used
         self.compressed = plan.compression != "none"
         self.on_shards: ShardParameters | None = None  # who hold the parameters
         self.compensation: DelayCompensation | None = None
@@ -103,6 +104,7 @@ class Bucket:
     def start(self) -> None:
         """Hands the bucket to Gradbus."""
         self.core.start()
+        self._drained = None
         self.started = True
         self._taken = False
 
@@ -123,12 +125,21 @@ class Bucket:
         if self.compensation is not None:
             self.compensation.step(self.flat, self.core.staleness >= 0)
 
-    def drain(self) -> bool:
-        """Takes the oldest result that no step has taken; False: none was left, all is zeros."""
+    def drain(self) -> None:
+        """Takes the oldest result that no step has taken, or zeros when none was left; once until
+        use_drained()."""
+        if self._drained is not None:
+            return  # before another bucket's TimeoutError
         found = self.core.drain()
         self._use_current_lane()
         if self.compensation is not None:
             self.compensation.correct(self.flat) if found else self.compensation.forget()
+        self._drained = found
+
+    def use_drained(self) -> bool:
+        """A step takes what drain() has found; False: it was nothing."""
+        found = bool(self._drained)
+        self._drained = None
         return found
 
     def _use_current_lane(self) -> None:

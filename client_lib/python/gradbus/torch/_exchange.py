@@ -226,11 +226,15 @@ class GradientExchange:
         """The next results that no step has taken are in ``.grad``, zeros where a bucket has none.
 
         False when there were none at all: every exchange is over. Every rank calls it until then.
+        After a TimeoutError it may be called again: nothing that was found is lost.
         """
         self._refuse_when_detached()
         if self._in_flight():
             raise _in_flight_error("flush() is called")
-        found = [bucket.drain() for bucket in self._buckets if bucket.on_shards is None]
+        draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
+        for bucket in draining:
+            bucket.drain()
+        found = [bucket.use_drained() for bucket in draining]
         self._point_everywhere()
         return any(found)
 

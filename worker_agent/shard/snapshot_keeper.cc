@@ -1,0 +1,71 @@
+#include "worker_agent/shard/snapshot_keeper.h"
+
+#include "common/log.h"
+#include "worker_agent/shard/snapshot_set.h"
+
+namespace gradbus {
+
+SnapshotKeeper::SnapshotKeeper(std::string directory, Nanos every)
+    : directory_(std::move(directory)), every_(every), thread_([this] { work(); }) {}
+
+SnapshotKeeper::~SnapshotKeeper() {
+  {
+    const std::lock_guard lock(lock_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void SnapshotKeeper::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(lock_);
+    tasks_.push_back(std::move(task));
+    ++posted_;
+  }
+  changed_.notify_all();
+}
+
+void SnapshotKeeper::drain() {
+  std::unique_lock lock(lock_);
+  const uint64_t wanted = posted_;
+  changed_.wait(lock, [&] { return done_ >= wanted; });
+}
+
+void SnapshotKeeper::work() {
+  std::unique_lock lock(lock_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds goes before it counts as done
+    lock.lock();
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+void SnapshotKeeper::restore(const std::string& job, uint64_t run, const ShardPlan& plan,
+                             std::function<void(Restored)> done) {
+  post([this, job, run, plan, done = std::move(done)] { done(read(job, run, plan)); });
+}
+
+// The tensors of a job come one after the other, so its files are opened once.
+SnapshotKeeper::Restored SnapshotKeeper::read(const std::string& job, uint64_t run,
+                                              const ShardPlan& plan) {
+  if (set_ == nullptr || set_job_ != job || set_run_ != run) {
+    set_ = nullptr;
+    Result<SnapshotSet> set = SnapshotSet::open(directory_, job, run);
+    if (!set.ok()) return set.status();
+    set_ = std::make_unique<SnapshotSet>(set.take());
+    set_job_ = job;
+    set_run_ = run;
+    spdlog::info("job \"{}\" is restored from {}", job, set_->run_directory());
+  }
+  return set_->read(plan);
+}
+
+}  // namespace gradbus

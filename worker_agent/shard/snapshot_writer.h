@@ -1,0 +1,59 @@
+// Writes one snapshot file (proto/shard_snapshot.h). Nobody sees it before it is whole and on disk:
+// it is made under another name and renamed. The one that it replaces stays as FILE.previous.
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "common/fd.h"
+#include "common/status.h"
+#include "proto/shard_snapshot.h"
+
+namespace gradbus {
+
+// Which shard's, of which job, and where.
+struct SnapshotPlace {
+  std::string directory;  // of all snapshots
+  std::string job;
+  uint64_t run = 0;
+  uint32_t shard = 0;
+  uint32_t shards = 1;
+};
+
+// DIRECTORY/JOB: a job's name is a file's name here, whatever characters it has.
+std::string snapshot_job_directory(const std::string& directory, const std::string& job);
+// DIRECTORY/JOB/run-RUN/shard-0-of-2.snapshot
+std::string snapshot_path(const SnapshotPlace& place);
+
+class SnapshotWriter {
+ public:
+  // F113, with the system's reason, where files cannot be made.
+  static Result<SnapshotWriter> create(const SnapshotPlace& place);
+  SnapshotWriter(SnapshotWriter&&) = default;
+  SnapshotWriter& operator=(SnapshotWriter&&) = delete;
+  ~SnapshotWriter();  // without commit(): as if there had been none
+
+  // `values`: the parameters, then the optimizer's vectors. Checksums are filled in here.
+  Status add(SnapshotPiece piece, std::span<const float> values);
+  Status commit();
+
+  uint64_t pieces() const { return pieces_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  SnapshotWriter(std::string path, Fd file) : path_(std::move(path)), file_(std::move(file)) {}
+  Status write(std::span<const std::byte> bytes);
+  Status failed(const char* what) const;
+  std::string unfinished() const { return path_ + ".unfinished"; }
+  std::string previous() const { return path_ + ".previous"; }
+
+  std::string path_;
+  Fd file_;  // invalid: committed
+  uint64_t pieces_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace gradbus
