@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct TransportVariant {
   std::string name() const;
   Result<std::unique_ptr<Transport>> create(const TransportOptions& options = {}) const;
 };
+// In test listings, instead of its bytes.
+inline void PrintTo(const TransportVariant& variant, std::ostream* out) { *out << variant.name(); }
 
 std::vector<TransportVariant> transport_variants();
 

@@ -26,7 +26,7 @@ def bundle(tmp_path_factory):
     archive = pathlib.Path(made.stdout.strip())
     assert archive.stat().st_size < PACKED_BYTES_MAX
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder)
     return next(folder.glob("gradbus-*/"))
 
 
@@ -66,4 +66,4 @@ def test_it_runs_where_nothing_else_is(bundle, tmp_path):
     done = subprocess.run(["unshare", "--mount", "--", "sh", "-c", run], env={"PATH": os.environ["PATH"]},
                           timeout=120, check=False, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((root / "tmp/rows.json").read_text().splitlines()[0])
+    assert len(json.loads((root / "tmp/rows.json").read_text())) > 2
