@@ -46,6 +46,8 @@ class BucketQuantizer final : public Codec {
  public:
   explicit BucketQuantizer(const QuantizerOptions& options);
 
+  const QuantizerOptions& options() const { return options_; }
+
   size_t payload_bytes_max(size_t count) const override;
   size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
   Status check(std::span<const std::byte> payload, size_t count) const override;

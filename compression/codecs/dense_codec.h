@@ -17,6 +17,9 @@ class DenseCodec final : public Codec {
   // kF32, kF16 or kBF16.
   DenseCodec(CodecId id, DType dtype) : id_(id), dtype_(dtype) {}
 
+  CodecId id() const { return id_; }
+  DType dtype() const { return dtype_; }
+
   size_t payload_bytes_max(size_t count) const override;
   size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
   Status check(std::span<const std::byte> payload, size_t count) const override;

@@ -42,6 +42,11 @@ class SignCodec : public Codec {
   // `block` elements share their levels, rounded up to whole words; 0: all elements of the unit.
   SignCodec(CodecId id, Level level, size_t block, float step);
 
+  CodecId id() const { return id_; }
+  Level level() const { return level_; }
+  size_t block() const { return block_; }
+  float step() const { return step_; }
+
   size_t payload_bytes_max(size_t count) const override;
   size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
   Status check(std::span<const std::byte> payload, size_t count) const override;

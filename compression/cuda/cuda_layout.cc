@@ -1,0 +1,53 @@
+// The sizes of payloads and what a CudaCodec may hold. Compiled into the plug-in too, so it calls
+// nothing outside of headers.
+#include "common/dtype.h"
+#include "compression/codecs/bucket_quantizer.h"
+#include "compression/codecs/sign_codec.h"
+#include "compression/cuda/cuda_codec.h"
+#include "compression/kernels/pack.h"
+#include "compression/payload.h"
+
+namespace gradbus {
+namespace {
+
+size_t parts(size_t count, size_t part) { return (count + part - 1) / part; }
+
+bool is_possible_dtype(uint8_t dtype) {
+  const auto type = static_cast<DType>(dtype);
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+bool are_possible_buckets(const CudaCodec& codec) {
+  const bool bits = codec.bits == 2 || codec.bits == 4 || codec.bits == 8;
+  return bits && codec.kind <= static_cast<uint8_t>(CodeKind::kNatural) &&
+         codec.bound <= static_cast<uint8_t>(Bound::kPowerOfTwo) && codec.bucket != 0 &&
+         codec.bucket % kBucketGranule == 0 && codec.bucket <= kUnitElementsMax;
+}
+
+bool are_possible_signs(const CudaCodec& codec) {
+  return codec.level <= static_cast<uint8_t>(SignCodec::Level::kTwoMeans) && codec.bucket != 0 &&
+         codec.bucket % 64 == 0 && codec.bucket <= kUnitElementsMax;
+}
+
+}  // namespace
+
+size_t cuda_payload_bytes(const CudaCodec& codec, size_t count) {
+  if (codec.family == CudaFamily::kDense)
+    return kPayloadHeaderBytes + count * dtype_bytes(static_cast<DType>(codec.dtype));
+  const size_t steps = parts(count, codec.bucket) * sizeof(float);
+  if (codec.family == CudaFamily::kBuckets)
+    return kPayloadHeaderBytes + steps + packed_bytes(codec.bits, count);
+  const bool two = codec.level == static_cast<uint8_t>(SignCodec::Level::kTwoMeans);
+  return kPayloadHeaderBytes + steps * (two ? 2 : 1) + sign_words(count) * 8;
+}
+
+bool is_possible(const CudaCodec& codec) {
+  switch (codec.family) {
+    case CudaFamily::kDense: return is_possible_dtype(codec.dtype);
+    case CudaFamily::kBuckets: return are_possible_buckets(codec);
+    case CudaFamily::kSigns: return are_possible_signs(codec);
+  }
+  return false;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,42 @@
+// Which kernel a codec is encoded, added and decoded with: start(Work) is called with it once. The
+// one place where kernels are listed, for the plug-in and for tests.
+#pragma once
+
+#include "common/dtype.h"
+#include "compression/cuda/bucket_work.h"
+#include "compression/cuda/dense_work.h"
+#include "compression/cuda/sign_work.h"
+
+namespace gradbus {
+
+template <template <class> class Dense, template <CodeKind> class Bucket, class Sign, class Input,
+          class Start>
+auto start_by_family(const Input& input, const Start& start) {
+  const CudaCodec& codec = input.codec;
+  if (codec.family == CudaFamily::kSigns) return start(Sign{input});
+  if (codec.family == CudaFamily::kDense) {
+    const auto dtype = static_cast<DType>(codec.dtype);
+    if (dtype == DType::kF16) return start(Dense<CudaF16>{input});
+    if (dtype == DType::kBF16) return start(Dense<CudaBf16>{input});
+    return start(Dense<CudaF32>{input});
+  }
+  switch (static_cast<CodeKind>(codec.kind)) {
+    case CodeKind::kE4m3: return start(Bucket<CodeKind::kE4m3>{input});
+    case CodeKind::kE5m2: return start(Bucket<CodeKind::kE5m2>{input});
+    case CodeKind::kNatural: return start(Bucket<CodeKind::kNatural>{input});
+    case CodeKind::kLevels: break;
+  }
+  return start(Bucket<CodeKind::kLevels>{input});
+}
+
+template <class Start>
+auto start_encode(const CudaEncode& input, const Start& start) {
+  return start_by_family<DenseEncodeWork, BucketEncodeWork, SignEncodeWork>(input, start);
+}
+
+template <class Start>
+auto start_apply(const CudaApply& input, const Start& start) {
+  return start_by_family<DenseApplyWork, BucketApplyWork, SignApplyWork>(input, start);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,154 @@
+// What kernels of compression/cuda are tried with, on the processor (cuda_works_test.cc) and on a
+// device: every codec that has kernels, lengths around every boundary, inputs that are odd.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compression/cuda/cuda_codec.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+
+inline constexpr std::string_view kCudaSpecs[] = {"none",
+                                                  "fp16",
+                                                  "bf16",
+                                                  "fp8",
+                                                  "fp8:format=e5m2,block=100",
+                                                  "int8",
+                                                  "int8:rounding=stochastic,block=4097",
+                                                  "int4",
+                                                  "int4:rounding=stochastic,block=32",
+                                                  "qsgd",
+                                                  "qsgd:levels=1,bucket=0",
+                                                  "qsgd:levels=7,norm=max,bucket=3000",
+                                                  "terngrad",
+                                                  "terngrad:clip=0,bucket=0",
+                                                  "terngrad:clip=1,bucket=5000",
+                                                  "natural",
+                                                  "natural:bucket=4096",
+                                                  "signsgd",
+                                                  "signsgd:step=0.25",
+                                                  "efsignsgd",
+                                                  "efsignsgd:block=0",
+                                                  "efsignsgd:block=100",
+                                                  "onebit",
+                                                  "onebit:block=0",
+                                                  "onebit:block=6000"};
+
+// Around words, granules, pieces, buckets and blocks.
+inline constexpr size_t kCudaCounts[] = {0,   1,   2,    31,   32,   33,   63,   64,   65,   100,
+                                         255, 256, 1000, 2047, 2048, 2049, 4096, 6001, 10007};
+
+enum class CudaValues { kNormal, kWide, kZeros, kNan, kInfinity, kHuge, kTiny };
+inline constexpr CudaValues kCudaValues[] = {
+    CudaValues::kNormal,   CudaValues::kWide, CudaValues::kZeros, CudaValues::kNan,
+    CudaValues::kInfinity, CudaValues::kHuge, CudaValues::kTiny};
+
+inline std::unique_ptr<Codec> cuda_case_codec(std::string_view text, size_t count) {
+  Result<CompressionSpec> spec = parse_compression(text);
+  EXPECT_TRUE(spec.ok()) << spec.status().message();
+  return make_codec(spec.value(), {.count_max = count});
+}
+
+inline std::vector<float> cuda_case_values(CudaValues kind, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, 0.01F);
+  std::uniform_int_distribution<int> exponent(-140, 100);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = normal(random);
+    if (kind == CudaValues::kWide) value = std::ldexp(value, exponent(random));
+    if (kind == CudaValues::kZeros) value = random() % 2 == 0 ? 0.0F : -0.0F;
+    if (kind == CudaValues::kTiny) value = std::ldexp(value, -130);
+  }
+  if (count == 0) return values;
+  const size_t at = random() % count;
+  if (kind == CudaValues::kNan) values[at] = std::bit_cast<float>(0xffc12345);
+  if (kind == CudaValues::kInfinity) values[at] = -std::numeric_limits<float>::infinity();
+  if (kind == CudaValues::kHuge) values[at] = std::numeric_limits<float>::max();
+  return values;
+}
+
+// One call of encode(), what it was given and what it left.
+struct CudaCase {
+  std::vector<float> gradient = {};
+  std::vector<float> residual = {};
+  bool has_gradient = true;
+  bool has_residual = false;
+  float decay = 0.75F;
+  uint64_t seed = 0x0123456789abcdef;
+  std::vector<std::byte> payload = {};
+};
+
+inline CudaCase cuda_case(CudaValues kind, size_t count, bool has_gradient, bool has_residual) {
+  CudaCase one;
+  one.has_gradient = has_gradient;
+  one.has_residual = has_residual;
+  one.gradient = cuda_case_values(kind, count, count + 1);
+  // A residual is always finite.
+  const bool odd = kind == CudaValues::kNan || kind == CudaValues::kInfinity;
+  one.residual = cuda_case_values(odd ? CudaValues::kNormal : kind, count, count + 2);
+  return one;
+}
+
+inline void encode_by_codec(Codec& codec, CudaCase& one) {
+  EncodeInput input{.decay = one.decay, .seed = one.seed};
+  if (one.has_gradient) input.gradient = one.gradient;
+  if (one.has_residual) input.residual = one.residual;
+  one.payload.resize(codec.payload_bytes_max(one.gradient.size()));
+  one.payload.resize(codec.encode(input, one.payload));
+}
+
+// Bits, where NaN is NaN: a device's arithmetic has one NaN only.
+inline void expect_alike(const std::vector<float>& got, const std::vector<float>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
+        << "element " << i << ": " << got[i] << ", expected " << expected[i];
+  }
+}
+
+inline void expect_same_bytes(const std::vector<std::byte>& got,
+                              const std::vector<std::byte>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(static_cast<int>(got[i]), static_cast<int>(expected[i])) << "byte " << i;
+}
+
+// The lengths that odd values are tried at: those of one thing alone and of one too many.
+inline bool is_tried(CudaValues kind, size_t count) {
+  return kind == CudaValues::kNormal || count == 1 || count == 33 || count == 2049 || count == 6001;
+}
+
+// body(codec, case that `codec` has encoded, the same case before that) for each of the above.
+template <class Body>
+void on_each_cuda_case(const Body& body) {
+  for (const std::string_view spec : kCudaSpecs)
+    for (const size_t count : kCudaCounts)
+      for (const CudaValues kind : kCudaValues)
+        for (const int inputs : {1, 2, 3}) {
+          if (testing::Test::HasFatalFailure()) return;
+          if (!is_tried(kind, count)) continue;
+          const CudaCase before = cuda_case(kind, count, (inputs & 1) != 0, (inputs & 2) != 0);
+          SCOPED_TRACE(std::string(spec) + ", " + std::to_string(count) + " elements, values " +
+                       std::to_string(static_cast<int>(kind)) + ", inputs " +
+                       std::to_string(inputs));
+          const auto codec = cuda_case_codec(spec, count);
+          CudaCase after = before;
+          encode_by_codec(*codec, after);
+          body(*codec, after, before);
+        }
+}
+
+}  // namespace gradbus
