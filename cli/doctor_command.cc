@@ -16,9 +16,9 @@ namespace gradbus {
 namespace {
 
 constexpr Check kChecks[] = {
-    check_kernel,     check_cores,         check_memory,  check_shared_memory, check_memfd,
-    check_open_files, check_locked_memory, check_network, check_rdma,          check_gpu,
-    check_libraries,  check_programs,      check_agent,   check_coordinator,
+    check_kernel,     check_cores,         check_memory,   check_shared_memory, check_memfd,
+    check_open_files, check_locked_memory, check_network,  check_rdma,          check_gpu,
+    check_cuda,       check_libraries,     check_programs, check_agent,         check_coordinator,
 };
 
 const char* level_name(Level level) {

@@ -33,6 +33,7 @@ std::vector<Finding> check_locked_memory();
 std::vector<Finding> check_network();
 std::vector<Finding> check_rdma();
 std::vector<Finding> check_gpu();
+std::vector<Finding> check_cuda();
 std::vector<Finding> check_libraries();
 
 // doctor_daemons.cc

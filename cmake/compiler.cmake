@@ -1,7 +1,8 @@
 # Programs are hardened, sanitizers come by GRADBUS_SANITIZE. That warnings are errors is said by
 # the presets: a build by hand, with flags or a compiler that nobody has tried, only prints them.
-add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough
-                    -fno-omit-frame-pointer)
+# nvcc knows none of these options (compression/cuda has its own).
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wimplicit-fallthrough>"
+                    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
 add_compile_definitions(GRADBUS_VERSION="${PROJECT_VERSION}")
 include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 
@@ -11,7 +12,7 @@ if(GRADBUS_SANITIZE)
   # The kernels' code is the same for each width: two widths and the scalar one are enough here.
   add_compile_definitions(HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_SSE4\))
 else()
-  add_compile_options(-fstack-protector-strong)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fstack-protector-strong>)
   if(NOT CMAKE_BUILD_TYPE STREQUAL Debug)
     add_compile_definitions(_FORTIFY_SOURCE=2)
   endif()

@@ -1,0 +1,246 @@
+// libgradbus_cuda.so: plugin.h over the CUDA runtime, which is linked in statically and loads the
+// driver when it is first called.
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <new>
+
+#include "compression/cuda/plugin.h"
+#include "compression/cuda/works.h"
+
+namespace gradbus {
+
+struct CudaStream {
+  int device;
+  cudaStream_t stream;
+};
+
+struct CudaEvent {
+  int device;
+  cudaEvent_t event;
+};
+
+namespace {
+
+thread_local char error_text[256] = "";
+
+CudaResult refuse(const char* why) {
+  std::snprintf(error_text, sizeof(error_text), "%s", why);
+  return CudaResult::kInvalid;
+}
+
+CudaResult result_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+    case cudaErrorStubLibrary:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice: return CudaResult::kNoDriver;
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDevicesUnavailable: return CudaResult::kNoDevice;
+    case cudaErrorMemoryAllocation: return CudaResult::kOutOfMemory;
+    default: return CudaResult::kFailed;
+  }
+}
+
+// "cudaMalloc: out of memory"; of a driver, its version and ours.
+CudaResult answer(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return CudaResult::kOk;
+  cudaGetLastError();  // so that the next call does not find it again
+  const CudaResult result = result_of(error);
+  int driver = 0;
+  if (result == CudaResult::kNoDriver && cudaDriverGetVersion(&driver) == cudaSuccess) {
+    if (driver == 0)
+      std::snprintf(error_text, sizeof(error_text), "no NVIDIA driver (libcuda.so.1)");
+    else
+      std::snprintf(error_text, sizeof(error_text),
+                    "the NVIDIA driver is for CUDA %d.%d, not %d.%d", driver / 1000,
+                    driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return result;
+  }
+  std::snprintf(error_text, sizeof(error_text), "%s: %s", what, cudaGetErrorString(error));
+  return result;
+}
+
+const char* last_error() { return error_text; }
+
+// ---- devices and memory
+
+CudaResult device_count(uint32_t* count) {
+  int found = 0;
+  *count = 0;
+  const CudaResult result = answer(cudaGetDeviceCount(&found), "cudaGetDeviceCount");
+  *count = static_cast<uint32_t>(found);
+  return result;
+}
+
+CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
+  cudaDeviceProp properties;
+  const cudaError_t error = cudaGetDeviceProperties(&properties, static_cast<int>(device));
+  if (error != cudaSuccess) return answer(error, "cudaGetDeviceProperties");
+  *info = {};
+  std::snprintf(info->name, sizeof(info->name), "%s", properties.name);
+  info->major = static_cast<uint32_t>(properties.major);
+  info->minor = static_cast<uint32_t>(properties.minor);
+  info->multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
+  info->memory_bytes = properties.totalGlobalMem;
+  return CudaResult::kOk;
+}
+
+CudaResult use(int device) { return answer(cudaSetDevice(device), "cudaSetDevice"); }
+
+CudaResult allocate(uint32_t device, uint64_t bytes, void** memory) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  return answer(cudaMalloc(memory, bytes), "cudaMalloc");
+}
+
+CudaResult free_memory(uint32_t device, void* memory) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  return answer(cudaFree(memory), "cudaFree");
+}
+
+CudaResult allocate_host(uint64_t bytes, void** memory) {
+  return answer(cudaHostAlloc(memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+}
+
+CudaResult free_host(void* memory) { return answer(cudaFreeHost(memory), "cudaFreeHost"); }
+
+// ---- streams and events
+
+CudaResult create_stream(uint32_t device, CudaStream** stream) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  cudaStream_t made = nullptr;
+  const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  if (error != cudaSuccess) return answer(error, "cudaStreamCreate");
+  *stream = new CudaStream{static_cast<int>(device), made};
+  return CudaResult::kOk;
+}
+
+CudaResult destroy_stream(CudaStream* stream) {
+  const CudaResult result = answer(cudaStreamDestroy(stream->stream), "cudaStreamDestroy");
+  delete stream;
+  return result;
+}
+
+CudaResult synchronize(CudaStream* stream) {
+  return answer(cudaStreamSynchronize(stream->stream), "cudaStreamSynchronize");
+}
+
+CudaResult create_event(uint32_t device, CudaEvent** event) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  cudaEvent_t made = nullptr;
+  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  if (error != cudaSuccess) return answer(error, "cudaEventCreate");
+  *event = new CudaEvent{static_cast<int>(device), made};
+  return CudaResult::kOk;
+}
+
+CudaResult destroy_event(CudaEvent* event) {
+  const CudaResult result = answer(cudaEventDestroy(event->event), "cudaEventDestroy");
+  delete event;
+  return result;
+}
+
+CudaResult record_event(CudaEvent* event, CudaStream* stream) {
+  return answer(cudaEventRecord(event->event, stream->stream), "cudaEventRecord");
+}
+
+CudaResult query_event(CudaEvent* event) {
+  const cudaError_t error = cudaEventQuery(event->event);
+  if (error != cudaErrorNotReady) return answer(error, "cudaEventQuery");
+  cudaGetLastError();
+  return CudaResult::kNotReady;
+}
+
+CudaResult wait_event(CudaStream* stream, CudaEvent* event) {
+  return answer(cudaStreamWaitEvent(stream->stream, event->event, 0), "cudaStreamWaitEvent");
+}
+
+// ---- work
+
+CudaResult copy(CudaStream* stream, void* to, const void* from, uint64_t bytes) {
+  return answer(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream),
+                "cudaMemcpyAsync");
+}
+
+template <class Work>
+__global__ void __launch_bounds__(kBlockThreads) run_work(const Work work) {
+  __shared__ typename Work::Shared shared;
+  const uint32_t phases = work.phases();
+  for (uint32_t phase = 0; phase < phases; ++phase) {
+    if (phase != 0) __syncthreads();
+    work.run(phase, blockIdx.x, threadIdx.x, shared);
+  }
+}
+
+CudaResult check(const CudaCodec& codec, uint32_t count, const void* payload) {
+  if (!is_possible(codec)) return refuse("no codec is like that");
+  if (count > kUnitElementsMax) return refuse("a unit of more than 2^29 elements");
+  if (payload == nullptr || reinterpret_cast<uintptr_t>(payload) % 16 != 0)
+    return refuse("a payload that is not aligned to 16 bytes");
+  return CudaResult::kOk;
+}
+
+template <class Input, class Start>
+CudaResult start(CudaStream* stream, const Input& input, const Start& by_family) {
+  if (const CudaResult result = check(input.codec, input.count, input.payload);
+      result != CudaResult::kOk)
+    return result;
+  if (const CudaResult result = use(stream->device); result != CudaResult::kOk) return result;
+  by_family(input, [stream](const auto& work) {
+    run_work<<<work.blocks(), kBlockThreads, 0, stream->stream>>>(work);
+  });
+  return answer(cudaGetLastError(), "starting a kernel");
+}
+
+CudaResult encode(CudaStream* stream, const CudaEncode* input) {
+  if (input->count != 0 && input->gradient == nullptr && input->residual == nullptr)
+    return refuse("neither gradient nor residual");
+  return start(stream, *input,
+               [](const CudaEncode& in, const auto& launch) { start_encode(in, launch); });
+}
+
+CudaResult apply(CudaStream* stream, const CudaApply* input) {
+  if (input->count != 0 && input->to == nullptr) return refuse("nothing to write to");
+  return start(stream, *input,
+               [](const CudaApply& in, const auto& launch) { start_apply(in, launch); });
+}
+
+#define GRADBUS_TEXT_OF(x) #x
+#define GRADBUS_TEXT(x) GRADBUS_TEXT_OF(x)
+constexpr char kBuilt[] =
+    "CUDA " GRADBUS_TEXT(__CUDACC_VER_MAJOR__) "." GRADBUS_TEXT(__CUDACC_VER_MINOR__);
+
+constexpr CudaTable kTable{.abi = kCudaAbi,
+                           .table_bytes = sizeof(CudaTable),
+                           .built = kBuilt,
+                           .last_error = last_error,
+                           .device_count = device_count,
+                           .device_info = device_info,
+                           .allocate = allocate,
+                           .free = free_memory,
+                           .allocate_host = allocate_host,
+                           .free_host = free_host,
+                           .create_stream = create_stream,
+                           .destroy_stream = destroy_stream,
+                           .synchronize = synchronize,
+                           .create_event = create_event,
+                           .destroy_event = destroy_event,
+                           .record_event = record_event,
+                           .query_event = query_event,
+                           .wait_event = wait_event,
+                           .copy = copy,
+                           .encode = encode,
+                           .apply = apply};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const CudaTable* gradbus_cuda_table() {
+  return &kTable;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,83 @@
+// The C ABI of libgradbus_cuda.so, which is all that the rest of Gradbus knows of CUDA: it is
+// loaded at run time (worker_agent/device/cuda_plugin.h), so programs run where there is none.
+//
+// Any thread may call anything; a stream is used by one thread at a time. Except for those that
+// say so, no function waits for a device: what encode(), apply() and copy() put on a stream is done
+// in the stream's order, and its memory belongs to the stream until an event behind it has come.
+//
+// HOSTILE PAYLOADS. A payload of a peer arrives in memory of the host and is checked there, by
+// Codec::check(), before it is copied to the device and before the first write: kernels are started
+// with what has passed. Besides, no byte of a payload is used as an index or a size. What kernels
+// read and write follows from `count` and the CudaCodec, which come from the plan; so a payload
+// that is changed after the check, or was never checked, gives wrong numbers and nothing worse.
+//
+// Append-only: a change of what is here raises kCudaAbi, and a plug-in of another one is refused.
+#pragma once
+
+#include <cstdint>
+
+#include "compression/cuda/cuda_codec.h"
+
+namespace gradbus {
+
+inline constexpr uint32_t kCudaAbi = 1;
+inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
+inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
+
+enum class CudaResult : uint32_t {
+  kOk = 0,
+  kNotReady = 1,     // of query_event(): not yet
+  kNoDriver = 2,     // none, or one older than the plug-in was built for
+  kNoDevice = 3,     // a driver without a GPU, or no GPU of this number
+  kOutOfMemory = 4,  // of the device, or of what the host may pin
+  kInvalid = 5,      // an argument; nothing was done
+  kFailed = 6,       // anything else; the device may be lost to this process
+};
+
+struct CudaDeviceInfo {
+  char name[256] = {};
+  uint32_t major = 0;  // compute capability
+  uint32_t minor = 0;
+  uint32_t multiprocessors = 0;
+  uint32_t unused = 0;
+  uint64_t memory_bytes = 0;
+};
+
+struct CudaStream;  // of one device
+struct CudaEvent;
+
+struct CudaTable {
+  uint32_t abi = kCudaAbi;
+  uint32_t table_bytes = 0;     // sizeof(CudaTable)
+  const char* built = nullptr;  // "CUDA 13.0"
+  // About the last result of this thread that was not kOk; valid until its next call.
+  const char* (*last_error)() = nullptr;
+
+  CudaResult (*device_count)(uint32_t* count) = nullptr;
+  CudaResult (*device_info)(uint32_t device, CudaDeviceInfo* info) = nullptr;
+
+  // These may wait for the device. Memory of the host is pinned, and readable by every device.
+  CudaResult (*allocate)(uint32_t device, uint64_t bytes, void** memory) = nullptr;
+  CudaResult (*free)(uint32_t device, void* memory) = nullptr;
+  CudaResult (*allocate_host)(uint64_t bytes, void** memory) = nullptr;
+  CudaResult (*free_host)(void* memory) = nullptr;
+  CudaResult (*create_stream)(uint32_t device, CudaStream** stream) = nullptr;
+  CudaResult (*destroy_stream)(CudaStream* stream) = nullptr;
+  CudaResult (*synchronize)(CudaStream* stream) = nullptr;
+  CudaResult (*create_event)(uint32_t device, CudaEvent** event) = nullptr;
+  CudaResult (*destroy_event)(CudaEvent* event) = nullptr;
+
+  // An event comes when all that was put on the stream before record_event() is done.
+  CudaResult (*record_event)(CudaEvent* event, CudaStream* stream) = nullptr;
+  CudaResult (*query_event)(CudaEvent* event) = nullptr;
+  CudaResult (*wait_event)(CudaStream* stream, CudaEvent* event) = nullptr;  // the stream waits
+
+  CudaResult (*copy)(CudaStream* stream, void* to, const void* from, uint64_t bytes) = nullptr;
+  CudaResult (*encode)(CudaStream* stream, const CudaEncode* input) = nullptr;
+  CudaResult (*apply)(CudaStream* stream, const CudaApply* input) = nullptr;
+};
+
+// What gradbus_cuda_table() of the plug-in is.
+using CudaPluginEntry = const CudaTable* (*)();
+
+}  // namespace gradbus
