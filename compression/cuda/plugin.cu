@@ -129,6 +129,8 @@ CudaResult synchronize(CudaStream* stream) {
   return answer(cudaStreamSynchronize(stream->stream), "cudaStreamSynchronize");
 }
 
+void* native_stream(CudaStream* stream) { return stream->stream; }
+
 CudaResult create_event(uint32_t device, CudaEvent** event) {
   if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
     return result;
@@ -228,6 +230,7 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .create_stream = create_stream,
                            .destroy_stream = destroy_stream,
                            .synchronize = synchronize,
+                           .native_stream = native_stream,
                            .create_event = create_event,
                            .destroy_event = destroy_event,
                            .record_event = record_event,

@@ -56,7 +56,7 @@ struct CudaTable {
   CudaResult (*device_count)(uint32_t* count) = nullptr;
   CudaResult (*device_info)(uint32_t device, CudaDeviceInfo* info) = nullptr;
 
-  // These may wait for the device. Memory of the host is pinned, and readable by every device.
+  // These may wait for the device. Memory of the host is pinned: with any other, copy() may wait.
   CudaResult (*allocate)(uint32_t device, uint64_t bytes, void** memory) = nullptr;
   CudaResult (*free)(uint32_t device, void* memory) = nullptr;
   CudaResult (*allocate_host)(uint64_t bytes, void** memory) = nullptr;
@@ -64,6 +64,7 @@ struct CudaTable {
   CudaResult (*create_stream)(uint32_t device, CudaStream** stream) = nullptr;
   CudaResult (*destroy_stream)(CudaStream* stream) = nullptr;
   CudaResult (*synchronize)(CudaStream* stream) = nullptr;
+  void* (*native_stream)(CudaStream* stream) = nullptr;  // its cudaStream_t, for NCCL
   CudaResult (*create_event)(uint32_t device, CudaEvent** event) = nullptr;
   CudaResult (*destroy_event)(CudaEvent* event) = nullptr;
 

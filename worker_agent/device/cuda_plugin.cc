@@ -19,9 +19,10 @@ bool is_whole(const CudaTable& table) {
   return t.built != nullptr && t.last_error != nullptr && t.device_count != nullptr &&
          t.device_info != nullptr && t.allocate != nullptr && t.free != nullptr &&
          t.allocate_host != nullptr && t.free_host != nullptr && t.create_stream != nullptr &&
-         t.destroy_stream != nullptr && t.synchronize != nullptr && t.create_event != nullptr &&
-         t.destroy_event != nullptr && t.record_event != nullptr && t.query_event != nullptr &&
-         t.wait_event != nullptr && t.copy != nullptr && t.encode != nullptr && t.apply != nullptr;
+         t.destroy_stream != nullptr && t.synchronize != nullptr && t.native_stream != nullptr &&
+         t.create_event != nullptr && t.destroy_event != nullptr && t.record_event != nullptr &&
+         t.query_event != nullptr && t.wait_event != nullptr && t.copy != nullptr &&
+         t.encode != nullptr && t.apply != nullptr;
 }
 
 Status check(const CudaTable* table, const std::string& file) {

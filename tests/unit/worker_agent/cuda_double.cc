@@ -1,10 +1,8 @@
-// A test double of libgradbus_cuda.so, for tests only: what it is and has, the file it is built to
-// says (CMakeLists.txt). It reaches no device.
-//   GRADBUS_DOUBLE_ABI       its version
-//   GRADBUS_DOUBLE_DEVICES   GPUs it has; -1: no driver
-//   GRADBUS_DOUBLE_HOLE      a function is missing
-//   GRADBUS_DOUBLE_NAMELESS  it has no entry
+// A test double of libgradbus_cuda.so, for tests only: it reaches no device. What it is and has,
+// GRADBUS_CUDA_DOUBLE says whenever it is asked: other_version, hole (a function is missing),
+// no_driver, no_device; else it has two GPUs.
 #include <cstdlib>
+#include <string_view>
 
 #include "compression/cuda/plugin.h"
 
@@ -13,14 +11,18 @@ namespace {
 
 constexpr uint64_t kMemoryBytes = 1 << 20;
 
+bool is(std::string_view kind) {
+  const char* chosen = std::getenv("GRADBUS_CUDA_DOUBLE");
+  return chosen != nullptr && chosen == kind;
+}
+
 const char* last_error() {
-  return GRADBUS_DOUBLE_DEVICES < 0 ? "no NVIDIA driver (libcuda.so.1)"
-                                    : "cudaMalloc: out of memory";
+  return is("no_driver") ? "no NVIDIA driver (libcuda.so.1)" : "cudaMalloc: out of memory";
 }
 
 CudaResult device_count(uint32_t* count) {
-  *count = GRADBUS_DOUBLE_DEVICES < 0 ? 0 : static_cast<uint32_t>(GRADBUS_DOUBLE_DEVICES);
-  return GRADBUS_DOUBLE_DEVICES < 0 ? CudaResult::kNoDriver : CudaResult::kOk;
+  *count = is("no_driver") || is("no_device") ? 0 : 2;
+  return is("no_driver") ? CudaResult::kNoDriver : CudaResult::kOk;
 }
 
 CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
@@ -45,7 +47,7 @@ CudaResult fails(Arguments...) {
 }
 
 const CudaTable kTable{
-    .abi = GRADBUS_DOUBLE_ABI,
+    .abi = kCudaAbi,
     .table_bytes = sizeof(CudaTable),
     .built = "double",
     .last_error = last_error,
@@ -58,6 +60,7 @@ const CudaTable kTable{
     .create_stream = fails,
     .destroy_stream = fails,
     .synchronize = fails,
+    .native_stream = [](CudaStream*) -> void* { return nullptr; },
     .create_event = fails,
     .destroy_event = fails,
     .record_event = fails,
@@ -65,14 +68,16 @@ const CudaTable kTable{
     .wait_event = fails,
     .copy = fails,
     .encode = fails,
-    .apply = GRADBUS_DOUBLE_HOLE ? nullptr : fails<CudaStream*, const CudaApply*>};
+    .apply = fails};
 
 }  // namespace
 
-#if !GRADBUS_DOUBLE_NAMELESS
-extern "C" const CudaTable* gradbus_cuda_table() { return &kTable; }
-#else
-const CudaTable* gradbus_cuda_other() { return &kTable; }
-#endif
+extern "C" const CudaTable* gradbus_cuda_table() {
+  static CudaTable table;
+  table = kTable;
+  if (is("other_version")) table.abi = 77;
+  if (is("hole")) table.apply = nullptr;
+  return &table;
+}
 
 }  // namespace gradbus

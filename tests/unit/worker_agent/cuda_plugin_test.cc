@@ -12,27 +12,28 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string double_file(const std::string& kind) {
-  return std::string(GRADBUS_DOUBLE_FOLDER) + "/libcuda_double_" + kind + ".so";
+Result<CudaPlugin> open_double(const char* kind) {
+  setenv("GRADBUS_CUDA_DOUBLE", kind, 1);
+  return open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
 }
 
-void expect_refusal(const std::string& kind, Code code, const char* words) {
-  const Result<CudaPlugin> plugin = open_cuda_plugin(double_file(kind));
-  ASSERT_FALSE(plugin.ok()) << kind;
-  EXPECT_EQ(plugin.status().code(), code) << kind;
+void expect_refusal(const Result<CudaPlugin>& plugin, Code code, const char* words) {
+  ASSERT_FALSE(plugin.ok());
+  EXPECT_EQ(plugin.status().code(), code);
   EXPECT_THAT(plugin.status().message(), HasSubstr(words));
   EXPECT_EQ(plugin.status().message().find('\n'), std::string::npos);
 }
 
 TEST(CudaPlugin, WhatIsMissingIsOneLine) {
-  expect_refusal("none", Code::kUnavailable, "GB-D620 NO_CUDA_PLUGIN: ");
-  expect_refusal("nameless", Code::kUnavailable, "lacks gradbus_cuda_table");
-  expect_refusal("other_version", Code::kVersion, "is of version 77, this program needs 1");
-  expect_refusal("hole", Code::kVersion, "GB-D621 CUDA_PLUGIN_VERSION: ");
+  expect_refusal(open_cuda_plugin("/nowhere/a.so"), Code::kUnavailable, "GB-D620 NO_CUDA_PLUGIN: ");
+  expect_refusal(open_cuda_plugin("libm.so.6"), Code::kUnavailable, "lacks gradbus_cuda_table");
+  expect_refusal(open_double("other_version"), Code::kVersion,
+                 "is of version 77, this program needs 1");
+  expect_refusal(open_double("hole"), Code::kVersion, "GB-D621 CUDA_PLUGIN_VERSION: ");
 }
 
 TEST(CudaPlugin, TellsItsDevices) {
-  const Result<CudaPlugin> plugin = open_cuda_plugin(double_file("two_devices"));
+  const Result<CudaPlugin> plugin = open_double("two_devices");
   ASSERT_TRUE(plugin.ok()) << plugin.status().message();
   const auto devices = cuda_devices(plugin.value());
   ASSERT_TRUE(devices.ok()) << devices.status().message();
@@ -42,11 +43,11 @@ TEST(CudaPlugin, TellsItsDevices) {
 }
 
 TEST(CudaPlugin, NoDriverAndNoDeviceAreTwoThings) {
-  const Result<CudaPlugin> no_driver = open_cuda_plugin(double_file("no_driver"));
+  const Result<CudaPlugin> no_driver = open_double("no_driver");
   ASSERT_TRUE(no_driver.ok());
   const Status driver = cuda_devices(no_driver.value()).status();
   EXPECT_THAT(driver.message(), HasSubstr("GB-D622 NO_GPU: GPUs: no NVIDIA driver (libcuda.so.1)"));
-  const Result<CudaPlugin> no_device = open_cuda_plugin(double_file("no_device"));
+  const Result<CudaPlugin> no_device = open_double("no_device");
   ASSERT_TRUE(no_device.ok());
   const Status device = cuda_devices(no_device.value()).status();
   EXPECT_THAT(device.message(), HasSubstr("GB-D622 NO_GPU: the NVIDIA driver has no GPU"));
@@ -54,7 +55,7 @@ TEST(CudaPlugin, NoDriverAndNoDeviceAreTwoThings) {
 }
 
 TEST(CudaPlugin, OutOfMemorySaysWhatWasWanted) {
-  const Result<CudaPlugin> plugin = open_cuda_plugin(double_file("two_devices"));
+  const Result<CudaPlugin> plugin = open_double("two_devices");
   ASSERT_TRUE(plugin.ok());
   void* memory = nullptr;
   const CudaResult result = plugin.value().table->allocate(0, 1 << 21, &memory);
