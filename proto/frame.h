@@ -11,8 +11,8 @@
 //                                where unit u in its round r is exchange u * rounds + r
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
-//                                kReduce to a shard: the step's learning rate, an f32, 0: the
-//                                mode's, kPullOnly: no step; kGather from one: its staleness
+//                                kReduce to a shard: the step's learning rate (0: the mode's) or
+//                                memory scale, an f32, or kPullOnly; kGather from one: staleness
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
@@ -20,7 +20,7 @@
 //   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
-//                                all-gather: bytes of the whole block of `source`;
+//                                all-gather: bytes of the whole block of `source`, shards: payload;
 //                                kHello: the link key (who may talk on this connection)
 //   offset 56  u32  payload_crc  CRC32C of the payload, 0 when length is 0
 //   offset 60  u32  header_crc   CRC32C of bytes 0 to 59

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/frame.h"
@@ -15,7 +16,8 @@ constexpr uint64_t kUnitElements = 1 << 20;
 constexpr uint64_t kUnitsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
 constexpr uint64_t kProbeElements = 1 << 16;
 
-uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
+uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 Status misfit(const v1::TensorSpec& spec, const std::string& what) {
   return error("O910", "tensor " + in_quotes(spec.name()) + ", compression \"" +
@@ -43,15 +45,32 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
   return owned < gathered ? Communicator::kPs : Communicator::kAllGather;
 }
 
-uint64_t unit_elements(const v1::TensorSpec& spec, const CompressionSpec& compression,
-                       Communicator communicator, const JobSize& size, uint64_t chunk) {
+uint64_t longest_unit(const CompressionSpec& compression) {
   const CodecTraits& traits = compression.codec->traits;
-  const bool whole = traits.whole_unit || traits.needs_matrix;
-  uint64_t unit = whole ? kUnitElementsMax / 2 : kUnitElements;
-  if (communicator == Communicator::kPs)
-    unit = std::min(unit, (spec.count() + size.agents - 1) / size.agents);
-  unit = std::max(unit, (spec.count() + kUnitsMax - 1) / kUnitsMax);
+  return traits.whole_unit || traits.needs_matrix ? kUnitElementsMax / 2 : kUnitElements;
+}
+
+uint64_t whole_chunks(uint64_t unit, const v1::TensorSpec& spec, uint64_t chunk) {
+  unit = std::max(unit, divide_up(spec.count(), kUnitsMax));
   return round_up(std::min<uint64_t>(unit, spec.count()), chunk);
+}
+
+// Units are whole chunks, and bits depend on where a unit ends.
+uint64_t chunk_bytes(const PlanOptions& options) {
+  const bool chosen = options.chunk_bytes > 0 && !options.deterministic;
+  return chosen ? options.chunk_bytes : 256 << 10;
+}
+
+// Shards take payloads only, one from each agent, and send one back.
+Status check_on_shards(const v1::TensorSpec& spec, const CompressionSpec& compression) {
+  const Communicator wanted = compression.communicator();
+  if (wanted != Communicator::kAuto && wanted != Communicator::kPs)
+    return misfit(spec, "mode " + spec.mode() + " is communicator ps: leave out communicator=" +
+                            std::string(communicator_name(wanted)) + ", or take mode sync");
+  if (compression.codec->make != nullptr) return {};
+  return misfit(spec, "payloads of " + std::string(compression.codec->name) +
+                          " are summed on their way, which mode " + spec.mode() +
+                          " does not do: take mode sync, or another codec");
 }
 
 }  // namespace
@@ -80,7 +99,7 @@ Status check_compression(const v1::TensorSpec& spec) {
     return misfit(spec, "payloads of " + std::string(compression.codec->name) +
                             (summed ? " cannot be summed on their way: use allgather or ps"
                                     : " are summed on their way: use allreduce"));
-  return {};
+  return is_on_shards(spec.mode()) ? check_on_shards(spec, compression) : Status();
 }
 
 TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& compression,
@@ -89,13 +108,25 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   v1::TensorSpec dense = spec;
   dense.clear_compression();
   plan.algorithm = plan_tensor(dense, size, options).algorithm;
-  // Units are whole chunks, and bits depend on where a unit ends.
-  const bool chosen = options.chunk_bytes > 0 && !options.deterministic;
-  const uint64_t chunk_bytes = chosen ? options.chunk_bytes : 256 << 10;
-  plan.chunk_elements = plan_chunk_elements(spec, size, chunk_bytes, Algorithm::kChain);
+  plan.chunk_elements = plan_chunk_elements(spec, size, chunk_bytes(options), Algorithm::kChain);
   plan.communicator = choose(spec, compression, size, options);
-  plan.unit_elements =
-      unit_elements(spec, compression, plan.communicator, size, plan.chunk_elements);
+  uint64_t unit = longest_unit(compression);
+  if (plan.communicator == Communicator::kPs)
+    unit = std::min(unit, divide_up(spec.count(), size.agents));
+  plan.unit_elements = whole_chunks(unit, spec, plan.chunk_elements);
+  return plan;
+}
+
+// A shard's share in as few units as it takes, all about as long.
+TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
+                       uint32_t shards, const PlanOptions& options) {
+  PlanOptions cut = options;
+  cut.chunk_bytes = chunk_bytes(options);
+  TensorPlan plan = plan_on_shards(spec, shards, cut);
+  plan.communicator = Communicator::kPs;
+  const uint64_t share = divide_up(spec.count(), shards);
+  const uint64_t unit = divide_up(share, divide_up(share, longest_unit(compression)));
+  plan.unit_elements = whole_chunks(unit, spec, plan.chunk_elements);
   return plan;
 }
 

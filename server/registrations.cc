@@ -90,7 +90,7 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
   const bool floats = spec.dtype() == uint32_t(DType::kF32);
   const bool dense = spec.compression().empty();
   if (mode.value().is_local() || mode.value().canonical != spec.mode() || !all_reduce ||
-      (mode.value().on_shards() && !dense) || (mode.value().holds_parameters() && !floats))
+      (mode.value().holds_parameters() && !(dense && floats)))
     return short_error(
         "O911", tensor(spec) + ": mode " + mode.value().canonical + " does not fit the tensor");
   return may_use(mode.value(), tensor(spec));
@@ -195,10 +195,12 @@ Registrations::Answer Registrations::disagree(Name& name, Attempt& attempt, uint
 // Ranks of one node share memory: nothing is compressed between them.
 TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   const JobSize size{agents_, world_size_};
-  if (is_on_shards(spec.mode())) return plan_on_shards(spec, shards_, options_);
   const Result<CompressionSpec> compression = parse_compression(spec.compression());
-  if (size.agents == 1 || spec.count() == 0 || !compression.ok())
-    return plan_tensor(spec, size, options_);
+  const bool dense = spec.count() == 0 || !compression.ok();
+  if (is_on_shards(spec.mode()))
+    return dense ? plan_on_shards(spec, shards_, options_)
+                 : plan_pushed(spec, compression.value(), shards_, options_);
+  if (size.agents == 1 || dense) return plan_tensor(spec, size, options_);
   return plan_compressed(spec, compression.value(), size, options_);
 }
 

@@ -12,7 +12,6 @@
 #include "client_lib/shm/cell.h"
 #include "client_lib/shm/segment.h"
 #include "common/status.h"
-#include "compression/spec.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"
 #include "worker_agent/compressed/fidelity.h"
@@ -43,14 +42,6 @@ struct StartJob {
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank
   std::shared_ptr<JobTraffic> traffic;
   std::shared_ptr<FidelityBoard> fidelity;  // of compressed tensors that ask for it
-};
-
-// How a tensor's gradient is made smaller on its way between agents.
-struct CompressionPlan {
-  CompressionSpec spec;  // none(): it is not
-  Communicator communicator = Communicator::kAuto;
-  uint64_t unit_elements = 0;  // all of the tensor, or a multiple of its chunk_elements
-  uint64_t columns = 0;        // of the tensor seen as a matrix; 0: a vector
 };
 
 struct AddTensor {

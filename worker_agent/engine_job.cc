@@ -269,13 +269,16 @@ void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& star
   finish(tensor);
 }
 
-// A push to a shard says the step's learning rate.
+// What a push to a shard says of the step.
+uint32_t EngineJob::push_source(const Exchange& exchange) {
+  const RoundRequest& request = tensor(exchange.id().tensor)->request();
+  if (!reduces(exchange.plan().kind)) return std::bit_cast<uint32_t>(request.memory_scale);
+  return request.pull_only ? kPullOnly : std::bit_cast<uint32_t>(request.learning_rate);
+}
+
 void EngineJob::send_data(Exchange& exchange, const Action& action) {
   FrameHeader header = exchange.frame(start_, action);
-  if (exchange.plan().algorithm == Algorithm::kShards) {
-    const RoundRequest& request = tensor(exchange.id().tensor)->request();
-    header.source = request.pull_only ? kPullOnly : std::bit_cast<uint32_t>(request.learning_rate);
-  }
+  if (exchange.plan().algorithm == Algorithm::kShards) header.source = push_source(exchange);
   links_->send_data(action.peer, header, exchange.slice(action), {exchange.id(), action});
 }
 

@@ -72,6 +72,7 @@ class EngineJob final : public HostedJob {
   void start(const ExchangeStart& next);
   void advance(EngineTensor& tensor, const Result<ExchangeStarts>& starts);
   void on_ended(const Exchange& exchange);
+  uint32_t push_source(const Exchange& exchange);
   void send_data(Exchange& exchange, const Action& action);
   void send_credit(Exchange& exchange, const Action& action);
   std::span<const std::byte> payload(const Exchange& exchange, const Action& action) const;

@@ -18,7 +18,7 @@ Exchange::Exchange(ExchangeId id, const CollectivePlan& plan, const ExchangeMemo
       stash_(
           std::make_unique_for_overwrite<std::byte[]>(collective_->needs().stash_slots * bytes())),
       area_pointers_(ranks_.size()),
-      block_bytes_(reduces() ? 0 : block_count(plan.kind, plan.world())) {}
+      block_bytes_(reduces() ? 0 : plan.blocks()) {}
 
 uint64_t Exchange::bytes() const { return plan_.count * dtype_bytes(plan_.dtype); }
 

@@ -159,16 +159,18 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
     return error("D602", who + " has mode \"" + spec.mode + "\" and algorithm " +
                              std::string(algorithm_name(algorithm)) + " with " +
                              std::to_string(started_.shards_size()) + " shards");
-  if (on_shards) return {};
+  const Status compression = compression_from(ready, started_.agents_size()).status();
+  if (on_shards) return compression;
   if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
       (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
     return error("D602", who + " names algorithm " + std::to_string(ready.algorithm()) +
                              ", which does not fit this " +
                              std::string(collective_name(spec.kind)));
-  return ready.communicator().empty() ? Status() : check_compression_plan(ready);
+  return compression;
 }
 
-Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
+Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents) {
+  if (ready.communicator().empty()) return CompressionPlan();
   const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
   const Result<CompressionSpec> spec = parse_compression(ready.spec().compression());
   if (!spec.ok()) return spec.status().with_context(who);
@@ -180,7 +182,9 @@ Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
   const Communicator communicator = find_communicator(ready.communicator());
   const CodecRow& codec = *spec.value().codec;
   const bool summed = communicator == Communicator::kAllReduce;
-  if (communicator == Communicator::kAuto || started_.agents_size() < 2 ||
+  const bool by_shards = is_on_shards(tensor.mode);
+  const bool possible = by_shards ? communicator == Communicator::kPs : agents > 1;
+  if (communicator == Communicator::kAuto || !possible ||
       (summed ? !is_linear(spec.value()) && !is_mergeable(spec.value()) : codec.make == nullptr))
     return error("D602", who + " names communicator \"" + ready.communicator() +
                              "\", which does not fit " + ready.spec().compression());
@@ -189,7 +193,7 @@ Status NodeJob::check_compression_plan(const v1::ReadyTensor& ready) const {
   if (count == 0 || unit == 0 || unit > kUnitElementsMax || count / unit >= 1 << 14 ||
       (unit < count && unit % ready.chunk_elements() != 0))
     return error("D602", who + " has units of " + std::to_string(unit) + " elements");
-  return {};
+  return CompressionPlan{spec.value(), communicator, unit, tensor.columns};
 }
 
 Status NodeJob::place(const v1::TensorsReady& ready) {
@@ -216,15 +220,9 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
   engine_.post(AddTensor{
       id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
-      last_reduction(spec, world_size()), compression_of(ready), shape, place.value(), segment});
+      last_reduction(spec, world_size()), compression_from(ready, started_.agents_size()).take(),
+      shape, place.value(), segment});
   return {};
-}
-
-// check_plan() has looked at it.
-CompressionPlan NodeJob::compression_of(const v1::ReadyTensor& ready) const {
-  if (ready.communicator().empty()) return {};
-  return {parse_compression(ready.spec().compression()).take(),
-          find_communicator(ready.communicator()), ready.unit_elements(), ready.spec().columns()};
 }
 
 void NodeJob::announce_segments() {

@@ -54,8 +54,6 @@ class NodeJob {
     Cell cell;
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
-  Status check_compression_plan(const v1::ReadyTensor& ready) const;
-  CompressionPlan compression_of(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
@@ -84,6 +82,9 @@ class NodeJob {
   bool failed_ = false;
 };
 
+// How the plan says that a tensor is compressed; none() when it is not. GB-D602 for what agents and
+// shards cannot do.
+Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents);
 TensorSpec spec_from(const v1::TensorSpec& spec);
 v1::TensorSpec spec_to(const TensorSpec& spec);
 Status status_from(const v1::Error& error);

@@ -37,6 +37,10 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.mode = parse_mode(spec.mode).take();
   plan.ranks.resize(plan.collective.agents);
   for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
+  Result<CompressionPlan> compression = compression_from(ready, plan.ranks.size());
+  if (!compression.ok()) return compression.status();
+  plan.compression = compression.take();
+  plan.tensor_seed = tensor_seed(started.job_id(), ready.id());
   return plan;
 }
 

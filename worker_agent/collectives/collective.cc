@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "proto/algorithms.h"
 #include "worker_agent/collectives/block_exchange.h"
+#include "worker_agent/collectives/payload_push_pull.h"
 #include "worker_agent/collectives/push_pull.h"
 #include "worker_agent/collectives/recursive_doubling.h"
 #include "worker_agent/collectives/tree_reduction.h"
@@ -10,7 +11,9 @@
 namespace gradbus {
 
 std::unique_ptr<Collective> make_collective(const CollectivePlan& plan) {
-  if (plan.algorithm == Algorithm::kShards) return std::make_unique<PushPull>(plan);
+  if (plan.algorithm == Algorithm::kShards && reduces(plan.kind))
+    return std::make_unique<PushPull>(plan);
+  if (plan.algorithm == Algorithm::kShards) return std::make_unique<PayloadPushPull>(plan);
   GRADBUS_CHECK(fits(plan.kind, plan.algorithm));
   if (plan.algorithm == Algorithm::kRecursiveDoubling)
     return std::make_unique<RecursiveDoubling>(plan);

@@ -28,6 +28,9 @@
 
 namespace gradbus {
 
+// Payloads on shards: the one that is pushed, and the one that comes back.
+inline constexpr uint64_t kPayloadBlocks = 2;
+
 // What never changes about a tensor: the same on every agent except agent_index.
 struct CollectivePlan {
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -39,11 +42,12 @@ struct CollectivePlan {
   uint64_t chunk_elements = 1;      // pipeline unit; chunk_elements * dtype_bytes <=
                                     // kFramePayloadBytesMax; recursive doubling: not below count
   uint64_t row_elements = 1;        // reduce-scatter
-  uint32_t root = 0;                // rank, of the kinds that have one
+  uint32_t root = 0;                // rank, of the kinds that have one; payloads: their shard
   uint32_t agent_index = 0;
   std::vector<uint32_t> agent_of_rank;  // by rank; its size is the world size
   uint32_t agents = 1;
-  // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards.
+  // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards. They take chunks
+  // of an all-reduce, or gather payloads of up to `count` bytes and send one back.
   uint32_t shards = 0;
   uint32_t tensor = 0;  // id, for shard_of()
 
@@ -57,6 +61,10 @@ struct CollectivePlan {
   // still carries one empty frame over every edge, so that it ends only when every agent has begun
   // it.
   uint32_t chunks() const { return chunk_plan().chunks(); }
+  // Kinds that move blocks.
+  uint64_t blocks() const {
+    return algorithm == Algorithm::kShards ? kPayloadBlocks : block_count(kind, world());
+  }
 };
 
 struct Action {
@@ -134,9 +142,10 @@ class Collective {
   virtual uint64_t active_round() const = 0;
 };
 
-// reduction.h, recursive_doubling.h, push_pull.h or block_exchange.h. The caller has checked the
-// plan: at least 2 peers, every agent has a rank, root < world size, a chunk fits a frame, the
-// algorithm fits the kind. Allocates everything a round needs here, nothing later but in `actions`.
+// tree_reduction.h, recursive_doubling.h, push_pull.h, payload_push_pull.h or block_exchange.h. The
+// caller has checked the plan: at least 2 peers, every agent has a rank, root < world size, a chunk
+// fits a frame, the algorithm fits the kind. Allocates everything a round needs here, nothing later
+// but in `actions`.
 std::unique_ptr<Collective> make_collective(const CollectivePlan& plan);
 
 }  // namespace gradbus

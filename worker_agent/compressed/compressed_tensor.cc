@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "compression/kernels/compensate.h"
-#include "compression/random.h"
 
 namespace gradbus {
 
@@ -33,7 +32,9 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
   for (uint32_t index = 0; index * unit < count; ++index)
     units_.push_back(make_unit(unit_plan(index)));
   stages_ = units_.front()->stages().size();
-  if (const auto every = add.compression.spec.options.number("fidelity"); every > 0)
+  // A node that is alone with its shards has nobody to compare dense sums with.
+  const auto every = add.compression.spec.options.number("fidelity");
+  if (every > 0 && job.agents > 1)
     gauge_ = std::make_unique<FidelityGauge>(unit_plan(0), static_cast<uint64_t>(every));
 }
 
@@ -41,23 +42,20 @@ CompressedTensor::~CompressedTensor() = default;
 
 UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   const CompressionPlan& compression = add_.compression;
-  const uint64_t first = index * compression.unit_elements;
-  // A part of a matrix need not be whole rows.
-  const uint64_t columns = compression.unit_elements >= add_.shape.count ? compression.columns : 0;
   UnitPlan plan;
   plan.spec = compression.spec;
   plan.communicator = compression.communicator;
-  plan.count = std::min(compression.unit_elements, add_.shape.count - first);
-  plan.shape.count_max = plan.count;
-  plan.shape.columns = columns;
-  plan.shape.rows = columns == 0 ? 1 : plan.count / columns;
+  plan.shape = unit_shape(compression, add_.shape.count, index);
+  plan.count = plan.shape.count_max;
   plan.index = index;
-  plan.tensor_seed = mix_u64(job_.job) + add_.tensor;
+  plan.tensor_seed = tensor_seed(job_.job, add_.tensor);
   plan.agent_index = job_.agent_index;
   plan.agents = job_.agents;
+  plan.shards = add_.algorithm == Algorithm::kShards ? job_.shards : 0;
+  plan.tensor = add_.tensor;
   plan.algorithm = add_.algorithm;
   plan.scale = static_cast<float>(add_.last.after / add_.last.divisor);
-  for (float* const area : areas_) plan.areas.push_back(area + first);
+  for (float* const area : areas_) plan.areas.push_back(area + index * compression.unit_elements);
   return plan;
 }
 

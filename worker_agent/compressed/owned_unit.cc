@@ -1,24 +1,10 @@
 #include "common/errors.h"
 #include "compression/random.h"
+#include "worker_agent/compressed/second_encoding.h"
 #include "worker_agent/compressed/units.h"
 
 namespace gradbus {
 namespace {
-
-// The owner keeps what its second encoding leaves out (two-way error feedback, as BytePS and
-// MergeComp's parameter-server communicator do). Its memory never has momentum: that is the
-// senders'.
-MemoryOptions owner_memory(const UnitPlan& plan) {
-  MemoryOptions options = memory_options(plan.spec, plan.agents);
-  if (options.kind == MemoryKind::kDgc) options.kind = MemoryKind::kResidual;
-  return options;
-}
-
-std::unique_ptr<Codec> owner_codec(const UnitPlan& plan) {
-  const CodecRow& row = *plan.spec.codec;
-  const CodecRow& owner = row.owner.empty() ? row : *find_codec(row.owner);
-  return make_codec(owner, plan.spec.options, plan.shape);
-}
 
 class OwnedUnit final : public CompressedUnit {
  public:
@@ -26,8 +12,8 @@ class OwnedUnit final : public CompressedUnit {
       : CompressedUnit(std::move(unit)),
         codec_(make_codec(plan().spec, plan().shape)),
         owner_(plan().index % plan().agents),
-        sum_codec_(owner_codec(plan())),
-        sum_memory_(owner_memory(plan()), owns() ? plan().count : 0) {
+        sum_codec_(second_codec(plan().spec, plan().shape)),
+        sum_memory_(second_memory(plan().spec, plan().agents), owns() ? plan().count : 0) {
     const size_t count = plan().count;
     add_stage(
         blocks_stage(plan(), CollectiveKind::kGather, owner_, codec_->payload_bytes_max(count)));

@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "compression/kernels/sums.h"
-#include "compression/random.h"
 #include "worker_agent/compressed/units.h"
 
 namespace gradbus {
@@ -56,11 +55,11 @@ std::span<const uint64_t> CompressedUnit::lengths(uint64_t own_bytes) {
 }
 
 uint64_t CompressedUnit::shared_seed(uint64_t round) const {
-  return mix_u64(mix_u64(plan_.tensor_seed + plan_.index) + round);
+  return unit_seed(plan_.tensor_seed, plan_.index, round);
 }
 
 uint64_t CompressedUnit::own_seed(uint64_t round) const {
-  return mix_u64(shared_seed(round) + 1 + plan_.agent_index);
+  return peer_seed(shared_seed(round), plan_.agent_index);
 }
 
 std::span<const uint64_t> CompressedUnit::start(uint64_t round) {
@@ -119,7 +118,8 @@ std::unique_ptr<CompressedUnit> make_unit(UnitPlan plan) {
     case Communicator::kAllReduce:
       return is_linear(plan.spec) ? make_summed_unit(std::move(plan))
                                   : make_merged_unit(std::move(plan));
-    case Communicator::kPs: return make_owned_unit(std::move(plan));
+    case Communicator::kPs:
+      return plan.shards > 0 ? make_pushed_unit(std::move(plan)) : make_owned_unit(std::move(plan));
     default: return make_gathered_unit(std::move(plan));
   }
 }

@@ -1,10 +1,12 @@
 // A piece of a compressed tensor: the codec, the memory and the payloads of its elements, and the
-// exchanges that carry them between agents. Four kinds, by communicator and codec:
+// exchanges that carry them between agents. Five kinds, by communicator and codec:
 //
 //   allgather  gathered  every agent gets every agent's payload and sums what it decodes
 //                        (all-gather)
 //   ps         owned     one agent gets all payloads, sums them and encodes the sum again
 //                        (gather, all-gather)
+//   ps         pushed    mode ps:sync: the same by a parameter-server shard, which keeps what its
+//                        encoding leaves out (one exchange with it)
 //   allreduce  summed    linear codecs: the payloads are dense vectors, added on their way
 //                        (all-reduce, 1 or 2 rounds)
 //   allreduce  merged    codecs that select: each agent merges the entries of a range of elements

@@ -4,12 +4,14 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "compression/random.h"
 #include "proto/algorithms.h"
+#include "proto/placement.h"
+#include "worker_agent/collectives/payload_cut.h"
 
 namespace gradbus {
 namespace {
 
-constexpr uint64_t kPayloadChunkBytes = 256 << 10;  // a payload is sent on while the next comes
 constexpr uint64_t kAlignBytes = 128;
 
 uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -33,6 +35,22 @@ CollectivePlan between_agents(const UnitPlan& unit) {
 
 }  // namespace
 
+// A part of a matrix need not be whole rows.
+CodecShape unit_shape(const CompressionPlan& compression, uint64_t count, uint32_t index) {
+  const uint64_t first = index * compression.unit_elements;
+  CodecShape shape;
+  shape.count_max = std::min(compression.unit_elements, count - first);
+  shape.columns = compression.unit_elements >= count ? compression.columns : 0;
+  shape.rows = shape.columns == 0 ? 1 : shape.count_max / shape.columns;
+  return shape;
+}
+
+uint64_t tensor_seed(uint64_t job, uint32_t tensor) { return mix_u64(job) + tensor; }
+uint64_t unit_seed(uint64_t of_tensor, uint32_t index, uint64_t round) {
+  return mix_u64(mix_u64(of_tensor + index) + round);
+}
+uint64_t peer_seed(uint64_t of_unit, uint32_t peer) { return mix_u64(of_unit + 1 + peer); }
+
 Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
                    uint64_t block_bytes_max) {
   Stage stage;
@@ -50,10 +68,27 @@ Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
   return stage;
 }
 
+Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max) {
+  Stage stage;
+  stage.plan = between_agents(unit);
+  stage.plan.kind = CollectiveKind::kGather;
+  stage.plan.algorithm = Algorithm::kShards;
+  stage.plan.dtype = DType::kU8;
+  stage.plan.op = ReduceOp::kNone;
+  stage.plan.root = shard_of(unit.tensor, unit.index, unit.shards);
+  stage.plan.count = payload_bytes_max;
+  stage.plan.chunk_elements = kPayloadChunkBytes;
+  stage.plan.shards = unit.shards;
+  stage.plan.tensor = unit.tensor;
+  stage.stride = round_up(payload_bytes_max, kAlignBytes);
+  stage.bytes = stage.stride * stage.plan.blocks();
+  return stage;
+}
+
 Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements) {
   Stage stage;
   stage.plan = between_agents(unit);
-  stage.plan.algorithm = unit.algorithm;
+  stage.plan.algorithm = unit.shards > 0 ? Algorithm::kRing : unit.algorithm;
   stage.plan.dtype = dtype;
   stage.plan.count = elements;
   const uint64_t frame_elements = kFramePayloadBytesMax / dtype_bytes(dtype);

@@ -1,5 +1,5 @@
-// What a compressed unit is made of, and the exchanges that its payloads need. All agents make the
-// same ones of the same plan.
+// What a compressed unit is made of, and the exchanges that its payloads need. All agents, and the
+// shards, make the same ones of the same plan.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,23 @@
 
 namespace gradbus {
 
+// How a tensor's gradient is made smaller on its way between agents.
+struct CompressionPlan {
+  CompressionSpec spec;  // none(): it is not
+  Communicator communicator = Communicator::kAuto;
+  uint64_t unit_elements = 0;  // all of the tensor, or a multiple of its chunk_elements
+  uint64_t columns = 0;        // of the tensor seen as a matrix; 0: a vector
+};
+
+// Of unit `index` of a tensor of `count` elements; its count_max is the unit's elements.
+CodecShape unit_shape(const CompressionPlan& compression, uint64_t count, uint32_t index);
+
+// Of everything random in a tensor, a unit's round of it, and what one agent or shard does there.
+// `peer`: an agent, or a shard, which come after the agents.
+uint64_t tensor_seed(uint64_t job, uint32_t tensor);
+uint64_t unit_seed(uint64_t of_tensor, uint32_t index, uint64_t round);
+uint64_t peer_seed(uint64_t of_unit, uint32_t peer);
+
 struct UnitPlan {
   CompressionSpec spec;
   Communicator communicator = Communicator::kAllGather;  // not kAuto
@@ -19,6 +36,8 @@ struct UnitPlan {
   uint64_t tensor_seed = 0;  // the same on all agents
   uint32_t agent_index = 0;
   uint32_t agents = 2;
+  uint32_t shards = 0;                     // that hold units; 0: the agents do without
+  uint32_t tensor = 0;                     // id
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents
   std::vector<float*> areas;               // the unit's first element in each local rank's area
@@ -34,7 +53,9 @@ struct Stage {
 // Blocks of up to `block_bytes_max`: one of each agent, or of each for each (all-to-all).
 Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
                    uint64_t block_bytes_max);
-// A vector that is summed.
+// Payloads of up to that many bytes, to the shard that holds the unit and back.
+Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max);
+// A vector that is summed by the agents.
 Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements);
 
 }  // namespace gradbus

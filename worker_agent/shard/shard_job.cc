@@ -41,10 +41,10 @@ Status ShardJob::add_tensor(const AddShardTensor& add) {
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = made.take();
   if (add.plan.mode.restore) tensors_[id]->restore(add.restored);
-  const auto chunks = static_cast<uint32_t>(tensors_[id]->chunks_held());
-  answers_.reserve(std::max<size_t>(answers_.capacity(), size_t{chunks} * start_.agents));
-  for (uint32_t agent = 0; agent < start_.agents && chunks > 0; ++agent)
-    GRADBUS_RETURN_IF_ERROR(links_.expect_sends(agent, chunks));
+  const auto answers = static_cast<uint32_t>(tensors_[id]->answers_max());
+  answers_.reserve(std::max<size_t>(answers_.capacity(), size_t{answers} * start_.agents));
+  for (uint32_t agent = 0; agent < start_.agents && answers > 0; ++agent)
+    GRADBUS_RETURN_IF_ERROR(links_.expect_sends(agent, answers));
   lacks_tensor_ = false;
   take_held();
   return {};

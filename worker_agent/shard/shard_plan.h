@@ -7,6 +7,7 @@
 #include "common/exchange_mode.h"
 #include "common/kernels/reduce.h"
 #include "worker_agent/collectives/collective.h"
+#include "worker_agent/compressed/unit_plan.h"
 
 namespace gradbus {
 
@@ -18,6 +19,8 @@ struct ShardPlan {
   Reduction last;               // ps:sync: of the sum of all nodes
   ExchangeMode mode;            // on_shards()
   std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
+  CompressionPlan compression;  // ps:sync may have one
+  uint64_t tensor_seed = 0;     // unit_plan.h
 };
 
 // What a chunk begins with instead of nothing: mode option restore.

@@ -7,24 +7,26 @@
 #include "proto/placement.h"
 #include "worker_agent/collectives/frame_check.h"
 #include "worker_agent/shard/parameter_tensor.h"
+#include "worker_agent/shard/payload_tensor.h"
 #include "worker_agent/shard/summed_tensor.h"
 
 namespace gradbus {
 namespace {
 
 // Buffers begin on cache lines.
-uint64_t buffer_bytes_of(const CollectivePlan& plan) {
-  const uint64_t bytes = plan.chunk_elements * dtype_bytes(plan.dtype);
+uint64_t buffer_bytes_of(const CollectivePlan& plan, uint64_t wanted) {
+  const uint64_t bytes = wanted > 0 ? wanted : plan.chunk_elements * dtype_bytes(plan.dtype);
   return (bytes + 127) / 128 * 128;
 }
 
 }  // namespace
 
-ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers)
+ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers,
+                         uint64_t buffer_bytes)
     : plan_(plan),
       cut_(plan.collective.chunk_plan()),
       buffers_(buffers),
-      buffer_bytes_(buffer_bytes_of(plan.collective)),
+      buffer_bytes_(buffer_bytes_of(plan.collective, buffer_bytes)),
       slot_of_(cut_.chunks(), kElsewhere),
       memory_(transport) {
   for (uint32_t chunk = 0; chunk < slot_of_.size(); ++chunk)
@@ -46,43 +48,54 @@ Status ShardTensor::check(uint32_t agent, const FrameHeader& header) const {
   GRADBUS_RETURN_IF_ERROR(
       expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kReduce)));
   GRADBUS_RETURN_IF_ERROR(check_signature(plan_.collective, header));
+  const uint32_t chunk = chunk_of(header);
+  if (agent >= agents()) return refuse_frame(header, "a push of another shard");
+  if (!holds(chunk)) return refuse_frame(header, "a chunk that another shard holds");
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, pushes(agent, chunk) + 1));
+  if (turns_[pair(agent, chunk)] != Turn::kAgents)
+    return refuse_frame(header, "a push before the last one was answered");
+  return check_piece(agent, header);
+}
+
+Status ShardTensor::check_piece(uint32_t, const FrameHeader& header) const {
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "exchange", header.exchange, 0));
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, plan_.collective.count));
-  if (agent >= agents()) return refuse_frame(header, "a push of another shard");
-  if (!holds(header.chunk)) return refuse_frame(header, "a chunk that another shard holds");
   const uint64_t bytes = elements(header.chunk) * dtype_bytes(plan_.collective.dtype);
-  GRADBUS_RETURN_IF_ERROR(expect_field(header, "length", header.length, bytes));
-  GRADBUS_RETURN_IF_ERROR(
-      expect_field(header, "step", header.step, pushes(agent, header.chunk) + 1));
-  if (turns_[pair(agent, header.chunk)] != Turn::kAgents)
-    return refuse_frame(header, "a push before the last one was answered");
-  return {};
+  return expect_field(header, "length", header.length, bytes);
 }
 
 bool ShardTensor::must_wait(uint32_t agent, const FrameHeader& header) const {
-  return agent < agents() && holds(header.chunk) &&
-         turns_[pair(agent, header.chunk)] == Turn::kTransports;
+  const uint32_t chunk = chunk_of(header);
+  return agent < agents() && holds(chunk) && turns_[pair(agent, chunk)] == Turn::kTransports;
 }
 
 Status ShardTensor::on_push(uint32_t agent, const FrameHeader& header,
                             std::span<const std::byte> payload, Nanos now,
                             std::vector<ShardAnswer>& answers) {
   GRADBUS_RETURN_IF_ERROR(check(agent, header));
-  pushes_[pair(agent, header.chunk)] = header.step;
-  turns_[pair(agent, header.chunk)] = Turn::kOurs;
+  const Result<bool> whole = collect(agent, header, payload);
+  if (!whole.ok()) return whole.status();
+  if (!whole.value()) return {};
+  const uint32_t chunk = chunk_of(header);
+  pushes_[pair(agent, chunk)] = header.step;
+  turns_[pair(agent, chunk)] = Turn::kOurs;
   const bool pull_only = header.source == kPullOnly;
   const auto rate = std::bit_cast<float>(header.source);
   const bool has_rate = header.source != 0 && !pull_only && std::isfinite(rate);
-  take({agent, header.chunk, payload, pull_only, has_rate, std::abs(rate)}, now, answers);
+  take({agent, chunk, payload, pull_only, has_rate, std::abs(rate)}, now, answers);
   return {};
 }
 
 // ---- answers
 
-void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
-                         std::vector<ShardAnswer>& answers) {
+void ShardTensor::owe(uint32_t agent, uint32_t chunk, uint32_t buffer) {
   use(chunk, buffer);
   turns_[pair(agent, chunk)] = Turn::kTransports;
+}
+
+void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
+                         std::vector<ShardAnswer>& answers) {
+  owe(agent, chunk, buffer);
   answers.push_back({agent, chunk, pushes(agent, chunk), staleness, buffer,
                      elements(chunk) * dtype_bytes(plan_.collective.dtype)});
 }
@@ -131,6 +144,7 @@ FrameHeader ShardTensor::frame(const ShardAnswer& answer) const {
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan,
                                                        Transport& transport) {
   if (plan.mode.holds_parameters()) return ParameterTensor::create(plan, transport);
+  if (!plan.compression.spec.none()) return PayloadTensor::create(plan, transport);
   return SummedTensor::create(plan, transport);
 }
 

@@ -45,6 +45,11 @@ class ShardTensor {
 
   const ShardPlan& plan() const { return plan_; }
   size_t chunks_held() const { return held_; }
+  bool holds(uint32_t chunk) const {
+    return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
+  }
+  // That may be under way to one agent.
+  virtual size_t answers_max() const { return held_; }
   // The last answer of this chunk to this agent is still the transport's: on_push() after
   // on_sent().
   bool must_wait(uint32_t agent, const FrameHeader& header) const;
@@ -53,7 +58,7 @@ class ShardTensor {
   Status on_push(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                  Nanos now, std::vector<ShardAnswer>& answers);
   // The transport has given the bytes of this answer back.
-  void on_sent(const ShardAnswer& answer);
+  virtual void on_sent(const ShardAnswer& answer);
   // What time alone decides; returns when to be called next, 0 for never.
   virtual Nanos tick(Nanos, std::vector<ShardAnswer>&) { return 0; }
 
@@ -62,16 +67,14 @@ class ShardTensor {
   virtual bool save(uint32_t, SnapshotPiece&, std::vector<float>&) const { return false; }
   // Before the first push; by slot.
   virtual void restore(const std::vector<RestoredChunk>&) {}
-  bool holds(uint32_t chunk) const {
-    return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
-  }
 
-  Slice slice(const ShardAnswer& answer) const;
-  FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
+  virtual Slice slice(const ShardAnswer& answer) const;
+  virtual FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
 
  protected:
-  // `buffers` of a chunk.
-  ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers);
+  // `buffers` of a chunk, of `buffer_bytes` each; 0: what its elements take.
+  ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers,
+              uint64_t buffer_bytes = 0);
   Status open();
 
   struct Push {
@@ -82,6 +85,14 @@ class ShardTensor {
     bool has_rate = false;
     float learning_rate = 0;
   };
+  // A frame whose kind, signature and sender are right and whose chunk is here: which one, and
+  // whether the rest of it can be.
+  virtual uint32_t chunk_of(const FrameHeader& header) const { return header.chunk; }
+  virtual Status check_piece(uint32_t agent, const FrameHeader& header) const;
+  // Whether this frame, the agent's next one of this chunk, makes a push whole.
+  virtual Result<bool> collect(uint32_t, const FrameHeader&, std::span<const std::byte>) {
+    return true;
+  }
   // The push is the agent's next one of this chunk.
   virtual void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) = 0;
 
@@ -91,6 +102,8 @@ class ShardTensor {
   uint32_t unused_buffer(uint32_t chunk) const;
   void use(uint32_t chunk, uint32_t index) { ++uses(chunk, index); }
   void let_go(uint32_t chunk, uint32_t index) { --uses(chunk, index); }
+  // From here on the next push of `agent` waits for the transport, and the buffer is in use.
+  void owe(uint32_t agent, uint32_t chunk, uint32_t buffer);
   // Answers the last push of `agent` with this buffer.
   void answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
               std::vector<ShardAnswer>& answers);
@@ -118,7 +131,8 @@ class ShardTensor {
   StagingMemory memory_;
 };
 
-// summed_tensor.h or parameter_tensor.h, by the mode. S201 when there is no address space.
+// summed_tensor.h, payload_tensor.h or parameter_tensor.h, by mode and compression. S201 when there
+// is no address space.
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan, Transport& transport);
 
 }  // namespace gradbus

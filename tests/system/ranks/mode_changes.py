@@ -108,11 +108,11 @@ def memory():
     # Its units are a gradient's; differences of parameters have others, and their mean keeps nothing.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for mode in ("localsgd:H=2", "averaging:every=2"):
+        for mode in ("localsgd:H=2", "averaging:every=2", "ps:sync"):
             ask("*", mode)
         ask("*", "delayed:k=1")
         until_changed(optimizer, "weight")
-    assert len(said) == 2 and all("is compressed" in str(each.message) for each in said), said
+    assert len(said) == 3 and all("is compressed" in str(each.message) for each in said), said
     assert optimizer.modes() == {"weight": "delayed"}
     assert torch.allclose(total(), steps * gradient, rtol=1e-5, atol=1e-3)
 
@@ -122,8 +122,8 @@ def refused():
     weight, _, optimizer = parameters
     with torch.no_grad():
         big = torch.nn.Parameter(torch.zeros(COMPRESSED))
-    optimizer.add_param_group({"params": [big]})  # compressed: shards take dense gradients only
-    ask("*", "ps:sync")
+    optimizer.add_param_group({"params": [big]})  # compressed: shards that step take dense gradients
+    ask("*", "ps:async")
     ask("weight", "delayed:k=1")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compression/payload.h"
 #include "compression/registry.h"
 
@@ -111,6 +113,43 @@ TEST(CompressionPlan, DeterministicModeIgnoresMeasurementsAndChunks) {
   const TensorPlan free = plan(gradient(3'000'001, "onebit"), 4, options);
   EXPECT_NE(free.communicator, first.communicator);
   EXPECT_NE(free.unit_elements, first.unit_elements);
+}
+
+// Shards hold about as much each, in units of whole chunks that are no longer than others'.
+TEST(CompressionPlan, ShardsHoldUnitsOfAboutTheSameLength) {
+  for (const char* codec : {"onebit", "topk", "fp16"}) {
+    for (const uint64_t shards : {1, 2, 3, 8}) {
+      for (const uint64_t count : {1ull, 1000ull, 100'000ull, 3ull << 20, (1ull << 24) + 17}) {
+        const v1::TensorSpec spec = gradient(count, codec);
+        const TensorPlan one =
+            plan_pushed(spec, parse_compression(codec).take(), static_cast<uint32_t>(shards), {});
+        EXPECT_EQ(one.algorithm, Algorithm::kShards);
+        EXPECT_EQ(one.communicator, Communicator::kPs);
+        EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << codec << " " << count;
+        std::vector<uint64_t> held(shards);
+        for (uint64_t unit = 0; unit * one.unit_elements < count; ++unit)
+          held[unit % shards] += std::min(one.unit_elements, count - unit * one.unit_elements);
+        const uint64_t most = *std::max_element(held.begin(), held.end());
+        if (count >= 100'000) {
+          EXPECT_LE(most, count / shards + count / shards / 4 + 4096) << codec << " " << count;
+        }
+        if (codec != std::string("topk")) {
+          EXPECT_LE(one.unit_elements, (1u << 20) + (1u << 16));
+        }
+      }
+    }
+  }
+}
+
+// What was measured changes nothing: shards sum in the order of agents, so bits stay the same.
+TEST(CompressionPlan, UnitsOnShardsDependOnNothingMeasured) {
+  const v1::TensorSpec spec = gradient(3'000'001, "onebit");
+  PlanOptions options;
+  const TensorPlan first = plan_pushed(spec, parse_compression("onebit").take(), 2, options);
+  options.measured = {.alpha_us = 1e6, .beta_ns = 100};
+  const TensorPlan second = plan_pushed(spec, parse_compression("onebit").take(), 2, options);
+  EXPECT_EQ(first.unit_elements, second.unit_elements);
+  EXPECT_EQ(first.chunk_elements, second.chunk_elements);
 }
 
 TEST(CompressionPlan, EveryAgentOwnsASlice) {

@@ -98,9 +98,37 @@ TEST_F(Shards, ClaimsThatMakeNoSenseAreRefused) {
   v1::TensorSpec half = on_shards("ps:async");
   half.set_dtype(uint32_t(DType::kF16));
   EXPECT_THAT(refusal(half), HasSubstr("does not fit the tensor"));
-  v1::TensorSpec compressed = on_shards("ps:sync");
+  v1::TensorSpec compressed = on_shards("ps:async");
   compressed.set_compression("fp16");
   EXPECT_THAT(refusal(compressed), HasSubstr("does not fit the tensor"));
+}
+
+// Expect: all are told of one communicator and of units that every shard gets as many of.
+TEST_F(Shards, PayloadsGoThroughThem) {
+  start();
+  v1::TensorSpec spec = on_shards("ps:sync", 5 << 20);
+  spec.set_compression("onebit");
+  register_by_all(spec);
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+    const v1::ReadyTensor& ready = cluster.last(node).tensors_ready().tensors(0);
+    EXPECT_EQ(ready.algorithm(), uint32_t(Algorithm::kShards));
+    EXPECT_EQ(ready.communicator(), "ps");
+    EXPECT_EQ(ready.spec().compression(), "onebit");
+    EXPECT_EQ((ready.spec().count() + ready.unit_elements() - 1) / ready.unit_elements(), 6u);
+  }
+}
+
+TEST_F(Shards, PayloadsThatTheyCannotTakeAreRefused) {
+  start();
+  v1::TensorSpec spec = on_shards("ps:sync");
+  const auto with = [&](const std::string& compression) {
+    spec.set_compression(compression);
+    return refusal(spec);
+  };
+  EXPECT_THAT(with("onebit:communicator=allgather"),
+              AllOf(HasSubstr("GB-O910"), HasSubstr("leave out communicator=allgather")));
+  EXPECT_THAT(with("fp16:communicator=allreduce"), HasSubstr("leave out communicator=allreduce"));
+  EXPECT_THAT(with("powersgd"), HasSubstr("powersgd are summed on their way"));
 }
 
 // Expect: shards sum in the order of arrival, so there is no mode of theirs with the same bits.

@@ -36,6 +36,7 @@ class CompressedCluster {
     const bool whole = traits.whole_unit || traits.needs_matrix;
     plan.unit_elements = whole ? kCount : kUnit;
     if (traits.needs_matrix) plan.columns = 25;
+    plan_ = plan;
     cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
   }
 
@@ -73,7 +74,7 @@ class CompressedCluster {
     std::memcpy(cluster_.data(agent, local, 0), values.data(), kCount * sizeof(float));
   }
   void start(const Submission& record) {
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent) start(agent, record);
+    for (uint32_t agent = 0; agent < agents(); ++agent) start(agent, record);
   }
   void start(uint32_t agent, const Submission& record) {
     ++rounds_[agent];
@@ -81,7 +82,7 @@ class CompressedCluster {
       cluster_.post(agent, local, 0, rounds_[agent], record);
   }
   void finish() {
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent) finish(agent);
+    for (uint32_t agent = 0; agent < agents(); ++agent) finish(agent);
   }
   void finish(uint32_t agent) {
     for (uint32_t local = 0; local < ranks(agent).size(); ++local)
@@ -97,7 +98,7 @@ class CompressedCluster {
   }
   template <typename Visit>
   void for_each_rank(const Visit& visit) {
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
+    for (uint32_t agent = 0; agent < agents(); ++agent)
       for (uint32_t local = 0; local < ranks(agent).size(); ++local) visit(agent, local);
   }
 
@@ -108,13 +109,15 @@ class CompressedCluster {
 
   void expect_same_bits_everywhere() {
     const std::vector<float> first = result(0, 0);
-    for (uint32_t agent = 0; agent < cluster_.nodes.size(); ++agent)
+    for (uint32_t agent = 0; agent < agents(); ++agent)
       for (uint32_t local = 0; local < ranks(agent).size(); ++local)
         ASSERT_EQ(std::memcmp(result(agent, local).data(), first.data(), kCount * 4), 0)
             << "agent " << agent << " local rank " << local;
   }
 
   uint32_t world() const { return cluster_.layout().world(); }
+  uint32_t agents() const { return cluster_.layout().agents; }
+  const CompressionPlan& plan() const { return plan_; }
   Cluster& cluster() { return cluster_; }
 
  private:
@@ -127,6 +130,7 @@ class CompressedCluster {
   }
 
   Cluster cluster_;
+  CompressionPlan plan_;
   std::vector<uint64_t> rounds_;  // by agent
 };
 

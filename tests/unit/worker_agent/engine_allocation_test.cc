@@ -18,8 +18,8 @@ uint64_t allocations_of(test::Cluster& cluster, uint32_t tensors, uint64_t round
   uint32_t done = 0;
   for (const Nanos deadline = monotonic_now() + 30 * kSecond;
        done < 2 * tensors && monotonic_now() < deadline; cluster.turn(1))
-    for (auto& node : cluster.nodes)
-      while (node->clients[0].completions.pop(record) == Pop::kRecord) ++done;
+    for (uint32_t agent = 0; agent < 2; ++agent)
+      while (cluster.nodes[agent]->clients[0].completions.pop(record) == Pop::kRecord) ++done;
   EXPECT_EQ(done, 2 * tensors);
   return test::allocations() - before;
 }
@@ -37,6 +37,21 @@ TEST(EngineAllocation, NoneInARound) {
       const bool whole = algorithm == static_cast<uint32_t>(Algorithm::kRecursiveDoubling);
       cluster.add_tensor(tensors++, spec, whole ? 2000 : 10, static_cast<Algorithm>(algorithm));
     }
+  }
+  cluster.turn(50);
+  for (uint64_t round = 1; round <= 3; ++round)
+    EXPECT_EQ(allocations_of(cluster, tensors, round), 0u) << "round " << round;
+}
+
+// Of shards neither, once links are open and every codec has worked.
+TEST(EngineAllocation, NoneInARoundOfPayloadsThroughShards) {
+  test::Cluster cluster({.agents = 2, .shards = 2});
+  uint32_t tensors = 0;
+  for (const char* spec : {"fp16", "onebit", "int8", "efsignsgd"}) {
+    TensorSpec tensor;
+    tensor.count = 2000;
+    cluster.add_compressed(tensors++, tensor, 64, Algorithm::kShards,
+                           {parse_compression(spec).take(), Communicator::kPs, 512, 0});
   }
   cluster.turn(50);
   for (uint64_t round = 1; round <= 3; ++round)

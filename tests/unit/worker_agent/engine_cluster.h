@@ -90,7 +90,7 @@ class Cluster {
     for (uint32_t i = 0; i < layout_.shards; ++i) add_to_shard(i, id, spec, chunk, mode);
   }
   void add_to_shard(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                    const std::string& mode) {
+                    const std::string& mode, const CompressionPlan& compression = {}) {
     ShardPlan plan;
     plan.collective.algorithm = Algorithm::kShards;
     plan.collective.dtype = spec.dtype;
@@ -105,6 +105,8 @@ class Cluster {
     plan.last = last_reduction(spec, layout_.world());
     plan.mode = parse_mode(mode).take();
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
+    plan.compression = compression;
+    plan.tensor_seed = tensor_seed(kJob, id);
     Engine& engine = nodes[layout_.agents + shard]->engine;
     if (!plan.mode.restore) return engine.post(AddShardTensor{kJob, plan});
     layout_.keeper->restore("job", layout_.run, plan, [&engine, plan](auto restored) {
@@ -114,10 +116,14 @@ class Cluster {
       engine.post(std::move(add));
     });
   }
+  // Through the shards, where the layout has any.
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression) {
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, algorithm, compression);
+      add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
+                 compression);
+    for (uint32_t i = 0; i < layout_.shards; ++i)
+      add_to_shard(i, id, spec, chunk, "ps:sync", compression);
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {}) {

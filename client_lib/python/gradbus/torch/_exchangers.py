@@ -152,6 +152,7 @@ def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> Non
             fill(optimizer, state, (exchange, local), changes)
         try:
             _refuse_other_units(memory, state.local, local)
+            _refuse_other_nodes(memory, state, before, after)
         except BaseException:
             _let_go(exchange, local)
             raise
@@ -200,6 +201,19 @@ def _refuse_other_units(memory: CompressionState, before: LocalModes, after: Loc
             "mode: one exchanges gradients and one parameters, or their mean",
             "change between modes of one kind, or start the job in the mode it is to have",
         )
+
+
+def _refuse_other_nodes(
+    memory: CompressionState, state: State, before: _Modes, after: _Modes
+) -> None:
+    """What shards have left out of compressed sums is no rank's: it would be lost."""
+    kept = {name for shares in memory.values() for name in shares}
+    for ((name, _), _), was, is_now in zip(state.parameters, before, after, strict=True):
+        if name in kept and was.startswith("ps:") != is_now.startswith("ps:"):
+            raise bad_argument(
+                f"'{name}' is compressed, and a part of what that remembers of it is on the shards",
+                "start the job in the mode it is to have",
+            )
 
 
 def _refuse_half_a_search(optimizer: Any, exchange: GradientExchange, local: LocalModes) -> None:

@@ -1,0 +1,44 @@
+// What an agent does for a unit of a compressed tensor that shards aggregate (mode ps:sync): its
+// payload goes to the one shard that holds the unit (kReduce frames, the push), and a payload of
+// the sum comes back (kGather frames, the pull). Lengths are the sender's choice, up to the plan's
+// `count`, and stand in every frame as its `total`.
+//
+// Its memory is two blocks, what is pushed and what comes back, so an answer need not wait for the
+// end of a push. No credits, for the reasons in push_pull.h.
+#pragma once
+
+#include <vector>
+
+#include "worker_agent/collectives/payload_cut.h"
+#include "worker_agent/collectives/routed_collective.h"
+
+namespace gradbus {
+
+class PayloadPushPull final : public RoutedCollective {
+ public:
+  static constexpr uint32_t kPushBlock = 0;
+  static constexpr uint32_t kAnswerBlock = 1;
+  static_assert(kAnswerBlock + 1 == kPayloadBlocks);
+
+  explicit PayloadPushPull(const CollectivePlan& plan);
+
+ protected:
+  // `block_bytes` by agent: this one's counts.
+  void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) override;
+  Status check_piece(uint32_t from, const FrameHeader& header) const override;
+  void accept_frame(uint32_t from, const FrameHeader& header, uint32_t buffer,
+                    std::vector<Action>& actions) override;
+  Action start_send(Piece piece) override;
+  void finish_send(const Action& send, std::vector<Action>& actions) override;
+
+ private:
+  uint32_t shard() const { return plan().agents + plan().root; }  // as a peer
+
+  PayloadCut push_;
+  PayloadCut answer_;
+  bool answered_ = false;   // the length of the answer is known
+  uint32_t unsent_ = 0;     // frames of the push that the transport was not given yet
+  std::vector<bool> here_;  // by frame of the answer
+};
+
+}  // namespace gradbus

@@ -1,0 +1,50 @@
+#include "worker_agent/collectives/payload_push_pull.h"
+#include "worker_agent/compressed/second_encoding.h"
+#include "worker_agent/compressed/units.h"
+
+namespace gradbus {
+namespace {
+
+class PushedUnit final : public CompressedUnit {
+ public:
+  explicit PushedUnit(UnitPlan unit)
+      : CompressedUnit(std::move(unit)),
+        codec_(make_codec(plan().spec, plan().shape)),
+        sum_codec_(second_codec(plan().spec, plan().shape)) {
+    add_stage(shard_stage(plan(), std::max(codec_->payload_bytes_max(plan().count),
+                                           sum_codec_->payload_bytes_max(plan().count))));
+  }
+
+  std::span<const uint64_t> encode(uint64_t round) override {
+    const std::span<std::byte> payload = block_memory(0, PayloadPushPull::kPushBlock);
+    const EncodeInput input = memory().compensate(first_area(), own_seed(round), round);
+    const size_t bytes = codec_->encode(input, payload);
+    memory().update(*codec_, payload.first(bytes));
+    return lengths(bytes);
+  }
+
+  Result<std::span<const uint64_t>> advance(size_t) override {
+    const uint32_t shard = stages().front().plan.root;
+    const std::span<const std::byte> payload =
+        received(0, PayloadPushPull::kAnswerBlock, plan().agents + shard);
+    if (const Status status = sum_codec_->check(payload, plan().count); !status.ok())
+      return status.with_context("shard " + std::to_string(shard));
+    sum_codec_->decode(payload, plan().scale, first_area());
+    publish();
+    return std::span<const uint64_t>();
+  }
+
+ private:
+  std::span<float> codec_momentum() override { return codec_->momentum(); }
+
+  std::unique_ptr<Codec> codec_;
+  std::unique_ptr<Codec> sum_codec_;
+};
+
+}  // namespace
+
+std::unique_ptr<CompressedUnit> make_pushed_unit(UnitPlan plan) {
+  return std::make_unique<PushedUnit>(std::move(plan));
+}
+
+}  // namespace gradbus

@@ -1,0 +1,74 @@
+// Mode ps:sync of a compressed tensor on a shard: a chunk is a unit here (compressed/unit.h), and a
+// push is a payload in one frame or several. When every agent's is there they are summed as they
+// are, in the order of the agents and not of arrival, so that the same pushes give the same bits;
+// the sum is encoded once more, with a memory of what that leaves out, and all get the same bytes.
+//
+// A payload is checked when its last frame has come, before anything is summed. What is multiplied
+// by the step's memory scale is this memory, too: agent 0's word counts.
+//
+// BUFFERS. Of each unit one per agent, for the payload that comes in, and one for the answer. It is
+// written when all agents have pushed, and none can before its last answer was sent (must_wait), so
+// no second is ever needed.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "compression/memory.h"
+#include "worker_agent/collectives/payload_cut.h"
+#include "worker_agent/shard/shard_tensor.h"
+
+namespace gradbus {
+
+class PayloadTensor final : public ShardTensor {
+ public:
+  static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
+
+  size_t answers_max() const override { return chunks_held() * frames_max_; }
+  void on_sent(const ShardAnswer& answer) override;
+  Slice slice(const ShardAnswer& answer) const override;
+  FrameHeader frame(const ShardAnswer& answer) const override;
+
+ protected:
+  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
+  Status check_piece(uint32_t agent, const FrameHeader& header) const override;
+  Result<bool> collect(uint32_t agent, const FrameHeader& header,
+                       std::span<const std::byte> payload) override;
+  void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
+
+ private:
+  struct Unit {
+    std::unique_ptr<Codec> codec;  // of the sum
+    Memory memory;                 // the same
+    float memory_scale = 1;        // in this round
+    uint32_t arrived = 0;          // payloads, of this round
+    PayloadCut answer = {};
+  };
+  struct Sender {  // an agent, of one unit
+    PayloadCut push = {};
+    uint32_t frames = 0;  // of it that are here; 0: its length is not known
+    uint32_t unsent = 0;  // frames of the last answer that are the transport's
+  };
+  PayloadTensor(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
+  size_t payload_bytes_max(uint32_t unit) const;
+  std::span<std::byte> pushed(uint32_t unit, uint32_t agent) const;
+  void sum(uint32_t unit);
+  void encode(uint32_t unit, uint64_t round);
+  Sender& sender(uint32_t agent, uint32_t unit) { return senders_[slot(unit) * agents() + agent]; }
+  const Sender& sender(uint32_t agent, uint32_t unit) const {
+    return senders_[slot(unit) * agents() + agent];
+  }
+  size_t here(uint32_t agent, uint32_t unit) const {  // its first frame
+    return (slot(unit) * agents() + agent) * frames_max_;
+  }
+  uint32_t answer_buffer() const { return agents(); }
+
+  const std::unique_ptr<Codec> codec_;  // of pushes
+  const uint32_t frames_max_;           // of a payload
+  std::vector<Unit> units_;             // by slot
+  std::vector<Sender> senders_;         // by slot and agent
+  std::vector<bool> here_;              // by slot, agent and frame
+  LargeVector<float> sum_;              // of the unit that is being summed
+};
+
+}  // namespace gradbus
