@@ -62,8 +62,8 @@ def feedback(codec):
             left = number * one + weight.detach() - kept
             lacking[number] = (left.norm() / one.norm()).item()
     print(f"lacking {lacking}")
-    assert 0.01 < lacking[80] < 4, lacking
-    assert lacking[80] < 1.5 * lacking[20], lacking
+    assert 0.01 < lacking[80] < 6, lacking
+    assert lacking[80] < 2.5 * lacking[20], lacking  # it would be 4 times as much
     everywhere = gradbus.allgather_object(weight.detach().sum().item())
     assert len(set(everywhere)) == 1, everywhere
 
