@@ -31,9 +31,18 @@ ShardTensor* ShardJob::tensor(uint32_t id) const {
   return id < tensors_.size() ? tensors_[id].get() : nullptr;
 }
 
-// The only place that allocates: every answer that can be under way has its room from here on.
 Status ShardJob::add_tensor(const AddShardTensor& add) {
-  lacks_tensor_ = true;  // until the end of this function
+  const Status added = open_tensor(add);
+  if (!added.ok()) {
+    lacks_tensor_ = true;
+    return added;
+  }
+  take_held();
+  return {};
+}
+
+// The only place that allocates: every answer that can be under way has its room from here on.
+Status ShardJob::open_tensor(const AddShardTensor& add) {
   GRADBUS_RETURN_IF_ERROR(add.restore_failed);
   Result<std::unique_ptr<ShardTensor>> made = make_shard_tensor(add.plan, *transport_);
   if (!made.ok()) return made.status();
@@ -45,8 +54,6 @@ Status ShardJob::add_tensor(const AddShardTensor& add) {
   answers_.reserve(std::max<size_t>(answers_.capacity(), size_t{answers} * start_.agents));
   for (uint32_t agent = 0; agent < start_.agents && answers > 0; ++agent)
     GRADBUS_RETURN_IF_ERROR(links_.expect_sends(agent, answers));
-  lacks_tensor_ = false;
-  take_held();
   return {};
 }
 

@@ -46,6 +46,7 @@ class ShardJob final : public HostedJob {
     uint32_t buffer = 0;
     FrameHeader header;
   };
+  Status open_tensor(const AddShardTensor& add);
   ShardTensor* tensor(uint32_t id) const;
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void on_push(const HeldPush& push);
@@ -63,7 +64,7 @@ class ShardJob final : public HostedJob {
   std::vector<ShardAnswer> answers_;
   Nanos wake_at_ = 0;  // of deadlines
   bool ending_ = false;
-  bool lacks_tensor_ = false;  // that it should have had
+  bool lacks_tensor_ = false;  // that it should have had: it would leave half a snapshot
   ShardSnapshots snapshots_;   // after what it reads
   Status broken_;
 };
