@@ -66,6 +66,7 @@ struct TransportOptions {
   uint32_t streams = 2;                    // connections per link
   uint32_t posts_max = 256;                // sends and receives outstanding per link, each
   uint32_t peer_timeout_ms = 1500;  // TCP_USER_TIMEOUT, and the deadline of connect and hello
+  std::string congestion_control = "auto";  // TCP only: auto, system or a name (net/congestion.h)
 };
 
 class Transport {

@@ -32,6 +32,7 @@ struct AgentOptions {
   std::string transport = "tcp";
   int64_t streams = 2;
   int64_t peer_timeout_ms = 1500;
+  std::string congestion_control = "auto";
   int64_t clients_max = 256;
   int64_t shm_bytes_max = 0;
   std::string huge_pages = "transparent";
@@ -67,6 +68,9 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
   table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
             "A link silent for this long is lost.");
+  table.add("congestion-control", &o.congestion_control,
+            "Of TCP links: system, a name that the kernel has, or auto (the system's; but for BBR, "
+            "which only links with long round trips keep).");
   table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
   table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
             "Shared memory for all jobs, in bytes; default: half of the machine's memory.");
@@ -99,6 +103,7 @@ Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
   options.bind_address = o.bind;
   options.streams = static_cast<uint32_t>(o.streams);
   options.peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout_ms);
+  options.congestion_control = o.congestion_control;
   return row->create(options);
 }
 

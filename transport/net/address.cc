@@ -135,15 +135,6 @@ std::string format_address(const SocketAddress& address) {
   return (v6 ? "[" : "") + std::string(host) + (v6 ? "]:" : ":") + port;
 }
 
-bool is_loopback(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
-    return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-  }
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-  return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
 SocketAddress reachable_address(const SocketAddress& listening) {
   if (!is_wildcard(listening)) return listening;
   ifaddrs* first = nullptr;

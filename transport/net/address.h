@@ -30,9 +30,6 @@ Result<SocketAddress> parse_peer_address(std::string_view text);
 // "127.0.0.1:4000", "[::1]:4000".
 std::string format_address(const SocketAddress& address);
 
-// 127.0.0.0/8 or ::1.
-bool is_loopback(const SocketAddress& address);
-
 // `listening` itself, or, when it is a wildcard (0.0.0.0, ::), its port at this machine's first
 // address of that family that others can reach; the loopback address when there is none.
 SocketAddress reachable_address(const SocketAddress& listening);

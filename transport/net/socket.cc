@@ -35,22 +35,16 @@ Status cannot(const char* id, const char* verb, const SocketAddress& address) {
   return error(id, std::string(verb) + " " + format_address(address) + ": " + std::strerror(errno));
 }
 
-Fd open_socket(const SocketAddress& address) {
+Fd open_socket(const SocketAddress& address, const CongestionControl& congestion) {
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  // A machine's default may be BBR, which paces by timers. Inside one machine nothing can be
-  // congested and the timers cost twice the CPU: measured 0.25 s per GB with BBR, 0.12 with Reno,
-  // which every kernel has. Connections that a listener accepts inherit it.
-  constexpr std::string_view kUnpaced = "reno";
-  if (fd.valid() && is_loopback(address)) {
-    (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
-  }
+  if (fd.valid()) congestion.begin(fd.get());
   return fd;
 }
 
 }  // namespace
 
-Result<Fd> listen_on(const SocketAddress& address) {
-  Fd fd = open_socket(address);
+Result<Fd> listen_on(const SocketAddress& address, const CongestionControl& congestion) {
+  Fd fd = open_socket(address, congestion);
   if (!fd.valid()) return cannot("D603", "cannot listen on", address);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // old connections in TIME_WAIT do not count
   if (bind(fd.get(), address.data(), address.bytes) != 0 || listen(fd.get(), kBacklog) != 0) {
@@ -73,8 +67,9 @@ SocketAddress peer_address_of(int fd) {
   return address;
 }
 
-Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms) {
-  Fd fd = open_socket(address);
+Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms,
+                         const CongestionControl& congestion) {
+  Fd fd = open_socket(address, congestion);
   if (!fd.valid()) return cannot("D604", "cannot connect to", address);
   prepare_link_socket(fd.get(), peer_timeout_ms);
   if (::connect(fd.get(), address.data(), address.bytes) != 0 && errno != EINPROGRESS) {
@@ -83,9 +78,11 @@ Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms)
   return fd;
 }
 
-Fd accept_connection(int listener, uint32_t peer_timeout_ms) {
+Fd accept_connection(int listener, uint32_t peer_timeout_ms, const CongestionControl& congestion) {
   Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd.valid()) prepare_link_socket(fd.get(), peer_timeout_ms);
+  if (!fd.valid()) return fd;
+  prepare_link_socket(fd.get(), peer_timeout_ms);
+  congestion.settle(fd.get());
   return fd;
 }
 

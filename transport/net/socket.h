@@ -9,19 +9,22 @@
 #include "common/fd.h"
 #include "common/status.h"
 #include "transport/net/address.h"
+#include "transport/net/congestion.h"
 #include "transport/net/io_result.h"
 
 namespace gradbus {
 
 // GB-D603 names the address.
-Result<Fd> listen_on(const SocketAddress& address);
+Result<Fd> listen_on(const SocketAddress& address, const CongestionControl& congestion);
 SocketAddress local_address_of(int fd);
 SocketAddress peer_address_of(int fd);
 
-// Starts to connect; the socket becomes writable when that has ended, well or badly. GB-D604.
-Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms);
+// Starts to connect; the socket becomes writable when that has ended, well or badly. If well, the
+// caller lets its congestion control settle(). GB-D604.
+Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms,
+                         const CongestionControl& congestion);
 // The next waiting connection, or an invalid Fd.
-Fd accept_connection(int listener, uint32_t peer_timeout_ms);
+Fd accept_connection(int listener, uint32_t peer_timeout_ms, const CongestionControl& congestion);
 
 // Reads until `target` is full, of which the first `filled` bytes already are, and not one byte
 // more. kMore: it is full.

@@ -46,7 +46,7 @@ Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeade
   RdmaLink& link = add_link(std::string(address));
   link.hello = hello;
   Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
-  Result<Fd> fd = start_connect(peer.value(), options_.peer_timeout_ms);
+  Result<Fd> fd = start_connect(peer.value(), options_.peer_timeout_ms, {});
   for (const Status& step : {pair.status(), fd.status()}) {
     if (step.ok()) continue;
     end_link(link, step.code(), step.message());
@@ -115,7 +115,7 @@ void RdmaTransport::refuse_connect(RdmaLink& link, std::string_view why, std::st
 
 void RdmaTransport::admit_guests() {
   for (int i = 0; i < kGuestsPerPoll; ++i) {
-    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms);
+    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms, {});
     if (!fd.valid()) {
       if (errno != EMFILE && errno != ENFILE) break;
       poller_.forget(listener_.get());  // or the waiting connection would wake us for ever

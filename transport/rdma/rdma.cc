@@ -28,7 +28,7 @@ Status RdmaTransport::start(const VerbsLibrary& verbs) {
   GRADBUS_RETURN_IF_ERROR(poller_.open(std::max(tick, kMillisecond)));
   Result<SocketAddress> bind_to = resolve_bind_address(options_.bind_address);
   GRADBUS_RETURN_IF_ERROR(bind_to.status());
-  Result<Fd> listener = listen_on(bind_to.value());
+  Result<Fd> listener = listen_on(bind_to.value(), {});
   GRADBUS_RETURN_IF_ERROR(listener.status());
   listener_ = listener.take();
   const SocketAddress reachable = reachable_address(local_address_of(listener_.get()));

@@ -50,7 +50,7 @@ Result<LinkId> TcpTransport::connect(std::string_view address, const FrameHeader
 }
 
 Status TcpTransport::add_stream(TcpLink& link, const SocketAddress& address) {
-  Result<Fd> fd = start_connect(address, options_.peer_timeout_ms);
+  Result<Fd> fd = start_connect(address, options_.peer_timeout_ms, congestion_);
   GRADBUS_RETURN_IF_ERROR(fd.status());
   auto stream = std::make_unique<Stream>(fd.take(), link.peer, options_);
   stream->role = Stream::Role::kLink;
@@ -69,6 +69,7 @@ void TcpTransport::greet(Stream& stream) {
   if (!stream.greeted) {
     const int failure = socket_error(stream.fd.get());
     if (failure != 0) return refuse_connect(link, std::strerror(failure));
+    congestion_.settle(stream.fd.get());
     Greeting greeting = link.greeting;
     while (link.streams[greeting.index].get() != &stream) ++greeting.index;
     if (!send_greeting(stream.fd.get(), greeting)) return refuse_connect(link, "it went away");
@@ -114,7 +115,7 @@ void TcpTransport::refuse_connect(TcpLink& link, std::string_view why, std::stri
 void TcpTransport::admit_guests() {
   Lobby::Streams leaving;
   for (int i = 0; i < kGuestsPerPoll; ++i) {
-    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms);
+    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms, congestion_);
     if (!fd.valid()) {
       if (errno != EMFILE && errno != ENFILE) break;
       poller_.forget(listener_.get());  // or the waiting connection would wake us for ever

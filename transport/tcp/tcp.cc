@@ -23,11 +23,14 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(const TransportOptions& 
 }
 
 Status TcpTransport::start() {
+  Result<CongestionControl> congestion = CongestionControl::choose(options_.congestion_control);
+  GRADBUS_RETURN_IF_ERROR(congestion.status());
+  congestion_ = congestion.take();
   const Nanos tick = options_.peer_timeout_ms * kMillisecond / kTicksPerTimeout;
   GRADBUS_RETURN_IF_ERROR(poller_.open(std::max(tick, kMillisecond)));
   Result<SocketAddress> bind_to = resolve_bind_address(options_.bind_address);
   GRADBUS_RETURN_IF_ERROR(bind_to.status());
-  Result<Fd> listener = listen_on(bind_to.value());
+  Result<Fd> listener = listen_on(bind_to.value(), congestion_);
   GRADBUS_RETURN_IF_ERROR(listener.status());
   listener_ = listener.take();
   listening_ = poller_.watch_listener(listener_.get());

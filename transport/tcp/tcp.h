@@ -21,6 +21,7 @@
 #include "transport/link_events.h"
 #include "transport/link_table.h"
 #include "transport/net/address.h"
+#include "transport/net/congestion.h"
 #include "transport/net/poller.h"
 #include "transport/region_table.h"
 #include "transport/tcp/link.h"
@@ -96,6 +97,7 @@ class TcpTransport final : public Transport {
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
 
   TransportOptions options_;
+  CongestionControl congestion_;
   Fd listener_;
   bool listening_ = false;  // false for one tick when descriptors ran out
   std::string address_;

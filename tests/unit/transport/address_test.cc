@@ -34,14 +34,6 @@ TEST(Address, PeersAreNumericAndHaveAPort) {
   }
 }
 
-TEST(Address, LoopbackIsAWholeBlock) {
-  const auto loopback = [](const char* text) {
-    return is_loopback(resolve_bind_address(text).take());
-  };
-  EXPECT_TRUE(loopback("127.0.0.1") && loopback("127.255.3.9:80") && loopback("::1"));
-  EXPECT_FALSE(loopback("128.0.0.1") || loopback("0.0.0.0") || loopback("::2"));
-}
-
 TEST(Address, OnlyAWildcardIsReplaced) {
   const auto reachable = [](const char* text) {
     return format_address(reachable_address(resolve_bind_address(text).take()));

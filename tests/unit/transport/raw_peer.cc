@@ -55,14 +55,14 @@ void RawPeer::greet(Node& node) {
 }
 
 RawListener::RawListener() {
-  fd_ = listen_on(resolve_bind_address("127.0.0.1").take()).take();
+  fd_ = listen_on(resolve_bind_address("127.0.0.1").take(), {}).take();
   address_ = format_address(local_address_of(fd_.get()));
 }
 
 RawPeer RawListener::accept(Node& node) {
   Fd connection;
   EXPECT_TRUE(poll_until({&node}, [&] {
-    connection = accept_connection(fd_.get(), 1500);
+    connection = accept_connection(fd_.get(), 1500, {});
     return connection.valid();
   }));
   return RawPeer(std::move(connection));
