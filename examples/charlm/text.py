@@ -39,14 +39,19 @@ def read() -> str:
 
 
 class Corpus:
-    """The text as numbers of a vocabulary, split into a part to learn and a part held out."""
+    """The text as numbers of a vocabulary, split into a part to learn and a part held out.
 
-    def __init__(self, text: str) -> None:
+    `validate`: what is held out is never seen; the end of the part to learn takes its place.
+    """
+
+    def __init__(self, text: str, validate: bool = False) -> None:
         codes = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
         self.vocabulary, numbers = np.unique(codes, return_inverse=True)
         tokens = torch.from_numpy(numbers.astype(np.int64))
-        split = len(tokens) - round(len(tokens) * HELD_OUT_SHARE)
-        self.train, self.held_out = tokens[:split], tokens[split:]
+        held_out = round(len(tokens) * HELD_OUT_SHARE)
+        if validate:
+            tokens = tokens[:-held_out]
+        self.train, self.held_out = tokens[:-held_out], tokens[-held_out:]
 
     def batch(self, seed: int, step: int, size: int, context: int) -> torch.Tensor:
         """The global batch of a step: [size, context + 1] at random places of the part to learn."""

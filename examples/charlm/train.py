@@ -26,7 +26,7 @@ from torch.nn import functional
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from common.progress import Progress  # noqa: E402
 
-from common import backends, optimizers, parameters, step_times, traffic  # noqa: E402
+from common import backends, optimizers, pace, parameters, step_times, traffic  # noqa: E402
 
 REPORT_STEPS = 20
 WARM_UP_STEPS = 20
@@ -52,7 +52,10 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save-params", metavar="FILE", help="rank 0 writes the parameters (npz)")
     parser.add_argument("--traffic", action="store_true", help="report what agents sent to each other (takes 3 s)")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    parser.add_argument("--validate", action="store_true",
+                        help="hold out the end of what is learned otherwise, to choose options by")  # fmt: skip
     optimizers.add_options(parser, momentum=0.9)
+    pace.add_options(parser)
     backends.add_options(parser)
     arguments = parser.parse_args(words)
     sizes = ("steps", "batch_size", "context", "width", "layers")
@@ -85,6 +88,7 @@ class Trainer:
         self.arguments = arguments
         torch.manual_seed(arguments.seed + backend.rank)  # every rank gets rank 0's numbers later
         self.model = CharModel(len(corpus.vocabulary), arguments.width, arguments.layers, arguments.context)
+        self.pace = pace.Pace(arguments, backend.rank, backend.size)
         self.times = step_times.StepTimes()
         self.alone = step_times.StepTimes()
 
@@ -94,9 +98,10 @@ class Trainer:
 
     def _step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
         optimizers.set_learning_rate(optimizer, learning_rate(step, self.arguments))
-        optimizer.zero_grad()
-        loss = next_character_loss(model, self._my_batch(step))
-        loss.backward()
+        with self.pace.computing():
+            optimizer.zero_grad()
+            loss = next_character_loss(model, self._my_batch(step))
+            loss.backward()
         optimizer.step()
         return loss.detach()
 
@@ -115,7 +120,7 @@ class Trainer:
         progress = Progress(math.ceil(steps / REPORT_STEPS), REPORT_STEPS, self.backend.rank == 0, "part", "tokens")
         losses = []
         for step in range(steps):
-            with self.times.step():
+            with self.times.step(), self.pace.step():
                 loss = self._step(model, optimizer, step)
             losses.append(loss.item())
             part, inside = divmod(step, REPORT_STEPS)
@@ -128,6 +133,7 @@ class Trainer:
             "steps": steps,
             "tokens_per_s": round(progress.units_per_s, 1),
             "seconds": round(progress.seconds, 3),
+            **self.pace.report(self.backend),
         }
         return {**result, **sent.report(self.model)} if sent else result
 
@@ -154,7 +160,7 @@ class Trainer:
 
 def run(backend: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """One rank's training from beginning to end; what the JSON line says."""
-    trainer = Trainer(backend, Corpus(read()), arguments)
+    trainer = Trainer(backend, Corpus(read(), arguments.validate), arguments)
     result = {"model": "charlm", **trainer.train()}
     loss = trainer.held_out_loss()
     param_hash = parameters.digest(trainer.model)

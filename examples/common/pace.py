@@ -40,15 +40,20 @@ class Pace:
         self._random = np.random.default_rng([arguments.seed, rank])
         self._steps = 0
         self._spent = 0.0
+        self._computed = 0.0  # what the last step took by itself
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
-        """The part of a step that this machine alone does lasts as long as it should."""
-        began = time.perf_counter()
-        yield
+        """The part of a step that this machine alone does lasts as long as it should.
+
+        The time is slept first, so that gradients come where they would: at the end of what takes long.
+        """
         stalls = self._random.random() < self._share
         wanted = self._seconds * (self._factor if stalls else 1.0)
-        time.sleep(max(0.0, began + wanted - time.perf_counter()))
+        time.sleep(max(0.0, wanted - self._computed))
+        began = time.perf_counter()
+        yield
+        self._computed = time.perf_counter() - began
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from common import backends, parameters, step_times  # noqa: E402
+from common import backends, pace, parameters, step_times  # noqa: E402
 
 WIDTHS = (3072, 4096, 2560, 1000)  # input, two hidden layers, classes
 
@@ -32,6 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=16, help="of all ranks together")
     parser.add_argument("--lr", type=float, default=0.01, help="learning rate")
     parser.add_argument("--seed", type=int, default=1, help="of the parameters and the batches")
+    pace.add_options(parser)
     backends.add_options(parser)
     arguments = parser.parse_args()
     arguments.time = True  # there is nothing else to see
@@ -61,14 +62,16 @@ class Trainer:
         labels = torch.randint(WIDTHS[-1], (arguments.batch_size,), generator=random)
         # One batch for all steps: making another would cost as much as a layer.
         self.inputs, self.labels = backends.my_part(backend, inputs), backends.my_part(backend, labels)
+        self.pace = pace.Pace(arguments, backend.rank, backend.size)
 
     def _make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=self.arguments.lr)
 
     def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(self.inputs), self.labels)
-        loss.backward()
+        with self.pace.computing():
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(self.inputs), self.labels)
+            loss.backward()
         optimizer.step()
         return loss.detach()
 
@@ -80,9 +83,10 @@ class Trainer:
         times = step_times.StepTimes()
         losses = []
         for step in range(steps):
-            with times.step():
+            with times.step(), self.pace.step():
                 loss = self._step(model, optimizer, step)
             losses.append(loss.item())
+        backends.flush(optimizer)
         param_hash = parameters.digest(self.model)
         parameters.check_identical(self.backend, param_hash)
         return {
@@ -94,6 +98,7 @@ class Trainer:
             "world_size": self.backend.size,
             "ranks_identical": True,
             **step_times.report(self.backend, self.model, times, alone),
+            **self.pace.report(self.backend),
         }
 
 

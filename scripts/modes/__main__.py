@@ -1,4 +1,4 @@
-"""python -m modes: trains and writes; scripts/modes.sh builds and starts it."""
+"""python -m modes: trains, measures and writes; scripts/modes.sh builds and starts it."""
 
 from __future__ import annotations
 
@@ -7,43 +7,65 @@ import datetime
 import json
 import pathlib
 import sys
-from typing import Any
+from typing import Any, Protocol
 
-from modes import report
-from modes.training import CONDITIONS, MODES, RATES, TEST_FOLD, VALIDATION_FOLD, Training
+from modes import bounds, report
+from modes.training import MODES, TASKS, Task, Training
 
-KEPT = ("accuracy", "loss", "seconds", "steps_per_s", "steps_per_s_of_ranks")
+KEPT = ("accuracy", "loss", "loss_nats_per_char", "seconds", "steps_per_s", "steps_per_s_of_ranks", "time",
+        "time_p50", "cpu_s_per_gb")  # fmt: skip
+
+
+class Measurement(Protocol):
+    """What has a command and, run, a result."""
+
+    def command(self) -> str:
+        """As one would type it."""
+        ...
+
+    def run(self) -> dict[str, Any]:
+        """What it found."""
+        ...
 
 
 class Results:
-    """JSON lines in a file: one of each training."""
+    """JSON lines in a file: one of each measurement."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         lines = path.read_text().splitlines() if path.exists() else []
         self._found: dict[str, dict[str, Any]] = {one["command"]: one for one in map(json.loads, lines)}
 
-    def of(self, training: Training) -> dict[str, Any] | None:
+    def of(self, measurement: Measurement) -> dict[str, Any] | None:
         """None when it was not done."""
-        return self._found.get(training.command())
+        return self._found.get(measurement.command())
 
-    def get(self, training: Training) -> dict[str, Any]:
+    def get(self, measurement: Measurement) -> dict[str, Any]:
         """Does it now when it was not done."""
-        known = self.of(training)
+        known = self.of(measurement)
         if known is not None:
             return known
-        result = training.run()
-        kept = {"command": training.command(), **{name: result[name] for name in KEPT if name in result}}
+        result = measurement.run()
+        kept = {"command": measurement.command(), **{name: result[name] for name in KEPT if name in result}}
         self._found[kept["command"]] = kept
         self._path.write_text("".join(json.dumps(one) + "\n" for one in self._found.values()))
-        print(f"{kept['accuracy']:.4f}  {kept.get('steps_per_s', '')}  {kept['command']}", file=sys.stderr, flush=True)
+        print(json.dumps(kept), file=sys.stderr, flush=True)
         return kept
+
+    def best_rate(self, task: Task, mode: str) -> str | None:
+        """The learning rate that trains best; None unless all were tried."""
+        tried = {rate: self.of(Training(task, mode, rate, None)) for rate in task.rates}
+        if not all(tried.values()):
+            return None
+        return task.best(task.rates, key=lambda rate: tried[rate][task.measure])
 
 
 def main() -> int:
     """0 when the report is written."""
-    parser = argparse.ArgumentParser(prog="scripts/modes.sh", description="Trains in every exchange mode.")
-    parser.add_argument("--mode", choices=MODES, action="append", help="only this one (may be repeated)")
+    names = [task.name for task in TASKS]
+    parser = argparse.ArgumentParser(prog="scripts/modes.sh", description="Measures every exchange mode.")
+    parser.add_argument("--mode", choices=MODES, action="append", help="train only in this one (may be repeated)")
+    parser.add_argument("--only", choices=[*names, "bounds"], action="append", help="do only this (may be repeated)")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs have found")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs"), help="folder to write into")
     arguments = parser.parse_args()
@@ -52,19 +74,17 @@ def main() -> int:
     if arguments.again:
         path.unlink(missing_ok=True)
     results = Results(path)
-    for mode in arguments.mode or MODES:
-        tried = {rate: results.get(Training(mode, rate, VALIDATION_FOLD, None))["accuracy"] for rate in RATES}
-        rate = max(RATES, key=lambda one: tried[one])
-        for condition in CONDITIONS:
-            results.get(Training(mode, rate, TEST_FOLD, condition))
-    best = {}
-    for mode in MODES:
-        tried = {rate: results.of(Training(mode, rate, VALIDATION_FOLD, None)) for rate in RATES}
-        known = {rate: one["accuracy"] for rate, one in tried.items() if one}
-        if len(known) == len(RATES):
-            best[mode] = max(RATES, key=lambda one: known[one])
+    wanted = arguments.only or [*names, "bounds"]
+    for measurement in bounds.ALL if "bounds" in wanted else ():
+        results.get(measurement)
+    for task in (one for one in TASKS if one.name in wanted):
+        for mode in arguments.mode or MODES:
+            for rate in task.rates:
+                results.get(Training(task, mode, rate, None))
+            for condition in task.conditions:
+                results.get(Training(task, mode, results.best_rate(task, mode) or task.rates[0], condition))
     command = " ".join(["scripts/modes.sh", *sys.argv[1:]])
-    report.write(results.of, best, out / "MODES_BENCH.md", command, datetime.date.today().isoformat())
+    report.write(results.of, results.best_rate, out / "MODES_BENCH.md", command, datetime.date.today().isoformat())
     print(f"wrote {out / 'MODES_BENCH.md'}", file=sys.stderr)
     return 0
 

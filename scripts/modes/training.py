@@ -1,4 +1,4 @@
-"""One training of examples/digits in one mode under one condition."""
+"""One training of an example in one mode under one condition."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from typing import Any, NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
-PROGRAM = "examples/digits/train.py"
 RANKS, SHARDS = 4, 2
-PACE_MS = 10
 DEADLINE_S = 300
 LAUNCHER_PREFIXES = ("GRADBUS_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_")
-# Every mode gets the rate of these that trains best when another fifth of the images is held out.
-RATES = ("0.2", "0.05", "0.01")
-VALIDATION_FOLD, TEST_FOLD = 1, 0
 
 MODES = (
     "sync", "delayed:k=1", "delayed:k=4", "delayed:k=4,dc=0.04", "averaging:every=10", "gossip",
@@ -28,45 +23,85 @@ MODES = (
 
 
 class Condition(NamedTuple):
-    """How unequal ranks are."""
+    """How unequal ranks are: seconds of a rank's own step, over those of the others."""
 
     name: str
-    options: tuple[str, ...]
+    slow: float = 1.0  # the last rank's steps, all of them
+    stalls: tuple[float, float] = (0.0, 1.0)  # of every rank's steps, this share, this much longer
+
+    def words(self) -> list[str]:
+        """The program's options."""
+        slow = ["--slow", f"{self.slow:g}"] if self.slow > 1 else []
+        return [*slow, "--stalls", "{:g}:{:g}".format(*self.stalls)] if self.stalls[0] > 0 else slow
 
 
-CONDITIONS = (
-    Condition("equal ranks", ()),
-    Condition("one 2x slower", ("--slow", "2")),
-    Condition("one 4x slower", ("--slow", "4")),
-    Condition("10 % of steps 5x longer", ("--stalls", "0.1:5")),
-)
+EQUAL, TWICE = Condition("equal ranks"), Condition("one 2x slower", slow=2)
+FOUR_TIMES, STALLS = Condition("one 4x slower", slow=4), Condition("10 % of steps 5x longer", stalls=(0.1, 5))
+
+
+class Task(NamedTuple):
+    """What is trained, and what says how well."""
+
+    name: str
+    words: tuple[str, ...]
+    rates: tuple[str, ...]  # every mode gets the one of these that trains best on what validate holds out
+    validate: tuple[str, ...]
+    test: tuple[str, ...]
+    pace_ms: int
+    conditions: tuple[Condition, ...]
+    measure: str  # of the program's JSON line
+    best: Any  # max or min
+
+    @property
+    def program(self) -> str:
+        """Its path in the repository."""
+        return f"examples/{self.name}/train.py"
+
+
+TASKS = (
+    Task("digits", (), ("0.2", "0.05", "0.01"), ("--fold", "1"), ("--fold", "0"), 10,
+         (EQUAL, TWICE, FOUR_TIMES, STALLS), "accuracy", max),
+    Task("charlm", ("--steps", "300", "--width", "64", "--layers", "2", "--context", "32", "--sample", "0"),
+         ("8e-3", "3e-3", "1e-3"), ("--validate",), (), 30, (EQUAL, TWICE, STALLS), "loss_nats_per_char", min),
+)  # fmt: skip
+
+
+def run_gradbus(words: list[str]) -> str:
+    """What it prints. Raises RuntimeError with what it printed when it fails."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
+    done = subprocess.run([str(BINARIES / "gradbus"), *words], cwd=REPOSITORY, env={**kept, "OMP_NUM_THREADS": "1"},
+                          text=True, capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"gradbus {' '.join(words)}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def run_program(words: list[str]) -> dict[str, Any]:
+    """The JSON object that an example prints last."""
+    return json.loads(run_gradbus(words).splitlines()[-1])
 
 
 class Training(NamedTuple):
     """What is to be done."""
 
+    task: Task
     mode: str
     rate: str
-    fold: int
-    condition: Condition | None  # None: as fast as it goes
+    condition: Condition | None  # None: as fast as it goes, tested on what is held out to choose the rate
 
     def words(self) -> list[str]:
         """The program's options."""
-        pace = [] if self.condition is None else ["--pace", str(PACE_MS), *self.condition.options]
-        return ["--lr", self.rate, "--fold", str(self.fold), *pace]
+        chosen = [*self.task.words, "--lr", self.rate]
+        if self.condition is None:
+            return [*chosen, *self.task.validate]
+        return [*chosen, *self.task.test, "--pace", str(self.task.pace_ms), *self.condition.words()]
 
     def command(self) -> str:
         """As one would type it."""
-        return (f"gradbus run -np {RANKS} --agents {RANKS} --shards {SHARDS} --mode {self.mode} -- python {PROGRAM} "
-                f"{' '.join(self.words())}")  # fmt: skip
+        return (f"gradbus run -np {RANKS} --agents {RANKS} --shards {SHARDS} --mode {self.mode} -- python "
+                f"{self.task.program} {' '.join(self.words())}")  # fmt: skip
 
     def run(self) -> dict[str, Any]:
-        """Its JSON line. Raises RuntimeError with what it printed when it fails."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-        words = [str(BINARIES / "gradbus"), "run", "-np", str(RANKS), "--agents", str(RANKS), "--shards", str(SHARDS),
-                 "--no-prefix", "--mode", self.mode, "--", sys.executable, PROGRAM, *self.words()]  # fmt: skip
-        done = subprocess.run(words, cwd=REPOSITORY, env={**kept, "OMP_NUM_THREADS": "1"}, text=True,
-                              capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
-        if done.returncode != 0:
-            raise RuntimeError(f"{self.command()}\n{done.stderr[-4000:]}")
-        return json.loads(done.stdout.splitlines()[-1])
+        """Its JSON line."""
+        return run_program(["run", "-np", str(RANKS), "--agents", str(RANKS), "--shards", str(SHARDS), "--no-prefix",
+                            "--mode", self.mode, "--", sys.executable, self.task.program, *self.words()])  # fmt: skip

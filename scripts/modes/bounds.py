@@ -1,0 +1,83 @@
+"""What the modes reach of what a network or a machine allows."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any, NamedTuple
+
+from modes.training import run_gradbus, run_program
+
+LINK, LINK_BYTES_PER_S = "1gbit", 1e9 / 8
+SERVED = ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3))  # nodes, shards
+SERVED_MIB = 64
+LOCAL_MIB = 64
+LOCAL = (("sync", ""), ("ps:sync", ""), ("ps:async,lr=0.1", ""), ("ps:sync", "onebit"))
+OVERLAP_MODES = ("sync", "delayed:k=1", "delayed:k=2")
+MLP_BYTES = 102_500_000  # about: its gradients
+OVERLAP_PACE_MS = round(MLP_BYTES / LINK_BYTES_PER_S * 1e3)  # so that computing takes as long as the network
+
+
+class Bench(NamedTuple):
+    """One all-reduce timed by `gradbus bench`."""
+
+    mode: str
+    codec: str
+    nodes: int
+    shards: int
+    mib: int
+    link: bool
+
+    def words(self) -> list[str]:
+        """The command's."""
+        size = f"{self.mib}M"
+        link = ["--link", LINK] if self.link else []
+        codec = ["--codec", self.codec] if self.codec else []
+        return ["bench", "all_reduce", "--ranks", str(self.nodes), "--agents", str(self.nodes), "--shards",
+                str(self.shards), "--mode", self.mode, *codec, *link, "-b", size, "-e", size, "-n", "5", "-w",
+                "2"]  # fmt: skip
+
+    def command(self) -> str:
+        """As one would type it."""
+        return "gradbus " + " ".join(self.words())
+
+    def run(self) -> dict[str, Any]:
+        """The row: time_p50 in us, cpu_s_per_gb."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            run_gradbus([*self.words(), "--json", str(path)])
+            return json.loads(path.read_text())[-1]
+
+    def bound_us(self) -> float:
+        """Of n nodes and k shards, each with a link of B both ways: max(M / B, n M / (k B))."""
+        return max(1.0, self.nodes / self.shards) * self.mib * 2**20 / LINK_BYTES_PER_S * 1e6
+
+
+class Overlap(NamedTuple):
+    """Two ranks whose computing takes as long as the network needs for their gradients."""
+
+    mode: str
+
+    def words(self) -> list[str]:
+        """Up to the program's."""
+        return ["run", "-np", "2", "--agents", "2", "--link", LINK, "--no-prefix", "--mode", self.mode, "--"]
+
+    def options(self) -> list[str]:
+        """The program and its options."""
+        return ["examples/mlp/train.py", "--steps", "20", "--pace", str(OVERLAP_PACE_MS)]
+
+    def command(self) -> str:
+        """As one would type it."""
+        return "gradbus " + " ".join([*self.words(), "python", *self.options()])
+
+    def run(self) -> dict[str, Any]:
+        """The program's JSON line."""
+        return run_program([*self.words(), sys.executable, *self.options()])
+
+
+SERVED_BENCHES = tuple(Bench("ps:sync", "", nodes, shards, SERVED_MIB, link=True) for nodes, shards in SERVED)
+LOCAL_BENCHES = tuple(Bench(mode, codec, 2, 2, LOCAL_MIB, link=False) for mode, codec in LOCAL)
+OVERLAPS = tuple(map(Overlap, OVERLAP_MODES))
+ALL = (*SERVED_BENCHES, *LOCAL_BENCHES, *OVERLAPS)
