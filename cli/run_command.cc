@@ -130,17 +130,28 @@ Status tell_transport(const RunOptions& options, const LaunchPlan& plan) {
   return {};
 }
 
-// The embedded coordinator reads it from the environment.
-Status tell_late_mode(const RunOptions& options, const LaunchPlan& plan) {
-  if (options.late_mode.empty()) return {};
-  if (const Result<ExchangeMode> mode = parse_mode(options.late_mode); !mode.ok())
-    return mode.status();
+// The embedded coordinator reads an option of its own from the environment.
+Status tell_coordinator(const LaunchPlan& plan, const char* option, const char* variable,
+                        const std::string& value) {
   if (!plan.embedded)
-    return error("H200", "--late-mode is for an embedded coordinator, but daemons run here already",
-                 "add --embedded, or start that coordinator with gradbus-server --late-mode " +
-                     options.late_mode);
-  setenv("GRADBUS_SERVER_LATE_MODE", options.late_mode.c_str(), 1);
+    return error(
+        "H200",
+        std::string(option) + " is for an embedded coordinator, but daemons run here already",
+        "add --embedded, or start that coordinator with gradbus-server " + std::string(option) +
+            " " + value);
+  setenv(variable, value.c_str(), 1);
   return {};
+}
+
+Status tell_rules(const RunOptions& options, const LaunchPlan& plan) {
+  if (!options.late_mode.empty()) {
+    GRADBUS_RETURN_IF_ERROR(parse_mode(options.late_mode).status());
+    GRADBUS_RETURN_IF_ERROR(
+        tell_coordinator(plan, "--late-mode", "GRADBUS_SERVER_LATE_MODE", options.late_mode));
+  }
+  if (options.loss_percent == 0) return {};
+  return tell_coordinator(plan, "--loss-percent", "GRADBUS_SERVER_LOSS_PERCENT",
+                          std::to_string(options.loss_percent));
 }
 
 // Embedded shards read it from the environment, and have other working directories on other days.
@@ -167,7 +178,7 @@ int run(const RunOptions& options) {
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
   if (const Status status = tell_transport(options, plan.value()); !status.ok())
     return fail(status, kExitUsage);
-  if (const Status status = tell_late_mode(options, plan.value()); !status.ok())
+  if (const Status status = tell_rules(options, plan.value()); !status.ok())
     return fail(status, kExitUsage);
   if (const Status status = tell_snapshots(options); !status.ok()) return fail(status, kExitUsage);
   const char* path = std::getenv("PATH");
@@ -221,6 +232,10 @@ Action declare_run(CLI::App& app) {
   app.add_option("--late-mode", options->late_mode,
                  "mode that the job changes to at a fence when ranks lose a fifth of a minute to a "
                  "late one, e.g. delayed:k=1");
+  app.add_option("--loss-percent", options->loss_percent,
+                 "back to mode sync when the losses that a job reports rise to so many percent of "
+                 "what they were, e.g. 200")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--policy", options->policy,
                  "TOML file of rules: which tensors, which compression and mode");
   app.add_option("--fence-every", options->fence_every,

@@ -19,6 +19,7 @@ struct RunOptions {
   std::string compression;   // "" : not given
   std::string mode;          // "" : not given
   std::string late_mode;     // "" : not given
+  int loss_percent = 0;      // 0: not given
   std::string policy;        // file; "" : not given
   uint32_t fence_every = 0;  // steps; 0: not given
   bool embedded = false;

@@ -118,7 +118,11 @@ struct ChannelHeader {
   std::atomic<uint64_t> wait_ns;       // time spent blocked for others: the latest rank waits least
   std::atomic<uint64_t> step;          // highest round posted on any tensor
   std::atomic<uint64_t> last_call_ns;  // CLOCK_MONOTONIC of the last blocking call
+  std::atomic<uint64_t> losses;        // reported; those that are finite are in the sum
+  std::atomic<uint64_t> losses_not_finite;
+  std::atomic<double> loss_sum;
 };
+static_assert(std::atomic<double>::is_always_lock_free);
 inline constexpr size_t kChannelHeaderBytes = 4096;
 static_assert(sizeof(ChannelHeader) <= kChannelHeaderBytes);
 

@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "server/late_rule.h"
+#include "server/loss_rule.h"
 #include "server/planner.h"
 
 namespace gradbus {
@@ -14,6 +15,7 @@ struct CoordinatorOptions {
   uint32_t lease_ms = 1500;  // an agent silent for longer is lost
   PlanOptions plan;
   LateRuleOptions late;
+  LossRuleOptions loss;
   Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
   uint64_t seed = 0;             // of job ids, link keys and the incarnation
 };

@@ -98,6 +98,8 @@ class Job {
   void notify_stall(const std::string& tensor, uint64_t round, Nanos now);
   void apply(const Stalls::Verdict& verdict, Nanos now);
   void change_late_mode(Nanos now);
+  bool all_sync() const;
+  void change_back(Nanos now);
 
   void leave_cleanly(uint32_t rank, Nanos now);
   AgentCard* find_card(uint64_t agent);  // of an agent or a shard
@@ -124,6 +126,7 @@ class Job {
   Registrations registrations_;
   Stalls stalls_;
   LateRule late_rule_;
+  LossRule loss_rule_;
   struct ModeChange {
     std::string group;
     std::string mode;

@@ -40,7 +40,8 @@ Job::Job(Identity identity, uint32_t world_size, const CoordinatorOptions& optio
       roll_(world_size),
       registrations_(world_size, options.plan),
       stalls_(&roll_, &registrations_, options.deadlock),
-      late_rule_(options.late) {}
+      late_rule_(options.late),
+      loss_rule_(options.loss) {}
 
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
                  const Status& status) {

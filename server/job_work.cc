@@ -127,6 +127,7 @@ Status Job::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
   outbox_->note(title() + ": " + in_quotes(request.group()) + " changes to mode " +
                 mode.value().canonical + " at the next fence: " + clean_text(reason));
   ++mode_changes_made_;
+  if (mode.value().canonical != "sync") loss_rule_.forget();
   if (mode_changes_.size() == kModeChangesShown) mode_changes_.pop_front();
   mode_changes_.push_back({request.group(), mode.value().canonical, clean_text(reason), now});
   return {};
@@ -151,15 +152,20 @@ void Job::tick(Nanos now) {
   if (state_ != State::kRunning) return;
   if (const auto verdict = stalls_.judge(now)) apply(*verdict, now);
   if (late_rule_.look(roll_)) change_late_mode(now);
+  if (loss_rule_.look(roll_, now)) change_back(now);
 }
 
 // Only where all gradients are exchanged synchronously: somebody has chosen the modes of the
 // others. Modes of parameters are made of synchronous tensors, too, which front ends call
 // "local...".
+bool Job::all_sync() const {
+  return std::ranges::all_of(registrations_.list(kStatusTensorsMax),
+                             [](const v1::TensorSpec& tensor) {
+                               return tensor.mode().empty() && !tensor.name().starts_with("local");
+                             });
+}
+
 void Job::change_late_mode(Nanos now) {
-  const auto is_sync = [](const v1::TensorSpec& tensor) {
-    return tensor.mode().empty() && !tensor.name().starts_with("local");
-  };
   const auto percent = [](double share) {
     return std::to_string(static_cast<int>(std::lround(100 * share))) + " %";
   };
@@ -167,7 +173,7 @@ void Job::change_late_mode(Nanos now) {
                              std::to_string(options_.late.windows) + " s to a late one, mostly " +
                              roll_.person(late_rule_.latest_rank()) + "; the bound is " +
                              percent(options_.late.share_max);
-  if (!std::ranges::all_of(registrations_.list(kStatusTensorsMax), is_sync))
+  if (!all_sync())
     return outbox_->note(title() + ": " + reason + "; its modes were chosen, so they stay");
   v1::ChangeModeRequest request;
   request.set_group("*");
@@ -175,6 +181,18 @@ void Job::change_late_mode(Nanos now) {
   request.set_reason("by rule: " + reason);
   if (const Status changed = change_mode(request, now); !changed.ok())
     outbox_->note(title() + ": " + reason + ", but " + changed.message());
+}
+
+// Where something else than sync was asked for last, or from the beginning.
+void Job::change_back(Nanos now) {
+  const bool is_sync = mode_changes_.empty() ? all_sync() : mode_changes_.back().mode == "sync";
+  if (is_sync) return;
+  v1::ChangeModeRequest request;
+  request.set_group("*");
+  request.set_mode("sync");
+  request.set_reason("by rule: " + loss_rule_.reason());
+  if (const Status changed = change_mode(request, now); !changed.ok())
+    outbox_->note(title() + ": " + loss_rule_.reason() + ", but " + changed.message());
 }
 
 void Job::apply(const Stalls::Verdict& verdict, Nanos now) {

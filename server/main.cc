@@ -38,6 +38,7 @@ struct ServerOptions {
   std::string late_mode;
   int64_t late_percent = 20;
   int64_t late_seconds = 60;
+  int64_t loss_percent = 0;
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
   std::string log_level = "info";
@@ -68,6 +69,10 @@ struct ServerOptions {
         "time to a late one, e.g. delayed:k=1; default: none");
     table.add("late-percent", &late_percent, 1, 100, "How much of their time is too much");
     table.add("late-seconds", &late_seconds, 1, 3600, "Over how long");
+    table.add(
+        "loss-percent", &loss_percent, 0, 1'000'000,
+        "A job goes back to mode sync when the losses that it reports rise to so many percent "
+        "of what they were, or are not finite, e.g. 200; 0: never");
     table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
               "One way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
@@ -125,6 +130,7 @@ ServiceOptions service_options(const ServerOptions& options) {
       parse_algorithm(options.algorithm, options.deterministic).value();
   service.coordinator.late = {options.late_mode, static_cast<double>(options.late_percent) / 100,
                               static_cast<uint32_t>(options.late_seconds)};
+  service.coordinator.loss.share_max = static_cast<double>(options.loss_percent) / 100;
   service.coordinator.plan.deterministic = options.deterministic;
   service.coordinator.plan.told = told_path(options);
   service.coordinator.seed = random_seed();

@@ -333,6 +333,9 @@ void NodeJob::report_counters(v1::JobCounters& counters) const {
     rank.set_bytes(header.bytes.load(std::memory_order_relaxed));
     rank.set_wait_ns(header.wait_ns.load(std::memory_order_relaxed));
     rank.set_step(header.step.load(std::memory_order_relaxed));
+    rank.set_losses(header.losses.load(std::memory_order_relaxed));
+    rank.set_losses_not_finite(header.losses_not_finite.load(std::memory_order_relaxed));
+    rank.set_loss_sum(header.loss_sum.load(std::memory_order_relaxed));
     const auto last = static_cast<Nanos>(header.last_call_ns.load(std::memory_order_relaxed));
     const Nanos now = monotonic_now();
     if (last > 0 && last <= now)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "client_lib/src/operation.h"
@@ -334,6 +335,18 @@ void Session::count_wait(Nanos since) {
                                               std::memory_order_relaxed);
   channel_header(*channel_).last_call_ns.store(static_cast<uint64_t>(now),
                                                std::memory_order_relaxed);
+}
+
+// Threads of one process may report at once.
+void Session::count_loss(double loss) {
+  if (!channel_) return;
+  ChannelHeader& header = channel_header(*channel_);
+  if (!std::isfinite(loss)) {
+    header.losses_not_finite.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  header.loss_sum.fetch_add(loss, std::memory_order_relaxed);
+  header.losses.fetch_add(1, std::memory_order_relaxed);
 }
 
 // ---- the agent's packets

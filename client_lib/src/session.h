@@ -103,6 +103,7 @@ class Session {
   // Hands the record to the agent; `tensor` and `round` are filled in.
   Status submit(Tensor& tensor, Submission record);
   void count_operation(uint64_t bytes);  // for `gradbus status`
+  void count_loss(double loss);          // ... and the coordinator's rule
   // Passes on what found the submission ring full.
   void flush_submissions();
   void ring_doorbell();

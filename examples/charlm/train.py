@@ -123,6 +123,7 @@ class Trainer:
             with self.times.step(), self.pace.step():
                 loss = self._step(model, optimizer, step)
             losses.append(loss.item())
+            backends.report_loss(optimizer, losses[-1])
             part, inside = divmod(step, REPORT_STEPS)
             progress.step(part, inside, tokens, losses[-1])
             if inside == REPORT_STEPS - 1 or step == steps - 1:

@@ -174,6 +174,12 @@ def flush(optimizer: Any) -> None:
         optimizer.flush()
 
 
+def report_loss(optimizer: Any, loss: float) -> None:
+    """For `gradbus run --loss-percent` and `gradbus status --json`."""
+    if hasattr(optimizer, "report_loss"):  # not DDP's or Horovod's
+        optimizer.report_loss(loss)
+
+
 def my_part(backend: Any, batch: Any) -> Any:
     """This rank's contiguous part of a global batch."""
     part = len(batch) // backend.size

@@ -104,3 +104,15 @@ def test_a_rule_changes_the_mode_of_a_job_with_a_late_rank(newest):
     wrong = subprocess.run([*command[:9], "delaid", "--", "true"], env=clean_environment(), timeout=60, check=False,
                            capture_output=True, text=True)  # fmt: skip
     assert wrong.returncode == 2 and "did you mean" in wrong.stderr, wrong
+
+
+# Expect: a loss that is not finite takes a job back to synchronous exchange, and the log says why.
+def test_a_rule_takes_a_job_back_to_sync_when_its_loss_breaks(newest):
+    command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--agents", "2", "--no-prefix", "--verbose",
+               "--loss-percent", "200", "--fence-every", "4", "--", newest, str(RANKS / "mode_changes.py"),
+               "loses"]  # fmt: skip
+    done = subprocess.run(command, env=clean_environment(), timeout=150, check=False, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("ok\n") == 2, done.stdout
+    assert "changes to mode sync at the next fence: by rule: a loss is not finite" in done.stdout, done.stdout
+    assert done.stdout.count("by rule") == 1, done.stdout

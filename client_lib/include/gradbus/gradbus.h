@@ -196,6 +196,10 @@ typedef struct gradbus_mode_change {
  * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). */
 GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
                                                   gradbus_mode_change* change, int* found);
+/* This rank's loss of a step, any number of times: `gradbus status --json` shows how many there
+ * were and their sum, and the coordinator's rule (--loss-percent) takes a job back to mode sync
+ * when losses jump, or when one is not finite. Costs nanoseconds; waits for nobody. */
+GRADBUS_API gradbus_code gradbus_report_loss(gradbus_session* session, double loss);
 /* 1 when `text` matches: * stands for any text, ? for any character. */
 GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
 

@@ -142,6 +142,7 @@ void bind_session(nb::module_& module) {
       .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
       .def("process_set", &Session::process_set, "ranks"_a)
       .def("next_mode_change", &Session::next_mode_change)
+      .def("report_loss", &Session::report_loss, "loss"_a)
       .def("barrier", &Session::barrier);
   bind_place(session);
 }

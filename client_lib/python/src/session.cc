@@ -257,6 +257,11 @@ std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
   return std::pair<std::string, std::string>(answer->change.group, answer->change.mode);
 }
 
+void Session::report_loss(double loss) {
+  const OpenSession open(attachment_);
+  throw_unless_ok(outcome_of(gradbus_report_loss(attachment_->session(), loss)));
+}
+
 void Session::barrier() {
   { const OpenSession open(attachment_); }
   throw_unless_ok(call_interruptibly([attachment = attachment_] {

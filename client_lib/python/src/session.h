@@ -127,6 +127,7 @@ class Session {
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
   std::optional<std::pair<std::string, std::string>> next_mode_change();
+  void report_loss(double loss);
   void barrier();
   // A session for these ranks of this one; null where this rank is not among them.
   // What the job's policy says of a gradient; "none" for dense.

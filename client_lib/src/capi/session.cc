@@ -151,6 +151,14 @@ gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_cha
   });
 }
 
+gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
+  return guarded([&]() -> Status {
+    if (session == nullptr) return missing("session");
+    session->session->count_loss(loss);
+    return {};
+  });
+}
+
 int gradbus_glob_matches(const char* glob, const char* text) {
   return glob != nullptr && text != nullptr && glob_matches(glob, text) ? 1 : 0;
 }

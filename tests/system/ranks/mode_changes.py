@@ -5,6 +5,7 @@
     mode_changes.py memory            what error feedback remembers is carried over
     mode_changes.py refused           a mode that cannot be leaves everything as it was
     mode_changes.py late              the last rank is late until the job changes its mode by itself
+    mode_changes.py loses             reports losses, then one that is not finite, until its mode is sync
     mode_changes.py forever           steps until the job ends; fences are the environment's
 """
 
@@ -160,9 +161,25 @@ def forever():
         print(type(error).__name__, parameters[2].modes()["weight"])
 
 
+def loses():
+    """Fences are the environment's; the last rank's loss breaks."""
+    parameters = make("delayed:k=1")
+    deadline = time.monotonic() + 60
+    steps = 0
+    while set(parameters[2].modes().values()) == {"delayed"}:
+        assert time.monotonic() < deadline
+        steps += 1
+        broken = steps > 100 and gradbus.rank() == gradbus.size() - 1
+        parameters[2].report_loss(torch.tensor(float("nan")) if broken else 0.5)
+        step(parameters, torch.ones(SHAPE))
+        time.sleep(0.01)
+    assert set(parameters[2].modes().values()) == {"sync"}, parameters[2].modes()
+    assert steps > 100, steps
+
+
 def main():
     gradbus.init()
-    commands = [counting, group, memory, refused, late, forever]
+    commands = [counting, group, memory, refused, late, loses, forever]
     {command.__name__: command for command in commands}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok")

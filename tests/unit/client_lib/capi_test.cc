@@ -240,6 +240,12 @@ TEST_F(Alone, AdHocOperations) {
   }
 }
 
+TEST_F(Alone, ALossIsReportedToNobody) {
+  EXPECT_EQ(gradbus_report_loss(session, 0.5), GRADBUS_OK);
+  EXPECT_EQ(gradbus_report_loss(session, NAN), GRADBUS_OK);
+  EXPECT_EQ(gradbus_report_loss(nullptr, 0.5), GRADBUS_INVALID);
+}
+
 TEST_F(Alone, MisuseIsAnErrorThatNamesTheArgument) {
   int64_t value = 1;
   const auto reduce = [&](const char* name, uint64_t count, int dtype, int op) {

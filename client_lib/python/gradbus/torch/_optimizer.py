@@ -14,6 +14,7 @@ from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
+from .._session import current
 from ._buckets import NamedParameter
 from ._exchangers import Settings, State, add, fill, take_up_changes
 from ._layout import DEFAULT_BUCKET_BYTES
@@ -122,6 +123,14 @@ class _Distributed:
         """
         state = self._gradbus
         return {**state.exchange.staleness(), **dict.fromkeys(state.local.names, 0)}
+
+    def report_loss(self, loss: float | torch.Tensor) -> None:
+        """This rank's loss of a step, for the rule ``gradbus run --loss-percent``: a job whose losses jump, or are
+        not finite, goes back to mode ``sync`` at the next fence. Also in ``gradbus status --json``.
+
+        Waits for nobody; without it the rule never holds. A tensor has one element.
+        """
+        current().report_loss(float(loss))
 
     def modes(self) -> dict[str, str]:
         """By parameter: the mode it is exchanged in now; ``gradbus mode`` may have changed it."""
