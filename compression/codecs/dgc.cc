@@ -58,7 +58,7 @@ DgcSizes dgc_sizes(size_t count, double ratio, double sample) {
 }
 
 Dgc::Dgc(const DgcOptions& options, WireType type, size_t count_max)
-    : SparseCodec(CodecId::kDgc, type),
+    : SelectingCodec(CodecId::kDgc, type),
       options_(options),
       ratio_max_(largest_ratio(options)),
       largest_(count_max, dgc_sizes(count_max, ratio_max_, options.sample).k),

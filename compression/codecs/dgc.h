@@ -40,7 +40,7 @@ struct DgcSizes {
 };
 DgcSizes dgc_sizes(size_t count, double ratio, double sample);
 
-class Dgc : public SparseCodec {
+class Dgc : public SelectingCodec {
  public:
   Dgc(const DgcOptions& options, WireType type, size_t count_max);
 

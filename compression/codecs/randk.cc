@@ -89,7 +89,7 @@ std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k)
 // ---- payloads -----------------------------------------------------------------------------------
 
 RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
-    : SparseCodec(CodecId::kRandK, type),
+    : SelectingCodec(CodecId::kRandK, type),
       options_(options),
       draw_(count_max, randk_entries(options, count_max)),
       values_(std::max<size_t>(1, randk_entries(options, count_max))) {}

@@ -39,7 +39,7 @@ class IndexDraw {
   std::vector<uint32_t> indices_;
 };
 
-class RandK : public SparseCodec {
+class RandK : public SelectingCodec {
  public:
   RandK(const RandKOptions& options, WireType type, size_t count_max);
 

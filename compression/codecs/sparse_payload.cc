@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
@@ -44,11 +46,18 @@ void for_each_block(std::span<const std::byte> payload, float scale, const Visit
   }
 }
 
-// From a density of 0.3 up a bitmap is longer than Golomb's code by 0.11 bits an element at most, 1
-// % of the payload, and is written and read several times as fast.
-IndexCode index_code_for(std::span<const uint32_t> indices, size_t count) {
-  const bool dense = 10 * indices.size() >= 3 * count && count > 0;
-  return dense ? IndexCode::kBitmap : smallest_index_code(indices, count);
+size_t seal(CodecId codec, WireType type, size_t count, IndexCode code, size_t entries,
+            size_t index_bytes, std::span<std::byte> payload) {
+  const size_t bytes = entries * wire_type_bytes(type) + index_bytes;
+  GRADBUS_CHECK(bytes <= UINT32_MAX);
+  PayloadHeader header{.codec = static_cast<uint8_t>(codec)};
+  header.flags =
+      static_cast<uint8_t>(static_cast<uint32_t>(code) | static_cast<uint32_t>(type) << 2);
+  header.count = static_cast<uint32_t>(count);
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.entries = static_cast<uint32_t>(entries);
+  store_field(payload.data(), header);
+  return kPayloadHeaderBytes + bytes;
 }
 
 }  // namespace
@@ -62,23 +71,33 @@ size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max) {
 
 size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection& selection,
                      std::span<std::byte> payload) {
-  const std::span<const uint32_t> indices = selection.indices;
-  const IndexCode code = index_code_for(indices, count);
-  const size_t value_bytes = indices.size() * wire_type_bytes(type);
-  const std::span<std::byte> body = payload.subspan(kPayloadHeaderBytes);
-  GRADBUS_CHECK(value_bytes <= body.size() && selection.values.size() == indices.size());
-  store_wire_values(type, selection.values.data(), indices.size(), body.data());
-  const size_t bytes =
-      value_bytes + encode_indices(code, indices, count, body.subspan(value_bytes));
-  GRADBUS_CHECK(bytes <= UINT32_MAX);
-  PayloadHeader header{.codec = static_cast<uint8_t>(codec)};
-  header.flags =
-      static_cast<uint8_t>(static_cast<uint32_t>(code) | static_cast<uint32_t>(type) << 2);
-  header.count = static_cast<uint32_t>(count);
-  header.bytes = static_cast<uint32_t>(bytes);
-  header.entries = static_cast<uint32_t>(indices.size());
-  store_field(payload.data(), header);
-  return kPayloadHeaderBytes + bytes;
+  const size_t entries = selection.indices.size();
+  GRADBUS_CHECK(kPayloadHeaderBytes + entries * wire_type_bytes(type) <= payload.size() &&
+                selection.values.size() == entries);
+  store_wire_values(type, selection.values.data(), entries, &payload[kPayloadHeaderBytes]);
+  return seal_sparse(codec, type, count, selection.indices, payload);
+}
+
+// From a density of 0.3 up a bitmap is longer than Golomb's code by 0.11 bits an element at most, 1
+// % of the payload, and is written and read several times as fast.
+bool wants_bitmap(size_t entries, size_t count) { return 10 * entries >= 3 * count && count > 0; }
+
+size_t seal_sparse(CodecId codec, WireType type, size_t count, std::span<const uint32_t> indices,
+                   std::span<std::byte> payload) {
+  const IndexCode code = wants_bitmap(indices.size(), count) ? IndexCode::kBitmap
+                                                             : smallest_index_code(indices, count);
+  const size_t values_end = kPayloadHeaderBytes + indices.size() * wire_type_bytes(type);
+  const size_t bytes = encode_indices(code, indices, count, payload.subspan(values_end));
+  return seal(codec, type, count, code, indices.size(), bytes, payload);
+}
+
+size_t seal_sparse(CodecId codec, WireType type, size_t count, size_t entries,
+                   const uint64_t* masks, std::span<std::byte> payload) {
+  static_assert(std::endian::native == std::endian::little);
+  const std::span<std::byte> bits =
+      payload.subspan(kPayloadHeaderBytes + entries * wire_type_bytes(type), (count + 7) / 8);
+  std::memcpy(bits.data(), masks, bits.size());
+  return seal(codec, type, count, IndexCode::kBitmap, entries, bits.size(), payload);
 }
 
 Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType type, size_t count,
@@ -157,14 +176,14 @@ size_t SparseCodec::payload_bytes_max(size_t count) const {
   return sparse_bytes_max(type_, count, entries_max(count));
 }
 
-size_t SparseCodec::encode(const EncodeInput& input, std::span<std::byte> payload) {
+size_t SelectingCodec::encode(const EncodeInput& input, std::span<std::byte> payload) {
   const size_t count = input.count();
   GRADBUS_CHECK(payload.size() >= payload_bytes_max(count));
-  if (count == 0) return encode_sparse(id_, type_, 0, {}, payload);
+  if (count == 0) return encode_sparse(id(), type(), 0, {}, payload);
   const Selection selection = select(input);
   if (const size_t bad = selection.not_finite; bad != kAllFinite)
-    return encode_not_finite(id_, count, bad, compensated_element(input, bad), payload);
-  const size_t bytes = encode_sparse(id_, type_, count, selection, payload);
+    return encode_not_finite(id(), count, bad, compensated_element(input, bad), payload);
+  const size_t bytes = encode_sparse(id(), type(), count, selection, payload);
   if (!input.residual.empty() && !selection.cleared)
     subtract_sent(payload.first(bytes), selection, input.residual);
   return bytes;

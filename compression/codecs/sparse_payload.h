@@ -39,6 +39,14 @@ struct Selection {
 size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max);
 size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection& selection,
                      std::span<std::byte> payload);
+// Of enough entries that encode_sparse() writes a bitmap.
+bool wants_bitmap(size_t entries, size_t count);
+// The same payload where the values lie in it already, and their indices are bits.
+size_t seal_sparse(CodecId codec, WireType type, size_t count, size_t entries,
+                   const uint64_t* masks, std::span<std::byte> payload);
+// ... or listed.
+size_t seal_sparse(CodecId codec, WireType type, size_t count, std::span<const uint32_t> indices,
+                   std::span<std::byte> payload);
 // kCorrupt unless encode_sparse() could have written it with that many entries.
 Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType type, size_t count,
                     size_t entries_min, size_t entries_max);
@@ -55,12 +63,15 @@ void clear_sparse(std::span<const std::byte> payload, std::span<float> values);
 void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
                    std::span<float> residual);
 
+// Whose payload is of this form.
 class SparseCodec : public Codec {
  public:
   SparseCodec(CodecId id, WireType type) : id_(id), type_(type) {}
 
+  CodecId id() const { return id_; }
+  WireType type() const { return type_; }
+
   size_t payload_bytes_max(size_t count) const final;
-  size_t encode(const EncodeInput& input, std::span<std::byte> payload) final;
   Status check(std::span<const std::byte> payload, size_t count) const final;
   void accumulate(std::span<const std::byte> payload, float scale,
                   std::span<float> sum) const final;
@@ -70,14 +81,23 @@ class SparseCodec : public Codec {
   // What a payload of `count` > 0 elements may hold.
   virtual size_t entries_min(size_t count) const = 0;
   virtual size_t entries_max(size_t count) const = 0;
-  // Of at least one element. Leaves v in the residual, if there is one.
-  virtual Selection select(const EncodeInput& input) = 0;
   // What is sent leaves nothing: it may be cleared.
   bool sends_exactly() const { return type_ == WireType::kF32; }
 
  private:
   const CodecId id_;
   const WireType type_;
+};
+
+// One that selects first and encodes then.
+class SelectingCodec : public SparseCodec {
+ public:
+  using SparseCodec::SparseCodec;
+  size_t encode(const EncodeInput& input, std::span<std::byte> payload) final;
+
+ protected:
+  // Of at least one element. Leaves v in the residual, if there is one.
+  virtual Selection select(const EncodeInput& input) = 0;
 };
 
 }  // namespace gradbus

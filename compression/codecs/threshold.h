@@ -1,39 +1,39 @@
 // threshold: every element of magnitude `value` and above (Aji and Heafield 2017; GRACE's form with
 // a fixed threshold). Payload: sparse_payload.h, any number of entries; at worst a bitmap and all
 // values.
+//
+// How many are selected is known at the end only, and may be all. So values go to the payload as
+// they are found, and their indices are a bit each until then: a unit is read once.
 #pragma once
 
 #include <memory>
 
-#include "compression/codecs/largest.h"
 #include "compression/codecs/sparse_payload.h"
 #include "compression/registry.h"
 
 namespace gradbus {
 
-class Threshold : public SparseCodec {
+class Threshold final : public SparseCodec {
  public:
-  Threshold(float value, WireType type, size_t count_max)
-      : SparseCodec(CodecId::kThreshold, type), key_(magnitude_key(value)), found_(count_max) {}
+  Threshold(float value, WireType type, size_t count_max);
+  size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
 
  private:
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }
-  Selection select(const EncodeInput& input) override {
-    const bool clear = sends_exactly() && !input.residual.empty();
-    const size_t bad = found_.collect(input, {key_, kKeyMax}, clear);
-    Selection selection = bad == kAllFinite ? found_.selection() : Selection{.not_finite = bad};
-    selection.cleared = clear;
-    return selection;
-  }
+  // The index of v's first element that is not finite, with the residual as it was; or kAllFinite
+  // with v there, but 0 where it was sent exactly.
+  size_t collect(const EncodeInput& input, std::span<std::byte> payload);
+  size_t give_up(const EncodeInput& input, size_t block, std::span<const std::byte> values) const;
+  std::span<const uint32_t> listed(size_t count);
 
   const uint32_t key_;
-  Candidates found_;
+  // Memory that is never written takes no room.
+  std::unique_ptr<uint64_t[]> masks_;
+  std::unique_ptr<uint32_t[]> indices_;  // where there are too few for a bitmap
+  size_t entries_ = 0;
 };
 
-inline std::unique_ptr<Codec> make_threshold(const CodecOptions& options, const CodecShape& shape) {
-  return std::make_unique<Threshold>(static_cast<float>(options.number("value")),
-                                     wire_type(options.text("values")), shape.count_max);
-}
+std::unique_ptr<Codec> make_threshold(const CodecOptions& options, const CodecShape& shape);
 
 }  // namespace gradbus

@@ -29,7 +29,7 @@ size_t safe_rank(size_t k, size_t sample, size_t count) {
 }  // namespace
 
 TopK::TopK(double ratio, WireType type, size_t count_max)
-    : SparseCodec(CodecId::kTopK, type),
+    : SelectingCodec(CodecId::kTopK, type),
       ratio_(ratio),
       largest_(count_max, kept(ratio, count_max)),
       sample_(new float[kLine * std::min(kLinesMax, count_max / kLine / kSparsity)]) {}

@@ -12,7 +12,7 @@
 
 namespace gradbus {
 
-class TopK : public SparseCodec {
+class TopK : public SelectingCodec {
  public:
   TopK(double ratio, WireType type, size_t count_max);
 

@@ -32,6 +32,9 @@ uint32_t SelectBlockMasks(const SelectBlock& block, KeyRange keys, uint64_t* mas
 void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
   keep_block_scalar(block, cleared, kept);
 }
+size_t PutValues(const SelectBlock& block, const uint64_t* masks, float* values) {
+  return put_values_scalar(block, masks, values);
+}
 #else
 static_assert(kLanes <= 16);
 
@@ -148,6 +151,33 @@ void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
   return block.gradient == nullptr ? KeepWords<KeptOnly>(block, cleared, kept)
                                    : KeepWords<Both>(block, cleared, kept);
 }
+
+// A vector is squeezed at a time, where there is something in it.
+template <class V>
+size_t PutWords(SelectBlock block, const uint64_t* masks, float* values) {
+  const F32 d;
+  static_assert(kLanes <= kValueSlack);
+  float* to = values;
+  size_t first = 0;
+  for (; first + 64 <= block.count; first += 64) {
+    for (size_t j = 0; j < 64; j += kLanes) {
+      const uint64_t bits = (masks[first / 64] >> j) & ((uint64_t{1} << kLanes) - 1);
+      if (bits == 0) continue;
+      uint8_t bytes[8];
+      std::memcpy(bytes, &bits, sizeof(bytes));
+      hn::StoreU(hn::Compress(V::load(block, first + j), hn::LoadMaskBits(d, bytes)), d, to);
+      to += hwy::PopCount(bits);
+    }
+  }
+  return static_cast<size_t>(to - values) +
+         put_values_scalar(RestOf(block, first), masks + first / 64, to);
+}
+
+size_t PutValues(const SelectBlock& block, const uint64_t* masks, float* values) {
+  if (block.kept == nullptr) return PutWords<GradientOnly>(block, masks, values);
+  if (block.gradient == nullptr) return PutWords<KeptOnly>(block, masks, values);
+  return PutWords<Both>(block, masks, values);
+}
 #endif
 
 // Four at a time without asking how many there are: a loop that ends with the last bit of each mask
@@ -179,6 +209,7 @@ HWY_EXPORT(MagnitudeMasks);
 HWY_EXPORT(SelectBlockMasks);
 HWY_EXPORT(KeepBlock);
 HWY_EXPORT(PutIndices);
+HWY_EXPORT(PutValues);
 
 void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   HWY_DYNAMIC_DISPATCH(MagnitudeMasks)(values, count, keys, masks);
@@ -198,6 +229,9 @@ uint32_t select_block(const SelectBlock& block, KeyRange keys, uint64_t* masks) 
 }
 void keep_block(const SelectBlock& block, const uint64_t* cleared, float* kept) {
   HWY_DYNAMIC_DISPATCH(KeepBlock)(block, cleared, kept);
+}
+size_t put_values(const SelectBlock& block, const uint64_t* masks, float* values) {
+  return HWY_DYNAMIC_DISPATCH(PutValues)(block, masks, values);
 }
 size_t put_indices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices) {
   return HWY_DYNAMIC_DISPATCH(PutIndices)(masks, count, first, indices);
@@ -226,6 +260,14 @@ uint32_t select_block_scalar(const SelectBlock& block, KeyRange keys, uint64_t* 
 void keep_block_scalar(const SelectBlock& block, const uint64_t* cleared, float* kept) {
   for (size_t i = 0; i < block.count; ++i)
     kept[i] = (cleared[i / 64] >> (i % 64) & 1) != 0 ? 0 : element(block, i);
+}
+
+size_t put_values_scalar(const SelectBlock& block, const uint64_t* masks, float* values) {
+  size_t found = 0;
+  for (size_t m = 0; m < (block.count + 63) / 64; ++m)
+    for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
+      values[found++] = element(block, 64 * m + static_cast<size_t>(std::countr_zero(mask)));
+  return found;
 }
 
 }  // namespace gradbus

@@ -49,6 +49,12 @@ void keep_block_scalar(const SelectBlock& block, const uint64_t* cleared, float*
 inline constexpr size_t kIndexSlack = 16;
 size_t put_indices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices);
 
+// Writes v[i] for every bit i of the masks, in order, and returns how many there are. What lies
+// behind them is overwritten, kValueSlack of it at most.
+inline constexpr size_t kValueSlack = 16;
+size_t put_values(const SelectBlock& block, const uint64_t* masks, float* values);
+size_t put_values_scalar(const SelectBlock& block, const uint64_t* masks, float* values);
+
 // Calls visit(i) for every values[i] in `keys`, in order. Masks first and bits then: a branch on
 // what was just read from memory, or a vector compressed at each step, took two to five times the
 // time of reading at densities around 0.01; this takes 1.2 times.

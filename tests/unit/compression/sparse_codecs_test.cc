@@ -339,5 +339,46 @@ TEST(Threshold, MaySendNothingOrAll) {
   EXPECT_EQ(decode(all, payload, 5000), gradient);
 }
 
+// Expect: the payload of a selection made element by element, whichever way indices travel, and in
+// the residual what was not sent; a unit of several blocks and a part of one.
+TEST(Threshold, IsThePayloadOfThatSelection) {
+  constexpr size_t kCount = 3 * 2048 + 77;
+  const std::vector<float> gradient = normal(kCount, 3), kept = normal(kCount, 4);
+  for (const WireType type : {WireType::kF32, WireType::kFp16}) {
+    for (const float value : {0.3F, 1.0F, 3.0F, 50.0F}) {  // three in four, a third, few, none
+      std::vector<uint32_t> indices;
+      std::vector<float> values, left = kept, want_left(kCount);
+      for (uint32_t i = 0; i < kCount; ++i) {
+        const float v = want_left[i] = gradient[i] + 0.5F * kept[i];
+        if (std::abs(v) < value) continue;
+        indices.push_back(i);
+        values.push_back(v);
+      }
+      Payload want(sparse_bytes_max(type, kCount, kCount));
+      const Selection selection{.indices = indices, .values = values};
+      want.resize(encode_sparse(CodecId::kThreshold, type, kCount, selection, want));
+      subtract_sent(want, selection, want_left);
+      Threshold threshold(value, type, kCount);
+      EXPECT_EQ(encode(threshold, {.gradient = gradient, .residual = left, .decay = 0.5F}), want);
+      EXPECT_EQ(left, want_left);
+    }
+  }
+}
+
+// Expect: what was cleared and written before the bad element is as it was.
+TEST(Threshold, GivesTheResidualBack) {
+  constexpr size_t kCount = 3 * 2048;
+  for (const WireType type : {WireType::kF32, WireType::kFp16}) {
+    std::vector<float> kept(kCount), gradient(kCount);
+    for (size_t i = 0; i < kCount; ++i) kept[i] = static_cast<float>(i % 13);
+    kept[5000] = std::numeric_limits<float>::infinity();
+    std::vector<float> residual = kept;
+    Threshold threshold(6, type, kCount);
+    const Payload payload = encode(threshold, {.gradient = gradient, .residual = residual});
+    EXPECT_TRUE(is_not_finite(payload));
+    EXPECT_EQ(residual, kept);
+  }
+}
+
 }  // namespace
 }  // namespace gradbus

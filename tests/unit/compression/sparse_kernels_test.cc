@@ -78,6 +78,16 @@ TEST(Select, MasksByHand) {
   EXPECT_EQ(mask, 0b100101u);
 }
 
+void expect_same_values(const SelectBlock& block, const std::vector<uint64_t>& masks) {
+  std::vector<float> got(block.count + kValueSlack), want(block.count);
+  const size_t found = put_values(block, masks.data(), got.data());
+  ASSERT_EQ(found, put_values_scalar(block, masks.data(), want.data()));
+  for (size_t i = 0; i < found; ++i) {
+    if (std::isnan(got[i]) && std::isnan(want[i])) continue;  // of whose bits
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i])) << block.count;
+  }
+}
+
 // A gradient, something kept, both; memory of exactly that size, so a sanitizer sees a byte too
 // far.
 TEST(Select, BlocksEqualScalarOnEveryTarget) {
@@ -94,6 +104,7 @@ TEST(Select, BlocksEqualScalarOnEveryTarget) {
         ASSERT_EQ(select_block(block, keys, got.data()),
                   select_block_scalar(block, keys, want.data()));
         ASSERT_EQ(got, want) << count;
+        expect_same_values(block, want);
         if (block.kept == nullptr) continue;
         std::vector<float> left = kept, left_scalar = kept;
         keep_block({block.gradient, left.data(), block.decay, count}, got.data(), left.data());
@@ -107,6 +118,19 @@ TEST(Select, BlocksEqualScalarOnEveryTarget) {
   });
 }
 
+TEST(Select, ValuesOfAnyBitsOnEveryTarget) {
+  on_every_target([&] {
+    for (const size_t count : kCounts) {
+      const std::vector<float> gradient = hard_values(count, count);
+      for (const uint64_t bits : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x8001000180000001}}) {
+        std::vector<uint64_t> masks((count + 63) / 64, bits);
+        if (count % 64 != 0) masks.back() &= (uint64_t{1} << count % 64) - 1;
+        expect_same_values({.gradient = gradient.data(), .count = count}, masks);
+      }
+    }
+  });
+}
+
 TEST(Select, BlocksByHand) {
   const float gradient[] = {1, -2, 0.5F, 4};
   float kept[] = {2, 2, -1, 2};
@@ -114,6 +138,9 @@ TEST(Select, BlocksByHand) {
   uint64_t mask = 0;
   EXPECT_EQ(select_block(block, {magnitude_key(2), kKeyMax}, &mask), magnitude_key(5));
   EXPECT_EQ(mask, 0b1001u);
+  float values[2 + kValueSlack];
+  ASSERT_EQ(put_values(block, &mask, values), 2u);
+  EXPECT_EQ(std::vector<float>(values, values + 2), (std::vector<float>{2, 5}));
   keep_block(block, &mask, kept);
   EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{0, -1, 0, 0}));
 }

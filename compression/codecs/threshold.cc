@@ -1,0 +1,87 @@
+#include "compression/codecs/threshold.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "common/check.h"
+#include "compression/codecs/compensated_unit.h"
+#include "compression/kernels/select.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kBlockMasks = kBlockElements / 64;
+
+}  // namespace
+
+Threshold::Threshold(float value, WireType type, size_t count_max)
+    : SparseCodec(CodecId::kThreshold, type),
+      key_(magnitude_key(value)),
+      masks_(new uint64_t[count_max / 64 + kBlockMasks]),
+      indices_(new uint32_t[count_max + kIndexSlack]) {}
+
+size_t Threshold::encode(const EncodeInput& input, std::span<std::byte> payload) {
+  const size_t count = input.count();
+  GRADBUS_CHECK(payload.size() >= payload_bytes_max(count));
+  if (count == 0) return encode_sparse(CodecId::kThreshold, type(), 0, {}, payload);
+  if (const size_t bad = collect(input, payload); bad != kAllFinite)
+    return encode_not_finite(CodecId::kThreshold, count, bad, compensated_element(input, bad),
+                             payload);
+  const bool exact = sends_exactly() || input.residual.empty();
+  if (exact && wants_bitmap(entries_, count))
+    return seal_sparse(CodecId::kThreshold, type(), count, entries_, masks_.get(), payload);
+  const std::span<const uint32_t> indices = listed(count);
+  const size_t bytes = seal_sparse(CodecId::kThreshold, type(), count, indices, payload);
+  if (!exact) subtract_sent(payload.first(bytes), {.indices = indices}, input.residual);
+  return bytes;
+}
+
+size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload) {
+  entries_ = 0;
+  if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
+  const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);
+  std::array<float, kBlockElements + kValueSlack> found;
+  const std::array<uint64_t, kBlockMasks> nothing{};
+  for (size_t first = 0; first < input.count(); first += kBlockElements) {
+    SelectBlock block{.decay = input.decay,
+                      .count = std::min(kBlockElements, input.count() - first)};
+    if (!input.gradient.empty()) block.gradient = &input.gradient[first];
+    if (!input.residual.empty()) block.kept = &input.residual[first];
+    uint64_t* const masks = &masks_[first / 64];
+    if (select_block(block, {key_, kKeyMax}, masks) >= kKeyInfinity)
+      return give_up(input, first, values);
+    const size_t more = put_values(block, masks, found.data());
+    store_wire_values(type(), found.data(), more, &values[entries_ * wire_type_bytes(type())]);
+    entries_ += more;
+    if (block.kept != nullptr)
+      keep_block(block, sends_exactly() ? masks : nothing.data(), &input.residual[first]);
+  }
+  return kAllFinite;
+}
+
+// The block at `first` has it; what lies before was written.
+size_t Threshold::give_up(const EncodeInput& input, size_t first,
+                          std::span<const std::byte> values) const {
+  size_t bad = first;
+  while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
+  if (input.residual.empty()) return bad;
+  size_t sent = 0;
+  for (size_t m = 0; sends_exactly() && m < first / 64; ++m)
+    for (uint64_t mask = masks_[m]; mask != 0; mask &= mask - 1)
+      input.residual[64 * m + static_cast<size_t>(std::countr_zero(mask))] =
+          load_field<float>(&values[sizeof(float) * sent++]);
+  restore_residual(input, first);
+  return bad;
+}
+
+std::span<const uint32_t> Threshold::listed(size_t count) {
+  return {indices_.get(), put_indices(masks_.get(), count, 0, indices_.get())};
+}
+
+std::unique_ptr<Codec> make_threshold(const CodecOptions& options, const CodecShape& shape) {
+  return std::make_unique<Threshold>(static_cast<float>(options.number("value")),
+                                     wire_type(options.text("values")), shape.count_max);
+}
+
+}  // namespace gradbus
