@@ -9,8 +9,8 @@ namespace gradbus {
 std::span<const CodecRow* const> codec_rows() {
   static const std::vector<const CodecRow*> rows = [] {
     std::vector<const CodecRow*> all;
-    for (const auto family :
-         {dense_codecs(), quantizer_codecs(), sparse_codecs(), sign_codecs(), sketch_codecs()})
+    for (const auto family : {dense_codecs(), quantizer_codecs(), sparse_codecs(), sign_codecs(),
+                              sketch_codecs(), row_codecs()})
       for (const CodecRow& row : family) all.push_back(&row);
     std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
     return all;
@@ -53,6 +53,12 @@ bool is_linear(const CompressionSpec& spec) {
 bool is_mergeable(const CompressionSpec& spec) {
   return spec.codec->traits.selects && spec.codec->make_linear == nullptr &&
          spec.options.text("entropy") == "none";
+}
+
+uint64_t row_elements(const CompressionSpec& spec, uint64_t columns) {
+  if (!spec.codec->traits.by_rows) return 0;
+  const auto asked = static_cast<uint64_t>(spec.options.number("dim"));
+  return asked > 0 ? asked : columns;
 }
 
 }  // namespace gradbus

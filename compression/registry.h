@@ -21,13 +21,14 @@ struct CodecTraits {
   bool wants_feedback = false;  // biased: diverges or stalls without error feedback
   bool whole_unit = false;      // chooses over the whole unit: is not cut into small pieces
   bool needs_matrix = false;    // looks at the tensor's shape
+  bool by_rows = false;         // sends whole rows of the tensor seen as a matrix, or none of a row
 };
 
 // What a codec is made for.
 struct CodecShape {
   size_t count_max = 0;  // elements of the longest unit
   size_t rows = 1;       // of the tensor seen as a matrix: its first dimension; needs_matrix only
-  size_t columns = 0;    // rows * columns = count; 0: a vector
+  size_t columns = 0;    // rows * columns = count, but for parts of by_rows; 0: a vector
 };
 
 struct CodecRow {
@@ -58,6 +59,9 @@ std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape&
 bool is_linear(const CompressionSpec& spec);
 // ... or merged, as entries.
 bool is_mergeable(const CompressionSpec& spec);
+// Of a codec by_rows: elements of a row of a tensor of so many columns; 0: nobody says. Of others:
+// 0.
+uint64_t row_elements(const CompressionSpec& spec, uint64_t columns);
 
 // ---- the families, in codecs/
 std::span<const CodecRow> dense_codecs();      // none fp16 bf16
@@ -65,5 +69,6 @@ std::span<const CodecRow> quantizer_codecs();  // fp8 int8 int4 qsgd terngrad na
 std::span<const CodecRow> sparse_codecs();     // topk dgc randk threshold
 std::span<const CodecRow> sign_codecs();       // signsgd efsignsgd onebit signum
 std::span<const CodecRow> sketch_codecs();     // blocktopk powersgd
+std::span<const CodecRow> row_codecs();        // rows
 
 }  // namespace gradbus

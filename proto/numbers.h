@@ -74,6 +74,7 @@ enum class CodecId : uint8_t {
   kNatural = 16,
   kPowerSgd = 17,
   kBlockTopK = 18,
+  kRows = 19,
 };
 
 // What an agent remembers of a compressed tensor between rounds. Both are sums over agents in
@@ -92,7 +93,7 @@ inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
 constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }
 constexpr bool is_algorithm(uint32_t number) { return number <= 7; }
-constexpr bool is_codec(uint32_t number) { return number <= 18; }
+constexpr bool is_codec(uint32_t number) { return number <= 19; }
 
 // "all_reduce", "ring"; "?" for an unknown number.
 std::string_view collective_name(CollectiveKind kind);

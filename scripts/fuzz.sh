@@ -12,6 +12,7 @@ seconds=${1:-600}
 shift || true
 codecs=("$@")
 [[ $# -gt 0 ]] || codecs=(none fp16 bf16 fp8 fp8:format=e5m2 int8 int4 topk topk:values=fp16 dgc randk threshold
+  rows:dim=64 rows:dim=7,values=bf16
   qsgd qsgd:levels=1 qsgd:levels=7 terngrad signsgd efsignsgd onebit signum natural
   qsgd:entropy=zstd topk:entropy=zstd)
 cmake --preset fuzz >/dev/null

@@ -1,6 +1,7 @@
 #include "server/compression_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/errors.h"
 #include "common/exchange_mode.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr uint64_t kUnitElements = 1 << 20;
 constexpr uint64_t kUnitsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
 constexpr uint64_t kProbeElements = 1 << 16;
+constexpr uint64_t kAlignElements = 64;  // of chunks: planner.cc
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
@@ -34,7 +36,7 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
   if (compression.communicator() != Communicator::kAuto) return compression.communicator();
   const CodecRow& codec = *compression.codec;
   if (is_linear(compression)) return Communicator::kAllReduce;
-  if (codec.traits.selects) return Communicator::kAllGather;
+  if (codec.traits.selects || codec.traits.by_rows) return Communicator::kAllGather;
   const PathCost path =
       path_cost(options.told, options.deterministic ? PathFigures{} : options.measured);
   const double payload_us = payload_bytes_per_element(compression) *
@@ -59,6 +61,16 @@ uint64_t whole_chunks(uint64_t unit, const v1::TensorSpec& spec, uint64_t chunk)
 uint64_t chunk_bytes(const PlanOptions& options) {
   const bool chosen = options.chunk_bytes > 0 && !options.deterministic;
   return chosen ? options.chunk_bytes : 256 << 10;
+}
+
+// A row that two units share is sent in two halves where both are not zeros, so chunks are whole
+// rows; not where a chunk is too short for that, as those of small tensors on many shards.
+uint64_t of_whole_rows(uint64_t chunk, const v1::TensorSpec& spec,
+                       const CompressionSpec& compression) {
+  const uint64_t row = row_elements(compression, spec.columns());
+  if (row == 0 || chunk >= spec.count()) return chunk;
+  const uint64_t step = std::lcm(row, kAlignElements);
+  return chunk < step ? chunk : chunk / step * step;
 }
 
 // Shards take payloads only, one from each agent, and send one back.
@@ -91,6 +103,9 @@ Status check_compression(const v1::TensorSpec& spec) {
                             std::to_string(spec.columns()) + " columns");
   if (compression.codec->make == nullptr && !is_linear(compression))
     return misfit(spec, "entropy=zstd needs payloads that are not summed on their way");
+  if (compression.codec->traits.by_rows && row_elements(compression, spec.columns()) == 0)
+    return misfit(spec, "how many elements has a row? Say " + std::string(compression.codec->name) +
+                            ":dim=N, or register the tensor with its columns");
   const bool summed = compression.communicator() == Communicator::kAllReduce;
   const bool coded = compression.communicator() == Communicator::kAllGather ||
                      compression.communicator() == Communicator::kPs;
@@ -108,7 +123,8 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   v1::TensorSpec dense = spec;
   dense.clear_compression();
   plan.algorithm = plan_tensor(dense, size, options).algorithm;
-  plan.chunk_elements = plan_chunk_elements(spec, size, chunk_bytes(options), Algorithm::kChain);
+  plan.chunk_elements = of_whole_rows(
+      plan_chunk_elements(spec, size, chunk_bytes(options), Algorithm::kChain), spec, compression);
   plan.communicator = choose(spec, compression, size, options);
   uint64_t unit = longest_unit(compression);
   if (plan.communicator == Communicator::kPs)
@@ -123,6 +139,7 @@ TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compre
   PlanOptions cut = options;
   cut.chunk_bytes = chunk_bytes(options);
   TensorPlan plan = plan_on_shards(spec, shards, cut);
+  plan.chunk_elements = of_whole_rows(plan.chunk_elements, spec, compression);
   plan.communicator = Communicator::kPs;
   const uint64_t share = divide_up(spec.count(), shards);
   const uint64_t unit = divide_up(share, divide_up(share, longest_unit(compression)));

@@ -4,7 +4,7 @@
 //   * else payloads are gathered by everybody, (agents - 1) payloads each, or, where that costs
 //     more, by owners of slices who send the sum out again: 2 payloads each, two codings more.
 //     Codecs that select are never re-encoded by choice: the second selection would drop most of
-//     the sum;
+//     the sum. Rows are gathered, too: what others' are together may be all of them;
 //   * on shards (mode ps:sync) each unit goes to the shard that holds it, and all hold about as
 //     many elements;
 //   * units of 2^20 elements overlap coding and sending; codecs that look at the whole tensor get

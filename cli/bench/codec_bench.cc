@@ -170,9 +170,13 @@ double decode_bound(const CompressionSpec& spec, double elements, const Subject&
                     const Rates& rates) {
   if (spec.codec->make == nullptr && kept_vectors(spec) > 0)
     return (subject.payload_bytes() / rates.read + 16 * elements / rates.mix) * 1e-9;
-  const double touched = std::min(8 * elements, 2 * kLineBytes * subject.entries());
+  const double entry = spec.codec->traits.by_rows ? 8 : 2 * kLineBytes;  // rows fill their lines
+  const double touched = std::min(8 * elements, entry * subject.entries());
   return (subject.payload_bytes() + touched) / rates.add * 1e-9;
 }
+
+// What an embedding's vector often is, where the spec says nothing.
+uint64_t row_of(const CompressionSpec& spec) { return row_elements(spec, 64); }
 
 Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradient,
                       const CodecBenchOptions& options, const Rates& rates) {
@@ -181,6 +185,7 @@ Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradie
   CodecShape shape{.count_max = count};
   if (spec.codec->traits.needs_matrix && columns * columns == count)
     shape.rows = shape.columns = columns;
+  if (spec.codec->traits.by_rows) shape.columns = row_of(spec);
   const std::unique_ptr<Subject> subject = make_subject(spec, shape);
   LargeVector<float> sum(count);
   Figures figures{.codec = spec.canonical};
@@ -203,6 +208,18 @@ LargeVector<float> normal_gradient(size_t count) {
   std::normal_distribution<float> normal(0, 1e-3F);
   LargeVector<float> values(count);
   for (float& value : values) value = normal(random);
+  return values;
+}
+
+// An embedding's: of every 256 rows one that is drawn.
+LargeVector<float> row_sparse_gradient(size_t count, size_t row) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 1e-3F);
+  LargeVector<float> values(count);
+  for (size_t first = 0; first < count; first += 256 * row) {
+    const size_t drawn = first + random() % 256 * row;
+    for (size_t i = drawn; i < std::min(drawn + row, count); ++i) values[i] = normal(random);
+  }
   return values;
 }
 
@@ -330,7 +347,11 @@ int bench_codecs(const CodecBenchOptions& options) {
                    {"error", 8, true}});
   Json rows = Json::array();
   for (const CompressionSpec& spec : specs.value()) {
-    const Figures figures = measure_codec(spec, gradient, options, rates.value());
+    const Figures figures =
+        spec.codec->traits.by_rows
+            ? measure_codec(spec, row_sparse_gradient(elements.value(), row_of(spec)), options,
+                            rates.value())
+            : measure_codec(spec, gradient, options, rates.value());
     table.add(cells_of(figures, elements.value()));
     rows.push_back(json_of(figures, elements.value()));
   }

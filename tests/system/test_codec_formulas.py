@@ -166,6 +166,23 @@ def test_threshold_and_random(probe, gradient):
     assert np.allclose(got[sent], gradient[sent] * (COUNT / k), rtol=1e-6)
 
 
+def test_rows(probe):
+    """Rows that are not zeros, as they are; 4 bytes an element of them and under 2 bytes a row."""
+    rows, columns, rest = 1000, 10, 7
+    random = np.random.default_rng(2)
+    values = np.zeros(rows * columns + rest, np.float32)
+    used = random.choice(rows, 50, replace=False)
+    matrix = values[: rows * columns].reshape(rows, columns)
+    matrix[used] = random.standard_normal((50, columns), dtype=np.float32)
+    matrix[used[0], 1:] = 0
+    values[-1] = 1  # of a row that is cut short
+    got, size = probe("rows:dim=10", values)
+    assert np.array_equal(got, values)
+    assert 16 + 4 * (50 * columns + rest) < size < 16 + 4 * (50 * columns + rest) + 2 * 51
+    got, _ = probe("rows:dim=10,values=fp16", values)
+    assert np.array_equal(got, values.astype(np.float16))
+
+
 def test_signs(probe, gradient):
     sign = np.where(gradient < 0, -1, 1)
     assert np.array_equal(probe("signsgd", gradient)[0], sign)

@@ -35,12 +35,13 @@ CollectivePlan between_agents(const UnitPlan& unit) {
 
 }  // namespace
 
-// A part of a matrix need not be whole rows.
+// A part of a matrix need not be whole rows, which matters to those that need a matrix.
 CodecShape unit_shape(const CompressionPlan& compression, uint64_t count, uint32_t index) {
   const uint64_t first = index * compression.unit_elements;
   CodecShape shape;
   shape.count_max = std::min(compression.unit_elements, count - first);
-  shape.columns = compression.unit_elements >= count ? compression.columns : 0;
+  const bool by_rows = compression.spec.codec->traits.by_rows;
+  shape.columns = by_rows || compression.unit_elements >= count ? compression.columns : 0;
   shape.rows = shape.columns == 0 ? 1 : shape.count_max / shape.columns;
   return shape;
 }

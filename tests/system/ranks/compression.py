@@ -23,6 +23,8 @@ ERROR_MAX = {
     "topk:ratio=1,communicator=ps": 1e-6,
     "threshold:value=0": 1e-6,
     "randk:ratio=1": 1e-6,
+    "rows:dim=300": 1e-6,
+    "rows:dim=300,communicator=ps": 1e-6,
     "blocktopk:ratio=1": 1e-6,
     "qsgd": 0.15,
     "natural": 0.6,

@@ -50,6 +50,14 @@ TEST(CompressionPlan, RefusesWhatCannotBeCompressed) {
               HasSubstr("cannot be summed on their way: use allgather or ps"));
   EXPECT_THAT(message(gradient(100, "powersgd:entropy=zstd")),
               HasSubstr("needs payloads that are not summed on their way"));
+  EXPECT_THAT(message(gradient(100, "rows")),
+              HasSubstr("how many elements has a row? Say rows:dim"));
+  EXPECT_EQ(message(gradient(100, "rows:dim=10")), "");
+  spec = gradient(100, "rows");
+  spec.set_columns(10);
+  EXPECT_EQ(message(spec), "");
+  EXPECT_THAT(message(gradient(100, "rows:dim=10,communicator=allreduce")),
+              HasSubstr("cannot be summed on their way: use allgather or ps"));
   EXPECT_THAT(message(gradient(100, "powersgd:communicator=ps")),
               HasSubstr("are summed on their way: use allreduce"));
 }
@@ -71,6 +79,30 @@ TEST(CompressionPlan, ASelectionIsMergedWhereThatIsForced) {
 TEST(CompressionPlan, SelectionsAreGathered) {
   EXPECT_EQ(plan(gradient(1 << 24, "topk"), 2).communicator, Communicator::kAllGather);
   EXPECT_EQ(plan(gradient(1 << 24, "topk"), 64).communicator, Communicator::kAllGather);
+}
+
+TEST(CompressionPlan, RowsAreGatheredAndNeverCut) {
+  for (const uint64_t columns : {64, 300, 301, 1023}) {
+    for (const char* codec : {"rows", "rows:communicator=ps"}) {
+      v1::TensorSpec spec = gradient(30'000 * columns, codec);
+      spec.set_columns(columns);
+      const TensorPlan one = plan(spec, 3);
+      EXPECT_EQ(one.communicator,
+                codec == std::string("rows") ? Communicator::kAllGather : Communicator::kPs);
+      EXPECT_EQ(one.chunk_elements % columns, 0u) << columns;
+      EXPECT_EQ(one.chunk_elements % 64, 0u) << columns;
+      EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << columns;
+      const TensorPlan pushed =
+          plan_pushed(spec, parse_compression(spec.compression()).take(), 2, {});
+      if (columns < 1000) {  // chunks of shards are balanced, down to half the length
+        EXPECT_EQ(pushed.unit_elements % columns, 0u) << columns;
+      }
+      EXPECT_EQ(pushed.unit_elements % pushed.chunk_elements, 0u) << columns;
+    }
+  }
+  // One that no chunk can hold is cut.
+  v1::TensorSpec spec = gradient(1'000'000 * 10, "rows:dim=1000000");
+  EXPECT_EQ(plan(spec, 3).chunk_elements, 65'536u);
 }
 
 // Gathered: (A - 1) payloads a link; owned: 2 (A - 1) / A and another message. They meet at A = 2,

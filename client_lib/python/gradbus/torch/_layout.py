@@ -17,7 +17,7 @@ COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
 LANE_BYTES = 3  # "@64": what the lanes of a delayed tensor append to its name
 
-MATRIX_CODECS = ("powersgd",)
+MATRIX_CODECS = ("powersgd", "rows")
 
 # name in torch -> (short name, number in gradbus.h, bytes of an element)
 DTYPES = {
@@ -39,6 +39,7 @@ class ParameterInfo:
     columns: int = 0  # of the tensor seen as a matrix; 0: a vector
     group: int = 0  # parameter group, where what is done depends on its learning rate
     mode: str = "sync"  # as gradbus_tensor_spec wants it
+    sparse: bool = False  # its gradients come sparse
 
     @property
     def kind(self) -> tuple[str, str, int, str]:
@@ -49,6 +50,11 @@ class ParameterInfo:
     def needs_matrix(self) -> bool:
         """The codec looks at the tensor's shape, so it cannot share a bucket."""
         return self.compression.partition(":")[0] in MATRIX_CODECS
+
+    @property
+    def stays_alone(self) -> bool:
+        """It shares no bucket."""
+        return self.needs_matrix or self.sparse
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class BucketPlan:
     columns: int = 0
     group: int = 0
     mode: str = "sync"
+    sparse: bool = False
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
@@ -88,8 +95,8 @@ def plan_buckets(
     filling: dict[tuple[str, str, int, str], BucketPlan] = {}
     for index in reversed(range(len(parameters))):
         info = parameters[index]
-        if info.needs_matrix:
-            plans.append(_matrix_plan(index, info))
+        if info.stays_alone:
+            plans.append(_lone_plan(index, info))
             continue
         plan = filling.get(info.kind)
         if plan is None or _is_full(plan, info, plans, bucket_bytes):
@@ -103,8 +110,8 @@ def plan_buckets(
     return plans
 
 
-def _matrix_plan(index: int, info: ParameterInfo) -> BucketPlan:
-    plan = BucketPlan(info.dtype, info.compression, info.columns, info.group, info.mode)
+def _lone_plan(index: int, info: ParameterInfo) -> BucketPlan:
+    plan = BucketPlan(info.dtype, info.compression, info.columns, info.group, info.mode, info.sparse)
     plan.append(index, info.count)
     plan.count = info.count  # no padding: rows and columns are the tensor's
     return plan
