@@ -7,54 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from .. import _core
-from .._errors import bad_argument
 from ._delay_compensation import DelayCompensation
 from ._layout import BucketPlan
 from ._shard_parameters import ShardParameters
+from ._slots import Slot, SparseSlot
 
 NamedParameter = tuple[str, torch.nn.Parameter]
-
-
-class Slot:
-    """A parameter's place in a bucket."""
-
-    def __init__(
-        self, name: str, parameter: torch.nn.Parameter, views: Sequence[torch.Tensor]
-    ) -> None:
-        self.name = name
-        self.parameter = parameter
-        self._views = views  # by lane
-        self.view = views[0]
-        self.passes_left = 0
-        # False until the first gradient arrived: that one is copied, which also tells us whether it
-        # is sparse (added to a dense view it would pass unnoticed); later ones are born in place.
-        self.adopted = False
-
-    def use_lane(self, lane: int) -> None:
-        """From here on the view is that of this lane."""
-        self.view = self._views[lane]
-
-    def adopt(self) -> None:
-        """Makes ``.grad`` the view, with the values that ``.grad`` has now (None: zeros)."""
-        grad = self.parameter.grad
-        if grad is self.view:
-            return
-        if grad is None:
-            self.view.zero_()
-        elif grad.layout != torch.strided:
-            raise bad_argument(
-                f"parameter '{self.name}' has a sparse gradient ({grad.layout})",
-                "build its layer with sparse=False",
-            )
-        else:
-            self.view.copy_(grad.detach())
-        self.point()
-
-    def point(self) -> None:
-        """Makes ``.grad`` the view; a parameter frozen meanwhile is left alone."""
-        if self.parameter.requires_grad:
-            self.parameter.grad = self.view
-            self.adopted = True
 
 
 class Bucket:
@@ -66,6 +24,7 @@ class Bucket:
         self.core = core
         self._lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
         self.flat: torch.Tensor = self._lanes[0]  # of the current lane
+        self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self.slots_left = 0
         self.started = False
@@ -80,7 +39,7 @@ class Bucket:
     def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
         name, parameter = named
         views = [lane[offset : offset + count].view(parameter.shape) for lane in self._lanes]
-        return Slot(name, parameter, views)
+        return (SparseSlot if self._sparse else Slot)(name, parameter, views)
 
     def begin_round(self, passes: int) -> None:
         """Forgets what has arrived."""
@@ -88,6 +47,18 @@ class Bucket:
         self.started = False
         for slot in self.slots:
             slot.passes_left = passes
+
+    def restart(self) -> None:
+        """Gradients of zeros, where the next ones are to be added."""
+        if not self._sparse:
+            self.flat.zero_()
+        for slot in self.slots:
+            slot.restart()
+
+    def forget(self) -> None:
+        """Others have written to it."""
+        for slot in self.slots:
+            slot.forget()
 
     def follow(self, learning_rate: float) -> None:
         """What is remembered was scaled by the last round's learning rate, steps are by this one.
@@ -103,6 +74,8 @@ class Bucket:
 
     def start(self) -> None:
         """Hands the bucket to Gradbus."""
+        for slot in self.slots:
+            slot.fill()
         self.core.start()
         self._drained = None
         self.started = True

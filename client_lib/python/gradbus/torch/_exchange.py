@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,13 +24,14 @@ from .. import _core
 from .._errors import BusyError, ClosedError, bad_argument
 from .._ops import Sum
 from .._process_sets import ProcessSet, session_of
-from ._buckets import Bucket, NamedParameter, Slot
+from ._buckets import Bucket, NamedParameter
 from ._delay_compensation import Compensation, DelayCompensation
 from ._detach import detach_before_close
 from ._hooks import after_accumulation
 from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._shard_parameters import ShardParameters, set_parameters
+from ._slots import Slot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,7 @@ class ExchangedParameter:
     mode: str  # those of different ones share no bucket
     held_by_shards: bool
     compensation: Compensation | None = None
+    sparse: bool = False  # its gradients come sparse
 
     @property
     def registered_mode(self) -> str:
@@ -121,10 +124,17 @@ class GradientExchange:
     def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
         name, tensor = parameter.named
         info = with_compression(self._compression, session, info_of(name, tensor), tensor)
+        if parameter.sparse and info.count and tensor.dim() > 1:
+            info = dataclasses.replace(info, compression=self._of_sparse(info), sparse=True)
         by_group = self._rescale_memory or parameter.held_by_shards
         return dataclasses.replace(
             info, mode=parameter.mode, group=parameter.group if by_group else 0
         )
+
+    def _of_sparse(self, info: ParameterInfo) -> str:
+        # Rows lose nothing, so they need no leave of the policy.
+        silent = self._compression is None and info.compression == "none"
+        return "rows" if silent and info.dtype == "float32" else info.compression
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self._parameters.add(slot.parameter)
@@ -143,6 +153,8 @@ class GradientExchange:
             raise _in_flight_error(
                 f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
             )
+        if bucket.on_shards is None and slot.makes_dense():
+            _warn_of_dense_rows(slot.name)
         with torch.no_grad():
             slot.adopt()
         self._synchronized = False
@@ -285,9 +297,7 @@ class GradientExchange:
             self.synchronize()
         for bucket in self._buckets:
             bucket.begin_round(self._passes)
-            bucket.flat.zero_()
-            for slot in bucket.slots:
-                slot.parameter.grad = slot.view if slot.adopted else None
+            bucket.restart()
         self._synchronized = False
 
     @torch.no_grad()
@@ -295,6 +305,7 @@ class GradientExchange:
         """This rank's share of what compression remembers; zeroes the gradients."""
         self._refuse_between_backward_and_step("compression_state()")
         state = read_state(bucket for bucket in self._buckets if bucket.compressed)
+        self._forget()
         self.zero()
         return state
 
@@ -305,7 +316,12 @@ class GradientExchange:
         buckets = [b for b in self._buckets if b.flat.dtype == torch.float32]
         check_state(state, {slot.name: slot.view.shape for b in buckets for slot in b.slots})
         write_state(buckets, state)
+        self._forget()
         self.zero()
+
+    def _forget(self) -> None:
+        for bucket in self._buckets:
+            bucket.forget()
 
     def _refuse_between_backward_and_step(self, what: str) -> None:
         self._refuse_when_detached()
@@ -330,6 +346,7 @@ class GradientExchange:
         """After suspend(): this one exchanges them again, as at its start."""
         for bucket in self._buckets:
             bucket.begin_round(self._passes)
+            bucket.forget()
             for slot in bucket.slots:
                 slot.adopted = False
                 self._watch(bucket, slot)
@@ -373,6 +390,14 @@ def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
             "train on the CPU; this version has no GPU path",
         )
     return ParameterInfo(name, dtype, parameter.numel())
+
+
+def _warn_of_dense_rows(name: str) -> None:
+    warnings.warn(
+        f"parameter '{name}' has sparse gradients, and they are exchanged dense: pass it in "
+        "DistributedOptimizer(sparse_parameters=...) to exchange the rows alone",
+        stacklevel=3,
+    )
 
 
 def _in_flight_error(what: str) -> BusyError:

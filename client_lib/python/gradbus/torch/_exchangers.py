@@ -40,6 +40,11 @@ class Settings:
     rescale_memory: bool
     mode: str | None
     number: int
+    sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
+
+    def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
+        """SparseAdam takes no other gradients."""
+        return parameter in self.sparse or isinstance(optimizer, torch.optim.SparseAdam)
 
 
 _Modes = tuple[str, ...]  # by parameter, in their order
@@ -116,7 +121,8 @@ def add(
             continue
         text = text_of(mode, optimizer, optimizer.param_groups[group])
         held = holds_parameters(mode)
-        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode)))
+        sparse = not held and state.settings.is_sparse(parameter, optimizer)
+        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse))
     to[0].add(exchanged)
     to[1].add(stepping)
 

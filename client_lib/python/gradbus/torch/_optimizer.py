@@ -278,6 +278,19 @@ def _all_named(
     return [pair for number, group in groups for pair in _numbered(group, number)]
 
 
+def _sparse_of(
+    parameters: Iterable[torch.nn.Parameter], named: list[NamedParameter]
+) -> frozenset[torch.nn.Parameter]:
+    sparse = frozenset(parameters)
+    for parameter in sparse - {parameter for _, parameter in named}:
+        shape = tuple(parameter.shape) if isinstance(parameter, torch.Tensor) else repr(parameter)
+        raise bad_argument(
+            f"DistributedOptimizer: one of sparse_parameters, {shape}, is none that it exchanges",
+            "pass parameters of this optimizer, as in sparse_parameters=[model.embedding.weight]",
+        )
+    return sparse
+
+
 def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise bad_argument(
@@ -304,6 +317,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     compression: str | None = None,
     rescale_memory: bool = False,
     mode: str | None = None,
+    sparse_parameters: Iterable[torch.nn.Parameter] = (),
 ) -> Any:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -334,12 +348,16 @@ def DistributedOptimizer(  # used like a class, hence its name
             together by means, of all or of pairs; ``"ps:sync"``, ``"ps:async"``, ...: by shards, which
             step on the parameters themselves but in ``ps:sync``. See ``flush()`` and
             docs/MODES.md. None: what the job's policy says (``gradbus run --mode``, ``--policy``).
+        sparse_parameters: those whose gradients come sparse, as ``nn.Embedding(sparse=True)`` makes
+            them; all of a SparseAdam's do. They are exchanged as ``rows``, unless another compression
+            is said, and ``.grad`` is a sparse tensor of the rows that any rank has used. Others' sparse
+            gradients are made dense, with a warning; those that shards step on are, without one.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step.
 
     Raises InvalidError (names, dtype, device, arguments), MismatchError naming the bucket when ranks
-    have different models, ExhaustedError (shared memory). From backward(): InvalidError for a sparse
-    gradient, BusyError for more backward passes than announced.
+    have different models, ExhaustedError (shared memory). From backward(): BusyError for more
+    backward passes than announced.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
     if isinstance(optimizer, _Distributed):
@@ -351,6 +369,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         backward_passes_per_step, bucket_bytes,
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
         process_set, compression, rescale_memory, mode, next(_optimizer_numbers),
+        _sparse_of(sparse_parameters, named),
     )  # fmt: skip
     state = State(optimizer, settings)
     state.parameters = list(zip(named, _groups_of(optimizer, named)))
