@@ -57,6 +57,18 @@ def test_each_dtype_has_its_own_buckets():
     ]
 
 
+def test_matrices_and_sparse_gradients_stay_alone():
+    table = layout.ParameterInfo("table", "float32", 70, "rows", columns=7, sparse=True)
+    factors = layout.ParameterInfo("factors", "float32", 35, "powersgd:rank=2", columns=5)
+    parameters = [info("a", 5), table, factors, info("b", 5)]
+    plans = layout.plan_buckets(parameters, MIB, "g")
+    assert [(shape(plan), plan.count, plan.columns, plan.sparse) for plan in plans] == [
+        ([(3, 0, 5), (0, 16, 5)], 32, 0, False),
+        ([(2, 0, 35)], 35, 5, False),
+        ([(1, 0, 70)], 70, 7, True),
+    ]
+
+
 def test_empty_parameters_and_no_parameters():
     assert layout.plan_buckets([], MIB, "grad") == []
     assert layout.plan_buckets([info("none", 0)], MIB, "grad")[0].count == 0
