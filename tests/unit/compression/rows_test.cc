@@ -148,6 +148,18 @@ TEST(Rows, OfHalvesLeaveTheRoundingError) {
   EXPECT_THAT(residual, ElementsAre(1.0F / 3 - 1365.0F / 4096, 0, 0, 0));
 }
 
+// What makes a row zero was kept and is used up; what meets a NaN stays, its neighbour was sent.
+TEST(Rows, KeepWhatIsLostToANotFiniteElementAlone) {
+  std::vector<float> residual{1, 2, 3, 4};
+  const auto codec = make("rows:dim=2", 4);
+  const std::vector<float> gradient{-0.5F, -1, std::nanf(""), 1};
+  const Payload payload =
+      encode(*codec, {.gradient = gradient, .residual = residual, .decay = 0.5F});
+  EXPECT_EQ(payload_header(payload).entries, 2u);
+  EXPECT_EQ(decode(*codec, payload, 4)[3], 3);
+  EXPECT_THAT(residual, ElementsAre(0, 0, 3, 0));
+}
+
 // Rows longer than a block of v.
 TEST(Rows, MayBeLongerThanABlock) {
   std::vector<float> gradient(3 * 5000);
