@@ -66,7 +66,8 @@ Json fidelity_json(const v1::Fidelity& fidelity) {
 Json shard_json(const v1::ShardStatus& shard) {
   return {{"shard", shard.name()},
           {"sent_bytes", shard.sent_bytes()},
-          {"received_bytes", shard.received_bytes()}};
+          {"received_bytes", shard.received_bytes()},
+          {"lost", shard.lost()}};
 }
 
 Json mode_change_json(const v1::ModeChangeStatus& change) {

@@ -95,7 +95,8 @@ std::string shards_text(const v1::JobStatus& job) {
   TextTable table({{"SHARD", 14}, {"RECEIVED", 9, true}, {"SENT", 9, true}});
   uint64_t moved = 0;
   for (const v1::ShardStatus& shard : job.shards()) {
-    table.add({shard.name(), bytes_text(shard.received_bytes()), bytes_text(shard.sent_bytes())});
+    const std::string name = shard.name() + (shard.lost() ? " (lost)" : "");
+    table.add({name, bytes_text(shard.received_bytes()), bytes_text(shard.sent_bytes())});
     moved += shard.received_bytes() + shard.sent_bytes();
   }
   return moved == 0 ? "" : table.text();

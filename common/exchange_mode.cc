@@ -27,6 +27,11 @@ SpecOption steps_option(std::string_view name, std::string_view default_text, do
           .whole = true};
 }
 
+SpecOption replicas_option() {
+  return steps_option("replicas", "1", kReplicasMax,
+                      "shards that have a gradient before it is answered; 2: one may die");
+}
+
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
   const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
@@ -64,6 +69,7 @@ std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
        .max = 1,
        .sentence = "1: begin from the shards' snapshot of an earlier run of the job",
        .whole = true},
+      replicas_option(),
   };
   options.insert(options.end(), of_parameters.begin(), of_parameters.end());
   return options;
@@ -135,7 +141,7 @@ const std::vector<ModeRow>& mode_rows() {
          .sentence = "steps that an exchange may take in the background",
          .whole = true}}},
       {Kind::kGossip, "gossip", gossip_options()},
-      {Kind::kServerSync, "ps:sync", {}},
+      {Kind::kServerSync, "ps:sync", {replicas_option()}},
       {Kind::kServerAsync, "ps:async", with_parameters({})},
       {Kind::kServerSsp, "ps:ssp",
        with_parameters({{.name = "max_staleness",
@@ -248,7 +254,7 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
     case Kind::kLocalSgd: return take_localsgd(options, mode);
     case Kind::kDiloco: return take_diloco(options, mode);
     case Kind::kGossip: return take_gossip(options, mode);
-    case Kind::kServerSync: return {};
+    case Kind::kServerSync: mode.replicas = whole(options, "replicas"); return {};
     case Kind::kServerSsp: mode.max_staleness = whole(options, "max_staleness"); break;
     case Kind::kServerQuorum:
       mode.quorum = whole(options, "q");
@@ -258,6 +264,7 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
   }
   mode.optimizer = read_optimizer(options);
   mode.restore = options.number("restore") == 1;
+  mode.replicas = whole(options, "replicas");
   return {};
 }
 

@@ -40,6 +40,7 @@ inline constexpr uint32_t kPeriodStepsMax = 1'000'000;
 inline constexpr uint32_t kPeriodMsMax = 3'600'000;  // an hour
 inline constexpr uint32_t kFragmentsMax = 1024;      // each is at least one message
 inline constexpr uint32_t kSeedMax = UINT32_MAX;
+inline constexpr uint32_t kReplicasMax = 2;  // proto/placement.h: a chunk's shard and its backup
 
 // What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names.
 struct ServerOptimizer {
@@ -90,6 +91,7 @@ struct ExchangeMode {
   uint32_t deadline_ms = 0;    // kServerQuorum: of a step, from its first gradient on; 0: none
   ServerOptimizer optimizer;   // of shards that hold parameters
   bool restore = false;        // they begin from a snapshot of an earlier run
+  uint32_t replicas = 1;       // shards that have a push before it is answered
   std::string canonical = "sync";
 
   // Parameters are exchanged and gradients are not.

@@ -27,7 +27,7 @@ bool is_control(const FrameHeader& header) {
 
 bool is_kind(uint8_t number) {
   return number >= static_cast<uint8_t>(FrameKind::kHello) &&
-         number <= static_cast<uint8_t>(FrameKind::kProbe);
+         number <= static_cast<uint8_t>(FrameKind::kForward);
 }
 
 // Before anything else is believed: is this a frame of our version, as it was sealed?
@@ -68,7 +68,7 @@ void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
 
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
-  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 5");
+  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 6");
   if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 18");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));
   if (header.length > kFramePayloadBytesMax) {

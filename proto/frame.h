@@ -8,15 +8,19 @@
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
 //   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
-//                                where unit u in its round r is exchange u * rounds + r
+//                                where unit u in its round r is exchange u * rounds + r;
+//                                kForward: index of the agent whose push it is, or
+//                                kDeadlineRecord; its kCredit repeats it
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
 //                                kReduce to a shard: the step's learning rate (0: the mode's) or
-//                                memory scale, an f32, or kPullOnly; kGather from one: staleness
+//                                memory scale, an f32, or kPullOnly; kGather from one: staleness;
+//                                kForward: as the push has it
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
-//   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number
+//   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number;
+//                                kDeadlineRecord: steps made before the one that is closed
 //   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
@@ -47,7 +51,15 @@ enum class FrameKind : uint8_t {
   kReduce = 3,  // a partial sum on its way to the chunk's owner, or a block / broadcast chunk
   kGather = 4,  // a finished chunk on its way from its owner to everybody
   kProbe = 5,   // measures a path: any payload one way, none back (worker_agent/path_probe.h)
+  // From a shard to the backup of its chunks: what it is about to take. A kCredit with the same
+  // tensor, exchange, step and chunk says that the backup has taken it
+  // (worker_agent/shard/shard_job.h).
+  kForward = 6,
 };
+
+// A kForward without payload: the deadline of the chunk's open step has ended (mode ps:quorum).
+inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
+static_assert(kDeadlineRecord > kRanksMax, "no agent has this index");
 
 // A push whose payload counts for nothing: its agent wants the parameters as they are.
 inline constexpr uint32_t kPullOnly = UINT32_MAX;

@@ -103,7 +103,9 @@ class Job {
 
   void leave_cleanly(uint32_t rank, Nanos now);
   AgentCard* find_card(uint64_t agent);  // of an agent or a shard
-  void shard_lost(AgentCard& card, const std::string& why, Nanos now);
+  void shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Nanos now);
+  Status may_go_on_without(uint32_t shard, const std::string& lost) const;
+  std::string tensors_on_shards() const;  // their names, the first few
   void tell_everyone(const v1::CoordinatorMessage& message);
   void refuse_all_joined(const Status& status);
   void tell_failed(const Status& status);

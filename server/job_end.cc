@@ -1,4 +1,8 @@
 // A job's end, good or bad.
+#include <iterator>
+
+#include "common/exchange_mode.h"
+#include "proto/placement.h"
 #include "server/job.h"
 
 namespace gradbus {
@@ -64,7 +68,7 @@ void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
   AgentCard* card = find_card(agent);
   if (card == nullptr || !live()) return;
   card->lost = true;
-  if (card->shard) return shard_lost(*card, why, now);
+  if (card->shard) return shard_lost(agent, *card, why, now);
   const RankSet ranks = roll_.joined_through(agent);
   for (const uint32_t rank : ranks) {
     RankRecord& record = *roll_.find(rank);
@@ -75,12 +79,51 @@ void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
   fail(short_error("P101", title() + ": lost " + rank_phrase(ranks) + ": agent " + why), now);
 }
 
-// What was on it is gone. A job that has put nothing there goes on, but may not from now on.
-void Job::shard_lost(AgentCard& card, const std::string& why, Nanos now) {
-  const Status lost = short_error("P103", title() + ": shard " + why);
-  if (registrations_.uses_shards()) return fail(lost, now);
-  registrations_.refuse_shards(
-      short_error("P103", title() + ": its shard " + card.name + " is lost: " + why));
+// A job that has put nothing on it goes on, but may not from now on. One that has copies of all
+// that it had there goes on, and may have more tensors with copies: those have one of some chunks.
+void Job::shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Nanos now) {
+  const Status gone =
+      short_error("P103", title() + ": its shard " + card.name + " is lost: " + why);
+  if (!registrations_.uses_shards()) return registrations_.refuse_shards(gone);
+  const auto index = static_cast<uint32_t>(std::distance(shards_.begin(), shards_.find(shard)));
+  if (Status end = may_go_on_without(index, title() + ": shard " + why); !end.ok())
+    return fail(std::move(end), now);
+  registrations_.refuse_single_copies(gone);
+  const auto shards = static_cast<uint32_t>(shards_.size());
+  const auto name = [&](uint32_t at) { return std::next(shards_.begin(), at)->second.name; };
+  v1::CoordinatorMessage message;
+  auto* lost = message.mutable_shard_lost();
+  lost->set_job_id(identity_.id);
+  lost->set_shard(index);
+  lost->set_text(title() + " goes on without shard " + card.name + ": " + why +
+                 "; what it held is on " + name(backup_of(index, shards)) +
+                 " and what it had copies of is on " + name(backed_up_by(index, shards)) +
+                 ", each in one copy now: chunks of " + tensors_on_shards());
+  outbox_->note(lost->text());
+  tell_everyone(message);
+}
+
+// Both shards of a chunk would be lost, or the only one.
+Status Job::may_go_on_without(uint32_t shard, const std::string& lost) const {
+  if (!registrations_.has_copies()) return short_error("P103", lost);
+  const auto shards = static_cast<uint32_t>(shards_.size());
+  for (const uint32_t other : {backup_of(shard, shards), backed_up_by(shard, shards)}) {
+    const AgentCard& card = std::next(shards_.begin(), other)->second;
+    if (card.lost)
+      return short_error("P103", lost + "; shard " + card.name +
+                                     ", lost before, had the other copy of what was there");
+  }
+  return {};
+}
+
+std::string Job::tensors_on_shards() const {
+  std::string text;
+  size_t listed = 0;
+  for (const v1::TensorSpec& spec : registrations_.list(kStatusTensorsMax)) {
+    if (!is_on_shards(spec.mode())) continue;
+    if (listed++ < kListedMax) text.append(text.empty() ? "" : ", ").append(in_quotes(spec.name()));
+  }
+  return listed <= kListedMax ? text : text + ", ...";
 }
 
 AgentCard* Job::find_card(uint64_t agent) {

@@ -89,6 +89,7 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
     shard->set_name(card.name);
     shard->set_sent_bytes(card.sent_bytes);
     shard->set_received_bytes(card.received_bytes);
+    shard->set_lost(card.lost);
   }
   for (const ModeChange& change : mode_changes_) {
     auto* shown = status.add_mode_changes();

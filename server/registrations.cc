@@ -93,6 +93,11 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
       (mode.value().holds_parameters() && !(dense && floats)))
     return short_error(
         "O911", tensor(spec) + ": mode " + mode.value().canonical + " does not fit the tensor");
+  if (mode.value().replicas > 1 && !dense)
+    return short_error(
+        "O911",
+        tensor(spec) + ": mode " + mode.value().canonical + " keeps copies of dense gradients only",
+        "leave out replicas or the compression");
   return may_use(mode.value(), tensor(spec));
 }
 
@@ -107,7 +112,14 @@ Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) 
     return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
                                    " nodes, the job has " + std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
-  return shards_ > 0 ? Status() : short_error("O912", what + ", and the job began without one");
+  if (mode.replicas < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
+  if (shards_ == 0) return short_error("O912", what + ", and the job began without one");
+  if (mode.replicas <= shards_) return {};
+  return short_error("O911",
+                     what + " wants " + std::to_string(mode.replicas) + " shards, the job has " +
+                         std::to_string(shards_),
+                     "start another gradbus-server --role=shard before the job, or use gradbus run "
+                     "--shards 2");
 }
 
 // Each attempt may use up an id, so those under way count.
@@ -210,7 +222,10 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
   const TensorPlan plan = this->plan(ready.spec());
-  uses_shards_ = uses_shards_ || plan.algorithm == Algorithm::kShards;
+  if (plan.algorithm == Algorithm::kShards) {
+    uses_shards_ = true;
+    single_copies_ = single_copies_ || parse_mode(ready.spec().mode()).take().replicas < 2;
+  }
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   ready.set_unit_elements(plan.unit_elements);

@@ -45,8 +45,12 @@ class Registrations {
   void set_shards(uint32_t shards) { shards_ = shards; }
   // Tensors that need shards are refused with this from here on.
   void refuse_shards(Status why) { no_shards_ = std::move(why); }
+  // The same, but for those whose chunks have copies.
+  void refuse_single_copies(Status why) { no_single_copies_ = std::move(why); }
   // A ready tensor lies on them.
   bool uses_shards() const { return uses_shards_; }
+  // Every one of those has a second copy of each chunk.
+  bool has_copies() const { return uses_shards_ && !single_copies_; }
   // Of the tensors planned from here on.
   void set_path(const PathFigures& measured) { options_.measured = measured; }
 
@@ -104,7 +108,9 @@ class Registrations {
   uint32_t agents_ = 1;
   uint32_t shards_ = 0;
   bool uses_shards_ = false;
+  bool single_copies_ = false;
   Status no_shards_;
+  Status no_single_copies_;
   uint32_t next_id_ = 1;
   uint32_t pending_count_ = 0;
   std::unordered_map<std::string, Name> names_;

@@ -76,6 +76,7 @@ class Conductor {
   void on_tensors_ready(const v1::TensorsReady& ready);
   void on_stall(const v1::StallNotice& notice);
   void on_mode_changed(const v1::ModeChanged& change);
+  void on_shard_lost(const v1::ShardLost& lost);
   void on_progress_query(const v1::ProgressQuery& query);
   void on_measure_path(const v1::MeasurePath& message);
   void on_path_answer(const PathAnswer& answer);

@@ -95,6 +95,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kMeasurePath: return on_measure_path(message.measure_path());
     case Kind::kStallNotice: return on_stall(message.stall_notice());
     case Kind::kModeChanged: return on_mode_changed(message.mode_changed());
+    case Kind::kShardLost: return on_shard_lost(message.shard_lost());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;
@@ -210,6 +211,12 @@ void Conductor::on_mode_changed(const v1::ModeChanged& change) {
   running->tell_mode(change.group(), change.mode());
   for (auto& [fd, client] : clients_)
     if (client->wants_to_write()) rewatch(*client);
+}
+
+// A job that has failed here or ended takes no notice.
+void Conductor::on_shard_lost(const v1::ShardLost& lost) {
+  spdlog::warn("{}", lost.text());
+  engine_.post(LoseShard{lost.job_id(), lost.shard()});
 }
 
 void Conductor::on_progress_query(const v1::ProgressQuery& query) {

@@ -92,6 +92,11 @@ void Engine::add_tensor(Command command) {
     report_broken(*of, added);
 }
 
+void Engine::on_command(const LoseShard& command) {
+  if (const auto job = jobs_.find(command.job); job != jobs_.end())
+    job->second->lose_shard(command.shard);
+}
+
 void Engine::on_command(const EndJob& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
 }

@@ -46,6 +46,7 @@ class Engine {
   void on_command(StartShardJob command);
   void on_command(const AddShardTensor& command);
   void begin(std::unique_ptr<HostedJob> job);
+  void on_command(const LoseShard& command);
   void on_command(const EndJob& command);
   void on_command(MeasurePath command);
   void on_event(const TransportEvent& event);

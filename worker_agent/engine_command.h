@@ -51,7 +51,8 @@ struct AddTensor {
   ReduceOp op = ReduceOp::kSum;
   uint32_t root = 0;
   Algorithm algorithm = Algorithm::kRing;
-  Reduction last;  // of the sum of all nodes
+  uint32_t replicas = 1;  // kShards: of each chunk
+  Reduction last;         // of the sum of all nodes
   CompressionPlan compression;
   CellShape shape;
   Placement placement;
@@ -73,12 +74,19 @@ struct StartShardJob {
   uint32_t shards = 1;
 };
 
+// Of another shard's plan: the copy of what that shard holds (shard/shard_tensor.h).
 struct AddShardTensor {
   uint64_t job = 0;
   ShardPlan plan;
   // Mode option restore: what the shard begins with, or why it is not to be had.
   std::vector<RestoredChunk> restored = {};
   Status restore_failed = {};
+};
+
+// A shard of the job is gone for good, and the job goes on with the copies of what it held.
+struct LoseShard {
+  uint64_t job = 0;
+  uint32_t shard = 0;
 };
 
 struct EndJob {
@@ -98,8 +106,8 @@ struct MeasurePath {
   std::shared_ptr<Mailbox<PathAnswer>> answer;
 };
 
-using EngineCommand =
-    std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, EndJob, MeasurePath>;
+using EngineCommand = std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard,
+                                   EndJob, MeasurePath>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

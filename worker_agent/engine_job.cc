@@ -57,6 +57,7 @@ Status EngineJob::add_tensor(AddTensor add) {
   const uint32_t id = add.tensor;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
+  if (tensors_[id]->on_shards()) (tensors_[id]->replicas() > 1 ? copied_ : single_) = true;
   reducing_.reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
   return tensors_[id]->remote() ? open_tensor(*tensors_[id]) : Status();
@@ -75,6 +76,7 @@ Status EngineJob::open_exchange(Exchange& exchange) {
     GRADBUS_RETURN_IF_ERROR(links_->expect_sends(target.peer, target.sends_max));
   for (const uint32_t peer : needs.sources) links_->expect_credits(peer, 1);
   exchange.collective().open(actions_);
+  for (const uint32_t peer : lost_) exchange.collective().on_peer_lost(peer, actions_);
   run_actions(exchange);
   const auto mine = [&](const EarlyCredit& credit) { return credit.exchange == exchange.id(); };
   for (const EarlyCredit& credit : early_credits_)
@@ -97,6 +99,7 @@ Exchange* EngineJob::exchange(ExchangeId id) {
 
 size_t EngineJob::do_work() {
   size_t work = 0;
+  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
   for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
     work += take_submissions(rank);
   work += reduce_local();
@@ -341,8 +344,9 @@ void EngineJob::on_accepted(LinkId link, const FrameHeader& hello) {
 void EngineJob::on_sent(const TransportEvent& event) {
   if (links_->is_credit_token(event.token)) return;
   const SendRecord sent = links_->take_sent(event.link, event.token);
-  if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
-  start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+  const bool sent_it = event.code == Code::kOk;
+  if (!broken_.ok() || !(sent_it || may_lose(sent.action.peer))) return;  // kClosed says why
+  if (sent_it) start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   Exchange& from = *exchange(sent.exchange);
   from.collective().on_sent(sent.action, actions_);
   run_actions(from);
@@ -350,6 +354,7 @@ void EngineJob::on_sent(const TransportEvent& event) {
 
 void EngineJob::on_received(const TransportEvent& event) {
   if (event.code != Code::kOk || !broken_.ok()) return;
+  if (links_->dropped(links_->peer_of(event.link))) return;
   FrameHeader header;
   std::memcpy(&header, links_->frame(event.link, event.token, sizeof(header)).data(),
               sizeof(header));
@@ -413,9 +418,43 @@ void EngineJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffe
 void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
   const uint32_t peer = links_->peer_of(event.link);
   links_->on_closed(event.link);
-  fail(error(event.code == Code::kCorrupt ? "D601" : "P102",
-             "job \"" + start_.name + "\": the link to agent " + std::to_string(peer) + " ended" +
-                 (why.empty() ? "" : " (" + why + ")")));
+  if (links_->dropped(peer)) return;
+  const bool shard = peer >= start_.agents;
+  const std::string who =
+      shard ? "shard " + std::to_string(peer - start_.agents) : "agent " + std::to_string(peer);
+  const Status lost = error(event.code == Code::kCorrupt ? "D601" : "P102",
+                            "job \"" + start_.name + "\": the link to " + who + " ended" +
+                                (why.empty() ? "" : " (" + why + ")"));
+  if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
+  ended_links_.add(peer, lost, monotonic_now());
+}
+
+// ---- shards that are lost
+
+// Not all is lost with it: what it held has copies.
+bool EngineJob::may_lose(uint32_t peer) const {
+  return peer >= start_.agents && copied_ && !single_;
+}
+
+void EngineJob::lose_shard(uint32_t shard) {
+  const uint32_t peer = start_.agents + shard;
+  if (links_ == nullptr || peer >= start_.agents + start_.shards || links_->dropped(peer)) return;
+  lost_.push_back(peer);
+  ended_links_.forget(peer);
+  links_->drop(peer);
+  for (const auto& tensor : tensors_) {
+    if (tensor == nullptr) continue;
+    for (const auto& exchange : tensor->exchanges()) {
+      exchange->collective().on_peer_lost(peer, actions_);
+      run_actions(*exchange);
+    }
+  }
+  SendRecord unsent;
+  while (links_->take_unsent(peer, unsent)) {
+    Exchange& from = *exchange(unsent.exchange);
+    from.collective().on_sent(unsent.action, actions_);
+    run_actions(from);
+  }
 }
 
 void EngineJob::end() {

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "transport/transport.h"
+#include "worker_agent/ended_links.h"
 #include "worker_agent/engine_command.h"
 #include "worker_agent/engine_tensor.h"
 #include "worker_agent/hosted_job.h"
@@ -47,6 +48,9 @@ class EngineJob final : public HostedJob {
   void on_sent(const TransportEvent& event) override;
   void on_received(const TransportEvent& event) override;
   void on_closed(const TransportEvent& event, const std::string& why) override;
+
+  void lose_shard(uint32_t shard) override;
+  Nanos wake_at() const override { return ended_links_.wake_at(); }
 
   // The first thing that went wrong; ok while the job works.
   const Status& broken() const override { return broken_; }
@@ -86,6 +90,7 @@ class EngineJob final : public HostedJob {
   EngineTensor* tensor(uint32_t id);
   Exchange* exchange(ExchangeId id);
   Result<RegionId> region_of(const std::shared_ptr<Segment>& segment);
+  bool may_lose(uint32_t peer) const;
   void fail(const Status& status);
 
   const StartJob start_;
@@ -100,6 +105,10 @@ class EngineJob final : public HostedJob {
   std::vector<std::optional<Submission>> held_;          // by local rank: of a tensor not yet added
   std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full
   std::vector<Action> actions_;
+  std::vector<uint32_t> lost_;  // shards, as peers
+  bool copied_ = false;         // some tensor lies on shards with a copy of each chunk
+  bool single_ = false;         // some lies on shards without
+  EndedLinks ended_links_;
   Status broken_;
 };
 

@@ -22,6 +22,7 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.agent_of_rank = job.agent_of_rank;
   plan.agents = job.agents;
   plan.shards = add.algorithm == Algorithm::kShards ? job.shards : 0;
+  plan.replicas = add.replicas;
   plan.tensor = add.tensor;
   return plan;
 }

@@ -30,6 +30,8 @@ class EngineTensor {
   bool remote() const { return add_.shape.remote; }
   bool reduces() const { return gradbus::reduces(add_.shape.kind); }
   bool empty() const { return add_.shape.count == 0; }
+  bool on_shards() const { return add_.algorithm == Algorithm::kShards; }
+  uint32_t replicas() const { return add_.replicas; }
   Cell& cell() { return cell_; }
   std::span<const std::unique_ptr<Exchange>> exchanges() const {
     return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();

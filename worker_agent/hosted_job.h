@@ -42,6 +42,9 @@ class HostedJob {
   virtual void on_received(const TransportEvent& event) = 0;
   virtual void on_closed(const TransportEvent& event, const std::string& why) = 0;
 
+  // One of the job's shards is lost, and the job goes on without it.
+  virtual void lose_shard(uint32_t shard) = 0;
+
   // The first thing that went wrong; ok while the job works.
   virtual const Status& broken() const = 0;
   // The job is over: closes its links. It is kept until ended(): nothing of it is under way.

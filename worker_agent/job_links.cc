@@ -53,7 +53,7 @@ Status JobLinks::expect_sends(uint32_t peer, uint32_t frames) {
   for (uint32_t token = known; token < out.frames.size(); ++token) out.unused.push_back(token);
   out.waiting.reserve(out.frames.size());
   list(peer);
-  return known == 0 && frames > 0 ? connect(peer) : Status();
+  return known == 0 && frames > 0 && !dropped(peer) ? connect(peer) : Status();
 }
 
 void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
@@ -93,7 +93,7 @@ Status JobLinks::connect(uint32_t peer) {
 Status JobLinks::accept(LinkId link, const FrameHeader& opener) {
   const uint32_t peer = opener.source;
   if (opener.total != identity_.link_key || opener.epoch != identity_.epoch ||
-      peer >= peers_.size() || peer == identity_.agent_index ||
+      peer >= peers_.size() || peer == identity_.agent_index || dropped(peer) ||
       !peers_[peer].in.slots.memory.empty())
     return error("D602", "a link that claims to be agent " + std::to_string(peer) + " of job " +
                              std::to_string(opener.job) + " was refused");
@@ -153,7 +153,7 @@ void JobLinks::take_back(Slots& slots) {
 
 void JobLinks::connected(LinkId link) {
   if (const Role* role = role_of(link); role != nullptr && role->outgoing)
-    peers_[role->peer].out.up = true;
+    peers_[role->peer].out.up = !dropped(role->peer);
 }
 
 void JobLinks::close() {
@@ -163,6 +163,24 @@ void JobLinks::close() {
     peer.out.up = false;
   }
   active_.clear();
+}
+
+void JobLinks::drop(uint32_t peer) {
+  Peer& lost = peers_[peer];
+  lost.dropped = true;
+  if (lost.out.open) transport_.disconnect(lost.out.link);
+  if (lost.in.open) transport_.disconnect(lost.in.link);
+  lost.out.up = false;
+}
+
+bool JobLinks::take_unsent(uint32_t peer, SendRecord& record) {
+  Outgoing& out = peers_[peer].out;
+  if (out.waiting.empty()) return false;
+  const uint32_t token = out.waiting.front();
+  out.waiting.pop();
+  out.unused.push_back(token);
+  record = out.frames[token].record;
+  return true;
 }
 
 void JobLinks::on_closed(LinkId link) {
@@ -199,8 +217,8 @@ size_t JobLinks::flush() {
     Peer& to = peers_[peer];
     sent += flush_credits(to.in);
     sent += flush_data(to.out);
-    post_again(to.in.link, to.in.slots);
-    post_again(to.out.link, to.out.slots);
+    if (to.in.open) post_again(to.in.link, to.in.slots);
+    if (to.out.open) post_again(to.out.link, to.out.slots);
   }
   return sent;
 }
@@ -255,9 +273,18 @@ std::span<const std::byte> JobLinks::payload(uint32_t buffer) const {
   return slot.subspan(sizeof(header), header.length);
 }
 
+Slice JobLinks::payload_slice(uint32_t buffer) const {
+  const Slots& slots = peers_[buffer / kDataSlots].in.slots;
+  return {slots.region, buffer % kDataSlots * kDataSlotBytes + sizeof(FrameHeader),
+          payload(buffer).size()};
+}
+
+uint32_t JobLinks::buffers_max() const { return static_cast<uint32_t>(peers_.size() * kDataSlots); }
+
+// The link may have ended since.
 void JobLinks::release(uint32_t buffer) {
   Incoming& in = peers_[buffer / kDataSlots].in;
-  post_slot(in.link, in.slots, buffer % kDataSlots);
+  if (in.open) post_slot(in.link, in.slots, buffer % kDataSlots);
 }
 
 void JobLinks::release_credit(LinkId link, uint64_t token) {

@@ -56,6 +56,12 @@ class JobLinks {
   void close();
   void on_closed(LinkId link);
   bool closed() const { return open_links_ == 0; }
+  // The peer is lost for good: ends its links, and opens and accepts none any more. What waits for
+  // it is not posted: take_unsent() hands it out.
+  void drop(uint32_t peer);
+  bool dropped(uint32_t peer) const { return peers_[peer].dropped; }
+  bool receives_from(uint32_t peer) const { return peers_[peer].in.open; }
+  bool take_unsent(uint32_t peer, SendRecord& record);
 
   // ---- frames out
   void send_data(uint32_t peer, const FrameHeader& header, Slice payload, const SendRecord& record);
@@ -71,6 +77,8 @@ class JobLinks {
   std::span<const std::byte> frame(LinkId link, uint64_t token, uint64_t bytes) const;
   uint32_t buffer_of(LinkId link, uint64_t token) const;
   std::span<const std::byte> payload(uint32_t buffer) const;
+  Slice payload_slice(uint32_t buffer) const;  // to send it on from where it lies
+  uint32_t buffers_max() const;
   // The engine is done with a data buffer, or with a credit: it takes the next frame.
   void release(uint32_t buffer);
   void release_credit(LinkId link, uint64_t token);
@@ -111,6 +119,7 @@ class JobLinks {
   };
   struct Peer {
     bool listed = false;  // in active_
+    bool dropped = false;
     Outgoing out;
     Incoming in;
   };

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/errors.h"
+#include "common/exchange_mode.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/algorithms.h"
@@ -160,6 +161,11 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
                              std::string(algorithm_name(algorithm)) + " with " +
                              std::to_string(started_.shards_size()) + " shards");
   const Status compression = compression_from(ready, started_.agents_size()).status();
+  const Result<ExchangeMode> mode = parse_mode(spec.mode);
+  if (!mode.ok() ||
+      (on_shards && mode.value().replicas > static_cast<uint32_t>(started_.shards_size())))
+    return error("D602", who + " has mode \"" + spec.mode + "\" with " +
+                             std::to_string(started_.shards_size()) + " shards");
   if (on_shards) return compression;
   if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
       (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
@@ -220,8 +226,8 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
   engine_.post(AddTensor{
       id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
-      last_reduction(spec, world_size()), compression_from(ready, started_.agents_size()).take(),
-      shape, place.value(), segment});
+      parse_mode(spec.mode).take().replicas, last_reduction(spec, world_size()),
+      compression_from(ready, started_.agents_size()).take(), shape, place.value(), segment});
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/exchange_mode.h"
 #include "common/log.h"
+#include "proto/placement.h"
 #include "worker_agent/node_job.h"
 
 namespace gradbus {
@@ -35,6 +36,9 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.shard = shard;
   plan.last = last_reduction(spec, world);
   plan.mode = parse_mode(spec.mode).take();
+  if (plan.mode.replicas > plan.collective.shards)
+    return error("D602", who + " has mode \"" + spec.mode + "\" with " +
+                             std::to_string(plan.collective.shards) + " shards");
   plan.ranks.resize(plan.collective.agents);
   for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
   Result<CompressionPlan> compression = compression_from(ready, plan.ranks.size());
@@ -84,9 +88,13 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
   if (ready.ranks_size() > 0) return {};
   for (const v1::ReadyTensor& tensor : ready.tensors()) {
     if (!is_on_shards(tensor.spec().mode())) continue;
-    const Result<ShardPlan> plan = plan_of(at->second.started, at->second.shard, tensor);
-    if (!plan.ok()) return plan.status();
-    GRADBUS_RETURN_IF_ERROR(add(at->second, plan.value()));
+    Result<ShardPlan> made = plan_of(at->second.started, at->second.shard, tensor);
+    if (!made.ok()) return made.status();
+    ShardPlan plan = made.take();
+    GRADBUS_RETURN_IF_ERROR(add(at->second, plan));
+    if (plan.mode.replicas < 2) continue;
+    plan.shard = backed_up_by(plan.shard, plan.collective.shards);
+    GRADBUS_RETURN_IF_ERROR(add(at->second, plan));
   }
   return {};
 }

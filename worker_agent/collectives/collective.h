@@ -49,7 +49,8 @@ struct CollectivePlan {
   // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards. They take chunks
   // of an all-reduce, or gather payloads of up to `count` bytes and send one back.
   uint32_t shards = 0;
-  uint32_t tensor = 0;  // id, for shard_of()
+  uint32_t replicas = 1;  // of each chunk, on shards: at most 2, and at most `shards`
+  uint32_t tensor = 0;    // id, for shard_of()
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
   uint32_t peers() const { return agents + shards; }
@@ -137,6 +138,10 @@ class Collective {
   virtual Status on_credit(uint32_t from, uint64_t round, std::vector<Action>& actions) = 0;
   // The transport has given the bytes of this kSend back.
   virtual void on_sent(const Action& send, std::vector<Action>& actions) = 0;
+
+  // Peer `lost`, a shard, is gone for good and its backup has what it answered: what it was to get
+  // goes there, and what it has not answered goes again. At most one of a chunk's two is lost.
+  virtual void on_peer_lost(uint32_t, std::vector<Action>&) {}
 
   // The round that has begun and not finished; 0: none.
   virtual uint64_t active_round() const = 0;

@@ -8,17 +8,25 @@
 namespace gradbus {
 
 PushPull::PushPull(const CollectivePlan& plan)
-    : RoutedCollective(plan, Credits::kNone), cut_(plan.chunk_plan()), chunks_(cut_.chunks()) {
-  GRADBUS_CHECK(plan.shards > 0);
+    : RoutedCollective(plan, Credits::kNone),
+      cut_(plan.chunk_plan()),
+      chunks_(cut_.chunks()),
+      lost_(plan.shards) {
+  GRADBUS_CHECK(plan.shards >= plan.replicas);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    will_send(shard(chunk), 1);
-    will_receive(shard(chunk));
+    const uint32_t first = shard_of(plan.tensor, chunk, plan.shards);
+    for (uint32_t copy = 0; copy < plan.replicas; ++copy) {
+      const uint32_t peer = plan.agents + (copy == 0 ? first : backup_of(first, plan.shards));
+      will_send(peer, 1);
+      will_receive(peer);
+    }
   }
   close_edges();
 }
 
 uint32_t PushPull::shard(uint32_t chunk) const {
-  return plan().agents + shard_of(plan().tensor, chunk, plan().shards);
+  const uint32_t first = shard_of(plan().tensor, chunk, plan().shards);
+  return plan().agents + (lost_[first] ? backup_of(first, plan().shards) : first);
 }
 
 uint64_t PushPull::bytes_of(uint32_t chunk) const {
@@ -34,8 +42,24 @@ void PushPull::open_round(std::span<const uint64_t>, std::vector<Action>& action
 
 void PushPull::on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) {
   if (chunks_[chunk].stage != Stage::kOpen) return;  // of no elements
+  push(chunk, actions);
+}
+
+void PushPull::push(uint32_t chunk, std::vector<Action>& actions) {
   chunks_[chunk].stage = Stage::kPushReady;
   make_ready(shard(chunk), {.chunk = chunk, .frame = FrameKind::kReduce}, actions);
+}
+
+// A push that is the transport's goes again when it is given back; one whose answer is here need
+// not.
+void PushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
+  lost_[lost - plan().agents] = true;
+  drop_ready(lost);
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    if (shard_of(plan().tensor, chunk, plan().shards) != lost - plan().agents) continue;
+    const Stage stage = chunks_[chunk].stage;
+    if (stage == Stage::kPushReady || stage == Stage::kPushed) push(chunk, actions);
+  }
 }
 
 Action PushPull::start_send(Piece piece) {
@@ -51,6 +75,7 @@ Action PushPull::start_send(Piece piece) {
 void PushPull::finish_send(const Action& send, std::vector<Action>& actions) {
   Chunk& chunk = chunks_[send.chunk];
   if (chunk.stage == Stage::kAnswered) return take_answer(send.chunk, chunk.answer, actions);
+  if (send.peer != shard(send.chunk)) return push(send.chunk, actions);
   chunk.stage = Stage::kPushed;
 }
 

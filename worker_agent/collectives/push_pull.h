@@ -8,6 +8,10 @@
 //
 // A chunk's memory belongs to the transport between a push and its on_sent. The answer can come
 // before that; then it stays in its buffer until the push ends.
+//
+// With two replicas a chunk whose shard is lost goes to its backup. What was pushed is still in the
+// chunk's memory until the answer is delivered, so it can be pushed again; the backup knows by the
+// round's number whether it has taken it (shard/shard_tensor.h).
 #pragma once
 
 #include <vector>
@@ -21,6 +25,7 @@ class PushPull final : public RoutedCollective {
   explicit PushPull(const CollectivePlan& plan);
 
   void on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) override;
+  void on_peer_lost(uint32_t lost, std::vector<Action>& actions) override;
 
  protected:
   void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) override;
@@ -44,12 +49,14 @@ class PushPull final : public RoutedCollective {
     uint32_t answer = 0;  // buffer
   };
 
-  uint32_t shard(uint32_t chunk) const;  // as a peer
+  uint32_t shard(uint32_t chunk) const;  // as a peer: where the chunk goes
+  void push(uint32_t chunk, std::vector<Action>& actions);
   uint64_t bytes_of(uint32_t chunk) const;
   void take_answer(uint32_t chunk, uint32_t buffer, std::vector<Action>& actions);
 
   const ChunkPlan cut_;
   std::vector<Chunk> chunks_;
+  std::vector<bool> lost_;  // by shard
 };
 
 }  // namespace gradbus

@@ -111,6 +111,11 @@ void RoutedCollective::make_ready(uint32_t peer, Piece piece, std::vector<Action
   send_ready(*edge, actions);
 }
 
+void RoutedCollective::drop_ready(uint32_t peer) {
+  Edge* edge = edge_to(peer);
+  while (edge != nullptr && !edge->ready.empty()) edge->ready.pop();
+}
+
 void RoutedCollective::send_ready(Edge& edge, std::vector<Action>& actions) {
   while (!edge.ready.empty() && edge.credited >= begun_ && edge.in_flight < kSendsInFlightMax) {
     Action send = start_send(edge.ready.front());

@@ -58,6 +58,7 @@ class RoutedCollective : public Collective {
   virtual void finish_send(const Action& send, std::vector<Action>& actions) = 0;
 
   void make_ready(uint32_t peer, Piece piece, std::vector<Action>& actions);
+  void drop_ready(uint32_t peer);  // nothing of what waits is sent
   void release(uint32_t buffer, std::vector<Action>& actions) const;
   void finish_if_done(std::vector<Action>& actions);
 

@@ -203,23 +203,39 @@ void ParameterTensor::close_step(uint32_t chunk) {
   step_on(chunk, vector(chunk, vectors_ - 1), mean);
 }
 
-Nanos ParameterTensor::tick(Nanos now, std::vector<ShardAnswer>& answers) {
+Nanos ParameterTensor::deadlines(Nanos now, std::vector<uint32_t>& due) {
   if (plan().mode.deadline_ms == 0) return 0;
   Nanos next = 0;
   for (const uint32_t chunk : chunk_of_) {
-    const Chunk& state = chunks_[slot(chunk)];
+    Chunk& state = chunks_[slot(chunk)];
     if (state.deadline == 0) continue;
     if (now < state.deadline) {
       next = next == 0 ? state.deadline : std::min(next, state.deadline);
       continue;
     }
-    close_step(chunk);
-    answer_waiting(chunk, answers);
+    state.deadline = 0;
+    due.push_back(chunk);
   }
   return next;
 }
 
+void ParameterTensor::on_deadline(uint32_t chunk, uint64_t steps,
+                                  std::vector<ShardAnswer>& answers) {
+  const Chunk& state = chunks_[slot(chunk)];
+  if (state.added == 0 || state.steps != steps) return;
+  close_step(chunk);
+  answer_waiting(chunk, answers);
+}
+
 // ---- answers
+
+// The parameters are newer by now, if anything.
+void ParameterTensor::answer_again(uint32_t agent, uint32_t chunk,
+                                   std::vector<ShardAnswer>& answers) {
+  Worker& to = worker(agent, chunk);
+  to.known = chunks_[slot(chunk)].steps;
+  answer(agent, chunk, chunks_[slot(chunk)].current, to.staleness, answers);
+}
 
 // Of an agent whose last push has no answer yet.
 bool ParameterTensor::may_go(uint32_t agent, uint32_t chunk) {

@@ -27,12 +27,15 @@ namespace gradbus {
 class ParameterTensor final : public ShardTensor {
  public:
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
-  Nanos tick(Nanos now, std::vector<ShardAnswer>& answers) override;
+  Nanos deadlines(Nanos now, std::vector<uint32_t>& due) override;
+  uint64_t steps_of(uint32_t chunk) const override { return chunks_[slot(chunk)].steps; }
+  void on_deadline(uint32_t chunk, uint64_t steps, std::vector<ShardAnswer>& answers) override;
   bool save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const override;
   void restore(const std::vector<RestoredChunk>& chunks) override;
 
  protected:
   void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
+  void answer_again(uint32_t agent, uint32_t chunk, std::vector<ShardAnswer>& answers) override;
 
  private:
   struct Worker {        // an agent, of one chunk
@@ -48,7 +51,7 @@ class ParameterTensor final : public ShardTensor {
     uint32_t current = 0;  // buffer of the parameters
     uint64_t steps = 0;
     uint32_t added = 0;       // quorum: pushes in the open step
-    Nanos deadline = 0;       // quorum: of the open step; 0: none
+    Nanos deadline = 0;       // quorum: of the open step; 0: none, or it was told of
     float learning_rate = 0;  // the last one that came with a push
   };
   ParameterTensor(const ShardPlan& plan, Transport& transport);

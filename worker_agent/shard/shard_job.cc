@@ -18,17 +18,17 @@ ShardJob::ShardJob(StartShardJob start, Transport* transport)
       transport_(transport),
       links_(*transport_, {start_.job, start_.epoch, start_.link_key, start_.agents + start_.shard},
              start_.addresses),
-      snapshots_(start_.keeper,
-                 {start_.keeper == nullptr ? "" : start_.keeper->directory(), start_.name,
-                  start_.run, start_.shard, start_.shards},
-                 monotonic_now()) {}
+      snapshots_(start_.keeper, place(start_.shard), monotonic_now()) {
+  held_.reserve(links_.buffers_max());
+}
+
+SnapshotPlace ShardJob::place(uint32_t shard) const {
+  return {start_.keeper == nullptr ? "" : start_.keeper->directory(), start_.name, start_.run,
+          shard, start_.shards};
+}
 
 void ShardJob::fail(const Status& status) {
   if (broken_.ok()) broken_ = status;
-}
-
-ShardTensor* ShardJob::tensor(uint32_t id) const {
-  return id < tensors_.size() ? tensors_[id].get() : nullptr;
 }
 
 Status ShardJob::add_tensor(const AddShardTensor& add) {
@@ -47,10 +47,19 @@ Status ShardJob::open_tensor(const AddShardTensor& add) {
   Result<std::unique_ptr<ShardTensor>> made = make_shard_tensor(add.plan, *transport_);
   if (!made.ok()) return made.status();
   const uint32_t id = add.plan.collective.tensor;
-  if (tensors_.size() <= id) tensors_.resize(id + 1);
-  tensors_[id] = made.take();
-  if (add.plan.mode.restore) tensors_[id]->restore(add.restored);
-  const auto answers = static_cast<uint32_t>(tensors_[id]->answers_max());
+  const bool copy = add.plan.shard != start_.shard;
+  Tensors& tensors = copy ? shadows_ : tensors_;
+  if (tensors.size() <= id) tensors.resize(id + 1);
+  tensors[id] = made.take();
+  if (copy) tensors[id]->begin_as_shadow();
+  if (add.plan.mode.restore) tensors[id]->restore(add.restored);
+  due_.reserve(std::max(due_.capacity(), tensors[id]->chunks_held()));
+  if (add.plan.mode.replicas > 1) GRADBUS_RETURN_IF_ERROR(open_copies(*tensors[id]));
+  return expect_answers(*tensors[id]);
+}
+
+Status ShardJob::expect_answers(const ShardTensor& tensor) {
+  const auto answers = static_cast<uint32_t>(tensor.answers_max());
   answers_.reserve(std::max<size_t>(answers_.capacity(), size_t{answers} * start_.agents));
   for (uint32_t agent = 0; agent < start_.agents && answers > 0; ++agent)
     GRADBUS_RETURN_IF_ERROR(links_.expect_sends(agent, answers));
@@ -59,30 +68,53 @@ Status ShardJob::open_tensor(const AddShardTensor& add) {
 
 size_t ShardJob::do_work() {
   if (wake_at_ != 0) run_deadlines();
-  const size_t copied =
-      snapshots_.wake_at() == 0 ? 0 : snapshots_.do_work(monotonic_now(), tensors_);
+  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
+  size_t copied = snapshots_.wake_at() == 0 ? 0 : snapshots_.do_work(monotonic_now(), tensors_);
+  if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(monotonic_now(), shadows_);
   return copied + links_.flush();
 }
 
-Nanos ShardJob::wake_at() const { return earlier(wake_at_, snapshots_.wake_at()); }
+Nanos ShardJob::wake_at() const {
+  const Nanos next = earlier(earlier(wake_at_, snapshots_.wake_at()), ended_links_.wake_at());
+  return lost_snapshots_ == nullptr ? next : earlier(next, lost_snapshots_->wake_at());
+}
 
 // From here on nothing changes the tensors.
 void ShardJob::end() {
   ending_ = true;
   links_.close();
-  if (!lacks_tensor_) snapshots_.end(tensors_);
+  if (lacks_tensor_) return;
+  snapshots_.end(tensors_);
+  if (lost_snapshots_ != nullptr) lost_snapshots_->end(shadows_);
+}
+
+bool ShardJob::ended() const {
+  return links_.closed() && snapshots_.ended() &&
+         (lost_snapshots_ == nullptr || lost_snapshots_->ended());
 }
 
 void ShardJob::run_deadlines() {
   const Nanos now = monotonic_now();
   if (now < wake_at_) return;
   wake_at_ = 0;
-  for (const auto& tensor : tensors_) {
-    if (tensor == nullptr) continue;
-    const Nanos next = tensor->tick(now, answers_);
-    send_answers(*tensor);
-    if (next != 0 && (wake_at_ == 0 || next < wake_at_)) wake_at_ = next;
+  for (const auto& tensor : tensors_)
+    if (tensor != nullptr) run_deadlines(*tensor, now);
+  for (const auto& shadow : shadows_)
+    if (shadow != nullptr && promoted_) run_deadlines(*shadow, now);
+}
+
+void ShardJob::run_deadlines(ShardTensor& tensor, Nanos now) {
+  wake_at_ = earlier(wake_at_, tensor.deadlines(now, due_));
+  for (const uint32_t chunk : due_) {
+    if (!forwards(tensor)) {
+      tensor.on_deadline(chunk, tensor.steps_of(chunk), answers_);
+      send_answers(tensor);
+      continue;
+    }
+    FrameHeader header = tensor.frame({.chunk = chunk, .round = tensor.steps_of(chunk)});
+    put(tensor, chunk, {0, kNoBuffer, header});
   }
+  due_.clear();
 }
 
 // ---- links
@@ -97,31 +129,50 @@ void ShardJob::on_accepted(LinkId link, const FrameHeader& hello) {
 void ShardJob::on_closed(const TransportEvent& event, const std::string& why) {
   const uint32_t peer = links_.peer_of(event.link);
   links_.on_closed(event.link);
-  fail(error(event.code == Code::kCorrupt ? "D601" : "P102",
-             "job \"" + start_.name + "\": the link between shard " + std::to_string(start_.shard) +
-                 " and agent " + std::to_string(peer) + " ended" +
-                 (why.empty() ? "" : " (" + why + ")")));
+  if (ending_) return;
+  if (links_.dropped(peer)) {
+    if (peer == copied() && !promoted_ && !links_.receives_from(peer)) promote();
+    return;
+  }
+  const bool shard = is_shard(peer);
+  const Status ended =
+      error(event.code == Code::kCorrupt ? "D601" : "P102",
+            "job \"" + start_.name + "\": the link between shard " + std::to_string(start_.shard) +
+                " and " + (shard ? "shard " : "agent ") +
+                std::to_string(shard ? peer - start_.agents : peer) + " ended" +
+                (why.empty() ? "" : " (" + why + ")"));
+  if (!shard || event.code == Code::kCorrupt) return fail(ended);
+  ended_links_.add(peer, ended, monotonic_now());
 }
 
 // ---- pushes
 
 Status ShardJob::check_frame(const TransportEvent& event, const FrameHeader& header) const {
-  if (header.job == start_.job && header.epoch == start_.epoch && !links_.outgoing(event.link))
-    return {};
-  return error("D601", "a frame of agent " + std::to_string(links_.peer_of(event.link)) +
-                           " is of job " + std::to_string(header.job) + " epoch " +
-                           std::to_string(header.epoch) + " kind " + std::to_string(header.kind) +
+  const uint32_t peer = links_.peer_of(event.link);
+  const auto kind = static_cast<FrameKind>(header.kind);
+  const bool goes_this_way = links_.outgoing(event.link)
+                                 ? is_shard(peer) && kind == FrameKind::kCredit
+                                 : !is_shard(peer) || kind == FrameKind::kForward;
+  if (header.job == start_.job && header.epoch == start_.epoch && goes_this_way) return {};
+  return error("D601", "a frame of peer " + std::to_string(peer) + " is of job " +
+                           std::to_string(header.job) + " epoch " + std::to_string(header.epoch) +
+                           " kind " + std::to_string(header.kind) +
                            ", its link carries pushes of job " + std::to_string(start_.job) +
                            " epoch " + std::to_string(start_.epoch));
 }
 
 void ShardJob::on_received(const TransportEvent& event) {
   if (event.code != Code::kOk || !broken_.ok() || ending_) return;
+  if (links_.dropped(links_.peer_of(event.link))) return;
   FrameHeader header;
   std::memcpy(&header, links_.frame(event.link, event.token, sizeof(header)).data(),
               sizeof(header));
   if (const Status status = check_frame(event, header); !status.ok()) return fail(status);
   start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
+  if (links_.outgoing(event.link)) {
+    links_.release_credit(event.link, event.token);
+    return on_taken_there(links_.peer_of(event.link), header);
+  }
   const HeldPush push{links_.peer_of(event.link), links_.buffer_of(event.link, event.token),
                       header};
   if (must_wait(push)) return held_.push_back(push);
@@ -130,23 +181,39 @@ void ShardJob::on_received(const TransportEvent& event) {
 
 // Bounded by the receive buffers, which the held ones keep.
 bool ShardJob::must_wait(const HeldPush& push) const {
-  const ShardTensor* of = tensor(push.header.tensor);
+  const bool copy = is_shard(push.peer) || is_of_shadow(push);
+  const ShardTensor* of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
   if (of == nullptr) return push.header.tensor < kTensorsMax;
-  return of->must_wait(push.agent, push.header);
+  if (is_shard(push.peer)) return false;
+  return (copy && !promoted_) || of->must_wait(push.peer, push.header);
 }
 
 void ShardJob::on_push(const HeldPush& push) {
-  ShardTensor* const of = tensor(push.header.tensor);
+  if (links_.dropped(push.peer)) return;  // its agent pushes it again
+  const bool copy = is_shard(push.peer) || is_of_shadow(push);
+  ShardTensor* const of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
   if (of == nullptr)
     return fail(error("D601", "field tensor of a push is " + std::to_string(push.header.tensor)));
-  const Status status =
-      of->on_push(push.agent, push.header, links_.payload(push.buffer), monotonic_now(), answers_);
+  const bool later = !copy && forwards(*of);
+  const Status status = later                 ? of->admit(push.peer, push.header)
+                        : is_shard(push.peer) ? on_forwarded(push)
+                                              : take(*of, push);
   if (!status.ok())
     return fail(
-        status.with_context("job \"" + start_.name + "\", agent " + std::to_string(push.agent)));
+        status.with_context("job \"" + start_.name + "\", peer " + std::to_string(push.peer)));
+  if (later) return put(*of, push.header.chunk, push);
   links_.release(push.buffer);
   send_answers(*of);
   if (of->plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
+}
+
+// An agent's first push after the loss of a shard may be one that its shadow has taken.
+Status ShardJob::take(ShardTensor& of, const HeldPush& push) {
+  const bool shadow = of.plan().shard != start_.shard;
+  const bool comes = shadow && push.peer < start_.agents && of.holds(push.header.chunk) &&
+                     !of.reaches(push.peer, push.header.chunk);
+  if (comes && of.come_over(push.peer, push.header, answers_)) return {};
+  return of.on_push(push.peer, push.header, links_.payload(push.buffer), monotonic_now(), answers_);
 }
 
 void ShardJob::take_held() {
@@ -162,29 +229,37 @@ void ShardJob::take_held() {
 
 // ---- answers
 
-void ShardJob::send_answers(const ShardTensor& tensor) {
+void ShardJob::send_answers(ShardTensor& tensor) {
+  const Sent kind = tensor.plan().shard == start_.shard ? kAnswer : kShadowsAnswer;
   for (const ShardAnswer& answer : answers_) {
+    if (!tensor.reaches(answer.agent, answer.chunk)) {
+      tensor.on_sent(answer);
+      continue;
+    }
     FrameHeader header = tensor.frame(answer);
     header.job = start_.job;
     header.epoch = start_.epoch;
     Action record{.kind = Action::Kind::kSend, .peer = answer.agent, .chunk = answer.chunk};
     record.buffer = answer.buffer;
     record.bytes = answer.bytes;
-    links_.send_data(answer.agent, header, tensor.slice(answer), {{header.tensor, 0}, record});
+    links_.send_data(answer.agent, header, tensor.slice(answer), {{header.tensor, kind}, record});
   }
   answers_.clear();
 }
 
 void ShardJob::on_sent(const TransportEvent& event) {
+  if (links_.is_credit_token(event.token)) return;
   const SendRecord sent = links_.take_sent(event.link, event.token);
+  if (sent.exchange.index == kForwarded) on_forward_sent(sent);
   if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   ShardAnswer answer;
   answer.agent = sent.action.peer;
   answer.chunk = sent.action.chunk;
   answer.buffer = sent.action.buffer;
-  if (ending_) return;
-  tensors_[sent.exchange.tensor]->on_sent(answer);
+  if (ending_ || sent.exchange.index == kForwarded) return;
+  const Tensors& tensors = sent.exchange.index == kAnswer ? tensors_ : shadows_;
+  tensors[sent.exchange.tensor]->on_sent(answer);
   if (!held_.empty()) take_held();
 }
 

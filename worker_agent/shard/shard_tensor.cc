@@ -35,6 +35,7 @@ ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t b
   uses_.resize(size_t{held_} * buffers_);
   pushes_.resize(size_t{held_} * agents());
   turns_.resize(pushes_.size(), Turn::kAgents);
+  reached_.resize(pushes_.size(), true);
 }
 
 Status ShardTensor::open() {
@@ -75,7 +76,19 @@ Status ShardTensor::on_push(uint32_t agent, const FrameHeader& header,
   GRADBUS_RETURN_IF_ERROR(check(agent, header));
   const Result<bool> whole = collect(agent, header, payload);
   if (!whole.ok()) return whole.status();
-  if (!whole.value()) return {};
+  if (whole.value()) take_admitted(agent, header, payload, now, answers);
+  return {};
+}
+
+Status ShardTensor::admit(uint32_t agent, const FrameHeader& header) {
+  GRADBUS_RETURN_IF_ERROR(check(agent, header));
+  turns_[pair(agent, chunk_of(header))] = Turn::kOurs;
+  return {};
+}
+
+void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
+                                std::span<const std::byte> payload, Nanos now,
+                                std::vector<ShardAnswer>& answers) {
   const uint32_t chunk = chunk_of(header);
   pushes_[pair(agent, chunk)] = header.step;
   turns_[pair(agent, chunk)] = Turn::kOurs;
@@ -83,7 +96,16 @@ Status ShardTensor::on_push(uint32_t agent, const FrameHeader& header,
   const auto rate = std::bit_cast<float>(header.source);
   const bool has_rate = header.source != 0 && !pull_only && std::isfinite(rate);
   take({agent, chunk, payload, pull_only, has_rate, std::abs(rate)}, now, answers);
-  return {};
+}
+
+// A push that is neither the last one nor the next is refused by check(), as ever.
+bool ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
+                            std::vector<ShardAnswer>& answers) {
+  const size_t at = pair(agent, chunk_of(header));
+  reached_[at] = true;
+  if (header.step == 0 || header.step != pushes_[at]) return false;
+  if (turns_[at] == Turn::kAgents) answer_again(agent, chunk_of(header), answers);
+  return true;
 }
 
 // ---- answers

@@ -9,6 +9,12 @@
 // BUFFERS. An answer is sent from the memory it was made in, no copy. So a chunk has a few buffers,
 // each counted by what uses it; the next sum or the next parameters are made in an unused one.
 //
+// COPIES (mode option replicas=2). What a tensor becomes follows from its pushes and deadlines in
+// their order, chunk by chunk. A second object of this class on another shard, the shadow, is told
+// of the same in the same order, so it has the same bits. Its answers reach nobody. When the shard
+// it copies is lost each agent pushes again what it has no answer to, and is answered from then on:
+// come_over() says whether the shadow has taken that push already, else on_push() does.
+//
 // Engine thread only.
 #pragma once
 
@@ -57,10 +63,28 @@ class ShardTensor {
   // anything is written, when it cannot be. `answers` get what is to be sent now.
   Status on_push(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                  Nanos now, std::vector<ShardAnswer>& answers);
+  // The same in two steps, for a push that is to be taken later: between them the agent may not
+  // push this chunk again. Dense pushes only.
+  Status admit(uint32_t agent, const FrameHeader& header);
+  void take_admitted(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
+                     Nanos now, std::vector<ShardAnswer>& answers);
   // The transport has given the bytes of this answer back.
   virtual void on_sent(const ShardAnswer& answer);
-  // What time alone decides; returns when to be called next, 0 for never.
-  virtual Nanos tick(Nanos, std::vector<ShardAnswer>&) { return 0; }
+  // What time alone decides: `due` gets the chunks whose open step has reached its deadline, each
+  // once. Returns when to ask next, 0 for never.
+  virtual Nanos deadlines(Nanos, std::vector<uint32_t>&) { return 0; }
+  // Steps that this chunk has made; a deadline is of the one after them.
+  virtual uint64_t steps_of(uint32_t) const { return 0; }
+  // Closes the step if it still is the open one. Of a chunk that is here.
+  virtual void on_deadline(uint32_t, uint64_t, std::vector<ShardAnswer>&) {}
+
+  // ---- copies
+  // Before the first push: from here on answers reach only agents that have come over.
+  void begin_as_shadow() { reached_.assign(reached_.size(), false); }
+  bool reaches(uint32_t agent, uint32_t chunk) const { return reached_[pair(agent, chunk)]; }
+  // The first push of `agent` of this chunk after the loss. True: it was taken already, and is not
+  // to be taken again; `answers` get its answer, if there is one by now.
+  bool come_over(uint32_t agent, const FrameHeader& header, std::vector<ShardAnswer>& answers);
 
   // ---- what is kept between rounds: nothing, unless the mode holds parameters
   // The chunk as it is now, for a snapshot; false while it has nothing. `values` is overwritten.
@@ -93,6 +117,8 @@ class ShardTensor {
   virtual Result<bool> collect(uint32_t, const FrameHeader&, std::span<const std::byte>) {
     return true;
   }
+  // The last push of `agent` was answered: the answer once more, or a newer one.
+  virtual void answer_again(uint32_t, uint32_t, std::vector<ShardAnswer>&) {}
   // The push is the agent's next one of this chunk.
   virtual void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) = 0;
 
@@ -128,6 +154,7 @@ class ShardTensor {
   std::vector<uint32_t> uses_;    // by slot and buffer
   std::vector<uint64_t> pushes_;  // by slot and agent: taken
   std::vector<Turn> turns_;       // by slot and agent
+  std::vector<bool> reached_;     // by slot and agent
   StagingMemory memory_;
 };
 

@@ -23,8 +23,13 @@ void SummedTensor::take(const Push& push, Nanos, std::vector<ShardAnswer>& answe
   add(chunk, sum, push.payload);
   if (sum.arrived < agents()) return;
   for (uint32_t agent = 0; agent < agents(); ++agent) answer(agent, chunk, sum.buffer, 0, answers);
-  let_go(chunk, sum.buffer);
+  if (sum.last != kBuffers) let_go(chunk, sum.last);
+  sum.last = sum.buffer;
   sum.arrived = 0;
+}
+
+void SummedTensor::answer_again(uint32_t agent, uint32_t chunk, std::vector<ShardAnswer>& answers) {
+  answer(agent, chunk, sums_[slot(chunk)].last, 0, answers);
 }
 
 // Averages and factors are applied in the pass that writes the result.

@@ -161,6 +161,52 @@ TEST_F(Shards, ALostOneEndsTheJobsThatUseIt) {
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
 }
 
+// Expect: with copies everybody is told which one it was and the job goes on, until both shards of
+// a chunk are lost; what has no copies may not come any more.
+TEST_F(Shards, ALostOneThatHasCopiesElsewhere) {
+  constexpr uint64_t kThird = 13, kFourth = 14;
+  cluster.shard(kThird, "shard-c");
+  cluster.shard(kFourth, "shard-d");
+  start();
+  register_by_all(on_shards("ps:async,replicas=2"));
+  cluster.clear();
+  cluster.drop(kSecond);
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kThird, kFourth}) {
+    const v1::ShardLost& lost = cluster.last(node).shard_lost();
+    EXPECT_EQ(lost.job_id(), job);
+    EXPECT_EQ(lost.shard(), 1u);
+    EXPECT_THAT(lost.text(), AllOf(HasSubstr("without shard shard-b: "), HasSubstr("is on shard-c"),
+                                   HasSubstr("had copies of is on shard-a"), HasSubstr("\"w\"")));
+  }
+  EXPECT_TRUE(cluster.status("train").jobs(0).shards(1).lost());
+  EXPECT_FALSE(cluster.status("train").jobs(0).shards(2).lost());
+  EXPECT_THAT(refusal(on_shards("ps:sync", 8)), AllOf(HasSubstr("GB-P103"), HasSubstr("shard-b")));
+  cluster.drop(kFourth);
+  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 3u);
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+  cluster.drop(kFirst);
+  EXPECT_THAT(error_of(cluster.last(1)),
+              AllOf(HasSubstr("GB-P103"), HasSubstr("shard-a"), HasSubstr("lost before")));
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
+}
+
+// Expect: one tensor without copies is enough.
+TEST_F(Shards, ALostOneEndsAJobThatHasNotOnlyCopies) {
+  start();
+  register_by_all(on_shards("ps:async,replicas=2"));
+  v1::TensorSpec single = on_shards("ps:sync");
+  single.set_name("single");
+  register_by_all(single);
+  cluster.drop(kSecond);
+  EXPECT_THAT(error_of(cluster.last(1)), HasSubstr("GB-P103"));
+}
+
+TEST_F(Shards, CopiesNeedTwo) {
+  start(1);
+  EXPECT_THAT(refusal(on_shards("ps:async,replicas=2")),
+              AllOf(HasSubstr("GB-O911"), HasSubstr("wants 2 shards, the job has 1")));
+}
+
 // Expect: a job that has put nothing there goes on; what comes later is refused by name.
 TEST_F(Shards, ALostOneThatNobodyUsesIsNoHarm) {
   start();

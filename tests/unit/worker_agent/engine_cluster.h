@@ -6,9 +6,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "proto/placement.h"
 #include "transport/registry.h"
 #include "worker_agent/engine.h"
 #include "worker_agent/shard/snapshot_keeper.h"
@@ -85,12 +87,22 @@ class Cluster {
   }
   // A tensor that shards aggregate, as `mode` says.
   void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
+    const uint32_t replicas = parse_mode(mode).take().replicas;
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards);
-    for (uint32_t i = 0; i < layout_.shards; ++i) add_to_shard(i, id, spec, chunk, mode);
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, replicas);
+    for (uint32_t i = 0; i < layout_.shards; ++i) {
+      add_to_shard(i, id, spec, chunk, mode);
+      if (replicas > 1) add_copy(i, id, spec, chunk, mode);
+    }
+  }
+  // Of what the shard before it holds.
+  void add_copy(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
+                const std::string& mode) {
+    add_to_shard(backed_up_by(shard, layout_.shards), id, spec, chunk, mode, {}, shard);
   }
   void add_to_shard(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                    const std::string& mode, const CompressionPlan& compression = {}) {
+                    const std::string& mode, const CompressionPlan& compression = {},
+                    std::optional<uint32_t> on = std::nullopt) {
     ShardPlan plan;
     plan.collective.algorithm = Algorithm::kShards;
     plan.collective.dtype = spec.dtype;
@@ -107,7 +119,7 @@ class Cluster {
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
     plan.compression = compression;
     plan.tensor_seed = tensor_seed(kJob, id);
-    Engine& engine = nodes[layout_.agents + shard]->engine;
+    Engine& engine = nodes[layout_.agents + on.value_or(shard)]->engine;
     if (!plan.mode.restore) return engine.post(AddShardTensor{kJob, plan});
     layout_.keeper->restore("job", layout_.run, plan, [&engine, plan](auto restored) {
       AddShardTensor add{kJob, plan};
@@ -126,7 +138,8 @@ class Cluster {
       add_to_shard(i, id, spec, chunk, "ps:sync", compression);
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                  Algorithm algorithm, const CompressionPlan& compression = {}) {
+                  Algorithm algorithm, const CompressionPlan& compression = {},
+                  uint32_t replicas = 1) {
     CellShape shape = make_cell_shape(spec, chunk,
                                       {layout_.world(), layout_.ranks_per_agent,
                                        layout_.agents > 1 || algorithm == Algorithm::kShards});
@@ -134,7 +147,7 @@ class Cluster {
     shape.data_stride = place.data_stride;
     const auto segment = node.arenas[0]->segments()[place.segment];
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
-    node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm,
+    node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm, replicas,
                                last_reduction(spec, layout_.world()), compression, shape, place,
                                segment});
   }
@@ -162,6 +175,9 @@ class Cluster {
   float* data(uint32_t agent, uint32_t area, uint32_t tensor) {
     return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(area));
   }
+
+  // The node is gone: an idle one is in its place.
+  void kill(uint32_t index) { nodes[index] = std::make_unique<Node>(loopback()); }
 
   void turn(int times) {
     for (int i = 0; i < times; ++i)

@@ -169,7 +169,7 @@ TEST(Engine, AnEndedJobIsForgotten) {
   for (auto& node : cluster.nodes) node->engine.post(EndJob{kJob});
   cluster.turn(200);
   cluster.nodes[0]->engine.post(
-      AddTensor{kJob, 0, "late", ReduceOp::kSum, 0, Algorithm::kRing, {}, {}, {}, {}, nullptr});
+      AddTensor{kJob, 0, "late", ReduceOp::kSum, 0, Algorithm::kRing, 1, {}, {}, {}, {}, nullptr});
   cluster.turn(5);
   EXPECT_TRUE(cluster.nodes[0]->broken.take().empty());
 }

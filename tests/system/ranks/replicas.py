@@ -1,0 +1,152 @@
+"""Steps through parameter-server shards with copies while the test kills some: one rank, by the C interface.
+
+replicas.py LIBRARY counted MODE STEPS   every rank's every gradient arrives exactly once; prints when each
+                                         step ended, and what the parameters are in the end
+replicas.py LIBRARY forever MODE         steps until the job ends; prints its error
+replicas.py LIBRARY pulled MODE          prints the least and the largest parameter, after one round
+replicas.py LIBRARY refused MODE [COMPRESSION]   prints why the tensor cannot be registered
+"""
+
+import ctypes
+import sys
+import time
+
+import numpy
+
+COUNTS = {"weight": 210_000, "bias": 3}
+NODES = [0, 0, 1]  # of the ranks
+F32, AVERAGE = 1, 2
+
+
+class Spec(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("count", ctypes.c_uint64),
+        ("dtype", ctypes.c_int),
+        ("op", ctypes.c_int),
+        ("collective", ctypes.c_int),
+        ("root", ctypes.c_int32),
+        ("prescale", ctypes.c_double),
+        ("postscale", ctypes.c_double),
+        ("row_elements", ctypes.c_uint64),
+        ("compression", ctypes.c_char_p),
+        ("columns", ctypes.c_uint64),
+        ("mode", ctypes.c_char_p),
+    ]
+
+
+class Refused(Exception):
+    """What gradbus_last_error() said."""
+
+
+class Rank:
+    def __init__(self, library):
+        self.library = ctypes.CDLL(library)
+        self.library.gradbus_last_error.restype = ctypes.c_char_p
+        self.library.gradbus_tensor_data.restype = ctypes.c_void_p
+        self.session = ctypes.c_void_p()
+        self.call("init", None, ctypes.byref(self.session))
+        self.number = self.library.gradbus_rank(self.session)
+        self.tensors = []
+        self.data = []
+
+    def call(self, name, *arguments):
+        if getattr(self.library, f"gradbus_{name}")(*arguments) != 0:
+            raise Refused(self.library.gradbus_last_error().decode())
+
+    def register(self, mode, compression=None):
+        for name, count in COUNTS.items():
+            spec = Spec(name.encode(), count, F32, AVERAGE, mode=mode.encode())
+            spec.compression = compression and compression.encode()
+            tensor = ctypes.c_void_p()
+            self.call("register", self.session, ctypes.byref(spec), ctypes.c_size_t(1), ctypes.byref(tensor))
+            address = self.library.gradbus_tensor_data(tensor)
+            array = (ctypes.c_float * count).from_address(address)
+            self.tensors.append(tensor)
+            self.data.append(numpy.frombuffer(array, dtype=numpy.float32))
+
+    def round(self, value, start="start"):
+        for tensor, data in zip(self.tensors, self.data):
+            data[:] = value
+            self.call(start, tensor)
+        for tensor in self.tensors:
+            self.call("wait", tensor, ctypes.c_int64(-1))
+
+    def shutdown(self):
+        self.call("shutdown", self.session)
+
+
+def gradient(rank, number):
+    """Integers of which the mean of two or three is one, too."""
+    return 6.0 * (rank + 1 + number % 5)
+
+
+def wanted(mode, steps):
+    """The sum of what the steps change."""
+    total = 0.0
+    for number in range(steps):
+        ranks = [gradient(rank, number) for rank in range(len(NODES))]
+        nodes = [(ranks[0] + ranks[1]) / 2, ranks[2]]
+        if mode.startswith("ps:sync"):
+            total += sum(ranks) / len(ranks)
+        else:
+            total -= sum(nodes) / (len(nodes) if mode.startswith("ps:quorum") else 1)
+    return total
+
+
+def counted(rank, mode, steps):
+    rank.register(mode)
+    only_sums = mode.startswith("ps:sync")
+    totals = [numpy.zeros_like(data) for data in rank.data]
+    if not only_sums:
+        rank.round(0.0)  # sets the parameters
+    for number in range(int(steps)):
+        rank.round(gradient(rank.number, number))
+        for total, data in zip(totals, rank.data):
+            total[:] = total + data if only_sums else data
+        print(f"stepped {time.monotonic():.6f}", flush=True)
+        time.sleep(0.01)
+    rank.call("barrier", rank.session)
+    if not only_sums:
+        rank.round(12345.0, "start_pull")
+        totals = rank.data
+    target = wanted(mode, int(steps))
+    for total in totals:
+        if only_sums:  # a mean of three is rounded; one gradient less would be 2 or more off
+            assert numpy.all(numpy.abs(total - target) < 0.1), (total, target)
+        else:
+            assert numpy.all(total == target), (total, target)
+    print(f"ended {target:.0f}")
+
+
+def forever(rank, mode):
+    rank.register(mode)
+    while True:
+        rank.round(1.0)
+        print("stepped", flush=True)
+        time.sleep(0.01)
+
+
+def pulled(rank, mode):
+    rank.register(mode)
+    rank.round(0.0)
+    print(f"pulled {rank.data[0].min():.0f} {rank.data[0].max():.0f}")
+
+
+def refused(rank, mode, compression=None):
+    rank.register(mode, compression)
+
+
+def main():
+    rank = Rank(sys.argv[1])
+    try:
+        {command.__name__: command for command in (counted, forever, pulled, refused)}[sys.argv[2]](rank, *sys.argv[3:])
+    except Refused as error:
+        print(f"refused: {error}")
+        return
+    rank.shutdown()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+// What a shard does for copies: it sends pushes on to its backup, keeps the shadows of the shard
+// before it, and goes on when one of both is lost.
+#include "common/errors.h"
+#include "common/log.h"
+#include "worker_agent/collectives/frame_check.h"
+#include "worker_agent/shard/shard_job.h"
+
+namespace gradbus {
+
+// Of a tensor here: room for what is sent on. Of a shadow: for what says that it was taken.
+Status ShardJob::open_copies(const ShardTensor& tensor) {
+  const uint32_t id = tensor.plan().collective.tensor;
+  const auto chunks = static_cast<uint32_t>(tensor.chunks_held());
+  if (tensor.plan().shard != start_.shard) {
+    links_.expect_credits(copied(), chunks);
+    return {};
+  }
+  // Agents push once each before they are answered; each push may open a step with a deadline.
+  const bool deadlines = tensor.plan().mode.deadline_ms > 0;
+  const size_t untaken_max = start_.agents + (deadlines ? start_.agents + 2 : 0);
+  if (untaken_.size() <= id) untaken_.resize(id + 1);
+  untaken_[id].resize(tensor.plan().collective.chunks());
+  for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
+    if (tensor.holds(chunk)) untaken_[id][chunk].pushes.reserve(untaken_max);
+  users_.resize(links_.buffers_max());
+  return links_.expect_sends(backup(), chunks);
+}
+
+// ---- as the first shard of a chunk
+
+bool ShardJob::forwards(const ShardTensor& tensor) const {
+  return tensor.plan().mode.replicas > 1 && tensor.plan().shard == start_.shard && !alone_;
+}
+
+// One more push or deadline of the chunk.
+void ShardJob::put(ShardTensor& tensor, uint32_t chunk, const HeldPush& push) {
+  untaken_[tensor.plan().collective.tensor][chunk].pushes.push(push);
+  forward_next(tensor, chunk);
+}
+
+void ShardJob::forward_next(const ShardTensor& tensor, uint32_t chunk) {
+  const uint32_t id = tensor.plan().collective.tensor;
+  Untaken& untaken = untaken_[id][chunk];
+  if (untaken.pushes.empty() || untaken.asked || untaken.posted || alone_) return;
+  untaken.asked = untaken.posted = true;
+  const HeldPush& push = untaken.pushes.front();
+  const bool deadline = push.buffer == kNoBuffer;
+  FrameHeader header = push.header;
+  header.kind = static_cast<uint8_t>(FrameKind::kForward);
+  header.exchange = deadline ? kDeadlineRecord : static_cast<uint16_t>(push.peer);
+  header.job = start_.job;
+  header.epoch = start_.epoch;
+  Action record{.kind = Action::Kind::kSend, .peer = backup(), .chunk = chunk};
+  record.buffer = push.buffer;
+  record.bytes = header.length;
+  if (!deadline) users_[push.buffer] = 2;  // the transport, and we
+  links_.send_data(backup(), header, deadline ? Slice() : links_.payload_slice(push.buffer),
+                   {{id, kForwarded}, record});
+}
+
+void ShardJob::on_forward_sent(const SendRecord& sent) {
+  const uint32_t id = sent.exchange.tensor;
+  untaken_[id][sent.action.chunk].posted = false;
+  let_go(sent.action.buffer);
+  if (!ending_ && broken_.ok()) forward_next(*tensors_[id], sent.action.chunk);
+}
+
+void ShardJob::let_go(uint32_t buffer) {
+  if (buffer == kNoBuffer) return;
+  if (users_[buffer] > 0 && --users_[buffer] > 0) return;
+  links_.release(buffer);
+}
+
+void ShardJob::on_taken_there(uint32_t peer, const FrameHeader& header) {
+  ShardTensor* const of = tensor(header.tensor);
+  const bool ours = peer == backup() && of != nullptr && forwards(*of) && of->holds(header.chunk) &&
+                    untaken_[header.tensor][header.chunk].asked;
+  if (!ours)
+    return fail(error("D601", "a shard says that it has taken a push that it was not sent"));
+  Untaken& untaken = untaken_[header.tensor][header.chunk];
+  const HeldPush& front = untaken.pushes.front();
+  const uint32_t agent = front.buffer == kNoBuffer ? kDeadlineRecord : front.peer;
+  Status status = expect_field(header, "exchange", header.exchange, agent);
+  if (status.ok()) status = expect_field(header, "step", header.step, front.header.step);
+  if (!status.ok()) return fail(status);
+  untaken.asked = false;
+  take_first(*of, header.chunk);
+  forward_next(*of, header.chunk);
+}
+
+void ShardJob::take_first(ShardTensor& tensor, uint32_t chunk) {
+  BoundedQueue<HeldPush>& pushes = untaken_[tensor.plan().collective.tensor][chunk].pushes;
+  const HeldPush push = pushes.front();
+  pushes.pop();
+  if (push.buffer == kNoBuffer) {
+    tensor.on_deadline(chunk, push.header.step, answers_);
+  } else {
+    tensor.take_admitted(push.peer, push.header, links_.payload(push.buffer), monotonic_now(),
+                         answers_);
+    let_go(push.buffer);
+  }
+  send_answers(tensor);
+  if (tensor.plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
+}
+
+// ---- as a backup
+
+// Whoever of its agents asks: the chunk is of the shard before this one.
+bool ShardJob::is_of_shadow(const HeldPush& push) const {
+  const ShardTensor* of = tensor(push.header.tensor);
+  return of != nullptr && of->plan().mode.replicas > 1 &&
+         push.header.chunk < of->plan().collective.chunks() &&
+         start_.agents + shard_of(push.header.tensor, push.header.chunk, start_.shards) == copied();
+}
+
+Status ShardJob::on_forwarded(const HeldPush& push) {
+  FrameHeader header = push.header;
+  ShardTensor* const of = shadow(header.tensor);
+  if (push.peer != copied() || of == nullptr || !of->holds(header.chunk))
+    return refuse_frame(header, "a push of a chunk that has no copy here");
+  if (header.exchange == kDeadlineRecord) {
+    of->on_deadline(header.chunk, header.step, answers_);
+  } else {
+    header.kind = static_cast<uint8_t>(FrameKind::kReduce);
+    header.exchange = 0;
+    GRADBUS_RETURN_IF_ERROR(of->on_push(push.header.exchange, header, links_.payload(push.buffer),
+                                        monotonic_now(), answers_));
+  }
+  FrameHeader taken = push.header;
+  taken.kind = static_cast<uint8_t>(FrameKind::kCredit);
+  taken.source = start_.agents + start_.shard;
+  taken.length = 0;
+  taken.payload_crc = 0;
+  links_.send_credit(push.peer, taken);
+  return {};
+}
+
+// ---- when a shard is lost
+
+void ShardJob::lose_shard(uint32_t shard) {
+  const uint32_t peer = start_.agents + shard;
+  if (shard >= start_.shards || shard == start_.shard || links_.dropped(peer)) return;
+  ended_links_.forget(peer);
+  links_.drop(peer);
+  alone_ = alone_ || peer == backup();
+  SendRecord unsent;
+  while (links_.take_unsent(peer, unsent)) on_forward_sent(unsent);
+  if (peer == backup()) go_on_alone();
+  if (peer == copied() && !links_.receives_from(peer)) promote();
+}
+
+void ShardJob::go_on_alone() {
+  spdlog::warn(
+      "job \"{}\": shard {}, the backup of shard {}, is lost; what shard {} holds has one "
+      "copy now",
+      start_.name, backup() - start_.agents, start_.shard, start_.shard);
+  for (uint32_t id = 0; id < untaken_.size(); ++id)
+    for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
+      while (!untaken_[id][chunk].pushes.empty()) take_first(*tensors_[id], chunk);
+}
+
+void ShardJob::promote() {
+  promoted_ = true;
+  const uint32_t lost = copied() - start_.agents;
+  spdlog::warn(
+      "job \"{}\": shard {} is lost; shard {} goes on with its copy of what that held, the "
+      "only one now",
+      start_.name, lost, start_.shard);
+  wake_at_ = monotonic_now();
+  lost_snapshots_ = std::make_unique<ShardSnapshots>(start_.keeper, place(lost), wake_at_);
+  take_held();
+}
+
+}  // namespace gradbus
