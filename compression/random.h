@@ -35,4 +35,9 @@ constexpr float random_unit(uint64_t seed, uint32_t index) {
   return static_cast<float>(random_u32(seed, index) >> 8) * 0x1p-24F;
 }
 
+// floor(bits * count / 2^64): uniform to 2^-33, whatever the count.
+constexpr uint64_t drawn_below(uint64_t bits, uint64_t count) {
+  return ((bits >> 32) * count + ((bits & 0xffffffff) * count >> 32)) >> 32;
+}
+
 }  // namespace gradbus

@@ -69,9 +69,12 @@ size_t Dgc::entries_max(size_t count) const {
   return count == 0 ? 0 : dgc_sizes(count, ratio_max_, options_.sample).k;
 }
 
+DgcSizes Dgc::sizes(size_t count, uint64_t round) const {
+  return dgc_sizes(count, dgc_ratio(options_, round), options_.sample);
+}
+
 Selection Dgc::select(const EncodeInput& input) {
-  const double ratio = dgc_ratio(options_, input.round);
-  const DgcSizes sizes = dgc_sizes(input.count(), ratio, options_.sample);
+  const DgcSizes sizes = this->sizes(input.count(), input.round);
   GRADBUS_CHECK(sizes.samples <= samples_max_);
   const size_t start = random_u32(input.seed, 0) % sizes.stride;
   for (size_t i = 0; i < sizes.samples; ++i)

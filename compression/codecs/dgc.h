@@ -44,6 +44,10 @@ class Dgc : public SelectingCodec {
  public:
   Dgc(const DgcOptions& options, WireType type, size_t count_max);
 
+  DgcSizes sizes(size_t count, uint64_t round) const;
+  // Elements that the sample's rank 2 k may reach before they are too many to choose from.
+  size_t candidates() const { return largest_.candidates(); }
+
  private:
   size_t entries_min(size_t count) const override { return count == 0 ? 0 : 1; }
   size_t entries_max(size_t count) const override;

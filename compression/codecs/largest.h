@@ -56,6 +56,7 @@ class Candidates {
   void add(const Candidates& others, size_t count);
 
   size_t size() const { return size_; }
+  size_t capacity() const { return capacity_; }
   Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
 
  private:
@@ -80,6 +81,7 @@ class Largest {
   uint32_t kth_key(std::span<const float> sample, size_t k) {
     return kth_largest_key(sample, k, bins_);
   }
+  size_t candidates() const { return found_.capacity(); }
   // Exactly k, 1 <= k <= count. With `clear` what was selected may already be 0 in the residual, as
   // the selection says: touching it again, once it has left the cache, costs 12 ns each.
   Selection exactly(const EncodeInput& input, size_t k, uint32_t guess, bool clear = false);

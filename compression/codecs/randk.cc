@@ -12,11 +12,6 @@
 namespace gradbus {
 namespace {
 
-// floor(bits * count / 2^64): uniform to 2^-33, whatever the count.
-uint64_t below(uint64_t bits, uint64_t count) {
-  return ((bits >> 32) * count + ((bits & 0xffffffff) * count >> 32)) >> 32;
-}
-
 // Draws until `k` marks are set; what is marked already is drawn again. In batches, so that the
 // lines of the bitmap, which is seldom in the cache, are fetched side by side.
 void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> marks) {
@@ -24,7 +19,7 @@ void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> mark
   for (uint64_t counter = mix_u64(seed); k != 0;) {
     const size_t draws = std::min(k, batch.size());
     for (size_t i = 0; i < draws; ++i) {
-      batch[i] = below(mix_u64(counter++), count);
+      batch[i] = drawn_below(mix_u64(counter++), count);
       __builtin_prefetch(&marks[batch[i] / 64], 1);
     }
     for (size_t i = 0; i < draws; ++i) {

@@ -43,6 +43,8 @@ class RandK : public SelectingCodec {
  public:
   RandK(const RandKOptions& options, WireType type, size_t count_max);
 
+  const RandKOptions& options() const { return options_; }
+
  private:
   size_t entries_min(size_t count) const override { return entries_max(count); }
   size_t entries_max(size_t count) const override { return randk_entries(options_, count); }
@@ -57,6 +59,7 @@ class LinearRandK : public LinearCodec {
  public:
   LinearRandK(const RandKOptions& options, size_t count);
 
+  const RandKOptions& options() const { return options_; }
   uint32_t rounds() const override { return 1; }
   DType dtype(uint32_t) const override { return DType::kF32; }
   size_t vector_elements(uint32_t) const override { return randk_entries(options_, count_); }

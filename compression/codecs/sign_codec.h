@@ -84,6 +84,7 @@ class Signum final : public SignCodec {
   Signum(float beta, float step, size_t count_max);
 
   std::span<float> momentum() override { return momentum_; }
+  float beta() const { return beta_; }
 
  private:
   SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,

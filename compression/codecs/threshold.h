@@ -18,6 +18,8 @@ class Threshold final : public SparseCodec {
   Threshold(float value, WireType type, size_t count_max);
   size_t encode(const EncodeInput& input, std::span<std::byte> payload) override;
 
+  uint32_t key() const { return key_; }
+
  private:
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }

@@ -34,7 +34,7 @@ TopK::TopK(double ratio, WireType type, size_t count_max)
       largest_(count_max, kept(ratio, count_max)),
       sample_(new float[kLine * std::min(kLinesMax, count_max / kLine / kSparsity)]) {}
 
-size_t TopK::entries_max(size_t count) const { return count == 0 ? 0 : kept(ratio_, count); }
+size_t TopK::entries(size_t count) const { return count == 0 ? 0 : kept(ratio_, count); }
 
 // A key that is reached by k elements and few more; 0 where a sample says nothing.
 uint32_t TopK::guess(const EncodeInput& input, size_t k) {
@@ -52,7 +52,7 @@ uint32_t TopK::guess(const EncodeInput& input, size_t k) {
 }
 
 Selection TopK::select(const EncodeInput& input) {
-  const size_t k = entries_max(input.count());
+  const size_t k = entries(input.count());
   return largest_.exactly(input, k, guess(input, k), sends_exactly());
 }
 

@@ -16,9 +16,11 @@ class TopK : public SelectingCodec {
  public:
   TopK(double ratio, WireType type, size_t count_max);
 
+  size_t entries(size_t count) const;
+
  private:
-  size_t entries_min(size_t count) const override { return entries_max(count); }
-  size_t entries_max(size_t count) const override;
+  size_t entries_min(size_t count) const override { return entries(count); }
+  size_t entries_max(size_t count) const override { return entries(count); }
   Selection select(const EncodeInput& input) override;
   uint32_t guess(const EncodeInput& input, size_t k);
 

@@ -3,6 +3,17 @@
 //
 // Payloads are those of the codecs in compression/codecs, byte for byte. A device keeps no more
 // than they do: what it is given, it is given with every call.
+//
+// SELECTIONS. What codecs that select elements send has indices in a code of bits and a length that
+// depends on them. So a device selects, and makes and takes a list; the host makes the payload of
+// it, or it of a payload (cuda_selection.h), which goes through memory of the host anyway:
+//
+//   offset 0                u32  entries     selected elements
+//   offset 4                u32  not_finite  the index of v's first NaN or Inf, or 2^32 - 1
+//   offset 8                u32  bits        of that element, as f32
+//   offset 12               u32  0
+//   offset 16               f32  values[m]   m = CudaChoice::entries, of which `entries` are used
+//   offset 16 + 4 * m       u32  indices[m]  ascending
 #pragma once
 
 #include <cstddef>
@@ -12,8 +23,12 @@
 namespace gradbus {
 
 class Codec;
+class LinearCodec;
 
-enum class CudaFamily : uint8_t { kDense = 0, kBuckets = 1, kSigns = 2 };
+enum class CudaFamily : uint8_t { kDense = 0, kBuckets = 1, kSigns = 2, kSelections = 3 };
+
+// Which elements are selected: those of topk, threshold, dgc, randk.
+enum class CudaRule : uint8_t { kLargest = 0, kThreshold = 1, kSampled = 2, kDrawn = 3 };
 
 struct CudaCodec {
   uint8_t id = 0;      // CodecId, to the header of the payload
@@ -25,25 +40,47 @@ struct CudaCodec {
   uint8_t bits = 8;        // kBuckets: of a code
   uint8_t stochastic = 0;  // kBuckets: 1 or 0
   uint8_t level = 0;       // kSigns: SignCodec::Level
-  uint8_t unused[3] = {};
-  uint32_t levels = 0;  // kBuckets: the largest
-  uint32_t bucket = 0;  // kBuckets, kSigns: elements that share a step or levels
-  float top = 0;        // kBuckets
-  float clip = 0;       // kBuckets
-  float step = 0;       // kSigns
+  uint8_t rule = 0;        // kSelections: CudaRule
+  uint8_t wire = 0;        // kSelections: WireType
+  uint8_t momentum = 0;    // kSigns: 1 where the codec has one
+  uint32_t levels = 0;     // kBuckets: the largest
+  uint32_t bucket = 0;     // kBuckets, kSigns: elements that share a step or levels
+  float top = 0;           // kBuckets
+  float clip = 0;          // kBuckets
+  float step = 0;          // kSigns
+  float beta = 0;          // kSigns: of the momentum
+  uint32_t key = 0;        // kThreshold: of the smallest magnitude that is sent (kernels/select.h)
 };
-static_assert(sizeof(CudaCodec) == 32, "part of kCudaAbi");
+static_assert(sizeof(CudaCodec) == 40, "part of kCudaAbi");
+
+// Of selections: how many, of this unit in this round.
+struct CudaChoice {
+  uint32_t entries = 0;     // kLargest, kDrawn: exactly; else at most
+  uint32_t samples = 0;     // kSampled: of the unit,
+  uint32_t stride = 0;      // ... so far apart
+  uint32_t top = 0;         // ... of which this is the threshold's rank
+  uint32_t candidates = 0;  // ... of more than these exactly `entries` are sent
+  float factor = 1;         // kDrawn: what values are multiplied with
+  // 1: the values travel in flight (LinearCodec), so of a unit that is not finite indices are
+  // listed all the same, and all values are 0 but the first one, which is `bits`.
+  uint32_t in_flight = 0;
+  uint32_t unused = 0;
+};
 
 // EncodeInput (codec.h), in memory of the device. `payload` is aligned to 16 bytes and holds
-// cuda_payload_bytes(). Float arrays are aligned to 4 bytes.
+// cuda_payload_bytes(), `workspace` to 16 bytes and holds cuda_workspace_bytes(); what is in it
+// does not matter, before or after. Float arrays are aligned to 4 bytes.
 struct CudaEncode {
   CudaCodec codec;
   const float* gradient = nullptr;  // null: zeros; one of the two is there
   float* residual = nullptr;        // null: no error feedback
-  uint8_t* payload = nullptr;
-  uint64_t seed = 0;
+  uint8_t* payload = nullptr;       // of selections: the list
+  float* momentum = nullptr;        // of the codec: signum
+  void* workspace = nullptr;        // null where no bytes are asked for
+  uint64_t seed = 0;                // in flight: the shared one
   uint32_t count = 0;
   float decay = 1;
+  CudaChoice choice = {};  // of selections
 };
 
 // to = or += scale * decoded, `payload` aligned to 16 bytes, all in memory of the device.
@@ -53,19 +90,30 @@ struct CudaApply {
   float* to = nullptr;
   uint32_t count = 0;
   float scale = 1;
-  uint32_t add = 0;  // 1: +=
-  uint32_t unused = 0;
+  uint32_t add = 0;      // 1: +=; 2: = of sums in flight, which keeps the sign of a zero
+  uint32_t entries = 0;  // of selections: the list's CudaChoice::entries
 };
-static_assert(sizeof(CudaEncode) == 72 && sizeof(CudaApply) == 64, "part of kCudaAbi");
+static_assert(sizeof(CudaChoice) == 32 && sizeof(CudaEncode) == 128 && sizeof(CudaApply) == 72,
+              "part of kCudaAbi");
 
-// Nothing where a device has no kernels for this codec: those that select elements, powersgd,
-// signum, and any with entropy=zstd.
+// Nothing where a device has no kernels for this codec: powersgd, blocktopk, and any with
+// entropy=zstd.
 std::optional<CudaCodec> cuda_codec(const Codec& codec);
+std::optional<CudaCodec> cuda_codec(const LinearCodec& codec);
 
-// Of the payload of `count` elements: payload_bytes_max() of the codec it was made of.
-size_t cuda_payload_bytes(const CudaCodec& codec, size_t count);
+// Of a codec that has a CudaCodec; all zeros but for those of selections.
+CudaChoice cuda_choice(const Codec& codec, size_t count, uint64_t round, bool has_residual);
+CudaChoice cuda_choice(const LinearCodec& codec, size_t count, bool has_residual);
+
+// Of the payload of `count` elements: payload_bytes_max() of the codec it was made of. Of
+// selections: of a list of `entries`.
+size_t cuda_payload_bytes(const CudaCodec& codec, size_t count, uint32_t entries = 0);
+
+// Of what encoding writes down between two kernels; depends on codec, count and choice alone.
+size_t cuda_workspace_bytes(const CudaEncode& input);
 
 // False for what no codec is made of: kernels are not to be started with it.
 bool is_possible(const CudaCodec& codec);
+bool is_possible(const CudaCodec& codec, const CudaChoice& choice, uint32_t count);
 
 }  // namespace gradbus

@@ -4,6 +4,7 @@
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/codecs/sign_codec.h"
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/selection.h"
 #include "compression/kernels/pack.h"
 #include "compression/payload.h"
 
@@ -26,12 +27,19 @@ bool are_possible_buckets(const CudaCodec& codec) {
 
 bool are_possible_signs(const CudaCodec& codec) {
   return codec.level <= static_cast<uint8_t>(SignCodec::Level::kTwoMeans) && codec.bucket != 0 &&
-         codec.bucket % 64 == 0 && codec.bucket <= kUnitElementsMax;
+         codec.bucket % 64 == 0 && codec.bucket <= kUnitElementsMax && codec.momentum <= 1;
+}
+
+bool are_possible_selections(const CudaCodec& codec) {
+  return codec.rule <= static_cast<uint8_t>(CudaRule::kDrawn) &&
+         codec.wire <= static_cast<uint8_t>(WireType::kBf16);
 }
 
 }  // namespace
 
-size_t cuda_payload_bytes(const CudaCodec& codec, size_t count) {
+size_t cuda_payload_bytes(const CudaCodec& codec, size_t count, uint32_t entries) {
+  if (codec.family == CudaFamily::kSelections)
+    return kPayloadHeaderBytes + size_t{entries} * (sizeof(float) + sizeof(uint32_t));
   if (codec.family == CudaFamily::kDense)
     return kPayloadHeaderBytes + count * dtype_bytes(static_cast<DType>(codec.dtype));
   const size_t steps = parts(count, codec.bucket) * sizeof(float);
@@ -41,13 +49,32 @@ size_t cuda_payload_bytes(const CudaCodec& codec, size_t count) {
   return kPayloadHeaderBytes + steps * (two ? 2 : 1) + sign_words(count) * 8;
 }
 
+size_t cuda_workspace_bytes(const CudaEncode& input) {
+  return input.codec.family == CudaFamily::kSelections ? select_workspace_bytes(input) : 0;
+}
+
 bool is_possible(const CudaCodec& codec) {
   switch (codec.family) {
     case CudaFamily::kDense: return is_possible_dtype(codec.dtype);
     case CudaFamily::kBuckets: return are_possible_buckets(codec);
     case CudaFamily::kSigns: return are_possible_signs(codec);
+    case CudaFamily::kSelections: return are_possible_selections(codec);
   }
   return false;
+}
+
+// No rank is larger than what it is a rank of, and no sample lies outside.
+bool is_possible(const CudaCodec& codec, const CudaChoice& choice, uint32_t count) {
+  if (!is_possible(codec)) return false;
+  if (codec.family != CudaFamily::kSelections || count == 0) return choice.entries <= count;
+  const auto rule = static_cast<CudaRule>(codec.rule);
+  const bool all = choice.entries == count;
+  if (rule == CudaRule::kThreshold) return all && choice.in_flight == 0;
+  if (choice.entries == 0 || choice.entries > count) return false;
+  if (choice.in_flight > (rule == CudaRule::kDrawn ? 1 : 0)) return false;
+  if (rule != CudaRule::kSampled) return true;
+  return choice.top != 0 && choice.top <= choice.samples && choice.stride != 0 &&
+         uint64_t{choice.samples} * choice.stride <= count;
 }
 
 }  // namespace gradbus

@@ -179,11 +179,14 @@ __global__ void __launch_bounds__(kBlockThreads) run_work(const Work work) {
   }
 }
 
+bool is_aligned(const void* memory) {
+  return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 16 == 0;
+}
+
 CudaResult check(const CudaCodec& codec, uint32_t count, const void* payload) {
   if (!is_possible(codec)) return refuse("no codec is like that");
   if (count > kUnitElementsMax) return refuse("a unit of more than 2^29 elements");
-  if (payload == nullptr || reinterpret_cast<uintptr_t>(payload) % 16 != 0)
-    return refuse("a payload that is not aligned to 16 bytes");
+  if (!is_aligned(payload)) return refuse("a payload that is not aligned to 16 bytes");
   return CudaResult::kOk;
 }
 
@@ -202,12 +205,19 @@ CudaResult start(CudaStream* stream, const Input& input, const Start& by_family)
 CudaResult encode(CudaStream* stream, const CudaEncode* input) {
   if (input->count != 0 && input->gradient == nullptr && input->residual == nullptr)
     return refuse("neither gradient nor residual");
+  if (input->count != 0 && (input->momentum != nullptr) != (input->codec.momentum != 0))
+    return refuse("a momentum that the codec has not, or none that it has");
+  if (!is_possible(input->codec, input->choice, input->count))
+    return refuse("no choice is like that");
+  if (cuda_workspace_bytes(*input) != 0 && !is_aligned(input->workspace))
+    return refuse("a workspace that is not aligned to 16 bytes");
   return start(stream, *input,
                [](const CudaEncode& in, const auto& launch) { start_encode(in, launch); });
 }
 
 CudaResult apply(CudaStream* stream, const CudaApply* input) {
   if (input->count != 0 && input->to == nullptr) return refuse("nothing to write to");
+  if (input->entries > input->count) return refuse("a list longer than the unit");
   return start(stream, *input,
                [](const CudaApply& in, const auto& launch) { start_apply(in, launch); });
 }

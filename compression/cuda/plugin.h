@@ -10,6 +10,8 @@
 // with what has passed. Besides, no byte of a payload is used as an index or a size. What kernels
 // read and write follows from `count` and the CudaCodec, which come from the plan; so a payload
 // that is changed after the check, or was never checked, gives wrong numbers and nothing worse.
+// Lists of selections hold indices: the host makes them of payloads, and kernels compare each with
+// `count` all the same.
 //
 // Append-only: a change of what is here raises kCudaAbi, and a plug-in of another one is refused.
 #pragma once
@@ -20,7 +22,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kCudaAbi = 1;
+inline constexpr uint32_t kCudaAbi = 2;
 inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
 inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
 

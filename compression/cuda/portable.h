@@ -36,4 +36,31 @@ GRADBUS_BOTH constexpr uint32_t parts_of(uint32_t count, uint32_t part) {
   return count / part + (count % part != 0 ? 1 : 0);
 }
 
+// What many threads do to one word, in whatever order: it ends up the same. Only integers, since
+// sums of floats depend on their order.
+GRADBUS_BOTH inline void add_to(uint32_t& sum, uint32_t number) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(&sum, number);
+#else
+  sum += number;
+#endif
+}
+GRADBUS_BOTH inline void lower_to(uint32_t& least, uint32_t number) {
+#ifdef __CUDA_ARCH__
+  atomicMin(&least, number);
+#else
+  least = smaller(least, number);
+#endif
+}
+// Returns the word as it was.
+GRADBUS_BOTH inline uint32_t set_bits(uint32_t& word, uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return atomicOr(&word, bits);
+#else
+  const uint32_t before = word;
+  word |= bits;
+  return before;
+#endif
+}
+
 }  // namespace gradbus

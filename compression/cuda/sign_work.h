@@ -1,4 +1,4 @@
-// Kernels of signsgd, efsignsgd and onebit (codecs/sign_codec.h).
+// Kernels of signsgd, signum, efsignsgd and onebit (codecs/sign_codec.h).
 //
 // A block of the grid takes one block of the codec, a piece at a time: up to kPieceElements, as by
 // default, it reads once; a longer one, to keep what its signs lack, twice.
@@ -53,7 +53,8 @@ struct SignEncodeWork {
   GRADBUS_BOTH uint32_t pieces() const { return piece_blocks(smaller(sign_block(), input.count)); }
   GRADBUS_BOTH uint32_t blocks() const { return larger(1u, parts_of(input.count, sign_block())); }
   GRADBUS_BOTH uint32_t phases() const {
-    return pieces() * kMeasurePhases + 1 + (input.residual == nullptr ? 0 : pieces());
+    const bool keeps = input.residual != nullptr || input.momentum != nullptr;
+    return pieces() * kMeasurePhases + 1 + (keeps ? pieces() : 0);
   }
 
   GRADBUS_BOTH void run(uint32_t phase, uint32_t block, uint32_t thread, Shared& shared) const {
@@ -89,7 +90,13 @@ struct SignEncodeWork {
   // Zeros behind the end: they have no bits and add nothing.
   GRADBUS_BOTH void load(const Piece& piece, uint32_t thread, Shared& shared) const {
     for (uint32_t e = thread; e < kPieceElements; e += kBlockThreads)
-      shared.values[e] = e < piece.count ? compensated(input, piece.first + e) : 0.0F;
+      shared.values[e] = e < piece.count ? signed_value(piece.first + e) : 0.0F;
+  }
+
+  // What the sign is of: v, or the momentum that v goes into.
+  GRADBUS_BOTH float signed_value(uint32_t i) const {
+    const float v = compensated(input, i);
+    return input.momentum == nullptr ? v : v + input.codec.beta * input.momentum[i];
   }
 
   // Of a lane of four words, those below 0 or the others, as signs_scalar.cc adds them.
@@ -177,8 +184,11 @@ struct SignEncodeWork {
     const bool kept = pieces() == 1;  // v is still there
     for (uint32_t e = thread; e < piece.count; e += kBlockThreads) {
       const uint32_t i = piece.first + e;
-      const float v = kept ? shared.values[e] : compensated(input, i);
-      input.residual[i] = v - (v < 0 ? shared.levels.below : shared.levels.rest);
+      const float x = kept ? shared.values[e] : signed_value(i);
+      const float v = input.momentum == nullptr ? x : compensated(input, i);
+      if (input.momentum != nullptr) input.momentum[i] = x;
+      if (input.residual != nullptr)
+        input.residual[i] = v - (x < 0 ? shared.levels.below : shared.levels.rest);
     }
   }
 };

@@ -1,18 +1,20 @@
-// Which kernel a codec is encoded, added and decoded with: start(Work) is called with it once. The
-// one place where kernels are listed, for the plug-in and for tests.
+// Which kernels a codec is encoded, added and decoded with: start(Work) is called with one after
+// the other. The one place where kernels are listed, for the plug-in and for tests.
 #pragma once
 
 #include "common/dtype.h"
 #include "compression/cuda/bucket_work.h"
 #include "compression/cuda/dense_work.h"
+#include "compression/cuda/select_chain.h"
 #include "compression/cuda/sign_work.h"
 
 namespace gradbus {
 
 template <template <class> class Dense, template <CodeKind> class Bucket, class Sign, class Input,
           class Start>
-auto start_by_family(const Input& input, const Start& start) {
+void start_by_family(const Input& input, const Start& start) {
   const CudaCodec& codec = input.codec;
+  if (codec.family == CudaFamily::kSelections) return start_select(input, start);
   if (codec.family == CudaFamily::kSigns) return start(Sign{input});
   if (codec.family == CudaFamily::kDense) {
     const auto dtype = static_cast<DType>(codec.dtype);
@@ -30,13 +32,13 @@ auto start_by_family(const Input& input, const Start& start) {
 }
 
 template <class Start>
-auto start_encode(const CudaEncode& input, const Start& start) {
-  return start_by_family<DenseEncodeWork, BucketEncodeWork, SignEncodeWork>(input, start);
+void start_encode(const CudaEncode& input, const Start& start) {
+  start_by_family<DenseEncodeWork, BucketEncodeWork, SignEncodeWork>(input, start);
 }
 
 template <class Start>
-auto start_apply(const CudaApply& input, const Start& start) {
-  return start_by_family<DenseApplyWork, BucketApplyWork, SignApplyWork>(input, start);
+void start_apply(const CudaApply& input, const Start& start) {
+  start_by_family<DenseApplyWork, BucketApplyWork, SignApplyWork>(input, start);
 }
 
 }  // namespace gradbus

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_selection.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -43,16 +45,30 @@ inline constexpr std::string_view kCudaSpecs[] = {"none",
                                                   "efsignsgd:block=100",
                                                   "onebit",
                                                   "onebit:block=0",
-                                                  "onebit:block=6000"};
+                                                  "onebit:block=6000",
+                                                  "signum",
+                                                  "signum:beta=0.5,step=0.125",
+                                                  "topk",
+                                                  "topk:ratio=0.3,values=fp16",
+                                                  "topk:ratio=1",
+                                                  "threshold:value=0.01",
+                                                  "threshold:value=0,values=bf16",
+                                                  "dgc:ratio=0.01",
+                                                  "dgc:ratio=0.05,sample=0.1,values=fp16",
+                                                  "dgc:ratio=0.01,warmup=8,c=0.6",
+                                                  "randk",
+                                                  "randk:ratio=0.5,scale=yes,values=bf16",
+                                                  "randk:ratio=0.8,scale=yes"};
 
 // Around words, granules, pieces, buckets and blocks.
 inline constexpr size_t kCudaCounts[] = {0,   1,   2,    31,   32,   33,   63,   64,   65,   100,
                                          255, 256, 1000, 2047, 2048, 2049, 4096, 6001, 10007};
 
-enum class CudaValues { kNormal, kWide, kZeros, kNan, kInfinity, kHuge, kLarge, kTiny };
+enum class CudaValues { kNormal, kWide, kZeros, kNan, kInfinity, kHuge, kLarge, kTiny, kTies };
 inline constexpr CudaValues kCudaValues[] = {
-    CudaValues::kNormal,   CudaValues::kWide, CudaValues::kZeros, CudaValues::kNan,
-    CudaValues::kInfinity, CudaValues::kHuge, CudaValues::kLarge, CudaValues::kTiny};
+    CudaValues::kNormal, CudaValues::kWide,     CudaValues::kZeros,
+    CudaValues::kNan,    CudaValues::kInfinity, CudaValues::kHuge,
+    CudaValues::kLarge,  CudaValues::kTiny,     CudaValues::kTies};
 
 inline std::unique_ptr<Codec> cuda_case_codec(std::string_view text, size_t count) {
   Result<CompressionSpec> spec = parse_compression(text);
@@ -70,6 +86,7 @@ inline std::vector<float> cuda_case_values(CudaValues kind, size_t count, uint64
     if (kind == CudaValues::kWide) value = std::ldexp(value, exponent(random));
     if (kind == CudaValues::kZeros) value = random() % 2 == 0 ? 0.0F : -0.0F;
     if (kind == CudaValues::kTiny) value = std::ldexp(value, -130);
+    if (kind == CudaValues::kTies) value = std::copysign(static_cast<float>(random() % 4), value);
   }
   if (count == 0) return values;
   const size_t at = random() % count;
@@ -88,6 +105,7 @@ struct CudaCase {
   bool has_residual = false;
   float decay = 0.75F;
   uint64_t seed = 0x0123456789abcdef;
+  std::vector<float> momentum = {};  // of the codec
   std::vector<std::byte> payload = {};
 };
 
@@ -99,15 +117,49 @@ inline CudaCase cuda_case(CudaValues kind, size_t count, bool has_gradient, bool
   // A residual is always finite.
   const bool odd = kind == CudaValues::kNan || kind == CudaValues::kInfinity;
   one.residual = cuda_case_values(odd ? CudaValues::kNormal : kind, count, count + 2);
+  one.momentum = cuda_case_values(odd ? CudaValues::kNormal : kind, count, count + 3);
+  if (!has_gradient && count % 2 != 0) one.decay = 1;  // v is there already
   return one;
+}
+
+// What encoding is told of it, but for what lies in memory of the device.
+inline CudaEncode cuda_case_input(const Codec& codec, const CudaCodec& plan, const CudaCase& one) {
+  const size_t count = one.gradient.size();
+  return {.codec = plan,
+          .seed = one.seed,
+          .count = static_cast<uint32_t>(count),
+          .decay = one.decay,
+          .choice = cuda_choice(codec, count, EncodeInput().round, one.has_residual)};
+}
+
+// What encoding left, as the payload that travels.
+inline std::vector<std::byte> cuda_case_payload(const Codec& codec, const CudaEncode& input,
+                                                const std::vector<std::byte>& left) {
+  if (input.codec.family != CudaFamily::kSelections) return left;
+  std::vector<std::byte> payload(codec.payload_bytes_max(input.count));
+  payload.resize(payload_of_list(input.codec, input.count, input.choice.entries, left, payload));
+  return payload;
+}
+
+// ... and what is applied of it.
+inline std::vector<std::byte> cuda_case_list(const CudaCodec& plan, size_t count,
+                                             const std::vector<std::byte>& payload) {
+  if (plan.family != CudaFamily::kSelections) return payload;
+  const auto entries = static_cast<uint32_t>(count);
+  std::vector<std::byte> list(cuda_payload_bytes(plan, count, entries));
+  list_of_payload(payload, entries, list);
+  return list;
 }
 
 inline void encode_by_codec(Codec& codec, CudaCase& one) {
   EncodeInput input{.decay = one.decay, .seed = one.seed};
   if (one.has_gradient) input.gradient = one.gradient;
   if (one.has_residual) input.residual = one.residual;
+  const std::span<float> momentum = codec.momentum();
+  std::copy_n(one.momentum.begin(), momentum.size(), momentum.begin());
   one.payload.resize(codec.payload_bytes_max(one.gradient.size()));
   one.payload.resize(codec.encode(input, one.payload));
+  std::copy(momentum.begin(), momentum.end(), one.momentum.begin());
 }
 
 // Bits, where NaN is NaN: a device's arithmetic has one NaN only.
@@ -130,7 +182,8 @@ inline void expect_same_bytes(const std::vector<std::byte>& got,
 // Odd values are tried at lengths of one thing alone and of one too many.
 inline bool is_tried(CudaValues kind, size_t count, int inputs) {
   if (kind == CudaValues::kNormal) return true;
-  return inputs != 2 && (count == 1 || count == 33 || count == 2049 || count == 6001);
+  const bool tried = count == 1 || count == 33 || count == 2049 || count == 6001;
+  return tried && (inputs != 2 || kind == CudaValues::kTies);
 }
 
 // body(codec, case that `codec` has encoded, the same case before that) for each of the above.

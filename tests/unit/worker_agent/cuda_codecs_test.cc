@@ -23,14 +23,15 @@ class CudaDevice : public testing::Test {
     if (!devices.ok()) GTEST_SKIP() << devices.status().message();
     plugin_ = plugin.value();
     must(table().create_stream(0, &stream_), "stream");
-    for (void** buffer : {&gradient_, &residual_, &payload_})
+    for (void** buffer : {&gradient_, &residual_, &momentum_, &payload_, &workspace_})
       must(table().allocate(0, kBufferBytes, buffer), "memory");
   }
 
   void TearDown() override {
     if (stream_ == nullptr) return;
     must(table().synchronize(stream_), "synchronize");
-    for (void* buffer : {gradient_, residual_, payload_}) must(table().free(0, buffer), "free");
+    for (void* buffer : {gradient_, residual_, momentum_, payload_, workspace_})
+      must(table().free(0, buffer), "free");
     must(table().destroy_stream(stream_), "stream");
   }
 
@@ -44,41 +45,45 @@ class CudaDevice : public testing::Test {
     if (bytes > 0) must(table().copy(stream_, to, from, bytes), "copy");
   }
 
-  // What the device makes of it; bytes behind the payload must stay as they are.
-  void encode(const CudaCodec& plan, CudaCase& one) const {
-    const size_t count = one.gradient.size();
-    const size_t bytes = cuda_payload_bytes(plan, count);
-    one.payload.assign(bytes + kGuardBytes, kGuard);
-    copy(gradient_, one.gradient.data(), count * sizeof(float));
-    copy(residual_, one.residual.data(), count * sizeof(float));
-    copy(payload_, one.payload.data(), one.payload.size());
-    const CudaEncode input{
-        .codec = plan,
-        .gradient = one.has_gradient ? static_cast<const float*>(gradient_) : nullptr,
-        .residual = one.has_residual ? static_cast<float*>(residual_) : nullptr,
-        .payload = static_cast<uint8_t*>(payload_),
-        .seed = one.seed,
-        .count = static_cast<uint32_t>(count),
-        .decay = one.decay};
+  // What the device makes of it; bytes behind that must stay as they are.
+  std::vector<std::byte> encode(CudaEncode input, CudaCase& one) const {
+    const size_t bytes = cuda_payload_bytes(input.codec, input.count, input.choice.entries);
+    const size_t workspace = cuda_workspace_bytes(input);
+    std::vector<std::byte> left(bytes + kGuardBytes, kGuard);
+    std::vector<std::byte> around(workspace + kGuardBytes, kGuard);
+    const size_t floats = input.count * sizeof(float);
+    copy(gradient_, one.gradient.data(), floats);
+    copy(residual_, one.residual.data(), floats);
+    copy(momentum_, one.momentum.data(), floats);
+    copy(payload_, left.data(), left.size());
+    copy(workspace_, around.data(), around.size());
+    if (one.has_gradient) input.gradient = static_cast<const float*>(gradient_);
+    if (one.has_residual) input.residual = static_cast<float*>(residual_);
+    if (input.codec.momentum != 0) input.momentum = static_cast<float*>(momentum_);
+    input.payload = static_cast<uint8_t*>(payload_);
+    input.workspace = workspace_;
     must(table().encode(stream_, &input), "encode");
-    copy(one.payload.data(), payload_, one.payload.size());
-    copy(one.residual.data(), residual_, count * sizeof(float));
+    copy(left.data(), payload_, left.size());
+    copy(around.data(), workspace_, around.size());
+    copy(one.residual.data(), residual_, floats);
+    copy(one.momentum.data(), momentum_, floats);
     must(table().synchronize(stream_), "synchronize");
-    EXPECT_TRUE(std::all_of(one.payload.begin() + static_cast<ptrdiff_t>(bytes), one.payload.end(),
-                            [](std::byte byte) { return byte == kGuard; }));
-    one.payload.resize(bytes);
+    EXPECT_TRUE(is_guarded(left, bytes) && is_guarded(around, workspace));
+    left.resize(bytes);
+    return left;
   }
 
-  void apply(const CudaCodec& plan, const std::vector<std::byte>& payload, float scale, bool add,
-             std::vector<float>& to) const {
+  static bool is_guarded(const std::vector<std::byte>& memory, size_t bytes) {
+    return std::all_of(memory.begin() + static_cast<ptrdiff_t>(bytes), memory.end(),
+                       [](std::byte byte) { return byte == kGuard; });
+  }
+
+  void apply(CudaApply input, const std::vector<std::byte>& payload, std::vector<float>& to) const {
     copy(payload_, payload.data(), payload.size());
     copy(residual_, to.data(), to.size() * sizeof(float));
-    const CudaApply input{.codec = plan,
-                          .payload = static_cast<const uint8_t*>(payload_),
-                          .to = static_cast<float*>(residual_),
-                          .count = static_cast<uint32_t>(to.size()),
-                          .scale = scale,
-                          .add = add ? 1u : 0u};
+    input.payload = static_cast<const uint8_t*>(payload_);
+    input.to = static_cast<float*>(residual_);
+    input.count = static_cast<uint32_t>(to.size());
     must(table().apply(stream_, &input), "apply");
     copy(to.data(), residual_, to.size() * sizeof(float));
     must(table().synchronize(stream_), "synchronize");
@@ -88,17 +93,21 @@ class CudaDevice : public testing::Test {
   CudaStream* stream_ = nullptr;
   void* gradient_ = nullptr;
   void* residual_ = nullptr;
+  void* momentum_ = nullptr;
   void* payload_ = nullptr;
+  void* workspace_ = nullptr;
 };
 
 TEST_F(CudaDevice, EncodesTheCodecsBytes) {
   on_each_cuda_case([&](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
     const auto plan = cuda_codec(codec);
     ASSERT_TRUE(plan.has_value());
+    const CudaEncode input = cuda_case_input(codec, *plan, before);
     CudaCase got = before;
-    encode(*plan, got);
-    expect_same_bytes(got.payload, expected.payload);
+    const std::vector<std::byte> left = encode(input, got);
+    expect_same_bytes(cuda_case_payload(codec, input, left), expected.payload);
     expect_alike(got.residual, expected.residual);
+    expect_alike(got.momentum, expected.momentum);
   });
 }
 
@@ -106,8 +115,8 @@ TEST_F(CudaDevice, AddsAndDecodesAsTheCodecsDo) {
   on_each_cuda_case([&](const Codec& codec, const CudaCase& encoded, const CudaCase&) {
     const auto plan = cuda_codec(codec);
     ASSERT_TRUE(plan.has_value());
-    const std::vector<float> sum =
-        cuda_case_values(CudaValues::kNormal, encoded.gradient.size(), 7);
+    const size_t count = encoded.gradient.size();
+    const std::vector<float> sum = cuda_case_values(CudaValues::kNormal, count, 7);
     for (const bool add : {true, false}) {
       std::vector<float> expected = sum;
       std::vector<float> got = sum;
@@ -115,7 +124,11 @@ TEST_F(CudaDevice, AddsAndDecodesAsTheCodecsDo) {
         codec.accumulate(encoded.payload, 0.3F, expected);
       else
         codec.decode(encoded.payload, 0.3F, expected);
-      apply(*plan, encoded.payload, 0.3F, add, got);
+      const CudaApply input{.codec = *plan,
+                            .scale = 0.3F,
+                            .add = add ? 1u : 0u,
+                            .entries = static_cast<uint32_t>(count)};
+      apply(input, cuda_case_list(*plan, count, encoded.payload), got);
       expect_alike(got, expected);
     }
   });
@@ -125,7 +138,8 @@ TEST_F(CudaDevice, EventsComeAfterTheWorkBeforeThem) {
   CudaEvent* event = nullptr;
   must(table().create_event(0, &event), "event");
   CudaCase one = cuda_case(CudaValues::kNormal, 10007, true, true);
-  encode(*cuda_codec(*cuda_case_codec("int8", 10007)), one);
+  const auto codec = cuda_case_codec("int8", 10007);
+  encode(cuda_case_input(*codec, *cuda_codec(*codec), one), one);
   must(table().record_event(event, stream_), "record");
   must(table().wait_event(stream_, event), "wait");
   must(table().synchronize(stream_), "synchronize");
@@ -144,6 +158,14 @@ TEST_F(CudaDevice, RefusesWhatIsWrong) {
   input.payload -= 4;
   input.codec.bucket = 33;
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);
+  input.codec = *cuda_codec(*cuda_case_codec("topk", 100));
+  input.workspace = workspace_;
+  EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // how many?
+  input.choice.entries = 7;
+  input.workspace = nullptr;
+  EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no workspace
+  input.codec = *cuda_codec(*cuda_case_codec("signum", 100));
+  EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no momentum
   void* memory = nullptr;
   EXPECT_EQ(table().allocate(0, uint64_t{1} << 50, &memory), CudaResult::kOutOfMemory);
   EXPECT_EQ(table().allocate(4711, 64, &memory), CudaResult::kNoDevice);
