@@ -1,8 +1,7 @@
 // Kernels of fp8, int8, int4, qsgd, terngrad and natural (codecs/bucket_quantizer.h).
 //
-// A block takes whole buckets, up to kPieceElements, and reads them once; or one longer bucket,
-// which it reads twice, a piece at a time: alone, so a bucket of a whole large unit keeps a device
-// waiting for one block.
+// A block takes whole buckets, up to kPieceElements, and reads them once. A longer bucket is one
+// block a piece: long_bucket_work.h finds its step first, and BucketEncodeWork then codes.
 #pragma once
 
 #include "compression/cuda/elements.h"
@@ -11,139 +10,148 @@
 
 namespace gradbus {
 
-// Elements that a block of the grid takes.
-GRADBUS_BOTH constexpr uint32_t bucket_block(uint32_t bucket) {
-  return bucket > kPieceElements ? bucket : kPieceElements / bucket * bucket;
+GRADBUS_BOTH inline uint32_t buckets_of(const CudaEncode& input) {
+  return parts_of(input.count, input.codec.bucket);
+}
+GRADBUS_BOTH inline bool has_long_buckets(const CudaEncode& input) {
+  return smaller(input.codec.bucket, input.count) > kPieceElements;
+}
+GRADBUS_BOTH inline uint32_t pieces_of_bucket(const CudaEncode& input) {
+  return piece_blocks(smaller(input.codec.bucket, input.count));
+}
+
+// Of a block: pieces begin with a bucket, or long buckets with a piece. Behind the last bucket's
+// end count is 0.
+struct BucketPiece {
+  uint32_t bucket;  // the first one
+  uint32_t first;
+  uint32_t count;
+};
+GRADBUS_BOTH inline uint32_t bucket_blocks(const CudaEncode& input) {
+  if (has_long_buckets(input)) return buckets_of(input) * pieces_of_bucket(input);
+  const uint32_t in_block = kPieceElements / smaller(input.codec.bucket, kPieceElements);
+  return larger(1u, parts_of(buckets_of(input), in_block));
+}
+GRADBUS_BOTH inline BucketPiece bucket_piece(const CudaEncode& input, uint32_t block) {
+  const uint32_t bucket = input.codec.bucket;
+  if (!has_long_buckets(input)) {
+    const uint32_t in_block = kPieceElements / smaller(bucket, kPieceElements);
+    const uint32_t first = block * in_block * bucket;
+    return {block * in_block, first,
+            smaller(smaller(in_block * bucket, kPieceElements), input.count - first)};
+  }
+  const uint32_t of = block / pieces_of_bucket(input);
+  const uint32_t end = smaller(bucket, input.count - of * bucket);
+  const uint32_t at = smaller(block % pieces_of_bucket(input) * kPieceElements, end);
+  return {of, of * bucket + at, smaller(kPieceElements, end - at)};
+}
+
+// v of a piece, and what its buckets' steps come from.
+struct BucketValues {
+  static constexpr uint32_t kGranules = kPieceElements / kBucketGranule;
+
+  double lanes[kGranules][kSumLanes];  // of each bucket of the piece
+  uint32_t largest[kGranules];         // of each granule
+  float values[kPieceElements];
+
+  // Zeros behind the end: they are no largest and add nothing.
+  GRADBUS_BOTH void load(const CudaEncode& input, const BucketPiece& piece, uint32_t thread) {
+    for (uint32_t e = thread; e < kPieceElements; e += kBlockThreads)
+      values[e] = e < piece.count ? compensated(input, piece.first + e) : 0.0F;
+  }
+
+  // The largest of each granule, and for each bucket the sums of its 16 lanes.
+  GRADBUS_BOTH void gather(const CudaEncode& input, const BucketPiece& piece, uint32_t thread) {
+    if (thread < kGranules) {
+      uint32_t most = 0;
+      for (uint32_t j = 0; j < kBucketGranule; ++j) {  // turned, so that each reads another bank
+        const uint32_t e = thread * kBucketGranule + (j + thread) % kBucketGranule;
+        most = larger(most, bits_of(values[e]) & 0x7fffffff);
+      }
+      largest[thread] = most;
+    }
+    if (!asks_for_squares(input.codec)) return;
+    const uint32_t run = smaller(input.codec.bucket, kPieceElements);
+    for (uint32_t b = thread / kSumLanes; b * run < piece.count; b += kBlockThreads / kSumLanes) {
+      const uint32_t end = smaller((b + 1) * run, piece.count);
+      double sum = 0;
+      for (uint32_t e = b * run + thread % kSumLanes; e < end; e += kSumLanes)
+        sum += static_cast<double>(values[e]) * values[e];
+      lanes[b][thread % kSumLanes] = sum;
+    }
+  }
+
+  // Of elements [first, end) of the piece.
+  GRADBUS_BOTH uint32_t largest_of(uint32_t first, uint32_t end) const {
+    uint32_t most = 0;
+    for (uint32_t g = first / kBucketGranule; g * kBucketGranule < end; ++g)
+      most = larger(most, largest[g]);
+    return most;
+  }
+};
+
+GRADBUS_BOTH inline float* bucket_steps(const CudaEncode& input) {
+  return reinterpret_cast<float*>(input.payload + kPayloadHeaderBytes);
 }
 
 template <CodeKind kKind>
 struct BucketEncodeWork {
-  static constexpr uint32_t kGranules = kPieceElements / kBucketGranule;
-  // Of each piece: what the step comes from, and then, once that is known, the codes.
-  static constexpr uint32_t kMeasurePhases = 3;
-  static constexpr uint32_t kCodePhases = 2;
-
   struct Shared {
-    double lanes[kGranules][kSumLanes];  // of each bucket of the piece
-    double squares[kGranules];           // of each bucket of the block
-    uint32_t largest[kGranules];         // of each granule of the piece
-    uint32_t most[kGranules];            // of each bucket of the block
-    CudaScale scales[kGranules];
-    float values[kPieceElements];
+    BucketValues piece;
+    CudaScale scales[BucketValues::kGranules];
     alignas(16) uint8_t codes[kPieceElements];
   };
 
   CudaEncode input;
 
-  // A piece of a block, whose elements begin at `first` of the unit.
-  struct Piece {
-    uint32_t block_first;
-    uint32_t block_count;
-    uint32_t first;
-    uint32_t count;
-    bool last;
-  };
+  GRADBUS_BOTH uint32_t blocks() const { return bucket_blocks(input); }
+  GRADBUS_BOTH static uint32_t phases() { return 5; }
 
-  GRADBUS_BOTH uint32_t bucket() const { return input.codec.bucket; }
-  GRADBUS_BOTH uint32_t buckets() const { return parts_of(input.count, bucket()); }
-  GRADBUS_BOTH uint32_t pieces() const {
-    return piece_blocks(smaller(bucket_block(bucket()), input.count));
-  }
-  GRADBUS_BOTH uint32_t blocks() const {
-    return larger(1u, parts_of(input.count, bucket_block(bucket())));
-  }
-  GRADBUS_BOTH uint32_t phases() const { return pieces() * (kMeasurePhases + kCodePhases); }
-
+  // Long buckets have their scales already, at the front of the workspace.
   GRADBUS_BOTH void run(uint32_t phase, uint32_t block, uint32_t thread, Shared& shared) const {
     if (phase == 0 && block == 0 && thread == 0) store_header(input, body_bytes());
-    const uint32_t measures = pieces() * kMeasurePhases;
-    const bool measuring = phase < measures;
-    const uint32_t of_piece = measuring ? kMeasurePhases : kCodePhases;
-    const uint32_t step = measuring ? phase : phase - measures;
-    const Piece piece = piece_of(block, step / of_piece);
-    if (piece.count == 0) return;
-    if (!measuring)
-      return step % of_piece == 0 ? code(piece, thread, shared) : pack(piece, thread, shared);
-    if (step % of_piece == 0) return load(piece, thread, shared);
-    if (step % of_piece == 1) return gather(piece, thread, shared);
-    fold(piece, thread, shared);
+    const BucketPiece piece = bucket_piece(input, block);
+    const bool is_long = has_long_buckets(input);
+    if (phase == 0) return shared.piece.load(input, piece, thread);
+    if (phase == 1 && !is_long) return shared.piece.gather(input, piece, thread);
+    if (phase == 2 && !is_long) return fold(piece, thread, shared);
+    if (phase == 2 && thread == 0)
+      shared.scales[0] = static_cast<const CudaScale*>(input.workspace)[piece.bucket];
+    if (phase == 3) return code(piece, thread, shared);
+    if (phase == 4) pack(piece, thread, shared);
   }
 
  private:
-  GRADBUS_BOTH uint32_t body_bytes() const { return buckets() * 4 + packed(input.count); }
+  GRADBUS_BOTH uint32_t body_bytes() const { return buckets_of(input) * 4 + packed(input.count); }
   GRADBUS_BOTH uint32_t packed(uint32_t count) const {
     return static_cast<uint32_t>((uint64_t{count} * input.codec.bits + 7) / 8);
   }
 
-  GRADBUS_BOTH Piece piece_of(uint32_t block, uint32_t index) const {
-    Piece piece{};
-    piece.block_first = block * bucket_block(bucket());
-    piece.block_count = smaller(bucket_block(bucket()), input.count - piece.block_first);
-    const uint32_t at = smaller(index * kPieceElements, piece.block_count);
-    piece.first = piece.block_first + at;
-    piece.count = smaller(kPieceElements, piece.block_count - at);
-    piece.last = at + piece.count == piece.block_count;
-    return piece;
-  }
-
-  // Zeros behind the end: they are no largest and add nothing.
-  GRADBUS_BOTH void load(const Piece& piece, uint32_t thread, Shared& shared) const {
-    for (uint32_t e = thread; e < kPieceElements; e += kBlockThreads)
-      shared.values[e] = e < piece.count ? compensated(input, piece.first + e) : 0.0F;
-  }
-
-  // The largest of each granule, and for each bucket the sums of its 16 lanes.
-  GRADBUS_BOTH void gather(const Piece& piece, uint32_t thread, Shared& shared) const {
-    if (thread < kGranules) {
-      uint32_t largest = 0;
-      for (uint32_t j = 0; j < kBucketGranule; ++j) {  // turned, so that each reads another bank
-        const uint32_t e = thread * kBucketGranule + (j + thread) % kBucketGranule;
-        largest = larger(largest, bits_of(shared.values[e]) & 0x7fffffff);
-      }
-      shared.largest[thread] = largest;
-    }
-    if (!asks_for_squares(input.codec)) return;
-    const uint32_t run = smaller(bucket(), kPieceElements);
-    for (uint32_t b = thread / kSumLanes; b * run < piece.count; b += kBlockThreads / kSumLanes) {
-      const uint32_t end = smaller((b + 1) * run, piece.count);
-      double sum = 0;
-      for (uint32_t e = b * run + thread % kSumLanes; e < end; e += kSumLanes)
-        sum += static_cast<double>(shared.values[e]) * shared.values[e];
-      shared.lanes[b][thread % kSumLanes] = sum;
-    }
-  }
-
-  // Thread b: adds a piece to its bucket, and after the last one makes the step.
-  GRADBUS_BOTH void fold(const Piece& piece, uint32_t thread, Shared& shared) const {
-    const uint32_t at = thread * smaller(bucket(), kPieceElements);
-    if (at >= piece.count || thread >= kGranules) return;
-    const uint32_t end = smaller(at + bucket(), piece.count);
-    const bool opens = piece.first == piece.block_first;
-    uint32_t most = opens ? 0 : shared.most[thread];
-    for (uint32_t g = at / kBucketGranule; g * kBucketGranule < end; ++g)
-      most = larger(most, shared.largest[g]);
-    double squares = opens ? 0 : shared.squares[thread];
-    if (asks_for_squares(input.codec)) squares += tree_sum(shared.lanes[thread]);
-    shared.most[thread] = most;
-    shared.squares[thread] = squares;
-    if (!piece.last) return;
-    const uint32_t count = bucket() > kPieceElements ? piece.block_count : end - at;
-    const CudaScale scale = scale_of(input.codec, most, squares, count);
+  // Thread b makes the step of bucket b.
+  GRADBUS_BOTH void fold(const BucketPiece& piece, uint32_t thread, Shared& shared) const {
+    const uint32_t bucket = smaller(input.codec.bucket, kPieceElements);
+    const uint32_t at = thread * bucket;
+    if (at >= piece.count || thread >= BucketValues::kGranules) return;
+    const uint32_t end = smaller(at + bucket, piece.count);
+    const double squares =
+        asks_for_squares(input.codec) ? tree_sum(shared.piece.lanes[thread]) : 0.0;
+    const CudaScale scale =
+        scale_of(input.codec, shared.piece.largest_of(at, end), squares, end - at);
     shared.scales[thread] = scale;
-    steps()[piece.block_first / bucket() + thread] = scale.step;
+    bucket_steps(input)[piece.bucket + thread] = scale.step;
   }
 
-  GRADBUS_BOTH void code(const Piece& piece, uint32_t thread, Shared& shared) const {
+  GRADBUS_BOTH void code(const BucketPiece& piece, uint32_t thread, Shared& shared) const {
     const DitherStream stream = dither_stream(input.seed);
-    const bool kept = pieces() == 1;  // v is still there
+    const uint32_t bucket = smaller(input.codec.bucket, kPieceElements);
     for (uint32_t e = thread; e < piece.count; e += kBlockThreads) {
       const uint32_t i = piece.first + e;
-      const CudaScale scale = shared.scales[(i - piece.block_first) / bucket()];
+      const CudaScale scale = shared.scales[e / bucket];
       if (!is_finite(scale.step)) {
         shared.codes[e] = 0;
         continue;
       }
-      const float v = kept ? shared.values[e] : compensated(input, i);
+      const float v = shared.piece.values[e];
       const uint32_t random = input.codec.stochastic != 0 ? dither_bits(stream, i) : 0;
       const uint8_t code = code_of<kKind>(input.codec, v * scale.inverse, random);
       shared.codes[e] = code;
@@ -153,10 +161,10 @@ struct BucketEncodeWork {
   }
 
   // A thread joins the codes of four bytes; the last ones byte by byte.
-  GRADBUS_BOTH void pack(const Piece& piece, uint32_t thread, const Shared& shared) const {
+  GRADBUS_BOTH void pack(const BucketPiece& piece, uint32_t thread, const Shared& shared) const {
     const uint32_t bits = input.codec.bits;
     const uint32_t codes = 32 / bits;
-    uint8_t* to = input.payload + kPayloadHeaderBytes + buckets() * 4 + packed(piece.first);
+    uint8_t* to = input.payload + kPayloadHeaderBytes + buckets_of(input) * 4 + packed(piece.first);
     for (uint32_t w = thread; w * codes < piece.count; w += kBlockThreads) {
       const uint32_t n = smaller(codes, piece.count - w * codes);
       uint32_t word = 0;
@@ -168,10 +176,6 @@ struct BucketEncodeWork {
       for (uint32_t byte = 0; byte < packed(n); ++byte)
         to[w * 4 + byte] = static_cast<uint8_t>(word >> (byte * 8));
     }
-  }
-
-  GRADBUS_BOTH float* steps() const {
-    return reinterpret_cast<float*>(input.payload + kPayloadHeaderBytes);
   }
 };
 

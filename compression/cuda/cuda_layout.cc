@@ -4,6 +4,8 @@
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/codecs/sign_codec.h"
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/long_bucket_work.h"
+#include "compression/cuda/long_sign_work.h"
 #include "compression/cuda/selection.h"
 #include "compression/kernels/pack.h"
 #include "compression/payload.h"
@@ -50,7 +52,13 @@ size_t cuda_payload_bytes(const CudaCodec& codec, size_t count, uint32_t entries
 }
 
 size_t cuda_workspace_bytes(const CudaEncode& input) {
-  return input.codec.family == CudaFamily::kSelections ? select_workspace_bytes(input) : 0;
+  switch (input.codec.family) {
+    case CudaFamily::kDense: return 0;
+    case CudaFamily::kBuckets: return long_bucket_bytes(input);
+    case CudaFamily::kSigns: return long_sign_bytes(input);
+    case CudaFamily::kSelections: return select_workspace_bytes(input);
+  }
+  return 0;
 }
 
 bool is_possible(const CudaCodec& codec) {

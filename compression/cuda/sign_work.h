@@ -1,7 +1,7 @@
 // Kernels of signsgd, signum, efsignsgd and onebit (codecs/sign_codec.h).
 //
-// A block of the grid takes one block of the codec, a piece at a time: up to kPieceElements, as by
-// default, it reads once; a longer one, to keep what its signs lack, twice.
+// A block of the grid takes one block of the codec, up to kPieceElements, as by default, and reads
+// it once. A longer one is a block of the grid for each piece (long_sign_work.h).
 #pragma once
 
 #include "compression/codecs/sign_codec.h"
@@ -23,82 +23,76 @@ GRADBUS_BOTH inline uint32_t sign_words_offset(const CudaCodec& codec, uint32_t 
   return kPayloadHeaderBytes + parts_of(count, codec.bucket) * sign_levels_of(codec) * 4;
 }
 
-struct SignEncodeWork {
-  static constexpr uint32_t kBatch = 256;  // elements whose lanes are added in f32
+GRADBUS_BOTH inline bool has_long_signs(const CudaEncode& input) {
+  return smaller(input.codec.bucket, input.count) > kPieceElements;
+}
+GRADBUS_BOTH inline uint32_t sign_blocks(const CudaEncode& input) {
+  return parts_of(input.count, input.codec.bucket);
+}
+
+GRADBUS_BOTH inline uint32_t ones(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return static_cast<uint32_t>(__popc(bits));
+#else
+  return static_cast<uint32_t>(std::popcount(bits));
+#endif
+}
+
+// What the sign is of: v, or the momentum that v goes into.
+GRADBUS_BOTH inline float signed_value(const CudaEncode& input, uint32_t i) {
+  const float v = compensated(input, i);
+  return input.momentum == nullptr ? v : v + input.codec.beta * input.momentum[i];
+}
+
+struct SignPiece {
+  uint32_t block;  // of the codec
+  uint32_t first;
+  uint32_t count;
+};
+
+// A piece: its signs, and the sums of its batches, which the codec adds in f32.
+struct SignValues {
+  static constexpr uint32_t kBatch = 256;
   static constexpr uint32_t kBatches = kPieceElements / kBatch;
-  static constexpr uint32_t kMeasurePhases = 3;
   static_assert(kBlockThreads == kBatches * 2 * kSumLanes);  // a sum each
   static_assert(kBlockThreads * 8 == kPieceElements);        // eight signs each
 
-  struct Shared {
-    double far[2][kSumLanes];  // of those below 0, and of the others
-    float near[kBatches][2][kSumLanes];
-    uint32_t negatives;
-    CudaLevels levels;
-    bool finite;
-    float values[kPieceElements];
-    alignas(16) uint8_t signs[kBlockThreads];
-  };
+  float near[kBatches][2][kSumLanes];  // of those below 0, and of the others
+  float values[kPieceElements];
+  alignas(16) uint8_t signs[kBlockThreads];
 
-  CudaEncode input;
-
-  struct Piece {
-    uint32_t block_count;
-    uint32_t first;
-    uint32_t count;
-    bool opens;
-  };
-
-  GRADBUS_BOTH uint32_t sign_block() const { return input.codec.bucket; }
-  GRADBUS_BOTH uint32_t pieces() const { return piece_blocks(smaller(sign_block(), input.count)); }
-  GRADBUS_BOTH uint32_t blocks() const { return larger(1u, parts_of(input.count, sign_block())); }
-  GRADBUS_BOTH uint32_t phases() const {
-    const bool keeps = input.residual != nullptr || input.momentum != nullptr;
-    return pieces() * kMeasurePhases + 1 + (keeps ? pieces() : 0);
+  // Zeros behind the end: they have no bits and add nothing.
+  GRADBUS_BOTH void load(const CudaEncode& input, const SignPiece& piece, uint32_t thread) {
+    for (uint32_t e = thread; e < kPieceElements; e += kBlockThreads)
+      values[e] = e < piece.count ? signed_value(input, piece.first + e) : 0.0F;
   }
 
-  GRADBUS_BOTH void run(uint32_t phase, uint32_t block, uint32_t thread, Shared& shared) const {
-    if (phase == 0 && block == 0 && thread == 0) store_header(input, body_bytes());
-    const uint32_t measures = pieces() * kMeasurePhases;
-    if (input.count == 0) return;
-    if (phase == measures) return levels(block, thread, shared);
-    if (phase > measures) return keep(piece_of(block, phase - measures - 1), thread, shared);
-    const Piece piece = piece_of(block, phase / kMeasurePhases);
-    if (piece.count == 0) return;
-    if (phase % kMeasurePhases == 0) return load(piece, thread, shared);
-    if (phase % kMeasurePhases == 1) return gather(thread, shared);
-    fold(piece, thread, shared);
+  GRADBUS_BOTH void gather(uint32_t thread) {
+    const uint32_t batch = thread / (2 * kSumLanes);
+    const uint32_t which = thread / kSumLanes % 2;
+    const uint32_t lane = thread % kSumLanes;
+    near[batch][which][lane] = near_sum(&values[batch * kBatch + lane], which == 0);
+    uint32_t bits = 0;
+    for (uint32_t j = 0; j < 8; ++j) bits |= (values[thread * 8 + j] < 0 ? 1u : 0u) << j;
+    signs[thread] = static_cast<uint8_t>(bits);
+  }
+
+  GRADBUS_BOTH void store(const CudaEncode& input, const SignPiece& piece, uint32_t thread) const {
+    const auto* words = reinterpret_cast<const uint32_t*>(signs);
+    auto* to =
+        reinterpret_cast<uint32_t*>(input.payload + sign_words_offset(input.codec, input.count)) +
+        piece.first / 32;
+    if (thread < parts_of(piece.count, 64) * 2) to[thread] = words[thread];
+  }
+
+  GRADBUS_BOTH uint32_t negatives() const {
+    const auto* words = reinterpret_cast<const uint32_t*>(signs);
+    uint32_t sum = 0;
+    for (uint32_t w = 0; w < kBlockThreads / 4; ++w) sum += ones(words[w]);
+    return sum;
   }
 
  private:
-  GRADBUS_BOTH uint32_t body_bytes() const {
-    return sign_words_offset(input.codec, input.count) - uint32_t{kPayloadHeaderBytes} +
-           parts_of(input.count, 64) * 8;
-  }
-
-  GRADBUS_BOTH Piece piece_of(uint32_t block, uint32_t index) const {
-    Piece piece{};
-    const uint32_t block_first = block * sign_block();
-    piece.block_count = smaller(sign_block(), input.count - block_first);
-    const uint32_t at = smaller(index * kPieceElements, piece.block_count);
-    piece.first = block_first + at;
-    piece.count = smaller(kPieceElements, piece.block_count - at);
-    piece.opens = at == 0;
-    return piece;
-  }
-
-  // Zeros behind the end: they have no bits and add nothing.
-  GRADBUS_BOTH void load(const Piece& piece, uint32_t thread, Shared& shared) const {
-    for (uint32_t e = thread; e < kPieceElements; e += kBlockThreads)
-      shared.values[e] = e < piece.count ? signed_value(piece.first + e) : 0.0F;
-  }
-
-  // What the sign is of: v, or the momentum that v goes into.
-  GRADBUS_BOTH float signed_value(uint32_t i) const {
-    const float v = compensated(input, i);
-    return input.momentum == nullptr ? v : v + input.codec.beta * input.momentum[i];
-  }
-
   // Of a lane of four words, those below 0 or the others, as signs_scalar.cc adds them.
   GRADBUS_BOTH static float near_sum(const float* lane, bool below) {
     float sum = 0;
@@ -108,88 +102,100 @@ struct SignEncodeWork {
     }
     return sum;
   }
+};
 
-  GRADBUS_BOTH static void gather(uint32_t thread, Shared& shared) {
-    const uint32_t batch = thread / (2 * kSumLanes);
-    const uint32_t which = thread / kSumLanes % 2;
-    const uint32_t lane = thread % kSumLanes;
-    shared.near[batch][which][lane] = near_sum(&shared.values[batch * kBatch + lane], which == 0);
-    uint32_t signs = 0;
-    for (uint32_t j = 0; j < 8; ++j) signs |= (shared.values[thread * 8 + j] < 0 ? 1u : 0u) << j;
-    shared.signs[thread] = static_cast<uint8_t>(signs);
+// The levels of a block of the codec.
+struct SignStep {
+  CudaLevels levels;
+  uint32_t finite;
+};
+
+GRADBUS_BOTH inline CudaLevels sign_levels(const CudaCodec& codec, double below, double rest,
+                                           uint32_t negatives, uint32_t count) {
+  const auto mean = [](double sum, uint32_t elements) {
+    return elements == 0 ? 0.0F : static_cast<float>(sum / static_cast<double>(elements));
+  };
+  const auto level = static_cast<SignCodec::Level>(codec.level);
+  if (level == SignCodec::Level::kStep) return {-codec.step, codec.step};
+  if (level == SignCodec::Level::kTwoMeans)
+    return {mean(below, negatives), mean(rest, count - negatives)};
+  const float both = mean(rest - below, count);
+  return {-both, both};
+}
+
+// Of the lanes' sums, below 0 and others; to the payload too.
+GRADBUS_BOTH inline SignStep sign_step(const CudaEncode& input, uint32_t block,
+                                       double (&far)[2][kSumLanes], uint32_t negatives,
+                                       uint32_t count) {
+  const double below = tree_sum(far[0]);
+  const double rest = tree_sum(far[1]);
+  const double zero = (below - below) + (rest - rest);  // NaN unless both are finite
+  SignStep step{{float_of(kQuietNan), float_of(kQuietNan)}, zero == 0 ? 1u : 0u};
+  if (step.finite != 0) step.levels = sign_levels(input.codec, below, rest, negatives, count);
+  auto* to = reinterpret_cast<float*>(input.payload + kPayloadHeaderBytes);
+  if (sign_levels_of(input.codec) == 1) {
+    to[block] = step.levels.rest;
+  } else {
+    to[2 * block] = step.levels.below;
+    to[2 * block + 1] = step.levels.rest;
   }
+  return step;
+}
 
-  GRADBUS_BOTH void fold(const Piece& piece, uint32_t thread, Shared& shared) const {
-    const auto* words = reinterpret_cast<const uint32_t*>(shared.signs);
-    auto* to =
-        reinterpret_cast<uint32_t*>(input.payload + sign_words_offset(input.codec, input.count)) +
-        piece.first / 32;
-    if (thread < parts_of(piece.count, 64) * 2) to[thread] = words[thread];
-    if (thread < 2 * kSumLanes) {
-      double& far = shared.far[thread / kSumLanes][thread % kSumLanes];
-      double sum = piece.opens ? 0 : far;
-      for (uint32_t batch = 0; batch < kBatches; ++batch)
-        sum += static_cast<double>(shared.near[batch][thread / kSumLanes][thread % kSumLanes]);
-      far = sum;
-    }
-    if (thread == 2 * kSumLanes) {
-      uint32_t negatives = piece.opens ? 0 : shared.negatives;
-      for (uint32_t w = 0; w < kBlockThreads / 4; ++w) negatives += ones(words[w]);
-      shared.negatives = negatives;
-    }
-  }
+// What stays of element i, whose signed value is x.
+GRADBUS_BOTH inline void keep_sign(const CudaEncode& input, const SignStep& step, uint32_t i,
+                                   float x) {
+  const float v = input.momentum == nullptr ? x : compensated(input, i);
+  if (input.momentum != nullptr) input.momentum[i] = x;
+  if (input.residual != nullptr)
+    input.residual[i] = v - (x < 0 ? step.levels.below : step.levels.rest);
+}
 
-  GRADBUS_BOTH static uint32_t ones(uint32_t bits) {
-#ifdef __CUDA_ARCH__
-    return static_cast<uint32_t>(__popc(bits));
-#else
-    return static_cast<uint32_t>(std::popcount(bits));
-#endif
-  }
+GRADBUS_BOTH inline void store_sign_header(const CudaEncode& input) {
+  const uint32_t levels = sign_words_offset(input.codec, input.count);
+  store_header(input, levels - uint32_t{kPayloadHeaderBytes} + parts_of(input.count, 64) * 8);
+}
 
-  GRADBUS_BOTH static float mean(double sum, uint32_t elements) {
-    return elements == 0 ? 0 : static_cast<float>(sum / static_cast<double>(elements));
-  }
+struct SignEncodeWork {
+  struct Shared {
+    SignValues piece;
+    double far[2][kSumLanes];
+    uint32_t negatives;
+    SignStep step;
+  };
 
-  GRADBUS_BOTH CudaLevels levels_of(double below, double rest, uint32_t negatives,
-                                    uint32_t count) const {
-    const auto level = static_cast<SignCodec::Level>(input.codec.level);
-    if (level == SignCodec::Level::kStep) return {-input.codec.step, input.codec.step};
-    if (level == SignCodec::Level::kTwoMeans)
-      return {mean(below, negatives), mean(rest, count - negatives)};
-    const float both = mean(rest - below, count);
-    return {-both, both};
-  }
+  CudaEncode input;
 
-  GRADBUS_BOTH void levels(uint32_t block, uint32_t thread, Shared& shared) const {
-    if (thread != 0) return;
-    const double below = tree_sum(shared.far[0]);
-    const double rest = tree_sum(shared.far[1]);
-    const double zero = (below - below) + (rest - rest);  // NaN unless both are finite
-    shared.finite = zero == 0;
-    shared.levels = CudaLevels{float_of(kQuietNan), float_of(kQuietNan)};
-    if (shared.finite)
-      shared.levels = levels_of(below, rest, shared.negatives, piece_of(block, 0).block_count);
-    auto* to = reinterpret_cast<float*>(input.payload + kPayloadHeaderBytes);
-    if (sign_levels_of(input.codec) == 1) {
-      to[block] = shared.levels.rest;
+  GRADBUS_BOTH uint32_t blocks() const { return larger(1u, sign_blocks(input)); }
+  GRADBUS_BOTH static uint32_t phases() { return 5; }
+  GRADBUS_BOTH void run(uint32_t phase, uint32_t block, uint32_t thread, Shared& shared) const {
+    if (phase == 0 && block == 0 && thread == 0) store_sign_header(input);
+    if (input.count == 0) return;
+    const uint32_t first = block * input.codec.bucket;
+    const SignPiece piece{block, first, smaller(input.codec.bucket, input.count - first)};
+    if (phase == 0) return shared.piece.load(input, piece, thread);
+    if (phase == 1) return shared.piece.gather(thread);
+    if (phase == 2) return fold(piece, thread, shared);
+    if (phase == 3) {
+      if (thread == 0)
+        shared.step = sign_step(input, block, shared.far, shared.negatives, piece.count);
       return;
     }
-    to[2 * block] = shared.levels.below;
-    to[2 * block + 1] = shared.levels.rest;
+    if (shared.step.finite == 0) return;
+    for (uint32_t e = thread; e < piece.count; e += kBlockThreads)
+      keep_sign(input, shared.step, piece.first + e, shared.piece.values[e]);
   }
 
-  GRADBUS_BOTH void keep(const Piece& piece, uint32_t thread, const Shared& shared) const {
-    if (!shared.finite) return;
-    const bool kept = pieces() == 1;  // v is still there
-    for (uint32_t e = thread; e < piece.count; e += kBlockThreads) {
-      const uint32_t i = piece.first + e;
-      const float x = kept ? shared.values[e] : signed_value(i);
-      const float v = input.momentum == nullptr ? x : compensated(input, i);
-      if (input.momentum != nullptr) input.momentum[i] = x;
-      if (input.residual != nullptr)
-        input.residual[i] = v - (x < 0 ? shared.levels.below : shared.levels.rest);
+ private:
+  GRADBUS_BOTH void fold(const SignPiece& piece, uint32_t thread, Shared& shared) const {
+    shared.piece.store(input, piece, thread);
+    if (thread < 2 * kSumLanes) {
+      double sum = 0;
+      for (const auto& batch : shared.piece.near)
+        sum += static_cast<double>(batch[thread / kSumLanes][thread % kSumLanes]);
+      shared.far[thread / kSumLanes][thread % kSumLanes] = sum;
     }
+    if (thread == 2 * kSumLanes) shared.negatives = shared.piece.negatives();
   }
 };
 

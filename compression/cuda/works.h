@@ -5,6 +5,8 @@
 #include "common/dtype.h"
 #include "compression/cuda/bucket_work.h"
 #include "compression/cuda/dense_work.h"
+#include "compression/cuda/long_bucket_work.h"
+#include "compression/cuda/long_sign_work.h"
 #include "compression/cuda/select_chain.h"
 #include "compression/cuda/sign_work.h"
 
@@ -32,7 +34,20 @@ void start_by_family(const Input& input, const Start& start) {
 }
 
 template <class Start>
+void start_long_signs(const CudaEncode& input, const Start& start) {
+  start(LongSignsWork{input});
+  start(LongLevelsWork{input});
+  if (input.residual != nullptr || input.momentum != nullptr) start(LongKeepWork{input});
+}
+
+template <class Start>
 void start_encode(const CudaEncode& input, const Start& start) {
+  if (input.codec.family == CudaFamily::kSigns && has_long_signs(input))
+    return start_long_signs(input, start);
+  if (input.codec.family == CudaFamily::kBuckets && has_long_buckets(input)) {
+    start(LongMeasureWork{input});
+    start(LongStepWork{input});
+  }
   start_by_family<DenseEncodeWork, BucketEncodeWork, SignEncodeWork>(input, start);
 }
 

@@ -206,4 +206,25 @@ void on_each_cuda_case(const Body& body) {
         }
 }
 
+// Units so long that a block which sums up takes more than one piece (over 2 Mi elements), and over
+// 1 Mi, where the codecs do not look at the gradient first.
+inline constexpr std::pair<std::string_view, size_t> kLongCudaCases[] = {
+    {"topk:ratio=0.4", (size_t{2} << 20) + 4099}, {"dgc", (size_t{1} << 20) + 2049},
+    {"randk:ratio=0.5", (size_t{1} << 20) + 1},   {"threshold:value=0.03", (size_t{1} << 20) + 1},
+    {"qsgd:bucket=0", (size_t{2} << 20) + 4099},  {"terngrad:bucket=40000", 130001},
+    {"onebit:block=0", (size_t{1} << 18) + 7},    {"efsignsgd:block=70000", 150001}};
+
+template <class Body>
+void on_each_long_cuda_case(const Body& body) {
+  for (const auto& [spec, count] : kLongCudaCases) {
+    if (testing::Test::HasFatalFailure()) return;
+    SCOPED_TRACE(std::string(spec) + ", " + std::to_string(count) + " elements");
+    const auto codec = cuda_case_codec(spec, count);
+    const CudaCase before = cuda_case(CudaValues::kNormal, count, true, true);
+    CudaCase after = before;
+    encode_by_codec(*codec, after);
+    body(*codec, after, before);
+  }
+}
+
 }  // namespace gradbus

@@ -110,26 +110,14 @@ TEST(CudaWorks, NoByteOfAPayloadIsAnAddress) {
   }
 }
 
-// Over 1 Mi elements the codecs do not look at the gradient first; over 2 Mi a block that sums up
-// takes more than one piece.
-TEST(CudaWorks, SelectFromMoreThanAMebi) {
-  constexpr size_t kMebi = size_t{1} << 20;
-  const std::pair<std::string_view, size_t> cases[] = {{"topk:ratio=0.4", 2 * kMebi + 4099},
-                                                       {"dgc", kMebi + 2049},
-                                                       {"randk:ratio=0.5", kMebi + 1},
-                                                       {"threshold:value=0.03", kMebi + 1}};
-  for (const auto& [spec, count] : cases) {
-    SCOPED_TRACE(spec);
-    const auto codec = cuda_case_codec(spec, count);
-    const CudaCodec plan = *cuda_codec(*codec);
-    CudaCase expected = cuda_case(CudaValues::kNormal, count, true, true);
-    CudaCase got = expected;
-    encode_by_codec(*codec, expected);
-    const CudaEncode input = cuda_case_input(*codec, plan, got);
+TEST(CudaWorks, EncodeLongUnitsAsTheCodecsDo) {
+  on_each_long_cuda_case([](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
+    const CudaEncode input = cuda_case_input(codec, *cuda_codec(codec), before);
+    CudaCase got = before;
     const auto left = encode_on_host(input, got, GridOrder::kBackwards);
-    expect_same_bytes(cuda_case_payload(*codec, input, left), expected.payload);
+    expect_same_bytes(cuda_case_payload(codec, input, left), expected.payload);
     expect_alike(got.residual, expected.residual);
-  }
+  });
 }
 
 // A device never writes the residual of such a unit; a codec undoes what it wrote, to a rounding.

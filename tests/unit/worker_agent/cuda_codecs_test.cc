@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kBufferBytes = size_t{16} << 20;
 
 class CudaDevice : public testing::Test {
  protected:
@@ -108,6 +108,16 @@ TEST_F(CudaDevice, EncodesTheCodecsBytes) {
     expect_same_bytes(cuda_case_payload(codec, input, left), expected.payload);
     expect_alike(got.residual, expected.residual);
     expect_alike(got.momentum, expected.momentum);
+  });
+}
+
+TEST_F(CudaDevice, EncodesLongUnitsAsTheCodecsDo) {
+  on_each_long_cuda_case([&](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
+    const CudaEncode input = cuda_case_input(codec, *cuda_codec(codec), before);
+    CudaCase got = before;
+    const std::vector<std::byte> left = encode(input, got);
+    expect_same_bytes(cuda_case_payload(codec, input, left), expected.payload);
+    expect_alike(got.residual, expected.residual);
   });
 }
 
