@@ -208,8 +208,8 @@ int act(const CLI::App& app, const CommandOptions& options) {
                            "gradbus bench starts its own ranks: leave out \"--\""),
                 kExitUsage);
   if (options.bench.collective == kCodec) return bench_codecs(codec_options(options));
-  if (!options.codec.specs.empty() || options.codec.list)
-    return fail(bad_option("codecs and --list belong to gradbus bench codec",
+  if (!options.codec.specs.empty() || options.codec.list || options.codec.device != kProcessor)
+    return fail(bad_option("codecs, --list and --device belong to gradbus bench codec",
                            "gradbus bench codec [SPEC...]; --codec SPEC compresses an all_reduce"),
                 kExitUsage);
   if (options.bench.collective != kMachine) return bench(options);
@@ -232,6 +232,7 @@ constexpr char kFooter[] =
     "  gradbus bench all_reduce --ranks 4 --agents 2 -b 4 -e 256M -f 4 --check\n"
     "  gradbus bench all_reduce --ranks 2 --model resnet50\n"
     "  gradbus bench codec topk:ratio=0.01 efsignsgd   codecs alone, beside memory's limit\n"
+    "  gradbus bench codec --device cuda               their kernels on a GPU\n"
     "  gradbus bench machine           streaming rates and latencies: the limits of this machine";
 
 }  // namespace
@@ -247,6 +248,8 @@ Action declare_bench(CLI::App& app) {
   app.add_option("codecs", options->codec.specs, "of bench codec: topk:ratio=0.01 ...; all");
   app.add_flag("--list", options->codec.list, "of bench codec: the codecs and their options");
   app.add_option("--elements", options->codec.elements, "of bench codec")->capture_default_str();
+  app.add_option("--device", options->codec.device, "of bench codec: cpu, cuda or cuda:1")
+      ->capture_default_str();
   app.add_option("--ranks", cluster.ranks, "processes to start")->capture_default_str();
   app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
       ->capture_default_str();

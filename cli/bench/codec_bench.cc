@@ -1,18 +1,14 @@
 #include "cli/bench/codec_bench.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
 
+#include "cli/bench/codec_figures.h"
+#include "cli/bench/cuda_bench.h"
 #include "cli/bench/machine.h"
 #include "cli/bench/streams.h"
 #include "cli/command.h"
-#include "cli/text_table.h"
 #include "common/clock.h"
-#include "common/errors.h"
 #include "common/large_vector.h"
 #include "compression/memory.h"
 #include "compression/payload.h"
@@ -20,8 +16,6 @@
 
 namespace gradbus {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kLineBytes = 64;  // of a cache line: what one selected element costs to touch
 
@@ -31,16 +25,6 @@ struct Rates {
   double copy = 0;  // reads one, writes one
   double add = 0;   // reads two, writes one
   double mix = 0;   // reads two, writes two
-};
-
-struct Figures {
-  std::string codec;
-  double encode_s = 0;
-  double decode_s = 0;
-  double encode_bound_s = 0;
-  double decode_bound_s = 0;
-  double payload_bytes = 0;
-  double error = 0;
 };
 
 // Takes v in, gives v out: a payload codec, or the rounds of a linear one among one agent.
@@ -128,28 +112,6 @@ double best_seconds(int iterations, Work work) {
   return best;
 }
 
-double relative_error(std::span<const float> values, std::span<const float> decoded) {
-  double error = 0;
-  double norm = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double difference = static_cast<double>(values[i]) - decoded[i];
-    error += difference * difference;
-    norm += static_cast<double>(values[i]) * values[i];
-  }
-  return norm == 0 ? 0 : std::sqrt(error / norm);
-}
-
-// Vectors of the gradient's size that encoding reads and writes: residual, momentum.
-double kept_vectors(const CompressionSpec& spec) {
-  const double of_codec = spec.codec->id == CodecId::kSignum ? 1 : 0;
-  switch (memory_options(spec, 1).kind) {
-    case MemoryKind::kNone: return of_codec;
-    case MemoryKind::kResidual: return of_codec + 1;
-    case MemoryKind::kDgc: return of_codec + 2;
-  }
-  return of_codec;
-}
-
 // What the memory has to move, at the rate of the loop that is most like it: the gradient is read,
 // what is kept there and back, the payload written. A codec of several rounds writes its residual
 // when it decodes; a low rank takes two looks at all elements, blocks one.
@@ -178,8 +140,8 @@ double decode_bound(const CompressionSpec& spec, double elements, const Subject&
 // What an embedding's vector often is, where the spec says nothing.
 uint64_t row_of(const CompressionSpec& spec) { return row_elements(spec, 64); }
 
-Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradient,
-                      const CodecBenchOptions& options, const Rates& rates) {
+CodecFigures measure_codec(const CompressionSpec& spec, std::span<const float> gradient,
+                           const CodecBenchOptions& options, const Rates& rates) {
   const size_t count = gradient.size();
   const auto columns = static_cast<size_t>(std::sqrt(static_cast<double>(count)));
   CodecShape shape{.count_max = count};
@@ -188,7 +150,7 @@ Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradie
   if (spec.codec->traits.by_rows) shape.columns = row_of(spec);
   const std::unique_ptr<Subject> subject = make_subject(spec, shape);
   LargeVector<float> sum(count);
-  Figures figures{.codec = spec.canonical};
+  CodecFigures figures{.codec = spec.canonical};
   subject->encode(gradient, 1);
   subject->accumulate(sum);
   figures.error = relative_error(gradient, sum);
@@ -201,14 +163,6 @@ Figures measure_codec(const CompressionSpec& spec, std::span<const float> gradie
   figures.encode_bound_s = encode_bound(spec, elements, *subject, rates);
   figures.decode_bound_s = decode_bound(spec, elements, *subject, rates);
   return figures;
-}
-
-LargeVector<float> normal_gradient(size_t count) {
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal(0, 1e-3F);
-  LargeVector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 // An embedding's: of every 256 rows one that is drawn.
@@ -237,55 +191,6 @@ Result<Rates> measure_rates() {
   return found;
 }
 
-std::string fixed(double value, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  return text;
-}
-
-double input_gbs(size_t elements, double seconds) {
-  return static_cast<double>(elements) * 4e-9 / seconds;
-}
-
-double bits_per_element(const Figures& figures, size_t elements) {
-  return figures.payload_bytes * 8 / static_cast<double>(elements);
-}
-
-Json json_of(const Figures& figures, size_t elements) {
-  return {{"codec", figures.codec},
-          {"elements", elements},
-          {"encode_gbs", input_gbs(elements, figures.encode_s)},
-          {"decode_gbs", input_gbs(elements, figures.decode_s)},
-          {"encode_bound", figures.encode_bound_s / figures.encode_s},
-          {"decode_bound", figures.decode_bound_s / figures.decode_s},
-          {"bits_per_element", bits_per_element(figures, elements)},
-          {"error", figures.error}};
-}
-
-std::vector<std::string> cells_of(const Figures& figures, size_t elements) {
-  return {figures.codec,
-          fixed(input_gbs(elements, figures.encode_s), 2),
-          fixed(100 * figures.encode_bound_s / figures.encode_s, 0) + " %",
-          fixed(input_gbs(elements, figures.decode_s), 2),
-          fixed(100 * figures.decode_bound_s / figures.decode_s, 0) + " %",
-          fixed(bits_per_element(figures, elements), 3),
-          fixed(figures.error, 4)};
-}
-
-Result<std::vector<CompressionSpec>> chosen_specs(const CodecBenchOptions& options) {
-  std::vector<CompressionSpec> specs;
-  std::vector<std::string> texts = options.specs;
-  if (texts.empty())
-    for (const CodecRow* row : codec_rows()) texts.emplace_back(row->name);
-  for (const std::string& text : texts) {
-    Result<CompressionSpec> spec = parse_compression(text);
-    if (!spec.ok()) return spec.status();
-    if (spec.value().codec->make != nullptr || spec.value().codec->make_linear != nullptr)
-      specs.push_back(spec.take());
-  }
-  return specs;
-}
-
 std::string option_text(const CodecOption& option) {
   std::string text = "      " + std::string(option.name) + "=" + std::string(option.default_text);
   for (const std::string_view choice : option.choices)
@@ -305,26 +210,11 @@ int print_list() {
   return kExitOk;
 }
 
-Result<size_t> parse_elements(const std::string& text) {
-  uint64_t elements = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), elements);
-  if (end.ec == std::errc() && end.ptr == text.data() + text.size() && elements > 0 &&
-      elements <= 1u << 30)
-    return static_cast<size_t>(elements);
-  return error("F100", "--elements is \"" + text.substr(0, 40) + "\"", "give 1 to 1073741824");
-}
-
-Status write_json(const std::string& path, const Json& rows) {
-  std::ofstream file(path, std::ios::trunc);
-  file << rows.dump(1) << "\n";
-  file.close();
-  return file ? Status() : error("F100", "--json " + path + " cannot be written");
-}
-
 }  // namespace
 
 int bench_codecs(const CodecBenchOptions& options) {
   if (options.list) return print_list();
+  if (options.device != kProcessor) return bench_cuda_codecs(options);
   const Result<size_t> elements = parse_elements(options.elements);
   if (!elements.ok()) return fail(elements.status(), kExitUsage);
   const Result<std::vector<CompressionSpec>> specs = chosen_specs(options);
@@ -338,27 +228,14 @@ int bench_codecs(const CodecBenchOptions& options) {
       "# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",
       rates.value().read, rates.value().copy, rates.value().add, rates.value().mix);
   const LargeVector<float> gradient = normal_gradient(elements.value());
-  TextTable table({{"codec"},
-                   {"encode", 8, true},
-                   {"of bound", 8, true},
-                   {"decode+add", 10, true},
-                   {"of bound", 8, true},
-                   {"bits/element", 12, true},
-                   {"error", 8, true}});
-  Json rows = Json::array();
+  CodecTable table(elements.value());
   for (const CompressionSpec& spec : specs.value()) {
-    const Figures figures =
-        spec.codec->traits.by_rows
-            ? measure_codec(spec, row_sparse_gradient(elements.value(), row_of(spec)), options,
-                            rates.value())
-            : measure_codec(spec, gradient, options, rates.value());
-    table.add(cells_of(figures, elements.value()));
-    rows.push_back(json_of(figures, elements.value()));
+    table.add(spec.codec->traits.by_rows
+                  ? measure_codec(spec, row_sparse_gradient(elements.value(), row_of(spec)),
+                                  options, rates.value())
+                  : measure_codec(spec, gradient, options, rates.value()));
   }
-  std::printf("%s", table.text().c_str());
-  if (options.json.empty()) return kExitOk;
-  const Status written = write_json(options.json, rows);
-  return written.ok() ? kExitOk : fail(written, kExitFailed);
+  return table.finish(options.json);
 }
 
 }  // namespace gradbus

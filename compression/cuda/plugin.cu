@@ -131,14 +131,26 @@ CudaResult synchronize(CudaStream* stream) {
 
 void* native_stream(CudaStream* stream) { return stream->stream; }
 
-CudaResult create_event(uint32_t device, CudaEvent** event) {
+CudaResult create_event_with(uint32_t device, unsigned int flags, CudaEvent** event) {
   if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
     return result;
   cudaEvent_t made = nullptr;
-  const cudaError_t error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  const cudaError_t error = cudaEventCreateWithFlags(&made, flags);
   if (error != cudaSuccess) return answer(error, "cudaEventCreate");
   *event = new CudaEvent{static_cast<int>(device), made};
   return CudaResult::kOk;
+}
+
+CudaResult create_event(uint32_t device, CudaEvent** event) {
+  return create_event_with(device, cudaEventDisableTiming, event);
+}
+
+CudaResult create_timer(uint32_t device, CudaEvent** event) {
+  return create_event_with(device, cudaEventDefault, event);
+}
+
+CudaResult elapsed(CudaEvent* began, CudaEvent* ended, float* ms) {
+  return answer(cudaEventElapsedTime(ms, began->event, ended->event), "cudaEventElapsedTime");
 }
 
 CudaResult destroy_event(CudaEvent* event) {
@@ -242,10 +254,12 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .synchronize = synchronize,
                            .native_stream = native_stream,
                            .create_event = create_event,
+                           .create_timer = create_timer,
                            .destroy_event = destroy_event,
                            .record_event = record_event,
                            .query_event = query_event,
                            .wait_event = wait_event,
+                           .elapsed = elapsed,
                            .copy = copy,
                            .encode = encode,
                            .apply = apply};

@@ -68,12 +68,15 @@ struct CudaTable {
   CudaResult (*synchronize)(CudaStream* stream) = nullptr;
   void* (*native_stream)(CudaStream* stream) = nullptr;  // its cudaStream_t, for NCCL
   CudaResult (*create_event)(uint32_t device, CudaEvent** event) = nullptr;
+  CudaResult (*create_timer)(uint32_t device, CudaEvent** event) = nullptr;  // for elapsed()
   CudaResult (*destroy_event)(CudaEvent* event) = nullptr;
 
   // An event comes when all that was put on the stream before record_event() is done.
   CudaResult (*record_event)(CudaEvent* event, CudaStream* stream) = nullptr;
   CudaResult (*query_event)(CudaEvent* event) = nullptr;
   CudaResult (*wait_event)(CudaStream* stream, CudaEvent* event) = nullptr;  // the stream waits
+  // Between two timers that have come.
+  CudaResult (*elapsed)(CudaEvent* began, CudaEvent* ended, float* ms) = nullptr;
 
   CudaResult (*copy)(CudaStream* stream, void* to, const void* from, uint64_t bytes) = nullptr;
   CudaResult (*encode)(CudaStream* stream, const CudaEncode* input) = nullptr;

@@ -223,6 +223,49 @@ def test_env_names_the_launcher_that_wins(env):
     assert broken.returncode == 1 and "GB-J401" in broken.stderr
 
 
+CUDA_DOUBLE = BIN.parent / "lib" / "libcuda_double.so"  # built with device_test
+needs_double = pytest.mark.skipif(not CUDA_DOUBLE.exists(), reason=f"no {CUDA_DOUBLE}")
+
+
+def bench_codec(env, kind, *words):
+    variables = dict(env, GRADBUS_CUDA_PLUGIN=str(CUDA_DOUBLE), GRADBUS_CUDA_DOUBLE=kind)
+    return gradbus(variables, "bench", "codec", "--elements", "20000", *words)
+
+
+def test_bench_codec_without_the_cuda_plugin(env):
+    done = gradbus(dict(env, GRADBUS_CUDA_PLUGIN="/nowhere/a.so"), "bench", "codec", "--device", "cuda")
+    assert done.returncode == 1 and done.stderr.startswith("GB-D620 NO_CUDA_PLUGIN: no /nowhere/a.so | next: ")
+
+
+@needs_double
+def test_bench_codec_without_a_gpu(env):
+    for kind in ("no_driver", "no_device"):
+        done = bench_codec(env, kind, "--device", "cuda")
+        assert done.returncode == 1 and done.stderr.startswith("GB-D622 NO_GPU: ")
+    beyond = bench_codec(env, "processor", "--device", "cuda:2")
+    assert beyond.returncode == 2 and "GB-D622 NO_GPU: --device cuda:2: there are 2 GPUs" in beyond.stderr
+    assert "cpu, cuda or cuda:1" in bench_codec(env, "processor", "--device", "gpu").stderr
+
+
+@needs_double
+def test_bench_codec_of_kernels_finds_what_the_codecs_do(env, tmp_path):
+    """The kernels, run by a double of the plug-in on the processor: as much is sent, and as wrong."""
+    specs = ["int8", "onebit:block=0", "topk:ratio=0.1", "dgc:ratio=0.01", "randk", "signum", "powersgd"]
+    rows = {}
+    for device in ("cuda", "cpu"):
+        file = tmp_path / device
+        done = bench_codec(env, "processor", "--device", device, "--json", str(file), *specs)
+        assert done.returncode == 0, done.stderr
+        rows[device] = {row["codec"]: row for row in json.loads(file.read_text())}
+        assert ("# no kernels: powersgd" in done.stdout) == (device == "cuda")
+    assert len(rows["cuda"]) == len(specs) - 1
+    for codec, row in rows["cuda"].items():
+        assert row["error"] == rows["cpu"][codec]["error"], codec
+        assert row["encode_gbs"] > 0 and row["decode_gbs"] > 0
+        # How long indices are depends on the round.
+        assert row["bits_per_element"] == pytest.approx(rows["cpu"][codec]["bits_per_element"], rel=0.3), codec
+
+
 def test_version_and_help(env):
     assert re.fullmatch(r"gradbus \d+\.\d+\.\d+\n", gradbus(env, "--version").stdout)
     words = gradbus(env, "--help").stdout

@@ -21,8 +21,8 @@ bool is_whole(const CudaTable& table) {
          t.allocate_host != nullptr && t.free_host != nullptr && t.create_stream != nullptr &&
          t.destroy_stream != nullptr && t.synchronize != nullptr && t.native_stream != nullptr &&
          t.create_event != nullptr && t.destroy_event != nullptr && t.record_event != nullptr &&
-         t.query_event != nullptr && t.wait_event != nullptr && t.copy != nullptr &&
-         t.encode != nullptr && t.apply != nullptr;
+         t.query_event != nullptr && t.wait_event != nullptr && t.create_timer != nullptr &&
+         t.elapsed != nullptr && t.copy != nullptr && t.encode != nullptr && t.apply != nullptr;
 }
 
 Status check(const CudaTable* table, const std::string& file) {

@@ -157,6 +157,21 @@ TEST_F(CudaDevice, EventsComeAfterTheWorkBeforeThem) {
   must(table().destroy_event(event), "event");
 }
 
+TEST_F(CudaDevice, TimersTellHowLongWorkTook) {
+  CudaEvent* timers[2] = {};
+  for (CudaEvent*& timer : timers) must(table().create_timer(0, &timer), "timer");
+  must(table().record_event(timers[0], stream_), "record");
+  CudaCase one = cuda_case(CudaValues::kNormal, 10007, true, true);
+  const auto codec = cuda_case_codec("topk", 10007);
+  encode(cuda_case_input(*codec, *cuda_codec(*codec), one), one);
+  must(table().record_event(timers[1], stream_), "record");
+  must(table().synchronize(stream_), "synchronize");
+  float ms = 0;
+  must(table().elapsed(timers[0], timers[1], &ms), "elapsed");
+  EXPECT_GT(ms, 0);
+  for (CudaEvent* timer : timers) must(table().destroy_event(timer), "timer");
+}
+
 TEST_F(CudaDevice, RefusesWhatIsWrong) {
   CudaEncode input{.codec = *cuda_codec(*cuda_case_codec("int8", 100))};
   input.count = 100;
