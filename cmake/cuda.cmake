@@ -8,7 +8,8 @@ if(GRADBUS_SANITIZE OR GRADBUS_FUZZ)
 elseif(NOT GRADBUS_CUDA)
   message(STATUS "CUDA plug-in: left out (GRADBUS_CUDA=OFF)")
 else()
-  find_program(GRADBUS_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  find_program(GRADBUS_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda ${CMAKE_SOURCE_DIR}/.venv-cuda/cuda
+               PATH_SUFFIXES bin)  # the last: scripts/setup.sh --cuda
   if(GRADBUS_NVCC AND NOT DEFINED ENV{CUDACXX})
     set(ENV{CUDACXX} ${GRADBUS_NVCC})
   endif()

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh            all of it: Debian packages, .venv with the gradbus package and PyTorch
 #   scripts/setup.sh --system   the Debian packages only
+#   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +22,10 @@ system_packages=(
   bible-kjv bible-kjv-text)  # the text of examples/charlm
 # Tools that build the wheel, the newest PyTorch, and what tests, examples and benchmark plots use.
 python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy matplotlib)
+
+# nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
+cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
 
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 
@@ -69,8 +74,24 @@ install_gradbus() {
   touch "$stamp"
 }
 
+install_cuda() {
+  local nvcc
+  nvcc=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin command -v nvcc || true)
+  if [[ -n $nvcc ]]; then
+    say "nvcc is there: $nvcc"
+    return
+  fi
+  make_venv .venv-cuda "" "${cuda_packages[@]}"
+  ln -sfn "$(echo "$PWD"/.venv-cuda/lib/python3*/site-packages/nvidia/cu13)" .venv-cuda/cuda
+  say "nvcc: .venv-cuda/cuda/bin/nvcc"
+}
+
 install_system
 [[ ${1:-} == --system ]] && exit 0
+if [[ ${1:-} == --cuda ]]; then
+  install_cuda
+  exit 0
+fi
 make_venv .venv "" "${python_packages[@]}"
 # Debian's own PyTorch (1.13) beside the newest one: both are supported.
 make_venv .venv-debian --system-site-packages nanobind scikit-build-core pytest pytest-timeout
