@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "cli/bench/codec_figures.h"
 #include "cli/bench/cuda_bench.h"

@@ -17,8 +17,8 @@ struct GuardedPayload {
     std::memset(data(), static_cast<int>(kGuard), bytes + kGuardBytes);
   }
   std::byte* data() {
-    const auto address = reinterpret_cast<uintptr_t>(memory.data());
-    return reinterpret_cast<std::byte*>((address + 15) / 16 * 16);
+    auto* first = reinterpret_cast<std::byte*>(memory.data());
+    return first + (16 - reinterpret_cast<uintptr_t>(first) % 16) % 16;
   }
   std::vector<std::byte> bytes() { return {data(), data() + size}; }
   bool is_intact() {
