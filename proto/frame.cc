@@ -69,7 +69,7 @@ void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
   if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 6");
-  if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 18");
+  if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 19");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));
   if (header.length > kFramePayloadBytesMax) {
     return refuse("length", header.length, "at most " + std::to_string(kFramePayloadBytesMax));

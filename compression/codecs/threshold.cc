@@ -38,6 +38,8 @@ size_t Threshold::encode(const EncodeInput& input, std::span<std::byte> payload)
 }
 
 size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload) {
+  if (input.gradient.empty() && input.decay == 1 && !input.residual.empty() && !sends_exactly())
+    return collect(compensated(input), payload);  // v is there already
   entries_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
   const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);

@@ -109,7 +109,7 @@ TEST(FrameTest, EachForbiddenFieldIsNamed) {
     expect_refused(check_with([&](FrameHeader& h) { h.kind = static_cast<uint8_t>(kind); }),
                    "kind");
   }
-  expect_refused(check_with([](FrameHeader& h) { h.codec = 19; }), "codec");
+  expect_refused(check_with([](FrameHeader& h) { h.codec = 20; }), "codec");
   for (const int dtype : {0, 10, 255}) {
     expect_refused(check_with([&](FrameHeader& h) { h.dtype = static_cast<uint8_t>(dtype); }),
                    "dtype");
