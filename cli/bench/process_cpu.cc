@@ -3,25 +3,22 @@
 #include <time.h>
 
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 namespace gradbus {
-namespace {
 
-// Field 4 of /proc/PID/stat; the name before it, in parentheses, may hold anything. -1: it ended.
-pid_t parent_of(const std::filesystem::path& process) {
-  std::ifstream file(process / "stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+pid_t parent_in(const std::filesystem::path& stat) {
+  std::ifstream file(stat);
+  std::string text;
+  // Not by iterators: they throw when the process has ended since the file was opened (ESRCH).
+  std::getline(file, text, '\0');
   const size_t name_end = text.rfind(") ");
   if (name_end == std::string::npos || name_end + 4 > text.size()) return -1;
   pid_t parent = -1;
   std::from_chars(text.data() + name_end + 4, text.data() + text.size(), parent);
   return parent;
 }
-
-}  // namespace
 
 ProcessCpu ProcessCpu::children_of(pid_t parent) {
   std::vector<pid_t> pids;
@@ -31,7 +28,7 @@ ProcessCpu ProcessCpu::children_of(pid_t parent) {
     pid_t pid = -1;
     const auto [end, not_a_number] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (not_a_number != std::errc() || end != name.data() + name.size()) continue;
-    if (parent_of(entry.path()) == parent) pids.push_back(pid);
+    if (parent_in(entry.path() / "stat") == parent) pids.push_back(pid);
   }
   return ProcessCpu(std::move(pids));
 }

@@ -4,9 +4,14 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <vector>
 
 namespace gradbus {
+
+// Field 4 of a /proc/PID/stat file; the name before it, in parentheses, may hold anything. -1: that
+// process has ended.
+pid_t parent_in(const std::filesystem::path& stat);
 
 class ProcessCpu {
  public:

@@ -1,11 +1,13 @@
 // What `gradbus bench machine` is made of: the loops do what they are counted for; CPU time is
 // seen.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
 #include <vector>
 
 #include "cli/bench/process_cpu.h"
@@ -83,6 +85,23 @@ TEST(BenchProcessCpu, SeesWhatAChildUses) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(cpu.seconds(), 0) << "one that has ended does not count";
+}
+
+// A process may end after its file has been opened: reading is then ESRCH.
+TEST(BenchProcessCpu, AProcessThatEndsWhileItIsReadHasNoParent) {
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  EXPECT_EQ(parent_in(stat), getpid());
+  const int opened = open(stat.c_str(), O_RDONLY | O_CLOEXEC);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(parent_in("/proc/self/fd/" + std::to_string(opened)), -1);
+  EXPECT_EQ(parent_in(stat), -1);
+  close(opened);
 }
 
 }  // namespace
