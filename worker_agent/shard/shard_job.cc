@@ -23,8 +23,12 @@ ShardJob::ShardJob(StartShardJob start, Transport* transport)
 }
 
 SnapshotPlace ShardJob::place(uint32_t shard) const {
-  return {start_.keeper == nullptr ? "" : start_.keeper->directory(), start_.name, start_.run,
-          shard, start_.shards};
+  return {start_.keeper == nullptr ? "" : start_.keeper->directory(),
+          start_.name,
+          start_.run,
+          shard,
+          start_.shards,
+          shard != start_.shard};
 }
 
 void ShardJob::fail(const Status& status) {

@@ -56,13 +56,25 @@ struct Run {
   uint32_t shards = 0;  // that it had
 };
 
+// Of the two that a lost shard and its copy may leave, the copy's, which went on, is the one.
+std::vector<fs::path> files_of_run(const fs::path& run) {
+  std::vector<fs::path> files;
+  std::error_code problem;
+  for (const auto& entry : fs::directory_iterator(run, problem)) {
+    fs::path promoted = entry.path();
+    promoted.replace_extension(".promoted.snapshot");
+    if (entry.path().extension() == kSuffix && !fs::exists(promoted, problem))
+      files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 // A file whose header is damaged counts as the newest there can be, so that it is told.
 Run look_at_run(const std::string& path, uint64_t except_run) {
   Run run{path};
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(path, problem)) {
-    if (entry.path().extension() != kSuffix) continue;
-    const Fd file(open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+  for (const fs::path& name : files_of_run(path)) {
+    const Fd file(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     SnapshotHeader header;
     if (!file.valid() || !read_struct(file.get(), 0, header)) return {path, UINT64_MAX, 1, 1};
     if (header.run == except_run) return {path};
@@ -111,12 +123,8 @@ Result<SnapshotSet> SnapshotSet::open(const std::string& directory, const std::s
   if (!run.ok()) return run.status();
   SnapshotSet set;
   set.run_directory_ = run.value();
-  std::vector<std::string> paths;
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(run.value(), problem))
-    if (entry.path().extension() == kSuffix) paths.push_back(entry.path());
-  std::ranges::sort(paths);
-  for (const std::string& path : paths) GRADBUS_RETURN_IF_ERROR(set.add_file(path, job));
+  for (const fs::path& path : files_of_run(run.value()))
+    GRADBUS_RETURN_IF_ERROR(set.add_file(path, job));
   for (auto& [tensor, pieces] : set.pieces_)
     std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.head.first; });
   return set;

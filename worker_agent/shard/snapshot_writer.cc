@@ -58,7 +58,7 @@ std::string snapshot_job_directory(const std::string& directory, const std::stri
 std::string snapshot_path(const SnapshotPlace& place) {
   return snapshot_job_directory(place.directory, place.job) + "/run-" + hex(place.run, 16) +
          "/shard-" + std::to_string(place.shard) + "-of-" + std::to_string(place.shards) +
-         ".snapshot";
+         (place.promoted ? ".promoted.snapshot" : ".snapshot");
 }
 
 Result<SnapshotWriter> SnapshotWriter::create(const SnapshotPlace& place) {

@@ -21,11 +21,13 @@ struct SnapshotPlace {
   uint64_t run = 0;
   uint32_t shard = 0;
   uint32_t shards = 1;
+  bool promoted = false;  // written by the copy that went on when the shard was lost
 };
 
 // DIRECTORY/JOB: a job's name is a file's name here, whatever characters it has.
 std::string snapshot_job_directory(const std::string& directory, const std::string& job);
-// DIRECTORY/JOB/run-RUN/shard-0-of-2.snapshot
+// DIRECTORY/JOB/run-RUN/shard-0-of-2.snapshot, of a promoted copy shard-0-of-2.promoted.snapshot.
+// So a shard that was only frozen, and writes when it wakes up, is in nobody's way.
 std::string snapshot_path(const SnapshotPlace& place);
 
 class SnapshotWriter {

@@ -67,7 +67,7 @@ class SnapshotFiles : public testing::Test {
       ASSERT_TRUE(writer.value().commit().ok());
     }
   }
-  static void add_chunks(SnapshotWriter& writer, const ShardPlan& plan) {
+  static void add_chunks(SnapshotWriter& writer, const ShardPlan& plan, uint64_t steps = 9) {
     const ChunkPlan cut = plan.collective.chunk_plan();
     for (uint32_t chunk = 0; chunk < cut.chunks(); ++chunk) {
       if (shard_of(0, chunk, plan.collective.shards) != plan.shard) continue;
@@ -78,7 +78,7 @@ class SnapshotFiles : public testing::Test {
       piece.count = cut.count;
       piece.first = range.first;
       piece.elements = range.elements;
-      piece.steps = 9;
+      piece.steps = steps;
       piece.tensor[0] = 't';
       std::vector<float> values;
       for (uint64_t vector = 0; vector < 3; ++vector)
@@ -204,6 +204,29 @@ TEST_F(SnapshotFiles, ARunThatLacksAFileIsLeftOut) {
   EXPECT_TRUE(read(plan_of(30, 10, 0, 1)).ok());
   fs::remove(snapshot_path(place(1, 3, 1)));
   refused(plan_of(30, 10, 0, 1), Code::kUnavailable, "a snapshot of all its shards");
+}
+
+// Expect: of a shard that was lost and its copy, which went on, the copy's file is read, whichever
+// was written last; without the lost shard's it is one of the files that have to be there.
+TEST_F(SnapshotFiles, APromotedCopyIsReadInPlaceOfTheLostShard) {
+  const ShardPlan plan = plan_of(100, 10, 1, 2);
+  SnapshotPlace promoted = place(1, 2);
+  promoted.promoted = true;
+  Result<SnapshotWriter> writer = SnapshotWriter::create(promoted);
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  add_chunks(writer.value(), plan, 7);
+  ASSERT_TRUE(writer.value().commit().ok());
+  write(100, 10, 2);  // 9 steps; shard 1 was only frozen, and wakes up
+  const auto of_copy = read(plan);
+  const auto of_other = read(plan_of(100, 10, 0, 2));
+  ASSERT_TRUE(of_copy.ok() && of_other.ok());
+  EXPECT_EQ(of_copy.value().size(), 5u);
+  for (const RestoredChunk& chunk : of_copy.value()) EXPECT_EQ(chunk.steps, 7u);
+  for (const RestoredChunk& chunk : of_other.value()) EXPECT_EQ(chunk.steps, 9u);
+  fs::remove(snapshot_path(place(1, 2)));
+  EXPECT_TRUE(read(plan).ok());
+  fs::remove(snapshot_path(place(0, 2)));
+  refused(plan, Code::kUnavailable, "all its shards");
 }
 
 // Expect: an error says what is missing, and of what.
