@@ -28,8 +28,9 @@ SpecOption steps_option(std::string_view name, std::string_view default_text, do
 }
 
 SpecOption replicas_option() {
-  return steps_option("replicas", "1", kReplicasMax,
-                      "shards that have a gradient before it is answered; 2: one may die");
+  return steps_option("replicas", "0", kReplicasMax,
+                      "shards that have a gradient before it is answered; 2: one may die; 2 by "
+                      "default where shards hold parameters, are two, and gradients are dense");
 }
 
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
@@ -282,6 +283,11 @@ SplitText split(std::string_view text) {
 }
 
 }  // namespace
+
+uint32_t ExchangeMode::settled_replicas(uint32_t shards, bool dense) const {
+  if (replicas != 0) return replicas;
+  return holds_parameters() && dense && shards > 1 ? 2 : 1;
+}
 
 Result<ExchangeMode> parse_mode(std::string_view text) {
   if (text.empty()) return ExchangeMode();

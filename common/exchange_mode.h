@@ -91,7 +91,7 @@ struct ExchangeMode {
   uint32_t deadline_ms = 0;    // kServerQuorum: of a step, from its first gradient on; 0: none
   ServerOptimizer optimizer;   // of shards that hold parameters
   bool restore = false;        // they begin from a snapshot of an earlier run
-  uint32_t replicas = 1;       // shards that have a push before it is answered
+  uint32_t replicas = 0;       // as said; 0: not said, settled_replicas()
   std::string canonical = "sync";
 
   // Parameters are exchanged and gradients are not.
@@ -101,6 +101,10 @@ struct ExchangeMode {
   bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
   // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
   bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
+  // Shards that have a push before it is answered, in a job of `shards`. Where nothing is said: 2
+  // of parameters, if there are two shards and pushes are dense; 1 of sums, with which nothing is
+  // lost that outlives the step.
+  uint32_t settled_replicas(uint32_t shards, bool dense) const;
 };
 
 // Of a mode in its canonical form: who reduces.

@@ -98,10 +98,10 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
         "O911",
         tensor(spec) + ": mode " + mode.value().canonical + " keeps copies of dense gradients only",
         "leave out replicas or the compression");
-  return may_use(mode.value(), tensor(spec));
+  return may_use(mode.value(), dense, tensor(spec));
 }
 
-Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {
+Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::string& who) const {
   if (!mode.on_shards()) return {};
   const std::string what = who + ": mode " + mode.canonical;
   if (options_.deterministic)
@@ -112,7 +112,7 @@ Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) 
     return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
                                    " nodes, the job has " + std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
-  if (mode.replicas < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
+  if (mode.settled_replicas(shards_, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_ == 0) return short_error("O912", what + ", and the job began without one");
   if (mode.replicas <= shards_) return {};
   return short_error("O911",
@@ -224,7 +224,9 @@ Registrations::Answer Registrations::finish(Name& name) {
   const TensorPlan plan = this->plan(ready.spec());
   if (plan.algorithm == Algorithm::kShards) {
     uses_shards_ = true;
-    single_copies_ = single_copies_ || parse_mode(ready.spec().mode()).take().replicas < 2;
+    const bool dense = ready.spec().compression().empty();
+    const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
+    single_copies_ = single_copies_ || mode.settled_replicas(shards_, dense) < 2;
   }
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));

@@ -55,7 +55,7 @@ class Registrations {
   void set_path(const PathFigures& measured) { options_.measured = measured; }
 
   // The job can have tensors in this mode; else GB-O911, GB-O912 or what refuse_shards() was told.
-  Status may_use(const ExchangeMode& mode, const std::string& who) const;
+  Status may_use(const ExchangeMode& mode, bool dense, const std::string& who) const;
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);

@@ -36,6 +36,8 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.shard = shard;
   plan.last = last_reduction(spec, world);
   plan.mode = parse_mode(spec.mode).take();
+  plan.mode.replicas =
+      plan.mode.settled_replicas(plan.collective.shards, ready.spec().compression().empty());
   if (plan.mode.replicas > plan.collective.shards)
     return error("D602", who + " has mode \"" + spec.mode + "\" with " +
                              std::to_string(plan.collective.shards) + " shards");
@@ -91,6 +93,7 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
     Result<ShardPlan> made = plan_of(at->second.started, at->second.shard, tensor);
     if (!made.ok()) return made.status();
     ShardPlan plan = made.take();
+    if (plan.mode.replicas < 2) tell_single_copy(at->second, plan);
     GRADBUS_RETURN_IF_ERROR(add(at->second, plan));
     if (plan.mode.replicas < 2) continue;
     plan.shard = backed_up_by(plan.shard, plan.collective.shards);
@@ -119,6 +122,19 @@ Status ShardDuty::add(const Duty& duty, const ShardPlan& plan) {
                      engine.post(std::move(add));
                    });
   return {};
+}
+
+// Once a job: what can be lost.
+void ShardDuty::tell_single_copy(Duty& duty, const ShardPlan& plan) {
+  if (!plan.mode.holds_parameters() || duty.told_single_copy) return;
+  duty.told_single_copy = true;
+  spdlog::warn(
+      "job \"{}\": tensor \"{}\" has no second copy (mode {}, {} shards): if this shard dies the "
+      "job "
+      "ends, and what it holds since its last snapshot is lost{}",
+      duty.started.job(), plan.name, plan.mode.canonical, plan.collective.shards,
+      plan.collective.shards > 1 ? "; replicas=2 keeps one on the next shard"
+                                 : "; with a second shard there would be one");
 }
 
 void ShardDuty::end(uint64_t job) {

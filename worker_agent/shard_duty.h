@@ -40,7 +40,9 @@ class ShardDuty {
     uint64_t incarnation = 0;
     uint64_t run = 0;  // as snapshots name it
     std::shared_ptr<JobTraffic> traffic;
+    bool told_single_copy = false;
   };
+  static void tell_single_copy(Duty& duty, const ShardPlan& plan);
   Status add(const Duty& duty, const ShardPlan& plan);
 
   Engine& engine_;

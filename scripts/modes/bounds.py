@@ -14,7 +14,8 @@ LINK, LINK_BYTES_PER_S = "1gbit", 1e9 / 8
 SERVED = ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3))  # nodes, shards
 SERVED_MIB = 64
 LOCAL_MIB = 64
-LOCAL = (("sync", ""), ("ps:sync", ""), ("ps:sync,replicas=2", ""), ("ps:async,lr=0.1", ""), ("ps:sync", "onebit"))
+LOCAL = (("sync", ""), ("ps:sync", ""), ("ps:sync,replicas=2", ""), ("ps:async,lr=0.1,replicas=1", ""),
+         ("ps:async,lr=0.1,replicas=2", ""), ("ps:sync", "onebit"))
 OVERLAP_MODES = ("sync", "delayed:k=1", "delayed:k=2")
 MLP_BYTES = 102_500_000  # about: its gradients
 OVERLAP_PACE_MS = round(MLP_BYTES / LINK_BYTES_PER_S * 1e3)  # so that computing takes as long as the network

@@ -58,7 +58,7 @@ def assert_counted(ranks, killed_at):
     [
         ("ps:async,lr=1,replicas=2", 0, 1),
         ("ps:async,lr=1,replicas=2", 1, 2),
-        ("ps:async,lr=1,replicas=2", 2, 3),
+        ("ps:async,lr=1", 2, 3),  # two copies are the default
         ("ps:sync,replicas=2", 0, 4),
         ("ps:sync,replicas=2", 2, 5),
         ("ps:ssp,max_staleness=2,lr=1,replicas=2", 1, 6),

@@ -42,7 +42,7 @@ def test_a_killed_shards_job_goes_on_from_its_last_snapshot(tmp_path):
     with rigs.cluster(1) as rig:
         for index in range(2):
             rig.start_shard(f"shard-{index}", *keep)
-        (rank,) = start_ranks(rig, PYTHON, "shards.py", 1, "forever", "ps:async,lr=1", GRADBUS_JOB="train")
+        (rank,) = start_ranks(rig, PYTHON, "shards.py", 1, "forever", "ps:async,lr=1,replicas=1", GRADBUS_JOB="train")
         rigs.wait_until(lambda: len(files(tmp_path)) == 2, what="a snapshot of each shard")
         rig.shards[1].kill()
         _, output = rank.finish(60)

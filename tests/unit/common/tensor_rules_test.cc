@@ -141,6 +141,19 @@ TEST(ExchangeMode, Gossip) {
   EXPECT_EQ(mode.canonical, "gossip:topology=ring,every=3,seed=4294967295,wait=1");
 }
 
+TEST(ExchangeMode, ParametersHaveTwoCopiesWhereTheyCan) {
+  const ExchangeMode async = parse_mode("ps:async").value();
+  EXPECT_EQ(async.canonical, "ps:async");
+  EXPECT_EQ(async.settled_replicas(2, true), 2u);
+  EXPECT_EQ(async.settled_replicas(1, true), 1u) << "one shard";
+  EXPECT_EQ(async.settled_replicas(2, false), 1u) << "a compression";
+  EXPECT_EQ(parse_mode("ps:async,replicas=1").value().settled_replicas(2, true), 1u);
+  EXPECT_EQ(parse_mode("ps:ssp").value().settled_replicas(3, true), 2u);
+  EXPECT_EQ(parse_mode("ps:sync").value().settled_replicas(3, true), 1u);
+  EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().settled_replicas(3, true), 2u);
+  EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().canonical, "ps:sync,replicas=2");
+}
+
 TEST(ExchangeMode, DelayCompensation) {
   const ExchangeMode plain = parse_mode("delayed:k=2").value();
   EXPECT_EQ(plain.dc, 0);

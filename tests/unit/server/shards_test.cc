@@ -190,6 +190,21 @@ TEST_F(Shards, ALostOneThatHasCopiesElsewhere) {
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
 }
 
+// Expect: parameters have copies although nothing was said of it, sums have not.
+TEST_F(Shards, ParametersHaveCopiesByDefault) {
+  start();
+  register_by_all(on_shards("ps:async"));
+  cluster.drop(kSecond);
+  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+}
+TEST_F(Shards, ParametersOfWhichOneCopyWasAskedForAreLost) {
+  start();
+  register_by_all(on_shards("ps:async,replicas=1"));
+  cluster.drop(kSecond);
+  EXPECT_THAT(error_of(cluster.last(1)), HasSubstr("GB-P103"));
+}
+
 // Expect: one tensor without copies is enough.
 TEST_F(Shards, ALostOneEndsAJobThatHasNotOnlyCopies) {
   start();

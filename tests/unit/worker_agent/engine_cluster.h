@@ -87,7 +87,7 @@ class Cluster {
   }
   // A tensor that shards aggregate, as `mode` says.
   void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
-    const uint32_t replicas = parse_mode(mode).take().replicas;
+    const uint32_t replicas = std::max(1U, parse_mode(mode).take().replicas);
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, replicas);
     for (uint32_t i = 0; i < layout_.shards; ++i) {
