@@ -63,12 +63,13 @@ Status unknown_collective(const std::string& word, const Status& otherwise) {
                     "did you mean: gradbus bench " + nearest);
 }
 
-Status check_transport(const std::string& name) {
-  if (find_transport(name) != nullptr) return {};
+Status check_transport(const std::string& names) {
+  if (check_transports(names).ok()) return {};
   std::string known;
   for (const TransportRow& row : all_transports())
     known += (known.empty() ? "" : ", ") + std::string(row.name);
-  return bad_option("--transport is \"" + name.substr(0, 40) + "\"", "take one of: " + known);
+  return bad_option("--transport is \"" + names.substr(0, 40) + "\"",
+                    "take one of: " + known + "; or several with commas between");
 }
 
 Status check_algorithm(const std::string& name) {
@@ -254,7 +255,9 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
       ->capture_default_str();
   app.add_option("--shards", cluster.shards, "embedded parameter-server shards, for --mode ps:*");
-  app.add_option("--transport", cluster.transport, "between agents")->capture_default_str();
+  app.add_option("--transport", cluster.transport,
+                 "between agents; several with commas between: in the order of preference")
+      ->capture_default_str();
   app.add_option("--algorithm", cluster.algorithm,
                  "between agents: auto ring chain halving_doubling recursive_doubling tree direct")
       ->capture_default_str();

@@ -117,15 +117,15 @@ Status tell_policy(const RunOptions& options) {
 // Embedded agents read it from the environment.
 Status tell_transport(const RunOptions& options, const LaunchPlan& plan) {
   if (options.transport.empty()) return {};
-  const TransportRow* row = find_transport(options.transport);
-  if (row == nullptr)
+  if (!check_transports(options.transport).ok())
     return error("H200", "--transport is \"" + options.transport.substr(0, 40) + "\"",
-                 "take tcp or rdma (docs/TRANSPORTS.md)");
+                 "take tcp or rdma, or both with a comma between (docs/TRANSPORTS.md)");
   if (!plan.embedded)
     return error(
         "H200", "--transport is for embedded agents, but an agent runs here already",
         "add --embedded, or start that agent with gradbus-agent --transport " + options.transport);
-  GRADBUS_RETURN_IF_ERROR(row->available());
+  const TransportRow* row = find_transport(options.transport);  // of several, agents find out
+  if (row != nullptr) GRADBUS_RETURN_IF_ERROR(row->available());
   setenv("GRADBUS_AGENT_TRANSPORT", options.transport.c_str(), 1);
   return {};
 }
@@ -223,7 +223,7 @@ Action declare_run(CLI::App& app) {
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
   app.add_option("--transport", options->transport,
-                 "between embedded agents: tcp, rdma (docs/TRANSPORTS.md)");
+                 "between embedded agents: tcp, rdma or rdma,tcp (docs/TRANSPORTS.md)");
   app.add_option("--compression", options->compression,
                  "of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option("--mode", options->mode,

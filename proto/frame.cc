@@ -21,18 +21,26 @@ Status refuse(const char* field, uint64_t value, const std::string& allowed) {
 
 // These move no elements, so they may leave the signature fields 0.
 bool is_control(const FrameHeader& header) {
-  const auto kind = static_cast<FrameKind>(header.kind);
-  return kind == FrameKind::kHello || kind == FrameKind::kCredit || kind == FrameKind::kProbe;
+  const auto kind = static_cast<FrameKind>(header.kind & ~kSequencedFrame);
+  return kind == FrameKind::kHello || kind == FrameKind::kCredit || kind == FrameKind::kProbe ||
+         kind == FrameKind::kLinkState;
 }
 
-bool is_kind(uint8_t number) {
-  return number >= static_cast<uint8_t>(FrameKind::kHello) &&
-         number <= static_cast<uint8_t>(FrameKind::kForward);
+bool is_sequenced(const FrameHeader& header) { return (header.kind & kSequencedFrame) != 0; }
+
+// A hello comes before there are numbers, and the state of a link is no frame of it.
+bool is_kind(const FrameHeader& header) {
+  const auto number = static_cast<uint8_t>(header.kind & ~kSequencedFrame);
+  const bool numbered = number > static_cast<uint8_t>(FrameKind::kHello) &&
+                        number < static_cast<uint8_t>(FrameKind::kLinkState);
+  return numbered ||
+         (!is_sequenced(header) && (number == static_cast<uint8_t>(FrameKind::kHello) ||
+                                    number == static_cast<uint8_t>(FrameKind::kLinkState)));
 }
 
 // Before anything else is believed: is this a frame of our version, as it was sealed?
 Status check_envelope(const FrameHeader& header) {
-  if (header.magic != kFrameMagic) {
+  if (header.magic != kFrameMagic && !is_sequenced(header)) {
     return refuse("magic", header.magic, std::to_string(kFrameMagic));
   }
   if (header.version != kFrameVersion) {
@@ -66,9 +74,11 @@ void seal_frame(FrameHeader& header, std::span<const std::byte> payload) {
   header.header_crc = header_crc_of(header);
 }
 
+void reseal_header(FrameHeader& header) { header.header_crc = header_crc_of(header); }
+
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
-  if (!is_kind(header.kind)) return refuse("kind", header.kind, "1 to 6");
+  if (!is_kind(header)) return refuse("kind", header.kind, "1 to 7");
   if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 19");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));
   if (header.length > kFramePayloadBytesMax) {

@@ -1,8 +1,10 @@
 // The data-plane frame: a 64-byte header and `length` payload bytes, little-endian, version 1.
 //
-//   offset  0  u32  magic        'G' 'B' 'F' '1' (0x31464247)
+//   offset  0  u32  magic        'G' 'B' 'F' '1' (0x31464247); kind with kSequencedFrame: the
+//   frame's
+//                                number in its link (transport/failover)
 //   offset  4  u8   version      1
-//   offset  5  u8   kind         FrameKind
+//   offset  5  u8   kind         FrameKind, and the flag kSequencedFrame on links of several paths
 //   offset  6  u8   codec        CodecId of the payload
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
@@ -55,7 +57,12 @@ enum class FrameKind : uint8_t {
   // tensor, exchange, step and chunk says that the backup has taken it
   // (worker_agent/shard/shard_job.h).
   kForward = 6,
+  // What a side of a link of several paths has taken (transport/failover/control.h).
+  kLinkState = 7,
 };
+
+// Added to the kind of a frame whose magic is a sequence number.
+inline constexpr uint8_t kSequencedFrame = 0x80;
 
 // A kForward without payload: the deadline of the chunk's open step has ended (mode ps:quorum).
 inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
@@ -91,6 +98,8 @@ static_assert(offsetof(FrameHeader, job) == 16 && offsetof(FrameHeader, step) ==
 
 // Fills both checksums. Call last, when every other field and the payload are final.
 void seal_frame(FrameHeader& header, std::span<const std::byte> payload);
+// The same for a header that changed while its payload did not.
+void reseal_header(FrameHeader& header);
 
 // kVersion for another version, kCorrupt for anything else the format does not allow. Names the
 // field.

@@ -15,6 +15,9 @@ class RegionTable {
   RegionId add(std::span<std::byte> memory);
   // Posts that are outstanding keep the bytes they were given; new ones are refused.
   void remove(RegionId region);
+  bool holds(RegionId region) const {
+    return region.index < regions_.size() && !regions_[region.index].empty();
+  }
 
   // The bytes of `slice`; nothing when any of them lies outside its region. An empty slice needs no
   // region.

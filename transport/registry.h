@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "transport/transport.h"
@@ -22,5 +23,16 @@ std::span<const TransportRow> all_transports();
 
 // The row called `name`, or nullptr.
 const TransportRow* find_transport(std::string_view name);
+
+// What `--transport` may say: the name of a row, or several with commas between, in the order of
+// preference: then a link that loses its path goes on over another (failover/failover.h). GB-F100
+// names what there is.
+Status check_transports(std::string_view names);
+// Opens them. With several, bind_address may list one address for each; with one, several paths of
+// it. A row of several that this machine cannot run is left out, the log says so.
+Result<std::unique_ptr<Transport>> open_transports(std::string_view names,
+                                                   const TransportOptions& options);
+// Under which name agents find that they have a transport in common: the row's, or "failover".
+std::string common_name(std::string_view names, std::string_view bind_address);
 
 }  // namespace gradbus

@@ -63,8 +63,13 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("socket", &o.socket, "Unix socket that training processes attach to.");
   table.add("socket-mode", &o.socket_mode, "Permissions of the socket, octal.");
   table.add("name", &o.name, "Name of this node, unique in the cluster; default: the host's name.");
-  table.add("bind", &o.bind, "Data-plane address to listen on: host or host:port; port 0 is any.");
-  table.add("transport", &o.transport, "How agents exchange data.");
+  table.add(
+      "bind", &o.bind,
+      "Data-plane address to listen on: host or host:port; port 0 is any. Several with commas "
+      "between: a path over each.");
+  table.add("transport", &o.transport,
+            "How agents exchange data: tcp, rdma, or several with commas between in the order of "
+            "preference; a link whose path breaks then goes on over another.");
   table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
   table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
             "A link silent for this long is lost.");
@@ -91,20 +96,12 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
 }
 
 Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
-  const TransportRow* row = find_transport(o.transport);
-  if (row == nullptr) {
-    std::string known;
-    for (const TransportRow& candidate : all_transports())
-      known += (known.empty() ? "" : ", ") + std::string(candidate.name);
-    return error("F100", "--transport \"" + o.transport + "\" is unknown; there are: " + known);
-  }
-  GRADBUS_RETURN_IF_ERROR(row->available());
   TransportOptions options;
   options.bind_address = o.bind;
   options.streams = static_cast<uint32_t>(o.streams);
   options.peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout_ms);
   options.congestion_control = o.congestion_control;
-  return row->create(options);
+  return open_transports(o.transport, options);
 }
 
 Result<mode_t> parse_mode(const std::string& text) {
@@ -148,7 +145,8 @@ Status serve(const AgentOptions& o) {
   ConductorOptions options;
   options.name = o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
   options.coordinator = o.coordinator;
-  options.addresses[o.transport] = transport.value()->local_address();
+  const std::string address = transport.value()->local_address();
+  options.addresses[common_name(o.transport, o.bind)] = address;
   options.cores = std::max(1u, std::thread::hardware_concurrency());
   options.reduce_ns = measured_reduce_ns();
   options.clients_max = static_cast<uint64_t>(o.clients_max);
@@ -163,9 +161,9 @@ Status serve(const AgentOptions& o) {
   Engine engine(transport.take(), broken, options.cores);
   std::thread engine_thread([&engine] { engine.run(); });
   if (o.shard) {
-    spdlog::info("a parameter-server shard, data at {}", options.addresses[o.transport]);
+    spdlog::info("a parameter-server shard, data at {}", address);
   } else {
-    spdlog::info("clients attach at {}, data at {}", o.socket, options.addresses[o.transport]);
+    spdlog::info("clients attach at {}, data at {}", o.socket, address);
   }
   {
     Conductor conductor(options, listener.take(), engine, broken);

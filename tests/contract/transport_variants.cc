@@ -1,6 +1,29 @@
 #include "contract/transport_variants.h"
 
+#include "transport/rdma/row.h"
+
 namespace gradbus {
+namespace {
+
+Status always_available() { return {}; }
+
+template <const char* names>
+Result<std::unique_ptr<Transport>> create_several(const TransportOptions& options) {
+  return open_transports(names, options);
+}
+
+constexpr char kTwoTcp[] = "tcp,tcp";
+constexpr char kTwoLoopbacks[] = "loopback,loopback";
+constexpr char kRdmaThenTcp[] = "rdma,tcp";
+
+// Links of several paths; the name is part of a test's.
+constexpr TransportRow kSeveral[] = {
+    {"tcp_and_tcp", "", always_available, create_several<kTwoTcp>},
+    {"two_loopbacks", "", always_available, create_several<kTwoLoopbacks>},
+    {"rdma_and_tcp", "", rdma_available, create_several<kRdmaThenTcp>},
+};
+
+}  // namespace
 
 INSTANTIATE_TEST_SUITE_P(All, TransportContract, testing::ValuesIn(transport_variants()),
                          [](const auto& variant) { return variant.param.name(); });
@@ -22,10 +45,12 @@ std::vector<TransportVariant> transport_variants() {
   rough.delay = 0.3;
   rough.reorder = true;
   std::vector<TransportVariant> variants;
-  for (const TransportRow& row : all_transports()) {
+  const auto add = [&](const TransportRow& row) {
     variants.push_back({&row, std::nullopt});
     variants.push_back({&row, rough});
-  }
+  };
+  for (const TransportRow& row : all_transports()) add(row);
+  for (const TransportRow& row : kSeveral) add(row);
   return variants;
 }
 

@@ -27,6 +27,8 @@ bool Poller::watch_listener(int fd) { return add(fd, EPOLLIN, kListener); }
 
 bool Poller::watch_completions(int fd) { return add(fd, EPOLLIN, kCompletions); }
 
+bool Poller::watch_inner(int fd, uint64_t number) { return add(fd, EPOLLIN, kFirstInner + number); }
+
 bool Poller::watch(int fd, void* connection) {
   return add(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
              reinterpret_cast<uintptr_t>(connection));

@@ -25,6 +25,7 @@ class Poller {
   static constexpr uint64_t kTick = 2;
   static constexpr uint64_t kListener = 3;
   static constexpr uint64_t kCompletions = 4;
+  static constexpr uint64_t kFirstInner = 16;  // and on: the transports of a transport
 
   Status open(Nanos tick_interval);
 
@@ -32,6 +33,8 @@ class Poller {
   bool watch_listener(int fd);
   // Where a device says that work has ended (transport/rdma).
   bool watch_completions(int fd);
+  // Transport `number` of those that this one is made of (transport/failover).
+  bool watch_inner(int fd, uint64_t number);
   bool watch(int fd, void* connection);
   void forget(int fd);
 

@@ -1,0 +1,150 @@
+// A transport made of others: a link takes one path at a time of those that both ends have, and
+// when that breaks, the next. What the peer had not taken is sent again, what it had is not taken
+// twice.
+//
+// A path is two links of an inner transport: one for the frames of the caller, whose receives are
+// those that the caller lent, and one for the small frames in which the two sides tell each other
+// what they have taken (control.h). A frame is reported as sent when the peer has taken it into a
+// receive; so its bytes can be sent again from where they lie, and nothing is copied. Nobody waits
+// for more to be told at once: each poll tells what came in it.
+//
+// The opener chooses the path and looks for the next one; the acceptor is found again by the number
+// of the session. A peer that ends its link says so on the control link: what ends without that is
+// a broken path. The opener tries its candidates in turn, beginning behind the broken one, and
+// again after a pause, until peer_timeout_ms have passed since the path ended, or nobody has
+// answered on any of them in kRoundsMax rounds; the acceptor waits twice as long. A path on which
+// kCorruptMax frames were corrupt is not taken again.
+//
+// One role thread owns a FailoverTransport; every member function is called by it.
+//
+//   poll()      failover.cc    what happened, who has work, hand out events
+//   frames      exchange.cc    windows.h, control.h
+//   begin, end  life.cc        paths.h; deadlines, too
+//   next path   recovery.cc
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/failover/link.h"
+#include "transport/failover/paths.h"
+#include "transport/link_events.h"
+#include "transport/link_table.h"
+#include "transport/net/poller.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace gradbus {
+
+struct InnerTransport {
+  std::string name;  // of its row
+  std::unique_ptr<Transport> transport;
+};
+
+class FailoverTransport final : public Transport {
+ public:
+  // `inner` in the order of preference. GB-F100 for an option out of range, or for none or too many
+  // of them.
+  static Result<std::unique_ptr<Transport>> create(std::vector<InnerTransport> inner,
+                                                   const TransportOptions& options);
+
+  Result<RegionId> register_memory(std::span<std::byte> memory) override;
+  void unregister_memory(RegionId region) override;
+  std::string local_address() const override { return address_; }
+  Result<LinkId> connect(std::string_view address, const FrameHeader& hello) override;
+  Code post_send(LinkId link, const FrameHeader& header, Slice payload, uint64_t token) override;
+  Code post_receive(LinkId link, Slice into, uint64_t token) override;
+  size_t poll(std::span<TransportEvent> events) override;
+  void disconnect(LinkId link) override;
+  int wait_fd() const override { return pollable_ ? poller_.fd() : -1; }
+  std::string link_error(LinkId link) const override { return links_.error(link); }
+
+ private:
+  struct Inner {
+    std::string name;
+    std::vector<std::unique_ptr<Half>> halves;  // by index of the inner link
+    std::unique_ptr<Transport> transport;       // goes before the memory of its halves
+    std::vector<RegionId> regions;              // by index of ours
+    bool told = false;                          // a control link of it has something to send
+  };
+
+  explicit FailoverTransport(const TransportOptions& options) : options_(options) {}
+  Status start(std::vector<InnerTransport> inner);
+
+  // failover.cc
+  void collect();
+  void serve();
+  size_t hand_out(std::span<TransportEvent> events);
+  void flush();
+  void drain(uint32_t inner);
+  void note(uint32_t inner, const TransportEvent& event);
+  void queue(FailoverLink& link);
+  FailoverLink* open_link(LinkId id) const;
+  LinkEvents events_of(const FailoverLink& link) { return LinkEvents(events_, link.id); }
+  Transport& transport_of(const Half& half) { return *inner_[half.inner].transport; }
+  Slice inner_slice(const Half& half, Slice slice) const;
+
+  // exchange.cc: frames on the halves of a path
+  bool work(FailoverLink& link);
+  bool send_frames(FailoverLink& link);
+  bool lend_receives(FailoverLink& link);
+  bool tell_state(FailoverLink& link);
+  bool send_control(Half& half);
+  void data_event(FailoverLink& link, const TransportEvent& event);
+  void take_frame(FailoverLink& link, const TransportEvent& event);
+  void control_sent(Half& half);
+  void control_received(Half& half, const TransportEvent& event);
+  void heard(FailoverLink& link, const LinkState& state);
+  void serve_control(Half& half);
+  void lend_control(Half& half, size_t slot);
+
+  // life.cc: before and after
+  FailoverLink& add_link();
+  Half& add_half(uint32_t inner, LinkId id, bool control);
+  void accepted(uint32_t inner, const TransportEvent& event);
+  void accept_path(Half& data, Half& control);
+  void accept_link(Half& data, Half& control);
+  void refuse_path(Half& data, Half& control);
+  FailoverLink* find_session(const Half& half);
+  void release(Half*& half);
+  void half_closed(Half& half, Code code);
+  void say_goodbye(Half& control, Code code, const TakenFrames& taken);
+  void end_link(FailoverLink& link, Code code, std::string text);
+  void finish(FailoverLink& link);
+  void tick();
+  bool tick_link(FailoverLink& link, Nanos now);
+  bool tick_halves(Inner& inner, Nanos now);
+
+  // recovery.cc: from one path to the next
+  void try_next(FailoverLink& link);
+  bool begin_attempt(FailoverLink& link);
+  void attach(FailoverLink& link, Path path);
+  void announce(FailoverLink& link);
+  void path_answered(FailoverLink& link);
+  void leave(FailoverLink& link, Code code, std::string why);
+  void count_fault(FailoverLink& link, Code code);
+  void path_gone(FailoverLink& link);
+  void round_failed(FailoverLink& link);
+  void give_up(FailoverLink& link);
+  Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
+  // What a goodbye may take longer than the end of the data half beside it, and the pause between
+  // rounds of attempts.
+  Nanos grace() const { return peer_timeout() / 8; }
+
+  TransportOptions options_;
+  std::string address_;
+  std::vector<Inner> inner_;
+  bool pollable_ = true;
+  Poller poller_;
+  RegionTable regions_;
+  LinkTable<FailoverLink> links_;
+  size_t links_alive_ = 0;
+  size_t events_max_ = 0;
+  EventQueue events_;
+  BoundedQueue<LinkId> work_;  // links that may have something to do, each once
+  std::vector<Half*> guests_;  // oldest first
+  bool tick_due_ = false;
+};
+
+}  // namespace gradbus
