@@ -78,6 +78,7 @@ class Rig:
         self.agents: list[Daemon] = []
         self.shards: list[Daemon] = []
         self.ranks: list[Rank] = []
+        self.within: list[str] = []  # words in front of a daemon's command: into a namespace
 
     def start_daemon(self, program: str, *arguments: str) -> Daemon:
         """Starts a daemon and waits for its --ready-fd line."""
@@ -85,7 +86,7 @@ class Rig:
         log = self.folder / f"{program}-{time.monotonic_ns()}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
-                [BIN / program, *arguments, "--ready-fd", str(writer)],
+                [*self.within, BIN / program, *arguments, "--ready-fd", str(writer)],
                 pass_fds=[writer], stdout=file, stderr=file)
         os.close(writer)
         try:

@@ -49,15 +49,15 @@ def port_state(device: str) -> str:
 
 
 @contextlib.contextmanager
-def two_nodes():
-    """A coordinator and an agent at each end of the cable."""
+def two_nodes(transport: str = "rdma", also_bind: str = ""):
+    """A coordinator and an agent at each end of the cable, maybe with a path elsewhere."""
     with tempfile.TemporaryDirectory(prefix="gradbus-vm-") as folder:
         rig = rigs.Rig(pathlib.Path(folder))
-        options = ["--transport", "rdma", "--peer-timeout-ms", str(PEER_TIMEOUT_MS)]
+        options = ["--transport", transport, "--peer-timeout-ms", str(PEER_TIMEOUT_MS)]
         try:
             rig.start(0)
             for name, address in (("near", NEAR), ("far", FAR)):
-                rig.start_agent(name, "--bind", f"{address}:0", *options)
+                rig.start_agent(name, "--bind", f"{address}:0{also_bind}", *options)
             yield rig
         finally:
             rig.stop()
@@ -88,15 +88,17 @@ def warm() -> None:
 
 
 def contract(out: pathlib.Path) -> str:
-    """The transport contract suite over rdma; behind the fault plan, which is above the transport, a part."""
+    """The transport contract suite over rdma; behind the fault plan, which is above the transport, and with TCP
+    behind it a part."""
     faulty = ("EveryPostEndsOnce", "NoWakeUpIsMissed", "DisconnectEndsEveryPost", "ManyFrames")
-    wanted = ":".join(["*/rdma", *(f"*{name}*/rdma_faulty" for name in faulty)])
+    wanted = ":".join(["*/rdma", *(f"*{name}*/rdma_faulty" for name in faulty),
+                       *(f"*{name}*/rdma_and_tcp" for name in faulty)])
     said = run(rigs.BIN / "transport_contract_test", f"--gtest_filter={wanted}", "--gtest_brief=1",
                f"--gtest_output=json:{out}/contract.json", timeout=150)
     report = json.loads((out / "contract.json").read_text())
     cases = [case for suite in report["testsuites"] for case in suite["testsuite"]]
     skipped = [case["name"] for case in cases if case["result"] != "COMPLETED"]
-    assert len(cases) >= 29 and not skipped, f"{len(cases)} cases, skipped: {skipped}: {said[-500:]}"
+    assert len(cases) >= 33 and not skipped, f"{len(cases)} cases, skipped: {skipped}: {said[-500:]}"
     said = run(rigs.BIN / "transport_allocation_test")
     assert "[  PASSED  ] 1 test" in said, said
     return f"{len(cases)} cases"
@@ -216,7 +218,27 @@ def flap(_: pathlib.Path) -> str:
     return f"after {took:.1f} s: {results[0][1].strip().splitlines()[-1]}"
 
 
-STEPS = (doctor, locked_memory, bench, digits, cable, killed_agent, loss, flap, contract)
+def paths(_: pathlib.Path) -> str:
+    """RDMA first, TCP along another way behind it: the cable goes down in the middle, and every sum is right."""
+    before = counter("rxe_near", "rdma_sends")
+    with two_nodes("rdma,tcp", ",127.0.0.1:0") as rig:
+        ranks = rig.start_job(2, "touch:" + str(rig.folder / "begun"), "loop:grad:50000:15", "steps:after:1000:3")
+        rigs.wait_until((rig.folder / "begun").exists, what="the loop")
+        rigs.wait_until(lambda: counter("rxe_near", "rdma_sends") > before + 10, what="frames by RDMA")
+        run("ip", "link", "set", "far", "down")
+        try:
+            results = finish(ranks)
+        finally:
+            run("ip", "link", "set", "far", "up")
+            run("ip", "route", "replace", NEAR, "dev", "far", "table", "1002", "src", FAR)
+        logs = "".join(agent.text() for agent in rig.agents)
+        assert_ok(results)
+    assert "now tcp 127.0.0.1:" in logs, logs
+    rigs.wait_until(lambda: port_state("rxe_far") == "ACTIVE", what="the port")
+    return "; ".join(line for line in logs.splitlines() if " now tcp " in line)
+
+
+STEPS = (doctor, locked_memory, bench, digits, cable, killed_agent, loss, flap, paths, contract)
 
 
 def main() -> int:

@@ -1,0 +1,137 @@
+"""Links of several paths: two machines with two cables between them, one of which goes down in the middle.
+
+Each machine is a network namespace; a third cable carries what goes to the coordinator, so that only the data
+plane feels what happens. Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and iproute2.
+"""
+
+import contextlib
+import re
+import subprocess
+
+import pytest
+import rig as rigs
+from test_link import why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no namespaces here: {why_not()}")
+
+PEER_TIMEOUT_MS = 1500
+# Both sides have given up by then, the second one two peer timeouts after it has seen its path end; the rest is
+# a machine with other work.
+TOLD_WITHIN_S = 60
+
+
+class Cables:
+    """Two namespaces with cables between them, gone with the processes that hold them."""
+
+    def __init__(self) -> None:
+        self.holders = []
+        for _ in range(2):
+            holder = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", "echo ready; exec sleep 3600"], stdout=subprocess.PIPE, text=True)
+            self.holders.append(holder)
+            assert holder.stdout.readline() == "ready\n"
+
+    def inside(self, machine):
+        """Words in front of a command that runs on that machine."""
+        return ["nsenter", f"--net=/proc/{self.holders[machine].pid}/ns/net"]
+
+    def ip(self, machine, *words):
+        subprocess.run([*self.inside(machine), "ip", *words], check=True, capture_output=True, text=True)
+
+    def lay(self, name, net):
+        """A cable with an end called `name` on both machines, at 198.18.NET.1 and .2."""
+        self.ip(0, "link", "add", name, "type", "veth", "peer", "name", name, "netns", str(self.holders[1].pid))
+        for machine in range(2):
+            self.ip(machine, "address", "add", f"198.18.{net}.{machine + 1}/24", "dev", name)
+            self.ip(machine, "link", "set", name, "up")
+
+    def close(self):
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+
+
+@pytest.fixture
+def cables():
+    with contextlib.closing(Cables()) as two:
+        for machine in range(2):
+            two.ip(machine, "link", "set", "lo", "up")
+        for net, name in enumerate(("control", "one", "two")):
+            two.lay(name, net)
+        yield two
+
+
+@pytest.fixture
+def cluster(cables, tmp_path):
+    """A coordinator and an agent on the first machine, an agent on the second."""
+    rig = rigs.Rig(tmp_path)
+    try:
+        rig.within = cables.inside(0)
+        rig.server = rig.start_daemon(
+            "gradbus-server", "--role=coordinator", "--listen", "198.18.0.1:0", "--lease-ms", "15000",
+            "--insecure-i-understand")
+        for machine in range(2):
+            rig.within = cables.inside(machine)
+            binds = ",".join(f"198.18.{net}.{machine + 1}:0" for net in (1, 2))
+            rig.start_agent(f"node-{machine}", "--bind", binds, "--peer-timeout-ms", str(PEER_TIMEOUT_MS))
+        rig.within = []
+        yield rig
+    finally:
+        rig.stop()
+
+
+def received(cables, name):
+    """Bytes that the second machine's end of a cable has received."""
+    words = [*cables.inside(1), "cat", "/proc/net/dev"]
+    text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return int(re.search(rf"^\s*{name}:\s*(\d+)", text, re.MULTILINE).group(1))
+
+
+def start_loop(rig, seconds):
+    """A job whose ranks sum for so long, checking every element; it has begun."""
+    begun = rig.folder / "begun"
+    ranks = rig.start_job(4, f"touch:{begun}", f"loop:grad:300000:{seconds}", "steps:after:1000:3")
+    rigs.wait_until(begun.exists, what="the loop")
+    return ranks
+
+
+def test_a_job_goes_on_over_the_second_cable_when_the_first_goes_down(cables, cluster):
+    ranks = start_loop(cluster, 8)
+    rigs.wait_until(lambda: received(cables, "one") > 1 << 20, what="bytes on the first cable")
+    assert received(cables, "two") < 1 << 16, "one path at a time"
+    cables.ip(1, "link", "set", "one", "down")
+    rigs.wait_until(lambda: received(cables, "two") > 1 << 20, what="bytes on the second cable")
+    results = [rank.finish() for rank in ranks]
+    assert all(status == 0 for status, _ in results), results
+    logs = "".join(agent.text() for agent in cluster.agents)
+    assert re.search(r" W gradbus-agent: link to \S+ of job \d+: a path ended \(.*\), now tcp 198\.18\.2\.", logs), logs
+    assert all(agent.alive() for agent in cluster.agents)
+
+
+def test_back_and_forth(cables, cluster):
+    ranks = start_loop(cluster, 16)
+    for down, other in (("one", "two"), ("two", "one")):
+        before = received(cables, other)
+        cables.ip(0, "link", "set", down, "down")
+        rigs.wait_until(lambda: received(cables, other) > before + (1 << 20), what=f"bytes on cable {other}")
+        cables.ip(0, "link", "set", down, "up")
+    results = [rank.finish() for rank in ranks]
+    assert all(status == 0 for status, _ in results), results
+
+
+def test_both_down_is_a_lost_link_in_time(cables, cluster):
+    ranks = start_loop(cluster, 3 * TOLD_WITHIN_S)
+    for name in ("one", "two"):
+        cables.ip(1, "link", "set", name, "down")
+    results = [rank.finish(TOLD_WITHIN_S) for rank in ranks]
+    assert all(status == 3 for status, _ in results), results
+    assert any("GB-P102" in output and "no path is left" in output for _, output in results), results
+    assert all(agent.alive() for agent in cluster.agents)
+
+
+def test_a_killed_agent_is_told_as_before(cables, cluster):
+    ranks = start_loop(cluster, 3 * TOLD_WITHIN_S)
+    cluster.agents[1].kill()
+    status, output = ranks[0].finish(TOLD_WITHIN_S)
+    assert status == 3 and "GB-P10" in output, (status, output)
+    assert cluster.agents[0].alive()
