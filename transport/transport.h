@@ -80,7 +80,8 @@ class Transport {
 
   // What a peer passes to connect(); the control plane carries it.
   virtual std::string local_address() const = 0;
-  // Opens a link; `hello` (kind kHello; step and chunk are the backend's) reaches the acceptor.
+  // Opens a link; `hello` (kind kHello; step and chunk are the backend's, with several paths tensor
+  // and exchange, too) reaches the acceptor.
   // kConnected or kClosed follows. Posting may begin at once. A malformed address is GB-F100; names
   // are not resolved, for that would block.
   virtual Result<LinkId> connect(std::string_view address, const FrameHeader& hello) = 0;

@@ -14,7 +14,8 @@ from test_link import why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no namespaces here: {why_not()}")
 
-PEER_TIMEOUT_MS = 1500
+MIB = 1 << 20
+PEER_TIMEOUT_MS = 3000  # short enough for a test, longer than a busy machine's pauses
 # Both sides have given up by then, the second one two peer timeouts after it has seen its path end; the rest is
 # a machine with other work.
 TOLD_WITHIN_S = 60
@@ -87,40 +88,55 @@ def received(cables, name):
     return int(re.search(rf"^\s*{name}:\s*(\d+)", text, re.MULTILINE).group(1))
 
 
-def start_loop(rig, seconds):
-    """A job whose ranks sum for so long, checking every element; it has begun."""
+def start_job(rig, *steps):
+    """Four ranks that do these steps; they have begun. Each sum's elements are checked by every rank."""
     begun = rig.folder / "begun"
-    ranks = rig.start_job(4, f"touch:{begun}", f"loop:grad:300000:{seconds}", "steps:after:1000:3")
-    rigs.wait_until(begun.exists, what="the loop")
+    ranks = rig.start_job(4, f"touch:{begun}", *steps)
+    rigs.wait_until(begun.exists, what="the ranks")
     return ranks
 
 
-def test_a_job_goes_on_over_the_second_cable_when_the_first_goes_down(cables, cluster):
-    ranks = start_loop(cluster, 8)
-    rigs.wait_until(lambda: received(cables, "one") > 1 << 20, what="bytes on the first cable")
-    assert received(cables, "two") < 1 << 16, "one path at a time"
-    cables.ip(1, "link", "set", "one", "down")
-    rigs.wait_until(lambda: received(cables, "two") > 1 << 20, what="bytes on the second cable")
+def phase(folder, number):
+    """Sums while a cable goes down, and more of them after that, however slow this machine is."""
+    down = folder / f"down{number}"
+    return ["loop:grad:300000:3", f"await:{down}", f"steps:after{number}:300000:5", f"touch:{folder}/done{number}"]
+
+
+def assert_ok(ranks):
     results = [rank.finish() for rank in ranks]
     assert all(status == 0 for status, _ in results), results
+
+
+def test_a_job_goes_on_over_the_second_cable_when_the_first_goes_down(cables, cluster):
+    ranks = start_job(cluster, *phase(cluster.folder, 1))
+    rigs.wait_until(lambda: received(cables, "one") > MIB, what="bytes on the first cable")
+    assert received(cables, "two") < MIB // 16, "one path at a time"
+    cables.ip(1, "link", "set", "one", "down")
+    (cluster.folder / "down1").touch()
+    assert_ok(ranks)
+    assert received(cables, "two") > MIB
     logs = "".join(agent.text() for agent in cluster.agents)
     assert re.search(r" W gradbus-agent: link to \S+ of job \d+: a path ended \(.*\), now tcp 198\.18\.2\.", logs), logs
     assert all(agent.alive() for agent in cluster.agents)
 
 
 def test_back_and_forth(cables, cluster):
-    ranks = start_loop(cluster, 16)
-    for down, other in (("one", "two"), ("two", "one")):
-        before = received(cables, other)
-        cables.ip(0, "link", "set", down, "down")
-        rigs.wait_until(lambda: received(cables, other) > before + (1 << 20), what=f"bytes on cable {other}")
-        cables.ip(0, "link", "set", down, "up")
-    results = [rank.finish() for rank in ranks]
-    assert all(status == 0 for status, _ in results), results
+    ranks = start_job(cluster, *phase(cluster.folder, 1), *phase(cluster.folder, 2))
+    cables.ip(0, "link", "set", "one", "down")
+    (cluster.folder / "down1").touch()
+    rigs.wait_until((cluster.folder / "done1").exists, what="sums over the second cable")
+    assert received(cables, "two") > MIB
+    before = received(cables, "one")
+    cables.ip(0, "link", "set", "one", "up")
+    cables.ip(0, "link", "set", "two", "down")
+    (cluster.folder / "down2").touch()
+    assert_ok(ranks)
+    assert received(cables, "one") > before + MIB
 
 
 def test_both_down_is_a_lost_link_in_time(cables, cluster):
-    ranks = start_loop(cluster, 3 * TOLD_WITHIN_S)
+    ranks = start_job(cluster, f"loop:grad:300000:{3 * TOLD_WITHIN_S}")
+    rigs.wait_until(lambda: received(cables, "one") > MIB, what="bytes on the first cable")
     for name in ("one", "two"):
         cables.ip(1, "link", "set", name, "down")
     results = [rank.finish(TOLD_WITHIN_S) for rank in ranks]
@@ -130,7 +146,7 @@ def test_both_down_is_a_lost_link_in_time(cables, cluster):
 
 
 def test_a_killed_agent_is_told_as_before(cables, cluster):
-    ranks = start_loop(cluster, 3 * TOLD_WITHIN_S)
+    ranks = start_job(cluster, f"loop:grad:300000:{3 * TOLD_WITHIN_S}")
     cluster.agents[1].kill()
     status, output = ranks[0].finish(TOLD_WITHIN_S)
     assert status == 3 and "GB-P10" in output, (status, output)
