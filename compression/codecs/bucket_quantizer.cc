@@ -10,12 +10,15 @@
 #include "compression/codecs/every_element.h"
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/pack.h"
+#include "compression/kernels/statistics.h"
 #include "compression/payload.h"
 
 namespace gradbus {
 namespace {
 
 constexpr size_t kBlockBuckets = kBlockElements / kBucketGranule;
+// With a residual v, gradient and residual of a block, and of the next one, share 32 KiB of L1.
+constexpr size_t kKeptBlock = 512;
 constexpr uint32_t kLargestStep = 0x7f7fffff;  // FLT_MAX
 constexpr uint32_t kNanStep = 0x7fc00000;
 static_assert(kBlockElements % kBucketGranule == 0, "pieces begin at whole bytes of codes");
@@ -29,14 +32,17 @@ QuantizerOptions with_whole_granules(QuantizerOptions options) {
   return options;
 }
 
-size_t block_elements(size_t bucket) {
-  return bucket > kBlockElements ? bucket : kBlockElements / bucket * bucket;
+// As many whole buckets as `elements` hold, one at least.
+size_t block_elements(size_t bucket, size_t elements) {
+  return bucket > elements ? bucket : elements / bucket * bucket;
 }
 
 }  // namespace
 
 BucketQuantizer::BucketQuantizer(const QuantizerOptions& options)
-    : options_(with_whole_granules(options)), block_(block_elements(options_.bucket)) {}
+    : options_(with_whole_granules(options)),
+      block_(block_elements(options_.bucket, kBlockElements)),
+      kept_block_(block_elements(options_.bucket, kKeptBlock)) {}
 
 size_t BucketQuantizer::code_offset(size_t count, size_t at) const {
   return buckets(count) * sizeof(float) + packed_bytes(options_.code.bits, at);
@@ -53,35 +59,60 @@ size_t BucketQuantizer::encode(const EncodeInput& input, std::span<std::byte> pa
   const size_t bytes = body_bytes(count);
   store_every_element_header(options_.id, options_.detail, count, bytes, payload);
   const std::span<std::byte> body = payload.subspan(kPayloadHeaderBytes, bytes);
-  for (size_t first = 0; first < count; first += block_)
-    encode_block(input, first, std::min(block_, count - first), body);
+  const size_t block = input.residual.empty() ? block_ : kept_block_;
+  for (size_t first = 0; first < count; first += block)
+    encode_block(input, first, std::min(block, count - first), body);
   return kPayloadHeaderBytes + bytes;
 }
 
 void BucketQuantizer::encode_block(const EncodeInput& input, size_t first, size_t count,
                                    std::span<std::byte> body) const {
   alignas(64) std::array<float, kBlockElements> scratch;
-  std::array<BucketStatistics, kBlockBuckets> statistics;
   std::array<BucketScale, kBlockBuckets> scales;
-
-  const float* values = nullptr;
-  std::fill_n(statistics.begin(), buckets(count), kNoStatistics);
-  for (size_t at = 0; at < count; at += kBlockElements) {
-    const size_t n = std::min(kBlockElements, count - at);
-    values = compensate(input, first + at, n, scratch.data());
-    measure(options_, {values, n}, statistics.data());
-  }
-  std::byte* steps = body.data() + first / options_.bucket * sizeof(float);
-  for (size_t b = 0; b < buckets(count); ++b) {
-    scales[b] = scale_of(options_, statistics[b]);
-    store_field(steps + b * sizeof(float), scales[b].step);
-  }
+  const float* values = take_in(input, first, count, scratch.data(), scales.data());
+  std::byte* step = body.data() + first / options_.bucket * sizeof(float);
+  for (size_t at = 0, b = 0; at < count; at += options_.bucket, step += sizeof(float))
+    store_field(step, scales[b++].step);
   for (size_t at = 0; at < count; at += kBlockElements) {
     const size_t n = std::min(kBlockElements, count - at);
     if (count > kBlockElements) values = compensate(input, first + at, n, scratch.data());
     std::byte* packed = body.data() + code_offset(input.count(), first + at);
     encode_piece(input, first + at, {values, n}, scales.data(), packed);
   }
+}
+
+const float* BucketQuantizer::take_in(const EncodeInput& input, size_t first, size_t count,
+                                      float* scratch, BucketScale* scales) const {
+  std::array<uint32_t, kBlockBuckets> largest_of;
+  std::array<double, kBlockBuckets> squares_of;
+  uint32_t* const largest = asks_for_largest(options_) ? largest_of.data() : nullptr;
+  double* const squares = asks_for_squares(options_) ? squares_of.data() : nullptr;
+  BucketStatistics bucket;
+  const auto join = [&](size_t b) {
+    if (largest != nullptr) bucket.largest = std::max(bucket.largest, largest[b]);
+    if (squares != nullptr) bucket.squares += squares[b];
+  };
+  StatisticsRun run{.gradient = input.gradient.empty() ? nullptr : &input.gradient[first],
+                    .kept = input.residual.empty() ? nullptr : &input.residual[first],
+                    .decay = input.decay,
+                    .count = std::min(count, kBlockElements),
+                    .bucket = options_.bucket,
+                    .v = scratch};
+  take_statistics(run, largest, squares);
+  for (size_t at = kBlockElements; at < count; at += kBlockElements) {
+    join(0);
+    if (run.gradient != nullptr) run.gradient += kBlockElements;
+    if (run.kept != nullptr) run.kept += kBlockElements;
+    run.count = std::min(kBlockElements, count - at);
+    take_statistics(run, largest, squares);
+  }
+  for (size_t at = 0, b = 0; at < count; at += options_.bucket, ++b) {
+    join(b);
+    bucket.count = std::min(options_.bucket, count - at);
+    scales[b] = scale_of(options_, bucket);
+    bucket = {};
+  }
+  return run.kept == nullptr ? run.gradient : scratch;
 }
 
 void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
@@ -97,7 +128,7 @@ void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                       .first = static_cast<uint32_t>(first),
                       .codes = whole_bytes ? as_bytes(packed) : codes.data(),
                       .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
-  const size_t ahead = first + std::min(block_, kBlockElements);
+  const size_t ahead = first + values.size();
   if (ahead + values.size() <= input.count()) {
     if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
     if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;

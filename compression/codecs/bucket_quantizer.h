@@ -64,6 +64,9 @@ class BucketQuantizer final : public Codec {
 
   void encode_block(const EncodeInput& input, size_t first, size_t count,
                     std::span<std::byte> body) const;
+  // Makes the scales of a block's buckets; returns its v, or of a long bucket that of a piece.
+  const float* take_in(const EncodeInput& input, size_t first, size_t count, float* scratch,
+                       BucketScale* scales) const;
   void encode_piece(const EncodeInput& input, size_t first, std::span<const float> values,
                     const BucketScale* scales, std::byte* packed) const;
   void apply(std::span<const std::byte> payload, float scale, bool add, std::span<float> to) const;
@@ -72,6 +75,7 @@ class BucketQuantizer final : public Codec {
 
   const QuantizerOptions options_;  // bucket: rounded, not 0
   const size_t block_;              // elements: some whole buckets, or one that is longer
+  const size_t kept_block_;         // the same where something is kept
 };
 
 }  // namespace gradbus

@@ -1,13 +1,9 @@
 #include "compression/codecs/bucket_scale.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
-
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/statistics.h"
 
 namespace gradbus {
 namespace {
@@ -41,19 +37,10 @@ BucketScale power_scale(uint32_t largest) {
 
 }  // namespace
 
-void measure(const QuantizerOptions& options, std::span<const float> values,
-             BucketStatistics* statistics) {
-  std::array<uint32_t, kBlockElements / kBucketGranule> largest;
-  const bool by_magnitude = options.bound != Bound::kNorm;
-  const bool by_squares = options.bound == Bound::kNorm || options.bound == Bound::kClipped;
-  if (by_magnitude) largest_magnitudes(values, options.bucket, largest.data());
-  for (size_t at = 0, b = 0; at < values.size(); at += options.bucket, ++b) {
-    const auto run = values.subspan(at, std::min(options.bucket, values.size() - at));
-    BucketStatistics& of = statistics[b];
-    if (by_magnitude) of.largest = std::max(of.largest, largest[b]);
-    if (by_squares) of.squares += sum_of_squares(run);
-    of.count += run.size();
-  }
+bool asks_for_largest(const QuantizerOptions& options) { return options.bound != Bound::kNorm; }
+
+bool asks_for_squares(const QuantizerOptions& options) {
+  return options.bound == Bound::kNorm || options.bound == Bound::kClipped;
 }
 
 BucketScale scale_of(const QuantizerOptions& options, const BucketStatistics& statistics) {

@@ -3,24 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "compression/codecs/bucket_quantizer.h"
 
 namespace gradbus {
 
-// Grows run by run; no default values, because 64 of them would be set for each block.
 struct BucketStatistics {
-  uint32_t largest;  // bits of max |v|
-  double squares;    // sum of v^2
-  size_t count;
+  uint32_t largest = 0;  // bits of max |v|, where asks_for_largest()
+  double squares = 0;    // sum of v^2, where asks_for_squares()
+  size_t count = 0;      // elements
 };
 
-inline constexpr BucketStatistics kNoStatistics{0, 0, 0};
-
-// Adds the elements of a run to the statistics of its buckets, those that `options` asks for.
-void measure(const QuantizerOptions& options, std::span<const float> values,
-             BucketStatistics* statistics);
+bool asks_for_largest(const QuantizerOptions& options);
+bool asks_for_squares(const QuantizerOptions& options);
 
 BucketScale scale_of(const QuantizerOptions& options, const BucketStatistics& statistics);
 

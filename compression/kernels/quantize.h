@@ -42,9 +42,10 @@ struct CodeFormat {
 // inverse is a number and 2^-15 times the step a normal one.
 inline constexpr float kStepMin = 0x1p-110F;
 
+// No default values: 64 of them would be set for each block.
 struct BucketScale {
-  float step = 0;
-  float inverse = 0;
+  float step;
+  float inverse;
 };
 
 // A run of elements that begins with a bucket and holds whole ones, the last cut short perhaps; or

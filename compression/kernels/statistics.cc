@@ -1,12 +1,14 @@
 #include "compression/kernels/statistics.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <utility>
 
+#include "compression/kernels/lanes.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/statistics.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -17,21 +19,20 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kSumLanes = 16;
-using SumLanes = std::array<double, kSumLanes>;
+// Elements [at, end) of a bucket that begins at `first`, one at a time.
+struct BucketSums {
+  uint32_t largest = 0;
+  alignas(64) double lanes[kSumLanes] = {};
 
-uint32_t magnitude_bits(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; }
-
-void add_squares(std::span<const float> values, SumLanes& lanes) {
-  for (size_t i = 0; i < values.size(); ++i)
-    lanes[i % kSumLanes] += static_cast<double>(values[i]) * values[i];
-}
-
-double total(SumLanes& lanes) {
-  for (size_t half = kSumLanes / 2; half > 0; half /= 2)
-    for (size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
-  return lanes[0];
-}
+  void add(const StatisticsRun& run, size_t first, size_t at, size_t end) {
+    for (; at < end; ++at) {
+      float v = run.gradient == nullptr ? 0.0F : run.gradient[at];
+      if (run.kept != nullptr) run.v[at] = v = v + run.decay * run.kept[at];
+      largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7fffffff);
+      lanes[(at - first) % kSumLanes] += static_cast<double>(v) * v;
+    }
+  }
+};
 
 }  // namespace
 }  // namespace gradbus
@@ -44,64 +45,116 @@ namespace {
 
 #if GRADBUS_WITHOUT_VECTORS
 
-void LargestMagnitudes(std::span<const float> values, size_t bucket, uint32_t* bits) {
-  largest_magnitudes_scalar(values, bucket, bits);
+void TakeStatistics(const StatisticsRun& run, uint32_t* largest, double* squares) {
+  take_statistics_scalar(run, largest, squares);
 }
-
-double SumOfSquares(std::span<const float> values) { return sum_of_squares_scalar(values); }
 
 #else
-
-hn::Vec<I32> magnitudes(const float* values) {
-  return hn::BitCast(I32(), hn::Abs(hn::LoadU(F32(), values)));
-}
-
-uint32_t largest_of(const float* values, size_t count) {
-  const I32 d;
-  auto even = hn::Zero(d);
-  auto odd = hn::Zero(d);
-  size_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    even = hn::Max(even, magnitudes(values + i));
-    odd = hn::Max(odd, magnitudes(values + i + kLanes));
-  }
-  auto largest = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(d, hn::Max(even, odd))));
-  for (; i < count; ++i) largest = std::max(largest, magnitude_bits(values[i]));
-  return largest;
-}
-
-void LargestMagnitudes(std::span<const float> values, size_t bucket, uint32_t* bits) {
-  for (size_t at = 0; at < values.size(); at += bucket)
-    *bits++ = largest_of(values.data() + at, std::min(bucket, values.size() - at));
-}
 
 using F64 = hn::CappedTag<double, kSumLanes>;
 using F64Vec = hn::Vec<F64>;
 constexpr size_t kDoubles = hn::MaxLanes(F64());
+constexpr size_t kStride = 2 * kSumLanes;
 
-// Returns how many elements it added: whole rounds over the lanes. Indices known to the compiler
-// keep the sums in registers.
-template <size_t... kIndex>
-size_t add_rounds(std::span<const float> values, SumLanes& lanes, std::index_sequence<kIndex...>) {
-  const F64 d;
-  const hn::Rebind<float, F64> narrow;
-  F64Vec sums[] = {hn::LoadU(d, lanes.data() + kIndex * kDoubles)...};
-  const auto add = [&](F64Vec sum, const float* from) HWY_ATTR {
-    const F64Vec value = hn::PromoteTo(d, hn::LoadU(narrow, from));
-    return hn::Add(sum, hn::Mul(value, value));
-  };
-  size_t i = 0;
-  for (; i + kSumLanes <= values.size(); i += kSumLanes)
-    ((sums[kIndex] = add(sums[kIndex], values.data() + i + kIndex * kDoubles)), ...);
-  (hn::StoreU(sums[kIndex], d, lanes.data() + kIndex * kDoubles), ...);
-  return i;
+// ---- v, which has a gradient, something kept, or both
+
+struct GradientOnly {
+  static const float* taken(const StatisticsRun& run) { return run.gradient; }
+  static HWY_INLINE F32Vec take(const StatisticsRun& run, size_t i) {
+    return hn::LoadU(F32(), run.gradient + i);
+  }
+};
+struct KeptOnly {
+  static const float* taken(const StatisticsRun& run) { return run.v; }
+  static HWY_INLINE F32Vec take(const StatisticsRun& run, size_t i) {
+    const F32 d;
+    const auto kept = hn::Mul(hn::LoadU(d, run.kept + i), hn::Set(d, run.decay));
+    const F32Vec v = hn::Add(hn::Zero(d), kept);
+    hn::StoreU(v, d, run.v + i);
+    return v;
+  }
+};
+struct Both {
+  static const float* taken(const StatisticsRun& run) { return run.v; }
+  static HWY_INLINE F32Vec take(const StatisticsRun& run, size_t i) {
+    const F32 d;
+    const auto kept = hn::Mul(hn::LoadU(d, run.kept + i), hn::Set(d, run.decay));
+    const F32Vec v = hn::Add(hn::LoadU(d, run.gradient + i), kept);
+    hn::StoreU(v, d, run.v + i);
+    return v;
+  }
+};
+
+struct LargestOnly {
+  static constexpr bool kLargest = true;
+  static constexpr bool kSquares = false;
+};
+struct SquaresOnly {
+  static constexpr bool kLargest = false;
+  static constexpr bool kSquares = true;
+};
+struct LargestAndSquares {
+  static constexpr bool kLargest = true;
+  static constexpr bool kSquares = true;
+};
+
+// The square of as many elements as F64 has lanes.
+HWY_INLINE F64Vec squared(const float* from) {
+  const F64Vec value = hn::PromoteTo(F64(), hn::LoadU(hn::Rebind<float, F64>(), from));
+  return hn::Mul(value, value);
 }
 
-double SumOfSquares(std::span<const float> values) {
-  SumLanes lanes{};
-  const size_t done = add_rounds(values, lanes, std::make_index_sequence<kSumLanes / kDoubles>());
-  add_squares(values.subspan(done), lanes);
-  return total(lanes);
+// The bucket [at, end) as far as whole strides go; returns where the rest begins. Indices known to
+// the compiler keep the sums in registers.
+template <class Source, class Asked, size_t... kIndex>
+HWY_INLINE size_t add_strides(const StatisticsRun& run, size_t at, size_t end, BucketSums& of,
+                              std::index_sequence<kIndex...>) {
+  const I32 d;
+  constexpr size_t kVectors = sizeof...(kIndex);  // of a stride, which goes over the lanes twice
+  hn::Vec<I32> largest[] = {(static_cast<void>(kIndex), hn::Zero(d))...};
+  F64Vec sums[] = {(static_cast<void>(kIndex), hn::Zero(F64()))...};
+  const auto take = [&]<size_t kAt>(size_t i) HWY_ATTR {
+    const F32Vec v = Source::take(run, i + kAt * kLanes);
+    if constexpr (Asked::kLargest) largest[kAt] = hn::Max(largest[kAt], hn::BitCast(d, hn::Abs(v)));
+    if constexpr (!Asked::kSquares) return;
+    constexpr size_t kSum = 2 * kAt % kVectors;
+    const float* const from = Source::taken(run) + i + kAt * kLanes;
+    sums[kSum] = hn::Add(sums[kSum], squared(from));
+    sums[kSum + 1] = hn::Add(sums[kSum + 1], squared(from + kDoubles));
+  };
+  for (; at + kStride <= end; at += kStride) (take.template operator()<kIndex>(at), ...);
+  for (size_t i = 1; i < kVectors; ++i) largest[0] = hn::Max(largest[0], largest[i]);
+  of.largest = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(d, largest[0])));
+  if constexpr (Asked::kSquares)
+    (hn::StoreU(sums[kIndex], F64(), of.lanes + kIndex * kDoubles), ...);
+  return at;
+}
+
+template <class Source, class Asked>
+void TakeFrom(const StatisticsRun& whole, uint32_t* largest, double* squares) {
+  const StatisticsRun run = whole;  // which stores to `v` cannot change
+  for (size_t first = 0; first < run.count; first += run.bucket) {
+    const size_t end = std::min(first + run.bucket, run.count);
+    BucketSums of;
+    const size_t at = add_strides<Source, Asked>(run, first, end, of,
+                                                 std::make_index_sequence<kStride / kLanes>());
+    if (at < end) of.add(run, first, at, end);
+    if constexpr (Asked::kLargest) *largest++ = of.largest;
+    if constexpr (Asked::kSquares) *squares++ = tree_sum(of.lanes);
+  }
+}
+
+template <class Source>
+void TakeFrom(const StatisticsRun& run, uint32_t* largest, double* squares) {
+  if (squares == nullptr) return TakeFrom<Source, LargestOnly>(run, largest, squares);
+  if (largest == nullptr) return TakeFrom<Source, SquaresOnly>(run, largest, squares);
+  TakeFrom<Source, LargestAndSquares>(run, largest, squares);
+}
+
+void TakeStatistics(const StatisticsRun& run, uint32_t* largest, double* squares) {
+  if (run.kept == nullptr) return TakeFrom<GradientOnly>(run, largest, squares);
+  if (run.gradient == nullptr) return TakeFrom<KeptOnly>(run, largest, squares);
+  return TakeFrom<Both>(run, largest, squares);
 }
 
 #endif  // GRADBUS_WITHOUT_VECTORS
@@ -114,30 +167,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradbus {
 
-HWY_EXPORT(LargestMagnitudes);
-HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(TakeStatistics);
 
-void largest_magnitudes_scalar(std::span<const float> values, size_t bucket, uint32_t* bits) {
-  for (size_t at = 0; at < values.size(); at += bucket) {
-    uint32_t largest = 0;
-    for (const float value : values.subspan(at, std::min(bucket, values.size() - at)))
-      largest = std::max(largest, magnitude_bits(value));
-    *bits++ = largest;
+void take_statistics_scalar(const StatisticsRun& run, uint32_t* largest, double* squares) {
+  for (size_t first = 0; first < run.count; first += run.bucket) {
+    BucketSums of;
+    of.add(run, first, first, std::min(first + run.bucket, run.count));
+    if (largest != nullptr) *largest++ = of.largest;
+    if (squares != nullptr) *squares++ = tree_sum(of.lanes);
   }
 }
 
-double sum_of_squares_scalar(std::span<const float> values) {
-  SumLanes lanes{};
-  add_squares(values, lanes);
-  return total(lanes);
-}
-
-void largest_magnitudes(std::span<const float> values, size_t bucket, uint32_t* bits) {
-  HWY_DYNAMIC_DISPATCH(LargestMagnitudes)(values, bucket, bits);
-}
-
-double sum_of_squares(std::span<const float> values) {
-  return HWY_DYNAMIC_DISPATCH(SumOfSquares)(values);
+void take_statistics(const StatisticsRun& run, uint32_t* largest, double* squares) {
+  HWY_DYNAMIC_DISPATCH(TakeStatistics)(run, largest, squares);
 }
 
 }  // namespace gradbus

@@ -1,5 +1,5 @@
-// What a quantizer asks of a bucket before it chooses a scale: the largest magnitude, or the sum of
-// squares. Pure; any thread.
+// What a quantizer asks of a bucket before it chooses a scale: the largest magnitude, and where it
+// wants it the sum of squares, in the pass that makes v. Pure; any thread.
 //
 // The sum has one order on every processor: f64, element i of the run into lane i % 16, then lanes
 // j and j + 8, j + 4, j + 2, j + 1. Squares of f32 neither overflow nor underflow in f64.
@@ -7,16 +7,23 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace gradbus {
 
-// The bits of the largest |value| of each bucket of `bucket` elements, the last one perhaps cut
-// short. Bits order as magnitudes do, with Inf above numbers and NaN above Inf.
-void largest_magnitudes(std::span<const float> values, size_t bucket, uint32_t* bits);
-void largest_magnitudes_scalar(std::span<const float> values, size_t bucket, uint32_t* bits);
+// A run of elements that begins with a bucket, v[i] = gradient[i] + decay * kept[i] as in
+// compensate.h.
+struct StatisticsRun {
+  const float* gradient = nullptr;  // null: zeros
+  const float* kept = nullptr;      // null: v = gradient
+  float decay = 1;
+  size_t count = 0;
+  size_t bucket = 0;   // elements; the last one perhaps cut short
+  float* v = nullptr;  // gets v where something is kept
+};
 
-double sum_of_squares(std::span<const float> values);
-double sum_of_squares_scalar(std::span<const float> values);
+// Of each bucket: the bits of its largest |v|, which order as magnitudes do, with Inf above numbers
+// and NaN above Inf; and its sum of squares. Null: not asked for, but not both.
+void take_statistics(const StatisticsRun& run, uint32_t* largest, double* squares);
+void take_statistics_scalar(const StatisticsRun& run, uint32_t* largest, double* squares);
 
 }  // namespace gradbus
