@@ -9,6 +9,30 @@
 #include "compression/payload.h"
 
 namespace gradbus {
+
+// The rest of a division by m in `width` = floor(log2 m) bits for the first `shorts` values, in one
+// more for the others. The bit that may be missing comes last, so `width` bits tell which it is.
+struct GolombCode {
+  explicit GolombCode(uint32_t m)
+      : divisor(m),
+        width(static_cast<uint32_t>(std::bit_width(m)) - 1),
+        shorts(static_cast<uint32_t>((uint64_t{2} << width) - m)),
+        shift(31 + width + 1),
+        reciprocal((uint64_t{1} << shift) / m + 1) {}
+
+  // gap / m for gap < 2^31, exact: reciprocal * m exceeds 2^shift by at most m < 2^(shift - 31)
+  // (Granlund and Montgomery 1994). reciprocal <= 2^32 + 1, so the product fits 64 bits.
+  uint32_t quotient(uint32_t gap) const {
+    return static_cast<uint32_t>((gap * reciprocal) >> shift);
+  }
+
+  uint32_t divisor;
+  uint32_t width;
+  uint32_t shorts;
+  uint32_t shift;
+  uint64_t reciprocal;
+};
+
 namespace {
 
 // ---- bits ---------------------------------------------------------------------------------------
@@ -60,29 +84,6 @@ class BitWriter {
 };
 
 // ---- Golomb -------------------------------------------------------------------------------------
-
-// The rest of a division by m in `width` = floor(log2 m) bits for the first `shorts` values, in one
-// more for the others. The bit that may be missing comes last, so `width` bits tell which it is.
-struct GolombCode {
-  explicit GolombCode(uint32_t m)
-      : divisor(m),
-        width(static_cast<uint32_t>(std::bit_width(m)) - 1),
-        shorts(static_cast<uint32_t>((uint64_t{2} << width) - m)),
-        shift(31 + width + 1),
-        reciprocal((uint64_t{1} << shift) / m + 1) {}
-
-  // gap / m for gap < 2^31, exact: reciprocal * m exceeds 2^shift by at most m < 2^(shift - 31)
-  // (Granlund and Montgomery 1994). reciprocal <= 2^32 + 1, so the product fits 64 bits.
-  uint32_t quotient(uint32_t gap) const {
-    return static_cast<uint32_t>((gap * reciprocal) >> shift);
-  }
-
-  uint32_t divisor;
-  uint32_t width;
-  uint32_t shorts;
-  uint32_t shift;
-  uint64_t reciprocal;
-};
 
 size_t golomb_bytes(std::span<const uint32_t> indices, size_t count) {
   const GolombCode code(golomb_divisor(count, indices.size()));
@@ -300,36 +301,76 @@ size_t IndexReader::next_stream_vbyte(uint32_t* to, size_t max) {
   return max;
 }
 
-size_t IndexReader::next_golomb(uint32_t* to, size_t max) {
-  const GolombCode code(divisor_);
+// Three entries out of one word, so that memory is asked for bits once instead of thrice in the
+// chain from one entry to the next. Returns how many entries it took, all but the last few: it
+// stops at a word that does not hold three of them, or that is not what an encoder writes.
+size_t IndexReader::next_golomb_threes(const GolombCode& code, uint32_t* to, size_t max) {
+  constexpr uint32_t kBits = 57;  // of a word that begins within a byte
   uint64_t position = position_;
   uint64_t following = following_;
   size_t i = 0;
-  for (; i < max; ++i) {
-    uint64_t quotient = 0;
-    uint64_t word = bits_at(bytes_, position);
-    for (; word == 0 && position / 8 + 8 < bytes_.size(); word = bits_at(bytes_, position)) {
-      quotient += 64 - position % 8;
-      position += 64 - position % 8;
+  for (; i + 3 <= max && position / 8 + 8 <= bytes_.size(); i += 3) {
+    uint64_t word = load_field<uint64_t>(&bytes_[position / 8]) >> (position % 8);
+    uint64_t next = following;
+    uint32_t used = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      const auto zeros = static_cast<uint32_t>(std::countr_zero(word | uint64_t{1} << 63));
+      word = word >> zeros >> 1;
+      const uint64_t first = word & low_bits(code.width);
+      const uint32_t is_long = first >= code.shorts ? 1 : 0;
+      const uint64_t more = first + (word >> code.width & 1) - code.shorts;
+      const uint64_t rest = first + (more & (uint64_t{0} - is_long));
+      word = word >> code.width >> is_long;
+      used += zeros + 1 + code.width + is_long;
+      next += uint64_t{zeros} * code.divisor + rest + 1;
+      to[i + k] = static_cast<uint32_t>(next - 1);
     }
-    const auto zeros = static_cast<uint32_t>(std::countr_zero(word));
-    quotient += zeros;
-    if (word == 0 || quotient >= count_) break;  // so the product below fits 64 bits
-    position += zeros + 1;
-    word = zeros + code.width < 56 ? word >> zeros >> 1 : bits_at(bytes_, position);
-    const uint64_t first = word & low_bits(code.width);
-    const uint64_t is_long = first >= code.shorts ? 1 : 0;
-    const uint64_t more = first + (word >> code.width & 1) - code.shorts;
-    const uint64_t rest = first + (more & (0 - is_long));  // a branch would be a toss of a coin
-    const uint64_t index = following + quotient * code.divisor + rest;
-    if (index >= count_) break;
-    to[i] = static_cast<uint32_t>(index);
-    following = index + 1;
-    position += code.width + is_long;
+    if (used > kBits || next > count_) break;
+    following = next;
+    position += used;
   }
   position_ = position;
   following_ = following;
   return i;
+}
+
+size_t IndexReader::next_golomb(uint32_t* to, size_t max) {
+  const GolombCode code(divisor_);
+  size_t i = 0;
+  while (i < max) {
+    i += next_golomb_threes(code, to + i, max - i);
+    const size_t one = next_golomb_one(code, to + i, max - i);
+    if (one == 0) break;
+    i += one;
+  }
+  return i;
+}
+
+// The next entry whatever its length; 0 where there is none.
+size_t IndexReader::next_golomb_one(const GolombCode& code, uint32_t* to, size_t max) {
+  if (max == 0) return 0;
+  uint64_t position = position_;
+  uint64_t quotient = 0;
+  uint64_t word = bits_at(bytes_, position);
+  for (; word == 0 && position / 8 + 8 < bytes_.size(); word = bits_at(bytes_, position)) {
+    quotient += 64 - position % 8;
+    position += 64 - position % 8;
+  }
+  const auto zeros = static_cast<uint32_t>(std::countr_zero(word));
+  quotient += zeros;
+  if (word == 0 || quotient >= count_) return 0;  // so the product below fits 64 bits
+  position += zeros + 1;
+  word = zeros + code.width < 56 ? word >> zeros >> 1 : bits_at(bytes_, position);
+  const uint64_t first = word & low_bits(code.width);
+  const uint64_t is_long = first >= code.shorts ? 1 : 0;
+  const uint64_t more = first + (word >> code.width & 1) - code.shorts;
+  const uint64_t rest = first + (more & (0 - is_long));  // a branch would be a toss of a coin
+  const uint64_t index = following_ + quotient * code.divisor + rest;
+  if (index >= count_) return 0;
+  *to = static_cast<uint32_t>(index);
+  following_ = index + 1;
+  position_ = position + code.width + is_long;
+  return 1;
 }
 
 bool IndexReader::complete() const {

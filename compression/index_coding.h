@@ -48,6 +48,8 @@ constexpr size_t index_bytes_max(size_t entries, size_t count) {
 size_t encode_indices(IndexCode code, std::span<const uint32_t> indices, size_t count,
                       std::span<std::byte> to);
 
+struct GolombCode;
+
 // Hands the indices out again, block by block. Safe for any bytes: what comes out is ascending,
 // distinct and below `count`, and ends early where the bytes are not what an encoder writes.
 class IndexReader {
@@ -64,6 +66,8 @@ class IndexReader {
   size_t next_bitmap(uint32_t* to, size_t max);
   size_t next_stream_vbyte(uint32_t* to, size_t max);
   size_t next_golomb(uint32_t* to, size_t max);
+  size_t next_golomb_threes(const GolombCode& code, uint32_t* to, size_t max);
+  size_t next_golomb_one(const GolombCode& code, uint32_t* to, size_t max);
 
   const IndexCode code_;
   const std::span<const std::byte> bytes_;

@@ -127,6 +127,27 @@ TEST(IndexCoding, GolombDividesExactly) {
   }
 }
 
+// Entries are read three at a time where they fit a word of 57 bits: about 19 bits each are on the
+// verge of it, from every bit of a byte.
+TEST(IndexCoding, GolombReadsEntriesOfEveryLength) {
+  std::mt19937 random(11);
+  for (uint32_t mean = 1; mean <= uint32_t{1} << 22; mean *= 2) {
+    Indices indices;
+    uint64_t following = 0;
+    for (size_t i = 0; i < 300; ++i) {
+      const uint32_t gap = random() % 50 == 0 ? 40 * mean : random() % (2 * mean);
+      indices.push_back(static_cast<uint32_t>(following + gap));
+      following += uint64_t{gap} + 1;
+    }
+    const size_t count = 300 * size_t{mean} + following % mean;
+    if (indices.back() >= count) indices.resize(100);
+    if (indices.back() >= count) continue;
+    const Bytes bytes = encode(IndexCode::kGolomb, indices, count);
+    EXPECT_EQ(decode(IndexCode::kGolomb, bytes, indices.size(), count), indices) << mean;
+    EXPECT_TRUE(valid(IndexCode::kGolomb, bytes, indices.size(), count)) << mean;
+  }
+}
+
 // ---- sizes --------------------------------------------------------------------------------------
 
 // count * H(density) bits, the least that random indices need on average.
