@@ -31,6 +31,9 @@ float clip_factor(std::span<const float> gradient, float norm_max) {
 // codecs/compensated_unit.h.
 constexpr size_t kLookFirst = size_t{1} << 20;
 
+// Three vectors, and what is called up of them, share 32 KiB of L1.
+constexpr size_t kTakenElements = 512;
+
 bool all_finite(std::span<const float> values) {
   return first_not_finite(values.data(), values.size()) == values.size();
 }
@@ -41,8 +44,8 @@ bool take_in(const MomentumStep& step, std::span<const float> gradient, std::spa
              std::span<float> residual) {
   const size_t count = gradient.size();
   if (count <= kLookFirst && !all_finite(gradient)) return false;
-  for (size_t first = 0; first < count; first += kBlockElements) {
-    const size_t n = std::min(kBlockElements, count - first);
+  for (size_t first = 0; first < count; first += kTakenElements) {
+    const size_t n = std::min(kTakenElements, count - first);
     if (count > kLookFirst && !all_finite(gradient.subspan(first, n))) {
       undo_momentum(step, gradient.first(first), momentum, residual);
       return false;

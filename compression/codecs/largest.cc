@@ -51,7 +51,8 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
 namespace {
 
 SelectBlock select_block_of(const EncodeInput& input, size_t first) {
-  SelectBlock block{.decay = input.decay, .count = std::min(kBlockElements, input.count() - first)};
+  SelectBlock block{.decay = input.decay,
+                    .count = std::min(kSelectElements, input.count() - first)};
   if (!input.gradient.empty()) block.gradient = &input.gradient[first];
   if (!input.residual.empty()) block.kept = &input.residual[first];
   return block;
@@ -62,8 +63,8 @@ SelectBlock select_block_of(const EncodeInput& input, size_t first) {
 // A block is appended whenever there is room for some of it, so room is kept for all of it.
 Candidates::Candidates(size_t capacity)
     : capacity_(capacity),
-      indices_(new uint32_t[capacity + kBlockElements + kIndexSlack]),
-      values_(new float[capacity + kBlockElements]) {}
+      indices_(new uint32_t[capacity + kSelectElements + kIndexSlack]),
+      values_(new float[capacity + kSelectElements]) {}
 
 void Candidates::append(const SelectBlock& block, size_t first, const uint64_t* masks) {
   const uint32_t* const indices = indices_.get() + size_;
@@ -96,9 +97,9 @@ size_t Candidates::collect(const EncodeInput& input, KeyRange keys, bool clear) 
     return collect(compensated(input), keys);  // v is there already
   size_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
-  std::array<uint64_t, kBlockElements / 64> masks;
-  const std::array<uint64_t, kBlockElements / 64> nothing{};
-  for (size_t first = 0; first < input.count(); first += kBlockElements) {
+  std::array<uint64_t, kSelectElements / 64> masks;
+  const std::array<uint64_t, kSelectElements / 64> nothing{};
+  for (size_t first = 0; first < input.count(); first += kSelectElements) {
     const SelectBlock block = select_block_of(input, first);
     const uint32_t largest = select_block(block, keys, masks.data());
     if (largest >= kKeyInfinity) return give_up(input, first, clear);
@@ -111,9 +112,9 @@ size_t Candidates::collect(const EncodeInput& input, KeyRange keys, bool clear) 
 }
 
 void Candidates::collect_some(std::span<const float> values, KeyRange keys, size_t enough) {
-  std::array<uint64_t, kBlockElements / 64> masks;
+  std::array<uint64_t, kSelectElements / 64> masks;
   size_ = 0;
-  for (size_t first = 0; first < values.size() && size_ < enough; first += kBlockElements) {
+  for (size_t first = 0; first < values.size() && size_ < enough; first += kSelectElements) {
     const SelectBlock block = select_block_of({.gradient = values}, first);
     magnitude_masks(block.gradient, block.count, keys, masks.data());
     append(block, first, masks.data());

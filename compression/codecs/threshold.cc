@@ -11,7 +11,7 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kBlockMasks = kBlockElements / 64;
+constexpr size_t kBlockMasks = kSelectElements / 64;
 
 }  // namespace
 
@@ -43,11 +43,11 @@ size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload
   entries_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
   const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);
-  std::array<float, kBlockElements + kValueSlack> found;
+  std::array<float, kSelectElements + kValueSlack> found;
   const std::array<uint64_t, kBlockMasks> nothing{};
-  for (size_t first = 0; first < input.count(); first += kBlockElements) {
+  for (size_t first = 0; first < input.count(); first += kSelectElements) {
     SelectBlock block{.decay = input.decay,
-                      .count = std::min(kBlockElements, input.count() - first)};
+                      .count = std::min(kSelectElements, input.count() - first)};
     if (!input.gradient.empty()) block.gradient = &input.gradient[first];
     if (!input.residual.empty()) block.kept = &input.residual[first];
     uint64_t* const masks = &masks_[first / 64];
