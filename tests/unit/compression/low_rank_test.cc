@@ -18,7 +18,7 @@ namespace {
 using Floats = std::vector<float>;
 
 constexpr size_t kStride = 528;
-constexpr size_t kWidths[] = {16, 32, 48, 496, 512};
+constexpr size_t kWidths[] = {16, 32, 48, kTileColumns - 16, kTileColumns};
 constexpr size_t kCounts[] = {0, 1, 7, 15, 16, 17, 127, 128, 129, 1000};
 
 Floats numbers(size_t count, uint32_t seed) {
