@@ -55,6 +55,10 @@ bool is_mergeable(const CompressionSpec& spec) {
          spec.options.text("entropy") == "none";
 }
 
+bool contracts(const CompressionSpec& spec) {
+  return spec.codec->contracts != nullptr && spec.codec->contracts(spec.options);
+}
+
 uint64_t row_elements(const CompressionSpec& spec, uint64_t columns) {
   if (!spec.codec->traits.by_rows) return 0;
   const auto asked = static_cast<uint64_t>(spec.options.number("dim"));

@@ -40,6 +40,10 @@ struct CodecRow {
   // What an owner encodes the sum of payloads with, where that is another codec: it takes the same
   // options. "": this one.
   std::string_view owner = {};
+  // With these options |v - decoded(v)| is at most |v|, and below it in the mean over seeds unless
+  // nothing of v is worth sending. So what is sent again and again of a difference that shrinks by
+  // it ends at none: such a codec can carry parameters (shard/coded_parameters.h). Null: never.
+  bool (*contracts)(const CodecOptions&) = nullptr;
   // One of the two, or both where payloads can also be added in flight; null: cannot.
   std::unique_ptr<Codec> (*make)(const CodecOptions&, const CodecShape&) = nullptr;
   std::unique_ptr<LinearCodec> (*make_linear)(const CodecOptions&, const CodecShape&) = nullptr;
@@ -59,6 +63,8 @@ std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape&
 bool is_linear(const CompressionSpec& spec);
 // ... or merged, as entries.
 bool is_mergeable(const CompressionSpec& spec);
+// What CodecRow::contracts says.
+bool contracts(const CompressionSpec& spec);
 // Of a codec by_rows: elements of a row of a tensor of so many columns; 0: nobody says. Of others:
 // 0.
 uint64_t row_elements(const CompressionSpec& spec, uint64_t columns);

@@ -73,13 +73,37 @@ uint64_t of_whole_rows(uint64_t chunk, const v1::TensorSpec& spec,
   return chunk < step ? chunk : chunk / step * step;
 }
 
+std::string names_that_contract() {
+  std::string names;
+  for (const CodecRow* row : codec_rows())
+    if (row->make != nullptr && row->id != CodecId::kDense &&
+        contracts(parse_compression(row->name).value()))
+      names.append(names.empty() ? "" : ", ").append(row->name);
+  return names;
+}
+
+// What comes back is what the parameters differ in from what an agent has of them.
+Status check_parameters(const v1::TensorSpec& spec, const CompressionSpec& compression) {
+  if (compression.options.number("fidelity") > 0)
+    return misfit(spec,
+                  "fidelity= compares sums, and mode " + spec.mode() + " makes none: leave it out");
+  if (contracts(compression)) return {};
+  return misfit(spec, "parameters of mode " + spec.mode() + " come back as differences, which " +
+                          std::string(compression.codec->name) +
+                          " does not bring nearer for certain: take " + names_that_contract() +
+                          ", or mode ps:sync");
+}
+
 // Shards take payloads only, one from each agent, and send one back.
 Status check_on_shards(const v1::TensorSpec& spec, const CompressionSpec& compression) {
   const Communicator wanted = compression.communicator();
   if (wanted != Communicator::kAuto && wanted != Communicator::kPs)
     return misfit(spec, "mode " + spec.mode() + " is communicator ps: leave out communicator=" +
                             std::string(communicator_name(wanted)) + ", or take mode sync");
-  if (compression.codec->make != nullptr) return {};
+  const Result<ExchangeMode> mode = parse_mode(spec.mode());
+  if (compression.codec->make != nullptr)
+    return mode.ok() && mode.value().holds_parameters() ? check_parameters(spec, compression)
+                                                        : Status();
   return misfit(spec, "payloads of " + std::string(compression.codec->name) +
                           " are summed on their way, which mode " + spec.mode() +
                           " does not do: take mode sync, or another codec");

@@ -5,7 +5,7 @@
 //     more, by owners of slices who send the sum out again: 2 payloads each, two codings more.
 //     Codecs that select are never re-encoded by choice: the second selection would drop most of
 //     the sum. Rows are gathered, too: what others' are together may be all of them;
-//   * on shards (mode ps:sync) each unit goes to the shard that holds it, and all hold about as
+//   * on shards (modes ps:*) each unit goes to the shard that holds it, and all hold about as
 //     many elements;
 //   * units of 2^20 elements overlap coding and sending; codecs that look at the whole tensor get
 //     it, but for owned slices.
@@ -24,7 +24,7 @@ Status check_compression(const v1::TensorSpec& spec);
 TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& compression,
                            const JobSize& size, const PlanOptions& options);
 
-// Of a tensor whose mode is ps:sync; `spec.count()` > 0.
+// Of a tensor whose mode is one of shards; `spec.count()` > 0.
 TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
                        uint32_t shards, const PlanOptions& options);
 

@@ -90,7 +90,7 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
   const bool floats = spec.dtype() == uint32_t(DType::kF32);
   const bool dense = spec.compression().empty();
   if (mode.value().is_local() || mode.value().canonical != spec.mode() || !all_reduce ||
-      (mode.value().holds_parameters() && !(dense && floats)))
+      (mode.value().holds_parameters() && !floats))
     return short_error(
         "O911", tensor(spec) + ": mode " + mode.value().canonical + " does not fit the tensor");
   if (mode.value().replicas > 1 && !dense)

@@ -57,6 +57,7 @@ struct AddTensor {
   CellShape shape;
   Placement placement;
   std::shared_ptr<Segment> segment;
+  bool holds_parameters = false;  // kShards: they step on them
 };
 
 // This node is one of a job's parameter-server shards.

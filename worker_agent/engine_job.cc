@@ -275,7 +275,8 @@ void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& star
 // What a push to a shard says of the step.
 uint32_t EngineJob::push_source(const Exchange& exchange) {
   const RoundRequest& request = tensor(exchange.id().tensor)->request();
-  if (!reduces(exchange.plan().kind)) return std::bit_cast<uint32_t>(request.memory_scale);
+  if (!reduces(exchange.plan().kind) && !exchange.plan().parameters)
+    return std::bit_cast<uint32_t>(request.memory_scale);
   return request.pull_only ? kPullOnly : std::bit_cast<uint32_t>(request.learning_rate);
 }
 

@@ -52,7 +52,7 @@ std::span<const std::byte> Exchange::block(uint32_t source) const {
 FrameHeader Exchange::frame(const StartJob& job, const Action& send) const {
   FrameHeader header;
   header.kind = static_cast<uint8_t>(send.frame);
-  header.codec = static_cast<uint8_t>(plan_.codec);
+  header.codec = static_cast<uint8_t>(send.dense ? CodecId::kDense : plan_.codec);
   header.dtype = static_cast<uint8_t>(plan_.dtype);
   header.op = static_cast<uint8_t>(plan_.op);
   header.collective = static_cast<uint8_t>(plan_.kind);
@@ -98,6 +98,7 @@ void Exchange::finalize(uint32_t chunk) {
 }
 
 void Exchange::deliver(const Action& action, std::span<const std::byte> payload) {
+  came_dense_ = action.dense;
   if (!reduces()) block_bytes_[action.source] = action.total;
   if (payload.empty()) return;
   if (reduces()) {

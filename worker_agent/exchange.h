@@ -44,6 +44,8 @@ class Exchange {
   const CollectivePlan& plan() const { return plan_; }
   // Kinds that move blocks: the bytes of block `source` that came this round.
   std::span<const std::byte> block(uint32_t source) const;
+  // What came last were elements where payloads travel.
+  bool came_dense() const { return came_dense_; }
 
   // ---- the bytes behind actions
   FrameHeader frame(const StartJob& job, const Action& send) const;
@@ -71,6 +73,7 @@ class Exchange {
   std::unique_ptr<std::byte[]> stash_;  // pages that no early frame has touched cost nothing
   std::vector<std::byte*> area_pointers_;
   std::vector<uint64_t> block_bytes_;  // kinds that move blocks: of those that came
+  bool came_dense_ = false;
 };
 
 }  // namespace gradbus

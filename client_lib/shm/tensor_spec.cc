@@ -49,9 +49,6 @@ Status check_mode(const TensorSpec& spec, const std::string& who) {
   if (spec.kind != CollectiveKind::kAllReduce)
     return wrong("is for all-reduces, this is a " + std::string(collective_name(spec.kind)));
   if (!mode.value().holds_parameters()) return {};
-  if (!spec.compression.empty())
-    return wrong("carries dense gradients only, for parameters come back; ps:sync can carry " +
-                 spec.compression);
   const bool sums = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage;
   if (spec.dtype != DType::kF32 || !sums || spec.before != 1 || spec.after != 1)
     return wrong("steps on the sum or the average of float32 gradients, unscaled");

@@ -1,4 +1,6 @@
 // The rows of fp8, int8, int4, qsgd, terngrad and natural: options of BucketQuantizer.
+#include <cmath>
+
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/registry.h"
 
@@ -25,6 +27,26 @@ CodecOption rounding_option() {
 
 size_t size_option(const CodecOptions& options, std::string_view name) {
   return static_cast<size_t>(options.number(name));
+}
+
+// n elements that share a bound B and are rounded at random to multiples of B / s have errors whose
+// squares add up to n (B / 2s)^2 at most, in the mean. B^2 is at most the sum of their own squares,
+// be it the largest or their norm. 0 of them are the whole unit.
+bool contracts_at_random(double elements, double levels) {
+  const double shared = std::ceil(elements / 32) * 32;
+  return shared > 0 && shared < 4 * levels * levels;
+}
+
+bool always(const CodecOptions&) { return true; }
+
+template <uint32_t kLevels>
+bool int_contracts(const CodecOptions& options) {
+  return options.text("rounding") == "nearest" ||
+         contracts_at_random(options.number("block"), kLevels);
+}
+
+bool qsgd_contracts(const CodecOptions& options) {
+  return contracts_at_random(options.number("bucket"), options.number("levels"));
 }
 
 std::unique_ptr<Codec> make_fp8(const CodecOptions& options, const CodecShape&) {
@@ -87,6 +109,7 @@ CodecRow fp8_row() {
                        .choices = {"e4m3", "e5m2"},
                        .sentence = "bits of exponent and mantissa"},
                       bucket_option("block", "1024", 64)},
+          .contracts = always,
           .make = make_fp8};
 }
 
@@ -95,6 +118,7 @@ CodecRow int8_row() {
           .name = "int8",
           .sentence = "elements as whole numbers from -127 to 127, with a scale per block",
           .options = {bucket_option("block", "1024", 64), rounding_option()},
+          .contracts = int_contracts<127>,
           .make = make_int<CodecId::kInt8, 8, 127>};
 }
 
@@ -104,6 +128,7 @@ CodecRow int4_row() {
           .sentence = "elements as whole numbers from -7 to 7, two to a byte, a scale per block",
           .traits = {.wants_feedback = true},
           .options = {bucket_option("block", "128", 32), rounding_option()},
+          .contracts = int_contracts<7>,
           .make = make_int<CodecId::kInt4, 4, 7>};
 }
 
@@ -126,6 +151,7 @@ CodecRow qsgd_row() {
                        .choices = {"l2", "max"},
                        .sentence = "of a bucket; max: less noise, l2: more zeros"},
                       bucket_option("bucket", "512", 0)},
+          .contracts = qsgd_contracts,
           .make = make_qsgd};
 }
 
@@ -149,6 +175,7 @@ CodecRow natural_row() {
           .sentence = "sign and power of two, rounded at random, 8 bits (Horvath et al. 2019)",
           .traits = {.unbiased = true},
           .options = {bucket_option("bucket", "1024", 0)},
+          .contracts = always,
           .make = make_natural};
 }
 

@@ -223,6 +223,7 @@ std::span<const CodecRow> row_codecs() {
                     .default_text = "f32",
                     .choices = {"f32", "fp16", "bf16"},
                     .sentence = "type of the values of payloads"}},
+       .contracts = [](const CodecOptions&) { return true; },
        .make = make_rows},
   };
   return rows;

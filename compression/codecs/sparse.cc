@@ -23,12 +23,15 @@ CodecOption values() {
           .sentence = "type of the values of payloads"};
 }
 
+bool always(const CodecOptions&) { return true; }
+
 CodecRow topk_row() {
   return {.id = CodecId::kTopK,
           .name = "topk",
           .sentence = "the ratio of elements of largest magnitude, exactly",
           .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
           .options = {ratio("0.01"), values()},
+          .contracts = always,
           .make = make_topk};
 }
 
@@ -74,6 +77,7 @@ CodecRow dgc_row() {
               "with momentum correction (Lin et al. 2018)",
           .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
           .options = dgc_options(),
+          .contracts = always,
           .make = make_dgc};
 }
 
@@ -89,6 +93,7 @@ CodecRow randk_row() {
                        .choices = {"auto", "yes", "no"},
                        .sentence = "values times 1 / ratio, so that their mean is unbiased; auto: "
                                    "unless there is error feedback"}},
+          .contracts = [](const CodecOptions& options) { return options.text("scale") == "no"; },
           .make = make_randk,
           .make_linear = make_linear_randk};
 }
@@ -104,6 +109,7 @@ CodecRow threshold_row() {
                        .max = 1e30,
                        .sentence = "the smallest magnitude that is sent"},
                       values()},
+          .contracts = always,
           .make = make_threshold};
 }
 

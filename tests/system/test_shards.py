@@ -110,9 +110,6 @@ def test_mistakes_are_named(three_agents, newest):
         ("ps:quorum,q=4", "wants 4 nodes, the job has 3"),
     ):
         assert_all_ok(run_ranks(three_agents, newest, "shards.py", 3, "refused", mode, words))
-    # Not silently dense: who asks for both hears of it.
-    refusal = ("refused", "ps:async", "carries dense gradients only", "fp16")
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 1, *refusal))
     with rigs.cluster(1) as rig:
         assert_all_ok(run_ranks(rig, newest, "shards.py", 1, "refused", "ps:async", "GB-O912 NO_SHARDS"))
 

@@ -51,6 +51,9 @@ struct CollectivePlan {
   uint32_t shards = 0;
   uint32_t replicas = 1;  // of each chunk, on shards: at most 2, and at most `shards`
   uint32_t tensor = 0;    // id, for shard_of()
+  // Payloads on shards that hold parameters: in the first round a push is the elements themselves,
+  // and an answer may always be.
+  bool parameters = false;
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
   uint32_t peers() const { return agents + shards; }
@@ -86,6 +89,7 @@ struct Action {
   FrameKind frame = FrameKind::kReduce;
   bool stashed = false;        // kAccumulate, kDeliver: the payload is in `slot`, not in `buffer`
   bool payload_first = false;  // kAccumulate: the payload is the left operand
+  bool dense = false;          // kSend, kDeliver where payloads travel: these are elements instead
   uint32_t peer = 0;           // agent
   uint32_t chunk = 0;
   uint32_t source = 0;  // kinds that move blocks: block; else 0. The header's `source`

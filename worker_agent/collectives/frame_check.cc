@@ -36,13 +36,15 @@ Status expect_below(const FrameHeader& header, std::string_view field, uint64_t 
 }
 
 Status check_signature(const CollectivePlan& plan, const FrameHeader& header) {
+  const bool dense = plan.parameters && header.codec == static_cast<uint8_t>(CodecId::kDense);
+  const CodecId codec = dense ? CodecId::kDense : plan.codec;
   const struct {
     std::string_view name;
     uint64_t value;
     uint64_t expected;
   } fields[] = {
       {"collective", header.collective, static_cast<uint64_t>(plan.kind)},
-      {"codec", header.codec, static_cast<uint64_t>(plan.codec)},
+      {"codec", header.codec, static_cast<uint64_t>(codec)},
       {"dtype", header.dtype, static_cast<uint64_t>(plan.dtype)},
       {"op", header.op, static_cast<uint64_t>(plan.op)},
   };

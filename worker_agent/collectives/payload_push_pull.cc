@@ -18,6 +18,7 @@ void PayloadPushPull::open_round(std::span<const uint64_t> block_bytes,
                                  std::vector<Action>& actions) {
   push_ = {block_bytes[me()]};
   GRADBUS_CHECK(push_.bytes <= plan().count);
+  push_dense_ = plan().parameters && round() == 1;
   answered_ = false;
   unsent_ = push_.frames();
   pieces_open_ = push_.frames() + 1;  // an answer not yet heard of counts as one piece
@@ -29,6 +30,7 @@ Action PayloadPushPull::start_send(Piece piece) {
   --unsent_;
   return {.kind = Action::Kind::kSend,
           .frame = FrameKind::kReduce,
+          .dense = push_dense_,
           .chunk = piece.chunk,
           .source = kPushBlock,
           .round = round(),
@@ -43,8 +45,12 @@ Status PayloadPushPull::check_piece(uint32_t, const FrameHeader& header) const {
       expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kGather)));
   if (unsent_ > 0) return refuse_frame(header, "an answer to a payload that was not pushed");
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "total", header.total, plan().count + 1));
-  if (answered_)
+  if (answered_) {
     GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, answer_.bytes));
+    const CodecId codec = answer_dense_ ? CodecId::kDense : plan().codec;
+    GRADBUS_RETURN_IF_ERROR(
+        expect_field(header, "codec", header.codec, static_cast<uint64_t>(codec)));
+  }
   const PayloadCut cut{header.total};
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "chunk", header.chunk, cut.frames()));
   GRADBUS_RETURN_IF_ERROR(
@@ -58,12 +64,14 @@ void PayloadPushPull::accept_frame(uint32_t, const FrameHeader& header, uint32_t
   if (!answered_) {
     answered_ = true;
     answer_ = {header.total};
+    answer_dense_ = header.codec == static_cast<uint8_t>(CodecId::kDense);
     pieces_open_ += answer_.frames() - 1;
     std::fill_n(here_.begin(), answer_.frames(), false);
   }
   here_[header.chunk] = true;
   --pieces_open_;
   actions.push_back({.kind = Action::Kind::kDeliver,
+                     .dense = answer_dense_,
                      .chunk = header.chunk,
                      .source = kAnswerBlock,
                      .buffer = buffer,

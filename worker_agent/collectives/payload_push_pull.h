@@ -1,7 +1,9 @@
-// What an agent does for a unit of a compressed tensor that shards aggregate (mode ps:sync): its
+// What an agent does for a unit of a compressed tensor that shards aggregate (modes ps:*): its
 // payload goes to the one shard that holds the unit (kReduce frames, the push), and a payload of
 // the sum comes back (kGather frames, the pull). Lengths are the sender's choice, up to the plan's
-// `count`, and stand in every frame as its `total`.
+// `count`, and stand in every frame as its `total`. Where shards hold parameters elements travel
+// instead now and then, and frames say so (codec kDense): pushes of the first round, and whatever
+// answer the shard likes to make so.
 //
 // Its memory is two blocks, what is pushed and what comes back, so an answer need not wait for the
 // end of a push. No credits, for the reasons in push_pull.h.
@@ -36,6 +38,8 @@ class PayloadPushPull final : public RoutedCollective {
 
   PayloadCut push_;
   PayloadCut answer_;
+  bool push_dense_ = false;
+  bool answer_dense_ = false;
   bool answered_ = false;   // the length of the answer is known
   uint32_t unsent_ = 0;     // frames of the push that the transport was not given yet
   std::vector<bool> here_;  // by frame of the answer

@@ -34,7 +34,7 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
   stages_ = units_.front()->stages().size();
   // A node that is alone with its shards has nobody to compare dense sums with.
   const auto every = add.compression.spec.options.number("fidelity");
-  if (every > 0 && job.agents > 1)
+  if (every > 0 && job.agents > 1 && !add.holds_parameters)
     gauge_ = std::make_unique<FidelityGauge>(unit_plan(0), static_cast<uint64_t>(every));
 }
 
@@ -52,6 +52,7 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   plan.agent_index = job_.agent_index;
   plan.agents = job_.agents;
   plan.shards = add_.algorithm == Algorithm::kShards ? job_.shards : 0;
+  plan.parameters = add_.holds_parameters;
   plan.tensor = add_.tensor;
   plan.algorithm = add_.algorithm;
   plan.scale = static_cast<float>(add_.last.after / add_.last.divisor);
@@ -126,7 +127,7 @@ Result<ExchangeStarts> CompressedTensor::chunk_reduced() {
   }
   if (elements % unit_elements != 0 && elements != add_.shape.count) return ExchangeStarts{};
   const size_t unit = (elements - 1) / unit_elements;
-  if (refuses_not_finite_) GRADBUS_RETURN_IF_ERROR(refuse_not_finite(unit));
+  if (refuses_not_finite_ && !request_.pull_only) GRADBUS_RETURN_IF_ERROR(refuse_not_finite(unit));
   return start(unit);
 }
 
@@ -136,7 +137,7 @@ ExchangeStarts CompressedTensor::start(size_t unit) {
     gauge_->take(first_area(unit));
     starts[1] = {exchanges_.back().get(), round_ / gauge_->every()};
   }
-  const std::span<const uint64_t> block_bytes = units_[unit]->start(round_);
+  const std::span<const uint64_t> block_bytes = units_[unit]->start(round_, request_.pull_only);
   starts[0] = {exchanges_[unit * stages_].get(), round_, block_bytes};
   return starts;
 }

@@ -62,7 +62,10 @@ uint64_t CompressedUnit::own_seed(uint64_t round) const {
   return peer_seed(shared_seed(round), plan_.agent_index);
 }
 
-std::span<const uint64_t> CompressedUnit::start(uint64_t round) {
+std::span<const uint64_t> CompressedUnit::start(uint64_t round, bool pulls) {
+  pulls_ = pulls;
+  const bool brings_gradient = !pulls && !(plan_.parameters && round == 1);
+  if (!brings_gradient) return encode(round);
   for (size_t i = 0; i < carried_.size(); ++i) plan_.areas[0][i] += carried_[i];
   carried_.clear();
   return encode(round);
@@ -119,6 +122,7 @@ std::unique_ptr<CompressedUnit> make_unit(UnitPlan plan) {
       return is_linear(plan.spec) ? make_summed_unit(std::move(plan))
                                   : make_merged_unit(std::move(plan));
     case Communicator::kPs:
+      if (plan.parameters) return make_held_unit(std::move(plan));
       return plan.shards > 0 ? make_pushed_unit(std::move(plan)) : make_owned_unit(std::move(plan));
     default: return make_gathered_unit(std::move(plan));
   }

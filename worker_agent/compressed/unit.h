@@ -1,5 +1,5 @@
 // A piece of a compressed tensor: the codec, the memory and the payloads of its elements, and the
-// exchanges that carry them between agents. Five kinds, by communicator and codec:
+// exchanges that carry them between agents. Six kinds, by communicator, mode and codec:
 //
 //   allgather  gathered  every agent gets every agent's payload and sums what it decodes
 //                        (all-gather)
@@ -7,6 +7,9 @@
 //                        (gather, all-gather)
 //   ps         pushed    mode ps:sync: the same by a parameter-server shard, which keeps what its
 //                        encoding leaves out (one exchange with it)
+//   ps         held      modes ps:async, ps:ssp, ps:quorum: a shard steps with the payload on
+//                        parameters that it holds, and says what they differ in from what this
+//                        agent has of them (one exchange with it)
 //   allreduce  summed    linear codecs: the payloads are dense vectors, added on their way
 //                        (all-reduce, 1 or 2 rounds)
 //   allreduce  merged    codecs that select: each agent merges the entries of a range of elements
@@ -40,8 +43,8 @@ class CompressedUnit {
   void attach(size_t stage, Exchange* exchange, std::span<std::byte> memory);
 
   // Encodes the first area. Returns what the first exchange begins with: block lengths by agent
-  // (kinds that move blocks).
-  std::span<const uint64_t> start(uint64_t round);
+  // (kinds that move blocks). `pulls`: the ranks bring nothing and want the parameters.
+  std::span<const uint64_t> start(uint64_t round, bool pulls = false);
   // Exchange `stage` has ended: decodes or encodes, and returns what the next begins with; after
   // the last the result is in all areas. GB-D611 when a payload is nonsense; names its agent.
   virtual Result<std::span<const uint64_t>> advance(size_t stage) = 0;
@@ -65,6 +68,7 @@ class CompressedUnit {
   // What an owner's second encoding has left out, on the agent that owns the unit.
   virtual std::span<float> owner_residual() { return {}; }
   Memory& memory() { return memory_; }
+  bool pulls() const { return pulls_; }
 
   void add_stage(Stage stage);
   const UnitPlan& plan() const { return plan_; }
@@ -75,6 +79,7 @@ class CompressedUnit {
   // All-to-all: block from * agents + to. What this agent sends to agent `to` has a length.
   std::span<std::byte> block_memory(size_t stage, uint32_t index) const;
   std::span<const std::byte> received(size_t stage, uint32_t index, uint32_t from) const;
+  bool came_dense(size_t stage) const { return attached_[stage].exchange->came_dense(); }
   void set_length(uint32_t to, uint64_t bytes) { lengths_[to] = bytes; }
   std::span<const uint64_t> all_lengths() const { return lengths_; }
   std::span<float> first_area() const { return {plan_.areas[0], plan_.count}; }
@@ -93,6 +98,7 @@ class CompressedUnit {
 
   const UnitPlan plan_;
   Memory memory_;
+  bool pulls_ = false;
   std::vector<float> carried_;  // written without a memory to keep it
   std::vector<Stage> stages_;
   std::vector<Attached> attached_;

@@ -81,6 +81,7 @@ Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max) {
   stage.plan.chunk_elements = kPayloadChunkBytes;
   stage.plan.shards = unit.shards;
   stage.plan.tensor = unit.tensor;
+  stage.plan.parameters = unit.parameters;
   stage.stride = round_up(payload_bytes_max, kAlignBytes);
   stage.bytes = stage.stride * stage.plan.blocks();
   return stage;

@@ -37,6 +37,7 @@ struct UnitPlan {
   uint32_t agent_index = 0;
   uint32_t agents = 2;
   uint32_t shards = 0;                     // that hold units; 0: the agents do without
+  bool parameters = false;                 // which units of parameters are
   uint32_t tensor = 0;                     // id
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents

@@ -9,6 +9,7 @@
 namespace gradbus {
 
 std::unique_ptr<CompressedUnit> make_gathered_unit(UnitPlan plan);
+std::unique_ptr<CompressedUnit> make_held_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_owned_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_pushed_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_summed_unit(UnitPlan plan);

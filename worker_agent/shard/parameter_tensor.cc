@@ -13,17 +13,15 @@ namespace {
 
 using Kind = ExchangeMode::Kind;
 
-std::span<const float> floats(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
-}
-
 }  // namespace
 
-ParameterTensor::ParameterTensor(const ShardPlan& plan, Transport& transport)
-    : ShardTensor(plan, transport, plan.collective.agents + 1),
+ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& transport,
+                                 uint32_t buffers, uint64_t buffer_bytes)
+    : ShardTensor(plan, transport, buffers, buffer_bytes),
       chunks_(chunks_held()),
       workers_(chunks_held() * agents()),
       vectors_(optimizer_vectors(plan.mode.optimizer) + (quorum() ? 1 : 0)),
+      mean_(op == ReduceOp::kAverage),
       state_(transport) {
   for (Chunk& chunk : chunks_)
     chunk.learning_rate = static_cast<float>(plan.mode.optimizer.learning_rate);
@@ -34,7 +32,8 @@ ParameterTensor::ParameterTensor(const ShardPlan& plan, Transport& transport)
 
 Result<std::unique_ptr<ShardTensor>> ParameterTensor::create(const ShardPlan& plan,
                                                              Transport& transport) {
-  std::unique_ptr<ParameterTensor> tensor(new ParameterTensor(plan, transport));
+  std::unique_ptr<ParameterTensor> tensor(
+      new ParameterTensor(plan, plan.collective.op, transport, plan.collective.agents + 1));
   GRADBUS_RETURN_IF_ERROR(tensor->open());
   GRADBUS_RETURN_IF_ERROR(tensor->open_state());
   return std::unique_ptr<ShardTensor>(std::move(tensor));
@@ -111,18 +110,25 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
-  if (first && push.agent == 0 && !state.set) set(chunk, push.payload);
-  if (!from.pulls) ++from.steps;
-  from.pulls = from.pulls || !is_finite(push);
+  if (first && push.agent == 0 && !state.set) set(chunk, values_of(push));
   if (!from.pulls) {
-    quorum() ? add(push.agent, chunk, floats(push.payload), now)
-             : step_on(chunk, floats(push.payload), push_scale(push.agent));
+    ++from.steps;
+    const std::span<const float> gradient = values_of(push);
+    from.pulls = !is_finite(push, gradient);
+    if (!from.pulls) {
+      quorum() ? add(push.agent, chunk, gradient, now)
+               : step_on(chunk, gradient, push_scale(push.agent));
+    }
   }
   if (quorum() && quorum_is_there(chunk)) close_step(chunk);
   answer_waiting(chunk, answers);
 }
 
-void ParameterTensor::set(uint32_t chunk, std::span<const std::byte> payload) {
+std::span<const float> ParameterTensor::values_of(const Push& push) {
+  return {reinterpret_cast<const float*>(push.payload.data()), push.payload.size() / sizeof(float)};
+}
+
+void ParameterTensor::set(uint32_t chunk, std::span<const float> pushed) {
   Chunk& state = chunks_[slot(chunk)];
   state.current = unused_buffer(chunk);
   use(chunk, state.current);
@@ -130,12 +136,10 @@ void ParameterTensor::set(uint32_t chunk, std::span<const std::byte> payload) {
   // The sum of ranks that all brought the same.
   const float scale = 1.0F / static_cast<float>(plan().ranks.front());
   const std::span<float> set_to = parameters(chunk, state.current);
-  const std::span<const float> pushed = floats(payload);
   for (size_t i = 0; i < pushed.size(); ++i) set_to[i] = scale * pushed[i];
 }
 
-bool ParameterTensor::is_finite(const Push& push) {
-  const std::span<const float> gradient = floats(push.payload);
+bool ParameterTensor::is_finite(const Push& push, std::span<const float> gradient) {
   const size_t bad = first_not_finite(gradient.data(), gradient.size());
   if (bad == gradient.size()) return true;
   // At 1, 2, 4, ... of them: a run that has diverged would fill the log.
@@ -150,8 +154,7 @@ bool ParameterTensor::is_finite(const Push& push) {
 }
 
 float ParameterTensor::push_scale(uint32_t agent) const {
-  const bool mean = plan().collective.op == ReduceOp::kAverage;
-  return mean ? 1.0F / static_cast<float>(plan().ranks[agent]) : 1.0F;
+  return mean_ ? 1.0F / static_cast<float>(plan().ranks[agent]) : 1.0F;
 }
 
 void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, float scale) {
@@ -234,7 +237,7 @@ void ParameterTensor::answer_again(uint32_t agent, uint32_t chunk,
                                    std::vector<ShardAnswer>& answers) {
   Worker& to = worker(agent, chunk);
   to.known = chunks_[slot(chunk)].steps;
-  answer(agent, chunk, chunks_[slot(chunk)].current, to.staleness, answers);
+  give(agent, chunk, to.staleness, answers);
 }
 
 // Of an agent whose last push has no answer yet.
@@ -257,8 +260,13 @@ void ParameterTensor::answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& a
     if (!to.waits || !may_go(agent, chunk)) continue;
     to.waits = false;
     to.known = state.steps;
-    answer(agent, chunk, state.current, to.staleness, answers);
+    give(agent, chunk, to.staleness, answers);
   }
+}
+
+void ParameterTensor::give(uint32_t agent, uint32_t chunk, uint32_t staleness,
+                           std::vector<ShardAnswer>& answers) {
+  answer(agent, chunk, chunks_[slot(chunk)].current, staleness, answers);
 }
 
 }  // namespace gradbus

@@ -17,14 +17,14 @@
 // Nobody waits for an agent that has pulled and made no step since: it has ended, or evaluates.
 //
 // A chunk has a buffer more than there are agents: each may have one on its way, and one is
-// written.
+// written. What travels compressed: coded_parameters.h.
 #pragma once
 
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
 
-class ParameterTensor final : public ShardTensor {
+class ParameterTensor : public ShardTensor {
  public:
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
   Nanos deadlines(Nanos now, std::vector<uint32_t>& due) override;
@@ -34,8 +34,23 @@ class ParameterTensor final : public ShardTensor {
   void restore(const std::vector<RestoredChunk>& chunks) override;
 
  protected:
-  void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
+  // `plan` is what frames say, `op` how a node's ranks are summed; buffers as ShardTensor's.
+  ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& transport, uint32_t buffers,
+                  uint64_t buffer_bytes = 0);
+  Status open_state();
+  void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) final;
   void answer_again(uint32_t agent, uint32_t chunk, std::vector<ShardAnswer>& answers) override;
+
+  // What the push brings: a gradient, or in agent 0's first round parameters. Until the next call.
+  virtual std::span<const float> values_of(const Push& push);
+  // Answers the last push of `agent` with the parameters as they are.
+  virtual void give(uint32_t agent, uint32_t chunk, uint32_t staleness,
+                    std::vector<ShardAnswer>& answers);
+  std::span<const float> parameters(uint32_t chunk) const {
+    return parameters(chunk, chunks_[slot(chunk)].current);
+  }
+  // The agent's last push was a pull.
+  bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 
  private:
   struct Worker {        // an agent, of one chunk
@@ -54,11 +69,9 @@ class ParameterTensor final : public ShardTensor {
     Nanos deadline = 0;       // quorum: of the open step; 0: none, or it was told of
     float learning_rate = 0;  // the last one that came with a push
   };
-  ParameterTensor(const ShardPlan& plan, Transport& transport);
-  Status open_state();
 
-  void set(uint32_t chunk, std::span<const std::byte> payload);
-  bool is_finite(const Push& push);
+  void set(uint32_t chunk, std::span<const float> pushed);
+  bool is_finite(const Push& push, std::span<const float> gradient);
   void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
   void add(uint32_t agent, uint32_t chunk, std::span<const float> gradient, Nanos now);
   void close_step(uint32_t chunk);
@@ -79,6 +92,7 @@ class ParameterTensor final : public ShardTensor {
   std::vector<uint32_t> chunk_of_;  // by slot
   std::vector<Worker> workers_;     // by slot and agent
   const uint32_t vectors_;
+  const bool mean_;          // of a node's ranks
   uint64_t not_finite_ = 0;  // pushes that made no step
   StagingMemory state_;
 };

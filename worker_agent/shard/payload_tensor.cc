@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "compression/random.h"
 #include "worker_agent/collectives/frame_check.h"
@@ -12,25 +11,12 @@
 namespace gradbus {
 namespace {
 
-CodecShape longest(const ShardPlan& plan) {
-  return unit_shape(plan.compression, plan.collective.count, 0);
-}
-
-// What frames say of the exchange, and units for chunks. The other end: shard_stage().
-ShardPlan of_payloads(ShardPlan plan) {
-  plan.collective.kind = CollectiveKind::kGather;
-  plan.collective.dtype = DType::kU8;
-  plan.collective.op = ReduceOp::kNone;
-  plan.collective.codec = plan.compression.spec.codec->id;
-  plan.collective.chunk_elements = plan.compression.unit_elements;
-  return plan;
-}
-
 // Of pushes and answers alike, so that both fit a buffer.
 uint64_t payload_bytes_max_of(const ShardPlan& plan, const Codec& codec) {
-  const uint64_t count = longest(plan).count_max;
-  return std::max(codec.payload_bytes_max(count),
-                  second_codec(plan.compression.spec, longest(plan))->payload_bytes_max(count));
+  const uint64_t count = longest_unit(plan).count_max;
+  return std::max(
+      codec.payload_bytes_max(count),
+      second_codec(plan.compression.spec, longest_unit(plan))->payload_bytes_max(count));
 }
 
 }  // namespace
@@ -41,9 +27,9 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
                   payload_bytes_max_of(plan, *codec)),
       codec_(std::move(codec)),
       frames_max_(PayloadCut{payload_bytes_max_of(plan, *codec_)}.frames()),
-      senders_(chunks_held() * agents()),
-      here_(senders_.size() * frames_max_),
-      sum_(longest(plan).count_max) {
+      arriving_(chunks_held() * agents(), frames_max_),
+      unsent_(chunks_held() * agents()),
+      sum_(longest_unit(plan).count_max) {
   units_.reserve(chunks_held());
   const CompressionPlan& compression = plan.compression;
   for (uint32_t unit = 0; units_.size() < chunks_held(); ++unit) {
@@ -57,7 +43,7 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
 Result<std::unique_ptr<ShardTensor>> PayloadTensor::create(const ShardPlan& plan,
                                                            Transport& transport) {
   std::unique_ptr<PayloadTensor> tensor(
-      new PayloadTensor(plan, transport, make_codec(plan.compression.spec, longest(plan))));
+      new PayloadTensor(plan, transport, make_codec(plan.compression.spec, longest_unit(plan))));
   GRADBUS_RETURN_IF_ERROR(tensor->open());
   return std::unique_ptr<ShardTensor>(std::move(tensor));
 }
@@ -69,42 +55,22 @@ size_t PayloadTensor::payload_bytes_max(uint32_t unit) const {
 }
 
 std::span<std::byte> PayloadTensor::pushed(uint32_t unit, uint32_t agent) const {
-  return {buffer(unit, agent), sender(agent, unit).push.bytes};
+  return {buffer(unit, agent), arriving_.bytes(sender(agent, unit))};
 }
 
 Status PayloadTensor::check_piece(uint32_t agent, const FrameHeader& header) const {
   const uint32_t unit = chunk_of(header);
-  const Sender& from = sender(agent, unit);
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "total", header.total, payload_bytes_max(unit) + 1));
-  if (from.frames > 0)
-    GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, from.push.bytes));
-  const PayloadCut cut{header.total};
-  GRADBUS_RETURN_IF_ERROR(expect_below(header, "chunk", header.chunk, cut.frames()));
-  GRADBUS_RETURN_IF_ERROR(
-      expect_field(header, "length", header.length, cut.bytes_of(header.chunk)));
   const auto scale = std::bit_cast<float>(header.source);
   if (!std::isfinite(scale) || scale < 0) return refuse_frame(header, "a memory scale of nonsense");
-  if (from.frames == 0 || !here_[here(agent, unit) + header.chunk]) return {};
-  return refuse_frame(header, "a part of a payload for the second time");
+  return arriving_.check(sender(agent, unit), header);
 }
 
 Result<bool> PayloadTensor::collect(uint32_t agent, const FrameHeader& header,
                                     std::span<const std::byte> payload) {
   const uint32_t unit = chunk_of(header);
-  Sender& from = sender(agent, unit);
-  const auto first = here_.begin() + static_cast<ptrdiff_t>(here(agent, unit));
-  if (from.frames == 0) {
-    from.push = {header.total};
-    std::fill_n(first, from.push.frames(), false);
-  }
-  first[header.chunk] = true;
-  const std::span<std::byte> target =
-      pushed(unit, agent)
-          .subspan(header.chunk * kPayloadChunkBytes, from.push.bytes_of(header.chunk));
-  if (!target.empty()) std::memcpy(target.data(), payload.data(), target.size());
   if (agent == 0) units_[slot(unit)].memory_scale = std::bit_cast<float>(header.source);
-  if (++from.frames < from.push.frames()) return false;
-  from.frames = 0;
+  if (!arriving_.take(sender(agent, unit), header, payload, buffer(unit, agent))) return false;
   if (const Status bad = codec_->check(pushed(unit, agent), elements(unit)); !bad.ok())
     return bad.with_context("tensor \"" + plan().name + "\"");
   return true;
@@ -118,7 +84,7 @@ void PayloadTensor::take(const Push& push, Nanos, std::vector<ShardAnswer>& answ
   sum(unit);
   encode(unit, pushes(push.agent, unit));
   for (uint32_t agent = 0; agent < agents(); ++agent) {
-    sender(agent, unit).unsent = state.answer.frames();
+    unsent_[sender(agent, unit)] = state.answer.frames();
     owe(agent, unit, answer_buffer());
     for (uint32_t index = 0; index < state.answer.frames(); ++index)
       answers.push_back({agent, unit, pushes(agent, unit), 0, index, state.answer.bytes_of(index)});
@@ -148,7 +114,7 @@ void PayloadTensor::encode(uint32_t unit, uint64_t round) {
 // ---- answers: `buffer` is the frame of the payload
 
 void PayloadTensor::on_sent(const ShardAnswer& answer) {
-  if (--sender(answer.agent, answer.chunk).unsent > 0) return;
+  if (--unsent_[sender(answer.agent, answer.chunk)] > 0) return;
   ShardAnswer whole = answer;
   whole.buffer = answer_buffer();
   ShardTensor::on_sent(whole);

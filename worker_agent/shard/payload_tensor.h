@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "compression/memory.h"
-#include "worker_agent/collectives/payload_cut.h"
+#include "worker_agent/shard/arriving_payloads.h"
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
@@ -44,30 +44,19 @@ class PayloadTensor final : public ShardTensor {
     uint32_t arrived = 0;          // payloads, of this round
     PayloadCut answer = {};
   };
-  struct Sender {  // an agent, of one unit
-    PayloadCut push = {};
-    uint32_t frames = 0;  // of it that are here; 0: its length is not known
-    uint32_t unsent = 0;  // frames of the last answer that are the transport's
-  };
   PayloadTensor(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   size_t payload_bytes_max(uint32_t unit) const;
   std::span<std::byte> pushed(uint32_t unit, uint32_t agent) const;
   void sum(uint32_t unit);
   void encode(uint32_t unit, uint64_t round);
-  Sender& sender(uint32_t agent, uint32_t unit) { return senders_[slot(unit) * agents() + agent]; }
-  const Sender& sender(uint32_t agent, uint32_t unit) const {
-    return senders_[slot(unit) * agents() + agent];
-  }
-  size_t here(uint32_t agent, uint32_t unit) const {  // its first frame
-    return (slot(unit) * agents() + agent) * frames_max_;
-  }
+  size_t sender(uint32_t agent, uint32_t unit) const { return slot(unit) * agents() + agent; }
   uint32_t answer_buffer() const { return agents(); }
 
   const std::unique_ptr<Codec> codec_;  // of pushes
   const uint32_t frames_max_;           // of a payload
   std::vector<Unit> units_;             // by slot
-  std::vector<Sender> senders_;         // by slot and agent
-  std::vector<bool> here_;              // by slot, agent and frame
+  ArrivingPayloads arriving_;           // by slot and agent
+  std::vector<uint32_t> unsent_;        // the same: frames of the last answer, the transport's
   LargeVector<float> sum_;              // of the unit that is being summed
 };
 

@@ -19,8 +19,14 @@ struct ShardPlan {
   Reduction last;               // ps:sync: of the sum of all nodes
   ExchangeMode mode;            // on_shards()
   std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
-  CompressionPlan compression;  // ps:sync may have one
-  uint64_t tensor_seed = 0;     // unit_plan.h
+  CompressionPlan compression;
+  uint64_t tensor_seed = 0;  // unit_plan.h
+
+  // What shards hold: chunks, or the units of a compressed tensor.
+  ChunkPlan cut() const {
+    const bool dense = compression.spec.none();
+    return {collective.count, 1, 1, dense ? collective.chunk_elements : compression.unit_elements};
+  }
 };
 
 // What a chunk begins with instead of nothing: mode option restore.

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "proto/placement.h"
 #include "worker_agent/collectives/frame_check.h"
+#include "worker_agent/shard/coded_parameters.h"
 #include "worker_agent/shard/parameter_tensor.h"
 #include "worker_agent/shard/payload_tensor.h"
 #include "worker_agent/shard/summed_tensor.h"
@@ -112,7 +113,7 @@ bool ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
 
 void ShardTensor::owe(uint32_t agent, uint32_t chunk, uint32_t buffer) {
   use(chunk, buffer);
-  turns_[pair(agent, chunk)] = Turn::kTransports;
+  begin_answer(agent, chunk);
 }
 
 void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
@@ -123,7 +124,7 @@ void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32
 }
 
 void ShardTensor::on_sent(const ShardAnswer& answer) {
-  turns_[pair(answer.agent, answer.chunk)] = Turn::kAgents;
+  end_answer(answer.agent, answer.chunk);
   let_go(answer.chunk, answer.buffer);
 }
 
@@ -165,8 +166,11 @@ FrameHeader ShardTensor::frame(const ShardAnswer& answer) const {
 
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan,
                                                        Transport& transport) {
-  if (plan.mode.holds_parameters()) return ParameterTensor::create(plan, transport);
-  if (!plan.compression.spec.none()) return PayloadTensor::create(plan, transport);
+  const bool dense = plan.compression.spec.none();
+  if (plan.mode.holds_parameters())
+    return dense ? ParameterTensor::create(plan, transport)
+                 : CodedParameters::create(plan, transport);
+  if (!dense) return PayloadTensor::create(plan, transport);
   return SummedTensor::create(plan, transport);
 }
 

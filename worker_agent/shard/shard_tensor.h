@@ -128,7 +128,12 @@ class ShardTensor {
   uint32_t unused_buffer(uint32_t chunk) const;
   void use(uint32_t chunk, uint32_t index) { ++uses(chunk, index); }
   void let_go(uint32_t chunk, uint32_t index) { --uses(chunk, index); }
-  // From here on the next push of `agent` waits for the transport, and the buffer is in use.
+  // From here until the end the next push of `agent` waits for the transport.
+  void begin_answer(uint32_t agent, uint32_t chunk) {
+    turns_[pair(agent, chunk)] = Turn::kTransports;
+  }
+  void end_answer(uint32_t agent, uint32_t chunk) { turns_[pair(agent, chunk)] = Turn::kAgents; }
+  // The same with a buffer in use, until on_sent().
   void owe(uint32_t agent, uint32_t chunk, uint32_t buffer);
   // Answers the last push of `agent` with this buffer.
   void answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
@@ -158,7 +163,8 @@ class ShardTensor {
   StagingMemory memory_;
 };
 
-// summed_tensor.h, payload_tensor.h or parameter_tensor.h, by mode and compression. S201 when there
+// summed_tensor.h, payload_tensor.h, parameter_tensor.h or coded_parameters.h, by mode and
+// compression. S201 when there
 // is no address space.
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan, Transport& transport);
 

@@ -185,7 +185,7 @@ Result<std::vector<RestoredChunk>> SnapshotSet::read(const ShardPlan& plan) {
   if (pieces == pieces_.end())
     return error("F111", "tensor \"" + plan.name + "\" is in no file of " + run_directory_);
   GRADBUS_RETURN_IF_ERROR(check_tensor(plan, pieces->second));
-  const ChunkPlan cut = collective.chunk_plan();
+  const ChunkPlan cut = plan.cut();
   std::vector<RestoredChunk> chunks;
   for (uint32_t chunk = 0; chunk < cut.chunks(); ++chunk) {
     if (shard_of(collective.tensor, chunk, collective.shards) != plan.shard) continue;

@@ -98,9 +98,6 @@ TEST_F(Shards, ClaimsThatMakeNoSenseAreRefused) {
   v1::TensorSpec half = on_shards("ps:async");
   half.set_dtype(uint32_t(DType::kF16));
   EXPECT_THAT(refusal(half), HasSubstr("does not fit the tensor"));
-  v1::TensorSpec compressed = on_shards("ps:async");
-  compressed.set_compression("fp16");
-  EXPECT_THAT(refusal(compressed), HasSubstr("does not fit the tensor"));
 }
 
 // Expect: all are told of one communicator and of units that every shard gets as many of.
@@ -128,6 +125,23 @@ TEST_F(Shards, PayloadsThatTheyCannotTakeAreRefused) {
   EXPECT_THAT(with("onebit:communicator=allgather"),
               AllOf(HasSubstr("GB-O910"), HasSubstr("leave out communicator=allgather")));
   EXPECT_THAT(with("fp16:communicator=allreduce"), HasSubstr("leave out communicator=allreduce"));
+}
+
+TEST_F(Shards, ParametersTakeCodecsThatContract) {
+  start();
+  v1::TensorSpec spec = on_shards("ps:quorum,q=2");
+  const auto with = [&](const std::string& compression) {
+    spec.set_compression(compression);
+    return refusal(spec);
+  };
+  EXPECT_THAT(with("signum"), AllOf(HasSubstr("GB-O910"), HasSubstr("signum does not"),
+                                    HasSubstr("onebit"), HasSubstr("ps:sync")));
+  EXPECT_THAT(with("qsgd:levels=1"), HasSubstr("qsgd does not"));
+  EXPECT_THAT(with("topk:fidelity=10"), HasSubstr("leave it out"));
+  spec.set_mode("ps:async");
+  spec.set_compression("topk:ratio=0.1");
+  register_by_all(spec);
+  EXPECT_EQ(cluster.last(kFirst).tensors_ready().tensors(0).communicator(), "ps");
   EXPECT_THAT(with("powersgd"), HasSubstr("powersgd are summed on their way"));
 }
 

@@ -130,16 +130,17 @@ class Cluster {
   }
   // Through the shards, where the layout has any.
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
-                      const CompressionPlan& compression) {
+                      const CompressionPlan& compression, const std::string& mode = "ps:sync") {
+    const bool held = parse_mode(mode).take().holds_parameters();
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
-                 compression);
+                 compression, 1, held);
     for (uint32_t i = 0; i < layout_.shards; ++i)
-      add_to_shard(i, id, spec, chunk, "ps:sync", compression);
+      add_to_shard(i, id, spec, chunk, mode, compression);
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {},
-                  uint32_t replicas = 1) {
+                  uint32_t replicas = 1, bool held = false) {
     CellShape shape = make_cell_shape(spec, chunk,
                                       {layout_.world(), layout_.ranks_per_agent,
                                        layout_.agents > 1 || algorithm == Algorithm::kShards});
@@ -149,7 +150,7 @@ class Cluster {
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
     node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm, replicas,
                                last_reduction(spec, layout_.world()), compression, shape, place,
-                               segment});
+                               segment, held});
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {

@@ -125,7 +125,10 @@ class GradientExchange:
         name, tensor = parameter.named
         info = with_compression(self._compression, session, info_of(name, tensor), tensor)
         if parameter.sparse and info.count and tensor.dim() > 1:
-            info = dataclasses.replace(info, compression=self._of_sparse(info), sparse=True)
+            # Of shards that step come whole parameters: what is sparse then is what travels.
+            info = dataclasses.replace(
+                info, compression=self._of_sparse(info), sparse=not parameter.held_by_shards
+            )
         by_group = self._rescale_memory or parameter.held_by_shards
         return dataclasses.replace(
             info, mode=parameter.mode, group=parameter.group if by_group else 0
@@ -169,7 +172,7 @@ class GradientExchange:
     def _start(self, bucket: Bucket) -> None:
         if bucket.on_shards is not None:
             bucket.core.set_learning_rate(self._learning_rate(bucket.group))
-        elif self._rescale_memory and bucket.compressed:
+        if self._rescale_memory and bucket.compressed:
             bucket.follow(self._learning_rate(bucket.group))
         bucket.start()
 

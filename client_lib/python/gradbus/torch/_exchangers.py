@@ -121,7 +121,7 @@ def add(
             continue
         text = text_of(mode, optimizer, optimizer.param_groups[group])
         held = holds_parameters(mode)
-        sparse = not held and state.settings.is_sparse(parameter, optimizer)
+        sparse = state.settings.is_sparse(parameter, optimizer)
         exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse))
     to[0].add(exchanged)
     to[1].add(stepping)
@@ -212,14 +212,24 @@ def _refuse_other_units(memory: CompressionState, before: LocalModes, after: Loc
 def _refuse_other_nodes(
     memory: CompressionState, state: State, before: _Modes, after: _Modes
 ) -> None:
-    """What shards have left out of compressed sums is no rank's: it would be lost."""
+    """What shards have left out of compressed sums is no rank's: it would be lost. And what a node
+    has left out of its own gradient is a step on shards that step, a part of a mean elsewhere."""
     kept = {name for shares in memory.values() for name in shares}
     for ((name, _), _), was, is_now in zip(state.parameters, before, after, strict=True):
-        if name in kept and was.startswith("ps:") != is_now.startswith("ps:"):
+        if name in kept and _place_of(was) != _place_of(is_now):
             raise bad_argument(
-                f"'{name}' is compressed, and a part of what that remembers of it is on the shards",
+                f"'{name}' is compressed, and what that remembers of it is on the shards in part, or "
+                "is of no use to them",
                 "start the job in the mode it is to have",
             )
+
+
+def _place_of(mode: str) -> str:
+    """Where gradients are added up, or stepped on."""
+    name = mode.partition(",")[0]
+    if not name.startswith("ps:"):
+        return "agents"
+    return "sums on shards" if name == "ps:sync" else "parameters on shards"
 
 
 def _refuse_half_a_search(optimizer: Any, exchange: GradientExchange, local: LocalModes) -> None:

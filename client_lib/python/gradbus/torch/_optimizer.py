@@ -350,8 +350,9 @@ def DistributedOptimizer(  # used like a class, hence its name
             docs/MODES.md. None: what the job's policy says (``gradbus run --mode``, ``--policy``).
         sparse_parameters: those whose gradients come sparse, as ``nn.Embedding(sparse=True)`` makes
             them; all of a SparseAdam's do. They are exchanged as ``rows``, unless another compression
-            is said, and ``.grad`` is a sparse tensor of the rows that any rank has used. Others' sparse
-            gradients are made dense, with a warning; those that shards step on are, without one.
+            is said, and ``.grad`` is a sparse tensor of the rows that any rank has used; where shards
+            step, as ``rows`` both ways. Others' sparse gradients are made dense, with a warning but
+            where shards step.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step.
 

@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <cstring>
+
+#include "common/errors.h"
+#include "common/large_vector.h"
+#include "worker_agent/collectives/payload_push_pull.h"
+#include "worker_agent/compressed/units.h"
+
+namespace gradbus {
+namespace {
+
+// The view is what this agent has of the parameters, the same bits as the shard's own view of it
+// (shard/coded_parameters.h). Ranks may write to their areas, so it is kept here.
+class HeldUnit final : public CompressedUnit {
+ public:
+  explicit HeldUnit(UnitPlan unit)
+      : CompressedUnit(std::move(unit)),
+        codec_(make_codec(plan().spec, plan().shape)),
+        view_(plan().count) {
+    add_stage(shard_stage(
+        plan(), std::max(codec_->payload_bytes_max(plan().count), plan().count * sizeof(float))));
+  }
+
+  // First the parameters themselves: agent 0's are for all. Nothing is pushed to pull.
+  std::span<const uint64_t> encode(uint64_t round) override {
+    const std::span<std::byte> push = block_memory(0, PayloadPushPull::kPushBlock);
+    if (round == 1 && plan().agent_index == 0) {
+      const std::span<const std::byte> brought = std::as_bytes(first_area());
+      std::ranges::copy(brought, push.begin());
+      return lengths(brought.size());
+    }
+    if (round == 1 || pulls()) return lengths(0);
+    const EncodeInput input = memory().compensate(first_area(), own_seed(round), round);
+    const size_t bytes = codec_->encode(input, push);
+    memory().update(*codec_, push.first(bytes));
+    return lengths(bytes);
+  }
+
+  Result<std::span<const uint64_t>> advance(size_t) override {
+    const uint32_t shard = stages().front().plan.root;
+    const std::span<const std::byte> answer =
+        received(0, PayloadPushPull::kAnswerBlock, plan().agents + shard);
+    if (const Status status = take(answer); !status.ok())
+      return status.with_context("shard " + std::to_string(shard));
+    std::ranges::copy(view_, first_area().begin());
+    publish();
+    return std::span<const uint64_t>();
+  }
+
+ private:
+  Status take(std::span<const std::byte> answer) {
+    if (!came_dense(0)) {
+      GRADBUS_RETURN_IF_ERROR(codec_->check(answer, plan().count));
+      codec_->accumulate(answer, 1, view_);
+      return {};
+    }
+    if (answer.size() != plan().count * sizeof(float))
+      return error("D611", "parameters of " + std::to_string(answer.size()) + " bytes, expected " +
+                               std::to_string(plan().count * sizeof(float)));
+    std::memcpy(view_.data(), answer.data(), answer.size());
+    return {};
+  }
+
+  std::unique_ptr<Codec> codec_;
+  LargeVector<float> view_;
+};
+
+}  // namespace
+
+std::unique_ptr<CompressedUnit> make_held_unit(UnitPlan plan) {
+  return std::make_unique<HeldUnit>(std::move(plan));
+}
+
+}  // namespace gradbus

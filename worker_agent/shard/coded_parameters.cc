@@ -1,0 +1,154 @@
+#include "worker_agent/shard/coded_parameters.h"
+
+#include <algorithm>
+
+#include "compression/kernels/compensate.h"
+#include "compression/random.h"
+#include "worker_agent/collectives/frame_check.h"
+
+namespace gradbus {
+namespace {
+
+constexpr uint32_t kParameterBuffers = 2;  // as they are, and as the next step makes them
+
+size_t round_up(size_t bytes) { return (bytes + 127) / 128 * 128; }
+
+size_t unit_bytes(const ShardPlan& plan) { return longest_unit(plan).count_max * sizeof(float); }
+
+}  // namespace
+
+CodedParameters::CodedParameters(const ShardPlan& plan, Transport& transport,
+                                 std::unique_ptr<Codec> codec)
+    : ParameterTensor(of_payloads(plan), plan.collective.op, transport, kParameterBuffers,
+                      unit_bytes(plan)),
+      codec_(std::move(codec)),
+      payload_bytes_(round_up(codec_->payload_bytes_max(longest_unit(plan).count_max))),
+      view_bytes_(round_up(unit_bytes(plan))),
+      frames_max_(PayloadCut{std::max(payload_bytes_, view_bytes_)}.frames()),
+      arriving_(chunks_held() * agents(), frames_max_),
+      answers_(chunks_held() * agents()),
+      scratch_(longest_unit(plan).count_max),
+      coded_(transport) {}
+
+Result<std::unique_ptr<ShardTensor>> CodedParameters::create(const ShardPlan& plan,
+                                                             Transport& transport) {
+  std::unique_ptr<CodedParameters> tensor(
+      new CodedParameters(plan, transport, make_codec(plan.compression.spec, longest_unit(plan))));
+  GRADBUS_RETURN_IF_ERROR(tensor->open());
+  GRADBUS_RETURN_IF_ERROR(tensor->open_state());
+  GRADBUS_RETURN_IF_ERROR(tensor->open_coded());
+  return std::unique_ptr<ShardTensor>(std::move(tensor));
+}
+
+Status CodedParameters::open_coded() {
+  return coded_.map(answers_.size() * (payload_bytes_ + view_bytes_),
+                    "what agents have of tensor \"" + plan().name + "\"");
+}
+
+std::span<std::byte> CodedParameters::payload(uint32_t agent, uint32_t unit) const {
+  return coded_.bytes().subspan(payload_offset(agent, unit), payload_bytes_);
+}
+
+std::span<float> CodedParameters::view(uint32_t agent, uint32_t unit) const {
+  return {reinterpret_cast<float*>(&coded_.bytes()[view_offset(agent, unit)]), elements(unit)};
+}
+
+// ---- pushes: in the first round agent 0's parameters, or nothing; then payloads, or nothing to
+// say that the agent pulls
+
+Status CodedParameters::check_piece(uint32_t agent, const FrameHeader& header) const {
+  const uint32_t unit = chunk_of(header);
+  const bool first = header.step == 1;
+  const CodecId codec = first ? CodecId::kDense : plan().collective.codec;
+  GRADBUS_RETURN_IF_ERROR(
+      expect_field(header, "codec", header.codec, static_cast<uint64_t>(codec)));
+  if (first || header.source == kPullOnly) {
+    const uint64_t bytes = first && agent == 0 ? elements(unit) * sizeof(float) : 0;
+    GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, bytes));
+  } else {
+    const uint64_t bytes_max = codec_->payload_bytes_max(elements(unit));
+    GRADBUS_RETURN_IF_ERROR(expect_below(header, "total", header.total, bytes_max + 1));
+  }
+  return arriving_.check(pair(agent, unit), header);
+}
+
+Result<bool> CodedParameters::collect(uint32_t agent, const FrameHeader& header,
+                                      std::span<const std::byte> frame) {
+  const uint32_t unit = chunk_of(header);
+  const bool first = header.step == 1;
+  const std::span<std::byte> to =
+      first ? std::as_writable_bytes(view(agent, unit)) : payload(agent, unit);
+  const size_t from = pair(agent, unit);
+  if (!arriving_.take(from, header, frame, to.data())) return false;
+  if (first || header.source == kPullOnly) return true;
+  const Status bad = codec_->check(to.first(arriving_.bytes(from)), elements(unit));
+  return bad.ok() ? Result<bool>(true) : bad.with_context("tensor \"" + plan().name + "\"");
+}
+
+std::span<const float> CodedParameters::values_of(const Push& push) {
+  const uint32_t unit = push.chunk;
+  if (pushes(push.agent, unit) == 1) return view(push.agent, unit);
+  const size_t bytes = arriving_.bytes(pair(push.agent, unit));
+  codec_->decode(payload(push.agent, unit).first(bytes), 1, scratch(unit));
+  return scratch(unit);
+}
+
+// ---- answers: `buffer` is the frame
+
+void CodedParameters::give(uint32_t agent, uint32_t unit, uint32_t staleness,
+                           std::vector<ShardAnswer>& answers) {
+  Answer& answer = answers_[pair(agent, unit)];
+  const bool exact = pushes(agent, unit) == 1 || rests(agent, unit);
+  answer.dense = exact || !encode(agent, unit, answer.cut);
+  if (answer.dense) {
+    std::ranges::copy(parameters(unit), view(agent, unit).begin());
+    answer.cut = {view(agent, unit).size_bytes()};
+  }
+  answer.unsent = answer.cut.frames();
+  begin_answer(agent, unit);
+  for (uint32_t index = 0; index < answer.cut.frames(); ++index)
+    answers.push_back(
+        {agent, unit, pushes(agent, unit), staleness, index, answer.cut.bytes_of(index)});
+}
+
+// What the agent lacks; its view is then what it will have. False: not to be had, or not worth it.
+bool CodedParameters::encode(uint32_t agent, uint32_t unit, PayloadCut& cut) {
+  const std::span<float> view = this->view(agent, unit);
+  const std::span<const float> now = parameters(unit);
+  const std::span<float> difference = scratch(unit);
+  for (size_t i = 0; i < view.size(); ++i) difference[i] = now[i] - view[i];
+  const uint64_t round = pushes(agent, unit);
+  const uint64_t of_shard =
+      peer_seed(unit_seed(plan().tensor_seed, unit, round), agents() + plan().shard);
+  const EncodeInput input{
+      .gradient = difference, .seed = mix_u64(of_shard + agent), .round = round};
+  const std::span<std::byte> payload = this->payload(agent, unit);
+  cut = {codec_->encode(input, payload)};
+  if (cut.bytes >= view.size_bytes()) return false;
+  codec_->accumulate(payload.first(cut.bytes), 1, view);
+  return first_not_finite(view.data(), view.size()) == view.size();
+}
+
+void CodedParameters::on_sent(const ShardAnswer& answer) {
+  if (--answers_[pair(answer.agent, answer.chunk)].unsent == 0)
+    end_answer(answer.agent, answer.chunk);
+}
+
+Slice CodedParameters::slice(const ShardAnswer& answer) const {
+  const bool dense = answers_[pair(answer.agent, answer.chunk)].dense;
+  const size_t offset =
+      dense ? view_offset(answer.agent, answer.chunk) : payload_offset(answer.agent, answer.chunk);
+  return {coded_.region(), offset + answer.buffer * kPayloadChunkBytes, answer.bytes};
+}
+
+FrameHeader CodedParameters::frame(const ShardAnswer& answer) const {
+  const Answer& whole = answers_[pair(answer.agent, answer.chunk)];
+  FrameHeader header = ShardTensor::frame(answer);
+  if (whole.dense) header.codec = static_cast<uint8_t>(CodecId::kDense);
+  header.exchange = static_cast<uint16_t>(answer.chunk);
+  header.chunk = answer.buffer;
+  header.total = whole.cut.bytes;
+  return header;
+}
+
+}  // namespace gradbus

@@ -1,0 +1,80 @@
+// Modes ps:async, ps:ssp and ps:quorum of a compressed tensor on a shard: what parameter_tensor.h
+// says, with payloads both ways. A chunk is a unit here (compressed/unit.h).
+//
+// UP. A push is a payload; it is checked when its last frame has come, decoded, and stepped on as a
+// dense one is. What its codec left out is in the memory of the agent that sent it.
+//
+// DOWN. Of each agent and unit the shard has the *view*: the parameters as that agent has them, the
+// same bits (held_unit.cc). An answer is encode(parameters - view), without any memory, and both
+// sides add what it decodes to, the same operation, to the view. What the codec leaves out is in
+// the next difference by itself, so this is error feedback (as in EF21, Richtarik et al. 2021, and
+// DoubleSqueeze, Tang et al. 2019). It wants a codec that contracts (compression/registry.h).
+//
+// An answer is dense, the parameters themselves, which the view then is, in an agent's first round;
+// to a pull, so that all have the same bits after a flush; where the payload would be no smaller;
+// and where the codec cannot carry the difference (an overflow), or the parameters are not finite.
+//
+// BUFFERS. Of parameters two, for nothing is sent from them. Of each agent and unit the view, which
+// dense answers are sent from and agent 0's first push comes into, and one payload: a push is used
+// up before its answer is made, and the next one waits until that was sent (must_wait).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/large_vector.h"
+#include "worker_agent/shard/arriving_payloads.h"
+#include "worker_agent/shard/parameter_tensor.h"
+
+namespace gradbus {
+
+class CodedParameters final : public ParameterTensor {
+ public:
+  static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
+
+  size_t answers_max() const override { return chunks_held() * frames_max_; }
+  void on_sent(const ShardAnswer& answer) override;
+  Slice slice(const ShardAnswer& answer) const override;
+  FrameHeader frame(const ShardAnswer& answer) const override;
+
+ protected:
+  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
+  Status check_piece(uint32_t agent, const FrameHeader& header) const override;
+  Result<bool> collect(uint32_t agent, const FrameHeader& header,
+                       std::span<const std::byte> payload) override;
+  std::span<const float> values_of(const Push& push) override;
+  void give(uint32_t agent, uint32_t unit, uint32_t staleness,
+            std::vector<ShardAnswer>& answers) override;
+
+ private:
+  struct Answer {  // the last one to an agent, of one unit
+    PayloadCut cut = {};
+    bool dense = false;
+    uint32_t unsent = 0;  // frames that are the transport's
+  };
+  CodedParameters(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
+  Status open_coded();
+  bool encode(uint32_t agent, uint32_t unit, PayloadCut& cut);
+
+  size_t pair(uint32_t agent, uint32_t unit) const { return slot(unit) * agents() + agent; }
+  size_t payload_offset(uint32_t agent, uint32_t unit) const {
+    return pair(agent, unit) * (payload_bytes_ + view_bytes_);
+  }
+  size_t view_offset(uint32_t agent, uint32_t unit) const {
+    return payload_offset(agent, unit) + payload_bytes_;
+  }
+  std::span<std::byte> payload(uint32_t agent, uint32_t unit) const;
+  std::span<float> view(uint32_t agent, uint32_t unit) const;
+  std::span<float> scratch(uint32_t unit) { return std::span(scratch_).first(elements(unit)); }
+
+  const std::unique_ptr<Codec> codec_;
+  const size_t payload_bytes_;   // of the longest, rounded up
+  const size_t view_bytes_;      // the same
+  const uint32_t frames_max_;    // of a payload, or of a view
+  ArrivingPayloads arriving_;    // by slot and agent
+  std::vector<Answer> answers_;  // the same
+  LargeVector<float> scratch_;   // a gradient, then a difference
+  StagingMemory coded_;          // by slot and agent: a payload, a view
+};
+
+}  // namespace gradbus
