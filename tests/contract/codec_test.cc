@@ -133,6 +133,38 @@ TEST_P(CodecContract, WhatItWritesItReads) {
   }
 }
 
+// Expect: what is sent again and again of the difference to a vector brings a view of it nearer,
+// and never takes it farther away, where contracts() says so; else it does not for this small
+// vector.
+TEST_P(CodecContract, DifferencesShrinkWhereItContracts) {
+  constexpr size_t kCount = 4096;
+  const auto codec = make(kCount);
+  std::vector<float> wanted = normal(kCount, 21);
+  for (float& value : wanted) value *= 0.01F;
+  std::vector<float> view(kCount), difference = wanted;
+  const auto distance = [&] {
+    double sum = 0;
+    for (const float value : difference) sum += double{value} * value;
+    return std::sqrt(sum);
+  };
+  const double first = distance();
+  bool grew = false;
+  for (uint64_t round = 1; round <= 40; ++round) {
+    const double before = distance();
+    const auto payload =
+        encode(*codec, {.gradient = difference, .seed = mix_u64(round), .round = round});
+    codec->accumulate(payload, 1, view);
+    for (size_t i = 0; i < kCount; ++i) difference[i] = wanted[i] - view[i];
+    grew = grew || distance() > before + 1e-6 * first;
+  }
+  if (contracts(spec())) {
+    EXPECT_FALSE(grew);
+    EXPECT_LT(distance(), 0.95 * first);
+  } else {
+    EXPECT_TRUE(grew) << distance() / first;
+  }
+}
+
 TEST_P(CodecContract, SameInputAndSeedSameBytes) {
   const std::vector<float> gradient = normal(5000, 2);
   const EncodeInput input{.gradient = gradient, .seed = 9};

@@ -1,7 +1,7 @@
 """Compressed gradients and parameters through shards that step, as one rank sees them.
 
     held.py counting MODE         small integers as half floats: every gradient counts exactly once
-    held.py quadratic MODE CODEC  ends where dense gradients would, on all ranks with the same bits
+    held.py quadratic MODE CODECS ends where dense gradients would, on all ranks with the same bits
     held.py replay                one rank: against a simulation in NumPy, step by step
     held.py sparse OPTIMIZER      rows of an embedding: one rank: the steps are torch's on its table
     held.py memory                what is remembered is read, put back, and not taken for parameters
@@ -60,19 +60,26 @@ def counting(mode):
     assert same_everywhere(weight)
 
 
-def quadratic(mode, codec):
-    """|w - target|^2 / 2; each rank sees its target with noise that is another in every step."""
-    weight, _, optimizer = parameters = make(mode, codec, lr=0.01)
+def quadratic(mode, *codecs):
+    """|w - target|^2 / 2, a weight for each codec; each rank sees the target with noise that is another
+    in every step. A simulation of two nodes that take turns ends at 0.015 with topk, 0.057 with
+    onebit."""
+    made = [make(mode, codec, lr=0.03) for codec in codecs]
     target = torch.randn(SHAPE, generator=torch.Generator().manual_seed(99))
     noise = torch.Generator().manual_seed(gradbus.rank())
-    for _ in range(600):
+    for _ in range(150):
         seen = target + 0.1 * torch.randn(SHAPE, generator=noise)
-        step(parameters, weight.detach() - seen)
-    optimizer.flush()
-    error = ((weight - target).norm() / target.norm()).item()
-    print(f"error {error:.4f}")
-    assert error < 0.05, error  # zeros, where it began: 1
-    assert same_everywhere(weight)
+        for weight, _, optimizer in made:
+            optimizer.zero_grad()
+            (weight - seen).square().sum().div(2).backward()
+        for _, _, optimizer in made:
+            optimizer.step()
+    for codec, (weight, _, optimizer) in zip(codecs, made):
+        optimizer.flush()
+        error = ((weight - target).norm() / target.norm()).item()
+        print(f"{codec}: error {error:.4f}")
+        assert error < 0.15, (codec, error)  # zeros, where it began: 1
+        assert same_everywhere(weight)
 
 
 def largest(values, k):
