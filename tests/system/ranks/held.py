@@ -5,6 +5,7 @@
     held.py replay                one rank: against a simulation in NumPy, step by step
     held.py sparse OPTIMIZER      rows of an embedding: one rank: the steps are torch's on its table
     held.py memory                what is remembered is read, put back, and not taken for parameters
+    held.py refused               what does not go, each with the words that say why
     held.py large STEPS CODEC     steps of 16 MiB of gradients; waits to be ended
     held.py rows STEPS            steps that use 256 of 100,000 rows; waits to be ended
 """
@@ -162,6 +163,28 @@ def memory():
     assert torch.equal(kept + moved, torch.full(SHAPE, 3.0 * gradbus.size())), (kept, moved)
 
 
+REFUSED = {
+    "signsgd": "signsgd does not bring nearer for certain: take fp16, bf16,",
+    "terngrad": "terngrad does not bring nearer",
+    "randk": "randk does not bring nearer",
+    "onebit:fidelity=10": "fidelity= compares sums",
+    "powersgd": "another codec",
+    "onebit:communicator=allgather": "leave out communicator=allgather",
+}
+
+
+def refused():
+    for mode, compression, words in (
+        *(("ps:ssp,max_staleness=4", *each) for each in REFUSED.items()),
+        ("ps:async,replicas=2", "onebit", "copies of dense gradients only"),
+    ):
+        try:
+            make(mode, compression)
+            raise AssertionError(f"{compression} was accepted")
+        except gradbus.GradbusError as error:
+            assert words in str(error), (compression, error)
+
+
 def large(steps, codec):
     parameters = make("ps:async", codec, LARGE)
     gradient = torch.randn(LARGE, generator=torch.Generator().manual_seed(gradbus.rank()))
@@ -189,7 +212,7 @@ def rows(steps):
 
 def main():
     gradbus.init()
-    commands = [counting, quadratic, replay, sparse, memory, large, rows]
+    commands = [counting, quadratic, replay, sparse, memory, refused, large, rows]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

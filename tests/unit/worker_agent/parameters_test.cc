@@ -71,10 +71,10 @@ class Job {
   void push(uint32_t agent, float value, double rate = 0) {
     push(agent, Vector(kCount, value), rate);
   }
-  void pull(uint32_t agent) {
+  void pull(uint32_t agent, float ignored = 1000) {
     Submission record = posted();
     record.pull_only = 1;
-    start(agent, Vector(kCount, 1000), record);
+    start(agent, Vector(kCount, ignored), record);
   }
   void read_memory(uint32_t agent) {
     Submission record{};
@@ -459,10 +459,12 @@ TEST(HeldUnits, WhatTheCodecCannotCarryComesDense) {
   EXPECT_THAT(job.result(1), Each(99'901.0F));
 }
 
-// Expect: a gauge or a gate of gradients does not look at parameters that are pulled.
+// Expect: nan=stop looks at gradients, and not at what lies there when parameters are pulled.
 TEST(HeldUnits, TheGateIsForGradients) {
   Job job({.agents = 2, .shards = 2}, "ps:async,lr=1", "fp16:nan=stop");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 1)));
+  job.pull(0, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(job.result(0), Each(1.0F));
   job.push(1, std::numeric_limits<float>::quiet_NaN());
   const auto broken = job.cluster().broken(1);
   ASSERT_THAT(broken, SizeIs(1));
