@@ -1,11 +1,10 @@
 // The data-plane frame: a 64-byte header and `length` payload bytes, little-endian, version 1.
 //
 //   offset  0  u32  magic        'G' 'B' 'F' '1' (0x31464247); kind with kSequencedFrame: the
-//   frame's
-//                                number in its link (transport/failover)
+//                                frame's number in its link (transport/failover)
 //   offset  4  u8   version      1
 //   offset  5  u8   kind         FrameKind, and the flag kSequencedFrame on links of several paths
-//   offset  6  u8   codec        CodecId of the payload
+//   offset  6  u8   codec        CodecId of the payload; kDense: elements as they are
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
