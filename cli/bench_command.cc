@@ -13,6 +13,7 @@
 #include "cli/bench/machine.h"
 #include "cli/bench/models.h"
 #include "cli/bench/work.h"
+#include "cli/cluster_layout.h"
 #include "cli/command.h"
 #include "cli/embedded_cluster.h"
 #include "cli/job.h"
@@ -38,7 +39,9 @@ struct ClusterOptions {
   std::string shards;
   std::string transport = "tcp";
   std::string algorithm = "auto";
+  std::string shards_on;
   std::string link;
+  std::vector<std::string> link_of;
   std::string op_timeout;
   bool verbose = false;
 };
@@ -112,7 +115,9 @@ RunOptions launch_options(const CommandOptions& options) {
   launch.ranks = options.cluster.ranks;
   launch.agents = options.cluster.agents;
   launch.shards = options.cluster.shards;
+  launch.shards_on = options.cluster.shards_on;
   launch.link = options.cluster.link;
+  launch.link_of = options.cluster.link_of;
   launch.op_timeout = options.cluster.op_timeout;
   launch.embedded = true;
   launch.no_prefix = true;
@@ -136,7 +141,9 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
   std::string where = "ranks " + cluster.ranks + ", agents " + cluster.agents + ", transport " +
                       cluster.transport + ", algorithm " + cluster.algorithm;
   if (!cluster.shards.empty()) where += ", shards " + cluster.shards;
+  if (!cluster.shards_on.empty()) where += " on " + cluster.shards_on;
   if (!cluster.link.empty()) where += ", link " + cluster.link;
+  for (const std::string& link : cluster.link_of) where += ", " + link;
   std::string what = std::string(work.collective->name);
   if (work.collective->number != kBarrier)
     what += work.registered ? " of registered tensors, in place" : " of private buffers";
@@ -148,16 +155,13 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
 }
 
 int start_and_wait(const CommandOptions& options, const BenchWork& work, const RunOptions& launch,
-                   const LaunchPlan& plan) {
+                   const LaunchPlan& plan, const ClusterLayout& layout) {
   SignalQueue signals;
   Result<OrphanGuard> guard = OrphanGuard::start();
   if (!guard.ok()) return fail(guard.status(), kExitFailed);
   Screen screen(STDOUT_FILENO, STDERR_FILENO, {});
   EmbeddedCluster cluster(screen, guard.value(), launch.verbose);
-  std::optional<LinkSpec> link;
-  if (!launch.link.empty()) link = parse_link(launch.link).value();
-  const Status started =
-      cluster.start(static_cast<int>(plan.blocks.size()), shard_count(launch), signals, link);
+  const Status started = cluster.start(layout, signals);
   if (signals.first() != 0) return 128 + signals.first();
   if (!started.ok()) return fail(started, kExitFailed);
   for (const std::string& line : header_lines(options, work))
@@ -182,10 +186,13 @@ int bench(const CommandOptions& options) {
     return fail(status, kExitUsage);
   Result<LaunchPlan> plan = make_plan(launch, "");
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
+  const Result<ClusterLayout> layout =
+      make_layout(launch, static_cast<int>(plan.value().blocks.size()));
+  if (!layout.ok()) return fail(layout.status(), kExitUsage);
   if (Result<std::string> program = find_program(launch.command.front(), ""); !program.ok())
     return fail(program.status(), kExitFailed);
   tell_daemons(options.cluster);
-  return start_and_wait(options, work.value(), launch, plan.value());
+  return start_and_wait(options, work.value(), launch, plan.value(), layout.value());
 }
 
 // Nothing but --json says anything about the machine.
@@ -255,6 +262,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
       ->capture_default_str();
   app.add_option("--shards", cluster.shards, "embedded parameter-server shards, for --mode ps:*");
+  app.add_option("--shards-on", cluster.shards_on, "with --link: own, agents, or e.g. agent-0,own");
   app.add_option("--transport", cluster.transport,
                  "between agents; several with commas between: in the order of preference")
       ->capture_default_str();
@@ -263,6 +271,9 @@ Action declare_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--link", cluster.link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+  app.add_option("--link-of", cluster.link_of,
+                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit; repeatable")
+      ->allow_extra_args(false);
   declare_bench_options(app, options->bench);
   app.add_option("--op-timeout", cluster.op_timeout, "seconds until a collective must end");
   app.add_flag("-v,--verbose", cluster.verbose, "pids, addresses and the daemons' logs");

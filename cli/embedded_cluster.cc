@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/rank_env.h"
@@ -44,14 +45,13 @@ EmbeddedCluster::EmbeddedCluster(Screen& screen, OrphanGuard& guard, bool verbos
 
 EmbeddedCluster::~EmbeddedCluster() { stop(); }
 
-Status EmbeddedCluster::start(int agents, int shards, SignalQueue& signals,
-                              const std::optional<LinkSpec>& link) {
+Status EmbeddedCluster::start(const ClusterLayout& layout, SignalQueue& signals) {
   Result<PrivateDir> directory = PrivateDir::create();
   if (!directory.ok()) return directory.status();
   directory_ = std::make_unique<PrivateDir>(directory.take());
   guard_.watch_directory(directory_->path());
-  if (link.has_value()) {
-    Result<LinkLab> lab = LinkLab::create(*link, agents + shards);
+  if (!layout.links.empty()) {
+    Result<LinkLab> lab = LinkLab::create(layout.links);
     if (!lab.ok()) return lab.status();
     lab_ = std::make_unique<LinkLab>(lab.take());
   }
@@ -60,8 +60,8 @@ Status EmbeddedCluster::start(int agents, int shards, SignalQueue& signals,
   Result<std::string> address = await_ready(daemons_.back(), "address", signals, until);
   if (!address.ok()) return address.status();
   coordinator_ = address.take();
-  GRADBUS_RETURN_IF_ERROR(start_agents(agents));
-  GRADBUS_RETURN_IF_ERROR(start_shards(agents, shards));
+  GRADBUS_RETURN_IF_ERROR(start_agents(layout));
+  GRADBUS_RETURN_IF_ERROR(start_shards(layout));
   return await_nodes(signals, until);
 }
 
@@ -78,29 +78,41 @@ Status EmbeddedCluster::start_coordinator() {
   return start_daemon("server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1);
 }
 
-Status EmbeddedCluster::start_agents(int agents) {
-  for (int i = 0; i < agents; ++i) {
+// Where a node's daemons listen and, as the coordinator cannot see it, how fast that network is.
+std::vector<std::string> EmbeddedCluster::network_words(const ClusterLayout& layout,
+                                                        int node) const {
+  if (lab_ == nullptr) return {"--bind", "127.0.0.1"};
+  const uint64_t rate = layout.links[static_cast<size_t>(node)].bits_per_second;
+  return {"--bind", lab_->address(node), "--bandwidth", std::to_string(rate) + "bit"};
+}
+
+Status EmbeddedCluster::start_agents(const ClusterLayout& layout) {
+  for (int i = 0; i < layout.agents; ++i) {
     const std::string name = "agent-" + std::to_string(i);
+    std::vector<std::string> words = {
+        sibling_program("gradbus-agent"),          "--coordinator", coordinator_, "--socket",
+        directory_->path() + "/" + name + ".sock", "--name",        name};
+    std::ranges::copy(network_words(layout, i), std::back_inserter(words));
     GRADBUS_RETURN_IF_ERROR(
-        start_daemon(name,
-                     {sibling_program("gradbus-agent"), "--coordinator", coordinator_, "--socket",
-                      directory_->path() + "/" + name + ".sock", "--name", name, "--bind",
-                      lab_ ? lab_->address(i) : "127.0.0.1"},
-                     "A301", lab_ ? lab_->netns(i) : -1));
+        start_daemon(name, std::move(words), "A301", lab_ ? lab_->netns(i) : -1));
     daemons_.back().has_clients = true;
   }
   return {};
 }
 
-Status EmbeddedCluster::start_shards(int first_node, int shards) {
-  for (int i = 0; i < shards; ++i) {
+Status EmbeddedCluster::start_shards(const ClusterLayout& layout) {
+  for (size_t i = 0; i < layout.shard_nodes.size(); ++i) {
     const std::string name = "shard-" + std::to_string(i);
-    const int node = first_node + i;
-    GRADBUS_RETURN_IF_ERROR(start_daemon(
-        name,
-        {sibling_program("gradbus-server"), "--role=shard", "--coordinator", coordinator_, "--name",
-         name, "--bind", lab_ ? lab_->address(node) : "127.0.0.1"},
-        "P103", lab_ ? lab_->netns(node) : -1));
+    const int node = layout.shard_nodes[i];
+    std::vector<std::string> words = {sibling_program("gradbus-server"),
+                                      "--role=shard",
+                                      "--coordinator",
+                                      coordinator_,
+                                      "--name",
+                                      name};
+    std::ranges::copy(network_words(layout, node), std::back_inserter(words));
+    GRADBUS_RETURN_IF_ERROR(
+        start_daemon(name, std::move(words), "P103", lab_ ? lab_->netns(node) : -1));
   }
   return {};
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/cluster_layout.h"
 #include "cli/link_lab.h"
 #include "cli/orphan_guard.h"
 #include "cli/poll_set.h"
@@ -30,16 +30,15 @@ class EmbeddedCluster {
   ~EmbeddedCluster();  // stop()
 
   // Starts all and waits until each has said that it is ready, for kDaemonStart at most. A signal
-  // ends the wait with kClosed. With `link` each agent is in a namespace of its own, behind such a
-  // link; its ranks belong there, too. Errors: GB-H201 (program not found beside this one), GB-C501
-  // and GB-A300 (it ended or did not become ready; its last words), GB-H203 (no such network here).
-  // Shards are nodes of their own.
-  Status start(int agents, int shards, SignalQueue& signals,
-               const std::optional<LinkSpec>& link = {});
+  // ends the wait with kClosed. With links each agent is in a namespace of its own, behind its
+  // link; its ranks belong there, too, and the shards that the layout has beside it. Errors:
+  // GB-H201 (program not found beside this one), GB-C501 and GB-A300 (it ended or did not become
+  // ready; its last words), GB-H203 (no such network here).
+  Status start(const ClusterLayout& layout, SignalQueue& signals);
 
   const std::string& coordinator() const { return coordinator_; }
   const std::vector<std::string>& sockets() const { return sockets_; }
-  // The network of a start with `link`, else null; valid until stop().
+  // The network of a start with links, else null; valid until stop().
   const LinkLab* lab() const { return lab_.get(); }
 
   void watch(PollSet& set) const;
@@ -65,8 +64,9 @@ class EmbeddedCluster {
   Status start_coordinator();
   Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
                                   Nanos until);
-  Status start_agents(int agents);
-  Status start_shards(int first_node, int shards);
+  Status start_agents(const ClusterLayout& layout);
+  Status start_shards(const ClusterLayout& layout);
+  std::vector<std::string> network_words(const ClusterLayout& layout, int node) const;
   Status await_nodes(SignalQueue& signals, Nanos until);
   std::string last_words(const Daemon& daemon) const;
   void signal_all(int number) const;

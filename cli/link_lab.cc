@@ -117,24 +117,26 @@ Nanos timer_resolution() {
   return resolution.tv_sec * kSecond + resolution.tv_nsec;
 }
 
+uint64_t burst_bytes_of(const LinkSpec& link) { return link_burst_bytes(link, timer_resolution()); }
+
 }  // namespace
 
-Result<LinkLab> LinkLab::create(const LinkSpec& link, int agents) {
-  if (agents < 1 || agents > kLinkAgentsMax)
-    return error("H200", "--link with " + std::to_string(agents) + " agents; 250 are the most",
+Result<LinkLab> LinkLab::create(const std::vector<LinkSpec>& links) {
+  if (links.empty() || links.size() > static_cast<size_t>(kLinkAgentsMax))
+    return error("H200",
+                 "--link with " + std::to_string(links.size()) + " agents; 250 are the most",
                  "use fewer --agents");
   const Nanos until = monotonic_now() + kLinkStart;
-  const uint64_t burst_bytes = link_burst_bytes(link, timer_resolution());
   LinkLab lab;
-  GRADBUS_RETURN_IF_ERROR(lab.open_namespaces(agents));
-  GRADBUS_RETURN_IF_ERROR(lab.lay_cables(link_packet_bytes_max(burst_bytes), until));
-  GRADBUS_RETURN_IF_ERROR(lab.limit_cables(link, burst_bytes, until));
-  GRADBUS_RETURN_IF_ERROR(lab.delay_cables(link, until));
+  GRADBUS_RETURN_IF_ERROR(lab.open_namespaces(links.size()));
+  GRADBUS_RETURN_IF_ERROR(lab.lay_cables(links, until));
+  GRADBUS_RETURN_IF_ERROR(lab.limit_cables(links, until));
+  GRADBUS_RETURN_IF_ERROR(lab.delay_cables(links, until));
   return lab;
 }
 
-Status LinkLab::open_namespaces(int agents) {
-  for (int i = 0; i <= agents; ++i) {
+Status LinkLab::open_namespaces(size_t agents) {
+  for (size_t i = 0; i <= agents; ++i) {
     Result<Fd> netns = new_namespace();
     if (!netns.ok()) return netns.status();
     (i < agents ? agents_.emplace_back() : bridge_) = netns.take();
@@ -142,9 +144,10 @@ Status LinkLab::open_namespaces(int agents) {
   return {};
 }
 
-Status LinkLab::lay_cables(uint64_t packet_bytes_max, Nanos until) const {
+Status LinkLab::lay_cables(const std::vector<LinkSpec>& links, Nanos until) const {
   for (size_t i = 0; i < agents_.size(); ++i) {
     const std::string own = address(static_cast<int>(i));
+    const uint64_t packet_bytes_max = link_packet_bytes_max(burst_bytes_of(links[i]));
     GRADBUS_RETURN_IF_ERROR(apply("ip", agent_cable(i, own, packet_bytes_max), agents_[i], &bridge_,
                                   kForCables, until));
   }
@@ -152,21 +155,22 @@ Status LinkLab::lay_cables(uint64_t packet_bytes_max, Nanos until) const {
                kForCables, until);
 }
 
-Status LinkLab::limit_cables(const LinkSpec& link, uint64_t burst_bytes, Nanos until) const {
+Status LinkLab::limit_cables(const std::vector<LinkSpec>& links, Nanos until) const {
   std::string ports;
   for (size_t i = 0; i < agents_.size(); ++i) {
-    GRADBUS_RETURN_IF_ERROR(apply("tc", rate_command("link0", link, burst_bytes), agents_[i],
+    const uint64_t burst_bytes = burst_bytes_of(links[i]);
+    GRADBUS_RETURN_IF_ERROR(apply("tc", rate_command("link0", links[i], burst_bytes), agents_[i],
                                   nullptr, kForRate, until));
-    ports += rate_command(port_of(i), link, burst_bytes);
+    ports += rate_command(port_of(i), links[i], burst_bytes);
   }
   return apply("tc", ports, bridge_, nullptr, kForRate, until);
 }
 
-Status LinkLab::delay_cables(const LinkSpec& link, Nanos until) const {
-  if (link.delay == 0) return {};
+Status LinkLab::delay_cables(const std::vector<LinkSpec>& links, Nanos until) const {
   std::string ports;
-  for (size_t i = 0; i < agents_.size(); ++i) ports += delay_command(port_of(i), link);
-  return apply("tc", ports, bridge_, nullptr, kForDelay, until);
+  for (size_t i = 0; i < agents_.size(); ++i)
+    if (links[i].delay > 0) ports += delay_command(port_of(i), links[i]);
+  return ports.empty() ? Status() : apply("tc", ports, bridge_, nullptr, kForDelay, until);
 }
 
 std::string LinkLab::address(int agent) const { return host_address(agent + 1); }

@@ -26,8 +26,8 @@ class LinkLab {
  public:
   // Needs CAP_SYS_ADMIN and CAP_NET_ADMIN (root, or a user namespace), ip and tc of iproute2, and
   // the kernel's veth, bridge, sch_tbf and, for a delay, sch_netem. GB-H203 says what is missing.
-  // `agents`: 1..kLinkAgentsMax, GB-H200 otherwise.
-  static Result<LinkLab> create(const LinkSpec& link, int agents);
+  // `links` by agent: 1..kLinkAgentsMax, GB-H200 otherwise.
+  static Result<LinkLab> create(const std::vector<LinkSpec>& links);
 
   // The namespace of agent 0.. and its ranks: for ChildSpec::netns_fd.
   int netns(int agent) const { return agents_[static_cast<size_t>(agent)].get(); }
@@ -39,10 +39,10 @@ class LinkLab {
 
  private:
   LinkLab() = default;
-  Status open_namespaces(int agents);
-  Status lay_cables(uint64_t packet_bytes_max, Nanos until) const;
-  Status limit_cables(const LinkSpec& link, uint64_t burst_bytes, Nanos until) const;
-  Status delay_cables(const LinkSpec& link, Nanos until) const;
+  Status open_namespaces(size_t agents);
+  Status lay_cables(const std::vector<LinkSpec>& links, Nanos until) const;
+  Status limit_cables(const std::vector<LinkSpec>& links, Nanos until) const;
+  Status delay_cables(const std::vector<LinkSpec>& links, Nanos until) const;
 
   Fd bridge_;
   std::vector<Fd> agents_;

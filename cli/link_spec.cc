@@ -1,10 +1,9 @@
 #include "cli/link_spec.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 
+#include "common/bit_rate.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -18,31 +17,7 @@ constexpr double kBitsMax = 1e11;
 constexpr double kDelayMax = kSecond;
 constexpr char kExample[] = "for example: --link 1gbit or --link 100mbit,200us";
 
-struct Unit {
-  std::string_view name;
-  double factor;
-};
-constexpr Unit kRates[] = {{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}};
-constexpr Unit kDelays[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}};
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-// The number in front of one of `units` in the smallest of them; -1 when the text is anything else.
-template <size_t count>
-double parse_quantity(std::string_view text, const Unit (&units)[count]) {
-  double number = 0;
-  const auto [stop, problem] =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (problem != std::errc() || std::signbit(number)) return -1;
-  const std::string unit = lower(text.substr(static_cast<size_t>(stop - text.data())));
-  for (const Unit& row : units)
-    if (unit == row.name) return std::round(number * row.factor);
-  return -1;
-}
+constexpr QuantityUnit kDelays[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}};
 
 Status bad_part(std::string_view what, std::string_view text, std::string_view wanted) {
   return error("H200",
@@ -61,7 +36,7 @@ uint64_t bytes_in(const LinkSpec& link, Nanos time) {
 Result<LinkSpec> parse_link(std::string_view text) {
   const size_t comma = text.find(',');
   const std::string_view rate = text.substr(0, comma);
-  const double bits = parse_quantity(rate, kRates);
+  const double bits = parse_bit_rate(rate);
   if (!(bits >= kBitsMin && bits <= kBitsMax))
     return bad_part("rate", rate, "100kbit to 100gbit, in kbit, mbit or gbit");
   LinkSpec link{static_cast<uint64_t>(bits), 0};

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <optional>
 
 #include "cli/agent_socket.h"
+#include "cli/cluster_layout.h"
 #include "cli/command.h"
 #include "cli/embedded_cluster.h"
 #include "cli/job.h"
@@ -71,19 +71,12 @@ void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan
   screen.note(text);
 }
 
-// check_run_options() has seen it.
-std::optional<LinkSpec> chosen_link(const RunOptions& options) {
-  if (options.link.empty()) return std::nullopt;
-  return parse_link(options.link).value();
-}
-
-int start_and_wait(const RunOptions& options, const LaunchPlan& plan, SignalQueue& signals,
-                   OrphanGuard& guard) {
+int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const ClusterLayout& layout,
+                   SignalQueue& signals, OrphanGuard& guard) {
   Screen screen(STDOUT_FILENO, STDERR_FILENO, {wants_colour(options)});
   EmbeddedCluster cluster(screen, guard, options.verbose);
   if (plan.embedded) {
-    const Status started = cluster.start(static_cast<int>(plan.blocks.size()), shard_count(options),
-                                         signals, chosen_link(options));
+    const Status started = cluster.start(layout, signals);
     if (signals.first() != 0) return 128 + signals.first();
     if (!started.ok()) return fail(started, kExitFailed);
   }
@@ -176,6 +169,9 @@ int run(const RunOptions& options) {
   if (const Status status = tell_policy(options); !status.ok()) return fail(status, kExitUsage);
   Result<LaunchPlan> plan = plan_job(options);
   if (!plan.ok()) return fail(plan.status(), kExitUsage);
+  const Result<ClusterLayout> layout =
+      make_layout(options, static_cast<int>(plan.value().blocks.size()));
+  if (!layout.ok()) return fail(layout.status(), kExitUsage);
   if (const Status status = tell_transport(options, plan.value()); !status.ok())
     return fail(status, kExitUsage);
   if (const Status status = tell_rules(options, plan.value()); !status.ok())
@@ -191,7 +187,7 @@ int run(const RunOptions& options) {
   SignalQueue signals;
   Result<OrphanGuard> guard = OrphanGuard::start();
   if (!guard.ok()) return fail(guard.status(), kExitFailed);
-  return start_and_wait(options, plan.value(), signals, guard.value());
+  return start_and_wait(options, plan.value(), layout.value(), signals, guard.value());
 }
 
 constexpr char kFooter[] =
@@ -218,10 +214,16 @@ Action declare_run(CLI::App& app) {
   app.add_option("--agents", options->agents, "embedded agents to spread them over");
   app.add_option("--shards", options->shards,
                  "embedded parameter-server shards, for the modes ps:*");
+  app.add_option("--shards-on", options->shards_on,
+                 "with --link, on whose links they are: own (default), agents (beside them, in "
+                 "turn), or one word for each shard, e.g. agent-0,own");
   app.add_option("--snapshots", options->snapshots,
                  "directory where embedded shards keep what they hold (docs/MODES.md)");
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+  app.add_option("--link-of", options->link_of,
+                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit: another link for one; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--transport", options->transport,
                  "between embedded agents: tcp, rdma or rdma,tcp (docs/TRANSPORTS.md)");
   app.add_option("--compression", options->compression,

@@ -9,19 +9,21 @@
 namespace gradbus {
 
 struct RunOptions {
-  std::string ranks;         // -np, as typed: "nan" and "1e9" deserve a sentence, too
-  std::string job;           // name; "" : a random one
-  std::string agents;        // "" : not given
-  std::string shards;        // "" : not given
-  std::string snapshots;     // directory; "" : not given
-  std::string link;          // "" : not given
-  std::string transport;     // "" : not given
-  std::string compression;   // "" : not given
-  std::string mode;          // "" : not given
-  std::string late_mode;     // "" : not given
-  int loss_percent = 0;      // 0: not given
-  std::string policy;        // file; "" : not given
-  uint32_t fence_every = 0;  // steps; 0: not given
+  std::string ranks;      // -np, as typed: "nan" and "1e9" deserve a sentence, too
+  std::string job;        // name; "" : a random one
+  std::string agents;     // "" : not given
+  std::string shards;     // "" : not given
+  std::string snapshots;  // directory; "" : not given
+  std::string shards_on;  // own, agents, or by shard own or an agent's name; "" : not given
+  std::string link;       // "" : not given
+  std::vector<std::string> link_of;  // NODE=RATE[,DELAY]
+  std::string transport;             // "" : not given
+  std::string compression;           // "" : not given
+  std::string mode;                  // "" : not given
+  std::string late_mode;             // "" : not given
+  int loss_percent = 0;              // 0: not given
+  std::string policy;                // file; "" : not given
+  uint32_t fence_every = 0;          // steps; 0: not given
   bool embedded = false;
   std::string hosts;  // -H
   std::string hostfile;

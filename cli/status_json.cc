@@ -12,11 +12,17 @@ using Json = nlohmann::ordered_json;
 Json agent_json(const v1::AgentStatus& agent) {
   Json jobs = Json::array();
   for (const std::string& job : agent.jobs()) jobs.push_back(job);
-  return {{"agent_id", agent.agent_id()},   {"name", agent.name()},
-          {"version", agent.version()},     {"address", agent.address()},
-          {"cores", agent.cores()},         {"pid", agent.pid()},
-          {"silent_ms", agent.silent_ms()}, {"reduce_ns", agent.reduce_ns()},
-          {"shard", agent.shard()},         {"jobs", jobs}};
+  return {{"agent_id", agent.agent_id()},
+          {"name", agent.name()},
+          {"version", agent.version()},
+          {"address", agent.address()},
+          {"cores", agent.cores()},
+          {"pid", agent.pid()},
+          {"silent_ms", agent.silent_ms()},
+          {"reduce_ns", agent.reduce_ns()},
+          {"shard", agent.shard()},
+          {"bits_per_s", agent.bits_per_s()},
+          {"jobs", jobs}};
 }
 
 Json path_json(const v1::PathStatus& path) {
@@ -67,7 +73,9 @@ Json shard_json(const v1::ShardStatus& shard) {
   return {{"shard", shard.name()},
           {"sent_bytes", shard.sent_bytes()},
           {"received_bytes", shard.received_bytes()},
-          {"lost", shard.lost()}};
+          {"lost", shard.lost()},
+          {"share", shard.share()},
+          {"beside", shard.beside()}};
 }
 
 Json mode_change_json(const v1::ModeChangeStatus& change) {

@@ -91,12 +91,23 @@ std::string fidelity_text(const v1::JobStatus& job) {
   return job.fidelity().empty() ? "" : table.text();
 }
 
+std::string percent_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %%", share * 100);
+  return text;
+}
+
 std::string shards_text(const v1::JobStatus& job) {
-  TextTable table({{"SHARD", 14}, {"RECEIVED", 9, true}, {"SENT", 9, true}});
+  TextTable table({{"SHARD", 14},
+                   {"SHARE", 7, true},
+                   {"RECEIVED", 9, true},
+                   {"SENT", 9, true},
+                   {"BESIDE", 14}});
   uint64_t moved = 0;
   for (const v1::ShardStatus& shard : job.shards()) {
     const std::string name = shard.name() + (shard.lost() ? " (lost)" : "");
-    table.add({name, bytes_text(shard.received_bytes()), bytes_text(shard.sent_bytes())});
+    table.add({name, percent_text(shard.share()), bytes_text(shard.received_bytes()),
+               bytes_text(shard.sent_bytes()), shard.beside().empty() ? "-" : shard.beside()});
     moved += shard.received_bytes() + shard.sent_bytes();
   }
   return moved == 0 ? "" : table.text();

@@ -1,15 +1,27 @@
 // Which shard of a parameter server holds which chunk, and which one has its copy. Every agent and
-// shard of a job computes it alike, so no table is sent.
+// shard of a job computes it alike from the pattern that the job's start brings.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace gradbus {
 
-// Of `shards` (at least 1). Neighbouring chunks lie on different shards, and the first chunks of
-// neighbouring tensors do: a large tensor is spread evenly, and so are many small ones.
-constexpr uint32_t shard_of(uint32_t tensor, uint32_t chunk, uint32_t shards) {
-  return static_cast<uint32_t>((uint64_t{tensor} + chunk) % shards);
+// The shards of consecutive chunks, over and over; a shard that takes no part is not in it. None:
+// equal parts, which is the pattern 0 .. shards - 1. server/shard_shares.h makes it.
+using PlacementPattern = std::shared_ptr<const std::vector<uint16_t>>;
+
+// Of patterns, and of shards in one.
+inline constexpr uint32_t kPlacementEntriesMax = 4096;
+
+// Of `shards` (at least 1), all of the pattern's below it. Neighbouring chunks lie on different
+// shards where the pattern's neighbours do, and so do the first chunks of neighbouring tensors: a
+// large tensor is spread as the pattern says, and so are many small ones.
+inline uint32_t shard_of(uint32_t tensor, uint32_t chunk, uint32_t shards,
+                         const PlacementPattern& pattern) {
+  const uint64_t at = uint64_t{tensor} + chunk;
+  return pattern == nullptr ? static_cast<uint32_t>(at % shards) : (*pattern)[at % pattern->size()];
 }
 
 // Where the second copy of what `shard` holds is, with mode option replicas=2 (at least 2 shards).

@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kUnitElements = 1 << 20;
 constexpr uint64_t kUnitsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
+constexpr uint32_t kUnitsPerShard = 4;
 constexpr uint64_t kProbeElements = 1 << 16;
 constexpr uint64_t kAlignElements = 64;  // of chunks: planner.cc
 
@@ -157,15 +158,17 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   return plan;
 }
 
-// A shard's share in as few units as it takes, all about as long.
+// A shard's share in as few units as it takes, all about as long. Where parts are unequal: a few
+// units a shard, or whole patterns.
 TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
-                       uint32_t shards, const PlanOptions& options) {
+                       const ShardSet& shards, const PlanOptions& options) {
   PlanOptions cut = options;
   cut.chunk_bytes = chunk_bytes(options);
   TensorPlan plan = plan_on_shards(spec, shards, cut);
   plan.chunk_elements = of_whole_rows(plan.chunk_elements, spec, compression);
   plan.communicator = Communicator::kPs;
-  const uint64_t share = divide_up(spec.count(), shards);
+  const uint64_t parts = std::min(shards.period, kUnitsPerShard * shards.shards);
+  const uint64_t share = divide_up(spec.count(), parts);
   const uint64_t unit = divide_up(share, divide_up(share, longest_unit(compression)));
   plan.unit_elements = whole_chunks(unit, spec, plan.chunk_elements);
   return plan;

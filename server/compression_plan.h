@@ -26,6 +26,6 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
 
 // Of a tensor whose mode is one of shards; `spec.count()` > 0.
 TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
-                       uint32_t shards, const PlanOptions& options);
+                       const ShardSet& shards, const PlanOptions& options);
 
 }  // namespace gradbus

@@ -12,7 +12,8 @@ constexpr size_t kAgentNameBytesMax = 127;
 constexpr size_t kVersionBytesMax = 64;
 constexpr int kAddressesMax = 16;
 constexpr size_t kAddressBytesMax = 255;
-constexpr Nanos kTickGapMax = 500 * kMillisecond;  // ticks come every 100 ms
+constexpr uint64_t kBandwidthMax = 10'000'000'000'000;  // bit/s
+constexpr Nanos kTickGapMax = 500 * kMillisecond;       // ticks come every 100 ms
 
 bool addresses_are_sane(const v1::Hello& message) {
   for (const auto& [transport, address] : message.addresses()) {
@@ -26,6 +27,7 @@ AgentCard make_card(const v1::Hello& hello) {
   AgentCard card;
   card.name = hello.name();
   card.shard = hello.shard();
+  card.bits_per_s = std::min(hello.bits_per_s(), kBandwidthMax);
   card.reduce_ns = sane_reduce_ns(hello.reduce_ns());
   card.addresses.insert(hello.addresses().begin(), hello.addresses().end());
   return card;

@@ -16,6 +16,7 @@ struct CoordinatorOptions {
   PlanOptions plan;
   LateRuleOptions late;
   LossRuleOptions loss;
+  bool equal_shards = false;     // whatever their networks
   Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
   uint64_t seed = 0;             // of job ids, link keys and the incarnation
 };

@@ -20,6 +20,7 @@ v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nan
   if (tcp != addresses.end()) status.set_address(tcp->second);
   if (tcp == addresses.end() && !addresses.empty()) status.set_address(addresses.begin()->second);
   status.set_shard(agent.card.shard);
+  status.set_bits_per_s(agent.card.bits_per_s);
   status.set_cores(agent.hello.cores());
   status.set_pid(agent.hello.pid());
   status.set_reduce_ns(agent.card.reduce_ns);

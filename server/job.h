@@ -23,6 +23,7 @@
 #include "server/outbox.h"
 #include "server/registrations.h"
 #include "server/roll.h"
+#include "server/shard_placement.h"
 #include "server/stalls.h"
 
 namespace gradbus {
@@ -85,6 +86,7 @@ class Job {
  private:
   struct Answers;
 
+  void add_shards(v1::JobStatus& status) const;
   Status may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const;
   void start(const AgentCards& shards, Nanos now);
   Result<std::string> choose_transport() const;
@@ -125,6 +127,7 @@ class Job {
   Nanos stall_at_ = 0;
   Roll roll_;
   AgentCards shards_;  // in the order of their ids, which is that of JobStarted.shards
+  ShardPlacement placement_;
   Registrations registrations_;
   Stalls stalls_;
   LateRule late_rule_;

@@ -94,7 +94,10 @@ void Job::start(const AgentCards& shards, Nanos now) {
   for (const auto& [id, card] : shards)
     if (card.addresses.contains(transport_)) shards_.emplace(id, card);
   registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
-  registrations_.set_shards(static_cast<uint32_t>(shards_.size()));
+  placement_ = place_shards(roll_.agents(), shards_, transport_, options_.equal_shards);
+  const auto shard_count = static_cast<uint32_t>(shards_.size());
+  const auto period = static_cast<uint32_t>(placement_.pattern.size());
+  registrations_.set_shards(shard_count, period == 0 ? shard_count : period);
   state_ = State::kRunning;
   v1::CoordinatorMessage message;
   *message.mutable_job_started() = started_message();
@@ -102,6 +105,7 @@ void Job::start(const AgentCards& shards, Nanos now) {
   outbox_->note(title() + " started: " + std::to_string(roll_.world_size()) + " ranks on " +
                 std::to_string(roll_.agents().size()) + " agents" +
                 (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards"));
+  if (!shards_.empty()) outbox_->note(title() + ": " + placement_.why);
 }
 
 // tcp, which every agent of today has; else the first by name. One agent alone needs none.
@@ -152,6 +156,7 @@ v1::JobStarted Job::started_message() const {
     shard->set_name(card.name);
     shard->set_address(card.addresses.at(transport_));
   }
+  started.mutable_placement()->Add(placement_.pattern.begin(), placement_.pattern.end());
   return started;
 }
 

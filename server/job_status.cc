@@ -68,6 +68,19 @@ void add_fidelity(const Roll& roll, v1::JobStatus& status) {
 
 }  // namespace
 
+void Job::add_shards(v1::JobStatus& status) const {
+  size_t index = 0;
+  for (const auto& [id, card] : shards_) {
+    auto* shard = status.add_shards();
+    shard->set_name(card.name);
+    shard->set_sent_bytes(card.sent_bytes);
+    shard->set_received_bytes(card.received_bytes);
+    shard->set_lost(card.lost);
+    shard->set_share(placement_.shares[index]);
+    shard->set_beside(placement_.beside[index++]);
+  }
+}
+
 v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
   v1::JobStatus status;
   status.set_job(identity_.name);
@@ -84,13 +97,7 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
     status.set_received_bytes(status.received_bytes() + card.received_bytes);
   }
   add_fidelity(roll_, status);
-  for (const auto& [id, card] : shards_) {
-    auto* shard = status.add_shards();
-    shard->set_name(card.name);
-    shard->set_sent_bytes(card.sent_bytes);
-    shard->set_received_bytes(card.received_bytes);
-    shard->set_lost(card.lost);
-  }
+  add_shards(status);
   for (const ModeChange& change : mode_changes_) {
     auto* shown = status.add_mode_changes();
     shown->set_group(change.group);

@@ -39,6 +39,7 @@ struct ServerOptions {
   int64_t late_percent = 20;
   int64_t late_seconds = 60;
   int64_t loss_percent = 0;
+  bool equal_shards = false;
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
   std::string log_level = "info";
@@ -73,6 +74,8 @@ struct ServerOptions {
         "loss-percent", &loss_percent, 0, 1'000'000,
         "A job goes back to mode sync when the losses that it reports rise to so many percent "
         "of what they were, or are not finite, e.g. 200; 0: never");
+    table.add("equal-shards", &equal_shards,
+              "Parameter-server shards hold equal parts, whatever their networks (docs/MODES.md)");
     table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
               "One way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
@@ -133,6 +136,7 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.coordinator.loss.share_max = static_cast<double>(options.loss_percent) / 100;
   service.coordinator.plan.deterministic = options.deterministic;
   service.coordinator.plan.told = told_path(options);
+  service.coordinator.equal_shards = options.equal_shards;
   service.coordinator.seed = random_seed();
   return service;
 }

@@ -47,6 +47,19 @@ uint64_t balanced_elements(uint64_t count, uint64_t target, uint64_t agents) {
   return best;
 }
 
+// Whole patterns, if that makes chunks shorter by a third at most. Else more chunks, until a shard
+// has enough of them or they get too small.
+uint64_t weighted_elements(uint64_t count, uint64_t element_bytes, uint64_t target,
+                           const ShardSet& shards) {
+  const uint64_t least = target_elements(element_bytes, kOwnerBytesMin);
+  const uint64_t wanted = count / (kChunksPerShard * shards.shards) / kAlignElements;
+  const uint64_t finer = std::min(target, std::max(least, wanted * kAlignElements));
+  for (const uint64_t elements : {target, finer})
+    if (divide_up(count, elements) >= 2 * uint64_t{shards.period})
+      return balanced_elements(count, elements, shards.period);
+  return finer;
+}
+
 // Elements that one pipeline runs over: a shard of reduce-scatter, else the whole tensor (or
 // block).
 uint64_t piece_elements(const v1::TensorSpec& spec, uint32_t world) {
@@ -126,15 +139,19 @@ TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
   return {algorithm, plan_chunk_elements(spec, size, chunk_target(size, options), algorithm)};
 }
 
-TensorPlan plan_on_shards(const v1::TensorSpec& spec, uint32_t shards, const PlanOptions& options) {
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardSet& shards,
+                          const PlanOptions& options) {
   const uint64_t element_bytes = dtype_bytes(static_cast<DType>(spec.dtype()));
   const uint64_t chunk_bytes = options.chunk_bytes > 0
                                    ? options.chunk_bytes
                                    : chunk_bytes_for(path_cost(options.told, options.measured));
   const uint64_t target = target_elements(element_bytes, chunk_bytes);
-  const bool balance = spec.count() * element_bytes >= shards * kOwnerBytesMin;
-  return {Algorithm::kShards, balance ? balanced_elements(spec.count(), target, shards)
-                                      : std::clamp(spec.count(), uint64_t{1}, target)};
+  const bool balance = spec.count() * element_bytes >= shards.shards * kOwnerBytesMin;
+  if (!balance) return {Algorithm::kShards, std::clamp(spec.count(), uint64_t{1}, target)};
+  const bool equal = shards.period == shards.shards;
+  return {Algorithm::kShards, equal
+                                  ? balanced_elements(spec.count(), target, shards.shards)
+                                  : weighted_elements(spec.count(), element_bytes, target, shards)};
 }
 
 Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic) {

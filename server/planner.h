@@ -25,6 +25,8 @@ namespace gradbus {
 // Below this a chunk would cost more in headers and wake-ups than balance can win.
 inline constexpr uint64_t kOwnerBytesMin = 16 << 10;
 
+inline constexpr uint64_t kChunksPerShard = 32;
+
 struct PlanOptions {
   uint64_t chunk_bytes = 0;                // to aim at; 0: what the path wants
   Algorithm algorithm = Algorithm::kAuto;  // for every tensor that it fits; the others: automatic
@@ -49,8 +51,18 @@ struct TensorPlan {
 // `spec` is valid (dtype known, bytes <= kTensorBytesMax).
 TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options);
 
-// Of a tensor whose mode wants shards: chunks that they get equally many of.
-TensorPlan plan_on_shards(const v1::TensorSpec& spec, uint32_t shards, const PlanOptions& options);
+struct ShardSet {
+  uint32_t shards = 0;
+  uint32_t period = 0;  // of the pattern of their chunks (proto/placement.h); equal parts: `shards`
+};
+
+// Of a tensor whose mode wants shards: chunks that they get as many of as the pattern says. In
+// equal parts no shard gets more than another. Else the chunks are whole patterns where those are
+// short, or so many (kChunksPerShard a shard) that one more or less does not matter: within 6 % of
+// a mean part. A tensor of less than 16 KiB * kChunksPerShard for each shard has fewer, so its own
+// parts are coarser; many such tensors together have theirs, for each begins one entry further on.
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardSet& shards,
+                          const PlanOptions& options);
 
 // Of a tensor that `algorithm` exchanges; `chunk_bytes` is the target.
 uint64_t plan_chunk_elements(const v1::TensorSpec& spec, const JobSize& size, uint64_t chunk_bytes,

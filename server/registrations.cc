@@ -112,12 +112,12 @@ Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::s
     return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
                                    " nodes, the job has " + std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
-  if (mode.settled_replicas(shards_, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
-  if (shards_ == 0) return short_error("O912", what + ", and the job began without one");
-  if (mode.replicas <= shards_) return {};
+  if (mode.settled_replicas(shards_.shards, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
+  if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
+  if (mode.replicas <= shards_.shards) return {};
   return short_error("O911",
                      what + " wants " + std::to_string(mode.replicas) + " shards, the job has " +
-                         std::to_string(shards_),
+                         std::to_string(shards_.shards),
                      "start another gradbus-server --role=shard before the job, or use gradbus run "
                      "--shards 2");
 }
@@ -226,7 +226,7 @@ Registrations::Answer Registrations::finish(Name& name) {
     uses_shards_ = true;
     const bool dense = ready.spec().compression().empty();
     const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
-    single_copies_ = single_copies_ || mode.settled_replicas(shards_, dense) < 2;
+    single_copies_ = single_copies_ || mode.settled_replicas(shards_.shards, dense) < 2;
   }
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));

@@ -42,7 +42,8 @@ class Registrations {
 
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
-  void set_shards(uint32_t shards) { shards_ = shards; }
+  // `period`: of the pattern of their chunks; in equal parts it is their number.
+  void set_shards(uint32_t shards, uint32_t period) { shards_ = {shards, period}; }
   // Tensors that need shards are refused with this from here on.
   void refuse_shards(Status why) { no_shards_ = std::move(why); }
   // The same, but for those whose chunks have copies.
@@ -106,7 +107,7 @@ class Registrations {
   uint32_t world_size_;
   PlanOptions options_;
   uint32_t agents_ = 1;
-  uint32_t shards_ = 0;
+  ShardSet shards_;
   bool uses_shards_ = false;
   bool single_copies_ = false;
   Status no_shards_;

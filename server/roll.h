@@ -19,6 +19,7 @@ struct AgentCard {
   std::string name;
   std::map<std::string, std::string> addresses;  // transport -> address
   double reduce_ns = 0;                          // 0: not known
+  uint64_t bits_per_s = 0;                       // of its network interface, told; 0: not known
   bool shard = false;                            // a parameter-server shard: no ranks
   bool lost = false;
   uint64_t sent_bytes = 0;

@@ -26,6 +26,7 @@ struct ConductorOptions {
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
   bool shard = false;                      // a parameter-server shard: takes no clients
+  uint64_t bits_per_s = 0;                 // of the network interface, told; 0: not known
   std::shared_ptr<SnapshotKeeper> keeper;  // of a shard that keeps snapshots
   int ready_fd = -1;                       // gets one line of JSON when clients can be served
 };

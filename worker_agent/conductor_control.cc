@@ -38,6 +38,7 @@ void Conductor::say_hello() {
   hello.set_cores(options_.cores);
   hello.set_reduce_ns(options_.reduce_ns);
   hello.set_shard(options_.shard);
+  hello.set_bits_per_s(options_.bits_per_s);
   hello.set_pid(static_cast<uint64_t>(getpid()));
   control_.reconnect(message);
 }

@@ -36,6 +36,7 @@ struct StartJob {
   uint32_t agent_index = 0;
   uint32_t agents = 1;
   uint32_t shards = 0;
+  PlacementPattern pattern = nullptr;              // of chunks on shards
   std::vector<std::string> agent_addresses;        // by agent index, then by shard
   std::vector<uint32_t> agent_of_rank;             // by rank
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank

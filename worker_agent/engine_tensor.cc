@@ -24,6 +24,7 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.shards = add.algorithm == Algorithm::kShards ? job.shards : 0;
   plan.replicas = add.replicas;
   plan.tensor = add.tensor;
+  plan.pattern = job.pattern;
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "common/bit_rate.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -30,6 +31,7 @@ struct AgentOptions {
   std::string name;
   std::string bind = "127.0.0.1";
   std::string transport = "tcp";
+  std::string bandwidth;
   int64_t streams = 2;
   int64_t peer_timeout_ms = 1500;
   std::string congestion_control = "auto";
@@ -70,6 +72,10 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("transport", &o.transport,
             "How agents exchange data: tcp, rdma, or several with commas between in the order of "
             "preference; a link whose path breaks then goes on over another.");
+  table.add(
+      "bandwidth", &o.bandwidth,
+      "Of this node's network interface, e.g. 10gbit: shards beside faster ones hold less. Say "
+      "it on all nodes of a cluster whose interfaces differ; default: not known.");
   table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
   table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
             "A link silent for this long is lost.");
@@ -120,6 +126,17 @@ Result<HugePages> parse_huge_pages(const std::string& text) {
   return error("F100", "--huge-pages \"" + text + "\" is not transparent, reserved or never");
 }
 
+// In bit/s; 0: not told.
+Result<uint64_t> parse_bandwidth(const std::string& text) {
+  if (text.empty()) return uint64_t{0};
+  const double bits = parse_bit_rate(text);
+  if (bits >= 1e5 && bits <= 1e13) return static_cast<uint64_t>(bits);
+  return error("F100",
+               "--bandwidth \"" + text.substr(0, 40) +
+                   "\" is not 100kbit to 10000gbit, in kbit, mbit or gbit",
+               "for example: --bandwidth 10gbit");
+}
+
 Fd open_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -136,6 +153,8 @@ Status serve(const AgentOptions& o) {
   if (!mode.ok()) return mode.status();
   const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
   if (!huge_pages.ok()) return huge_pages.status();
+  const Result<uint64_t> bandwidth = parse_bandwidth(o.bandwidth);
+  if (!bandwidth.ok()) return bandwidth.status();
   Result<AttachListener> listener =
       o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
@@ -153,6 +172,7 @@ Status serve(const AgentOptions& o) {
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
   options.huge_pages = huge_pages.value();
   options.shard = o.shard;
+  options.bits_per_s = bandwidth.value();
   if (o.shard && !o.snapshots.empty())
     options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond);
   options.ready_fd = static_cast<int>(o.ready_fd);

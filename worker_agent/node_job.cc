@@ -48,6 +48,22 @@ Status status_from(const v1::Error& error) {
   return Status(static_cast<Code>(error.code()), error.message());
 }
 
+Result<PlacementPattern> pattern_from(const v1::JobStarted& started) {
+  const auto& pattern = started.placement();
+  if (pattern.empty()) return PlacementPattern();
+  const auto of_job = [&](uint32_t shard) {
+    return shard < static_cast<uint32_t>(started.shards_size());
+  };
+  if (static_cast<uint32_t>(pattern.size()) <= kPlacementEntriesMax &&
+      static_cast<uint32_t>(started.shards_size()) <= kPlacementEntriesMax &&
+      std::ranges::all_of(pattern, of_job))
+    return PlacementPattern(
+        std::make_shared<const std::vector<uint16_t>>(pattern.begin(), pattern.end()));
+  return error("D602", "the coordinator's placement of job \"" + started.job() + "\", of " +
+                           std::to_string(pattern.size()) + " entries, does not fit its " +
+                           std::to_string(started.shards_size()) + " shards");
+}
+
 NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
                  std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine)
     : started_(started),
@@ -79,11 +95,13 @@ Status NodeJob::start(uint32_t cores) {
     channels_.push_back(channel.take());
     client->channel = channels_.back();
   }
-  engine_.post(engine_start());
+  Result<PlacementPattern> pattern = pattern_from(started_);
+  if (!pattern.ok()) return pattern.status();
+  engine_.post(engine_start(pattern.take()));
   return join_clients(cores);
 }
 
-StartJob NodeJob::engine_start() const {
+StartJob NodeJob::engine_start(PlacementPattern pattern) const {
   StartJob start;
   start.job = id();
   start.name = name();
@@ -92,6 +110,7 @@ StartJob NodeJob::engine_start() const {
   start.agent_index = agent_index_;
   start.agents = static_cast<uint32_t>(started_.agents_size());
   start.shards = static_cast<uint32_t>(started_.shards_size());
+  start.pattern = std::move(pattern);
   for (const v1::JobAgent& agent : started_.agents())
     start.agent_addresses.push_back(agent.address());
   for (const v1::JobAgent& shard : started_.shards())

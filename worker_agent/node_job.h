@@ -16,6 +16,9 @@
 
 namespace gradbus {
 
+// Where the job's chunks lie on its shards; GB-D602 for a pattern that names others.
+Result<PlacementPattern> pattern_from(const v1::JobStarted& started);
+
 class NodeJob {
  public:
   // `clients` by local rank. `agent_index` is this node's place in the ring.
@@ -62,7 +65,7 @@ class NodeJob {
   void announce_segments();
   void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
-  StartJob engine_start() const;
+  StartJob engine_start(PlacementPattern pattern) const;
   void report_fidelity(v1::JobCounters& counters) const;
 
   const v1::JobStarted started_;

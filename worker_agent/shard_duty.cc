@@ -32,6 +32,9 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.collective.agents = static_cast<uint32_t>(started.agents_size());
   plan.collective.shards = static_cast<uint32_t>(started.shards_size());
   plan.collective.tensor = ready.id();
+  Result<PlacementPattern> pattern = pattern_from(started);
+  if (!pattern.ok()) return pattern.status();
+  plan.collective.pattern = pattern.take();
   plan.name = spec.name;
   plan.shard = shard;
   plan.last = last_reduction(spec, world);

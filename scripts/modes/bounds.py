@@ -13,6 +13,7 @@ from modes.training import run_gradbus, run_program
 LINK, LINK_BYTES_PER_S = "1gbit", 1e9 / 8
 SERVED = ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3))  # nodes, shards
 SERVED_MIB = 64
+PLACED_MIB = 32
 LOCAL_MIB = 64
 LOCAL = (("sync", ""), ("ps:sync", ""), ("ps:sync,replicas=2", ""), ("ps:async,lr=0.1,replicas=1", ""),
          ("ps:async,lr=0.1,replicas=2", ""), ("ps:sync", "onebit"))
@@ -56,6 +57,50 @@ class Bench(NamedTuple):
         return max(1.0, self.nodes / self.shards) * self.mib * 2**20 / LINK_BYTES_PER_S * 1e6
 
 
+class Placed(NamedTuple):
+    """An all-reduce through shards of which some are beside agents or on other links."""
+
+    nodes: int
+    where: tuple[str, ...]  # by shard: own, agent-0 ...
+    slow: str  # that shard's link has half the rate; "": none
+    equal: bool  # every shard holds the same
+    parts: tuple[float, ...]  # by shard: what is best for these links, worked out by hand
+
+    def words(self) -> list[str]:
+        """The command's."""
+        slow = ["--link-of", f"{self.slow}=500mbit"] if self.slow else []
+        size = f"{PLACED_MIB}M"
+        return ["bench", "all_reduce", "--ranks", str(self.nodes), "--agents", str(self.nodes), "--shards",
+                str(len(self.where)), "--shards-on", ",".join(self.where), "--mode", "ps:sync", "--link", LINK, *slow,
+                "-b", size, "-e", size, "-n", "9", "-w", "2"]  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        """The embedded coordinator's."""
+        return {"GRADBUS_SERVER_EQUAL_SHARDS": "1"} if self.equal else {}
+
+    def command(self) -> str:
+        """As one would type it."""
+        return " ".join([*("=".join(pair) for pair in self.variables().items()), "gradbus", *self.words()])
+
+    def run(self) -> dict[str, Any]:
+        """The row: time_p50 in us."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.json"
+            run_gradbus([*self.words(), "--json", str(path)], self.variables())
+            return json.loads(path.read_text())[-1]
+
+    def bound_us(self) -> float:
+        """Of the slowest link, for the parts that the shards hold: of all agents' traffic with them."""
+        parts = (1 / len(self.where),) * len(self.where) if self.equal else self.parts
+        load = {f"agent-{node}": 1.0 for node in range(self.nodes)}  # of M: what its own shard has does not travel
+        for index, (part, place) in enumerate(zip(parts, self.where)):
+            if place == "own":
+                load[f"shard-{index}"] = self.nodes * part * (2 if self.slow == f"shard-{index}" else 1)
+            else:
+                load[place] += (self.nodes - 2) * part
+        return max(load.values()) * PLACED_MIB * 2**20 / LINK_BYTES_PER_S * 1e6
+
+
 class Overlap(NamedTuple):
     """Two ranks whose computing takes as long as the network needs for their gradients."""
 
@@ -80,5 +125,16 @@ class Overlap(NamedTuple):
 
 SERVED_BENCHES = tuple(Bench("ps:sync", "", nodes, shards, SERVED_MIB, link=True) for nodes, shards in SERVED)
 LOCAL_BENCHES = tuple(Bench(mode, codec, 2, 2, LOCAL_MIB, link=False) for mode, codec in LOCAL)
+# Beside an agent 1 + (n - 2) x, alone n x, twice that on half the rate; all the same where they can be.
+PLACES = (
+    (2, ("agent-0", "agent-1"), "", (1 / 2, 1 / 2)),
+    (3, ("agent-0", "agent-1", "agent-2"), "", (1 / 3, 1 / 3, 1 / 3)),
+    (2, ("agent-0", "agent-1", "own"), "", (1 / 3, 1 / 3, 1 / 3)),
+    (3, ("agent-0", "agent-1", "own"), "shard-2", (5 / 13, 5 / 13, 3 / 13)),
+    (2, ("own", "own"), "shard-1", (2 / 3, 1 / 3)),
+    (2, ("agent-0", "own"), "shard-1", (3 / 4, 1 / 4)),
+)
+PLACED = tuple(Placed(nodes, where, slow, equal, parts) for nodes, where, slow, parts in PLACES
+               for equal in (True, False))  # fmt: skip
 OVERLAPS = tuple(map(Overlap, OVERLAP_MODES))
-ALL = (*SERVED_BENCHES, *LOCAL_BENCHES, *OVERLAPS)
+ALL = (*SERVED_BENCHES, *PLACED, *LOCAL_BENCHES, *OVERLAPS)

@@ -103,6 +103,26 @@ def _served(found: Found) -> str:
     )
 
 
+def _placed(found: Found) -> str:
+    rows = []
+    for bench in bounds.PLACED:
+        one = found(bench)
+        if one:
+            bound, median = bench.bound_us() / 1e3, one["time_p50"] / 1e3
+            rows.append([str(bench.nodes), ", ".join(bench.where), bench.slow or "-",
+                         "equal" if bench.equal else ", ".join(f"{part:.3f}" for part in bench.parts),
+                         f"{bound:.0f}", f"{median:.0f}", f"{bound / median:.2f}"])  # fmt: skip
+    if not rows:
+        return ""
+    return (
+        "\n## Shards beside agents, and on slower links\n\n"
+        f"`{bounds.PLACED[0].command()}` and so on: {bounds.PLACED_MIB} MiB; one of them on a link of half the rate "
+        "where it says so.\nBound: the slowest link's, for the parts that the shards hold (MODES.md, *Where chunks "
+        "lie*).\n\n"
+        + _table(["nodes", "shards on", "slower", "parts", "bound, ms", "median, ms", "bound / median"], rows)
+    )
+
+
 def _local(found: Found) -> str:
     rows = []
     for bench in bounds.LOCAL_BENCHES:
@@ -140,4 +160,4 @@ def write(found: Found, best_rate: BestRate, path: pathlib.Path, command: str, d
     text = HEAD.format(machine=_machine(), date=date, command=command)
     for task in TASKS:
         text += _task(found, best_rate, task)
-    path.write_text(text + _overlap(found) + _served(found) + _local(found))
+    path.write_text(text + _overlap(found) + _served(found) + _placed(found) + _local(found))

@@ -66,11 +66,12 @@ TASKS = (
 )  # fmt: skip
 
 
-def run_gradbus(words: list[str]) -> str:
+def run_gradbus(words: list[str], variables: dict[str, str] | None = None) -> str:
     """What it prints. Raises RuntimeError with what it printed when it fails."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-    done = subprocess.run([str(BINARIES / "gradbus"), *words], cwd=REPOSITORY, env={**kept, "OMP_NUM_THREADS": "1"},
-                          text=True, capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
+    done = subprocess.run([str(BINARIES / "gradbus"), *words], cwd=REPOSITORY,
+                          env={**kept, "OMP_NUM_THREADS": "1", **(variables or {})}, text=True,
+                          capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"gradbus {' '.join(words)}\n{done.stderr[-4000:]}")
     return done.stdout

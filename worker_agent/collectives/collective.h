@@ -25,6 +25,7 @@
 #include "proto/chunk_plan.h"
 #include "proto/frame.h"
 #include "proto/numbers.h"
+#include "proto/placement.h"
 
 namespace gradbus {
 
@@ -49,14 +50,19 @@ struct CollectivePlan {
   // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards. They take chunks
   // of an all-reduce, or gather payloads of up to `count` bytes and send one back.
   uint32_t shards = 0;
-  uint32_t replicas = 1;  // of each chunk, on shards: at most 2, and at most `shards`
-  uint32_t tensor = 0;    // id, for shard_of()
+  uint32_t replicas = 1;               // of each chunk, on shards: at most 2, and at most `shards`
+  uint32_t tensor = 0;                 // id, for shard_of()
+  PlacementPattern pattern = nullptr;  // the same
   // Payloads on shards that hold parameters: in the first round a push is the elements themselves,
   // and an answer may always be.
   bool parameters = false;
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
   uint32_t peers() const { return agents + shards; }
+  // That holds the chunk, of a tensor on shards.
+  uint32_t shard_of(uint32_t chunk) const {
+    return gradbus::shard_of(tensor, chunk, shards, pattern);
+  }
   ChunkPlan chunk_plan() const {
     return {count, row_elements, kind == CollectiveKind::kReduceScatter ? world() : 1,
             chunk_elements};

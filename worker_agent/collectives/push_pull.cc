@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "proto/placement.h"
 
 namespace gradbus {
 
@@ -14,7 +13,7 @@ PushPull::PushPull(const CollectivePlan& plan)
       lost_(plan.shards) {
   GRADBUS_CHECK(plan.shards >= plan.replicas);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    const uint32_t first = shard_of(plan.tensor, chunk, plan.shards);
+    const uint32_t first = plan.shard_of(chunk);
     for (uint32_t copy = 0; copy < plan.replicas; ++copy) {
       const uint32_t peer = plan.agents + (copy == 0 ? first : backup_of(first, plan.shards));
       will_send(peer, 1);
@@ -25,7 +24,7 @@ PushPull::PushPull(const CollectivePlan& plan)
 }
 
 uint32_t PushPull::shard(uint32_t chunk) const {
-  const uint32_t first = shard_of(plan().tensor, chunk, plan().shards);
+  const uint32_t first = plan().shard_of(chunk);
   return plan().agents + (lost_[first] ? backup_of(first, plan().shards) : first);
 }
 
@@ -56,7 +55,7 @@ void PushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
   lost_[lost - plan().agents] = true;
   drop_ready(lost);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    if (shard_of(plan().tensor, chunk, plan().shards) != lost - plan().agents) continue;
+    if (plan().shard_of(chunk) != lost - plan().agents) continue;
     const Stage stage = chunks_[chunk].stage;
     if (stage == Stage::kPushReady || stage == Stage::kPushed) push(chunk, actions);
   }

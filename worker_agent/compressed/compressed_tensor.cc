@@ -54,6 +54,7 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   plan.shards = add_.algorithm == Algorithm::kShards ? job_.shards : 0;
   plan.parameters = add_.holds_parameters;
   plan.tensor = add_.tensor;
+  plan.pattern = job_.pattern;
   plan.algorithm = add_.algorithm;
   plan.scale = static_cast<float>(add_.last.after / add_.last.divisor);
   for (float* const area : areas_) plan.areas.push_back(area + index * compression.unit_elements);

@@ -76,12 +76,13 @@ Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max) {
   stage.plan.algorithm = Algorithm::kShards;
   stage.plan.dtype = DType::kU8;
   stage.plan.op = ReduceOp::kNone;
-  stage.plan.root = shard_of(unit.tensor, unit.index, unit.shards);
+  stage.plan.root = shard_of(unit.tensor, unit.index, unit.shards, unit.pattern);
   stage.plan.count = payload_bytes_max;
   stage.plan.chunk_elements = kPayloadChunkBytes;
   stage.plan.shards = unit.shards;
   stage.plan.tensor = unit.tensor;
   stage.plan.parameters = unit.parameters;
+  stage.plan.pattern = unit.pattern;
   stage.stride = round_up(payload_bytes_max, kAlignBytes);
   stage.bytes = stage.stride * stage.plan.blocks();
   return stage;

@@ -39,6 +39,7 @@ struct UnitPlan {
   uint32_t shards = 0;                     // that hold units; 0: the agents do without
   bool parameters = false;                 // which units of parameters are
   uint32_t tensor = 0;                     // id
+  PlacementPattern pattern = nullptr;      // of units on shards
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents
   std::vector<float*> areas;               // the unit's first element in each local rank's area

@@ -5,7 +5,6 @@
 
 #include "common/log.h"
 #include "compression/kernels/compensate.h"
-#include "proto/placement.h"
 #include "worker_agent/shard/server_optimizer.h"
 
 namespace gradbus {
@@ -26,8 +25,7 @@ ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& 
   for (Chunk& chunk : chunks_)
     chunk.learning_rate = static_cast<float>(plan.mode.optimizer.learning_rate);
   for (uint32_t chunk = 0; chunk < plan.collective.chunks(); ++chunk)
-    if (shard_of(plan.collective.tensor, chunk, plan.collective.shards) == plan.shard)
-      chunk_of_.push_back(chunk);
+    if (plan.collective.shard_of(chunk) == plan.shard) chunk_of_.push_back(chunk);
 }
 
 Result<std::unique_ptr<ShardTensor>> ParameterTensor::create(const ShardPlan& plan,

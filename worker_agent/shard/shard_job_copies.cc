@@ -110,7 +110,7 @@ bool ShardJob::is_of_shadow(const HeldPush& push) const {
   const ShardTensor* of = tensor(push.header.tensor);
   return of != nullptr && of->plan().mode.replicas > 1 &&
          push.header.chunk < of->plan().collective.chunks() &&
-         start_.agents + shard_of(push.header.tensor, push.header.chunk, start_.shards) == copied();
+         start_.agents + of->plan().collective.shard_of(push.header.chunk) == copied();
 }
 
 Status ShardJob::on_forwarded(const HeldPush& push) {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "proto/placement.h"
 #include "worker_agent/collectives/frame_check.h"
 #include "worker_agent/shard/coded_parameters.h"
 #include "worker_agent/shard/parameter_tensor.h"
@@ -31,8 +30,7 @@ ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t b
       slot_of_(cut_.chunks(), kElsewhere),
       memory_(transport) {
   for (uint32_t chunk = 0; chunk < slot_of_.size(); ++chunk)
-    if (shard_of(plan.collective.tensor, chunk, plan.collective.shards) == plan.shard)
-      slot_of_[chunk] = held_++;
+    if (plan.collective.shard_of(chunk) == plan.shard) slot_of_[chunk] = held_++;
   uses_.resize(size_t{held_} * buffers_);
   pushes_.resize(size_t{held_} * agents());
   turns_.resize(pushes_.size(), Turn::kAgents);

@@ -13,7 +13,6 @@
 #include "common/crc32c.h"
 #include "common/errors.h"
 #include "common/log.h"
-#include "proto/placement.h"
 #include "worker_agent/shard/server_optimizer.h"
 #include "worker_agent/shard/snapshot_writer.h"
 
@@ -188,7 +187,7 @@ Result<std::vector<RestoredChunk>> SnapshotSet::read(const ShardPlan& plan) {
   const ChunkPlan cut = plan.cut();
   std::vector<RestoredChunk> chunks;
   for (uint32_t chunk = 0; chunk < cut.chunks(); ++chunk) {
-    if (shard_of(collective.tensor, chunk, collective.shards) != plan.shard) continue;
+    if (collective.shard_of(chunk) != plan.shard) continue;
     const auto range = cut.range(chunk);
     GRADBUS_RETURN_IF_ERROR(
         read_chunk(plan, pieces->second, range.first, range.elements, chunks.emplace_back()));

@@ -37,6 +37,11 @@ v1::StatusReply reply_of(const std::string& name, uint64_t number) {
   rank->mutable_counters()->set_bytes(number);
   rank->set_late_ns(number);
   rank->set_operations_per_s(static_cast<double>(number));
+  v1::ShardStatus* shard = job->add_shards();
+  shard->set_name(name);
+  shard->set_beside(name);
+  shard->set_share(1);
+  shard->set_received_bytes(number);
   return reply;
 }
 
@@ -54,6 +59,17 @@ TEST(StatusText, FitsEightyColumns) {
                                      " and more words");
     EXPECT_LE(widest_line(status_text(reply, "127.0.0.1:7400")), 80u) << number;
   }
+}
+
+TEST(StatusText, ShowsWhatShardsHoldAndWhere) {
+  v1::StatusReply reply = reply_of("agent-7", 4096);
+  reply.mutable_jobs(0)->mutable_shards(0)->set_name("shard-0");
+  reply.mutable_jobs(0)->mutable_shards(0)->set_share(2.0 / 7);
+  const std::string text = status_text(reply, "x");
+  EXPECT_THAT(text, testing::ContainsRegex("shard-0 +28.6 % .*agent-7"));
+  const auto json = nlohmann::json::parse(status_json(reply, "x"))["jobs"][0]["shards"][0];
+  EXPECT_EQ(json["share"], 2.0 / 7);
+  EXPECT_EQ(json["beside"], "agent-7");
 }
 
 TEST(StatusText, ShowsModesAndWhatWasAskedFor) {

@@ -93,7 +93,7 @@ TEST(CompressionPlan, RowsAreGatheredAndNeverCut) {
       EXPECT_EQ(one.chunk_elements % 64, 0u) << columns;
       EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << columns;
       const TensorPlan pushed =
-          plan_pushed(spec, parse_compression(spec.compression()).take(), 2, {});
+          plan_pushed(spec, parse_compression(spec.compression()).take(), {2, 2}, {});
       if (columns < 1000) {  // chunks of shards are balanced, down to half the length
         EXPECT_EQ(pushed.unit_elements % columns, 0u) << columns;
       }
@@ -150,11 +150,11 @@ TEST(CompressionPlan, DeterministicModeIgnoresMeasurementsAndChunks) {
 // Shards hold about as much each, in units of whole chunks that are no longer than others'.
 TEST(CompressionPlan, ShardsHoldUnitsOfAboutTheSameLength) {
   for (const char* codec : {"onebit", "topk", "fp16"}) {
-    for (const uint64_t shards : {1, 2, 3, 8}) {
+    for (const uint32_t shards : {1, 2, 3, 8}) {
       for (const uint64_t count : {1ull, 1000ull, 100'000ull, 3ull << 20, (1ull << 24) + 17}) {
         const v1::TensorSpec spec = gradient(count, codec);
         const TensorPlan one =
-            plan_pushed(spec, parse_compression(codec).take(), static_cast<uint32_t>(shards), {});
+            plan_pushed(spec, parse_compression(codec).take(), {shards, shards}, {});
         EXPECT_EQ(one.algorithm, Algorithm::kShards);
         EXPECT_EQ(one.communicator, Communicator::kPs);
         EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << codec << " " << count;
@@ -177,9 +177,9 @@ TEST(CompressionPlan, ShardsHoldUnitsOfAboutTheSameLength) {
 TEST(CompressionPlan, UnitsOnShardsDependOnNothingMeasured) {
   const v1::TensorSpec spec = gradient(3'000'001, "onebit");
   PlanOptions options;
-  const TensorPlan first = plan_pushed(spec, parse_compression("onebit").take(), 2, options);
+  const TensorPlan first = plan_pushed(spec, parse_compression("onebit").take(), {2, 2}, options);
   options.measured = {.alpha_us = 1e6, .beta_ns = 100};
-  const TensorPlan second = plan_pushed(spec, parse_compression("onebit").take(), 2, options);
+  const TensorPlan second = plan_pushed(spec, parse_compression("onebit").take(), {2, 2}, options);
   EXPECT_EQ(first.unit_elements, second.unit_elements);
   EXPECT_EQ(first.chunk_elements, second.chunk_elements);
 }

@@ -162,6 +162,7 @@ struct Loss {
   const char* mode;
   uint32_t shards;
   bool faults;
+  std::vector<uint16_t> pattern = {};  // none: equal parts
 };
 
 class LostShard : public testing::TestWithParam<Loss> {
@@ -176,6 +177,8 @@ class LostShard : public testing::TestWithParam<Loss> {
   void open() {
     Layout layout{.agents = kAgents, .ranks_per_agent = 2, .shards = GetParam().shards};
     if (GetParam().faults) layout.transport = unreliable;
+    if (!GetParam().pattern.empty())
+      layout.pattern = std::make_shared<const std::vector<uint16_t>>(GetParam().pattern);
     cluster_ = std::make_unique<Cluster>(layout);
     cluster_->add_on_shards(0, spec_of(ReduceOp::kAverage), kChunk, GetParam().mode);
     for (Worker& worker : workers_) worker = {};
@@ -291,6 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{"ps:sync,replicas=2", 2, true},
                     Loss{"ps:ssp,max_staleness=1,lr=1,replicas=2", 3, true},
                     Loss{"ps:quorum,q=2,lr=1,replicas=2", 3, false},
+                    Loss{"ps:async,lr=1,replicas=2", 3, true, {2, 0, 2}},
+                    Loss{"ps:sync,replicas=2", 3, false, {1, 1, 0, 1, 2}},
                     Loss{"ps:quorum,q=2,deadline_ms=60000,lr=1,replicas=2", 4, true}));
 
 // Expect: the deadline closes a step on both shards, so a lost one changes nothing; the copy keeps

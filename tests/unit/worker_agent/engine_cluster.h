@@ -55,6 +55,7 @@ struct Layout {
   std::function<std::unique_ptr<Transport>()> transport = loopback;
   std::shared_ptr<SnapshotKeeper> keeper = nullptr;  // of all shards
   uint64_t run = 1;
+  PlacementPattern pattern = nullptr;
 
   uint32_t world() const { return agents * ranks_per_agent; }
   uint32_t agent_of(uint32_t rank) const {
@@ -74,6 +75,7 @@ class Cluster {
   }
 
   const Layout& layout() const { return layout_; }
+  uint64_t received_by_shard(uint32_t shard) const { return shard_traffic_[shard]->received_bytes; }
 
   void add_tensor(uint32_t id, uint64_t count, uint64_t chunk, ReduceOp op = ReduceOp::kSum,
                   Algorithm algorithm = Algorithm::kRing) {
@@ -112,6 +114,7 @@ class Cluster {
     plan.collective.agents = layout_.agents;
     plan.collective.shards = layout_.shards;
     plan.collective.tensor = id;
+    plan.collective.pattern = layout_.pattern;
     plan.name = "t";
     plan.shard = shard;
     plan.last = last_reduction(spec, layout_.world());
@@ -221,6 +224,7 @@ class Cluster {
     start.agent_index = index;
     start.agents = layout_.agents;
     start.shards = layout_.shards;
+    start.pattern = layout_.pattern;
     for (const auto& other : nodes) start.agent_addresses.push_back(other->address);
     for (uint32_t rank = 0; rank < layout_.world(); ++rank) {
       start.agent_of_rank.push_back(layout_.agent_of(rank));
@@ -239,6 +243,7 @@ class Cluster {
     start.shards = layout_.shards;
     for (const auto& other : nodes) start.addresses.push_back(other->address);
     start.traffic = std::make_shared<JobTraffic>();
+    shard_traffic_.push_back(start.traffic);
     nodes[layout_.agents + shard]->engine.post(std::move(start));
   }
 
@@ -252,6 +257,7 @@ class Cluster {
   }
 
   const Layout layout_;
+  std::vector<std::shared_ptr<JobTraffic>> shard_traffic_;
 };
 
 }  // namespace gradbus::test

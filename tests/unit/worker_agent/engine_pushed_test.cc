@@ -58,7 +58,7 @@ class UnitByHand {
       }
     }
     shard_->memory.rescale(memory_scale);
-    const uint64_t peer = layout_.agents + shard_of(0, index_, layout_.shards);
+    const uint64_t peer = layout_.agents + shard_of(0, index_, layout_.shards, layout_.pattern);
     const auto payload = encode(*shard_, sum, mix_u64(mix_u64(shared + 1 + peer)), round);
     shard_->codec->decode(payload, 1 / divisor, sum);
     return sum;

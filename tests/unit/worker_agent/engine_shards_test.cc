@@ -392,11 +392,37 @@ TEST_F(BadPush, IsNotTakenTwice) {
   refused("a push before the last one was answered");
 }
 
+// Expect: with a pattern, chunks are where it says, all of them once, and a shard that is not in it
+// holds nothing; sums and steps are those of equal parts.
+TEST(Placement, APatternChangesNoResult) {
+  Layout layout{.agents = 3, .ranks_per_agent = 2, .shards = 4, .transport = unreliable};
+  layout.pattern = std::make_shared<const std::vector<uint16_t>>(std::vector<uint16_t>{3, 0, 3, 1});
+  Cluster cluster(layout);
+  constexpr uint64_t kElements = 40 * kChunk + 3;
+  cluster.add_on_shards(0, spec_of(kElements, ReduceOp::kSum), kChunk, "ps:sync");
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint32_t agent = 0; agent < 3; ++agent) start_round(cluster, agent, kElements, round);
+    for (uint32_t agent = 0; agent < 3; ++agent) {
+      ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u) << "round " << round;
+      for (uint64_t i = 0; i < kElements; ++i) {
+        float sum = 0;
+        for (uint32_t rank = 0; rank < 6; ++rank) sum += gradient(rank, i, round);
+        ASSERT_EQ(cluster.data(agent, 0, 0)[i], sum) << i;
+      }
+    }
+  }
+  const uint64_t pushed = kChunk * sizeof(float) * 3 * 3;  // agents, rounds
+  EXPECT_EQ(cluster.received_by_shard(0), 10 * pushed);
+  EXPECT_EQ(cluster.received_by_shard(1), 10 * pushed);
+  EXPECT_EQ(cluster.received_by_shard(2), 0u);
+  EXPECT_EQ(cluster.received_by_shard(3), 20 * pushed + 3 * sizeof(float) * 3 * 3);
+}
+
 TEST(Placement, SpreadsChunksAndTensors) {
   std::vector<int> held(3);
-  for (uint32_t tensor = 0; tensor < 30; ++tensor) ++held[shard_of(tensor, 0, 3)];
+  for (uint32_t tensor = 0; tensor < 30; ++tensor) ++held[shard_of(tensor, 0, 3, nullptr)];
   EXPECT_THAT(held, Each(10));
-  for (uint32_t chunk = 0; chunk < 30; ++chunk) ++held[shard_of(7, chunk, 3)];
+  for (uint32_t chunk = 0; chunk < 30; ++chunk) ++held[shard_of(7, chunk, 3, nullptr)];
   EXPECT_THAT(held, Each(20));
 }
 

@@ -165,7 +165,7 @@ class UnitByHand {
 
     Vector lacks(pushed.size());
     for (size_t i = 0; i < lacks.size(); ++i) lacks[i] = parameters_[i] - from.view[i];
-    const uint64_t shard = layout_.agents + shard_of(0, index_, layout_.shards);
+    const uint64_t shard = layout_.agents + shard_of(0, index_, layout_.shards, nullptr);
     const uint64_t seed = mix_u64(mix_u64(shared + 1 + shard) + agent);
     const auto down = encode(*shard_, {.gradient = lacks, .seed = seed, .round = round});
     if (down.size() < 4 * lacks.size()) {

@@ -45,6 +45,13 @@ ShardPlan plan_of(uint64_t count, uint64_t chunk, uint32_t shard, uint32_t shard
   plan.name = "t";
   plan.shard = shard;
   plan.mode = parse_mode(mode).take();
+  // Of more than two shards the last one holds half.
+  if (shards > 2) {
+    std::vector<uint16_t> pattern;
+    for (uint16_t other = 0; other + 1U < shards; ++other)
+      pattern.insert(pattern.end(), {other, static_cast<uint16_t>(shards - 1)});
+    plan.collective.pattern = std::make_shared<const std::vector<uint16_t>>(pattern);
+  }
   return plan;
 }
 
@@ -70,7 +77,7 @@ class SnapshotFiles : public testing::Test {
   static void add_chunks(SnapshotWriter& writer, const ShardPlan& plan, uint64_t steps = 9) {
     const ChunkPlan cut = plan.collective.chunk_plan();
     for (uint32_t chunk = 0; chunk < cut.chunks(); ++chunk) {
-      if (shard_of(0, chunk, plan.collective.shards) != plan.shard) continue;
+      if (plan.collective.shard_of(chunk) != plan.shard) continue;
       const auto range = cut.range(chunk);
       SnapshotPiece piece;
       piece.optimizer = static_cast<uint32_t>(ServerOptimizer::Kind::kAdam);
@@ -117,7 +124,7 @@ TEST_F(SnapshotFiles, AnyChunksOfAnyNumberOfShardsCanBeRead) {
       size_t at = 0;
       const ChunkPlan cut = plan.collective.chunk_plan();
       for (uint32_t index = 0; index < cut.chunks(); ++index) {
-        if (shard_of(0, index, shards) != shard) continue;
+        if (plan.collective.shard_of(index) != shard) continue;
         const auto range = cut.range(index);
         const RestoredChunk& got = restored.value().at(at++);
         EXPECT_EQ(got.steps, 9u);
