@@ -38,20 +38,26 @@ bool is_kind(const FrameHeader& header) {
                                     number == static_cast<uint8_t>(FrameKind::kLinkState)));
 }
 
-// Before anything else is believed: is this a frame of our version, as it was sealed?
+Status check_version(const FrameHeader& header) {
+  if (header.version == kFrameVersion) return {};
+  return error("V801", "frame field version is " + std::to_string(header.version) +
+                           ", this program speaks " + std::to_string(kFrameVersion));
+}
+
+// Before anything else is believed: is this a frame of our version, as it was sealed? One of
+// another version, which may be sealed otherwise, is known by its magic; a numbered one has none
+// and comes on a link whose hello was of our version.
 Status check_envelope(const FrameHeader& header) {
-  if (header.magic != kFrameMagic && !is_sequenced(header)) {
+  const bool has_magic = header.magic == kFrameMagic;
+  if (!has_magic && !is_sequenced(header)) {
     return refuse("magic", header.magic, std::to_string(kFrameMagic));
   }
-  if (header.version != kFrameVersion) {
-    return error("V801", "frame field version is " + std::to_string(header.version) +
-                             ", this program speaks " + std::to_string(kFrameVersion));
-  }
+  if (has_magic) GRADBUS_RETURN_IF_ERROR(check_version(header));
   const uint32_t crc = header_crc_of(header);
   if (header.header_crc != crc) {
     return refuse("header_crc", header.header_crc, std::to_string(crc) + " for these bytes");
   }
-  return {};
+  return check_version(header);
 }
 
 Status check_signature(const FrameHeader& header) {

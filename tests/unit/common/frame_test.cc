@@ -103,6 +103,15 @@ TEST(FrameTest, AnotherVersionIsVersionSkewAndNotCorruption) {
   EXPECT_THAT(status.message(), HasSubstr("version is 2, this program speaks 1"));
 }
 
+// Expect: whatever its bytes are, what is no frame is not taken for one of another version.
+TEST(FrameTest, BytesThatAreNoFrameAreCorruption) {
+  for (int byte = 0; byte < 256; ++byte) {
+    FrameHeader header;
+    std::memset(static_cast<void*>(&header), byte, sizeof(header));
+    EXPECT_EQ(check_frame_header(header).code(), Code::kCorrupt) << byte;
+  }
+}
+
 TEST(FrameTest, EachForbiddenFieldIsNamed) {
   expect_refused(check_with([](FrameHeader& h) { h.magic = 0x32464247; }), "magic");
   for (const int kind : {0, 8, 0x80, 0x81, 0x87, 0x88, 255}) {
