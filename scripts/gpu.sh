@@ -35,7 +35,7 @@ mkdir -p "$results"
 unset GRADBUS_CUDA_PLUGIN GRADBUS_CUDA_DOUBLE
 failed=0
 say "kernels on the processor, against the codecs"
-"$build/bin/compression_test" --gtest_filter='CudaWorks.*' --gtest_brief=1 --gtest_output="json:$results/processor.json" || failed=1
+"$build/bin/compression_test" --gtest_filter='Cuda*' --gtest_brief=1 --gtest_output="json:$results/processor.json" || failed=1
 say "kernels on the GPU, against the codecs"
 "$build/bin/device_test" --gtest_brief=1 --gtest_output="json:$results/device.json" >"$results/device.log" 2>&1 || failed=1
 grep -v ': Skipped$' "$results/device.log" | sort -u

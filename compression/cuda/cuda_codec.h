@@ -81,6 +81,9 @@ struct CudaEncode {
   uint32_t count = 0;
   float decay = 1;
   CudaChoice choice = {};  // of selections
+  // A word of the device (cuda_memory.h), or null. Where it is 1, the residual has the gradient
+  // already: v is the residual as it is.
+  const uint32_t* taken = nullptr;
 };
 
 // to = or += scale * decoded, `payload` aligned to 16 bytes, all in memory of the device.
@@ -93,7 +96,7 @@ struct CudaApply {
   uint32_t add = 0;      // 1: +=; 2: = of sums in flight, which keeps the sign of a zero
   uint32_t entries = 0;  // of selections: the list's CudaChoice::entries
 };
-static_assert(sizeof(CudaChoice) == 32 && sizeof(CudaEncode) == 128 && sizeof(CudaApply) == 72,
+static_assert(sizeof(CudaChoice) == 32 && sizeof(CudaEncode) == 136 && sizeof(CudaApply) == 72,
               "part of kCudaAbi");
 
 // Nothing where a device has no kernels for this codec: powersgd, blocktopk, and any with

@@ -1,9 +1,11 @@
-// The sizes of payloads and what a CudaCodec may hold. Compiled into the plug-in too, so it calls
-// nothing outside of headers.
+// The sizes of payloads, and what a CudaCodec and the others may hold. Compiled into the plug-in
+// too, so it calls nothing outside of headers.
 #include "common/dtype.h"
+#include "common/reduce_op.h"
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/codecs/sign_codec.h"
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_memory.h"
 #include "compression/cuda/long_bucket_work.h"
 #include "compression/cuda/long_sign_work.h"
 #include "compression/cuda/selection.h"
@@ -83,6 +85,22 @@ bool is_possible(const CudaCodec& codec, const CudaChoice& choice, uint32_t coun
   if (rule != CudaRule::kSampled) return true;
   return choice.top != 0 && choice.top <= choice.samples && choice.stride != 0 &&
          uint64_t{choice.samples} * choice.stride <= count;
+}
+
+bool is_possible(const CudaReduce& input) {
+  const auto op = static_cast<ReduceOp>(input.op);
+  if (!is_dtype(input.dtype) || !is_reduce_op(input.op) || input.divisor == 0) return false;
+  if (op == ReduceOp::kNone || op == ReduceOp::kAdasum) return false;
+  if (!op_fits_dtype(op, static_cast<DType>(input.dtype))) return false;
+  const auto all_there = [&](const auto& areas, uint32_t count) {
+    if (count == 0 || count > kCudaAreasMax) return false;
+    const size_t bytes = dtype_bytes(static_cast<DType>(input.dtype));
+    for (uint32_t i = 0; i < count; ++i)
+      if (areas[i] == nullptr || reinterpret_cast<uintptr_t>(areas[i]) % bytes != 0) return false;
+    return true;
+  };
+  return all_there(input.sources, input.source_count) &&
+         all_there(input.targets, input.target_count);
 }
 
 }  // namespace gradbus

@@ -17,12 +17,23 @@ namespace gradbus {
 
 inline constexpr uint32_t kQuietNan = 0x7fc00000;
 
+// The residual has it by now.
+GRADBUS_BOTH inline bool is_taken(const CudaEncode& input) {
+  return input.taken != nullptr && *input.taken != 0;
+}
+GRADBUS_BOTH inline bool has_gradient(const CudaEncode& input) {
+  return input.gradient != nullptr && !is_taken(input);
+}
+GRADBUS_BOTH inline float decay_of(const CudaEncode& input) {
+  return is_taken(input) ? 1.0F : input.decay;
+}
+
 // v of element i. A device's sums forget which NaN went in; a processor's do not, so that is said.
 GRADBUS_BOTH inline float compensated(const CudaEncode& input, uint32_t i) {
   if (input.residual == nullptr) return input.gradient[i];
-  const float fresh = input.gradient == nullptr ? 0.0F : input.gradient[i];
+  const float fresh = has_gradient(input) ? input.gradient[i] : 0.0F;
   if (fresh != fresh) return float_of(bits_of(fresh) | 0x400000);
-  return fresh + input.decay * input.residual[i];
+  return fresh + decay_of(input) * input.residual[i];
 }
 
 // Of payloads that send every element: flags 0, entries = count.

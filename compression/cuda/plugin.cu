@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "compression/cuda/plugin.h"
@@ -84,6 +85,8 @@ CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
   info->minor = static_cast<uint32_t>(properties.minor);
   info->multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
   info->memory_bytes = properties.totalGlobalMem;
+  static_assert(sizeof(properties.uuid) == sizeof(info->uuid));
+  std::memcpy(info->uuid, &properties.uuid, sizeof(info->uuid));
   return CudaResult::kOk;
 }
 
@@ -106,6 +109,61 @@ CudaResult allocate_host(uint64_t bytes, void** memory) {
 }
 
 CudaResult free_host(void* memory) { return answer(cudaFreeHost(memory), "cudaFreeHost"); }
+
+CudaResult pin(void* memory, uint64_t bytes) {
+  return answer(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+}
+
+CudaResult unpin(void* memory) { return answer(cudaHostUnregister(memory), "cudaHostUnregister"); }
+
+// ---- what other processes have
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CudaShare) &&
+              sizeof(cudaIpcEventHandle_t) == sizeof(CudaShare));
+
+CudaResult share(uint32_t device, void* memory, CudaShare* share) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  cudaIpcMemHandle_t handle;
+  const CudaResult result = answer(cudaIpcGetMemHandle(&handle, memory), "cudaIpcGetMemHandle");
+  std::memcpy(share->bytes, &handle, sizeof(handle));
+  return result;
+}
+
+CudaResult open_memory(uint32_t device, const CudaShare* share, void** memory) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  cudaIpcMemHandle_t handle;
+  std::memcpy(&handle, share->bytes, sizeof(handle));
+  return answer(cudaIpcOpenMemHandle(memory, handle, cudaIpcMemLazyEnablePeerAccess),
+                "cudaIpcOpenMemHandle");
+}
+
+CudaResult close_memory(uint32_t device, void* memory) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  return answer(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle");
+}
+
+CudaResult share_event(CudaEvent* event, CudaShare* share) {
+  cudaIpcEventHandle_t handle;
+  const CudaResult result =
+      answer(cudaIpcGetEventHandle(&handle, event->event), "cudaIpcGetEventHandle");
+  std::memcpy(share->bytes, &handle, sizeof(handle));
+  return result;
+}
+
+CudaResult open_event(uint32_t device, const CudaShare* share, CudaEvent** event) {
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  cudaIpcEventHandle_t handle;
+  std::memcpy(&handle, share->bytes, sizeof(handle));
+  cudaEvent_t opened = nullptr;
+  const cudaError_t error = cudaIpcOpenEventHandle(&opened, handle);
+  if (error != cudaSuccess) return answer(error, "cudaIpcOpenEventHandle");
+  *event = new CudaEvent{static_cast<int>(device), opened};
+  return CudaResult::kOk;
+}
 
 // ---- streams and events
 
@@ -147,6 +205,10 @@ CudaResult create_event(uint32_t device, CudaEvent** event) {
 
 CudaResult create_timer(uint32_t device, CudaEvent** event) {
   return create_event_with(device, cudaEventDefault, event);
+}
+
+CudaResult create_shared_event(uint32_t device, CudaEvent** event) {
+  return create_event_with(device, cudaEventDisableTiming | cudaEventInterprocess, event);
 }
 
 CudaResult elapsed(CudaEvent* began, CudaEvent* ended, float* ms) {
@@ -195,20 +257,20 @@ bool is_aligned(const void* memory) {
   return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 16 == 0;
 }
 
+constexpr char kTooLong[] = "a unit of more than 2^29 elements";
+
 CudaResult check(const CudaCodec& codec, uint32_t count, const void* payload) {
   if (!is_possible(codec)) return refuse("no codec is like that");
-  if (count > kUnitElementsMax) return refuse("a unit of more than 2^29 elements");
+  if (count > kUnitElementsMax) return refuse(kTooLong);
   if (!is_aligned(payload)) return refuse("a payload that is not aligned to 16 bytes");
   return CudaResult::kOk;
 }
 
-template <class Input, class Start>
-CudaResult start(CudaStream* stream, const Input& input, const Start& by_family) {
-  if (const CudaResult result = check(input.codec, input.count, input.payload);
-      result != CudaResult::kOk)
-    return result;
+// Puts the kernels that works(start) lists on the stream.
+template <class Works>
+CudaResult start(CudaStream* stream, const Works& works) {
   if (const CudaResult result = use(stream->device); result != CudaResult::kOk) return result;
-  by_family(input, [stream](const auto& work) {
+  works([stream](const auto& work) {
     run_work<<<work.blocks(), kBlockThreads, 0, stream->stream>>>(work);
   });
   return answer(cudaGetLastError(), "starting a kernel");
@@ -223,15 +285,41 @@ CudaResult encode(CudaStream* stream, const CudaEncode* input) {
     return refuse("no choice is like that");
   if (cuda_workspace_bytes(*input) != 0 && !is_aligned(input->workspace))
     return refuse("a workspace that is not aligned to 16 bytes");
-  return start(stream, *input,
-               [](const CudaEncode& in, const auto& launch) { start_encode(in, launch); });
+  if (const CudaResult result = check(input->codec, input->count, input->payload);
+      result != CudaResult::kOk)
+    return result;
+  return start(stream, [input](const auto& launch) { start_encode(*input, launch); });
 }
 
 CudaResult apply(CudaStream* stream, const CudaApply* input) {
   if (input->count != 0 && input->to == nullptr) return refuse("nothing to write to");
   if (input->entries > input->count) return refuse("a list longer than the unit");
-  return start(stream, *input,
-               [](const CudaApply& in, const auto& launch) { start_apply(in, launch); });
+  if (const CudaResult result = check(input->codec, input->count, input->payload);
+      result != CudaResult::kOk)
+    return result;
+  return start(stream, [input](const auto& launch) { start_apply(*input, launch); });
+}
+
+CudaResult remember(CudaStream* stream, const CudaMomentum* input) {
+  if (input->count > kUnitElementsMax) return refuse(kTooLong);
+  if (input->taken == nullptr) return refuse("no word for what was taken");
+  if (input->count != 0 &&
+      (input->gradient == nullptr || input->momentum == nullptr || input->residual == nullptr))
+    return refuse("a vector of momentum correction is missing");
+  return start(stream, [input](const auto& launch) { start_remember(*input, launch); });
+}
+
+CudaResult forget(CudaStream* stream, const CudaForget* input) {
+  if (input->entries > input->count) return refuse("a list longer than the unit");
+  if (!is_aligned(input->list)) return refuse("a list that is not aligned to 16 bytes");
+  if (input->count != 0 && input->momentum == nullptr) return refuse("no momentum");
+  return start(stream, [input](const auto& launch) { start_forget(*input, launch); });
+}
+
+CudaResult reduce(CudaStream* stream, const CudaReduce* input) {
+  if (input->count > kUnitElementsMax) return refuse(kTooLong);
+  if (!is_possible(*input)) return refuse("no reduction is like that");
+  return start(stream, [input](const auto& launch) { start_reduce(*input, launch); });
 }
 
 #define GRADBUS_TEXT_OF(x) #x
@@ -255,14 +343,25 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .native_stream = native_stream,
                            .create_event = create_event,
                            .create_timer = create_timer,
+                           .create_shared_event = create_shared_event,
                            .destroy_event = destroy_event,
                            .record_event = record_event,
                            .query_event = query_event,
                            .wait_event = wait_event,
                            .elapsed = elapsed,
+                           .pin = pin,
+                           .unpin = unpin,
+                           .share = share,
+                           .open = open_memory,
+                           .close = close_memory,
+                           .share_event = share_event,
+                           .open_event = open_event,
                            .copy = copy,
                            .encode = encode,
-                           .apply = apply};
+                           .apply = apply,
+                           .remember = remember,
+                           .forget = forget,
+                           .reduce = reduce};
 
 }  // namespace
 

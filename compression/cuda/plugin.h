@@ -2,8 +2,9 @@
 // loaded at run time (worker_agent/device/cuda_plugin.h), so programs run where there is none.
 //
 // Any thread may call anything; a stream is used by one thread at a time. Except for those that
-// say so, no function waits for a device: what encode(), apply() and copy() put on a stream is done
-// in the stream's order, and its memory belongs to the stream until an event behind it has come.
+// say so, no function waits for a device: what copy(), encode(), reduce() and the others put on a
+// stream is done in the stream's order, and its memory belongs to the stream until an event behind
+// it has come.
 //
 // HOSTILE PAYLOADS. A payload of a peer arrives in memory of the host and is checked there, by
 // Codec::check(), before it is copied to the device and before the first write: kernels are started
@@ -19,10 +20,11 @@
 #include <cstdint>
 
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_memory.h"
 
 namespace gradbus {
 
-inline constexpr uint32_t kCudaAbi = 2;
+inline constexpr uint32_t kCudaAbi = 3;
 inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
 inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
 
@@ -43,6 +45,13 @@ struct CudaDeviceInfo {
   uint32_t multiprocessors = 0;
   uint32_t unused = 0;
   uint64_t memory_bytes = 0;
+  uint8_t uuid[16] = {};  // the same in every process, whatever the numbers there
+};
+
+// Memory or an event of another process of this machine, as that process tells it to others. Plain
+// bytes, meaningless but to the driver.
+struct CudaShare {
+  uint8_t bytes[64] = {};
 };
 
 struct CudaStream;  // of one device
@@ -69,6 +78,7 @@ struct CudaTable {
   void* (*native_stream)(CudaStream* stream) = nullptr;  // its cudaStream_t, for NCCL
   CudaResult (*create_event)(uint32_t device, CudaEvent** event) = nullptr;
   CudaResult (*create_timer)(uint32_t device, CudaEvent** event) = nullptr;  // for elapsed()
+  CudaResult (*create_shared_event)(uint32_t device, CudaEvent** event) = nullptr;
   CudaResult (*destroy_event)(CudaEvent* event) = nullptr;
 
   // An event comes when all that was put on the stream before record_event() is done.
@@ -78,9 +88,25 @@ struct CudaTable {
   // Between two timers that have come.
   CudaResult (*elapsed)(CudaEvent* began, CudaEvent* ended, float* ms) = nullptr;
 
+  // Memory of the host that is there already, such as a shared segment: copies of it need not wait.
+  CudaResult (*pin)(void* memory, uint64_t bytes) = nullptr;
+  CudaResult (*unpin)(void* memory) = nullptr;
+
+  // Between processes: of what allocate() gave, whole, and of shared events. What was opened is
+  // closed before its owner frees it; an event that was opened is destroyed as any other. A process
+  // cannot open what is its own.
+  CudaResult (*share)(uint32_t device, void* memory, CudaShare* share) = nullptr;
+  CudaResult (*open)(uint32_t device, const CudaShare* share, void** memory) = nullptr;
+  CudaResult (*close)(uint32_t device, void* memory) = nullptr;
+  CudaResult (*share_event)(CudaEvent* event, CudaShare* share) = nullptr;
+  CudaResult (*open_event)(uint32_t device, const CudaShare* share, CudaEvent** event) = nullptr;
+
   CudaResult (*copy)(CudaStream* stream, void* to, const void* from, uint64_t bytes) = nullptr;
   CudaResult (*encode)(CudaStream* stream, const CudaEncode* input) = nullptr;
   CudaResult (*apply)(CudaStream* stream, const CudaApply* input) = nullptr;
+  CudaResult (*remember)(CudaStream* stream, const CudaMomentum* input) = nullptr;
+  CudaResult (*forget)(CudaStream* stream, const CudaForget* input) = nullptr;
+  CudaResult (*reduce)(CudaStream* stream, const CudaReduce* input) = nullptr;
 };
 
 // What gradbus_cuda_table() of the plug-in is.

@@ -108,7 +108,7 @@ struct SelectCountWork {
       counts += (pick.above ? 1 : 0) + (pick.equal ? PieceCounts::kEqual : 0);
       if (is_finite(v)) return;
       bad = smaller(bad, i);
-      if (input.gradient != nullptr && !is_finite(input.gradient[i]))
+      if (has_gradient(input) && !is_finite(input.gradient[i]))
         bad_gradient = smaller(bad_gradient, i);
     });
     shared.counts.of_thread[thread] = counts;

@@ -96,7 +96,7 @@ GRADBUS_BOTH inline float selectable(const CudaEncode& input, uint32_t i) {
   const CudaRule rule = rule_of(input);
   const bool clears = (rule == CudaRule::kLargest || rule == CudaRule::kThreshold) &&
                       static_cast<WireType>(input.codec.wire) == WireType::kF32;
-  if (input.gradient == nullptr && input.decay == 1 && !clears) return input.residual[i];
+  if (!has_gradient(input) && decay_of(input) == 1 && !clears) return input.residual[i];
   return compensated(input, i);
 }
 
@@ -112,7 +112,7 @@ GRADBUS_BOTH inline float arriving(const CudaEncode& input, float value) {
 // before they add what was kept.
 GRADBUS_BOTH inline uint32_t first_bad(const CudaEncode& input, const SelectState& state) {
   const bool looks_first =
-      input.residual != nullptr && input.gradient != nullptr && input.count <= kLookFirstElements;
+      input.residual != nullptr && has_gradient(input) && input.count <= kLookFirstElements;
   return looks_first && state.bad_gradient != kNoElement ? state.bad_gradient : state.bad;
 }
 

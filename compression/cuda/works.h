@@ -1,5 +1,6 @@
 // Which kernels a codec is encoded, added and decoded with: start(Work) is called with one after
-// the other. The one place where kernels are listed, for the plug-in and for tests.
+// the other. The one place where kernels are listed, for the plug-in and for tests, with those of
+// memory_work.h (start_remember, start_forget) and reduce_work.h (start_reduce).
 #pragma once
 
 #include "common/dtype.h"
@@ -7,6 +8,8 @@
 #include "compression/cuda/dense_work.h"
 #include "compression/cuda/long_bucket_work.h"
 #include "compression/cuda/long_sign_work.h"
+#include "compression/cuda/memory_work.h"
+#include "compression/cuda/reduce_work.h"
 #include "compression/cuda/select_chain.h"
 #include "compression/cuda/sign_work.h"
 

@@ -3,7 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "common/errors.h"
@@ -13,16 +17,15 @@ namespace {
 
 constexpr uint32_t kDevicesMax = 64;
 
-// Every function there is lies between last_error and the end of the table.
+// From `built` on the table is nothing but pointers.
 bool is_whole(const CudaTable& table) {
-  const CudaTable& t = table;
-  return t.built != nullptr && t.last_error != nullptr && t.device_count != nullptr &&
-         t.device_info != nullptr && t.allocate != nullptr && t.free != nullptr &&
-         t.allocate_host != nullptr && t.free_host != nullptr && t.create_stream != nullptr &&
-         t.destroy_stream != nullptr && t.synchronize != nullptr && t.native_stream != nullptr &&
-         t.create_event != nullptr && t.destroy_event != nullptr && t.record_event != nullptr &&
-         t.query_event != nullptr && t.wait_event != nullptr && t.create_timer != nullptr &&
-         t.elapsed != nullptr && t.copy != nullptr && t.encode != nullptr && t.apply != nullptr;
+  constexpr size_t kFirst = offsetof(CudaTable, built);
+  static_assert((sizeof(CudaTable) - kFirst) % sizeof(void*) == 0);
+  std::array<const void*, (sizeof(CudaTable) - kFirst) / sizeof(void*)> pointers{};
+  std::memcpy(pointers.data(), reinterpret_cast<const std::byte*>(&table) + kFirst,
+              sizeof(pointers));
+  return std::none_of(pointers.begin(), pointers.end(),
+                      [](const void* pointer) { return pointer == nullptr; });
 }
 
 Status check(const CudaTable* table, const std::string& file) {

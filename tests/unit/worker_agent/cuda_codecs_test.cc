@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/unit/compression/cuda_cases.h"
+#include "tests/unit/compression/cuda_memory_cases.h"
 #include "worker_agent/device/cuda_plugin.h"
 
 namespace gradbus {
@@ -144,6 +145,59 @@ TEST_F(CudaDevice, AddsAndDecodesAsTheCodecsDo) {
   });
 }
 
+TEST_F(CudaDevice, RemembersAsMemoriesDo) {
+  on_each_cuda_memory_case(
+      [&](CudaMomentum step, CudaEncode input, bool masks, CudaMemoryUnit& unit) {
+        const size_t floats = input.count * sizeof(float);
+        const size_t bytes = cuda_payload_bytes(input.codec, input.count, input.choice.entries);
+        copy(gradient_, unit.one.gradient.data(), floats);
+        copy(residual_, unit.one.residual.data(), floats);
+        copy(momentum_, unit.momentum.data(), floats);
+        step.gradient = static_cast<const float*>(gradient_);
+        step.residual = static_cast<float*>(residual_);
+        step.momentum = static_cast<float*>(momentum_);
+        step.taken = reinterpret_cast<uint32_t*>(static_cast<char*>(gradient_) + kBufferBytes - 4);
+        must(table().remember(stream_, &step), "remember");
+        input.gradient = step.gradient;
+        input.residual = step.residual;
+        input.taken = step.taken;
+        input.payload = static_cast<uint8_t*>(payload_);
+        input.workspace = workspace_;
+        must(table().encode(stream_, &input), "encode");
+        const CudaForget forget{input.payload, step.momentum, input.count, input.choice.entries};
+        if (masks && input.codec.family == CudaFamily::kSelections)
+          must(table().forget(stream_, &forget), "forget");
+        std::vector<std::byte> left(bytes);
+        copy(left.data(), payload_, bytes);
+        copy(unit.one.residual.data(), residual_, floats);
+        copy(unit.momentum.data(), momentum_, floats);
+        must(table().synchronize(stream_), "synchronize");
+        return left;
+      });
+}
+
+TEST_F(CudaDevice, ReducesAsTheProcessor) {
+  on_each_cuda_reduction([&](CudaReduce input, std::vector<std::vector<std::byte>>& areas) {
+    constexpr size_t kArea = kBufferBytes / kCudaAreasMax;
+    auto* const memory = static_cast<char*>(gradient_);
+    for (size_t s = 0; s < areas.size(); ++s)
+      copy(memory + s * kArea, areas[s].data(), areas[s].size());
+    for (uint32_t s = 0; s < input.source_count; ++s) input.sources[s] = memory + s * kArea;
+    for (uint32_t t = 0; t < input.target_count; ++t) input.targets[t] = memory + t * kArea;
+    must(table().reduce(stream_, &input), "reduce");
+    for (size_t s = 0; s < areas.size(); ++s)
+      copy(areas[s].data(), memory + s * kArea, areas[s].size());
+    must(table().synchronize(stream_), "synchronize");
+  });
+}
+
+TEST_F(CudaDevice, PinsMemoryThatIsThere) {
+  std::vector<char> memory(size_t{1} << 20);
+  must(table().pin(memory.data(), memory.size()), "pin");
+  EXPECT_NE(table().pin(memory.data(), memory.size()), CudaResult::kOk);  // twice
+  must(table().unpin(memory.data()), "unpin");
+}
+
 TEST_F(CudaDevice, EventsComeAfterTheWorkBeforeThem) {
   CudaEvent* event = nullptr;
   must(table().create_event(0, &event), "event");
@@ -189,6 +243,11 @@ TEST_F(CudaDevice, RefusesWhatIsWrong) {
   input.choice.entries = 7;
   input.workspace = nullptr;
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no workspace
+  EXPECT_EQ(table().remember(stream_, std::make_unique<CudaMomentum>().get()),
+            CudaResult::kInvalid);
+  EXPECT_EQ(table().reduce(stream_, std::make_unique<CudaReduce>().get()), CudaResult::kInvalid);
+  const CudaForget longer{input.payload, nullptr, 3, 4};
+  EXPECT_EQ(table().forget(stream_, &longer), CudaResult::kInvalid);
   input.codec = *cuda_codec(*cuda_case_codec("signum", 100));
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no momentum
   void* memory = nullptr;

@@ -1,0 +1,128 @@
+// What reduce() does to one element, by type: how it is stored, what it is combined in, and what
+// factors and divisor do to it. The definition of right, for the scalar form (reduce_scalar.cc) and
+// for devices (compression/cuda/reduce_work.h), which compile it as it is: constexpr, no library.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "common/kernels/half.h"
+#include "common/kernels/reduce.h"
+#include "common/reduce_op.h"
+
+namespace gradbus {
+
+template <typename T>
+struct FloatElement {
+  using Stored = T;
+  using Wide = T;
+  // What all elements of a reduction have in common.
+  struct Factors {
+    Wide before;
+    Wide after;
+  };
+
+  static constexpr Wide widen(Stored stored) { return stored; }
+  static constexpr Stored narrow(Wide wide) { return wide; }
+  static constexpr Factors factors(const Reduction& reduction) {
+    return {static_cast<Wide>(reduction.before),
+            static_cast<Wide>(reduction.after / reduction.divisor)};
+  }
+  static constexpr Wide enter(const Factors& factors, Wide value) {
+    return multiply(value, factors.before);
+  }
+  static constexpr Wide combine(ReduceOp op, Wide a, Wide b) {
+    switch (op) {
+      case ReduceOp::kProduct: return a * b;
+      case ReduceOp::kMin: return minimum(a, b);
+      case ReduceOp::kMax: return maximum(a, b);
+      default: return a + b;
+    }
+  }
+  static constexpr Wide finish(const Factors& factors, ReduceOp op, Wide value) {
+    const Wide result = multiply(value, factors.after);
+    const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
+    return ordered && is_nan(result) ? std::numeric_limits<Wide>::quiet_NaN() : result;
+  }
+
+ private:
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+
+  static constexpr bool is_nan(T value) { return value != value; }
+  static constexpr bool is_below_zero(T value) {  // -0 too
+    return std::bit_cast<Bits>(value) >> (8 * sizeof(T) - 1) != 0;
+  }
+  // IEEE 754-2019 minimum and maximum; which NaN does not matter, finish() makes all of them one.
+  static constexpr T minimum(T a, T b) {
+    if (is_nan(a) || a < b) return a;
+    if (is_nan(b) || b < a) return b;
+    return is_below_zero(a) ? a : b;
+  }
+  static constexpr T maximum(T a, T b) {
+    if (is_nan(a) || a > b) return a;
+    if (is_nan(b) || b > a) return b;
+    return is_below_zero(a) ? b : a;
+  }
+  static constexpr Wide multiply(Wide value, Wide factor) {
+    return factor == 1 ? value : value * factor;
+  }
+};
+
+template <typename T>
+struct IntegerElement {
+  using Stored = T;
+  using Wide = std::make_unsigned_t<T>;  // wraps without undefined behaviour
+  struct Factors {
+    int64_t divisor;
+  };
+
+  static constexpr Wide widen(Stored stored) { return static_cast<Wide>(stored); }
+  static constexpr Stored narrow(Wide wide) { return static_cast<Stored>(wide); }
+  static constexpr Factors factors(const Reduction& reduction) { return {reduction.divisor}; }
+  static constexpr Wide enter(const Factors&, Wide value) { return value; }
+  static constexpr Wide combine(ReduceOp op, Wide a, Wide b) {
+    switch (op) {
+      case ReduceOp::kProduct: return static_cast<Wide>(uint64_t{a} * b);
+      case ReduceOp::kMin: return narrow(a) < narrow(b) ? a : b;
+      case ReduceOp::kMax: return narrow(a) > narrow(b) ? a : b;
+      case ReduceOp::kBitAnd: return a & b;
+      case ReduceOp::kBitOr: return a | b;
+      default: return static_cast<Wide>(a + b);
+    }
+  }
+  static constexpr Wide finish(const Factors& factors, ReduceOp, Wide value) {
+    return static_cast<Wide>(int64_t{narrow(value)} / factors.divisor);
+  }
+};
+
+struct F16Element : FloatElement<float> {
+  using Stored = uint16_t;
+  static constexpr Wide widen(Stored stored) { return f32_from_f16(stored); }
+  static constexpr Stored narrow(Wide wide) { return f16_from_f32(wide); }
+};
+
+struct Bf16Element : FloatElement<float> {
+  using Stored = uint16_t;
+  static constexpr Wide widen(Stored stored) { return f32_from_bf16(stored); }
+  static constexpr Stored narrow(Wide wide) { return bf16_from_f32(wide); }
+};
+
+// use(Element()) with the element of `dtype`.
+template <class Use>
+constexpr void with_element(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::kF32: return use(FloatElement<float>());
+    case DType::kF64: return use(FloatElement<double>());
+    case DType::kF16: return use(F16Element());
+    case DType::kBF16: return use(Bf16Element());
+    case DType::kI32: return use(IntegerElement<int32_t>());
+    case DType::kI64: return use(IntegerElement<int64_t>());
+    case DType::kI8: return use(IntegerElement<int8_t>());
+    case DType::kU8:
+    case DType::kBool: return use(IntegerElement<uint8_t>());
+  }
+}
+
+}  // namespace gradbus

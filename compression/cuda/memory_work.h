@@ -1,0 +1,82 @@
+// Kernels of DGC's memory: momentum correction (kernels/momentum.h) before a unit is encoded, and
+// momentum factor masking after it.
+#pragma once
+
+#include "compression/cuda/cuda_memory.h"
+#include "compression/cuda/selection.h"
+
+namespace gradbus {
+
+struct TakenWork {
+  using Shared = NoShared;
+  CudaMomentum input;
+
+  GRADBUS_BOTH static uint32_t blocks() { return 1; }
+  GRADBUS_BOTH static uint32_t phases() { return 1; }
+  GRADBUS_BOTH void run(uint32_t, uint32_t, uint32_t thread, NoShared&) const {
+    if (thread == 0) *input.taken = 1;
+  }
+};
+
+struct LookWork {
+  using Shared = NoShared;
+  CudaMomentum input;
+
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.count); }
+  GRADBUS_BOTH static uint32_t phases() { return 1; }
+  GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
+    bool finite = true;
+    for_elements(input.count, block, thread,
+                 [&](uint32_t i) { finite = is_finite(input.gradient[i]) && finite; });
+    if (!finite) lower_to(*input.taken, 0);
+  }
+};
+
+struct RememberWork {
+  using Shared = NoShared;
+  CudaMomentum input;
+
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.count); }
+  GRADBUS_BOTH static uint32_t phases() { return 1; }
+  GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
+    if (*input.taken == 0) return;
+    for_elements(input.count, block, thread, [&](uint32_t i) {
+      const float g = input.gradient[i];
+      const float old = input.momentum[i];
+      const bool nesterov = input.nesterov != 0;
+      const float m = nesterov ? input.factor * (old + g) : input.factor * old + g;
+      input.momentum[i] = m;
+      input.residual[i] = input.decay * input.residual[i] + (nesterov ? m + g : m);
+    });
+  }
+};
+
+// A unit that is not finite was not sent.
+struct ForgetWork {
+  using Shared = NoShared;
+  CudaForget input;
+
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.entries); }
+  GRADBUS_BOTH static uint32_t phases() { return 1; }
+  GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
+    const SelectList list = select_list(const_cast<uint8_t*>(input.list), input.entries);
+    if (list.header[1] != kNoElement) return;
+    for_elements(smaller(list.header[0], input.entries), block, thread, [&](uint32_t e) {
+      if (list.indices[e] < input.count) input.momentum[list.indices[e]] = 0;
+    });
+  }
+};
+
+template <class Start>
+void start_remember(const CudaMomentum& input, const Start& start) {
+  start(TakenWork{input});
+  start(LookWork{input});
+  start(RememberWork{input});
+}
+
+template <class Start>
+void start_forget(const CudaForget& input, const Start& start) {
+  start(ForgetWork{input});
+}
+
+}  // namespace gradbus
