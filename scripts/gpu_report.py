@@ -16,13 +16,13 @@ def said(command: list[str]) -> str:
         return ""
 
 
-def tests_of(file: pathlib.Path, suite: str) -> list[dict[str, object]]:
-    """Each test of a suite of a GoogleTest report: passed, failed or skipped."""
+def tests_of(file: pathlib.Path, prefix: str) -> list[dict[str, object]]:
+    """Each test of such suites of a GoogleTest report: passed, failed or skipped."""
     if not file.exists():
         return []
     suites = json.loads(file.read_text())["testsuites"]
-    rows = [row for one in suites if one["name"] == suite for row in one["testsuite"]]
-    return [{"test": f"{suite}.{row['name']}",
+    rows = [row for one in suites if one["name"].startswith(prefix) for row in one["testsuite"]]
+    return [{"test": f"{row['classname']}.{row['name']}",
              "result": "failed" if row.get("failures") else row["result"].lower().replace("completed", "passed"),
              "seconds": float(row["time"].rstrip("s"))} for row in rows]
 
@@ -33,8 +33,8 @@ def collect(results: pathlib.Path) -> dict[str, object]:
     return {"commit": said(["git", "describe", "--always", "--dirty"]),
             "gpus": said(QUERY).splitlines(),
             "no_gpu": why.read_text().strip() if why.exists() else "",
-            "processor": tests_of(results / "processor.json", "CudaWorks"),
-            "device": tests_of(results / "device.json", "CudaDevice"),
+            "processor": tests_of(results / "processor.json", "Cuda"),
+            "device": tests_of(results / "device.json", "Cuda"),
             "bench": json.loads(bench.read_text()) if bench.exists() else []}
 
 

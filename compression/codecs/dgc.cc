@@ -25,23 +25,7 @@ size_t samples_max(size_t count, double ratio, double sample) {
   return std::min(count, 9 * samples_wanted(count, ratio, sample));
 }
 
-double largest_ratio(const DgcOptions& options) {
-  return options.warmup_rounds == 0 ? options.ratio : dgc_ratio(options, 1);
-}
-
 }  // namespace
-
-double dgc_ratio(const DgcOptions& options, uint64_t round) {
-  if (round > options.warmup_rounds) return options.ratio;
-  const uint64_t stage =
-      (std::max<uint64_t>(round, 1) - 1) * options.stages / options.warmup_rounds;
-  const double stages = static_cast<double>(options.stages);
-  const double c =
-      options.coefficient > 0 ? options.coefficient : std::pow(options.ratio, 1 / (stages + 1));
-  double ratio = c;
-  for (uint64_t e = 0; e < stage; ++e) ratio *= c;
-  return std::max(ratio, options.ratio);
-}
 
 DgcSizes dgc_sizes(size_t count, double ratio, double sample) {
   DgcSizes sizes{.k = std::min(count, ceil_of(static_cast<double>(count) * ratio))};
@@ -60,17 +44,16 @@ DgcSizes dgc_sizes(size_t count, double ratio, double sample) {
 Dgc::Dgc(const DgcOptions& options, WireType type, size_t count_max)
     : SelectingCodec(CodecId::kDgc, type),
       options_(options),
-      ratio_max_(largest_ratio(options)),
-      largest_(count_max, dgc_sizes(count_max, ratio_max_, options.sample).k),
-      samples_max_(samples_max(count_max, options.ratio, options.sample)),
+      largest_(count_max, dgc_sizes(count_max, options.ratio.largest(), options.sample).k),
+      samples_max_(samples_max(count_max, options.ratio.ratio, options.sample)),
       sample_(new float[samples_max_]) {}
 
 size_t Dgc::entries_max(size_t count) const {
-  return count == 0 ? 0 : dgc_sizes(count, ratio_max_, options_.sample).k;
+  return count == 0 ? 0 : dgc_sizes(count, options_.ratio.largest(), options_.sample).k;
 }
 
 DgcSizes Dgc::sizes(size_t count, uint64_t round) const {
-  return dgc_sizes(count, dgc_ratio(options_, round), options_.sample);
+  return dgc_sizes(count, options_.ratio.ratio_in(round), options_.sample);
 }
 
 Selection Dgc::select(const EncodeInput& input) {
@@ -86,17 +69,9 @@ Selection Dgc::select(const EncodeInput& input) {
 }
 
 std::unique_ptr<Codec> make_dgc(const CodecOptions& options, const CodecShape& shape) {
-  const auto whole = [&](const char* name) { return static_cast<uint64_t>(options.number(name)); };
-  DgcOptions dgc{.ratio = options.number("ratio"),
-                 .sample = options.number("sample"),
-                 .coefficient = options.number("c"),
-                 .warmup_rounds = whole("warmup"),
-                 .stages = whole("stages")};
-  if (const uint64_t epoch = whole("epoch"); epoch > 0 && dgc.warmup_rounds > 0) {
-    dgc.stages = dgc.warmup_rounds;
-    dgc.warmup_rounds *= epoch;
-  }
-  return std::make_unique<Dgc>(dgc, wire_type(options.text("values")), shape.count_max);
+  return std::make_unique<Dgc>(
+      DgcOptions{.ratio = warm_up(options), .sample = options.number("sample")},
+      wire_type(options.text("values")), shape.count_max);
 }
 
 }  // namespace gradbus

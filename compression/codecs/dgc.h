@@ -17,20 +17,15 @@
 
 #include "compression/codecs/largest.h"
 #include "compression/codecs/sparse_payload.h"
+#include "compression/codecs/warm_up.h"
 #include "compression/registry.h"
 
 namespace gradbus {
 
 struct DgcOptions {
-  double ratio = 0.001;
-  double sample = 0.01;       // of the unit
-  double coefficient = 0.25;  // c; 0: ratio^(1 / (stages + 1))
-  uint64_t warmup_rounds = 0;
-  uint64_t stages = 4;
+  WarmUp ratio;
+  double sample = 0.01;  // of the unit
 };
-
-// Warm-up: max(c^(e+1), ratio) in stage e, of equally many rounds; then, and without, the ratio.
-double dgc_ratio(const DgcOptions& options, uint64_t round);
 
 struct DgcSizes {
   size_t k = 0;
@@ -54,7 +49,6 @@ class Dgc : public SelectingCodec {
   Selection select(const EncodeInput& input) override;
 
   const DgcOptions options_;
-  const double ratio_max_;
   Largest largest_;
   const size_t samples_max_;
   std::unique_ptr<float[]> sample_;

@@ -1,4 +1,7 @@
 // The rows of codecs that send a selection of elements.
+#include <algorithm>
+#include <iterator>
+
 #include "compression/codecs/dgc.h"
 #include "compression/codecs/randk.h"
 #include "compression/codecs/threshold.h"
@@ -25,12 +28,17 @@ CodecOption values() {
 
 bool always(const CodecOptions&) { return true; }
 
+std::vector<CodecOption> with_warm_up(std::vector<CodecOption> options) {
+  std::ranges::move(warm_up_options(), std::back_inserter(options));
+  return options;
+}
+
 CodecRow topk_row() {
   return {.id = CodecId::kTopK,
           .name = "topk",
           .sentence = "the ratio of elements of largest magnitude, exactly",
           .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
-          .options = {ratio("0.01"), values()},
+          .options = with_warm_up({ratio("0.01"), values()}),
           .contracts = always,
           .make = make_topk};
 }
@@ -42,31 +50,7 @@ std::vector<CodecOption> dgc_options() {
            .min = 0,
            .max = 1,
            .sentence = "of the elements, that the threshold is estimated from"},
-          values(),
-          {.name = "warmup",
-           .default_text = "0",
-           .min = 0,
-           .max = 1e15,
-           .sentence = "rounds in which more is sent at first, all stages together; with epoch: "
-                       "epochs, a stage each",
-           .whole = true},
-          {.name = "epoch",
-           .default_text = "0",
-           .min = 0,
-           .max = 1e15,
-           .sentence = "rounds of an epoch, which warmup then counts",
-           .whole = true},
-          {.name = "stages",
-           .default_text = "4",
-           .min = 1,
-           .max = 1000,
-           .sentence = "of the warm-up: stage e, from 0, sends max(c^(e+1), ratio)",
-           .whole = true},
-          {.name = "c",
-           .default_text = "0.25",
-           .min = 0,
-           .max = 1,
-           .sentence = "of the warm-up; 0: ratio^(1/(stages+1))"}};
+          values()};
 }
 
 CodecRow dgc_row() {
@@ -76,7 +60,7 @@ CodecRow dgc_row() {
               "about the ratio of elements of largest magnitude, by a sampled threshold, "
               "with momentum correction (Lin et al. 2018)",
           .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
-          .options = dgc_options(),
+          .options = with_warm_up(dgc_options()),
           .contracts = always,
           .make = make_dgc};
 }

@@ -15,6 +15,7 @@ constexpr size_t kSparsity = 128;
 constexpr size_t kLinesMax = 4096;
 
 size_t kept(double ratio, size_t count) {
+  if (count == 0) return 0;
   return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(count) * ratio));
 }
 
@@ -28,13 +29,18 @@ size_t safe_rank(size_t k, size_t sample, size_t count) {
 
 }  // namespace
 
-TopK::TopK(double ratio, WireType type, size_t count_max)
+TopK::TopK(const WarmUp& ratio, WireType type, size_t count_max)
     : SelectingCodec(CodecId::kTopK, type),
       ratio_(ratio),
-      largest_(count_max, kept(ratio, count_max)),
+      largest_(count_max, kept(ratio.largest(), count_max)),
       sample_(new float[kLine * std::min(kLinesMax, count_max / kLine / kSparsity)]) {}
 
-size_t TopK::entries(size_t count) const { return count == 0 ? 0 : kept(ratio_, count); }
+size_t TopK::entries(size_t count, uint64_t round) const {
+  return kept(ratio_.ratio_in(round), count);
+}
+
+size_t TopK::entries_min(size_t count) const { return kept(ratio_.ratio, count); }
+size_t TopK::entries_max(size_t count) const { return kept(ratio_.largest(), count); }
 
 // A key that is reached by k elements and few more; 0 where a sample says nothing.
 uint32_t TopK::guess(const EncodeInput& input, size_t k) {
@@ -52,12 +58,12 @@ uint32_t TopK::guess(const EncodeInput& input, size_t k) {
 }
 
 Selection TopK::select(const EncodeInput& input) {
-  const size_t k = entries(input.count());
+  const size_t k = entries(input.count(), input.round);
   return largest_.exactly(input, k, guess(input, k), sends_exactly());
 }
 
 std::unique_ptr<Codec> make_topk(const CodecOptions& options, const CodecShape& shape) {
-  return std::make_unique<TopK>(options.number("ratio"), wire_type(options.text("values")),
+  return std::make_unique<TopK>(warm_up(options), wire_type(options.text("values")),
                                 shape.count_max);
 }
 

@@ -1,6 +1,7 @@
 // topk: the max(1, floor(count * ratio)) elements of largest magnitude, exactly; of equal
 // magnitudes the lower index. MergeComp's top-k (Wang, Wu, Ng 2023), whose payloads are pairs of
-// f32 and i32. Payload: sparse_payload.h, entries exactly that many.
+// f32 and i32. More in the first rounds, where there is a warm-up (warm_up.h). Payload:
+// sparse_payload.h, entries exactly that many; with a warm-up, as many as any of its stages.
 #pragma once
 
 #include <memory>
@@ -8,23 +9,24 @@
 
 #include "compression/codecs/largest.h"
 #include "compression/codecs/sparse_payload.h"
+#include "compression/codecs/warm_up.h"
 #include "compression/registry.h"
 
 namespace gradbus {
 
 class TopK : public SelectingCodec {
  public:
-  TopK(double ratio, WireType type, size_t count_max);
+  TopK(const WarmUp& ratio, WireType type, size_t count_max);
 
-  size_t entries(size_t count) const;
+  size_t entries(size_t count, uint64_t round) const;
 
  private:
-  size_t entries_min(size_t count) const override { return entries(count); }
-  size_t entries_max(size_t count) const override { return entries(count); }
+  size_t entries_min(size_t count) const override;
+  size_t entries_max(size_t count) const override;
   Selection select(const EncodeInput& input) override;
   uint32_t guess(const EncodeInput& input, size_t k);
 
-  const double ratio_;
+  const WarmUp ratio_;
   Largest largest_;
   std::unique_ptr<float[]> sample_;
 };

@@ -96,7 +96,7 @@ std::optional<CudaCodec> cuda_codec(const LinearCodec& codec) {
 
 CudaChoice cuda_choice(const Codec& codec, size_t count, uint64_t round, bool has_residual) {
   if (const auto* as = dynamic_cast<const TopK*>(&codec))
-    return {.entries = static_cast<uint32_t>(as->entries(count))};
+    return {.entries = static_cast<uint32_t>(as->entries(count, round))};
   if (const auto* as = dynamic_cast<const Dgc*>(&codec)) return sampled(*as, count, round);
   if (const auto* as = dynamic_cast<const RandK*>(&codec))
     return drawn(as->options(), count, has_residual);

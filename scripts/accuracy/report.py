@@ -99,8 +99,8 @@ def introduction(command: str) -> list[str]:
         "- **Seeds** differ in number: a row without ± is one training, which on digits says little (an image is 0.28 "
         "points). Rows and seeds that are missing have not been trained; means are over a row's own seeds, so only the "
         "difference to dense compares like with like, the picture does not where numbers of seeds differ.",
-        "- **DGC's warm-up**, the first quarter of these short trainings with 8 % of the elements on average, is most "
-        "of what it sends here; afterwards it sends what its row without warm-up does.",
+        "- **Warm-up**, of dgc and topk: the first quarter of these short trainings with 8 % of elements on average "
+        "is most of what they send here; afterwards they send what a row without warm-up does.",
         "- **`--momentum-compressed 0`**: with `ef=dgc` the momentum of 0.9 is in the codec (momentum correction), so "
         "the optimizer has none for gradients that are compressed. The rest keeps 0.9 in the optimizer, as in DGC.", "",
     ]  # fmt: skip

@@ -49,9 +49,9 @@ size_t entries(const Payload& payload) { return payload_header(payload).entries;
 
 TEST(TopK, SendsAtLeastOneAndRoundsDown) {
   const std::vector<float> gradient{1, -5, 3, 4, 2, 0};
-  TopK one(0.01, WireType::kF32, 6);
+  TopK one({.ratio = 0.01}, WireType::kF32, 6);
   EXPECT_THAT(decode(one, encode(one, {.gradient = gradient}), 6), ElementsAre(0, -5, 0, 0, 0, 0));
-  TopK half(0.34, WireType::kF32, 6);  // floor(2.04)
+  TopK half({.ratio = 0.34}, WireType::kF32, 6);  // floor(2.04)
   EXPECT_THAT(decode(half, encode(half, {.gradient = gradient}), 6),
               ElementsAre(0, -5, 0, 4, 0, 0));
 }
@@ -61,7 +61,7 @@ TEST(TopK, IsExactOnSampledUnits) {
   for (const size_t count : {2048u, 5000u, 100000u}) {
     for (const double ratio : {0.001, 0.01, 0.3, 1.0}) {
       const std::vector<float> gradient = normal(count, 4);
-      TopK topk(ratio, WireType::kF32, count);
+      TopK topk({.ratio = ratio}, WireType::kF32, count);
       const Payload payload = encode(topk, {.gradient = gradient});
       const auto k = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(count) * ratio));
       EXPECT_EQ(entries(payload), k);
@@ -81,7 +81,7 @@ TEST(TopK, IsExactWhereTheSampleMisleads) {
   const size_t count = 64 * 2048;  // a line of 16 every 2048
   std::vector<float> gradient(count);
   for (size_t i = 0; i < count; ++i) gradient[i] = i % 2048 < 16 ? 0 : static_cast<float>(i + 1);
-  TopK topk(0.001, WireType::kF32, count);
+  TopK topk({.ratio = 0.001}, WireType::kF32, count);
   const std::vector<float> got = decode(topk, encode(topk, {.gradient = gradient}), count);
   EXPECT_EQ(static_cast<size_t>(std::count(got.begin(), got.end(), 0.0F)), count - 131);
   for (size_t i = count - 131; i < count; ++i) EXPECT_EQ(got[i], gradient[i]);
@@ -90,7 +90,7 @@ TEST(TopK, IsExactWhereTheSampleMisleads) {
 // What is sent and what is kept are v together, in every round.
 TEST(TopK, KeepsWhatItDoesNotSend) {
   const size_t count = 5000;
-  TopK topk(0.01, WireType::kF32, count);
+  TopK topk({.ratio = 0.01}, WireType::kF32, count);
   std::vector<float> residual(count, 0);
   for (uint32_t round = 1; round <= 5; ++round) {
     const std::vector<float> gradient = normal(count, round);
@@ -105,7 +105,7 @@ TEST(TopK, KeepsWhatItDoesNotSend) {
 // DGC's memory hands over all in the residual; the gradient is empty.
 TEST(TopK, EncodesTheResidualAlone) {
   std::vector<float> residual{1, -5, 3};
-  TopK topk(0.4, WireType::kF32, 3);
+  TopK topk({.ratio = 0.4}, WireType::kF32, 3);
   const Payload payload = encode(topk, {.residual = residual});
   EXPECT_THAT(decode(topk, payload, 3), ElementsAre(0, -5, 0));
   EXPECT_THAT(residual, ElementsAre(1, 0, 3));
@@ -117,9 +117,9 @@ TEST(TopK, EncodesTheResidualAlone) {
 TEST(TopK, NeedsFewBytes) {
   const size_t count = 2'000'000;
   const std::vector<float> gradient = normal(count, 9);
-  TopK f32(0.001, WireType::kF32, count);
+  TopK f32({.ratio = 0.001}, WireType::kF32, count);
   EXPECT_LE(encode(f32, {.gradient = gradient}).size(), 5.45 * 2000);
-  TopK fp16(0.001, WireType::kFp16, count);
+  TopK fp16({.ratio = 0.001}, WireType::kFp16, count);
   EXPECT_LE(encode(fp16, {.gradient = gradient}).size(), 3.45 * 2000);
 }
 
@@ -162,28 +162,28 @@ TEST(Dgc, SampleOfLargeUnitsIsBounded) {
 }
 
 // c = 1/4 over four stages of 10 rounds: 1/4, 1/16, 1/64, 1/256, then the ratio.
-TEST(Dgc, WarmUpByHand) {
-  const DgcOptions options{.ratio = 0.001, .warmup_rounds = 40, .stages = 4};
-  EXPECT_EQ(dgc_ratio(options, 1), 0.25);
-  EXPECT_EQ(dgc_ratio(options, 10), 0.25);
-  EXPECT_EQ(dgc_ratio(options, 11), 0.0625);
-  EXPECT_EQ(dgc_ratio(options, 30), 0.015625);
-  EXPECT_EQ(dgc_ratio(options, 40), 0.00390625);
-  EXPECT_EQ(dgc_ratio(options, 41), 0.001);
-  EXPECT_EQ(dgc_ratio({.ratio = 0.1, .warmup_rounds = 40, .stages = 4}, 40), 0.1);
+TEST(WarmUp, ByHand) {
+  const WarmUp options{.ratio = 0.001, .rounds = 40, .stages = 4};
+  EXPECT_EQ(options.ratio_in(1), 0.25);
+  EXPECT_EQ(options.ratio_in(10), 0.25);
+  EXPECT_EQ(options.ratio_in(11), 0.0625);
+  EXPECT_EQ(options.ratio_in(30), 0.015625);
+  EXPECT_EQ(options.ratio_in(40), 0.00390625);
+  EXPECT_EQ(options.ratio_in(41), 0.001);
+  EXPECT_EQ((WarmUp{.ratio = 0.1, .rounds = 40, .stages = 4}.ratio_in(40)), 0.1);
 }
 
 // c = 0.001^(1/5) = 0.2512: 0.316 belongs to 0.0032 = 0.316^5, two orders less than four stages.
-TEST(Dgc, WarmUpWithoutCoefficient) {
-  const DgcOptions options{.ratio = 0.001, .coefficient = 0, .warmup_rounds = 4, .stages = 4};
-  EXPECT_NEAR(dgc_ratio(options, 1), 0.251189, 1e-6);
-  EXPECT_NEAR(dgc_ratio(options, 4), 0.00398107, 1e-8);
+TEST(WarmUp, WithoutCoefficient) {
+  const WarmUp options{.ratio = 0.001, .coefficient = 0, .rounds = 4, .stages = 4};
+  EXPECT_NEAR(options.ratio_in(1), 0.251189, 1e-6);
+  EXPECT_NEAR(options.ratio_in(4), 0.00398107, 1e-8);
 }
 
 TEST(Dgc, SendsAboutTheRatioOfTheLargest) {
   const size_t count = 300'000;
   const std::vector<float> gradient = normal(count, 6);
-  Dgc dgc({.ratio = 0.001}, WireType::kF32, count);
+  Dgc dgc({.ratio = {.ratio = 0.001}}, WireType::kF32, count);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     const Payload payload = encode(dgc, {.gradient = gradient, .seed = seed});
     EXPECT_GE(entries(payload), 240u);
@@ -201,13 +201,30 @@ TEST(Dgc, SendsAboutTheRatioOfTheLargest) {
 TEST(Dgc, SendsMoreInWarmUp) {
   const size_t count = 10'000;
   const std::vector<float> gradient = normal(count, 6);
-  Dgc dgc({.ratio = 0.01, .warmup_rounds = 2, .stages = 2}, WireType::kF32, count);
+  Dgc dgc({.ratio = {.ratio = 0.01, .rounds = 2, .stages = 2}}, WireType::kF32, count);
   EXPECT_NEAR(static_cast<double>(entries(encode(dgc, {.gradient = gradient, .round = 1}))), 2300,
               200);
   EXPECT_NEAR(static_cast<double>(entries(encode(dgc, {.gradient = gradient, .round = 2}))), 560,
               65);
   EXPECT_NEAR(static_cast<double>(entries(encode(dgc, {.gradient = gradient, .round = 3}))), 90,
               10);
+}
+
+// Exactly 1/4, 1/16, then 1/100 of them; a payload of any stage is right, of more or fewer is not.
+TEST(TopK, SendsMoreInWarmUp) {
+  const size_t count = 10'000;
+  const std::vector<float> gradient = normal(count, 6);
+  TopK topk({.ratio = 0.01, .rounds = 2, .stages = 2}, WireType::kF32, count);
+  for (const auto& [round, sent] : {std::pair{1u, 2500u}, {2u, 625u}, {3u, 100u}, {9u, 100u}}) {
+    const Payload payload = encode(topk, {.gradient = gradient, .round = round});
+    EXPECT_EQ(entries(payload), sent);
+    EXPECT_TRUE(topk.check(payload, count).ok());
+    EXPECT_LE(payload.size(), topk.payload_bytes_max(count));
+  }
+  TopK more({.ratio = 0.3}, WireType::kF32, count);
+  TopK fewer({.ratio = 0.009}, WireType::kF32, count);
+  for (TopK* other : {&more, &fewer})
+    EXPECT_FALSE(topk.check(encode(*other, {.gradient = gradient}), count).ok());
 }
 
 // ---- randk --------------------------------------------------------------------------------------
