@@ -39,7 +39,8 @@ def needed(file) -> dict[str, str]:
 # Expect: every library but glibc's is found in the bundle, wherever it lies.
 def test_it_brings_all_that_it_needs(bundle):
     files = [*(bundle / "bin").iterdir(), *(f for f in (bundle / "lib").iterdir() if ".so" in f.name)]
-    assert {"gradbus", "gradbus-agent", "gradbus-server", "gradbus-bench-rank"} <= {f.name for f in files}
+    names = {file.name for file in files}
+    assert {"gradbus", "gradbus-agent", "gradbus-nccl", "gradbus-server", "gradbus-bench-rank"} <= names
     for file in files:
         for library, path in needed(file).items():
             assert GLIBC.match(library) or path.startswith(str(bundle)), (file, library, path)

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "common/errors.h"
@@ -49,7 +50,9 @@ Status check_nccl_version(const NcclLibrary& library) {
 }
 
 Result<const NcclLibrary*> system_nccl() {
-  static const Result<NcclLibrary> library = open_nccl("libnccl.so.2");
+  const char* chosen = std::getenv("GRADBUS_NCCL");
+  static const Result<NcclLibrary> library =
+      open_nccl(chosen != nullptr && *chosen != '\0' ? chosen : "libnccl.so.2");
   if (!library.ok()) return library.status();
   return &library.value();
 }

@@ -64,7 +64,7 @@ Result<NcclLibrary> open_nccl(const char* file);
 // Of a library that is open: GB-D625 if it is too old.
 Status check_nccl_version(const NcclLibrary& library);
 
-// libnccl.so.2, opened once and kept; a failure is kept, too.
+// The file that GRADBUS_NCCL names, else libnccl.so.2; opened once and kept, a failure, too.
 Result<const NcclLibrary*> system_nccl();
 
 }  // namespace gradbus

@@ -1,0 +1,180 @@
+// gradbus-nccl: the process that has one rank of an NCCL communicator for an agent (nccl_child.h).
+// It does what it is ordered over descriptor 3, and ends when the agent does.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "common/errors.h"
+#include "worker_agent/device/cuda_plugin.h"
+#include "worker_agent/device/nccl_communicator.h"
+#include "worker_agent/device/nccl_orders.h"
+
+namespace gradbus {
+namespace {
+
+// Between two looks at what is under way: at first none, since most collectives take less.
+constexpr Nanos kSpin = 2 * kMillisecond;
+constexpr Nanos kPause = kMillisecond / 5;
+
+class NcclRank {
+ public:
+  // Returns when the order is done or has failed.
+  Status obey(const NcclOrder& order, NcclAnswer& answer) {
+    deadline_ = monotonic_now() + Nanos{order.deadline_ms} * kMillisecond;
+    GRADBUS_RETURN_IF_ERROR(load());
+    switch (order.verb) {
+      case NcclVerb::kNewId: return make_id(answer.id);
+      case NcclVerb::kConnect: return connect(order);
+      case NcclVerb::kOpen: return open(order);
+      case NcclVerb::kAllReduce:
+      case NcclVerb::kReduceScatter:
+      case NcclVerb::kAllGather:
+      case NcclVerb::kBroadcast: return collective(order);
+    }
+    return error("D626", "no order is like that");
+  }
+
+ private:
+  const CudaTable& table() const { return *plugin_->table; }
+  Status told(CudaResult result, const char* what) const {
+    return cuda_status(*plugin_, result, what);
+  }
+
+  Status load() {
+    if (nccl_ != nullptr) return {};
+    const Result<const CudaPlugin*> plugin = system_cuda_plugin();
+    if (!plugin.ok()) return plugin.status();
+    const Result<const NcclLibrary*> nccl = system_nccl();
+    if (!nccl.ok()) return nccl.status();
+    plugin_ = plugin.value();
+    nccl_ = nccl.value();
+    return {};
+  }
+
+  Status make_id(NcclId& id) {
+    Result<NcclId> made = NcclCommunicator::new_id(*nccl_);
+    if (made.ok()) id = made.value();
+    return made.status();
+  }
+
+  Status connect(const NcclOrder& order) {
+    if (communicator_ != nullptr) return error("D626", "connect: it is connected");
+    device_ = order.device;
+    GRADBUS_RETURN_IF_ERROR(told(table().create_stream(device_, &stream_), "a stream"));
+    GRADBUS_RETURN_IF_ERROR(told(table().create_event(device_, &done_), "an event"));
+    communicator_ =
+        std::make_unique<NcclCommunicator>(*nccl_, "rank " + std::to_string(order.rank));
+    GRADBUS_RETURN_IF_ERROR(communicator_->connect(order.id, order.rank, order.ranks, deadline_));
+    return end();
+  }
+
+  Status open(const NcclOrder& order) {
+    if (communicator_ == nullptr || order.area >= kNcclAreasMax || areas_[order.area] != nullptr)
+      return error("D626", "open: not connected, or no free area " + std::to_string(order.area));
+    return told(table().open(device_, &order.share, &areas_[order.area]), "opening memory");
+  }
+
+  Status collective(const NcclOrder& order) {
+    const bool known = order.from_area < kNcclAreasMax && order.to_area < kNcclAreasMax &&
+                       areas_[order.from_area] != nullptr && areas_[order.to_area] != nullptr;
+    if (communicator_ == nullptr || !known)
+      return error("D626", "a collective: not connected, or in an area that is not open");
+    if (order.has_event != 0) GRADBUS_RETURN_IF_ERROR(wait_for(order.share));
+    NcclCall call{.from = static_cast<const char*>(areas_[order.from_area]) + order.from,
+                  .to = static_cast<char*>(areas_[order.to_area]) + order.to,
+                  .count = order.count,
+                  .type = order.type,
+                  .stream = table().native_stream(stream_),
+                  .deadline = deadline_};
+    GRADBUS_RETURN_IF_ERROR(launch(order, call));
+    return end();
+  }
+
+  Status launch(const NcclOrder& order, const NcclCall& call) {
+    switch (order.verb) {
+      case NcclVerb::kAllReduce: return communicator_->all_reduce(call, order.op);
+      case NcclVerb::kReduceScatter: return communicator_->reduce_scatter(call, order.op);
+      case NcclVerb::kAllGather: return communicator_->all_gather(call);
+      default: return communicator_->broadcast(call, order.root);
+    }
+  }
+
+  // The stream waits for what the agent has put on another one.
+  Status wait_for(const CudaShare& share) {
+    CudaEvent* event = nullptr;
+    GRADBUS_RETURN_IF_ERROR(told(table().open_event(device_, &share, &event), "opening an event"));
+    const Status waits = told(table().wait_event(stream_, event), "an event");
+    const Status closed = told(table().destroy_event(event), "an event");
+    return waits.ok() ? closed : waits;
+  }
+
+  // Until the communicator is ready again, or has failed.
+  Status end() {
+    const Nanos began = monotonic_now();
+    bool recorded = false;
+    while (true) {
+      const Nanos now = monotonic_now();
+      const NcclState state = communicator_->poll(now);
+      if (state == NcclState::kReady) return {};
+      if (state == NcclState::kFailed) return communicator_->status();
+      if (state == NcclState::kRunning) {
+        if (!recorded) GRADBUS_RETURN_IF_ERROR(told(table().record_event(done_, stream_), "done"));
+        recorded = true;
+        const CudaResult done = table().query_event(done_);
+        if (done == CudaResult::kOk) {
+          communicator_->finished();
+          return {};
+        }
+        if (done != CudaResult::kNotReady) return told(done, "a collective");
+      }
+      const timespec pause{0, kPause};
+      if (now - began > kSpin) nanosleep(&pause, nullptr);
+    }
+  }
+
+  const CudaPlugin* plugin_ = nullptr;
+  const NcclLibrary* nccl_ = nullptr;
+  std::unique_ptr<NcclCommunicator> communicator_;
+  uint32_t device_ = 0;
+  CudaStream* stream_ = nullptr;
+  CudaEvent* done_ = nullptr;
+  std::array<void*, kNcclAreasMax> areas_ = {};
+  Nanos deadline_ = 0;
+};
+
+int serve() {
+  // The agent's end is the end, also where a call of NCCL never returns.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  NcclRank rank;
+  NcclOrder order;
+  while (recv(kNcclSocket, &order, sizeof(order), 0) == static_cast<ssize_t>(sizeof(order))) {
+    NcclAnswer answer;
+    answer.number = order.number;
+    const Status status = rank.obey(order, answer);
+    answer.code = static_cast<uint32_t>(status.code());
+    status.message().copy(answer.message, sizeof(answer.message) - 1);
+    if (send(kNcclSocket, &answer, sizeof(answer), MSG_NOSIGNAL) < 0) break;
+  }
+  _exit(0);  // not through libraries' destructors, which may hang
+}
+
+}  // namespace
+}  // namespace gradbus
+
+int main() {
+  if (fcntl(gradbus::kNcclSocket, F_GETFD) < 0) {
+    std::fputs("gradbus-nccl is started by gradbus-agent\n", stderr);
+    return 2;
+  }
+  return gradbus::serve();
+}

@@ -1,0 +1,62 @@
+// What an agent and the process that has its NCCL communicator (nccl_child.h) say to each other:
+// one packet each, over a socket pair, from one build to itself.
+//
+// An order is answered when it is done. There is one at a time.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "compression/cuda/plugin.h"
+#include "worker_agent/device/nccl_library.h"
+
+namespace gradbus {
+
+inline constexpr uint32_t kNcclAreasMax = 256;
+inline constexpr int kNcclSocket = 3;  // the child's descriptor
+
+enum class NcclVerb : uint32_t {
+  kNewId = 1,
+  kConnect = 2,
+  kOpen = 3,  // memory of a device that the agent has
+  kAllReduce = 4,
+  kReduceScatter = 5,
+  kAllGather = 6,
+  kBroadcast = 7,
+};
+
+struct NcclOrder {
+  uint64_t number = 0;
+  NcclVerb verb = NcclVerb::kNewId;
+  uint32_t deadline_ms = 0;  // from when it is read; then what is under way is aborted
+
+  NcclId id = {};  // kConnect
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  uint32_t device = 0;
+
+  uint32_t area = 0;     // kOpen: its number from then on, below kNcclAreasMax
+  CudaShare share = {};  // ... ; of collectives: the event that what they read is ready
+  uint32_t has_event = 0;
+
+  uint32_t from_area = 0;  // collectives: where, in bytes, and how much, in elements
+  uint32_t to_area = 0;
+  uint32_t root = 0;
+  uint64_t from = 0;
+  uint64_t to = 0;
+  uint64_t count = 0;  // as NcclCall
+  NcclType type = NcclType::kF32;
+  NcclOp op = NcclOp::kSum;
+};
+
+struct NcclAnswer {
+  uint64_t number = 0;
+  uint32_t code = 0;  // Code
+  uint32_t unused = 0;
+  NcclId id;                // kNewId
+  char message[1000] = {};  // of a code that is not kOk
+};
+
+static_assert(std::is_trivially_copyable_v<NcclOrder> && std::is_trivially_copyable_v<NcclAnswer>);
+
+}  // namespace gradbus
