@@ -31,6 +31,11 @@ def test_every_gradient_counts_once(python, mode):
         assert_all_ok(run_ranks(rig, python, "delayed.py", 3, "counting", mode))
 
 
+def test_all_optimizers_of_a_process_flush_together(python):
+    with rigs.cluster(2) as rig:
+        assert_all_ok(run_ranks(rig, python, "delayed.py", 2, "together"))
+
+
 def test_a_flush_that_ran_out_of_time_loses_nothing(python, tmp_path):
     with rigs.cluster(2) as rig:
         assert_all_ok(run_ranks(rig, python, "delayed.py", 2, "interrupted", str(tmp_path / "timed-out")))

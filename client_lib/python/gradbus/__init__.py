@@ -55,6 +55,7 @@ from ._ops import (
     ReduceOp,
     Sum,
 )
+from ._optimizers import flush, staleness
 from ._process_sets import (
     ProcessSet,
     add_process_set,
@@ -136,6 +137,7 @@ __all__ = [
     "broadcast_object",
     "cross_rank",
     "cross_size",
+    "flush",
     "gather",
     "gather_async",
     "global_process_set",
@@ -162,5 +164,6 @@ __all__ = [
     "scatter_async",
     "shutdown",
     "size",
+    "staleness",
     "synchronize",
 ]

@@ -5,10 +5,12 @@
     delayed.py counting MODE              integers: every rank's every gradient arrives exactly once
     delayed.py memory MODE COMPRESSION    what was sent and what is kept add up to all gradients
     delayed.py interrupted FILE           two ranks: a flush that runs out of time goes on where it was
+    delayed.py together                   gradbus.flush() and staleness() are of all optimizers that live
     delayed.py slow MODE STEPS            rank 0 stalls now and then; prints the seconds of each rank
 """
 
 import collections
+import gc
 import pathlib
 import sys
 import time
@@ -256,6 +258,31 @@ def interrupted(file):
     assert torch.equal(weight.detach(), torch.full(SHAPE, -1.0)) and torch.equal(bias.detach(), -torch.ones(3)), bias
 
 
+def together():
+    """Two optimizers of which one goes away; both have a "weight"."""
+    first, second = make("delayed:k=1"), make("delayed:k=2", momentum=0.0, lr=1.0)
+    gradient = torch.ones(SHAPE)
+    for _ in range(3):
+        step(first, gradient)
+        step(second, gradient)
+    assert gradbus.staleness() == {"weight": 2, "bias": 2}, gradbus.staleness()
+    assert gradbus.flush() == 1 + 2
+    assert torch.equal(second[0].detach(), -3 * gradient)
+    step(first, gradient)
+    step(second, gradient)
+    del second
+    gc.collect()
+    assert gradbus.flush() == 1
+    assert gradbus.staleness() == first[2].staleness()
+    gradbus.shutdown()
+    for function in (gradbus.flush, gradbus.staleness):
+        try:
+            function()
+            raise AssertionError("there is no session")
+        except gradbus.ClosedError:
+            pass
+
+
 def slow(mode, steps):
     """Every fourth step of rank 0 and, two steps later, of rank 1 takes long: others need not wait."""
     parameters = make(mode)
@@ -273,6 +300,8 @@ def main():
     gradbus.init(op_timeout=3 if sys.argv[1] == "interrupted" else None)
     if sys.argv[1] == "interrupted":
         interrupted(sys.argv[2])
+    elif sys.argv[1] == "together":
+        together()
     elif sys.argv[1] == "exact":
         exact(*sys.argv[2:])
     elif sys.argv[1] == "memory":

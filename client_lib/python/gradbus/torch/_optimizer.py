@@ -12,6 +12,7 @@ import torch
 
 from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
+from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
 from .._session import current
@@ -384,6 +385,7 @@ def _put_in_front(optimizer: Any, state: State) -> None:
     counted = optimizer.__dict__.pop("step", None)
     optimizer.__class__ = _distributed_class(type(optimizer))  # type: ignore[arg-type,unused-ignore]
     optimizer._gradbus = state
+    made(optimizer)
     if counted is not None:
         # The copied attributes tell the scheduler that its wrapper is still in place.
         step = functools.partial(_Distributed.step, optimizer)

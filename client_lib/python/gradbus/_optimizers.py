@@ -1,0 +1,51 @@
+"""All distributed optimizers of the process at once, for scripts whose optimizers are somewhere else."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+from ._session import before_close, current
+
+
+class Flushable(Protocol):
+    """A distributed optimizer."""
+
+    def flush(self) -> int:
+        """Ends what is under way."""
+
+    def staleness(self) -> dict[str, int]:
+        """By parameter, in steps."""
+
+
+_made: list[weakref.ref[Flushable]] = []  # of this session, in order
+
+
+def made(optimizer: Flushable) -> None:
+    """From here on flush() and staleness() are its, too, as long as it lives."""
+    if not _made:
+        before_close(lambda _: _made.clear())
+    _made.append(weakref.ref(optimizer))
+
+
+def _alive() -> list[Flushable]:
+    current()  # refuses without a session
+    return [optimizer for one in _made if (optimizer := one()) is not None]
+
+
+def flush() -> int:
+    """``flush()`` of every distributed optimizer of this process, in the order in which they were made;
+    returns how many steps and exchanges that took. Every rank calls it.
+
+    Raises what the optimizers' own does.
+    """
+    return sum(optimizer.flush() for optimizer in _alive())
+
+
+def staleness() -> dict[str, int]:
+    """``staleness()`` of all of them: by parameter, the larger one where two have one name."""
+    ages: dict[str, int] = {}
+    for optimizer in _alive():
+        for name, age in optimizer.staleness().items():
+            ages[name] = max(age, ages.get(name, age))
+    return ages
