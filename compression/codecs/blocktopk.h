@@ -24,6 +24,13 @@ class BlockTopK final : public LinearCodec {
   uint32_t rounds() const override { return 2; }
   DType dtype(uint32_t round) const override { return round == 0 ? DType::kF32 : values_; }
   size_t vector_elements(uint32_t round) const override;
+
+  // For a device (cuda/cuda_linear.h): elements of a block, the chosen blocks of the last exchange,
+  // ascending, and whether its norms were finite.
+  size_t block() const { return block_; }
+  std::span<const uint32_t> chosen() const { return {order_.data(), sent_blocks_}; }
+  bool finite() const { return finite_; }
+
   void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
   void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,

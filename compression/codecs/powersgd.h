@@ -30,6 +30,16 @@ class PowerSgd final : public LinearCodec {
   uint32_t rounds() const override { return 2; }
   DType dtype(uint32_t) const override { return DType::kF32; }
   size_t vector_elements(uint32_t round) const override;
+
+  // What a device multiplies with (cuda/cuda_linear.h): the unit's matrix, P as it was
+  // orthogonalised, Q with `stride` elements a column.
+  size_t rows() const { return rows_; }
+  size_t columns() const { return columns_; }
+  size_t rank() const { return rank_; }
+  size_t stride() const { return stride_; }
+  std::span<const float> p() const { return p_; }
+  std::span<const float> q() const { return q_; }
+
   void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
   void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,

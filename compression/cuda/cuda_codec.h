@@ -99,8 +99,8 @@ struct CudaApply {
 static_assert(sizeof(CudaChoice) == 32 && sizeof(CudaEncode) == 136 && sizeof(CudaApply) == 72,
               "part of kCudaAbi");
 
-// Nothing where a device has no kernels for this codec: powersgd, blocktopk, and any with
-// entropy=zstd.
+// Nothing where a device has no kernels for this codec: rows, and any with entropy=zstd; or others:
+// powersgd and blocktopk (cuda_linear.h).
 std::optional<CudaCodec> cuda_codec(const Codec& codec);
 std::optional<CudaCodec> cuda_codec(const LinearCodec& codec);
 

@@ -5,6 +5,7 @@
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/codecs/sign_codec.h"
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_linear.h"
 #include "compression/cuda/cuda_memory.h"
 #include "compression/cuda/long_bucket_work.h"
 #include "compression/cuda/long_sign_work.h"
@@ -101,6 +102,31 @@ bool is_possible(const CudaReduce& input) {
   };
   return all_there(input.sources, input.source_count) &&
          all_there(input.targets, input.target_count);
+}
+
+// A unit is there, and what is read and written besides.
+bool is_possible(const CudaLowRank& input) {
+  const CudaUnit& unit = input.unit;
+  if (unit.count != 0 && unit.gradient == nullptr && unit.residual == nullptr) return false;
+  if (input.part > CudaRankPart::kFinish || input.rank > smaller(input.rows, input.columns))
+    return false;
+  if (unit.count > uint64_t{input.rows} * input.columns) return false;
+  const bool has_p = input.part == CudaRankPart::kRows || input.p != nullptr;
+  const bool has_q = input.part == CudaRankPart::kColumns || input.q != nullptr;
+  return unit.count == 0 || (has_p && has_q && input.out != nullptr);
+}
+
+bool is_possible(const CudaBlocks& input) {
+  const CudaUnit& unit = input.unit;
+  if (unit.count != 0 && unit.gradient == nullptr && unit.residual == nullptr) return false;
+  if (input.part > CudaBlocksPart::kFinish || input.block == 0) return false;
+  if (input.block > larger(unit.count, 1u) || !is_possible_dtype(static_cast<uint8_t>(input.dtype)))
+    return false;
+  if (input.chosen > parts_of(unit.count, input.block)) return false;
+  if (unit.count == 0) return true;
+  if (input.part == CudaBlocksPart::kGather && input.blocks == nullptr) return false;
+  const bool finishes = input.part == CudaBlocksPart::kFinish;
+  return input.out != nullptr && (!finishes || (input.places != nullptr && input.sum != nullptr));
 }
 
 }  // namespace gradbus

@@ -17,23 +17,35 @@ namespace gradbus {
 
 inline constexpr uint32_t kQuietNan = 0x7fc00000;
 
-// The residual has it by now.
-GRADBUS_BOTH inline bool is_taken(const CudaEncode& input) {
+// Of a CudaEncode or CudaUnit. The residual has the gradient by now:
+template <class Unit>
+GRADBUS_BOTH bool is_taken(const Unit& input) {
   return input.taken != nullptr && *input.taken != 0;
 }
-GRADBUS_BOTH inline bool has_gradient(const CudaEncode& input) {
+template <class Unit>
+GRADBUS_BOTH bool has_gradient(const Unit& input) {
   return input.gradient != nullptr && !is_taken(input);
 }
-GRADBUS_BOTH inline float decay_of(const CudaEncode& input) {
+template <class Unit>
+GRADBUS_BOTH float decay_of(const Unit& input) {
   return is_taken(input) ? 1.0F : input.decay;
 }
 
 // v of element i. A device's sums forget which NaN went in; a processor's do not, so that is said.
-GRADBUS_BOTH inline float compensated(const CudaEncode& input, uint32_t i) {
+template <class Unit>
+GRADBUS_BOTH float compensated(const Unit& input, uint32_t i) {
   if (input.residual == nullptr) return input.gradient[i];
   const float fresh = has_gradient(input) ? input.gradient[i] : 0.0F;
   if (fresh != fresh) return float_of(bits_of(fresh) | 0x400000);
   return fresh + decay_of(input) * input.residual[i];
+}
+
+// The same for codecs that take the residual as it is, zeros below zero included, where there is
+// nothing else.
+template <class Unit>
+GRADBUS_BOTH float plain_element(const Unit& input, uint32_t i) {
+  if (!has_gradient(input) && decay_of(input) == 1) return input.residual[i];
+  return compensated(input, i);
 }
 
 // Of payloads that send every element: flags 0, entries = count.

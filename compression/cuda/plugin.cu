@@ -322,6 +322,18 @@ CudaResult reduce(CudaStream* stream, const CudaReduce* input) {
   return start(stream, [input](const auto& launch) { start_reduce(*input, launch); });
 }
 
+CudaResult low_rank(CudaStream* stream, const CudaLowRank* input) {
+  if (input->unit.count > kUnitElementsMax) return refuse(kTooLong);
+  if (!is_possible(*input)) return refuse("no matrix is like that");
+  return start(stream, [input](const auto& launch) { start_low_rank(*input, launch); });
+}
+
+CudaResult blocks(CudaStream* stream, const CudaBlocks* input) {
+  if (input->unit.count > kUnitElementsMax) return refuse(kTooLong);
+  if (!is_possible(*input)) return refuse("no blocks are like that");
+  return start(stream, [input](const auto& launch) { start_blocks(*input, launch); });
+}
+
 #define GRADBUS_TEXT_OF(x) #x
 #define GRADBUS_TEXT(x) GRADBUS_TEXT_OF(x)
 constexpr char kBuilt[] =
@@ -361,7 +373,9 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .apply = apply,
                            .remember = remember,
                            .forget = forget,
-                           .reduce = reduce};
+                           .reduce = reduce,
+                           .low_rank = low_rank,
+                           .blocks = blocks};
 
 }  // namespace
 

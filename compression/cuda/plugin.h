@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_linear.h"
 #include "compression/cuda/cuda_memory.h"
 
 namespace gradbus {
@@ -107,6 +108,8 @@ struct CudaTable {
   CudaResult (*remember)(CudaStream* stream, const CudaMomentum* input) = nullptr;
   CudaResult (*forget)(CudaStream* stream, const CudaForget* input) = nullptr;
   CudaResult (*reduce)(CudaStream* stream, const CudaReduce* input) = nullptr;
+  CudaResult (*low_rank)(CudaStream* stream, const CudaLowRank* input) = nullptr;
+  CudaResult (*blocks)(CudaStream* stream, const CudaBlocks* input) = nullptr;
 };
 
 // What gradbus_cuda_table() of the plug-in is.

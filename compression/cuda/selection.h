@@ -96,8 +96,7 @@ GRADBUS_BOTH inline float selectable(const CudaEncode& input, uint32_t i) {
   const CudaRule rule = rule_of(input);
   const bool clears = (rule == CudaRule::kLargest || rule == CudaRule::kThreshold) &&
                       static_cast<WireType>(input.codec.wire) == WireType::kF32;
-  if (!has_gradient(input) && decay_of(input) == 1 && !clears) return input.residual[i];
-  return compensated(input, i);
+  return clears ? compensated(input, i) : plain_element(input, i);
 }
 
 // What arrives of a value that is sent.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/unit/compression/cuda_cases.h"
+#include "tests/unit/compression/cuda_linear_cases.h"
 #include "tests/unit/compression/cuda_memory_cases.h"
 #include "worker_agent/device/cuda_plugin.h"
 
@@ -72,6 +73,18 @@ class CudaDevice : public testing::Test {
     EXPECT_TRUE(is_guarded(left, bytes) && is_guarded(around, workspace));
     left.resize(bytes);
     return left;
+  }
+
+  // The unit's vectors in memory of the device, and back.
+  void put_unit(CudaUnit& unit) const {
+    copy(gradient_, unit.gradient, unit.count * sizeof(float));
+    copy(residual_, unit.residual, unit.count * sizeof(float));
+    unit.gradient = static_cast<const float*>(gradient_);
+    unit.residual = static_cast<float*>(residual_);
+  }
+  void get_unit(const CudaUnit& unit) const {
+    copy(unit.residual, residual_, unit.count * sizeof(float));
+    must(table().synchronize(stream_), "synchronize");
   }
 
   static bool is_guarded(const std::vector<std::byte>& memory, size_t bytes) {
@@ -191,6 +204,51 @@ TEST_F(CudaDevice, ReducesAsTheProcessor) {
   });
 }
 
+TEST_F(CudaDevice, MultipliesAsPowerSgd) {
+  cuda_linear::on_each_low_rank([&](CudaLowRank input) {
+    const CudaLowRank host = input;
+    const size_t out = input.part == CudaRankPart::kRows      ? size_t{input.rank} * input.rows
+                       : input.part == CudaRankPart::kColumns ? size_t{input.rank} * input.columns
+                                                              : input.unit.count;
+    const size_t p_floats = size_t{input.rank} * input.rows;
+    put_unit(input.unit);
+    auto* const vectors = static_cast<float*>(payload_);
+    copy(vectors, host.p, p_floats * sizeof(float));
+    copy(vectors + p_floats, host.q, size_t{input.rank} * input.columns * sizeof(float));
+    input.p = vectors;
+    input.q = vectors + p_floats;
+    input.out = static_cast<float*>(workspace_);
+    must(table().low_rank(stream_, &input), "low_rank");
+    copy(host.out, workspace_, out * sizeof(float));
+    get_unit(host.unit);
+  });
+}
+
+TEST_F(CudaDevice, ChoosesBlocksAsBlockTopK) {
+  cuda_linear::on_each_blocks([&](CudaBlocks input) {
+    const CudaBlocks host = input;
+    const size_t norms = (input.unit.count + input.block - 1) / input.block;
+    const size_t element = dtype_bytes(static_cast<DType>(input.dtype));
+    const size_t sent = size_t{input.chosen} * input.block * element;
+    put_unit(input.unit);
+    auto* const lists = static_cast<uint32_t*>(payload_);
+    if (host.blocks != nullptr) copy(lists, host.blocks, input.chosen * sizeof(uint32_t));
+    if (host.places != nullptr) copy(lists + norms, host.places, norms * sizeof(uint32_t));
+    if (host.sum != nullptr) copy(momentum_, host.sum, sent);
+    input.blocks = lists;
+    input.places = lists + norms;
+    input.sum = momentum_;
+    input.out = workspace_;
+    must(table().blocks(stream_, &input), "blocks");
+    const bool finishes = input.part == CudaBlocksPart::kFinish;
+    copy(host.out, workspace_,
+         input.part == CudaBlocksPart::kNorms ? norms * sizeof(float)
+         : finishes                           ? input.unit.count * sizeof(float)
+                                              : sent);
+    get_unit(host.unit);
+  });
+}
+
 TEST_F(CudaDevice, PinsMemoryThatIsThere) {
   std::vector<char> memory(size_t{1} << 20);
   must(table().pin(memory.data(), memory.size()), "pin");
@@ -246,6 +304,10 @@ TEST_F(CudaDevice, RefusesWhatIsWrong) {
   EXPECT_EQ(table().remember(stream_, std::make_unique<CudaMomentum>().get()),
             CudaResult::kInvalid);
   EXPECT_EQ(table().reduce(stream_, std::make_unique<CudaReduce>().get()), CudaResult::kInvalid);
+  EXPECT_EQ(table().low_rank(stream_, std::make_unique<CudaLowRank>().get()), CudaResult::kOk);
+  CudaBlocks none;
+  none.block = 0;
+  EXPECT_EQ(table().blocks(stream_, &none), CudaResult::kInvalid);
   const CudaForget longer{input.payload, nullptr, 3, 4};
   EXPECT_EQ(table().forget(stream_, &longer), CudaResult::kInvalid);
   input.codec = *cuda_codec(*cuda_case_codec("signum", 100));

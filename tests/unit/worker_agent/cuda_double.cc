@@ -198,6 +198,14 @@ const CudaTable kTable{
     .reduce =
         [](CudaStream*, const CudaReduce* input) {
           return on_processor([&] { start_reduce(*input, kRun); });
+        },
+    .low_rank =
+        [](CudaStream*, const CudaLowRank* input) {
+          return on_processor([&] { start_low_rank(*input, kRun); });
+        },
+    .blocks =
+        [](CudaStream*, const CudaBlocks* input) {
+          return on_processor([&] { start_blocks(*input, kRun); });
         }};
 
 }  // namespace
