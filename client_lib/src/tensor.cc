@@ -49,7 +49,7 @@ Status Tensor::start_pull() {
 
 Status Tensor::start(uint64_t bytes, bool pull_only) {
   GRADBUS_RETURN_IF_ERROR(begin_round());
-  if (!carried_.empty()) add_carried();
+  if (!carried_.empty() && brings_gradient(pull_only)) add_carried();
   Submission record{};
   record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
   record.bytes = bytes;
@@ -64,6 +64,13 @@ Status Tensor::start(uint64_t bytes, bool pull_only) {
 // ---- memory
 
 std::span<float> Tensor::elements() { return {reinterpret_cast<float*>(data()), spec_.count}; }
+
+// Where shards hold the parameters the first round sets them, and a pull brings nothing.
+bool Tensor::brings_gradient(bool pull_only) const {
+  if (pull_only) return false;
+  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
+  return round_ > 1 || !mode.ok() || !mode.value().holds_parameters();
+}
 
 // Shares are sums of inputs as the agents see them, after `before`.
 void Tensor::add_carried() {

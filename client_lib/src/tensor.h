@@ -84,6 +84,7 @@ class Tensor {
   void post(uint64_t bytes);
   void take_memory_alone(SubmissionKind kind, MemoryPart part);
   std::span<float> elements();
+  bool brings_gradient(bool pull_only) const;
   void add_carried();
   bool finished();
   bool attempt_local();

@@ -53,6 +53,10 @@ def test_memories_are_read_and_put_back(nodes, newest):
     assert_all_ok(run_ranks(nodes, newest, "held.py", 4, "memory"))
 
 
+def test_what_was_remembered_elsewhere_goes_into_gradients_alone(nodes, newest):
+    assert_all_ok(run_ranks(nodes, newest, "held.py", 4, "carried"))
+
+
 def moved_by(rig):
     words = [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

@@ -5,6 +5,7 @@
     held.py replay                one rank: against a simulation in NumPy, step by step
     held.py sparse OPTIMIZER      rows of an embedding: one rank: the steps are torch's on its table
     held.py memory                what is remembered is read, put back, and not taken for parameters
+    held.py carried               the same of a dense tensor: it goes into gradients alone
     held.py refused               what does not go, each with the words that say why
     held.py large STEPS CODEC     steps of 16 MiB of gradients; waits to be ended
     held.py rows STEPS            steps that use 256 of 100,000 rows; waits to be ended
@@ -163,6 +164,22 @@ def memory():
     assert torch.equal(kept + moved, torch.full(SHAPE, 3.0 * gradbus.size())), (kept, moved)
 
 
+def carried():
+    """What was remembered elsewhere is a part of the next gradient of a dense tensor: not of the
+    parameters that are set first, nor lost with a pull."""
+    weight, _, optimizer = parameters = make("ps:async,replicas=1", None)
+    for times in (1, 2):
+        before = weight.detach().clone()
+        optimizer.load_compression_state({"residual": {"weight": torch.full(SHAPE, 3.0)}})
+        if times == 2:
+            optimizer.flush()
+            assert torch.equal(weight.detach(), before), (weight, before)
+        step(parameters, torch.zeros(SHAPE))
+        optimizer.flush()
+        wanted = torch.full(SHAPE, -3.0 * times * gradbus.cross_size())
+        assert torch.equal(weight.detach(), wanted), (times, weight, wanted)
+
+
 REFUSED = {
     "signsgd": "signsgd does not bring nearer for certain: take fp16, bf16,",
     "terngrad": "terngrad does not bring nearer",
@@ -212,7 +229,7 @@ def rows(steps):
 
 def main():
     gradbus.init()
-    commands = [counting, quadratic, replay, sparse, memory, refused, large, rows]
+    commands = [counting, quadratic, replay, sparse, memory, carried, refused, large, rows]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")
