@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "cli/bench/codec_bench.h"
+#include "cli/bench/json_file.h"
 #include "cli/bench/machine.h"
 #include "cli/bench/models.h"
 #include "cli/bench/work.h"
@@ -87,7 +88,7 @@ Status check_algorithm(const std::string& name) {
 
 // Found now, not after the minutes a benchmark may take; nothing of an earlier run stays in it.
 Status begin_json(const std::string& path, const char* text) {
-  if (path.empty()) return {};
+  if (path.empty() || path == kStandardOutput) return {};
   std::ofstream file(path, std::ios::trunc);
   if (file << text << std::flush) return {};
   return bad_option("--json " + path + " cannot be written: " + std::strerror(errno),
@@ -164,8 +165,8 @@ int start_and_wait(const CommandOptions& options, const BenchWork& work, const R
   const Status started = cluster.start(layout, signals);
   if (signals.first() != 0) return 128 + signals.first();
   if (!started.ok()) return fail(started, kExitFailed);
-  for (const std::string& line : header_lines(options, work))
-    screen.line(Target::kOut, Label{}, line);
+  const Target table = options.bench.json == kStandardOutput ? Target::kErr : Target::kOut;
+  for (const std::string& line : header_lines(options, work)) screen.line(table, Label{}, line);
   const RankStarter starter{
       plan,           launch,       screen, guard.value(), cluster.sockets(), cluster.coordinator(),
       usable_cores(), cluster.lab()};

@@ -6,6 +6,7 @@
 
 #include "cli/bench/codec_figures.h"
 #include "cli/bench/cuda_bench.h"
+#include "cli/bench/json_file.h"
 #include "cli/bench/machine.h"
 #include "cli/bench/streams.h"
 #include "cli/command.h"
@@ -223,9 +224,11 @@ int bench_codecs(const CodecBenchOptions& options) {
   const Result<Rates> rates = measure_rates();
   if (!rates.ok()) return fail(rates.status(), kExitFailed);
   pin_to(allowed_cores().front());
-  std::printf("# gradbus %s bench codec: %zu elements of f32, one core\n# %s\n", GRADBUS_VERSION,
-              elements.value(), machine_text().c_str());
-  std::printf(
+  std::FILE* const to = table_stream(options.json);
+  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, one core\n# %s\n",
+               GRADBUS_VERSION, elements.value(), machine_text().c_str());
+  std::fprintf(
+      to,
       "# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",
       rates.value().read, rates.value().copy, rates.value().add, rates.value().mix);
   const LargeVector<float> gradient = normal_gradient(elements.value());

@@ -15,7 +15,7 @@ struct CodecBenchOptions {
   std::string elements = "67108864";  // 64 Mi: 256 MiB
   std::string device = kProcessor;    // or cuda, cuda:1
   int iterations = 5;                 // the best counts
-  std::string json;                   // "": no file
+  std::string json;                   // json_file.h
   bool list = false;                  // only print what there is
 };
 

@@ -3,9 +3,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <random>
 
+#include "cli/bench/json_file.h"
 #include "cli/command.h"
 #include "common/errors.h"
 #include "compression/memory.h"
@@ -49,13 +49,6 @@ std::vector<std::string> cells_of(const CodecFigures& figures, size_t elements) 
           fixed(100 * figures.decode_bound_s / figures.decode_s, 0) + " %",
           fixed(bits_per_element(figures, elements), 3),
           fixed(figures.error, 4)};
-}
-
-Status write_json(const std::string& path, const Json& rows) {
-  std::ofstream file(path, std::ios::trunc);
-  file << rows.dump(1) << "\n";
-  file.close();
-  return file ? Status() : error("F100", "--json " + path + " cannot be written");
 }
 
 }  // namespace
@@ -128,9 +121,8 @@ void CodecTable::add(const CodecFigures& figures) {
 }
 
 int CodecTable::finish(const std::string& json) const {
-  std::printf("%s", table_.text().c_str());
-  if (json.empty()) return kExitOk;
-  const Status written = write_json(json, rows_);
+  std::fputs(table_.text().c_str(), table_stream(json));
+  const Status written = write_json(json, rows_.dump(1) + "\n");
   return written.ok() ? kExitOk : fail(written, kExitFailed);
 }
 

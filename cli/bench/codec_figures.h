@@ -39,7 +39,7 @@ class CodecTable {
  public:
   explicit CodecTable(size_t elements);
   void add(const CodecFigures& figures);
-  // Prints it, and writes `json` unless that is ""; the exit code.
+  // Prints it, and writes `json` (json_file.h); the exit code.
   int finish(const std::string& json) const;
 
  private:

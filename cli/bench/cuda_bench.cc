@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/bench/codec_figures.h"
+#include "cli/bench/json_file.h"
 #include "cli/command.h"
 #include "common/errors.h"
 #include "compression/cuda/cuda_selection.h"
@@ -241,7 +242,8 @@ Result<std::string> measure_all(Device& device, const std::vector<CompressionSpe
       options.iterations, [&] { return device.copy(sum.bytes(), input.bytes(), bytes); });
   if (!copied.ok()) return copied.status();
   const double gbs = 2e-9 * static_cast<double>(bytes) / copied.value();
-  std::printf("# GB/s of f32 input; a copy on the device reads and writes %.1f GB/s\n", gbs);
+  std::fprintf(table_stream(options.json),
+               "# GB/s of f32 input; a copy on the device reads and writes %.1f GB/s\n", gbs);
   std::string without;
   for (const CompressionSpec& spec : specs) {
     const std::unique_ptr<Codec> codec = codec_with_kernels(spec, count);
@@ -273,16 +275,17 @@ int bench_cuda_codecs(const CodecBenchOptions& options) {
   if (!devices.ok()) return fail(devices.status(), kExitFailed);
   const Result<uint32_t> number = device_number(options.device, devices.value().size());
   if (!number.ok()) return fail(number.status(), kExitUsage);
-  std::printf("# gradbus %s bench codec: %zu elements of f32, kernels alone, on %s (%s)\n",
-              GRADBUS_VERSION, elements.value(), devices.value()[number.value()].name,
-              plugin.value()->table->built);
+  std::FILE* const to = table_stream(options.json);
+  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, kernels alone, on %s (%s)\n",
+               GRADBUS_VERSION, elements.value(), devices.value()[number.value()].name,
+               plugin.value()->table->built);
   Device device(*plugin.value(), number.value());
   CodecTable table(elements.value());
   const Result<std::string> without =
       measure_all(device, specs.value(), options, elements.value(), table);
   if (!without.ok()) return fail(without.status(), kExitFailed);
   const int code = table.finish(options.json);
-  if (!without.value().empty()) std::printf("# no kernels: %s\n", without.value().c_str());
+  if (!without.value().empty()) std::fprintf(to, "# no kernels: %s\n", without.value().c_str());
   return code;
 }
 

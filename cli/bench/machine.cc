@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench/json_file.h"
 #include "cli/bench/signals.h"
 #include "cli/bench/streams.h"
 #include "cli/command.h"
@@ -73,18 +74,18 @@ Result<Limits> measure_limits() {
   return limits;
 }
 
-void print_table(const Limits& limits) {
-  std::printf("# gradbus %s bench machine\n# %s\n", GRADBUS_VERSION, machine_text().c_str());
-  std::printf("# GB/s of traffic, bytes read and written; arrays of %llu MiB\n",
-              static_cast<unsigned long long>(stream_array_bytes() >> 20));
+void print_table(const Limits& limits, std::FILE* to) {
+  std::fprintf(to, "# gradbus %s bench machine\n# %s\n", GRADBUS_VERSION, machine_text().c_str());
+  std::fprintf(to, "# GB/s of traffic, bytes read and written; arrays of %llu MiB\n",
+               static_cast<unsigned long long>(stream_array_bytes() >> 20));
   TextTable table(
       {{"stream"}, {"1 core", 12, true}, {std::to_string(limits.cores) + " cores", 12, true}});
   for (size_t k = 0; k < kStreamKernels; ++k)
     table.add({std::string(stream_kernels()[k].name), rate_text(limits.on_one[k]),
                rate_text(limits.on_all[k])});
-  std::printf("%s", table.text().c_str());
-  std::printf("  queue, one way: %s\n", latency_text(limits.signals.queue_one_way_ns).c_str());
-  std::printf("  futex, one way: %s\n", latency_text(limits.signals.futex_one_way_ns).c_str());
+  std::fprintf(to, "%s", table.text().c_str());
+  std::fprintf(to, "  queue, one way: %s\n", latency_text(limits.signals.queue_one_way_ns).c_str());
+  std::fprintf(to, "  futex, one way: %s\n", latency_text(limits.signals.futex_one_way_ns).c_str());
 }
 
 Json or_null(const std::optional<double>& value) {
@@ -117,12 +118,9 @@ std::string machine_text() {
 int bench_machine(const std::string& json) {
   Result<Limits> limits = measure_limits();
   if (!limits.ok()) return fail(limits.status(), kExitFailed);
-  print_table(limits.value());
-  if (json.empty()) return kExitOk;
-  std::ofstream file(json, std::ios::trunc);
-  file << limits_json(limits.value()).dump(1) << "\n";
-  file.close();
-  return file ? kExitOk : fail(error("F100", "--json " + json + " cannot be written"), kExitFailed);
+  print_table(limits.value(), table_stream(json));
+  const Status written = write_json(json, limits_json(limits.value()).dump(1) + "\n");
+  return written.ok() ? kExitOk : fail(written, kExitFailed);
 }
 
 }  // namespace gradbus

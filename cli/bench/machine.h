@@ -5,8 +5,8 @@
 
 namespace gradbus {
 
-// Measures for about 3 s, prints a table, and writes a JSON object to `json` unless it is empty.
-// The exit code.
+// Measures for about 3 s, prints a table, and writes a JSON object to `json` (json_file.h). The
+// exit code.
 int bench_machine(const std::string& json);
 
 // "AMD EPYC ...; 2 cores; L3 32 MiB; 23 GiB; Linux 6.1.0": for the first line of each table.

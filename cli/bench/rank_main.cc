@@ -5,10 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/bench/exercise.h"
+#include "cli/bench/json_file.h"
 #include "cli/bench/measure.h"
 #include "cli/bench/models.h"
 #include "cli/bench/row.h"
@@ -26,7 +26,7 @@ int fail(int rank, const Status& status, int exit_code) {
   return exit_code;
 }
 
-// The rows so far; the file is whole after each of them.
+// The rows so far; a file is whole after each of them.
 class Report {
  public:
   explicit Report(const BenchWork& work) : work_(work) { say(column_titles()); }
@@ -34,23 +34,20 @@ class Report {
   // A row that was printed is in the file: who reads it may end us at once.
   Status add(const BenchRow& row) {
     rows_.push_back(row_json(work_, row));
-    const Status stored = store();
+    const Status stored = work_.json == kStandardOutput ? Status() : store();
     say(row_text(work_, row));
     return stored;
   }
+  // All rows are there.
+  Status finish() const { return work_.json == kStandardOutput ? store() : Status(); }
 
  private:
-  Status store() const {
-    if (work_.json.empty()) return {};
-    std::ofstream file(work_.json, std::ios::trunc);
-    file << rows_.dump(1) << "\n";
-    file.close();
-    return file ? Status() : error("F100", "--json " + work_.json + " cannot be written");
-  }
+  Status store() const { return write_json(work_.json, rows_.dump(1) + "\n"); }
 
-  static void say(const std::string& line) {
-    std::puts(line.c_str());
-    std::fflush(stdout);
+  void say(const std::string& line) const {
+    std::FILE* const stream = table_stream(work_.json);
+    std::fprintf(stream, "%s\n", line.c_str());
+    std::fflush(stream);
   }
 
   const BenchWork& work_;
@@ -65,7 +62,15 @@ class RankProgram {
   }
 
   Status run_all() {
-    if (!work_.model.empty()) return run_model();
+    GRADBUS_RETURN_IF_ERROR(work_.model.empty() ? run_sizes() : run_model());
+    return is_first() ? report_->finish() : Status();
+  }
+
+  uint64_t wrong() const { return wrong_; }
+  bool is_first() const { return gradbus_rank(session_) == 0; }
+
+ private:
+  Status run_sizes() {
     for (const uint64_t size : work_.sizes) {
       const Extent extent =
           extent_of(*work_.collective, size, dtype_bytes(work_.dtype), work_.ranks);
@@ -74,10 +79,6 @@ class RankProgram {
     return {};
   }
 
-  uint64_t wrong() const { return wrong_; }
-  bool is_first() const { return gradbus_rank(session_) == 0; }
-
- private:
   Status run_model() {
     Result<Model> model = load_model(work_.model);
     if (!model.ok()) return model.status();

@@ -209,7 +209,9 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--codec", options.codec,
                  "compress between agents: topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option("--mode", options.mode, "sync, or through shards: ps:sync, ps:async,lr=0.1, ...");
-  app.add_option("--json", options.json, "write the rows to this file, too");
+  app.add_option(
+      "--json", options.json,
+      "write the rows to this file, too; -: to standard output, and the table to standard error");
   app.add_option("--seed", options.seed, "of the data that --check compares")
       ->capture_default_str();
 }

@@ -34,7 +34,7 @@ struct BenchOptions {
   std::string fuse;   // "": every tensor by itself
   std::string codec;  // "": dense
   std::string mode;   // "": sync; else one of shards
-  std::string json;   // "": no file
+  std::string json;   // "": no file; json_file.h
   uint64_t seed = 1;
 };
 

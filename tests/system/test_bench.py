@@ -89,6 +89,26 @@ def test_columns_and_json(env, tmp_path):
     assert rows[-1]["batch"] == 1 and all(1 <= row["batch"] <= 128 for row in rows)
 
 
+# Expect: standard output is the JSON and nothing else, the table is on standard error, and no file is made.
+@pytest.mark.parametrize("words, titles", [
+    (["all_reduce", "--ranks", "2", "--agents", "2", "-b", "4", "-e", "16", "-n", "2", "-w", "1", "--check"],
+     COLUMNS[:3]),
+    (["codec", "fp16", "--elements", "4096"], ["codec", "encode"]),
+    (["machine"], ["stream", "1"])])
+def test_json_to_standard_output(env, tmp_path, monkeypatch, words, titles):
+    monkeypatch.chdir(tmp_path)
+    done = bench(env, *words, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("# gradbus 0.1.0 bench")
+    assert any(line.lstrip("# ").split()[: len(titles)] == titles for line in lines), done.stderr
+    if words[0] == "all_reduce":
+        assert [(row["size"], row["#wrong"]) for row in found] == [(4, 0), (16, 0)]
+        assert [line.split()[0] for line in lines if not line.startswith("#")] == ["4", "16"]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("collective, factor, in_blocks", [
     ("all_reduce", 2 * 2 / 3, False), ("reduce_scatter", 2 / 3, True), ("all_gather", 2 / 3, True),
     ("broadcast", 1, False), ("reduce", 1, False), ("gather", 2 / 3, True), ("scatter", 2 / 3, True),
