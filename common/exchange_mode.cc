@@ -33,11 +33,19 @@ SpecOption replicas_option() {
                       "default where shards hold parameters, are two, and gradients are dense");
 }
 
+SpecOption epsilon_option(std::string_view default_text) {
+  return {.name = "eps",
+          .default_text = default_text,
+          .min = 0,
+          .max = 1,
+          .sentence = "of all but sgd; of lamb 1e-06 by default"};
+}
+
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
   const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
        .default_text = "sgd",
-       .choices = {"sgd", "adam", "adamw", "adagrad"},
+       .choices = {"sgd", "adam", "adamw", "adagrad", "lamb"},
        .sentence = "what shards do with a gradient"},
       {.name = "lr",
        .default_text = "0.01",
@@ -57,13 +65,13 @@ std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
        .default_text = "0.9",
        .min = 0,
        .max = 0.999999,
-       .sentence = "of adam and adamw"},
+       .sentence = "of adam, adamw and lamb"},
       {.name = "beta2",
        .default_text = "0.999",
        .min = 0,
        .max = 0.999999,
-       .sentence = "of adam, adamw"},
-      {.name = "eps", .default_text = "1e-08", .min = 0, .max = 1, .sentence = "of all but sgd"},
+       .sentence = "of adam, adamw, lamb"},
+      epsilon_option("1e-08"),
       {.name = "restore",
        .default_text = "0",
        .min = 0,
@@ -184,6 +192,7 @@ ServerOptimizer read_optimizer(const SpecOptions& options) {
   optimizer.kind = name == "adam"      ? ServerOptimizer::Kind::kAdam
                    : name == "adamw"   ? ServerOptimizer::Kind::kAdamW
                    : name == "adagrad" ? ServerOptimizer::Kind::kAdagrad
+                   : name == "lamb"    ? ServerOptimizer::Kind::kLamb
                                        : ServerOptimizer::Kind::kSgd;
   optimizer.learning_rate = options.number("lr");
   optimizer.momentum = options.number("momentum");
@@ -266,7 +275,20 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
   mode.optimizer = read_optimizer(options);
   mode.restore = options.number("restore") == 1;
   mode.replicas = whole(options, "replicas");
+  if (mode.replicas > 1 && mode.keeps_tensors_whole())
+    return {Code::kInvalid, "tensors that optimizer=" + options.text("optimizer") +
+                                " steps on have no copies: leave out replicas, or take adam"};
   return {};
+}
+
+// What is known of a mode, where the optimizer has another default than others.
+std::vector<const SpecOption*> known_options(const ModeRow& row, std::string_view text) {
+  static const SpecOption of_lamb = epsilon_option("1e-06");
+  const bool lamb = ("," + std::string(text) + ",").find(",optimizer=lamb,") != std::string::npos;
+  std::vector<const SpecOption*> known;
+  for (const SpecOption& option : row.options)
+    known.push_back(lamb && option.name == of_lamb.name ? &of_lamb : &option);
+  return known;
 }
 
 // "ps" is half a name: "ps:async,lr=0.1" is mode "ps:async" with one option.
@@ -286,7 +308,7 @@ SplitText split(std::string_view text) {
 
 uint32_t ExchangeMode::settled_replicas(uint32_t shards, bool dense) const {
   if (replicas != 0) return replicas;
-  return holds_parameters() && dense && shards > 1 ? 2 : 1;
+  return holds_parameters() && dense && !keeps_tensors_whole() && shards > 1 ? 2 : 1;
 }
 
 Result<ExchangeMode> parse_mode(std::string_view text) {
@@ -294,9 +316,7 @@ Result<ExchangeMode> parse_mode(std::string_view text) {
   const auto [name, rest, separator] = split(text);
   for (const ModeRow& row : mode_rows()) {
     if (row.name != name) continue;
-    std::vector<const SpecOption*> known;
-    for (const SpecOption& option : row.options) known.push_back(&option);
-    const Result<ReadOptions> read = read_spec_options(rest, known);
+    const Result<ReadOptions> read = read_spec_options(rest, known_options(row, rest));
     if (!read.ok()) return bad(text, read.status().message());
     ExchangeMode mode;
     mode.kind = row.kind;

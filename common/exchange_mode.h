@@ -42,17 +42,21 @@ inline constexpr uint32_t kFragmentsMax = 1024;      // each is at least one mes
 inline constexpr uint32_t kSeedMax = UINT32_MAX;
 inline constexpr uint32_t kReplicasMax = 2;  // proto/placement.h: a chunk's shard and its backup
 
-// What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names.
+// What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names;
+// lamb: You et al. 2020, algorithm 2, whose layers are tensors.
 struct ServerOptimizer {
-  enum class Kind : uint8_t { kSgd = 1, kAdam = 2, kAdamW = 3, kAdagrad = 4 };
+  enum class Kind : uint8_t { kSgd = 1, kAdam = 2, kAdamW = 3, kAdagrad = 4, kLamb = 5 };
   Kind kind = Kind::kSgd;
   double learning_rate = 0.01;  // until one comes with a push
   double momentum = 0;          // sgd
   double dampening = 0;         // sgd
   bool nesterov = false;        // sgd
   double weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.999;  // adam, adamw
-  double epsilon = 1e-8;              // adam, adamw, adagrad
+  double beta1 = 0.9, beta2 = 0.999;  // adam, adamw, lamb
+  double epsilon = 1e-8;              // all but sgd; of lamb 1e-6 where nothing is said
+
+  // A step on an element depends on all others, so no part of a tensor is stepped on by itself.
+  bool steps_on_whole_tensors() const { return kind == Kind::kLamb; }
 };
 
 struct ExchangeMode {
@@ -101,9 +105,13 @@ struct ExchangeMode {
   bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
   // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
   bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
+  // All of a tensor's chunks are on one shard then. Dense gradients only, and no copies.
+  bool keeps_tensors_whole() const {
+    return holds_parameters() && optimizer.steps_on_whole_tensors();
+  }
   // Shards that have a push before it is answered, in a job of `shards`. Where nothing is said: 2
-  // of parameters, if there are two shards and pushes are dense; 1 of sums, with which nothing is
-  // lost that outlives the step.
+  // of parameters, if there are two shards, pushes are dense and tensors need not be whole; 1 of
+  // sums, with which nothing is lost that outlives the step.
   uint32_t settled_replicas(uint32_t shards, bool dense) const;
 };
 

@@ -24,6 +24,16 @@ inline uint32_t shard_of(uint32_t tensor, uint32_t chunk, uint32_t shards,
   return pattern == nullptr ? static_cast<uint32_t>(at % shards) : (*pattern)[at % pattern->size()];
 }
 
+// The same of a tensor whose chunks all lie on one. Layers come in turns, a large weight and a
+// small bias, so neighbouring entries would give a shard all of one kind: entries follow multiples
+// of the golden ratio instead, of which every second, third, ... are as even as all.
+inline uint32_t shard_of_whole(uint32_t tensor, uint32_t shards, const PlacementPattern& pattern) {
+  const uint64_t share = tensor * uint64_t{0x9E3779B97F4A7C15} >> 32;  // of 2^32
+  const uint64_t entries = pattern == nullptr ? shards : pattern->size();
+  const uint64_t at = share * entries >> 32;
+  return pattern == nullptr ? static_cast<uint32_t>(at) : (*pattern)[at];
+}
+
 // Where the second copy of what `shard` holds is, with mode option replicas=2 (at least 2 shards).
 constexpr uint32_t backup_of(uint32_t shard, uint32_t shards) { return (shard + 1) % shards; }
 // Whose second copy `shard` has.

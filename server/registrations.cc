@@ -98,6 +98,11 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
         "O911",
         tensor(spec) + ": mode " + mode.value().canonical + " keeps copies of dense gradients only",
         "leave out replicas or the compression");
+  if (mode.value().keeps_tensors_whole() && !dense)
+    return short_error("O911",
+                       tensor(spec) + ": mode " + mode.value().canonical +
+                           " steps on whole tensors, of dense gradients only",
+                       "leave out the compression, or take another optimizer");
   return may_use(mode.value(), dense, tensor(spec));
 }
 

@@ -59,6 +59,7 @@ struct AddTensor {
   Placement placement;
   std::shared_ptr<Segment> segment;
   bool holds_parameters = false;  // kShards: they step on them
+  bool one_shard = false;         // kShards: all chunks on one
 };
 
 // This node is one of a job's parameter-server shards.

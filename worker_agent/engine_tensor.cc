@@ -25,6 +25,7 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.replicas = add.replicas;
   plan.tensor = add.tensor;
   plan.pattern = job.pattern;
+  plan.one_shard = add.one_shard;
   return plan;
 }
 

@@ -246,11 +246,11 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const ExchangeMode mode = parse_mode(spec.mode).take();
   const auto shards = static_cast<uint32_t>(started_.shards_size());
   const bool dense = ready.spec().compression().empty();
-  engine_.post(AddTensor{id(), ready.id(), spec.name, spec.op, spec.root,
-                         static_cast<Algorithm>(ready.algorithm()),
-                         mode.settled_replicas(shards, dense), last_reduction(spec, world_size()),
-                         compression_from(ready, started_.agents_size()).take(), shape,
-                         place.value(), segment, mode.holds_parameters()});
+  engine_.post(AddTensor{
+      id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
+      mode.settled_replicas(shards, dense), last_reduction(spec, world_size()),
+      compression_from(ready, started_.agents_size()).take(), shape, place.value(), segment,
+      mode.holds_parameters(), mode.keeps_tensors_whole()});
   return {};
 }
 

@@ -39,6 +39,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.shard = shard;
   plan.last = last_reduction(spec, world);
   plan.mode = parse_mode(spec.mode).take();
+  plan.collective.one_shard = plan.mode.keeps_tensors_whole();
   plan.mode.replicas =
       plan.mode.settled_replicas(plan.collective.shards, ready.spec().compression().empty());
   if (plan.mode.replicas > plan.collective.shards)
@@ -49,6 +50,8 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   Result<CompressionPlan> compression = compression_from(ready, plan.ranks.size());
   if (!compression.ok()) return compression.status();
   plan.compression = compression.take();
+  if (plan.collective.one_shard && !plan.compression.spec.none())
+    return error("D602", who + " compresses what mode \"" + spec.mode + "\" steps on as a whole");
   plan.tensor_seed = tensor_seed(started.job_id(), ready.id());
   return plan;
 }
@@ -136,8 +139,9 @@ void ShardDuty::tell_single_copy(Duty& duty, const ShardPlan& plan) {
       "job "
       "ends, and what it holds since its last snapshot is lost{}",
       duty.started.job(), plan.name, plan.mode.canonical, plan.collective.shards,
-      plan.collective.shards > 1 ? "; replicas=2 keeps one on the next shard"
-                                 : "; with a second shard there would be one");
+      plan.collective.one_shard    ? ""
+      : plan.collective.shards > 1 ? "; replicas=2 keeps one on the next shard"
+                                   : "; with a second shard there would be one");
 }
 
 void ShardDuty::end(uint64_t job) {

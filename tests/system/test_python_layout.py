@@ -1,5 +1,7 @@
 """Where gradients lie (gradbus.torch._layout): pure functions, so worked out by hand here."""
 
+import types
+
 import pytest
 
 pytest.importorskip("torch")
@@ -67,6 +69,29 @@ def test_matrices_and_sparse_gradients_stay_alone():
         ([(2, 0, 35)], 35, 5, False),
         ([(1, 0, 70)], 70, 7, True),
     ]
+
+
+def test_layers_of_lamb_stay_alone():
+    lamb = [layout.ParameterInfo(name, "float32", 5, mode="ps:ssp,optimizer=lamb") for name in "ab"]
+    plans = layout.plan_buckets([info("c", 5), *lamb, info("d", 5)], MIB, "g")
+    assert [(shape(plan), plan.count) for plan in plans] == [
+        ([(3, 0, 5), (0, 16, 5)], 32), ([(2, 0, 5)], 5), ([(1, 0, 5)], 5)]  # fmt: skip
+
+
+def test_lamb_takes_from_the_group_what_its_mode_does_not_say():
+    torch = pytest.importorskip("torch")
+    text_of = pytest.importorskip("gradbus.torch._shard_parameters").text_of
+
+    def text(mode, kind, **options):
+        optimizer = kind([torch.nn.Parameter(torch.zeros(2))], lr=0.1, **options)
+        return text_of(types.SimpleNamespace(kind=7, text=mode), optimizer, optimizer.param_groups[0])
+
+    sgd, adam, lamb = torch.optim.SGD, torch.optim.Adam, "ps:async,optimizer=lamb"
+    assert text(lamb, sgd, momentum=0.9) == f"{lamb},weight_decay=0"
+    assert text(lamb, adam, betas=(0.7, 0.8), eps=0.5) == f"{lamb},weight_decay=0,beta1=0.7,beta2=0.8"
+    told = f"{lamb},weight_decay=0.5,beta2=0.6"
+    assert text(told, adam, betas=(0.7, 0.8)) == f"{told},beta1=0.7"
+    assert text("ps:async,optimizer=adam", sgd) == "ps:async,optimizer=adam"
 
 
 def test_empty_parameters_and_no_parameters():

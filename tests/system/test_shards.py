@@ -34,9 +34,14 @@ def test_every_gradient_counts_once_however_ranks_wait(three_agents, newest, mod
     assert_all_ok(run_ranks(three_agents, newest, "shards.py", 3, "counting", mode))
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "lamb"])
 def test_shards_step_as_torch_does(three_agents, python, name):
     assert_all_ok(run_ranks(three_agents, python, "shards.py", 1, "optimizer", name))
+
+
+@pytest.mark.parametrize("mode", ["ps:async", "ps:ssp,max_staleness=2"])
+def test_tensors_are_stepped_on_as_a_whole(three_agents, newest, mode):
+    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 6, "layers", mode))
 
 
 @pytest.mark.parametrize("staleness", ["0", "3"])
@@ -114,11 +119,13 @@ def test_mistakes_are_named(three_agents, newest):
         assert_all_ok(run_ranks(rig, newest, "shards.py", 1, "refused", "ps:async", "GB-O912 NO_SHARDS"))
 
 
-@pytest.mark.parametrize("mode", ["ps:sync", "ps:ssp,max_staleness=4"])
-def test_an_unchanged_program_trains_through_shards(mode):
+@pytest.mark.parametrize("mode, rates", [
+    ("ps:sync", ["0.1"]), ("ps:ssp,max_staleness=4", ["0.1"]),
+    ("ps:ssp,optimizer=lamb", ["0.01", "--last-lr-share", "0.1"])])
+def test_an_unchanged_program_trains_through_shards(mode, rates):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "4", "--agents", "2", "--shards", "2", "--link", "1gbit",
                "--mode", mode, "--no-prefix", "--", str(rigs.REPOSITORY / ".venv/bin/python"), TRAIN,
-               "--epochs", "8", "--lr", "0.1"]  # fmt: skip
+               "--epochs", "8", "--lr", *rates]  # fmt: skip
     done = subprocess.run(command, env=clean_environment(), timeout=120, check=False, text=True,
                           capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ def files(directory, suffix=".snapshot"):
 
 
 # Expect: three jobs of 2, 3 and 1 shards make the steps of one, whatever the optimizer remembers.
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "lamb"])
 def test_a_job_goes_on_with_another_number_of_shards(tmp_path, name):
     status, output = run_job(tmp_path, "ps:async", "steps", name, "0", "4")
     assert status == 0, output

@@ -53,6 +53,7 @@ struct CollectivePlan {
   uint32_t replicas = 1;               // of each chunk, on shards: at most 2, and at most `shards`
   uint32_t tensor = 0;                 // id, for shard_of()
   PlacementPattern pattern = nullptr;  // the same
+  bool one_shard = false;              // all chunks lie on one: shard_of_whole()
   // Payloads on shards that hold parameters: in the first round a push is the elements themselves,
   // and an answer may always be.
   bool parameters = false;
@@ -61,7 +62,8 @@ struct CollectivePlan {
   uint32_t peers() const { return agents + shards; }
   // That holds the chunk, of a tensor on shards.
   uint32_t shard_of(uint32_t chunk) const {
-    return gradbus::shard_of(tensor, chunk, shards, pattern);
+    return one_shard ? shard_of_whole(tensor, shards, pattern)
+                     : gradbus::shard_of(tensor, chunk, shards, pattern);
   }
   ChunkPlan chunk_plan() const {
     return {count, row_elements, kind == CollectiveKind::kReduceScatter ? world() : 1,

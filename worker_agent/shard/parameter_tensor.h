@@ -17,7 +17,8 @@
 // Nobody waits for an agent that has pulled and made no step since: it has ended, or evaluates.
 //
 // A chunk has a buffer more than there are agents: each may have one on its way, and one is
-// written. What travels compressed: coded_parameters.h.
+// written. What travels compressed: coded_parameters.h; what is stepped on as a whole:
+// whole_parameters.h.
 #pragma once
 
 #include "worker_agent/shard/shard_tensor.h"
@@ -49,6 +50,7 @@ class ParameterTensor : public ShardTensor {
   std::span<const float> parameters(uint32_t chunk) const {
     return parameters(chunk, chunks_[slot(chunk)].current);
   }
+  uint32_t current(uint32_t chunk) const { return chunks_[slot(chunk)].current; }  // their buffer
   // The agent's last push was a pull.
   bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "compression/kernels/statistics.h"
+
 namespace gradbus {
 namespace {
 
@@ -51,6 +53,43 @@ void adagrad(const ServerOptimizer& o, const OptimizerStep& s) {
   }
 }
 
+double norm(std::span<const float> values) {
+  double squares = 0;
+  const size_t count = values.size();
+  if (count > 0)
+    take_statistics({.gradient = values.data(), .count = count, .bucket = count}, nullptr,
+                    &squares);
+  return std::sqrt(squares);
+}
+
+// You et al. 2020, algorithm 2, phi(z) = z: a step is as long as the rate times the parameters,
+// whatever the gradients. `after` is the update u first. In f64, for the ratio of two norms may
+// exceed an f32.
+void lamb(const ServerOptimizer& o, const OptimizerStep& s) {
+  const auto number = static_cast<double>(s.number);
+  const auto mean = static_cast<float>(1 / (1 - std::pow(o.beta1, number)));
+  const auto square = static_cast<float>(1 / (1 - std::pow(o.beta2, number)));
+  const auto beta1 = static_cast<float>(o.beta1);
+  const auto beta2 = static_cast<float>(o.beta2);
+  const auto taken1 = static_cast<float>(1 - o.beta1);
+  const auto taken2 = static_cast<float>(1 - o.beta2);
+  const auto epsilon = static_cast<float>(o.epsilon);
+  const auto decay = static_cast<float>(o.weight_decay);
+  for (size_t i = 0; i < s.before.size(); ++i) {
+    const float gradient = s.gradient_scale * s.gradient[i];
+    s.first[i] = beta1 * s.first[i] + taken1 * gradient;
+    s.second[i] = beta2 * s.second[i] + taken2 * gradient * gradient;
+    s.after[i] =
+        mean * s.first[i] / (std::sqrt(square * s.second[i]) + epsilon) + decay * s.before[i];
+  }
+  const double length = norm(s.before);
+  const double update = norm(s.after);
+  const double ratio = length > 0 && update > 0 ? length / update : 1;
+  const double step_size = ratio * s.learning_rate;
+  for (size_t i = 0; i < s.before.size(); ++i)
+    s.after[i] = static_cast<float>(s.before[i] - step_size * s.after[i]);
+}
+
 }  // namespace
 
 uint32_t optimizer_vectors(const ServerOptimizer& optimizer) {
@@ -58,7 +97,8 @@ uint32_t optimizer_vectors(const ServerOptimizer& optimizer) {
     case Kind::kSgd: return optimizer.momentum == 0 ? 0 : 1;
     case Kind::kAdagrad: return 1;
     case Kind::kAdam:
-    case Kind::kAdamW: return 2;
+    case Kind::kAdamW:
+    case Kind::kLamb: return 2;
   }
   return 0;
 }
@@ -69,6 +109,7 @@ void step(const ServerOptimizer& optimizer, const OptimizerStep& s) {
     case Kind::kAdam: return adam(optimizer, s, false);
     case Kind::kAdamW: return adam(optimizer, s, true);
     case Kind::kAdagrad: return adagrad(optimizer, s);
+    case Kind::kLamb: return lamb(optimizer, s);
   }
 }
 

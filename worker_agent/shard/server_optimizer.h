@@ -1,5 +1,5 @@
 // The optimizers that shards step with: torch.optim's SGD, Adam (without amsgrad), AdamW and
-// Adagrad, each one pass over the elements.
+// Adagrad, each one pass over the elements; and LAMB, two passes over the whole tensor.
 //
 // `before` and `after` may not overlap: the new parameters are made beside the old ones, which may
 // be on their way to somebody. Pure.
@@ -13,7 +13,7 @@
 
 namespace gradbus {
 
-// Vectors of as many elements as the parameters: sgd with momentum 1, adam and adamw 2, adagrad 1.
+// Vectors of as many elements as the parameters: sgd with momentum 1, adagrad 1, others 2.
 uint32_t optimizer_vectors(const ServerOptimizer& optimizer);
 
 struct OptimizerStep {

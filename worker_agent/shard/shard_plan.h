@@ -1,6 +1,7 @@
 // What a shard is told of a tensor.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct ShardPlan {
   CompressionPlan compression;
   uint64_t tensor_seed = 0;  // unit_plan.h
 
-  // What shards hold: chunks, or the units of a compressed tensor.
+  // What shards hold: chunks, or the units of a compressed tensor, or all of it as one.
   ChunkPlan cut() const {
+    if (collective.one_shard)
+      return {collective.count, 1, 1, std::max<uint64_t>(collective.count, 1)};
     const bool dense = compression.spec.none();
     return {collective.count, 1, 1, dense ? collective.chunk_elements : compression.unit_elements};
   }

@@ -9,6 +9,7 @@
 #include "worker_agent/shard/parameter_tensor.h"
 #include "worker_agent/shard/payload_tensor.h"
 #include "worker_agent/shard/summed_tensor.h"
+#include "worker_agent/shard/whole_parameters.h"
 
 namespace gradbus {
 namespace {
@@ -165,6 +166,7 @@ FrameHeader ShardTensor::frame(const ShardAnswer& answer) const {
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan,
                                                        Transport& transport) {
   const bool dense = plan.compression.spec.none();
+  if (plan.collective.one_shard) return WholeParameters::create(plan, transport);
   if (plan.mode.holds_parameters())
     return dense ? ParameterTensor::create(plan, transport)
                  : CodedParameters::create(plan, transport);

@@ -163,9 +163,8 @@ class ShardTensor {
   StagingMemory memory_;
 };
 
-// summed_tensor.h, payload_tensor.h, parameter_tensor.h or coded_parameters.h, by mode and
-// compression. S201 when there
-// is no address space.
+// summed_tensor.h, payload_tensor.h, parameter_tensor.h, coded_parameters.h or whole_parameters.h,
+// by mode and compression. S201 when there is no address space.
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan, Transport& transport);
 
 }  // namespace gradbus

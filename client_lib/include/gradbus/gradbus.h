@@ -269,6 +269,7 @@ GRADBUS_API gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_m
  * The first round sets them: every rank brings its own (all the same; rank 0's node wins), and all
  * get them. From then on gradbus_start sends a gradient and gradbus_wait brings the parameters
  * after the step. F32, SUM or AVERAGE; one step for each node, of the sum or the mean of its ranks.
+ * To optimizer=lamb a tensor is a layer: register one for each.
  */
 
 /* Of this tensor's steps from the next gradbus_start on; until then the mode's lr=. Every rank of a

@@ -3,6 +3,7 @@
     mode_changes.py counting          no gradient is lost or counted twice in any of many changes
     mode_changes.py group             one group changes, the other does not
     mode_changes.py memory            what error feedback remembers is carried over
+    mode_changes.py lamb              to shards that step on whole tensors, and back
     mode_changes.py refused           a mode that cannot be leaves everything as it was
     mode_changes.py late              the last rank is late until the job changes its mode by itself
     mode_changes.py loses             reports losses, then one that is not finite, until its mode is sync
@@ -118,6 +119,22 @@ def memory():
     assert torch.allclose(total(), steps * gradient, rtol=1e-5, atol=1e-3)
 
 
+def lamb():
+    """A step is as long as the rate times the parameters, and SGD's again after it."""
+    weight, _, optimizer = parameters = make("sync", lr=0.125)
+    gradient = torch.full(SHAPE, 64.0)
+    step(parameters, gradient)
+    assert torch.equal(weight.detach(), torch.full(SHAPE, -8.0)), weight
+    ask("*", "ps:quorum,q=3,optimizer=lamb")
+    until_changed(optimizer, "weight")
+    step(parameters, gradient)
+    assert torch.allclose(weight.detach(), torch.full(SHAPE, -9.0)), weight
+    ask("*", "sync")
+    until_changed(optimizer, "weight")
+    step(parameters, gradient)
+    assert torch.allclose(weight.detach(), torch.full(SHAPE, -17.0)), weight
+
+
 def refused():
     parameters = make("sync", compression="fp16")
     weight, _, optimizer = parameters
@@ -179,7 +196,7 @@ def loses():
 
 def main():
     gradbus.init()
-    commands = [counting, group, memory, refused, late, loses, forever]
+    commands = [counting, group, memory, lamb, refused, late, loses, forever]
     {command.__name__: command for command in commands}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok")

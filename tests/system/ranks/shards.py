@@ -2,6 +2,7 @@
 
     shards.py counting MODE          integers: every rank's every gradient arrives exactly once
     shards.py optimizer NAME         one rank: the shards' steps are torch's own
+    shards.py layers MODE            lamb: every rank's every gradient makes one step, of all of a tensor
     shards.py ahead STALENESS        ps:ssp: how far the fast rank gets ahead of the slow one
     shards.py steps MODE NAME FIRST LAST   one rank: steps FIRST to LAST - 1 of a run, wherever its shards
                                      begin from; they end as torch's after all LAST steps
@@ -17,6 +18,7 @@ import time
 
 import gradbus.torch as gradbus
 import torch
+from lamb import Lamb
 
 SHAPE = (300, 70)
 STEPS = 6
@@ -65,13 +67,15 @@ OPTIMIZERS = {
     "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
     "adamw": (torch.optim.AdamW, {"weight_decay": 0.1}),
     "adagrad": (torch.optim.Adagrad, {"weight_decay": 0.01}),
+    "lamb": (Lamb, {"betas": (0.8, 0.95), "weight_decay": 0.05}),
 }
+NAMED = {"lamb": ",optimizer=lamb"}  # by the mode: no class of torch says it
 
 
 def optimizer(name):
     """With one rank async is as good as local; the learning rate changes and is zero once."""
     kind, options = OPTIMIZERS[name]
-    weight, bias, distributed = make("ps:async", 0.1, kind, **options)
+    weight, bias, distributed = make("ps:async" + NAMED.get(name, ""), 0.1, kind, **options)
     start = torch.randn(SHAPE, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         weight.copy_(start)
@@ -88,10 +92,30 @@ def optimizer(name):
             assert error < 1e-5, (name, number, error)  # of values up to 4
 
 
+def layers(mode):
+    """All elements and gradients are alike, so the order of the steps does not matter. The groups
+    of SGD have no betas."""
+    weight, bias, optimizer = parameters = make(f"{mode},optimizer=lamb", 0.01, weight_decay=0.02)
+    alone = [torch.nn.Parameter(torch.full(SHAPE, 100.0)), torch.nn.Parameter(torch.full((3,), 7.0))]
+    plain = Lamb(alone, lr=0.01, weight_decay=0.02)
+    with torch.no_grad():
+        weight.fill_(100.0)
+        bias.fill_(7.0)
+    for _ in range(STEPS):
+        step(parameters, torch.full(SHAPE, 3.0))
+        for _ in range(gradbus.cross_size()):
+            step((*alone, plain), torch.full(SHAPE, 3.0))
+    optimizer.flush()
+    for mine, wanted in zip((weight, bias), alone):
+        assert torch.allclose(mine, wanted, rtol=1e-5), (mine, wanted)
+    everywhere = gradbus.allgather_object(weight.detach().numpy().tobytes())
+    assert len(set(everywhere)) == 1
+
+
 def steps(mode, name, first, last):
     """What this rank brings counts in the run's first step only."""
     kind, options = OPTIMIZERS[name]
-    weight, bias, distributed = make(mode, 0.1, kind, **options)
+    weight, bias, distributed = make(mode + NAMED.get(name, ""), 0.1, kind, **options)
     start = torch.randn(SHAPE, generator=torch.Generator().manual_seed(5))
     if int(first) == 0:
         with torch.no_grad():
@@ -186,7 +210,7 @@ def refused(mode, words, compression=None):
 
 def main():
     gradbus.init()
-    commands = [steps, pulled, counting, optimizer, ahead, slow, forever, refused, nothing_to_pull]
+    commands = [steps, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

@@ -100,6 +100,15 @@ TEST_F(Shards, ClaimsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(refusal(half), HasSubstr("does not fit the tensor"));
 }
 
+TEST_F(Shards, WholeTensorsAreDenseAndHaveOneCopy) {
+  start();
+  v1::TensorSpec spec = on_shards("ps:async,optimizer=lamb");
+  spec.set_compression("fp16");
+  EXPECT_THAT(refusal(spec), AllOf(HasSubstr("GB-O911"), HasSubstr("of dense gradients only"),
+                                   HasSubstr("leave out the compression")));
+  EXPECT_THAT(refusal(on_shards("ps:async,optimizer=lamb,replicas=2")), HasSubstr("no copies"));
+}
+
 // Expect: all are told of one communicator and of units that every shard gets as many of.
 TEST_F(Shards, PayloadsGoThroughThem) {
   start();

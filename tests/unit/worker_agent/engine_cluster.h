@@ -89,9 +89,11 @@ class Cluster {
   }
   // A tensor that shards aggregate, as `mode` says.
   void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
-    const uint32_t replicas = std::max(1U, parse_mode(mode).take().replicas);
+    const ExchangeMode parsed = parse_mode(mode).take();
+    const uint32_t replicas = std::max(1U, parsed.replicas);
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, replicas);
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, replicas, false,
+                 parsed.keeps_tensors_whole());
     for (uint32_t i = 0; i < layout_.shards; ++i) {
       add_to_shard(i, id, spec, chunk, mode);
       if (replicas > 1) add_copy(i, id, spec, chunk, mode);
@@ -119,6 +121,7 @@ class Cluster {
     plan.shard = shard;
     plan.last = last_reduction(spec, layout_.world());
     plan.mode = parse_mode(mode).take();
+    plan.collective.one_shard = plan.mode.keeps_tensors_whole();
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
     plan.compression = compression;
     plan.tensor_seed = tensor_seed(kJob, id);
@@ -143,7 +146,7 @@ class Cluster {
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {},
-                  uint32_t replicas = 1, bool held = false) {
+                  uint32_t replicas = 1, bool held = false, bool one_shard = false) {
     CellShape shape = make_cell_shape(spec, chunk,
                                       {layout_.world(), layout_.ranks_per_agent,
                                        layout_.agents > 1 || algorithm == Algorithm::kShards});
@@ -153,7 +156,7 @@ class Cluster {
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
     node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm, replicas,
                                last_reduction(spec, layout_.world()), compression, shape, place,
-                               segment, held});
+                               segment, held, one_shard});
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {

@@ -48,6 +48,7 @@ struct Reference {
         first += g * g;
         parameter -= rate * g / (std::sqrt(first) + o.epsilon);
         break;
+      case Kind::kLamb: FAIL() << "is of whole tensors: whole_parameters_test.cc";
     }
   }
 };
@@ -111,6 +112,30 @@ TEST_P(ServerOptimizers, FollowTheFormula) {
   }
   for (size_t i = 0; i < kCount; ++i)
     EXPECT_NEAR(before[i], expected[i].parameter, 2e-5 * (1 + std::abs(expected[i].parameter)));
+}
+
+// Expect: where a norm is zero the ratio of both is one: parameters of zeros move by the rate, and
+// gradients of zeros move nothing; nor do gradients so small that the ratio exceeds an f32.
+TEST(Lamb, NormsOfZero) {
+  ServerOptimizer optimizer = of(Kind::kLamb);
+  optimizer.epsilon = 0.5;
+  const auto stepped = [&](const std::vector<float>& parameters, std::vector<float> gradient) {
+    std::vector<float> after(parameters.size());
+    std::vector<float> first(parameters.size());
+    std::vector<float> second(parameters.size());
+    step(optimizer, {1, 0.1F, 1, gradient, parameters, after, first, second});
+    return after;
+  };
+  const std::vector<float> from_zero = stepped({0, 0, 0}, {1, -1, 0});
+  EXPECT_FLOAT_EQ(from_zero[0], -0.1F / 1.5F);
+  EXPECT_FLOAT_EQ(from_zero[1], 0.1F / 1.5F);
+  EXPECT_EQ(from_zero[2], 0);
+  EXPECT_EQ(stepped({3, 4, 5}, {0, 0, 0}), (std::vector<float>{3, 4, 5}));
+  // As long as a tenth of the parameters, 5, in the one direction that there is.
+  const std::vector<float> tiny = stepped({3, 4, 0}, {0, 1e-42F, 0});
+  EXPECT_EQ(tiny[0], 3);
+  EXPECT_NEAR(tiny[1], 4 - 0.5, 1e-3);
+  EXPECT_EQ(tiny[2], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ServerOptimizers, testing::Range(size_t{0}, variants().size()));

@@ -18,6 +18,7 @@ NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
 LANE_BYTES = 3  # "@64": what the lanes of a delayed tensor append to its name
 
 MATRIX_CODECS = ("powersgd", "rows")
+LAMB = "optimizer=lamb"  # of a mode of shards: a step's length is that of a layer
 
 # name in torch -> (short name, number in gradbus.h, bytes of an element)
 DTYPES = {
@@ -54,7 +55,7 @@ class ParameterInfo:
     @property
     def stays_alone(self) -> bool:
         """It shares no bucket."""
-        return self.needs_matrix or self.sparse
+        return self.needs_matrix or self.sparse or LAMB in self.mode.split(",")
 
 
 @dataclass(frozen=True)

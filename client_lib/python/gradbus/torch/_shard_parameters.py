@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import bad_argument
+from ._layout import LAMB
 
 if TYPE_CHECKING:
     from .. import _core
@@ -32,16 +33,30 @@ def holds_parameters(mode: _core.Mode) -> bool:
 def text_of(mode: _core.Mode, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> str:
     """The mode as a tensor is registered with it.
 
-    A mode that says nothing of an optimizer gets this one's. Raises InvalidError for an optimizer
-    that shards do not have.
+    A mode that says nothing of an optimizer gets this one's. Torch has no LAMB: a mode that names it
+    gets what it does not say itself from the group. Raises InvalidError for an optimizer that shards
+    do not have.
     """
     if not holds_parameters(mode):
         return mode.text
     name, _, rest = mode.text.partition(",")
     said = {option.partition("=")[0] for option in rest.split(",")}
-    if said & _OF_OPTIMIZER:
+    if LAMB in rest.split(","):
+        options = [option for option in _of_group(group) if option.partition("=")[0] not in said]
+    elif said & _OF_OPTIMIZER:
         return mode.text
-    return ",".join([name, *filter(None, [rest]), *_options(name, optimizer, group)])
+    else:
+        options = _options(name, optimizer, group)
+    return ",".join([name, *filter(None, [rest]), *options])
+
+
+def _of_group(group: dict[str, Any]) -> list[str]:
+    values = {}
+    if "weight_decay" in group:
+        values["weight_decay"] = group["weight_decay"]
+    if "betas" in group:
+        values["beta1"], values["beta2"] = group["betas"]
+    return [f"{option}={value}" for option, value in values.items()]
 
 
 def _options(mode: str, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> list[str]:

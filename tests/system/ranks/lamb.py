@@ -1,0 +1,39 @@
+"""LAMB (You et al. 2020, algorithm 2, phi(z) = z), in float64 and NumPy: what shards are compared with."""
+
+import numpy
+import torch
+
+
+class Lamb(torch.optim.Optimizer):
+    """Torch has none. Layers are parameters; the norms are of a whole one."""
+
+    def __init__(self, parameters, lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
+        super().__init__(
+            parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
+        self.exact = {}  # by parameter: w, m and v, and the number of steps
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step(parameter, group)
+
+    def _step(self, parameter, group):
+        if parameter not in self.exact:
+            w = parameter.detach().numpy().astype(numpy.float64)
+            self.exact[parameter] = (w, numpy.zeros_like(w), numpy.zeros_like(w), 0)
+        w, m, v, number = self.exact[parameter]
+        g = parameter.grad.numpy().astype(numpy.float64)
+        number += 1
+        beta1, beta2 = group["betas"]
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        update = (m / (1 - beta1**number)) / (numpy.sqrt(v / (1 - beta2**number)) + group["eps"])
+        update = update + group["weight_decay"] * w
+        length, size = numpy.sqrt((w * w).sum()), numpy.sqrt((update * update).sum())
+        ratio = length / size if length > 0 and size > 0 else 1.0
+        w = w - group["lr"] * ratio * update
+        self.exact[parameter] = (w, m, v, number)
+        parameter.copy_(torch.from_numpy(w))

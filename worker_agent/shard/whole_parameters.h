@@ -1,0 +1,61 @@
+// Modes ps:async, ps:ssp and ps:quorum on a shard, with an optimizer whose step on an element
+// depends on the whole tensor (lamb): what parameter_tensor.h says, of a chunk that is all of it.
+// Its chunks all lie on one shard (CollectivePlan::one_shard).
+//
+// Chunks travel as ever; here they are frames of one push, or of one answer. A push is taken when
+// its last chunk has come. Until then its chunks lie in memory of the agent's own, so receive
+// buffers do not wait, and of agents that push at the same time the first to be whole steps first.
+//
+// A step, and the copy for a snapshot, is one turn of the engine: tensors are layers, not models.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "worker_agent/shard/parameter_tensor.h"
+
+namespace gradbus {
+
+class WholeParameters final : public ParameterTensor {
+ public:
+  static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
+
+  size_t answers_max() const override { return chunks_held() * frames_.chunks(); }
+  void on_sent(const ShardAnswer& answer) override;
+  Slice slice(const ShardAnswer& answer) const override;
+  FrameHeader frame(const ShardAnswer& answer) const override;
+
+ protected:
+  uint32_t chunk_of(const FrameHeader&) const override { return kAll; }
+  Status check_piece(uint32_t agent, const FrameHeader& header) const override;
+  Result<bool> collect(uint32_t agent, const FrameHeader& header,
+                       std::span<const std::byte> payload) override;
+  std::span<const float> values_of(const Push& push) override;
+  void give(uint32_t agent, uint32_t chunk, uint32_t staleness,
+            std::vector<ShardAnswer>& answers) override;
+
+ private:
+  static constexpr uint32_t kAll = 0;  // the only chunk
+  struct Agent {
+    uint32_t here = 0;    // chunks of its push that have come
+    uint32_t source = 0;  // what they say of the step
+    uint32_t unsent = 0;  // chunks of its answer that are the transport's
+    uint32_t buffer = 0;  // of that answer
+  };
+  WholeParameters(const ShardPlan& plan, Transport& transport);
+  Status open_pushes();
+  std::span<float> pushed(uint32_t agent) const;
+  uint64_t frame_bytes(uint32_t index) const {
+    return frames_.range(index).elements * sizeof(float);
+  }
+  size_t here(uint32_t agent, uint32_t frame) const {
+    return size_t{agent} * frames_.chunks() + frame;
+  }
+
+  const ChunkPlan frames_;      // as agents cut the tensor
+  std::vector<Agent> senders_;  // by agent
+  std::vector<bool> here_;      // by agent and chunk of its push
+  StagingMemory pushes_;        // by agent
+};
+
+}  // namespace gradbus
