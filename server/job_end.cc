@@ -76,7 +76,7 @@ void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
     record.left_at = now;
   }
   if (ranks.empty()) return;
-  fail(short_error("P101", title() + ": lost " + rank_phrase(ranks) + ": agent " + why), now);
+  fail(short_error("P104", title() + ": lost " + rank_phrase(ranks) + ": agent " + why), now);
 }
 
 // A job that has put nothing on it goes on, but may not from now on. One that has copies of all

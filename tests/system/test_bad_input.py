@@ -310,7 +310,7 @@ def test_a_killed_agent(rig, tmp_path):
     for result in outcomes[2:]:
         assert_error(result, "A301")
     for result in outcomes[:2]:
-        assert_error(result, "P101", "node-1")
+        assert_error(result, "P104", "node-1")
 
 
 def test_a_killed_coordinator(rig, tmp_path):

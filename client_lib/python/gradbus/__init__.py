@@ -7,7 +7,7 @@
 This module needs no framework. ``gradbus.torch`` has the distributed optimizer for PyTorch.
 """
 
-from . import _core
+from . import _core, elastic
 from ._api import barrier, poll, synchronize
 from ._errors import (
     BusyError,
@@ -137,6 +137,7 @@ __all__ = [
     "broadcast_object",
     "cross_rank",
     "cross_size",
+    "elastic",
     "flush",
     "gather",
     "gather_async",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import re
 
 
 class Code(enum.IntEnum):
@@ -31,6 +32,17 @@ class GradbusError(Exception):
     """Base of all; ``code`` says which kind, the text says what, who and what to do next."""
 
     code: Code = Code.INTERNAL
+
+    @property
+    def id(self) -> str:
+        """The number in the message, as in "P104"; "" when it has none."""
+        found = re.search(r"GB-([A-Z]\d{3})", str(self))
+        return found[1] if found else ""
+
+    @property
+    def what(self) -> str:
+        """The message without what to do next."""
+        return str(self).partition(" | next: ")[0]
 
 
 class BusyError(GradbusError):

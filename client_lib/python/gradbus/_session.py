@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import math
 import operator
 import os
@@ -18,7 +19,22 @@ from ._errors import ClosedError, bad_argument
 if TYPE_CHECKING:
     from ._process_sets import ProcessSet
 
+
+@dataclasses.dataclass(frozen=True)
+class _Arguments:
+    """Of init()."""
+
+    job: str | None = None
+    rank: int | None = None
+    size: int | None = None
+    socket: str | os.PathLike[str] | None = None
+    start_timeout: float | None = None
+    op_timeout: float | None = None
+    process_sets: Sequence[ProcessSet] = ()
+
+
 _session: _core.Session | None = None
+_arguments = _Arguments()  # of the last session
 _session_pid = 0
 # Run before the session closes, while views of shared memory are still valid.
 # The argument says whether the process goes on, so that values are worth keeping.
@@ -80,21 +96,31 @@ def init(
     agent), PermissionError, MismatchError (rank taken, sizes differ), VersionSkewError and
     TimeoutError (names the missing ranks).
     """
-    global _session, _session_pid
     if is_initialized():
         if any(value is not None for value in (job, rank, size, socket)):
             raise bad_argument("init: already initialized", "call gradbus.shutdown() first")
         return
+    _open(_Arguments(job, rank, size, socket, start_timeout, op_timeout, process_sets))
+
+
+def join_again(start_timeout: float) -> None:
+    """A new session in the place of the last one, which was shut down: init() with its arguments."""
+    _open(_arguments, start_timeout)
+
+
+def _open(arguments: _Arguments, start_timeout: float | None = None) -> None:
+    global _session, _session_pid, _arguments
     _session = _core.Session(
-        job=job,
-        socket_path=_path(socket),
-        rank=_whole(rank, "rank", 0),
-        world_size=_whole(size, "size", 1),
-        start_timeout_ms=_milliseconds(start_timeout, "start_timeout"),
-        op_timeout_ms=_milliseconds(op_timeout, "op_timeout"),
+        job=arguments.job,
+        socket_path=_path(arguments.socket),
+        rank=_whole(arguments.rank, "rank", 0),
+        world_size=_whole(arguments.size, "size", 1),
+        start_timeout_ms=_milliseconds(start_timeout or arguments.start_timeout, "start_timeout"),
+        op_timeout_ms=_milliseconds(arguments.op_timeout, "op_timeout"),
     )
     _session_pid = os.getpid()
-    for process_set in process_sets:
+    _arguments = arguments
+    for process_set in arguments.process_sets:
         _add_process_set(process_set)
 
 

@@ -133,7 +133,7 @@ TEST(Agents, ALostAgentFailsItsJobsNamingRanksAgentAndSilence) {
   const auto& failed = cluster.inbox[1][0].job_failed();
   EXPECT_EQ(failed.job_id(), job);
   EXPECT_EQ(failed.error().code(), uint32_t(Code::kPeerLost));
-  EXPECT_THAT(failed.error().message(), StartsWith("GB-P101"));
+  EXPECT_THAT(failed.error().message(), StartsWith("GB-P104"));
   EXPECT_THAT(failed.error().message(), HasSubstr("ranks 1, 3"));
   EXPECT_THAT(failed.error().message(), HasSubstr("node-b (pid 1002) has been silent for 1.6 s"));
 }

@@ -129,7 +129,7 @@ TEST(Service, EveryWayAStreamEndsTellsTheOthers) {
     politely ? b.half_close() : b.cancel();
     const auto failed = a.read();
     EXPECT_LT(steady_clock::now() - before, kAtOnce);
-    EXPECT_THAT(failed.job_failed().error().message(), StartsWith("GB-P101"));
+    EXPECT_THAT(failed.job_failed().error().message(), StartsWith("GB-P104"));
     EXPECT_THAT(failed.job_failed().error().message(), HasSubstr("node-b"));
   }
 }

@@ -187,7 +187,7 @@ TEST_F(Start, AnAgentThatDiesBeforeTheStartEndsTheWaitOfTheOthers) {
   cluster.join(1, "train", 0, 3);
   cluster.join(2, "train", 1, 3);
   cluster.drop(2);
-  EXPECT_THAT(last_error(1), StartsWith("GB-P101"));
+  EXPECT_THAT(last_error(1), StartsWith("GB-P104"));
   EXPECT_THAT(last_error(1), HasSubstr("lost rank 1: agent node-b"));
 }
 

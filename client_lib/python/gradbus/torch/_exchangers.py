@@ -25,7 +25,7 @@ from ._exchange import ExchangedParameter, GradientExchange
 from ._local_modes import LocalModes, LocalParameter, is_local
 from ._memory import CompressionState
 from ._mode_changes import ModeChange, at_fence, fence_period, mode_by
-from ._shard_parameters import holds_parameters, text_of
+from ._shard_parameters import holds_parameters, text_of, without_restore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Settings:
     mode: str | None
     number: int
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
+    fresh_shards: bool = False  # shards take the parameters of ranks, not those of snapshots
 
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
         """SparseAdam takes no other gradients."""
@@ -120,6 +121,8 @@ def add(
             stepping.append((pair, mode))
             continue
         text = text_of(mode, optimizer, optimizer.param_groups[group])
+        if state.settings.fresh_shards:
+            text = without_restore(text)
         held = holds_parameters(mode)
         sparse = state.settings.is_sparse(parameter, optimizer)
         exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse))

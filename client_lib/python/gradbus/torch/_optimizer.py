@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ._exchangers import Settings, State, add, fill, take_up_changes
 from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState
 from ._memory import CompressionState
+from ._mode_changes import ModeChange
 
 # Numbers the optimizers of this process, so that two of them (a GAN) never share buckets. Ranks make
 # their optimizers in the same order; if they do not, registration reports the names.
@@ -378,6 +380,26 @@ def DistributedOptimizer(  # used like a class, hence its name
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
     return optimizer
+
+
+def needs_reattaching(optimizer: Any) -> bool:
+    """Its session was shut down."""
+    return bool(optimizer._gradbus.exchange.detached)
+
+
+def reattach(optimizer: Any, steps: int, changes: Sequence[ModeChange], fresh_shards: bool) -> None:
+    """As DistributedOptimizer() in the session there is now, with the arguments and names it had.
+
+    Every rank goes on from the same ``steps`` and the same ``changes`` of modes. ``fresh_shards``:
+    the parameters are these, whatever snapshots shards have. Raises what DistributedOptimizer() does;
+    it can be called again then, in another session.
+    """
+    old = optimizer._gradbus
+    _take_away(optimizer)
+    state = State(optimizer, dataclasses.replace(old.settings, fresh_shards=fresh_shards))
+    state.parameters, state.steps, state.changes = old.parameters, steps, list(changes)
+    _put_in_front(optimizer, state)
+    fill(optimizer, state, (state.exchange, state.local), state.changes)
 
 
 def _put_in_front(optimizer: Any, state: State) -> None:

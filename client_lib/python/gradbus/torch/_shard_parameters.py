@@ -59,6 +59,11 @@ def _of_group(group: dict[str, Any]) -> list[str]:
     return [f"{option}={value}" for option, value in values.items()]
 
 
+def without_restore(text: str) -> str:
+    """The mode, but its parameters are what ranks bring in the first round."""
+    return ",".join(word for word in text.split(",") if word.strip() != "restore=1")
+
+
 def _options(mode: str, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> list[str]:
     kind = next((k for k in _KINDS if isinstance(optimizer, k)), None)
     if kind is None or any(group.get(option) for option in _REFUSED):

@@ -1,0 +1,257 @@
+"""Jobs that outlive the restart of an agent: ``run`` and ``State``.
+
+    @gradbus.elastic.run
+    def train(state):
+        while state.step < 1000:
+            ...
+            state.step += 1
+            if state.step % 20 == 0:
+                state.commit()
+
+    train(gradbus.elastic.State(step=0, weights=weights))
+
+When an agent is lost, or the network between agents, every rank's operation fails; ``run`` then joins
+the job again with the same processes, gives every rank the values of the last commit and calls the
+function anew. ``gradbus.torch.ElasticState`` commits models and optimizers. See docs/ELASTIC.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ._api import barrier
+from ._errors import GradbusError, MismatchError, TimeoutError, bad_argument
+from ._objects import allgather_object, broadcast_object
+from ._session import current, init, is_initialized, join_again, shutdown
+
+__all__ = ["State", "run"]
+
+TIMEOUT = "GRADBUS_ELASTIC_TIMEOUT"
+
+# What ends a job though all of its processes live: an agent, a link or a shard is lost.
+_RECOVERABLE = frozenset({"A301", "D604", "M004", "P102", "P103", "P104"})
+# What a rank is told that comes back before others have, or its agent.
+_TOO_EARLY = _RECOVERABLE | {"A300", "C501", "J402"}
+
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
+
+_log = logging.getLogger("gradbus.elastic")
+
+Function = Callable[..., Any]
+Saved = dict[str, Any]  # by the value's name
+
+
+class State:
+    """Named values that a job can go back to, each an attribute: ``State(step=0).step``.
+
+    A commit keeps a deep copy of each, or of the ``state_dict()`` of what has one. Ranks' values may
+    differ; those of before the first commit become rank 0's.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        for name in values:
+            if name.startswith("_") or hasattr(type(self), name):
+                raise bad_argument(f"State: a value cannot be named '{name}'", "rename it")
+        self._names = tuple(values)
+        self._kept: dict[int, Saved] = {}  # commits by number; two while one is being made
+        self._common = -1  # the newest that every rank is known to have
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this State has no value '{name}': pass it to State()")
+
+    @property
+    def commits(self) -> int:
+        """How many commits were made, but that of the start."""
+        return max(0, self._common)
+
+    def commit(self) -> None:
+        """Keeps the values of now; returns when every rank has its own.
+
+        Every rank calls it after the same step. Raises what operations raise.
+        """
+        self._settle()
+        self._kept[self._common + 1] = self._save()
+        barrier()
+        # Whoever is here knows that all ranks have this one: nobody goes back further.
+        self._common += 1
+        self._kept = {self._common: self._kept[self._common]}
+
+    def restore(self) -> None:
+        """Back to the values of the last commit, this rank's own, within a session that goes on.
+
+        Every rank calls it. ``run`` does so by itself after a loss.
+        """
+        if self._common < 0:
+            raise bad_argument("State.restore: there is no commit yet", "call commit() before")
+        self._settle()
+        self._load(self._kept[self._common], self._common)
+
+    def sync(self) -> None:
+        """Every rank goes back to the newest commit that all have; without any, all get rank 0's values.
+
+        ``run`` calls it before the function. Raises MismatchError when a process has come new, without
+        the commit that the others have; and what operations raise.
+        """
+        newest = allgather_object(max(self._kept, default=-1), name="elastic/commits")
+        common = min(newest)
+        if common + 1 < max(newest):
+            raise _no_common_commit(newest)
+        if common < 0:
+            if 0 in self._kept:  # not all ranks have kept the start, so none has gone on from there
+                self._load(self._kept[0], 0)
+            self._reset()
+            self._share()
+            self.commit()
+            return
+        self._load(self._kept[common], common)
+        self._kept = {common: self._kept[common]}
+        self._common = common
+
+    # ---- for kinds of values that need more
+
+    def _settle(self) -> None:
+        """Before a commit: nothing is under way."""
+
+    def _reset(self) -> None:
+        """A new session begins with the values that there are."""
+
+    def _save(self) -> Saved:
+        return {name: copy.deepcopy(_state_of(getattr(self, name))) for name in self._names}
+
+    def _load(self, saved: Saved, number: int) -> None:
+        """Those of commit ``number``."""
+        for name in self._names:
+            self._put(name, copy.deepcopy(saved[name]))
+
+    def _put(self, name: str, value: Any) -> None:
+        held = getattr(self, name)
+        if _has_state(held):
+            held.load_state_dict(value)
+        else:
+            setattr(self, name, value)
+
+    def _share(self) -> None:
+        """Rank 0's values for all."""
+        mine = {name: _state_of(getattr(self, name)) for name in self._names}
+        for name, value in broadcast_object(mine, name="elastic/values").items():
+            self._put(name, value)
+
+
+def _has_state(value: Any) -> bool:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _state_of(value: Any) -> Any:
+    return value.state_dict() if _has_state(value) else value
+
+
+def _no_common_commit(newest: list[int]) -> MismatchError:
+    fewest, most = newest.index(min(newest)), newest.index(max(newest))
+    has = f"has commit {newest[fewest]}" if newest[fewest] >= 0 else "has no commit"
+    return MismatchError(
+        f"GB-M005 NO_COMMON_COMMIT: rank {fewest} {has}, rank {most} goes back to {newest[most]} | "
+        "next: restart the whole job: its processes go on together, none of them can be replaced"
+    )
+
+
+def run(
+    function: Function | None = None, *, timeout: float | None = None, restarts_max: int = 10
+) -> Any:
+    """Decorates ``function(state, ...)``: after the loss of an agent it is called again.
+
+    Args:
+        timeout: seconds from a loss until all ranks are in the job again; default: the variable
+            GRADBUS_ELASTIC_TIMEOUT (``gradbus run --elastic-timeout``), else 60. As ranks find out
+            at their next operation, it has to be longer than a step takes.
+        restarts_max: losses in a row without a commit in between; the next one is an error.
+
+    Needs ``init()``, or calls it. Each call begins with ``state.sync()`` and ends with a barrier. Raises
+    what the function raises otherwise, also the death of a rank: the job's processes stay the same;
+    TimeoutError (GB-M006) when not all come back in time.
+    """
+    if function is None:
+        return functools.partial(run, timeout=timeout, restarts_max=restarts_max)
+    wanted = function  # which is no more None
+
+    @functools.wraps(wanted)
+    def elastic(state: State, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(state, State):
+            raise bad_argument(
+                f"elastic.run: the first argument is a {type(state).__name__}, not a State",
+                "pass gradbus.elastic.State(...) or gradbus.torch.ElasticState(...)",
+            )
+        patience = _patience(timeout)
+        init()
+        return _run(
+            functools.partial(wanted, state, *args, **kwargs), state, patience, restarts_max
+        )
+
+    return elastic
+
+
+def _patience(timeout: float | None) -> float:
+    given: Any = os.environ.get(TIMEOUT, 60) if timeout is None else timeout
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds <= 1e7:
+        raise bad_argument(
+            f"elastic.run: timeout {given!r} is no positive number of seconds",
+            f"pass timeout=60, or set {TIMEOUT}",
+        )
+    return seconds
+
+
+def _run(function: Callable[[], Any], state: State, patience: float, restarts_max: int) -> Any:
+    restarts, commits = 0, -1
+    while True:
+        try:
+            state.sync()
+            result = function()
+            if is_initialized():
+                barrier()  # who returns may end, so nobody may need it any more
+            return result
+        except GradbusError as problem:
+            if problem.id not in _RECOVERABLE or not is_initialized():
+                raise
+            restarts = restarts + 1 if state.commits == commits else 1
+            if restarts > restarts_max:
+                raise
+            commits, lost = state.commits, problem.what
+        # Outside: the exception holds the frames of the function, and they views of shared memory.
+        _rejoin(lost, patience)
+
+
+def _rejoin(lost: str, patience: float) -> None:
+    who = f'rank {current().rank} of job "{current().job}"'
+    _log.warning("gradbus.elastic: %s joins again: %s", who, lost)
+    shutdown()
+    deadline = time.monotonic() + patience
+    pause = _PAUSE_MIN_S
+    while True:
+        try:
+            return join_again(max(deadline - time.monotonic(), 0.001))
+        except GradbusError as problem:
+            shutdown()
+            answer = problem
+        if isinstance(answer, TimeoutError) or time.monotonic() + pause > deadline:
+            raise TimeoutError(
+                f"GB-M006 NOT_REJOINED: {who} could not join again within {patience:g} s after the "
+                f"loss: {lost}; the last answer: {answer.what} | next: start the agent or the rank that "
+                f"is missing sooner, or raise {TIMEOUT}"
+            ) from None
+        if answer.id not in _TOO_EARLY:
+            raise answer
+        time.sleep(pause * random.uniform(0.5, 1.5))  # ranks of one node do not come in step
+        pause = min(2 * pause, _PAUSE_MAX_S)

@@ -1,0 +1,108 @@
+"""ElasticState: models and distributed optimizers in commits of ``gradbus.elastic``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._errors import bad_argument
+from ..elastic import Saved, State
+from ._broadcast import broadcast_optimizer_state, broadcast_parameters
+from ._optimizer import _Distributed, needs_reattaching, reattach
+
+# Entry of the commit that is no value of the user's, whose names do not begin so.
+_RANDOM = "_random"
+
+
+class ElasticState(State):
+    """``ElasticState(model=model, optimizer=optimizer, epoch=0)``: what a training can go back to.
+
+    Values are as those of ``gradbus.elastic.State``. A model (any ``torch.nn.Module``) is kept with its
+    buffers; an optimizer that ``DistributedOptimizer`` made with its state and options, what its
+    compression and its outer optimizers remember, and the modes that it has by then. Torch's random
+    numbers go back, too. Learning-rate schedulers, and what else has a ``state_dict()``, are values
+    like the others.
+
+    ``commit()`` is a fence (the optimizers' ``flush()``) and comes after ``step()``. When it was gone
+    back to one, gradients are zero. Optimizers on a process set need the set in ``init(process_sets=...)``.
+    """
+
+    def _optimizers(self) -> list[Any]:
+        values = (getattr(self, name) for name in self._names)
+        return [value for value in values if isinstance(value, _Distributed)]
+
+    def _settle(self) -> None:
+        for optimizer in self._optimizers():
+            optimizer.flush()
+
+    def _reset(self) -> None:
+        for optimizer in self._optimizers():
+            if needs_reattaching(optimizer):
+                reattach(optimizer, 0, [], fresh_shards=False)
+
+    def _save(self) -> Saved:
+        saved = super()._save()
+        for name in self._names:
+            value = getattr(self, name)
+            if isinstance(value, _Distributed):
+                saved[name] = (saved[name], _remembered(value))
+        saved[_RANDOM] = torch.get_rng_state()
+        return saved
+
+    def _load(self, saved: Saved, number: int) -> None:
+        super()._load(saved, number)
+        for name in self._names:
+            value = getattr(self, name)
+            if isinstance(value, _Distributed):
+                _remind(value, saved[name][1], number)
+        torch.set_rng_state(saved[_RANDOM])
+
+    def _put(self, name: str, value: Any) -> None:
+        held = getattr(self, name)
+        super()._put(name, value[0] if isinstance(held, _Distributed) else value)
+
+    def _share(self) -> None:
+        """Models and optimizers as they are, what is left pickled."""
+        names, self._names = self._names, ()
+        try:
+            for name in names:
+                value: Any = getattr(self, name)
+                if isinstance(value, torch.nn.Module):
+                    broadcast_parameters(value)
+                elif isinstance(value, _Distributed):
+                    broadcast_optimizer_state(_optimizer_of(value))
+                else:
+                    self._names += (name,)
+            super()._share()
+        finally:
+            self._names = names
+
+
+def _optimizer_of(distributed: Any) -> torch.optim.Optimizer:
+    optimizer: torch.optim.Optimizer = distributed
+    return optimizer
+
+
+def _remembered(optimizer: Any) -> dict[str, Any]:
+    state = optimizer._gradbus
+    return {
+        "steps": state.steps,
+        "changes": list(state.changes),
+        "outer": optimizer.outer_state(),
+        "compression": optimizer.compression_state(),
+    }
+
+
+def _remind(optimizer: Any, remembered: dict[str, Any], number: int) -> None:
+    if needs_reattaching(optimizer):
+        # Of the start there are no parameters to go back to, if shards bring others from snapshots.
+        reattach(optimizer, remembered["steps"], remembered["changes"], fresh_shards=number > 0)
+    elif not optimizer._gradbus.exchange.holds_nothing:
+        raise bad_argument(
+            "ElasticState.restore: shards hold these parameters, and go on from what they have",
+            "call it in modes other than ps:async, ps:ssp and ps:quorum",
+        )
+    optimizer.zero_grad()
+    optimizer.load_outer_state(remembered["outer"])
+    optimizer.load_compression_state(remembered["compression"])

@@ -1,0 +1,162 @@
+"""One rank whose job goes on after agents were killed and started again (gradbus.elastic).
+
+    restarts.py plain FOLDER             sums of integers; the state are Python's own values
+    restarts.py steps MODE FOLDER        integers as gradients, in an exchange mode
+    restarts.py remembered FOLDER        top-k with a residual; prints what there is at the end
+    restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same
+    restarts.py again FOLDER             init() after a failure and shutdown(), without gradbus.elastic
+
+Each prints a line per step, waits before the last ones for FOLDER/finish, and ends with "ok".
+"""
+
+import hashlib
+import pathlib
+import sys
+import time
+
+import gradbus.torch as gradbus
+import torch
+from shards import SHAPE, make, step
+
+STEPS, EVERY, GATE = 60, 4, 50
+COMPRESSED = (256, 128)  # large enough
+
+
+def finished(state, folder):
+    """Ends a step; whether it was the last."""
+    state.step += 1
+    if state.step % EVERY == 0:
+        state.commit()
+    print("step", state.step, flush=True)
+    while state.step == GATE and not (folder / "finish").exists():
+        time.sleep(0.002)  # the test has more to do
+    return state.step == STEPS
+
+
+def digest(*tensors):
+    """Of all bits."""
+    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
+
+
+def plain(folder):
+    @gradbus.elastic.run
+    def count(state):
+        while state.step < STEPS:
+            mine = torch.tensor([(gradbus.rank() + 1) * (state.step + 1)])
+            state.total += gradbus.allreduce(mine, op=gradbus.Sum, name="count").item()
+            state.history.append(state.step)
+            finished(state, folder)
+        return state.total
+
+    gradbus.init()
+    state = gradbus.elastic.State(step=0, total=0, history=[])
+    ranks = gradbus.size()
+    assert count(state) == sum(range(1, STEPS + 1)) * sum(range(1, ranks + 1)), state.total
+    assert state.history == list(range(STEPS)), state.history
+
+
+def steps(mode, folder):
+    """lr is 1; with ps:async each node's mean is a step, else that of all ranks."""
+
+    @gradbus.elastic.run
+    def train(state):
+        while state.step < STEPS:
+            step(parameters, torch.full(SHAPE, float(gradbus.rank() + 1 + state.step % 7)))
+            if finished(state, folder):
+                optimizer.flush()
+
+    gradbus.init()
+    weight, bias, optimizer = parameters = make(mode)
+    model = torch.nn.ParameterList([weight, bias])
+    train(gradbus.ElasticState(model=model, optimizer=optimizer, step=0))
+    times = gradbus.cross_size() if mode == "ps:async" else 1
+    means = sum((gradbus.size() + 1) / 2 + number % 7 for number in range(STEPS))
+    assert torch.equal(weight.detach(), torch.full(SHAPE, -means * times)), (weight, means)
+    assert torch.equal(bias.detach(), torch.full((3,), -float(STEPS * times)))
+
+
+def remembered(folder):
+    @gradbus.elastic.run
+    def train(state):
+        while state.step < STEPS:
+            optimizer.zero_grad()
+            generator = torch.Generator().manual_seed(state.step * 64 + gradbus.rank())
+            (weight * torch.randn(COMPRESSED, generator=generator)).sum().backward()
+            optimizer.step()
+            finished(state, folder)
+
+    gradbus.init()
+    weight = torch.nn.Parameter(torch.zeros(COMPRESSED))
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), [("weight", weight)],
+        compression="topk:ratio=0.01,ef=residual", mode="sync")  # fmt: skip
+    train(gradbus.ElasticState(model=torch.nn.ParameterList([weight]), optimizer=optimizer, step=0))
+    residual = optimizer.compression_state()["residual"]["weight"]
+    residual = gradbus.allreduce(residual, op=gradbus.Sum, name="residual")
+    assert residual.abs().max() > 1
+    print("end", digest(weight, residual))
+
+
+def digits(folder):
+    @gradbus.elastic.run
+    def train(state):
+        while state.step < STEPS:
+            rows = torch.randint(0, len(images), (8,))  # other ones on each rank
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(images[rows]), labels[rows])
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            finished(state, folder)
+
+    gradbus.init()
+    torch.manual_seed(gradbus.rank())
+    shared = torch.Generator().manual_seed(1)
+    images = torch.randn((200, 64), generator=shared)
+    labels = torch.randint(0, 10, (200,), generator=shared)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 10))  # fmt: skip
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters()
+    )
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.8)
+    state = gradbus.ElasticState(model=model, optimizer=optimizer, scheduler=scheduler, step=0)
+    train(state)
+    print("end", digest(*model.state_dict().values()), digest(*model.parameters()), scheduler.get_last_lr())
+
+
+def again(folder):
+    """As a program in C does it: after an error shutdown(), and init() until it is no more refused."""
+    gradbus.init()
+    sums = 0
+    for _ in range(3):
+        try:
+            while not (folder / "finish").exists() or sums % 10:
+                mine = torch.ones(30_000)
+                assert gradbus.allreduce(mine, op=gradbus.Sum, name="again")[-1] == gradbus.size()
+                sums += 1
+                print("step", sums, flush=True)
+        except gradbus.GradbusError as problem:
+            print("lost", problem.id, flush=True)
+        else:
+            return
+        gradbus.shutdown()
+        sums = 0
+        deadline = time.monotonic() + 60
+        while not gradbus.is_initialized():
+            try:
+                gradbus.init()
+            except (gradbus.UnavailableError, gradbus.PeerLostError):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+    raise AssertionError("lost three times")
+
+
+if __name__ == "__main__":
+    what, *words, where = sys.argv[1:]
+    try:
+        globals()[what](*words, pathlib.Path(where))
+    except gradbus.GradbusError as error:
+        print(type(error).__name__, error, flush=True)
+        sys.exit(3)
+    print("ok")

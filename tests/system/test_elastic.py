@@ -1,0 +1,146 @@
+"""Agents that are killed and started again, and jobs that go on (docs/ELASTIC.md).
+
+Kills fall on lines that ranks print, so at no certain place of a step. Ranks wait for FOLDER/finish before
+their last steps, so that none has ended when the last kill comes.
+"""
+
+import random
+
+import pytest
+import rig as rigs
+from conftest import assert_all_ok, start_ranks
+
+pytestmark = pytest.mark.timeout(300)
+
+GATE = 50  # as ranks/restarts.py
+
+
+@pytest.fixture(scope="module")
+def newest():
+    return str(rigs.REPOSITORY / ".venv/bin/python")
+
+
+def start_again(rig, indices):
+    """SIGKILL to all of them, then the same agents again at once."""
+    for index in indices:
+        rig.agents[index].kill()
+    for index in indices:
+        rig.agents[index].process.wait(rigs.DEADLINE_S)
+        rig.start_agent(f"node-{index}")
+        rig.agents[index] = rig.agents.pop()
+
+
+def await_step(rank, number):
+    """Until the rank has printed that step, after which others are."""
+    for line in rank.process.stdout:
+        if line.split() == ["step", str(number)]:
+            return
+    raise AssertionError(f"rank {rank.number} ended before step {number}: {ended(rank)}")
+
+
+def run_with_kills(rig, python, folder, kills, *words, size=4):
+    """`kills`: [(step, indices of agents)], steps ascending. [(status, output)] of the ranks."""
+    ranks = start_ranks(rig, python, "restarts.py", size, *words, str(folder), GRADBUS_ELASTIC_TIMEOUT="100")
+    for number, indices in kills:
+        await_step(ranks[0], number)
+        start_again(rig, indices)
+    (folder / "finish").touch()
+    return [ended(rank) for rank in ranks]
+
+
+def ended(rank):
+    """(exit status, all that it printed and await_step() did not read)."""
+    output = rank.process.stdout.read()
+    return rank.process.wait(rigs.DEADLINE_S), output
+
+
+def some_kills(seed, agents, count=2):
+    chance = random.Random(seed)
+    steps = sorted(chance.sample(range(1, GATE), count))
+    return [(step, [chance.randrange(agents)]) for step in steps]
+
+
+@pytest.mark.parametrize("agents, kills", [
+    (1, some_kills(1, 1)),
+    (2, [(5, [0])]),  # rank 0's
+    (2, [(18, [0, 1]), (19, [1])]),
+    (3, some_kills(2, 3, 4)),
+    (3, some_kills(3, 3, 4)),
+    (3, [(7, [1, 2]), (30, [0, 1, 2])]),
+], ids=str)
+def test_every_sum_counts_once(newest, tmp_path, agents, kills):
+    with rigs.cluster(agents) as rig:
+        results = run_with_kills(rig, newest, tmp_path, kills, "plain")
+        assert_all_ok(results)
+        if agents > 1:  # else ranks may do without theirs: it is not needed for a step
+            assert all("joins again: GB-" in output for _, output in results), results
+
+
+@pytest.mark.parametrize("mode", ["sync", "delayed:k=1", "ps:sync", "ps:async", "localsgd:H=2"])
+def test_every_gradient_counts_once(newest, tmp_path, mode):
+    with rigs.cluster(2, shards=2) as rig:
+        assert_all_ok(run_with_kills(rig, newest, tmp_path, some_kills(mode, 2), "steps", mode))
+
+
+@pytest.mark.parametrize("what", ["remembered", "digits"])
+def test_the_same_bits_as_without_a_loss(newest, tmp_path, what):
+    ends = []
+    for kills in ([], [*some_kills(4, 2, 1), (33, [0, 1])]):
+        folder = tmp_path / str(len(kills))
+        folder.mkdir()
+        with rigs.cluster(2) as rig:
+            results = run_with_kills(rig, newest, folder, kills, what)
+        assert_all_ok(results)
+        assert all(("joins again" in output) == bool(kills) for _, output in results), results
+        ends.append([output.splitlines()[-2] for _, output in results])
+    assert ends[0] == ends[1] and ends[0][0].startswith("end "), ends
+
+
+def test_a_session_after_a_failed_one(newest, tmp_path):
+    """What gradbus.elastic does is nothing that a program in C could not."""
+    with rigs.cluster(2) as rig:
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "again", str(tmp_path))
+        await_step(ranks[0], 30)
+        start_again(rig, [1])
+        (tmp_path / "finish").touch()
+        results = [ended(rank) for rank in ranks]
+        assert_all_ok(results)
+        assert ["lost A301" in output for _, output in results] == [False, False, True, True], results
+        assert ["lost P10" in output for _, output in results] == [True, True, False, False], results
+
+
+def test_a_dead_rank_is_not_waited_for(newest, tmp_path):
+    with rigs.cluster(2) as rig:
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path))
+        await_step(ranks[0], 9)
+        ranks[3].process.kill()
+        for status, output in [ended(rank) for rank in ranks[:3]]:
+            assert status == 3 and "PeerLostError GB-P101" in output and "rank 3" in output, output
+
+
+def test_an_agent_that_does_not_come_back(newest, tmp_path):
+    with rigs.cluster(2) as rig:
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="2")
+        await_step(ranks[0], 9)
+        rig.agents[1].kill()
+        for rank, (status, output) in enumerate([ended(rank) for rank in ranks]):
+            assert status == 3 and "TimeoutError GB-M006" in output and "within 2 s" in output, output
+            lost, answer = ("GB-P10", "missing: 2, 3") if rank < 2 else ("GB-A301", "GB-A300")
+            assert lost in output and answer in output, output
+
+
+def test_an_agent_starts_where_its_predecessor_was_killed(newest, tmp_path):
+    """The same socket and data address, at once, though processes still hold its connections."""
+    with rigs.cluster(1) as rig:
+        first = rig.start_agent("node-1")
+        address = first.ready["address"]
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        for number in (5, 20):
+            await_step(ranks[0], number)
+            rig.agents[1].kill()
+            rig.agents[1].process.wait(rigs.DEADLINE_S)
+            rig.start_agent("node-1", "--bind", address)
+            rig.agents[1] = rig.agents.pop()
+            assert rig.agents[1].ready["address"] == address
+        (tmp_path / "finish").touch()
+        assert_all_ok([ended(rank) for rank in ranks])
