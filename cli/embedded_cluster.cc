@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/rank_env.h"
 #include "cli/stop_ladder.h"
@@ -75,7 +76,7 @@ Status EmbeddedCluster::start_coordinator() {
                                     "--lease-ms",
                                     kLeaseMs};
   if (lab_) words.emplace_back("--insecure-i-understand");
-  return start_daemon("server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1);
+  return start_daemon({"server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1});
 }
 
 // Where a node's daemons listen and, as the coordinator cannot see it, how fast that network is.
@@ -94,8 +95,7 @@ Status EmbeddedCluster::start_agents(const ClusterLayout& layout) {
         directory_->path() + "/" + name + ".sock", "--name",        name};
     std::ranges::copy(network_words(layout, i), std::back_inserter(words));
     GRADBUS_RETURN_IF_ERROR(
-        start_daemon(name, std::move(words), "A301", lab_ ? lab_->netns(i) : -1));
-    daemons_.back().has_clients = true;
+        start_daemon({name, std::move(words), "A301", lab_ ? lab_->netns(i) : -1, true}));
   }
   return {};
 }
@@ -112,7 +112,7 @@ Status EmbeddedCluster::start_shards(const ClusterLayout& layout) {
                                       name};
     std::ranges::copy(network_words(layout, node), std::back_inserter(words));
     GRADBUS_RETURN_IF_ERROR(
-        start_daemon(name, std::move(words), "P103", lab_ ? lab_->netns(node) : -1));
+        start_daemon({name, std::move(words), "P103", lab_ ? lab_->netns(node) : -1}));
   }
   return {};
 }
@@ -122,34 +122,41 @@ Status EmbeddedCluster::await_nodes(SignalQueue& signals, Nanos until) {
     if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
     Result<std::string> socket = await_ready(daemon, "socket", signals, until);
     if (!socket.ok()) return socket.status();
-    if (daemon.has_clients) sockets_.push_back(socket.take());
+    if (daemon.spec.has_clients) sockets_.push_back(socket.take());
   }
   return {};
 }
 
-Status EmbeddedCluster::start_daemon(const std::string& name, std::vector<std::string> words,
-                                     const char* error_id, int netns_fd) {
-  if (access(words.front().c_str(), X_OK) != 0) return not_found(words.front());
+Status EmbeddedCluster::start_daemon(DaemonSpec spec) {
+  Result<Daemon> daemon = make_daemon(std::move(spec));
+  if (!daemon.ok()) return daemon.status();
+  daemons_.push_back(daemon.take());
+  return {};
+}
+
+Result<EmbeddedCluster::Daemon> EmbeddedCluster::make_daemon(DaemonSpec spec) {
+  const std::string& program = spec.words.front();
+  if (access(program.c_str(), X_OK) != 0) return not_found(program);
   Result<Pipe> ready = make_pipe(PipeUse::kForPolling);
   if (!ready.ok()) return ready.status();
   Result<Pipe> log = make_pipe(PipeUse::kForPolling);
   if (!log.ok()) return log.status();
-  words.insert(words.end(), {"--ready-fd", std::to_string(kReadyFd), "--exit-with-parent"});
-  ChildSpec spec{std::move(words), own_environment()};
-  spec.stdout_fd = spec.stderr_fd = log.value().write.get();
-  spec.ready_fd = ready.value().write.get();
-  spec.netns_fd = netns_fd;
-  spec.death_signal = SIGTERM;
-  Result<Child> child = start_child(spec);
+  ChildSpec wanted{spec.words, own_environment()};
+  wanted.words.insert(wanted.words.end(),
+                      {"--ready-fd", std::to_string(kReadyFd), "--exit-with-parent"});
+  wanted.stdout_fd = wanted.stderr_fd = log.value().write.get();
+  wanted.ready_fd = ready.value().write.get();
+  wanted.netns_fd = spec.netns_fd;
+  wanted.death_signal = SIGTERM;
+  Result<Child> child = start_child(wanted);
   if (!child.ok()) return child.status();
   auto last_line = std::make_shared<std::string>();
   std::vector<OutputPipe> pipes;
-  pipes.push_back(
-      {std::move(log.value().read),
-       std::make_unique<TailStream>(screen_, Label{"[" + name + "] ", 0}, verbose_, last_line)});
-  daemons_.push_back({Process("embedded " + name, child.take(), std::move(pipes), guard_),
-                      std::move(ready.value().read), last_line, error_id});
-  return {};
+  pipes.push_back({std::move(log.value().read),
+                   std::make_unique<TailStream>(screen_, Label{"[" + spec.name + "] ", 0}, verbose_,
+                                                last_line)});
+  Process process("embedded " + spec.name, child.take(), std::move(pipes), guard_);
+  return Daemon{std::move(spec), std::move(process), std::move(ready.value().read), last_line};
 }
 
 Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key,
@@ -171,12 +178,12 @@ Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key
       set.clear();
       turn(set, soon);
     }
-    return error(daemon.error_id, daemon.process.name() + " did not start: " + last_words(daemon),
-                 kStartAdvice);
+    return error(daemon.spec.error_id,
+                 daemon.process.name() + " did not start: " + last_words(daemon), kStartAdvice);
   }
-  return error(daemon.error_id, daemon.process.name() + " was not ready within " +
-                                    std::to_string(kDaemonStart / kSecond) +
-                                    " s: " + last_words(daemon));
+  return error(daemon.spec.error_id, daemon.process.name() + " was not ready within " +
+                                         std::to_string(kDaemonStart / kSecond) +
+                                         " s: " + last_words(daemon));
 }
 
 std::string EmbeddedCluster::last_words(const Daemon& daemon) const {
@@ -191,6 +198,7 @@ void EmbeddedCluster::watch(PollSet& set) const {
 
 void EmbeddedCluster::serve(const PollSet& set, Nanos now) {
   for (Daemon& daemon : daemons_) daemon.process.serve(set, now, false);
+  restart_ended();
 }
 
 Nanos EmbeddedCluster::deadline() const {
@@ -199,17 +207,41 @@ Nanos EmbeddedCluster::deadline() const {
   return next;
 }
 
+std::string EmbeddedCluster::obituary(const Daemon& daemon) const {
+  return daemon.process.name() + " (pid " + std::to_string(daemon.process.pid()) +
+         ") ended while the job ran: " + last_words(daemon);
+}
+
 Status EmbeddedCluster::take_death() {
-  for (Daemon& daemon : daemons_)
-    if (daemon.process.take_ended())
-      return error(daemon.error_id,
-                   daemon.process.name() + " (pid " + std::to_string(daemon.process.pid()) +
-                       ") ended while the job ran: " + last_words(daemon),
+  if (!restart_failure_.ok()) return std::exchange(restart_failure_, Status());
+  for (Daemon& daemon : daemons_) {
+    if (!daemon.process.take_ended()) continue;
+    if (!daemon.spec.has_clients || restarts_left_ == 0)
+      return error(daemon.spec.error_id, obituary(daemon),
                    "run it again; with --verbose the daemons' logs are shown");
+    --restarts_left_;
+    daemon.restarting = true;
+    screen_.note("gradbus run: " + obituary(daemon) + "; it is started again (" +
+                 std::to_string(restarts_left_) + " more times)");
+  }
   return {};
 }
 
+// Its ranks find it by its socket, which it takes over.
+void EmbeddedCluster::restart_ended() {
+  for (Daemon& daemon : daemons_) {
+    if (!daemon.restarting || !daemon.process.done()) continue;
+    daemon.restarting = false;
+    Result<Daemon> next = make_daemon(daemon.spec);
+    if (next.ok())
+      daemon = next.take();
+    else
+      restart_failure_ = next.status();
+  }
+}
+
 void EmbeddedCluster::stop() {
+  for (Daemon& daemon : daemons_) daemon.restarting = false;
   signal_all(SIGTERM);
   PollSet set;
   const Nanos patience =

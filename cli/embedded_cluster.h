@@ -44,23 +44,32 @@ class EmbeddedCluster {
   void watch(PollSet& set) const;
   void serve(const PollSet& set, Nanos now);
   Nanos deadline() const;
-  // The error of a daemon that has ended since the last call; ok when none has.
+  // So many times an agent that has ended is started again, with the options it had.
+  void restart_agents(int times) { restarts_left_ = times; }
+  // The error of a daemon that has ended since the last call and stays so; ok when none has.
   Status take_death();
 
   // SIGTERM, after kDaemonStop SIGKILL; removes the directory. Idempotent.
   void stop();
 
  private:
+  struct DaemonSpec {
+    std::string name;
+    std::vector<std::string> words;
+    const char* error_id;  // what it means when this one dies
+    int netns_fd;
+    bool has_clients = false;
+  };
   struct Daemon {
+    DaemonSpec spec;
     Process process;
     Fd ready;
     std::shared_ptr<std::string> last_line;
-    const char* error_id;  // what it means when this one dies
-    bool has_clients = false;
+    bool restarting = false;  // as soon as nothing is left of it
   };
 
-  Status start_daemon(const std::string& name, std::vector<std::string> words, const char* error_id,
-                      int netns_fd);
+  Status start_daemon(DaemonSpec spec);
+  Result<Daemon> make_daemon(DaemonSpec spec);
   Status start_coordinator();
   Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
                                   Nanos until);
@@ -69,6 +78,8 @@ class EmbeddedCluster {
   std::vector<std::string> network_words(const ClusterLayout& layout, int node) const;
   Status await_nodes(SignalQueue& signals, Nanos until);
   std::string last_words(const Daemon& daemon) const;
+  std::string obituary(const Daemon& daemon) const;
+  void restart_ended();
   void signal_all(int number) const;
   bool all_done() const;
   void turn(PollSet& set, Nanos until);
@@ -79,6 +90,8 @@ class EmbeddedCluster {
   std::unique_ptr<PrivateDir> directory_;
   std::unique_ptr<LinkLab> lab_;
   std::vector<Daemon> daemons_;
+  int restarts_left_ = 0;
+  Status restart_failure_;
   std::string coordinator_;
   std::vector<std::string> sockets_;
 };

@@ -59,6 +59,7 @@ Variables rank_variables(const RankIdentity& identity) {
   add_given(variables, "GRADBUS_COORDINATOR", identity.coordinator);
   add_given(variables, "GRADBUS_START_TIMEOUT", identity.start_timeout_s);
   add_given(variables, "GRADBUS_OP_TIMEOUT", identity.op_timeout_s);
+  add_given(variables, "GRADBUS_ELASTIC_TIMEOUT", identity.elastic_timeout_s);
   if (identity.fence_every > 0)
     variables.emplace_back("GRADBUS_FENCE_EVERY", std::to_string(identity.fence_every));
   return variables;

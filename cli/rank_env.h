@@ -22,6 +22,7 @@ struct RankIdentity {
   std::string coordinator;      // "" : unknown; else for `gradbus status` inside the job
   std::string start_timeout_s;  // "" : not given
   std::string op_timeout_s;
+  std::string elastic_timeout_s;
   uint32_t fence_every = 0;  // steps; 0: not given
 };
 

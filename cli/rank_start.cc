@@ -29,6 +29,7 @@ RankIdentity identity_of(const RankStarter& starter, const RankPlace& place) {
   identity.coordinator = starter.coordinator;
   identity.start_timeout_s = starter.options.start_timeout;
   identity.op_timeout_s = starter.options.op_timeout;
+  identity.elastic_timeout_s = starter.options.elastic_timeout;
   identity.fence_every = starter.options.fence_every;
   return identity;
 }

@@ -79,6 +79,7 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
     const Status started = cluster.start(layout, signals);
     if (signals.first() != 0) return 128 + signals.first();
     if (!started.ok()) return fail(started, kExitFailed);
+    cluster.restart_agents(options.restart_agents);
   }
   if (options.verbose) tell_plan(screen, options, plan, cluster);
   const auto sockets =
@@ -163,6 +164,12 @@ Status tell_snapshots(const RunOptions& options) {
   return {};
 }
 
+Status check_restarts(const RunOptions& options, const LaunchPlan& plan) {
+  if (options.restart_agents == 0 || plan.embedded) return {};
+  return error("H200", "--restart-agents is for embedded agents, but an agent runs here already",
+               "add --embedded, or have systemd restart that agent (deploy/README.md)");
+}
+
 int run(const RunOptions& options) {
   if (const Status status = check_run_options(options); !status.ok())
     return fail(status, kExitUsage);
@@ -177,6 +184,8 @@ int run(const RunOptions& options) {
   if (const Status status = tell_rules(options, plan.value()); !status.ok())
     return fail(status, kExitUsage);
   if (const Status status = tell_snapshots(options); !status.ok()) return fail(status, kExitUsage);
+  if (const Status status = check_restarts(options, plan.value()); !status.ok())
+    return fail(status, kExitUsage);
   const char* path = std::getenv("PATH");
   Result<std::string> program = find_program(options.command.front(), path == nullptr ? "" : path);
   if (!program.ok() && plan.value().ranks_on_this_machine() > 0)
@@ -244,10 +253,16 @@ Action declare_run(CLI::App& app) {
                  "steps from one fence to the next: flush() is called by itself (gradbus mode)")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
+  app.add_option("--restart-agents", options->restart_agents,
+                 "embedded agents that end are started again, so many times in all; for programs "
+                 "with gradbus.elastic (docs/ELASTIC.md); default 0: it ends the job")
+      ->check(CLI::Range(0, 1'000'000));
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");
   app.add_option("--start-timeout", options->start_timeout, "seconds until all ranks have joined");
   app.add_option("--op-timeout", options->op_timeout, "seconds until a collective must end");
+  app.add_option("--elastic-timeout", options->elastic_timeout,
+                 "seconds until gradbus.elastic has all ranks in the job again after a loss");
   app.add_option("--output-filename", options->output_directory,
                  "directory for rank.N.out and rank.N.err instead of the terminal");
   app.add_option("-x", options->variables, "NAME or NAME=VALUE for the ranks; may be repeated")

@@ -107,6 +107,7 @@ Status check_run_options(const RunOptions& options) {
   GRADBUS_RETURN_IF_ERROR(check_job(options));
   GRADBUS_RETURN_IF_ERROR(check_seconds("--start-timeout", options.start_timeout));
   GRADBUS_RETURN_IF_ERROR(check_seconds("--op-timeout", options.op_timeout));
+  GRADBUS_RETURN_IF_ERROR(check_seconds("--elastic-timeout", options.elastic_timeout));
   for (const std::string& variable : options.variables)
     GRADBUS_RETURN_IF_ERROR(check_variable(variable));
   GRADBUS_RETURN_IF_ERROR(check_daemon_choice(options));

@@ -25,10 +25,12 @@ struct RunOptions {
   std::string policy;                // file; "" : not given
   uint32_t fence_every = 0;          // steps; 0: not given
   bool embedded = false;
+  int restart_agents = 0;  // of embedded ones, in all
   std::string hosts;  // -H
   std::string hostfile;
   std::string start_timeout;  // seconds, as typed
   std::string op_timeout;
+  std::string elastic_timeout;
   std::string output_directory;  // "" : to our stdout and stderr
   bool no_colour = false;
   bool no_prefix = false;

@@ -4,11 +4,16 @@ Kills fall on lines that ranks print, so at no certain place of a step. Ranks wa
 their last steps, so that none has ended when the last kill comes.
 """
 
+import contextlib
+import os
+import pathlib
 import random
+import signal
+import subprocess
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, start_ranks
+from conftest import RANKS, assert_all_ok, clean_environment, start_ranks
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -144,3 +149,79 @@ def test_an_agent_starts_where_its_predecessor_was_killed(newest, tmp_path):
             assert rig.agents[1].ready["address"] == address
         (tmp_path / "finish").touch()
         assert_all_ok([ended(rank) for rank in ranks])
+
+
+# ---- gradbus run --restart-agents
+
+
+@contextlib.contextmanager
+def launched(folder, *words):
+    """`gradbus run -np 4 --agents 2 ...`, ended if it has not."""
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "2", *words], stdout=subprocess.PIPE,
+            stderr=errors, text=True, env=clean_environment(OMP_NUM_THREADS="1"))  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
+
+
+def agent_of(process, name, but=None):
+    """The pid of that embedded agent, once it runs; not `but`, which may be about to end."""
+    found = []
+
+    def runs():
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for child in children:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                if int(child) != but and name.encode() in words:
+                    found.append(int(child))
+        return found
+
+    rigs.wait_until(runs, what=name)
+    return found[0]
+
+
+def await_line(process, *words):
+    assert any(line.split() == list(words) for line in process.stdout), words
+
+
+def test_the_launcher_starts_agents_again(newest, tmp_path):
+    command = [newest, str(RANKS / "restarts.py"), "plain", str(tmp_path)]
+    words = ["--restart-agents", "2", "--elastic-timeout", "100", "--", *command]
+    with launched(tmp_path, *words) as process:
+        for step, agent in (("7", "agent-1"), ("23", "agent-0")):
+            await_line(process, "[0]", "step", step)
+            os.kill(agent_of(process, agent), signal.SIGKILL)
+        (tmp_path / "finish").touch()
+        rest = process.stdout.read()
+        errors = (tmp_path / "errors").read_text()
+        assert process.wait(rigs.DEADLINE_S) == 0, (rest, errors)
+        assert all(f"[{rank}] ok\n" in rest for rank in range(4)), (rest, errors)
+        assert "agent-0" in errors and "(0 more times)" in errors, errors
+
+
+def test_the_launcher_starts_agents_so_many_times(newest, tmp_path):
+    command = [newest, str(RANKS / "restarts.py"), "plain", str(tmp_path)]
+    with launched(tmp_path, "--restart-agents", "1", "--elastic-timeout", "3", "--", *command) as process:
+        killed = None
+        for step in ("7", "23"):
+            await_line(process, "[0]", "step", step)
+            killed = agent_of(process, "agent-1", but=killed)
+            os.kill(killed, signal.SIGKILL)
+        rest, status = process.stdout.read(), process.wait(rigs.DEADLINE_S)
+        errors = (tmp_path / "errors").read_text()
+        assert status == 1 and "GB-A301 AGENT_LOST: embedded agent-1" in errors, (status, rest, errors)
+
+
+def test_without_elastic_a_loss_ends_the_job(tmp_path):
+    with launched(tmp_path, "--restart-agents", "5", "--", str(rigs.BIN / "scripted_rank"),
+                  "barrier", "loop:x:1000:600") as process:  # fmt: skip
+        await_line(process, "[0]", "ok", "barrier")
+        os.kill(agent_of(process, "agent-1"), signal.SIGKILL)
+        rest, status = process.stdout.read(), process.wait(rigs.DEADLINE_S)
+        assert status == 3 and "GB-A301" in rest and "GB-P10" in rest, (status, rest)

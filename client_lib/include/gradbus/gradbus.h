@@ -123,7 +123,11 @@ GRADBUS_API void gradbus_options_init(gradbus_options* options);
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
 
 /* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
- * allowed. Operations still in flight are abandoned (other ranks get an error for them). */
+ * allowed. Operations still in flight are abandoned (other ranks get an error for them).
+ *
+ * gradbus_init may be called again afterwards, also when the session had failed: so a process can
+ * go on after its agent was restarted (docs/ELASTIC.md). UNAVAILABLE, PEER_LOST and MISMATCH then
+ * may mean that it comes too early. */
 GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
 
 GRADBUS_API int32_t gradbus_rank(const gradbus_session* session);

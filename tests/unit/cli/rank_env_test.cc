@@ -39,9 +39,11 @@ TEST(RankEnv, WhatWasNotGivenIsNotSet) {
   RankIdentity given = identity();
   given.socket = "/s";
   given.op_timeout_s = "7.5";
+  given.elastic_timeout_s = "90";
   given.fence_every = 500;
   EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_SOCKET", "/s")));
   EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_OP_TIMEOUT", "7.5")));
+  EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_ELASTIC_TIMEOUT", "90")));
   EXPECT_THAT(rank_variables(given), Contains(Pair("GRADBUS_FENCE_EVERY", "500")));
 }
 

@@ -55,6 +55,9 @@ TEST(RunOptions, Timeouts) {
     options.start_timeout.clear();
     options.op_timeout = seconds;
     EXPECT_THAT(problem(options), HasSubstr("--op-timeout is \"" + std::string(seconds)));
+    options.op_timeout.clear();
+    options.elastic_timeout = seconds;
+    EXPECT_THAT(problem(options), HasSubstr("--elastic-timeout is \"" + std::string(seconds)));
   }
 }
 

@@ -191,6 +191,38 @@ TEST_F(Start, AnAgentThatDiesBeforeTheStartEndsTheWaitOfTheOthers) {
   EXPECT_THAT(last_error(1), HasSubstr("lost rank 1: agent node-b"));
 }
 
+// As gradbus.elastic does it: node-b's agent dies and comes back, its ranks a little later.
+TEST_F(Start, TheRanksOfAJobThatLostAnAgentMayJoinAgain) {
+  cluster.join(1, "train", 0, 2);
+  cluster.join(2, "train", 1, 2);
+  const v1::JobStarted first = cluster.last(1).job_started();
+  cluster.drop(2);
+  EXPECT_THAT(last_error(1), StartsWith("GB-P104"));
+  cluster.join(1, "train", 0, 2);  // before the agent is back: it waits
+  cluster.hello(3, "node-b", kControlProtocol, {{"tcp", "10.0.0.2:7"}});
+  cluster.left(1, first.job_id(), 0, true, "");  // late news of the old job
+  EXPECT_FALSE(cluster.last(1).has_job_started());
+  cluster.join(3, "train", 1, 2);
+  const v1::JobStarted second = cluster.last(1).job_started();
+  EXPECT_EQ(cluster.last(3).job_started().job_id(), second.job_id());
+  EXPECT_NE(second.job_id(), first.job_id());
+  EXPECT_NE(second.link_key(), first.link_key());
+  EXPECT_THAT(second.agents(1).address(), HasSubstr("10.0.0.2:7"));
+}
+
+// An agent that dies again while ranks come back sends those that wait away, to come once more.
+TEST_F(Start, ALossWhileRanksJoinAgainIsToldToThoseThatWait) {
+  cluster.join(1, "train", 0, 3);
+  cluster.join(2, "train", 1, 3);
+  cluster.drop(2);
+  EXPECT_THAT(last_error(1), StartsWith("GB-P104"));
+  cluster.hello(3, "node-b");
+  cluster.join(1, "train", 0, 3);
+  cluster.join(3, "train", 1, 3);
+  cluster.join(3, "train", 2, 3);
+  EXPECT_TRUE(cluster.last(1).has_job_started());
+}
+
 TEST_F(Start, TheNameOfAFailedJobIsFree) {
   cluster.join(1, "train", 0, 2);
   cluster.left(1, 0, 0, false, "", "train");
