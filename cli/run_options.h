@@ -26,7 +26,7 @@ struct RunOptions {
   uint32_t fence_every = 0;          // steps; 0: not given
   bool embedded = false;
   int restart_agents = 0;  // of embedded ones, in all
-  std::string hosts;  // -H
+  std::string hosts;       // -H
   std::string hostfile;
   std::string start_timeout;  // seconds, as typed
   std::string op_timeout;

@@ -81,20 +81,58 @@ def test_every_sum_counts_once(newest, tmp_path, agents, kills):
             assert all("joins again: GB-" in output for _, output in results), results
 
 
-@pytest.mark.parametrize("mode", ["sync", "delayed:k=1", "ps:sync", "ps:async", "localsgd:H=2"])
+@pytest.mark.parametrize("mode", ["sync", "delayed:k=1", "ps:sync", "ps:async", "localsgd:H=2", "gossip"])
 def test_every_gradient_counts_once(newest, tmp_path, mode):
     with rigs.cluster(2, shards=2) as rig:
         assert_all_ok(run_with_kills(rig, newest, tmp_path, some_kills(mode, 2), "steps", mode))
 
 
+def test_shards_that_are_lost(newest, tmp_path):
+    """One that had no copy: what it held is in the commit."""
+    with rigs.cluster(2, shards=2) as rig:
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "steps", "ps:async,replicas=1", str(tmp_path),
+                            GRADBUS_ELASTIC_TIMEOUT="100")  # fmt: skip
+        await_step(ranks[0], 7)
+        rig.shards[1].kill()
+        rig.shards[1].process.wait(rigs.DEADLINE_S)
+        rig.start_shard("shard-1")
+        (tmp_path / "finish").touch()
+        results = [ended(rank) for rank in ranks]
+        assert_all_ok(results)
+        assert all("joins again: GB-P103" in output for _, output in results), results
+
+
+def test_parameters_are_those_of_the_commit_and_not_of_a_snapshot(newest, tmp_path):
+    """restore=1 is for the start of the program."""
+    with rigs.cluster(2) as rig:
+        for name in ("shard-0", "shard-1"):
+            rig.start_shard(name, "--snapshots", str(tmp_path / "snapshots"), "--snapshot-every", "0")
+        for number, mode in enumerate(("ps:async", "ps:async,restore=1")):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            ranks = rig.start_job(4, program=[newest, str(RANKS / "restarts.py"), "steps", mode, str(folder)],
+                                  env={"OMP_NUM_THREADS": "1", "GRADBUS_ELASTIC_TIMEOUT": "100"})  # fmt: skip
+            if number == 1:
+                await_step(ranks[0], 13)
+                start_again(rig, [0])
+            (folder / "finish").touch()
+            assert_all_ok([ended(rank) for rank in ranks])
+
+
+@pytest.mark.parametrize("what", ["commits", "in_vain"])
+def test_without_a_real_loss(newest, tmp_path, what):
+    with rigs.cluster(2) as rig:
+        assert_all_ok([ended(rank) for rank in start_ranks(rig, newest, "restarts.py", 3, what, str(tmp_path))])
+
+
 @pytest.mark.parametrize("what", ["remembered", "digits"])
-def test_the_same_bits_as_without_a_loss(newest, tmp_path, what):
+def test_the_same_bits_as_without_a_loss(python, tmp_path, what):
     ends = []
     for kills in ([], [*some_kills(4, 2, 1), (33, [0, 1])]):
         folder = tmp_path / str(len(kills))
         folder.mkdir()
         with rigs.cluster(2) as rig:
-            results = run_with_kills(rig, newest, folder, kills, what)
+            results = run_with_kills(rig, python, folder, kills, what)
         assert_all_ok(results)
         assert all(("joins again" in output) == bool(kills) for _, output in results), results
         ends.append([output.splitlines()[-2] for _, output in results])

@@ -4,11 +4,14 @@
     restarts.py steps MODE FOLDER        integers as gradients, in an exchange mode
     restarts.py remembered FOLDER        top-k with a residual; prints what there is at the end
     restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same
+    restarts.py commits FOLDER           ranks that are a commit apart, or never made one
+    restarts.py in_vain FOLDER           losses without end: how often the function is called
     restarts.py again FOLDER             init() after a failure and shutdown(), without gradbus.elastic
 
 Each prints a line per step, waits before the last ones for FOLDER/finish, and ends with "ok".
 """
 
+import contextlib
 import hashlib
 import pathlib
 import sys
@@ -43,8 +46,9 @@ def plain(folder):
     def count(state):
         while state.step < STEPS:
             mine = torch.tensor([(gradbus.rank() + 1) * (state.step + 1)])
-            state.total += gradbus.allreduce(mine, op=gradbus.Sum, name="count").item()
             state.history.append(state.step)
+            state.total += mine.item()  # a loss falls between this and the others' share
+            state.total += (gradbus.allreduce(mine, op=gradbus.Sum, name="count") - mine).item()
             finished(state, folder)
         return state.total
 
@@ -69,7 +73,8 @@ def steps(mode, folder):
     weight, bias, optimizer = parameters = make(mode)
     model = torch.nn.ParameterList([weight, bias])
     train(gradbus.ElasticState(model=model, optimizer=optimizer, step=0))
-    times = gradbus.cross_size() if mode == "ps:async" else 1
+    times = gradbus.cross_size() if mode.startswith("ps:async") else 1
+    times *= 2 if "restore=1" in mode else 1  # it begins where a first run has ended
     means = sum((gradbus.size() + 1) / 2 + number % 7 for number in range(STEPS))
     assert torch.equal(weight.detach(), torch.full(SHAPE, -means * times)), (weight, means)
     assert torch.equal(bias.detach(), torch.full((3,), -float(STEPS * times)))
@@ -98,9 +103,15 @@ def remembered(folder):
 
 
 def digits(folder):
+    astray = 0
+
     @gradbus.elastic.run
     def train(state):
+        nonlocal astray
         while state.step < STEPS:
+            if state.step % EVERY == 2 and astray < 3:
+                astray += 1
+                state.restore()
             rows = torch.randint(0, len(images), (8,))  # other ones on each rank
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(images[rows]), labels[rows])
@@ -123,6 +134,70 @@ def digits(folder):
     state = gradbus.ElasticState(model=model, optimizer=optimizer, scheduler=scheduler, step=0)
     train(state)
     print("end", digest(*model.state_dict().values()), digest(*model.parameters()), scheduler.get_last_lr())
+
+
+def commits(_):
+    """The barrier of a commit as one rank sees it that is lost in it, or has just passed it."""
+
+    def commit(passes):
+        def barrier():
+            if not passes:
+                raise gradbus.PeerLostError("GB-P104")
+
+        real, gradbus.elastic.barrier = gradbus.elastic.barrier, barrier
+        with contextlib.suppress(gradbus.PeerLostError):
+            state.commit()
+        gradbus.elastic.barrier = real
+
+    gradbus.init()
+    rank = gradbus.rank()
+    state = gradbus.elastic.State(value=[rank + 5])
+    state.sync()
+    assert state.value == [5] and state.commits == 0
+    for number in (1, 2):
+        state.value = [10 * number + rank]
+        if rank == 0:  # which has the next one, the others have not
+            commit(False)
+        state.sync()
+        assert state.value == [5] and state.commits == 0, state.value
+    state.value.append(rank)
+    commit(rank == 0)  # which has only the new one, the others both
+    state.value.append(7)
+    state.sync()
+    assert state.value == [5, rank] and state.commits == 1, state.value
+    state.value.append(7)
+    state.restore()
+    assert state.value == [5, rank], state.value
+    if rank == 1:
+        state = gradbus.elastic.State(value=[3])
+    try:
+        state.sync()
+    except gradbus.MismatchError as error:
+        assert error.id == "M005" and "rank 1 has no commit, rank 0 goes back to 1" in str(error), error
+    else:
+        raise AssertionError("a process without a commit was taken")
+
+
+def in_vain(_):
+    calls = []
+
+    @gradbus.elastic.run(restarts_max=3)
+    def lose(state):
+        calls.append(state.commits)
+        if len(calls) == 2:
+            state.commit()  # counting begins anew
+        raise gradbus.PeerLostError("GB-P104 NODE_LOST: a test")
+
+    try:
+        lose(gradbus.elastic.State())
+    except gradbus.PeerLostError:
+        assert calls == [0, 0, 1, 1, 1], calls
+    else:
+        raise AssertionError("no error")
+    try:
+        lose([])
+    except gradbus.InvalidError as error:
+        assert "the first argument is a list" in str(error), error
 
 
 def again(folder):
