@@ -67,7 +67,7 @@ def steps(mode, folder):
         while state.step < STEPS:
             step(parameters, torch.full(SHAPE, float(gradbus.rank() + 1 + state.step % 7)))
             if finished(state, folder):
-                optimizer.flush()
+                gradbus.flush()
 
     gradbus.init()
     weight, bias, optimizer = parameters = make(mode)
