@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -67,21 +67,16 @@ class ElasticState(State):
         names, self._names = self._names, ()
         try:
             for name in names:
-                value: Any = getattr(self, name)
+                value = getattr(self, name)
                 if isinstance(value, torch.nn.Module):
                     broadcast_parameters(value)
                 elif isinstance(value, _Distributed):
-                    broadcast_optimizer_state(_optimizer_of(value))
+                    broadcast_optimizer_state(cast(torch.optim.Optimizer, value))
                 else:
                     self._names += (name,)
             super()._share()
         finally:
             self._names = names
-
-
-def _optimizer_of(distributed: Any) -> torch.optim.Optimizer:
-    optimizer: torch.optim.Optimizer = distributed
-    return optimizer
 
 
 def _remembered(optimizer: Any) -> dict[str, Any]:
