@@ -9,6 +9,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json transport_json(const v1::TransportCounters& counters) {
+  Json paths = Json::array();
+  for (const v1::LinkPath& path : counters.paths())
+    paths.push_back({{"path", path.name()}, {"links", path.links()}});
+  return {{"paths", paths},
+          {"switches", counters.switches()},
+          {"sent_bytes", counters.sent_bytes()},
+          {"received_bytes", counters.received_bytes()},
+          {"send_copied_bytes", counters.send_copied_bytes()},
+          {"receive_copied_bytes", counters.receive_copied_bytes()},
+          {"spins", counters.spins()},
+          {"spins_paid", counters.spins_paid()}};
+}
+
 Json agent_json(const v1::AgentStatus& agent) {
   Json jobs = Json::array();
   for (const std::string& job : agent.jobs()) jobs.push_back(job);
@@ -22,6 +36,7 @@ Json agent_json(const v1::AgentStatus& agent) {
           {"reduce_ns", agent.reduce_ns()},
           {"shard", agent.shard()},
           {"bits_per_s", agent.bits_per_s()},
+          {"transport", transport_json(agent.transport())},
           {"jobs", jobs}};
 }
 

@@ -52,6 +52,22 @@ std::string nodes_text(const v1::StatusReply& reply, bool shards) {
   return (shards ? "shards: " : "agents: ") + std::to_string(rows) + "\n" + table.text();
 }
 
+// Of nodes that have several: which path how many links are on.
+std::string link_paths_text(const v1::StatusReply& reply) {
+  TextTable table({{"NODE", 14}, {"PATH", 40}, {"LINKS", 6, true}, {"SWITCHES", 9, true}});
+  size_t rows = 0;
+  for (const v1::AgentStatus& agent : reply.agents()) {
+    bool first = true;
+    for (const v1::LinkPath& path : agent.transport().paths()) {
+      table.add({first ? agent.name() : "", path.name(), std::to_string(path.links()),
+                 first ? std::to_string(agent.transport().switches()) : ""});
+      first = false;
+      ++rows;
+    }
+  }
+  return rows == 0 ? "" : table.text();
+}
+
 std::string rate_text(double per_second) {
   char text[32];
   std::snprintf(text, sizeof(text), per_second < 100 ? "%.1f/s" : "%.0f/s", per_second);
@@ -157,7 +173,7 @@ std::string status_text(const v1::StatusReply& reply, const std::string& address
                                  milliseconds_text(reply.uptime_ms()) +
                                  (is_healthy(reply) ? "" : ", SOMETHING IS WRONG (see below)"),
                              0);
-  text += nodes_text(reply, false) + nodes_text(reply, true);
+  text += nodes_text(reply, false) + nodes_text(reply, true) + link_paths_text(reply);
   for (const v1::JobStatus& job : reply.jobs()) text += "\n" + job_text(job);
   if (reply.jobs().empty()) text += "jobs: none\n";
   return text;

@@ -9,7 +9,17 @@
 namespace gradbus {
 namespace {
 
+constexpr int kLinkPathsMax = 16;
+constexpr size_t kLinkPathBytesMax = 320;
+
 uint64_t nonzero(std::mt19937_64& random) { return std::max<uint64_t>(random(), 1); }
+
+bool is_sane(const v1::TransportCounters& counters) {
+  return counters.paths_size() <= kLinkPathsMax &&
+         std::all_of(counters.paths().begin(), counters.paths().end(), [](const auto& path) {
+           return is_printable_name(path.name(), kLinkPathBytesMax);
+         });
+}
 
 }  // namespace
 
@@ -48,7 +58,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
   }
   const auto job = [this](uint64_t job_id) { return find_job(job_id); };
   switch (message.message_case()) {
-    case Message::kHeartbeat: return heartbeat(id, message.heartbeat(), now);
+    case Message::kHeartbeat: return heartbeat(id, agent, message.heartbeat(), now);
     case Message::kJoinJob: return join_job(id, agent, message.join_job(), now);
     case Message::kRegisterTensors: return register_tensors(id, message.register_tensors(), now);
     case Message::kRankLeft: return rank_left(id, message.rank_left(), now);
@@ -74,7 +84,10 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
   }
 }
 
-void Coordinator::heartbeat(uint64_t id, const v1::Heartbeat& message, Nanos now) {
+void Coordinator::heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& message, Nanos now) {
+  const v1::TransportCounters& transport = message.transport();
+  if (!checked(is_sane(transport), id, "Heartbeat")) return;
+  agent.transport = transport;
   for (const v1::JobCounters& counters : message.jobs()) {
     Job* job = find_job(counters.job_id());
     if (!checked(job != nullptr && job->count(id, counters, now), id, "Heartbeat")) return;

@@ -51,6 +51,7 @@ class Coordinator {
     Nanos heard = 0;
     v1::Hello hello;
     AgentCard card;
+    v1::TransportCounters transport;
   };
 
   // coordinator_agents.cc
@@ -65,7 +66,7 @@ class Coordinator {
 
   // coordinator.cc
   void dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& message, Nanos now);
-  void heartbeat(uint64_t id, const v1::Heartbeat& message, Nanos now);
+  void heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& message, Nanos now);
   void join_job(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now);
   Status check_join(const v1::JoinJob& message) const;
   void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);

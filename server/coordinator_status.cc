@@ -25,6 +25,7 @@ v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nan
   status.set_pid(agent.hello.pid());
   status.set_reduce_ns(agent.card.reduce_ns);
   status.set_silent_ms(static_cast<uint64_t>((now - agent.heard) / kMillisecond));
+  *status.mutable_transport() = agent.transport;
   add_job_names(id, status);
   return status;
 }

@@ -18,7 +18,8 @@ Status always_available() { return {}; }
 constexpr TransportRow kTransports[] = {
     {"tcp", "TCP connections between agents, several per link", always_available,
      TcpTransport::create},
-    {"rdma", "RDMA over InfiniBand or RoCE, one queue pair per link", rdma_available, create_rdma},
+    {"rdma", "RDMA over InfiniBand or RoCE, one or more queue pairs per link", rdma_available,
+     create_rdma},
     {"loopback", "copies inside one process, for tests and simulations", always_available,
      LoopbackTransport::create},
 };

@@ -25,6 +25,7 @@
 
 #include "common/status.h"
 #include "proto/frame.h"
+#include "transport/totals.h"
 
 namespace gradbus {
 
@@ -67,6 +68,8 @@ struct TransportOptions {
   uint32_t posts_max = 256;                // sends and receives outstanding per link, each
   uint32_t peer_timeout_ms = 1500;  // TCP_USER_TIMEOUT, and the deadline of connect and hello
   std::string congestion_control = "auto";  // TCP only: auto, system or a name (net/congestion.h)
+  uint32_t queue_pairs = 1;                 // RDMA only: per link
+  uint32_t return_ms = 10'000;  // several paths: looks for a preferred one so often; 0: never
 };
 
 class Transport {
@@ -100,8 +103,14 @@ class Transport {
   // Readable (for epoll) when poll() may have something to do, posts included; -1 when the backend
   // must be polled. After a poll that returned 0 it is safe to sleep on it.
   virtual int wait_fd() const = 0;
+  // Until this is taken back, poll() will be called again at once whatever it returns: what wakes
+  // a sleeper need not be set up, and it is not safe to sleep on wait_fd().
+  virtual void expect_polls(bool /*expected*/) {}
   // Why the last link ended badly, one line, for the error message; "" when none did.
   virtual std::string link_error(LinkId link) const = 0;
+
+  // Any thread.
+  virtual TransportTotals totals() const { return {}; }
 };
 
 }  // namespace gradbus

@@ -103,6 +103,23 @@ void Conductor::on_control(const ControlEvent& event) {
   }
 }
 
+namespace {
+
+void describe(const TransportTotals& totals, v1::TransportCounters& counters) {
+  for (const PathTotals& path : totals.paths) {
+    v1::LinkPath& shown = *counters.add_paths();
+    shown.set_name(path.name);
+    shown.set_links(path.links);
+  }
+  counters.set_switches(totals.switches);
+  counters.set_sent_bytes(totals.sent_bytes);
+  counters.set_received_bytes(totals.received_bytes);
+  counters.set_send_copied_bytes(totals.send_copied_bytes);
+  counters.set_receive_copied_bytes(totals.receive_copied_bytes);
+}
+
+}  // namespace
+
 void Conductor::send_heartbeat() {
   next_heartbeat_ = monotonic_now() + heartbeat_every_;
   v1::AgentMessage message;
@@ -111,6 +128,10 @@ void Conductor::send_heartbeat() {
     if (!running->failed() && running->incarnation() == incarnation_)
       running->report_counters(*heartbeat.add_jobs());
   shard_duty_.report_counters(incarnation_, heartbeat);
+  v1::TransportCounters& counters = *heartbeat.mutable_transport();
+  describe(engine_.transport_totals(), counters);
+  counters.set_spins(engine_.spins());
+  counters.set_spins_paid(engine_.spins_paid());
   send(message);
 }
 

@@ -17,8 +17,6 @@ constexpr size_t kEventsPerTurn = 64;
 constexpr Nanos kStrangerDeadline = 5 * kSecond;
 // One is usual; a few, because the next may come before the last one's link has closed.
 constexpr size_t kEchoesMax = 4;
-// Sleeping and being woken costs some 10 us; a spin of this length pays when work keeps coming.
-constexpr Nanos kSpin = 30'000;
 constexpr int kSleepMsMax = 100;
 constexpr int kIdleSleepMsMax = 1000;  // without a job
 
@@ -35,8 +33,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken,
 }
 
 void Engine::run() {
-  while (!stopping_.load(std::memory_order_relaxed))
-    if (do_work() == 0) rest();
+  while (!stopping_.load(std::memory_order_relaxed)) do_work() == 0 ? rest() : wake_up();
   take_commands();  // jobs that the conductor has ended on its way out: their last snapshots
 }
 
@@ -228,12 +225,28 @@ size_t Engine::work_on_probes() {
 void Engine::rest() {
   const Nanos now = monotonic_now();
   if (idle_since_ == 0) idle_since_ = now;
-  if (may_spin() && now - idle_since_ < kSpin) {
+  if (may_spin() && now - idle_since_ < spin_.length()) {
+    spin(true);
     sched_yield();  // a rank or agent that has just been woken comes first
     return;
   }
-  sleep();
+  if (!spinning_) return sleep();
+  spin(false);  // one more look, after which it is safe to sleep
+}
+
+void Engine::wake_up() {
+  if (idle_since_ == 0) return;
+  spin_.paused(monotonic_now() - idle_since_);
   idle_since_ = 0;
+  if (spinning_) spins_paid_.add(1);
+  spin(false);
+}
+
+void Engine::spin(bool on) {
+  if (spinning_ == on) return;
+  spinning_ = on;
+  if (on) spins_.add(1);
+  transport_->expect_polls(on);
 }
 
 bool Engine::may_spin() const {

@@ -12,6 +12,7 @@
 
 #include "common/fd.h"
 #include "transport/transport.h"
+#include "worker_agent/adaptive_spin.h"
 #include "worker_agent/engine_command.h"
 #include "worker_agent/engine_job.h"
 #include "worker_agent/mailbox.h"
@@ -27,6 +28,9 @@ class Engine {
   // Any thread.
   void post(EngineCommand command) { commands_.post(std::move(command)); }
   void stop();
+  TransportTotals transport_totals() const { return transport_->totals(); }
+  uint64_t spins() const { return spins_.value(); }
+  uint64_t spins_paid() const { return spins_paid_.value(); }
 
   // The engine's thread; returns after stop().
   void run();
@@ -39,6 +43,8 @@ class Engine {
   size_t work_on_jobs();
   size_t work_on_probes();
   void rest();
+  void wake_up();
+  void spin(bool on);
   void sleep();
 
   void on_command(StartJob command);
@@ -82,7 +88,11 @@ class Engine {
   MeasurePath asked_;                               // the question to it
   std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // of others' probes
   Fd epoll_;
-  Nanos idle_since_ = 0;
+  Nanos idle_since_ = 0;  // 0: it is not
+  AdaptiveSpin spin_;
+  bool spinning_ = false;
+  Counter spins_;
+  Counter spins_paid_;  // that found work
   std::atomic<bool> stopping_{false};
 };
 

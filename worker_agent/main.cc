@@ -33,7 +33,9 @@ struct AgentOptions {
   std::string transport = "tcp";
   std::string bandwidth;
   int64_t streams = 2;
+  int64_t queue_pairs = 1;
   int64_t peer_timeout_ms = 1500;
+  int64_t return_ms = 10'000;
   std::string congestion_control = "auto";
   int64_t clients_max = 256;
   int64_t shm_bytes_max = 0;
@@ -77,8 +79,13 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
       "Of this node's network interface, e.g. 10gbit: shards beside faster ones hold less. Say "
       "it on all nodes of a cluster whose interfaces differ; default: not known.");
   table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
+  table.add("queue-pairs", &o.queue_pairs, 1, 16,
+            "RDMA: queue pairs per link between two agents; the smaller number of the two counts.");
   table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
             "A link silent for this long is lost.");
+  table.add("return-ms", &o.return_ms, 0, 3'600'000,
+            "With several paths: how often a link asks whether a preferred path works again; 0: it "
+            "stays where it is.");
   table.add("congestion-control", &o.congestion_control,
             "Of TCP links: system, a name that the kernel has, or auto (the system's; but for BBR, "
             "which only links with long round trips keep).");
@@ -105,8 +112,10 @@ Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
   TransportOptions options;
   options.bind_address = o.bind;
   options.streams = static_cast<uint32_t>(o.streams);
+  options.queue_pairs = static_cast<uint32_t>(o.queue_pairs);
   options.peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout_ms);
   options.congestion_control = o.congestion_control;
+  options.return_ms = static_cast<uint32_t>(o.return_ms);
   return open_transports(o.transport, options);
 }
 

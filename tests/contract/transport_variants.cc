@@ -12,14 +12,21 @@ Result<std::unique_ptr<Transport>> create_several(const TransportOptions& option
   return open_transports(names, options);
 }
 
+Result<std::unique_ptr<Transport>> create_three_pairs(const TransportOptions& options) {
+  TransportOptions more = options;
+  more.queue_pairs = 3;
+  return create_rdma(more);
+}
+
 constexpr char kTwoTcp[] = "tcp,tcp";
 constexpr char kTwoLoopbacks[] = "loopback,loopback";
 constexpr char kRdmaThenTcp[] = "rdma,tcp";
 
-// Links of several paths; the name is part of a test's.
+// Links of several paths, or of several queue pairs; the name is part of a test's.
 constexpr TransportRow kSeveral[] = {
     {"tcp_and_tcp", "", always_available, create_several<kTwoTcp>},
     {"two_loopbacks", "", always_available, create_several<kTwoLoopbacks>},
+    {"rdma_of_three_pairs", "", rdma_available, create_three_pairs},
     {"rdma_and_tcp", "", rdma_available, create_several<kRdmaThenTcp>},
 };
 

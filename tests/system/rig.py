@@ -151,10 +151,14 @@ class Rig:
         """Waits until the coordinator has that rank of the job."""
         wait_until(lambda: rank in self._ranks_of(job), what=f"rank {rank} of {job}")
 
-    def _ranks_of(self, job: str) -> list[int]:
-        command = [BIN / "gradbus", "status", "--json", "--coordinator", self.server.ready["address"]]
+    def status(self) -> dict:
+        """What `gradbus status --json` says; empty when the coordinator did not answer."""
+        command = [*self.within, BIN / "gradbus", "status", "--json", "--coordinator", self.server.ready["address"]]
         status = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stdout
-        jobs = json.loads(status)["jobs"] if status else []
+        return json.loads(status) if status else {}
+
+    def _ranks_of(self, job: str) -> list[int]:
+        jobs = self.status().get("jobs", [])
         return [rank["rank"] for one in jobs if one["job"] == job for rank in one["ranks"]]
 
     def stop(self) -> None:

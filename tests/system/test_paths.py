@@ -19,6 +19,9 @@ PEER_TIMEOUT_MS = 3000  # short enough for a test, longer than a busy machine's 
 # Both sides have given up by then, the second one two peer timeouts after it has seen its path end; the rest is
 # a machine with other work.
 TOLD_WITHIN_S = 60
+RETURN_MS = 500
+# Two answers on the mended cable; before that, up to eight pauses for those that did not come.
+BACK_WITHIN_S = 120
 
 
 class Cables:
@@ -74,7 +77,8 @@ def cluster(cables, tmp_path):
         for machine in range(2):
             rig.within = cables.inside(machine)
             binds = ",".join(f"198.18.{net}.{machine + 1}:0" for net in (1, 2))
-            rig.start_agent(f"node-{machine}", "--bind", binds, "--peer-timeout-ms", str(PEER_TIMEOUT_MS))
+            rig.start_agent(f"node-{machine}", "--bind", binds, "--peer-timeout-ms", str(PEER_TIMEOUT_MS),
+                            "--return-ms", str(RETURN_MS))
         rig.within = []
         yield rig
     finally:
@@ -86,6 +90,19 @@ def received(cables, name):
     words = [*cables.inside(1), "cat", "/proc/net/dev"]
     text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return int(re.search(rf"^\s*{name}:\s*(\d+)", text, re.MULTILINE).group(1))
+
+
+def links_on(cables, rig):
+    """For each agent, as `gradbus status` shows: links on the first cable, on the second, switches so far."""
+    rig.within = cables.inside(0)
+    shown = [agent["transport"] for agent in rig.status().get("agents", [])]
+    return [(*(path["links"] for path in one["paths"]), one["switches"]) for one in shown]
+
+
+def all_on(cables, rig, first, second, switches):
+    """Whether both agents have so many ends of links on each cable, after so many switches at least."""
+    found = links_on(cables, rig)
+    return len(found) == 2 and all(one[:2] == (first, second) and one[2] >= switches for one in found)
 
 
 def start_job(rig, *steps):
@@ -132,6 +149,25 @@ def test_back_and_forth(cables, cluster):
     (cluster.folder / "down2").touch()
     assert_ok(ranks)
     assert received(cables, "one") > before + MIB
+
+
+def test_links_return_to_a_cable_that_is_mended(cables, cluster):
+    ranks = start_job(cluster, *phase(cluster.folder, 1), *phase(cluster.folder, 2))
+    rigs.wait_until(lambda: received(cables, "one") > MIB, what="bytes on the first cable")
+    cables.ip(1, "link", "set", "one", "down")
+    (cluster.folder / "down1").touch()
+    rigs.wait_until((cluster.folder / "done1").exists, what="sums over the second cable")
+    on_second = rigs.wait_until(lambda: all_on(cables, cluster, 0, 2, 2), what="four ends on the second cable")
+    print(f"on the second cable after {on_second:.1f} s")
+    before = received(cables, "one")
+    cables.ip(1, "link", "set", "one", "up")
+    back = rigs.wait_until(lambda: all_on(cables, cluster, 2, 0, 4), BACK_WITHIN_S, "four ends on the first cable")
+    print(f"back after {back:.1f} s")
+    (cluster.folder / "down2").touch()
+    assert_ok(ranks)
+    assert received(cables, "one") > before + MIB
+    logs = "".join(agent.text() for agent in cluster.agents)
+    assert re.search(r" I gradbus-agent: link to \S+ of job \d+: tcp 198\.18\.1\.\d:\d+ works again", logs), logs
 
 
 def test_both_down_is_a_lost_link_in_time(cables, cluster):

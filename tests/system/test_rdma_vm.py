@@ -45,7 +45,8 @@ def steps(tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", [
-    "doctor", "locked_memory", "bench", "digits", "cable", "killed_agent", "loss", "flap", "paths", "contract",
+    "doctor", "locked_memory", "bench", "digits", "cable", "copies", "killed_agent", "loss", "flap", "paths",
+    "contract",
 ])  # fmt: skip
 def test_over_soft_roce(steps, step):
     assert step in steps["found"], steps["said"]

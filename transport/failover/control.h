@@ -3,7 +3,10 @@
 //
 // Hello of either link: the caller's hello (transport.h) with
 //   tensor    u32  session: random, the same on all paths of one link
-//   exchange  u16  bits 0 to 13: number of the attempt, counted up; a later one replaces an earlier
+//   exchange  u16  bits 0 to 13: number of the attempt, counted up; a later one replaces an
+//   earlier;
+//                  0: a probe, whether this path would do: a control link without a data link, on
+//                  which the acceptor says one state
 //                  bit 14: the opener has been answered on an earlier attempt
 //                  bit 15: this is the control link
 //
@@ -58,6 +61,7 @@ struct PathHello {
   bool control = false;
 };
 
+inline constexpr uint16_t kProbeAttempt = 0;
 inline constexpr uint16_t kAttemptsMax = (1u << 14) - 1;
 
 FrameHeader pack_path_hello(const FrameHeader& hello, const PathHello& path);

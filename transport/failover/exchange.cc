@@ -139,6 +139,7 @@ void FailoverTransport::control_received(Half& half, const TransportEvent& event
   const size_t slot = event.token;
   std::memcpy(&frame, half.memory.data() + slot * Half::kReceiveBytes, sizeof(frame));
   lend_control(half, slot);
+  if (half.asks_for != nullptr) return probe_answered(half, frame);
   if (half.link == nullptr) return;
   FailoverLink& link = *half.link;
   if (half.unlent != 0) queue(link);

@@ -28,7 +28,8 @@ Result<std::unique_ptr<Transport>> FailoverTransport::create(std::vector<InnerTr
 }
 
 Status FailoverTransport::start(std::vector<InnerTransport> inner) {
-  const Nanos tick = peer_timeout() / kTicksPerTimeout;
+  Nanos tick = peer_timeout() / kTicksPerTimeout;
+  if (options_.return_ms > 0) tick = std::min(tick, options_.return_ms * kMillisecond / 8);
   GRADBUS_RETURN_IF_ERROR(poller_.open(std::max(tick, kMillisecond)));
   std::vector<PathAddress> addresses;
   for (InnerTransport& one : inner) {
@@ -41,6 +42,26 @@ Status FailoverTransport::start(std::vector<InnerTransport> inner) {
   }
   address_ = format_paths(addresses);
   return {};
+}
+
+void FailoverTransport::expect_polls(bool expected) {
+  polls_expected_ = expected;
+  for (const Inner& inner : inner_) inner.transport->expect_polls(expected);
+}
+
+TransportTotals FailoverTransport::totals() const {
+  TransportTotals totals;
+  for (size_t i = 0; i < inner_.size(); ++i) {
+    const TransportTotals inner = inner_[i].transport->totals();
+    totals.sent_bytes += inner.sent_bytes;
+    totals.received_bytes += inner.received_bytes;
+    totals.send_copied_bytes += inner.send_copied_bytes;
+    totals.receive_copied_bytes += inner.receive_copied_bytes;
+    totals.paths.push_back(
+        {inner_[i].name + " " + inner_[i].transport->local_address(), links_on_[i].value()});
+  }
+  totals.switches = switches_.value();
+  return totals;
 }
 
 // ---- memory: each region is one of every inner transport
@@ -137,10 +158,11 @@ void FailoverTransport::collect() {
   std::array<epoll_event, kPathsMax + 2> edges;
   for (const epoll_event& edge : poller_.ready(edges)) {
     if (edge.data.u64 == Poller::kTick) tick_due_ = true;
-    if (edge.data.u64 >= Poller::kFirstInner && pollable_)
+    if (edge.data.u64 >= Poller::kFirstInner && pollable_ && !polls_expected_)
       drain(static_cast<uint32_t>(edge.data.u64 - Poller::kFirstInner));
   }
-  for (uint32_t i = 0; i < inner_.size() && !pollable_; ++i) drain(i);
+  const bool all = !pollable_ || polls_expected_;
+  for (uint32_t i = 0; i < inner_.size() && all; ++i) drain(i);
 }
 
 // What is handed out was also told: the caller may not come back for long. What comes in meanwhile

@@ -13,7 +13,8 @@
 // a broken path. The opener tries its candidates in turn, beginning behind the broken one, and
 // again after a pause, until peer_timeout_ms have passed since the path ended, or nobody has
 // answered on any of them in kRoundsMax rounds; the acceptor waits twice as long. A path on which
-// kCorruptMax frames were corrupt is not taken again.
+// kCorruptMax frames were corrupt is not taken again. An opener that is not on its first path looks
+// now and then whether a better one works again, and goes back to it.
 //
 // One role thread owns a FailoverTransport; every member function is called by it.
 //
@@ -21,8 +22,10 @@
 //   frames      exchange.cc    windows.h, control.h
 //   begin, end  life.cc        paths.h; deadlines, too
 //   next path   recovery.cc
+//   and back    preferred.cc
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +62,8 @@ class FailoverTransport final : public Transport {
   void disconnect(LinkId link) override;
   int wait_fd() const override { return pollable_ ? poller_.fd() : -1; }
   std::string link_error(LinkId link) const override { return links_.error(link); }
+  void expect_polls(bool expected) override;
+  TransportTotals totals() const override;
 
  private:
   struct Inner {
@@ -127,6 +132,22 @@ class FailoverTransport final : public Transport {
   void path_gone(FailoverLink& link);
   void round_failed(FailoverLink& link);
   void give_up(FailoverLink& link);
+  void count_on(FailoverLink& link);
+  void count_off(FailoverLink& link);
+
+  // preferred.cc: back to a better path that works again
+  bool wants_better(const FailoverLink& link) const;
+  bool seek_better(FailoverLink& link, Nanos now);
+  void begin_probe(FailoverLink& link);
+  void accept_probe(Half& half);
+  void probe_answered(Half& half, const FrameHeader& frame);
+  void probe_failed(FailoverLink& link);
+  void end_probe(FailoverLink& link);
+  void plan_return(FailoverLink& link);
+  void begin_return(FailoverLink& link);
+  bool note_return(FailoverLink& link);
+  void note_left(FailoverLink& link, bool was_up);
+  Nanos pause_of(const FailoverLink& link) const;
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
   // What a goodbye may take longer than the end of the data half beside it, and the pause between
   // rounds of attempts.
@@ -136,6 +157,7 @@ class FailoverTransport final : public Transport {
   std::string address_;
   std::vector<Inner> inner_;
   bool pollable_ = true;
+  bool polls_expected_ = false;
   Poller poller_;
   RegionTable regions_;
   LinkTable<FailoverLink> links_;
@@ -145,6 +167,8 @@ class FailoverTransport final : public Transport {
   BoundedQueue<LinkId> work_;  // links that may have something to do, each once
   std::vector<Half*> guests_;  // oldest first
   bool tick_due_ = false;
+  std::array<Counter, kPathsMax> links_on_;  // by inner transport
+  Counter switches_;
 };
 
 }  // namespace gradbus

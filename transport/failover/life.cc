@@ -87,6 +87,7 @@ void FailoverTransport::accepted(uint32_t inner, const TransportEvent& event) {
   half.up = half.guest = true;
   half.hello = hello;
   half.greeting = greeting;
+  if (greeting.attempt == kProbeAttempt) return accept_probe(half);
   const auto partner = std::find_if(guests_.begin(), guests_.end(), [&](const Half* other) {
     return other->inner == inner && other->control != half.control &&
            other->greeting.session == greeting.session &&
@@ -185,6 +186,7 @@ void FailoverTransport::half_closed(Half& half, Code code) {
   FailoverLink* link = half.link;
   const std::string why = brief(transport_of(half).link_error(half.id));
   if (half.guest) std::erase(guests_, &half);
+  FailoverLink* const asks_for = std::exchange(half.asks_for, nullptr);
   if (half.serves) transport_of(half).unregister_memory(half.region);
   bool current = false;
   if (link != nullptr) {
@@ -200,6 +202,10 @@ void FailoverTransport::half_closed(Half& half, Code code) {
     }
   }
   inner_[half.inner].halves[half.id.index].reset();
+  if (asks_for != nullptr) {
+    asks_for->probe = nullptr;
+    return probe_failed(*asks_for);
+  }
   if (!current) return;
   switch (link->state) {
     case State::kTrying:
@@ -231,6 +237,8 @@ void FailoverTransport::end_link(FailoverLink& link, Code code, std::string text
   if (link.state == State::kEnding || link.state == State::kClosed) return;
   link.state = State::kEnding;
   link.end_code = code;
+  end_probe(link);
+  count_off(link);
   links_.set_error(link.id, std::move(text));
   for (Half** half : {&link.next.data, &link.next.control})
     if (*half != nullptr) release(*half);
@@ -280,7 +288,7 @@ bool FailoverTransport::tick_link(FailoverLink& link, Nanos now) {
   switch (link.state) {
     case State::kUp:
     case State::kTrying:
-      if (link.peer_ready) return false;
+      if (link.peer_ready) return seek_better(link, now);
       if (!late) return true;
       link.cut_short = true;
       leave(link, Code::kPeerLost, "no answer");

@@ -28,6 +28,7 @@ struct Half {
   bool control = false;
   bool up = false;
   FailoverLink* link = nullptr;
+  FailoverLink* asks_for = nullptr;  // a probe of that link (preferred.cc)
   bool guest = false;
   FrameHeader hello;   // of a guest
   PathHello greeting;  // likewise
@@ -64,7 +65,18 @@ struct Candidate {
 inline constexpr uint32_t kCorruptMax = 3;
 inline bool is_usable(const Candidate& candidate) { return candidate.corrupt < kCorruptMax; }
 
+// From one look for a better path to the next: `pause`, doubled for each time that nobody answered
+// and for each return that did not last, the longer of the two.
+Nanos return_pause(Nanos pause, uint32_t failures, uint32_t relapses);
+
 struct FailoverLink {
+  // An opener that goes back to candidates[probed].
+  enum class Return : uint8_t {
+    kNone,
+    kLeaving,  // the path that it has
+    kTrying,
+    kBack,  // is on it
+  };
   enum class State : uint8_t {
     kTrying,   // opener: `path` is being opened, or not answered yet
     kUp,       // `path` carries frames, or will when the peer has said what it has
@@ -97,6 +109,15 @@ struct FailoverLink {
   bool progress = false;   // a frame was taken on this path, here or there
   uint32_t fruitless = 0;  // short-lived paths without progress in a row
   uint32_t switches = 0;
+  bool counted = false;  // on `candidate`, among those that are on its path
+  // Of an opener on a path that is not its first: the way back.
+  Half* probe = nullptr;  // under way
+  size_t probed = 0;      // candidate of this probe, or of the next
+  uint32_t answers = 0;   // of that candidate in a row
+  Nanos probe_at = 0;
+  uint32_t probe_failures = 0;  // of all preferred candidates in a row
+  uint32_t relapses = 0;        // returns in a row that did not last
+  Return returning = Return::kNone;
   Nanos deadline = 0;       // of the recovery; 0: none
   Nanos path_deadline = 0;  // of kTrying and kLeaving
   Nanos retry_at = 0;

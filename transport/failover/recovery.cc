@@ -131,11 +131,32 @@ void FailoverTransport::path_answered(FailoverLink& link) {
   link.up_since = monotonic_now();
   link.sends.rewind();
   queue(link);
+  count_on(link);
+  const bool back = note_return(link);
+  plan_return(link);
   if (link.why.empty()) return;
   ++link.switches;
-  spdlog::warn("link to {} of job {}: a path ended ({}), now {}; switch {} of this link", link.peer,
-               link.hello.job, link.why, link.candidates[link.candidate].name, link.switches);
+  switches_.add(1);
+  const std::string& now = link.candidates[link.candidate].name;
+  if (back) {
+    spdlog::info("link to {} of job {}: {} works again; switch {} of this link", link.peer,
+                 link.hello.job, now, link.switches);
+  } else {
+    spdlog::warn("link to {} of job {}: a path ended ({}), now {}; switch {} of this link",
+                 link.peer, link.hello.job, link.why, now, link.switches);
+  }
   link.why.clear();
+}
+
+// ---- which links are on a path
+
+void FailoverTransport::count_on(FailoverLink& link) {
+  if (!std::exchange(link.counted, true)) links_on_[link.candidates[link.candidate].inner].add(1);
+}
+
+void FailoverTransport::count_off(FailoverLink& link) {
+  if (std::exchange(link.counted, false))
+    links_on_[link.candidates[link.candidate].inner].subtract(1);
 }
 
 // ---- a path is left
@@ -150,6 +171,7 @@ void FailoverTransport::count_fault(FailoverLink& link, Code code) {
 
 void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
   if (link.state != State::kUp && link.state != State::kTrying) return;
+  if (why.empty()) why = "it was closed";
   const Nanos now = monotonic_now();
   const bool was_up = link.state == State::kUp;
   if (link.announced && link.deadline == 0)
@@ -160,7 +182,10 @@ void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
     link.why = why;
   }
   link.candidates[link.candidate].why = std::move(why);
-  count_fault(link, code);
+  end_probe(link);
+  count_off(link);
+  if (link.returning != FailoverLink::Return::kLeaving) count_fault(link, code);
+  note_left(link, was_up);
   link.state = State::kLeaving;
   link.peer_ready = false;
   link.path_deadline = now + grace();
@@ -182,6 +207,7 @@ void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
 // Everything that it held is back.
 void FailoverTransport::path_gone(FailoverLink& link) {
   if (link.fruitless >= kFruitlessMax) return give_up(link);
+  begin_return(link);
   if (link.opener) return try_next(link);
   if (link.next.data != nullptr) return attach(link, std::exchange(link.next, {}));
   if (none_is_usable(link)) return give_up(link);

@@ -32,6 +32,8 @@ class FaultyTransport final : public Transport {
   size_t poll(std::span<TransportEvent> events) override;
   void disconnect(LinkId link) override;
   int wait_fd() const override { return epoll_.get(); }
+  void expect_polls(bool expected) override { inner_->expect_polls(expected); }
+  TransportTotals totals() const override { return inner_->totals(); }
   std::string link_error(LinkId link) const override;
 
  private:

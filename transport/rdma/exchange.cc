@@ -26,27 +26,37 @@ bool is_too_long(ibv_wc_status status) {
 void RdmaTransport::post_waiting(RdmaLink& link) {
   if (link.state != RdmaLink::State::kUp) return;
   for (; !link.receives_waiting.empty(); link.receives_waiting.pop()) {
-    if (!link.pair->post_receive(link.receives_waiting.front().bytes))
+    RdmaLane& lane = link.lanes[link.receive_lane];
+    if (!lane.pair->post_receive(link.receives_waiting.front().bytes))
       return post_broke(link, errno);
-    link.receives_posted.push(link.receives_waiting.front());
+    lane.receives.push(link.receives_waiting.front());
+    link.receive_lane = (link.receive_lane + 1) % link.lanes.size();
   }
-  while (!link.sends_waiting.empty() && link.state == RdmaLink::State::kUp) post_sends(link);
+  for (; !link.sends_waiting.empty(); link.sends_waiting.pop()) {
+    link.lanes[link.send_lane].waiting.push(link.sends_waiting.front());
+    link.send_lane = (link.send_lane + 1) % link.lanes.size();
+  }
+  for (RdmaLane& lane : link.lanes)
+    while (!lane.waiting.empty() && link.state == RdmaLink::State::kUp) post_sends(link, lane);
 }
 
-void RdmaTransport::post_sends(RdmaLink& link) {
+void RdmaTransport::post_sends(RdmaLink& link, RdmaLane& lane) {
   std::array<SendPost, kSendBatchMax> batch;
   size_t count = 0;
-  for (size_t bytes = 0; count < link.sends_waiting.size() && count < kSendBatchMax; ++count) {
-    const RdmaPost& post = link.sends_waiting[count];
+  for (size_t bytes = 0; count < lane.waiting.size() && count < kSendBatchMax; ++count) {
+    const RdmaPost& post = lane.waiting[count];
     bytes += post.bytes.bytes.size();
     if (count > 0 && bytes > kBatchBytesMax) break;
     batch[count] = {post.header, post.bytes};
   }
-  const size_t taken = link.pair->post_sends(std::span(batch).first(count));
+  const size_t taken = lane.pair->post_sends(std::span(batch).first(count));
   const int failure = errno;
-  for (size_t i = 0; i < taken; ++i, link.sends_waiting.pop()) {
-    link.sends_waiting.front().number = link.next_number++;
-    link.sends_posted.push(link.sends_waiting.front());
+  for (size_t i = 0; i < taken; ++i, lane.waiting.pop()) {
+    const uint64_t bytes = lane.waiting.front().bytes.bytes.size();
+    sent_bytes_.add(bytes);
+    if (lane.pair->copies(bytes)) send_copied_bytes_.add(bytes);
+    lane.waiting.front().number = lane.next_number++;
+    lane.sends.push(lane.waiting.front());
   }
   if (taken < count) post_broke(link, failure);
 }
@@ -58,42 +68,47 @@ void RdmaTransport::post_broke(RdmaLink& link, int failure) {
 // Takes what the device has ended; whether there was anything.
 bool RdmaTransport::reap(RdmaLink& link) {
   bool any = false;
-  std::array<ibv_wc, kEndedPerPoll> room;
-  while (link.state == RdmaLink::State::kUp || link.state == RdmaLink::State::kEnding) {
-    const std::span<const ibv_wc> ended = link.pair->poll(room);
-    for (const ibv_wc& work : ended)
-      QueuePair::is_receive(work) ? receive_ended(link, work) : send_ended(link, work);
-    any |= !ended.empty();
-    if (ended.size() == room.size()) continue;
-    const bool empty = link.sends_posted.empty() && link.receives_posted.empty();
-    if (link.state == RdmaLink::State::kEnding && empty) close_link(link);
-    return any;
-  }
+  if (link.state != RdmaLink::State::kUp && link.state != RdmaLink::State::kEnding) return any;
+  for (RdmaLane& lane : link.lanes) any |= reap_lane(link, lane);
+  if (link.state == RdmaLink::State::kEnding && link.empty()) close_link(link);
   return any;
 }
 
-// Sends before this one arrived: had one not, it would have been the first to say so.
-void RdmaTransport::send_ended(RdmaLink& link, const ibv_wc& work) {
-  const uint64_t number = QueuePair::send_number(work);
-  while (!link.sends_posted.empty() && link.sends_posted.front().number < number)
-    end_post(link, link.sends_posted, true, Code::kOk);
-  if (link.sends_posted.empty()) return;
-  if (work.status != IBV_WC_SUCCESS) work_failed(link, work);
-  const Code code = work.status == IBV_WC_SUCCESS ? Code::kOk : link.end_code;
-  end_post(link, link.sends_posted, true, code);
+bool RdmaTransport::reap_lane(RdmaLink& link, RdmaLane& lane) {
+  std::array<ibv_wc, kEndedPerPoll> room;
+  for (bool any = false;; any = true) {
+    const std::span<const ibv_wc> ended = lane.pair->poll(room);
+    for (const ibv_wc& work : ended)
+      QueuePair::is_receive(work) ? receive_ended(link, lane, work) : send_ended(link, lane, work);
+    if (ended.size() < room.size()) return any || !ended.empty();
+  }
 }
 
-void RdmaTransport::receive_ended(RdmaLink& link, const ibv_wc& work) {
-  if (link.receives_posted.empty()) return;
+// Sends before this one arrived: had one not, it would have been the first to say so.
+void RdmaTransport::send_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& work) {
+  const uint64_t number = QueuePair::send_number(work);
+  while (!lane.sends.empty() && lane.sends.front().number < number)
+    end_post(link, lane.sends, true, Code::kOk);
+  if (lane.sends.empty()) return;
+  if (work.status != IBV_WC_SUCCESS) work_failed(link, work);
+  const Code code = work.status == IBV_WC_SUCCESS ? Code::kOk : link.end_code;
+  end_post(link, lane.sends, true, code);
+}
+
+void RdmaTransport::receive_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& work) {
+  if (lane.receives.empty()) return;
   if (work.status != IBV_WC_SUCCESS) {
     work_failed(link, work);
-    return end_post(link, link.receives_posted, false, link.end_code);
+    return end_post(link, lane.receives, false, link.end_code);
   }
-  const Status frame = check_frame(link.receives_posted.front(), work.byte_len);
-  if (frame.ok()) return end_post(link, link.receives_posted, false, Code::kOk, work.byte_len);
+  const Status frame = check_frame(lane.receives.front(), work.byte_len);
+  if (frame.ok()) {
+    received_bytes_.add(work.byte_len - sizeof(FrameHeader));
+    return end_post(link, lane.receives, false, Code::kOk, work.byte_len);
+  }
   if (link.state == RdmaLink::State::kUp)
     end_link(link, frame.code(), frame.with_context(link.peer).message());
-  end_post(link, link.receives_posted, false, frame.code());
+  end_post(link, lane.receives, false, frame.code());
 }
 
 // The first failure says why the link ends; those after it are its consequences.

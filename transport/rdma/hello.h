@@ -1,15 +1,15 @@
-// How two queue pairs find each other, over one TCP connection per link. Any thread; nothing here
-// blocks.
+// How the queue pairs of a link find each other, over one TCP connection per link. Any thread;
+// nothing here blocks.
 //
 //   opener                            acceptor
-//   kHello frame, card       ->                       makes its queue pair, ready to receive
-//                            <-       kHello frame, card, bit 31 of chunk set
+//   kHello frame, cards      ->                      makes its queue pairs, ready to receive
+//                            <-      kHello frame, cards, bit 31 of chunk set
 //   ready to send: 1 byte 0  ->                       ready to send; the link is up on both sides
 //   ... frames by RDMA ...
 //   farewell: 1 byte, the Code        either side ends the link in order
 //
 // The frame is the caller's hello with `step` 0 and `chunk` 0 but for bit 31; its payload is the
-// card, which its checksum covers. The acceptor sends nothing by RDMA before it has heard the 0
+// cards, which its checksum covers. The acceptor sends nothing by RDMA before it has heard the 0
 // byte: the opener cannot take it earlier, and lost packets would be waited for.
 //
 // The card, 32 bytes, little-endian:
@@ -18,14 +18,19 @@
 //   offset  8  u16     lid         InfiniBand; 0 on Ethernet
 //   offset 10  u8      mtu         1 to 5: 256 to 4096 bytes; the smaller of the two is used
 //   offset 11  u8      ethernet    1 for RoCE; both sides must be the same
-//   offset 12  u32     0
+//   offset 12  u8      more        queue pairs of the link beside this one; the answer's at most
+//                                  as many as the hello's, and it is the answer's that count
+//   offset 13  u8[3]   0
 //   offset 16  u8[16]  gid
+//
+// and behind the card, for each of `more`, 8 bytes: u32 queue_pair, u32 first_psn.
 //
 // The connection stays open for the life of the link and carries nothing more, so its end without a
 // farewell says at once that the peer's process is gone, and the kernel's probes say so of its
 // machine (peer_timeout_ms).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,26 +47,43 @@ struct QueuePairCard {
   uint16_t lid = 0;
   uint8_t mtu = 0;
   uint8_t ethernet = 0;
-  uint32_t unused = 0;
+  uint8_t more = 0;
+  std::array<uint8_t, 3> unused{};
   std::array<uint8_t, 16> gid{};
 };
 static_assert(sizeof(QueuePairCard) == 32, "the card, version 1");
 
+inline constexpr uint32_t kQueuePairsMax = 16;  // of one link
+
 struct RdmaHello {
+  static constexpr size_t kBytesMin = 96;  // to the end of the card, which says how many follow
+
+  struct Other {
+    uint32_t queue_pair = 0;
+    uint32_t first_psn = 0;
+  };
   FrameHeader frame;
   QueuePairCard card;
+  std::array<Other, kQueuePairsMax - 1> others;
 
-  std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(this, 1)); }
+  size_t pairs() const { return 1 + std::min(size_t{card.more}, others.size()); }
+  // What travels, as the card has it: may be called when the card is there.
+  std::span<std::byte> bytes() {
+    return std::as_writable_bytes(std::span(this, 1))
+        .first(kBytesMin + (pairs() - 1) * sizeof(Other));
+  }
+  // Of queue pair `index` of the link.
+  QueuePairCard card_of(size_t index) const;
 };
-static_assert(sizeof(RdmaHello) == 96, "frame and card, no padding");
+static_assert(sizeof(RdmaHello) == RdmaHello::kBytesMin + 8 * (kQueuePairsMax - 1), "no padding");
 
 inline constexpr uint8_t kReadyByte = 0;
 
-// The 96 bytes to send.
-RdmaHello pack_hello(const FrameHeader& hello, const QueuePairCard& card, bool answer);
+// What to send, for 1 to kQueuePairsMax queue pairs, all on one port.
+RdmaHello pack_hello(const FrameHeader& hello, std::span<const QueuePairCard> cards, bool answer);
 
-// kCorrupt or kVersion, naming the field, unless `message` is a hello (or an answer) whose card can
-// be used. The frame becomes what the caller of connect() gave.
+// kCorrupt or kVersion, naming the field, unless `message` is a hello (or an answer) whose cards
+// can be used. The frame becomes what the caller of connect() gave.
 Status check_hello(RdmaHello& message, bool answer);
 
 }  // namespace gradbus

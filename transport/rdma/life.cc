@@ -22,6 +22,24 @@ bool send_whole(int fd, std::span<const std::byte> bytes) {
          static_cast<ssize_t>(bytes.size());
 }
 
+std::vector<QueuePairCard> cards_of(const std::vector<RdmaLane>& lanes) {
+  std::vector<QueuePairCard> cards;
+  for (const RdmaLane& lane : lanes) cards.push_back(lane.pair->card());
+  return cards;
+}
+
+// The card says how much follows it.
+IoResult read_hello(Bootstrap& from) {
+  RdmaHello& hello = from.hello;
+  if (from.filled < RdmaHello::kBytesMin) {
+    const std::span<std::byte> first = std::as_writable_bytes(std::span(&hello, 1));
+    IoResult result = read_missing(from.fd.get(), first.first(RdmaHello::kBytesMin), from.filled);
+    if (result.io != Io::kMore) return result;
+  }
+  if (from.filled == hello.bytes().size()) return {Io::kMore, {}};
+  return read_missing(from.fd.get(), hello.bytes(), from.filled);
+}
+
 bool send_byte(int fd, uint8_t value) {
   return send_whole(fd, std::as_bytes(std::span(&value, 1)));
 }
@@ -36,6 +54,23 @@ RdmaLink& RdmaTransport::add_link(std::string peer) {
   return links_.add(std::move(link));
 }
 
+Result<std::vector<RdmaLane>> RdmaTransport::make_lanes(size_t count) {
+  std::vector<RdmaLane> lanes;
+  for (size_t i = 0; i < count; ++i) {
+    Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
+    GRADBUS_RETURN_IF_ERROR(pair.status());
+    lanes.emplace_back(pair.take(), options_.posts_max);
+  }
+  return lanes;
+}
+
+// Each to the one of the same number there.
+Status RdmaTransport::connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const {
+  for (size_t i = 0; i < lanes.size(); ++i)
+    GRADBUS_RETURN_IF_ERROR(lanes[i].pair->connect(peer.card_of(i), options_.peer_timeout_ms));
+  return {};
+}
+
 // ---- the opener's side
 
 Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeader& hello) {
@@ -45,14 +80,14 @@ Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeade
     return error("D604", "cannot connect to " + std::string(address) + ": too many links");
   RdmaLink& link = add_link(std::string(address));
   link.hello = hello;
-  Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
+  Result<std::vector<RdmaLane>> lanes = make_lanes(options_.queue_pairs);
   Result<Fd> fd = start_connect(peer.value(), options_.peer_timeout_ms, {});
-  for (const Status& step : {pair.status(), fd.status()}) {
+  for (const Status& step : {lanes.status(), fd.status()}) {
     if (step.ok()) continue;
     end_link(link, step.code(), step.message());
     return link.id;
   }
-  link.pair = pair.take();
+  link.lanes = lanes.take();
   link.bootstrap = std::make_unique<Bootstrap>(fd.take(), link.peer, Stage::kConnecting,
                                                monotonic_now() + peer_timeout());
   link.bootstrap->link = &link;
@@ -68,7 +103,7 @@ bool RdmaTransport::say_hello(Bootstrap& bootstrap) {
     refuse_connect(link, std::strerror(failure));
     return false;
   }
-  RdmaHello hello = pack_hello(link.hello, link.pair->card(), false);
+  RdmaHello hello = pack_hello(link.hello, cards_of(link.lanes), false);
   if (!send_whole(bootstrap.fd.get(), hello.bytes())) {
     // Not connected yet: the next edge tells. Else it went away.
     if (errno != EAGAIN && errno != ENOTCONN) refuse_connect(link, "it went away");
@@ -80,8 +115,7 @@ bool RdmaTransport::say_hello(Bootstrap& bootstrap) {
 
 bool RdmaTransport::take_answer(Bootstrap& bootstrap) {
   RdmaLink& link = *bootstrap.link;
-  const IoResult result =
-      read_missing(bootstrap.fd.get(), bootstrap.hello.bytes(), bootstrap.filled);
+  const IoResult result = read_hello(bootstrap);
   if (result.io == Io::kBlocked) return false;
   if (result.io != Io::kMore) {
     refuse_connect(link, "it closed the connection instead of answering",
@@ -89,7 +123,13 @@ bool RdmaTransport::take_answer(Bootstrap& bootstrap) {
     return false;
   }
   Status status = check_hello(bootstrap.hello, true);
-  if (status.ok()) status = link.pair->connect(bootstrap.hello.card, options_.peer_timeout_ms);
+  if (status.ok() && bootstrap.hello.pairs() > link.lanes.size())
+    status = error("D601", "frame field payload of the hello has more queue pairs than were asked");
+  if (status.ok()) {
+    link.lanes.erase(link.lanes.begin() + static_cast<ptrdiff_t>(bootstrap.hello.pairs()),
+                     link.lanes.end());
+    status = connect_lanes(link.lanes, bootstrap.hello);
+  }
   if (!status.ok()) {
     end_link(link, status.code(), status.with_context(link.peer).message());
     return false;
@@ -133,16 +173,17 @@ void RdmaTransport::admit_guests() {
 }
 
 bool RdmaTransport::take_hello(Bootstrap& guest) {
-  const IoResult result = read_missing(guest.fd.get(), guest.hello.bytes(), guest.filled);
+  const IoResult result = read_hello(guest);
   if (result.io == Io::kBlocked) return false;
   bool welcome = result.io == Io::kMore && check_hello(guest.hello, false).ok() && !links_.full();
   if (welcome) {
-    Result<std::unique_ptr<QueuePair>> pair = QueuePair::create(*device_, options_.posts_max);
-    if (pair.ok()) guest.pair = pair.take();
-    welcome = pair.ok() && guest.pair->connect(guest.hello.card, options_.peer_timeout_ms).ok();
+    Result<std::vector<RdmaLane>> lanes =
+        make_lanes(std::min<size_t>(guest.hello.pairs(), options_.queue_pairs));
+    if (lanes.ok()) guest.lanes = lanes.take();
+    welcome = lanes.ok() && connect_lanes(guest.lanes, guest.hello).ok();
   }
   if (welcome) {
-    RdmaHello answer = pack_hello(guest.hello.frame, guest.pair->card(), true);
+    RdmaHello answer = pack_hello(guest.hello.frame, cards_of(guest.lanes), true);
     welcome = send_whole(guest.fd.get(), answer.bytes());
   }
   guest.stage = Stage::kReady;
@@ -163,7 +204,7 @@ bool RdmaTransport::take_ready(Bootstrap& guest) {
                                   [&](const auto& one) { return one.get() == &guest; });
   RdmaLink& link = add_link(guest.peer);
   link.state = RdmaLink::State::kUp;
-  link.pair = std::move(guest.pair);
+  link.lanes = std::move(guest.lanes);
   link.bootstrap = std::move(*place);
   guests_.erase(place);
   guest.stage = Stage::kUp;
@@ -240,20 +281,24 @@ void RdmaTransport::end_link(RdmaLink& link, Code code, std::string text) {
     if (up) (void)send_byte(link.bootstrap->fd.get(), static_cast<uint8_t>(code));
     retire(std::move(link.bootstrap));
   }
+  for (RdmaLane& lane : link.lanes)
+    while (!lane.waiting.empty()) end_post(link, lane.waiting, true, code);
   while (!link.sends_waiting.empty()) end_post(link, link.sends_waiting, true, code);
   while (!link.receives_waiting.empty()) end_post(link, link.receives_waiting, false, code);
   poller_.wake();
   if (!up) return close_link(link);
-  link.pair->fail();
+  for (RdmaLane& lane : link.lanes) lane.pair->fail();
   poller_.start_ticks();
 }
 
-// Also when the device does not give everything back in time: without its queue pair it cannot
+// Also when the device does not give everything back in time: without its queue pairs it cannot
 // touch the posted bytes.
 void RdmaTransport::close_link(RdmaLink& link) {
-  link.pair.reset();
-  while (!link.sends_posted.empty()) end_post(link, link.sends_posted, true, link.end_code);
-  while (!link.receives_posted.empty()) end_post(link, link.receives_posted, false, link.end_code);
+  for (RdmaLane& lane : link.lanes) {
+    lane.pair.reset();
+    while (!lane.sends.empty()) end_post(link, lane.sends, true, link.end_code);
+    while (!lane.receives.empty()) end_post(link, lane.receives, false, link.end_code);
+  }
   link.state = RdmaLink::State::kClosed;
   events_of(link).closed(link.end_code);
   poller_.wake();
@@ -263,7 +308,7 @@ void RdmaTransport::retire(std::unique_ptr<Bootstrap> bootstrap) {
   poller_.forget(bootstrap->fd.get());
   bootstrap->fd.reset();
   bootstrap->stage = Stage::kRetired;
-  bootstrap->pair.reset();
+  bootstrap->lanes.clear();
   retired_.push_back(std::move(bootstrap));
 }
 

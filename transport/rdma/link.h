@@ -2,10 +2,12 @@
 // transport's thread owns them; what they do is in rdma.cc and the files beside it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/fd.h"
@@ -16,6 +18,28 @@
 namespace gradbus {
 
 struct RdmaLink;
+
+// A send or a receive that has not ended.
+struct RdmaPost {
+  FrameHeader header;  // of a send
+  RegisteredBytes bytes;
+  uint64_t token = 0;
+  uint64_t number = 0;  // of a send that the device has
+};
+
+// One of a link's queue pairs and what is its.
+struct RdmaLane {
+  RdmaLane(std::unique_ptr<QueuePair> made, uint32_t posts_max)
+      : pair(std::move(made)), waiting(posts_max), sends(posts_max), receives(posts_max) {}
+
+  std::unique_ptr<QueuePair> pair;
+  BoundedQueue<RdmaPost> waiting;  // sends; then, in the same order, had by the device:
+  BoundedQueue<RdmaPost> sends;
+  BoundedQueue<RdmaPost> receives;
+  uint64_t next_number = 0;  // of the next send
+
+  bool empty() const { return sends.empty() && receives.empty(); }
+};
 
 // The TCP connection of one link (hello.h).
 struct Bootstrap {
@@ -37,16 +61,8 @@ struct Bootstrap {
   Nanos deadline;            // of everything before kUp
   RdmaLink* link = nullptr;  // the acceptor's has none before kUp
   RdmaHello hello;
-  size_t filled = 0;                // bytes of `hello` that have come
-  std::unique_ptr<QueuePair> pair;  // the acceptor's, in kReady
-};
-
-// A send or a receive that has not ended.
-struct RdmaPost {
-  FrameHeader header;  // of a send
-  RegisteredBytes bytes;
-  uint64_t token = 0;
-  uint64_t number = 0;  // of a send that the device has
+  size_t filled = 0;            // bytes of `hello` that have come
+  std::vector<RdmaLane> lanes;  // the acceptor's, in kReady
 };
 
 struct RdmaLink {
@@ -57,24 +73,24 @@ struct RdmaLink {
     kClosed,  // only events are left
   };
 
-  explicit RdmaLink(uint32_t posts_max)
-      : sends_waiting(posts_max),
-        sends_posted(posts_max),
-        receives_waiting(posts_max),
-        receives_posted(posts_max) {}
+  explicit RdmaLink(uint32_t posts_max) : sends_waiting(posts_max), receives_waiting(posts_max) {}
+
+  bool empty() const {
+    return std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane.empty(); });
+  }
 
   LinkId id;
   State state = State::kConnecting;
   std::string peer;
   FrameHeader hello;
   std::unique_ptr<Bootstrap> bootstrap;
-  std::unique_ptr<QueuePair> pair;
-  // Given by the caller; then, in the same order, had by the device.
+  std::vector<RdmaLane> lanes;
+  // Given by the caller: number i goes to lane i modulo their count, on either side, so the next
+  // frame always meets the next receive.
   BoundedQueue<RdmaPost> sends_waiting;
-  BoundedQueue<RdmaPost> sends_posted;
   BoundedQueue<RdmaPost> receives_waiting;
-  BoundedQueue<RdmaPost> receives_posted;
-  uint64_t next_number = 0;  // of the next send
+  size_t send_lane = 0;  // of the next one
+  size_t receive_lane = 0;
   // Posted, and the event that ends the post not yet handed to the caller.
   uint32_t sends = 0;
   uint32_t receives = 0;

@@ -177,7 +177,7 @@ void QueuePair::fill(const SendPost& post, ibv_send_wr& request, ibv_sge* parts)
   request.sg_list = parts;
   request.num_sge = payload.empty() ? 1 : 2;
   request.opcode = IBV_WR_SEND;
-  if (sizeof(header) + payload.size() <= inline_bytes_max_) request.send_flags = IBV_SEND_INLINE;
+  if (copies(payload.size())) request.send_flags = IBV_SEND_INLINE;
 }
 
 size_t QueuePair::post_sends(std::span<const SendPost> batch) {

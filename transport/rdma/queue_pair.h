@@ -39,6 +39,10 @@ class QueuePair {
   // Everything outstanding ends, as flushed unless it was done before.
   void fail();
 
+  // Whether a payload of so many bytes travels in the request itself, copied by the processor.
+  bool copies(size_t payload_bytes) const {
+    return sizeof(FrameHeader) + payload_bytes <= inline_bytes_max_;
+  }
   // Hands the device at most kSendBatchMax frames by one doorbell; how many it took. Fewer than
   // given: it is broken, errno says why. They are numbered on from 0.
   size_t post_sends(std::span<const SendPost> batch);

@@ -49,6 +49,15 @@ Result<RegionId> RdmaTransport::register_memory(std::span<std::byte> memory) {
 
 void RdmaTransport::unregister_memory(RegionId region) { regions_->remove(region); }
 
+// What is received is copied by nobody: the device writes it into the slot.
+TransportTotals RdmaTransport::totals() const {
+  TransportTotals totals;
+  totals.sent_bytes = sent_bytes_.value();
+  totals.received_bytes = received_bytes_.value();
+  totals.send_copied_bytes = send_copied_bytes_.value();
+  return totals;
+}
+
 RdmaLink* RdmaTransport::open_link(LinkId id) const {
   RdmaLink* link = links_.find(id);
   const bool open = link != nullptr && (link->state == RdmaLink::State::kConnecting ||
@@ -98,7 +107,7 @@ size_t RdmaTransport::poll(std::span<TransportEvent> events) {
   collect();
   bool busy = serve();
   if (tick_due_) tick();
-  if (!busy && events_.empty()) busy = rest();
+  if (!busy && events_.empty() && !polls_expected_) busy = rest();
   const size_t count = hand_out(events);
   if (busy || count > 0 || !events_.empty()) {
     poller_.wake();  // only a turn without any of them has asked for notices
@@ -142,7 +151,8 @@ bool RdmaTransport::serve() {
 bool RdmaTransport::rest() {
   bool busy = false;
   for (RdmaLink* link : live_) {
-    if (link->pair->arm()) busy |= reap(*link);
+    for (RdmaLane& lane : link->lanes)
+      if (lane.pair != nullptr && lane.pair->arm()) busy |= reap(*link);
   }
   std::erase_if(live_,
                 [](const RdmaLink* link) { return link->state == RdmaLink::State::kClosed; });

@@ -1,4 +1,5 @@
-// The RDMA backend: one reliable connection (RC queue pair) per link, over InfiniBand or RoCE.
+// The RDMA backend: reliable connections (RC queue pairs), one or more per link, over InfiniBand or
+// RoCE.
 //
 // A frame is one SEND whose request gathers the header from a small registered ring and the payload
 // from where it lies; the device puts both into the receive slot that the caller lent. So no
@@ -12,8 +13,13 @@
 // that a peer can do is fill a slot that was lent to it. A frame for which no slot is posted waits
 // at its sender, whose device tries again every 0.32 ms for as long as the peer lives.
 //
-// One queue pair per link: `streams` means nothing here, because one fills a card's port, and two
-// agents have two links per job, one each way.
+// One queue pair per link unless `queue_pairs` says more: one fills the port of most cards, and two
+// agents have two links per job, one each way. With n of them, send number i of a link goes over
+// queue pair i modulo n, and so does receive number i: then a frame always finds the receive that
+// was lent for it, in its queue pair's own queue, whose work ends in order also when it is flushed.
+// A receive queue shared by all of them (SRQ) would lend a slot to whichever needs one, but a
+// failed queue pair gives nothing of it back, so the end of a link would have to be guessed, and
+// not every device has one.
 //
 // How a link begins is in hello.h. It ends by a farewell on its bootstrap connection, by that
 // connection's end (the peer's process or machine is gone), or by an error of the queue pair, such
@@ -64,6 +70,8 @@ class RdmaTransport final : public Transport {
   void disconnect(LinkId link) override;
   int wait_fd() const override { return poller_.fd(); }
   std::string link_error(LinkId link) const override { return links_.error(link); }
+  void expect_polls(bool expected) override { polls_expected_ = expected; }
+  TransportTotals totals() const override;
 
  private:
   explicit RdmaTransport(const TransportOptions& options) : options_(options) {}
@@ -80,11 +88,12 @@ class RdmaTransport final : public Transport {
 
   // exchange.cc: a link that is up, or ending
   void post_waiting(RdmaLink& link);
-  void post_sends(RdmaLink& link);
+  void post_sends(RdmaLink& link, RdmaLane& lane);
   void post_broke(RdmaLink& link, int failure);
   bool reap(RdmaLink& link);
-  void send_ended(RdmaLink& link, const ibv_wc& work);
-  void receive_ended(RdmaLink& link, const ibv_wc& work);
+  bool reap_lane(RdmaLink& link, RdmaLane& lane);
+  void send_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& work);
+  void receive_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& work);
   void work_failed(RdmaLink& link, const ibv_wc& work);
   Status check_frame(const RdmaPost& receive, uint32_t bytes) const;
   void end_post(RdmaLink& link, BoundedQueue<RdmaPost>& posts, bool send, Code code,
@@ -92,6 +101,8 @@ class RdmaTransport final : public Transport {
 
   // life.cc: before and after
   RdmaLink& add_link(std::string peer);
+  Result<std::vector<RdmaLane>> make_lanes(size_t count);
+  Status connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const;
   void hear(Bootstrap& bootstrap);
   bool advance(Bootstrap& bootstrap);
   bool say_hello(Bootstrap& bootstrap);
@@ -120,6 +131,10 @@ class RdmaTransport final : public Transport {
   size_t events_max_ = 0;
   EventQueue events_;
   bool tick_due_ = false;
+  bool polls_expected_ = false;
+  Counter sent_bytes_;
+  Counter received_bytes_;
+  Counter send_copied_bytes_;
   std::vector<std::unique_ptr<Bootstrap>> guests_;   // accepted, not yet a link; oldest first
   std::vector<std::unique_ptr<Bootstrap>> retired_;  // an event of the running poll may point there
 };

@@ -21,6 +21,7 @@ void TcpTransport::read_frames(Stream& stream) {
   for (int step = 0; step < kReadStepsPerTurn; ++step) {
     if (!stream.readable && !stream.reader.step_is_buffered()) return;
     const IoResult result = stream.reader.read(stream.fd.get(), link.receives, events_of(link));
+    copied_twice_bytes_.add(stream.reader.take_copied_bytes());
     if (!after_read(stream, result)) return;
   }
 }

@@ -130,6 +130,7 @@ size_t FrameReader::take_buffered(std::span<std::byte> target) {
   const size_t bytes = std::min(target.size(), buffered());
   std::memcpy(target.data(), buffer_.data() + begin_, bytes);
   begin_ += bytes;
+  copied_bytes_ += bytes;
   return bytes;
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "proto/frame.h"
 #include "transport/bounded_queue.h"
@@ -32,6 +33,9 @@ class FrameReader {
 
   // The next step needs no system call.
   bool step_is_buffered() const;
+
+  // Payload bytes that went through the read-ahead buffer since this was last asked.
+  size_t take_copied_bytes() { return std::exchange(copied_bytes_, 0); }
 
   // The receive that a half-read frame holds ends with `code`.
   void abandon(LinkEvents events, Code code);
@@ -62,6 +66,7 @@ class FrameReader {
   bool large_ = false;  // the last payload was
   size_t begin_ = 0;    // unread bytes of the buffer
   size_t end_ = 0;
+  size_t copied_bytes_ = 0;
   std::array<std::byte, kReadAheadBytes> buffer_;
 };
 

@@ -49,6 +49,16 @@ TcpLink* TcpTransport::open_link(LinkId id) const {
   return link == nullptr || link->state == TcpLink::State::kClosed ? nullptr : link;
 }
 
+// The kernel copies each byte into its buffers, at the other end out of them, and small payloads
+// come through the read-ahead buffer.
+TransportTotals TcpTransport::totals() const {
+  TransportTotals totals;
+  totals.sent_bytes = totals.send_copied_bytes = sent_bytes_.value();
+  totals.received_bytes = received_bytes_.value();
+  totals.receive_copied_bytes = received_bytes_.value() + copied_twice_bytes_.value();
+  return totals;
+}
+
 Code TcpTransport::post_send(LinkId id, const FrameHeader& header, Slice payload, uint64_t token) {
   TcpLink* link = open_link(id);
   if (link == nullptr) return Code::kClosed;
@@ -59,6 +69,7 @@ Code TcpTransport::post_send(LinkId id, const FrameHeader& header, Slice payload
   }
   if (link->sends == options_.posts_max) return Code::kBusy;
   ++link->sends;
+  sent_bytes_.add(bytes->size());
   FrameHeader sealed_later = header;
   sealed_later.length = static_cast<uint32_t>(bytes->size());
   Stream& stream = choose_stream(*link, bytes->size());
@@ -164,7 +175,11 @@ size_t TcpTransport::hand_out(std::span<TransportEvent> events) {
     TcpLink& link = *links_.find(events[count].link);
     switch (events[count].kind) {
       case TransportEvent::Kind::kSent: --link.sends; break;
-      case TransportEvent::Kind::kReceived: --link.receives_outstanding; break;
+      case TransportEvent::Kind::kReceived:
+        --link.receives_outstanding;
+        if (events[count].code == Code::kOk)
+          received_bytes_.add(events[count].bytes - sizeof(FrameHeader));
+        break;
       case TransportEvent::Kind::kClosed:
         links_.remove(link.id);
         events_max_ -= link_events_max(options_.posts_max);

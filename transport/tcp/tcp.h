@@ -45,6 +45,7 @@ class TcpTransport final : public Transport {
   void disconnect(LinkId link) override;
   int wait_fd() const override { return poller_.fd(); }
   std::string link_error(LinkId link) const override { return links_.error(link); }
+  TransportTotals totals() const override;
 
  private:
   struct Draining {
@@ -112,6 +113,9 @@ class TcpTransport final : public Transport {
   Lobby lobby_;
   std::vector<Draining> draining_;
   Lobby::Streams retired_;  // an event of the running poll may still point at them
+  Counter sent_bytes_;
+  Counter received_bytes_;
+  Counter copied_twice_bytes_;
 };
 
 }  // namespace gradbus

@@ -24,6 +24,12 @@ v1::StatusReply reply_of(const std::string& name, uint64_t number) {
   agent->set_cores(static_cast<uint32_t>(number));
   agent->set_pid(number);
   agent->add_jobs(name);
+  for (const char* path : {"tcp ", "rdma "}) {
+    v1::LinkPath* on = agent->mutable_transport()->add_paths();
+    on->set_name(path + name);
+    on->set_links(number);
+  }
+  agent->mutable_transport()->set_switches(number);
   v1::JobStatus* job = reply.add_jobs();
   job->set_job(name);
   job->set_state("running");
@@ -59,6 +65,20 @@ TEST(StatusText, FitsEightyColumns) {
                                      " and more words");
     EXPECT_LE(widest_line(status_text(reply, "127.0.0.1:7400")), 80u) << number;
   }
+}
+
+TEST(StatusText, ShowsWhichPathLinksAreOn) {
+  v1::StatusReply reply = reply_of("node-a", 3);
+  reply.mutable_agents(0)->mutable_transport()->mutable_paths(0)->set_links(5);
+  const std::string text = status_text(reply, "x");
+  EXPECT_THAT(text, testing::ContainsRegex("node-a +tcp node-a +5 +3\n +rdma node-a +3 *\n"));
+  const auto json = nlohmann::json::parse(status_json(reply, "x"))["agents"][0]["transport"];
+  EXPECT_EQ(json["switches"], 3);
+  EXPECT_EQ(json["paths"][0]["path"], "tcp node-a");
+  EXPECT_EQ(json["paths"][0]["links"], 5);
+  EXPECT_EQ(json["paths"][1]["links"], 3);
+  reply.mutable_agents(0)->clear_transport();
+  EXPECT_EQ(status_text(reply, "x").find("SWITCHES"), std::string::npos) << "it has one path";
 }
 
 TEST(StatusText, ShowsWhatShardsHoldAndWhere) {

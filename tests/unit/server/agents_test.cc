@@ -117,6 +117,31 @@ TEST(Agents, SilenceEndsTheLeaseAndHeartbeatsKeepIt) {
   EXPECT_EQ(cluster.status().agents_size(), 1);
 }
 
+TEST(Agents, TheirPathsAreShownAsTheySay) {
+  Cluster cluster;
+  cluster.hello(1, "node-a");
+  v1::AgentMessage beat;
+  v1::TransportCounters& transport = *beat.mutable_heartbeat()->mutable_transport();
+  transport.set_switches(3);
+  transport.add_paths()->set_name("rdma 10.0.0.1:1");
+  transport.add_paths()->set_name("tcp 10.0.0.1:2");
+  transport.mutable_paths(1)->set_links(4);
+  cluster.send(1, beat);
+  const v1::StatusReply status = cluster.status();
+  EXPECT_EQ(status.agents(0).transport().switches(), 3u);
+  ASSERT_EQ(status.agents(0).transport().paths_size(), 2);
+  EXPECT_EQ(status.agents(0).transport().paths(1).links(), 4u);
+  EXPECT_EQ(cluster.coordinator.warnings(), 0u);
+  // What makes no sense is neither shown nor believed.
+  transport.mutable_paths(0)->set_name("a\nb");
+  cluster.send(1, beat);
+  transport.mutable_paths(0)->set_name("a");
+  while (transport.paths_size() <= 16) transport.add_paths()->set_name("x");
+  cluster.send(1, beat);
+  EXPECT_EQ(cluster.coordinator.warnings(), 2u);
+  EXPECT_EQ(cluster.status().agents(0).transport().paths(0).name(), "rdma 10.0.0.1:1");
+}
+
 TEST(Agents, AStreamThatNeverSaysHelloIsClosed) {
   Cluster cluster;
   cluster.coordinator.connect(5, cluster.now);

@@ -19,6 +19,7 @@ using Kind = TransportEvent::Kind;
 // with `dead`, none can be opened any more.
 struct Cut {
   uint64_t at = UINT64_MAX;
+  uint64_t again = 0;  // once more so many events later
   bool dead = false;
   uint64_t events = 0;
   uint64_t cuts = 0;
@@ -51,7 +52,11 @@ class Cutter final : public Transport {
     if (cut_.dead) cut();
     const size_t count = inner_->poll(events.first(1));
     for (size_t i = 0; i < count; ++i) {
-      if (++cut_.events == cut_.at) cut();
+      if (++cut_.events == cut_.at) {
+        cut();
+        const uint64_t pause = std::exchange(cut_.again, 0);
+        cut_.at = pause == 0 ? UINT64_MAX : cut_.at + pause;
+      }
       if (events[i].kind == Kind::kAccepted) alive_.insert(events[i].link.index);
       if (events[i].kind == Kind::kClosed) alive_.erase(events[i].link.index);
     }
@@ -73,9 +78,10 @@ class Cutter final : public Transport {
   std::set<uint32_t> alive_;
 };
 
-TransportOptions with_timeout(uint32_t peer_timeout_ms) {
+TransportOptions with_timeout(uint32_t peer_timeout_ms, uint32_t return_ms = 0) {
   TransportOptions options;
   options.peer_timeout_ms = peer_timeout_ms;
+  options.return_ms = return_ms;
   return options;
 }
 
@@ -87,16 +93,21 @@ std::unique_ptr<Transport> plain(std::string_view name) {
 }
 
 std::unique_ptr<Transport> with_paths(std::vector<InnerTransport> paths,
-                                      uint32_t peer_timeout_ms = kPatientMs) {
-  return FailoverTransport::create(std::move(paths), with_timeout(peer_timeout_ms)).take();
+                                      uint32_t peer_timeout_ms = kPatientMs,
+                                      uint32_t return_ms = 0) {
+  return FailoverTransport::create(std::move(paths), with_timeout(peer_timeout_ms, return_ms))
+      .take();
 }
 
 std::unique_ptr<Node> node_of(std::unique_ptr<Transport> transport) {
   return std::make_unique<Node>(std::move(transport), 8);
 }
 
-// Random frames both ways while the paths do what they like.
-void exchange(Node& a, Node& b, const Ends& ends, uint64_t frames, uint64_t seed) {
+// Random frames both ways while the paths do what they like: `frames` of them, and on until
+// `until`.
+void exchange(
+    Node& a, Node& b, const Ends& ends, uint64_t frames, uint64_t seed,
+    const std::function<bool()>& until = [] { return true; }) {
   std::mt19937_64 random(seed);
   a.keep_receiving();
   b.keep_receiving();
@@ -106,10 +117,11 @@ void exchange(Node& a, Node& b, const Ends& ends, uint64_t frames, uint64_t seed
   const auto done = [&] {
     return from_a == frames && from_b == frames && a.arrived.size() >= frames &&
            b.arrived.size() >= frames && a.ended_sends[Code::kOk] == frames &&
-           b.ended_sends[Code::kOk] == frames;
+           b.ended_sends[Code::kOk] == frames && until();
   };
   const Nanos deadline = monotonic_now() + 2 * kEventually;
   while (!done() && monotonic_now() < deadline && a.closed.empty() && b.closed.empty()) {
+    if (from_a == frames && from_b == frames && !until()) ++frames;
     if (from_a < frames)
       from_a += a.try_send(ends.opener, from_a + 1, random() % 3000) == Code::kOk;
     if (from_b < frames)
@@ -130,11 +142,11 @@ void exchange(Node& a, Node& b, const Ends& ends, uint64_t frames, uint64_t seed
 }
 
 std::unique_ptr<Node> cut_node(std::string_view name, Cut& first, Cut& second,
-                               uint32_t peer_timeout_ms = kPatientMs) {
+                               uint32_t peer_timeout_ms = kPatientMs, uint32_t return_ms = 0) {
   std::vector<InnerTransport> paths;
   paths.push_back({std::string(name), std::make_unique<Cutter>(plain(name), first)});
   paths.push_back({std::string(name), std::make_unique<Cutter>(plain(name), second)});
-  return node_of(with_paths(std::move(paths), peer_timeout_ms));
+  return node_of(with_paths(std::move(paths), peer_timeout_ms, return_ms));
 }
 
 // The path is cut at each event of an exchange in turn, at the opener and at the acceptor.
@@ -207,6 +219,103 @@ TEST(Failover, APathThatCorruptsIsGivenUp) {
   const Ends ends = join(*a, *b);
   exchange(*a, *b, ends, 1000, 3);
   EXPECT_EQ(first.opened, 2 * kCorruptMax) << "a data and a control link each time";
+}
+
+// ---- back to a better path
+
+bool on_first_path(const Node& node) {
+  const TransportTotals totals = const_cast<Node&>(node).transport().totals();
+  return totals.paths[0].links == 1 && totals.paths[1].links == 0;
+}
+
+// The first path ends, works again, and ends once more at each event that it sees from then on:
+// while the opener asks on it, while the link goes back to it, afterwards.
+TEST(Failover, ALinkGoesBackAndLosesNothingWhereverItIsCutOnTheWay) {
+  for (const bool at_opener : {true, false}) {
+    for (uint64_t again = 1; again < 80; ++again) {
+      Cut cut, none;
+      cut.at = 20;
+      cut.again = again;
+      const auto a = cut_node("loopback", at_opener ? cut : none, none, kPatientMs, 1);
+      const auto b = cut_node("loopback", at_opener ? none : cut, none);
+      const Ends ends = join(*a, *b);
+      exchange(*a, *b, ends, 40, again, [&] {
+        return cut.at == UINT64_MAX && a->transport().totals().switches >= 2 && on_first_path(*a);
+      });
+      ASSERT_FALSE(testing::Test::HasFailure()) << again << (at_opener ? " opener" : " acceptor");
+      EXPECT_TRUE(on_first_path(*b));
+    }
+  }
+}
+
+// The path that it leaves for a better one breaks at some event of its leaving, or before.
+TEST(Failover, TheOtherPathMayBreakOnTheWayBack) {
+  for (const std::string_view name : {"loopback", "tcp"}) {
+    for (uint64_t at = 1; at < 160; at += name == "tcp" ? 16 : 3) {
+      Cut first, second, none;
+      first.at = 20;
+      second.at = at;
+      const auto a = cut_node(name, first, second, kPatientMs, 1);
+      const auto b = cut_node(name, none, none);
+      const Ends ends = join(*a, *b);
+      exchange(*a, *b, ends, 40, at,
+               [&] { return first.at == UINT64_MAX && on_first_path(*a) && on_first_path(*b); });
+      ASSERT_FALSE(testing::Test::HasFailure()) << name << " " << at;
+    }
+  }
+}
+
+TEST(Failover, ALinkStaysWhereNothingBetterAnswers) {
+  Cut first, none;
+  const auto a = cut_node("loopback", first, none, kPatientMs, 1);
+  const auto b = cut_node("loopback", none, none);
+  const Ends ends = join(*a, *b);
+  first.dead = true;
+  const Nanos begin = monotonic_now();
+  exchange(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
+  const TransportTotals totals = a->transport().totals();
+  EXPECT_EQ(totals.switches, 1u);
+  EXPECT_EQ(totals.paths[1].links, 1u);
+  EXPECT_THAT(totals.paths[0].name, testing::StartsWith("loopback loopback/"));
+}
+
+TEST(Failover, ALinkThatIsToldToStaysOnItsPath) {
+  Cut first, none;
+  first.at = 20;
+  const auto a = cut_node("loopback", first, none);
+  const auto b = cut_node("loopback", none, none);
+  const Ends ends = join(*a, *b);
+  const Nanos begin = monotonic_now();
+  exchange(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
+  EXPECT_EQ(first.opened, 2u) << "a data and a control link at the start";
+  EXPECT_EQ(a->transport().totals().paths[1].links, 1u);
+}
+
+// Twice, four times, ... as rarely: nobody answers (up to 8 times), the path does not last (64).
+TEST(Failover, ABetterPathIsTriedLessOftenTheMoreItFails) {
+  constexpr Nanos kPause = 10 * kSecond;
+  EXPECT_EQ(return_pause(kPause, 0, 0), kPause);
+  EXPECT_EQ(return_pause(kPause, 1, 0), 2 * kPause);
+  EXPECT_EQ(return_pause(kPause, 2, 1), 4 * kPause);
+  EXPECT_EQ(return_pause(kPause, 1, 3), 8 * kPause);
+  EXPECT_EQ(return_pause(kPause, 100, 0), 8 * kPause);
+  EXPECT_EQ(return_pause(kPause, 100, 100), 64 * kPause);
+}
+
+TEST(Failover, OnlyTheOpenerOfALinkMayAsk) {
+  Cut none;
+  const auto a = cut_node("loopback", none, none), b = cut_node("loopback", none, none);
+  (void)join(*a, *b);
+  Node stranger(plain("loopback"), 4);
+  const auto paths = parse_paths(b->transport().local_address()).take();
+  const PathHello probe{12345, kProbeAttempt, true, true};
+  const Result<LinkId> link =
+      stranger.transport().connect(paths[0].address, pack_path_hello(hello_header(7), probe));
+  ASSERT_TRUE(link.ok());
+  stranger.receive(link.value());
+  ASSERT_TRUE(poll_until({a.get(), b.get(), &stranger},
+                         [&] { return stranger.closed.contains(link.value().index); }));
+  EXPECT_TRUE(stranger.arrived.empty());
 }
 
 TEST(Failover, AllPathsDeadIsPeerLostWithTheReasonOfEach) {

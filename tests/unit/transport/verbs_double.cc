@@ -83,7 +83,10 @@ int destroy_cq(ibv_cq* queue) {
 }
 int get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
 void ack_cq_events(ibv_cq*, unsigned) {}
-int req_notify_cq(ibv_cq*, int) { return 0; }
+int req_notify_cq(ibv_cq* cq, int) {
+  if (VerbsDouble::Pair* pair = reinterpret_cast<Queue*>(cq)->pair; pair != nullptr) ++pair->armed;
+  return 0;
+}
 int poll_cq(ibv_cq* cq, int room, ibv_wc* ended) {
   VerbsDouble::Pair* pair = reinterpret_cast<Queue*>(cq)->pair;
   int count = 0;
@@ -118,12 +121,18 @@ int destroy_qp(ibv_qp*) { return 0; }  // the double keeps it: tests look at it 
 int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** refused) {
   *refused = requests;
   if (the_double->send_refused != 0) return the_double->send_refused;
-  for (; requests != nullptr; requests = requests->next)
-    reinterpret_cast<VerbsDouble::Pair*>(qp)->sends.push_back(*requests);
+  auto& pair = *reinterpret_cast<VerbsDouble::Pair*>(qp);
+  for (; requests != nullptr; requests = requests->next) {
+    pair.sends.push_back(*requests);
+    pair.requests.push_back({{requests->sg_list, requests->sg_list + requests->num_sge},
+                             (requests->send_flags & IBV_SEND_INLINE) != 0});
+  }
   return 0;
 }
 int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr**) {
-  reinterpret_cast<VerbsDouble::Pair*>(qp)->receives.push_back(request->wr_id);
+  auto& pair = *reinterpret_cast<VerbsDouble::Pair*>(qp);
+  pair.receives.push_back(request->wr_id);
+  pair.requests.push_back({{request->sg_list, request->sg_list + request->num_sge}, false});
   return 0;
 }
 const char* wc_status_str(ibv_wc_status) { return "what the double was told"; }

@@ -17,12 +17,19 @@ namespace gradbus {
 
 class VerbsDouble {
  public:
+  // What was handed to a device, and whether the processor copied it then.
+  struct Request {
+    std::vector<ibv_sge> parts;
+    bool copied = false;
+  };
   // A queue pair that somebody made, with what it was given and not asked to end yet.
   struct Pair {
     ibv_qp qp{};  // first: the library hands out its address
     std::deque<ibv_send_wr> sends;
     std::deque<uint64_t> receives;  // wr_id
     std::deque<ibv_wc> ended;
+    std::deque<Request> requests;  // all sends and receives that it ever had
+    uint32_t armed = 0;            // times that a notice was asked for
     bool failed = false;
   };
 

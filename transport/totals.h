@@ -1,0 +1,42 @@
+// What a transport has done since it was opened, for those who watch it: its thread counts, any
+// thread reads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradbus {
+
+// Added to by one thread.
+class Counter {
+ public:
+  void add(uint64_t more) {
+    value_.store(value_.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  void subtract(uint64_t less) { add(-less); }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// One of several paths (transport/failover).
+struct PathTotals {
+  std::string name;    // "tcp 10.0.0.1:4000", the address of this side
+  uint64_t links = 0;  // that are on it now
+};
+
+struct TransportTotals {
+  // Of payloads; of each, how often a processor of this node has copied its bytes on their way
+  // between the caller's memory and the network, summed.
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t send_copied_bytes = 0;
+  uint64_t receive_copied_bytes = 0;
+  std::vector<PathTotals> paths;  // in the order of preference; none of a transport that has one
+  uint64_t switches = 0;          // of links, from one path to the next
+};
+
+}  // namespace gradbus
