@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU: builds the CUDA plug-in, compares every kernel on the GPU with its codec, times
-# them, and writes report.md and report.json. Without a GPU it does what it can: builds, and runs the kernels on the
-# processor.
+# them, and writes report.md and report.json; then trains with PyTorch's tensors on the GPU, where a Python has a torch
+# that finds it. Without a GPU it does what it can: builds, and runs the kernels on the processor.
 #
 #   scripts/gpu.sh                  everything; the report goes to build/gpu/report.md and report.json
 #   scripts/gpu.sh --elements 1048576   of the vectors that are timed, instead of 64 Mi
 #   scripts/gpu.sh --build DIR      builds there, and puts the report there
+#   GRADBUS_GPU_PYTHON=FILE         the Python with torch and nanobind (default: .venv's, else python3)
 #
 # Exit status 1 when a test failed. Needs Debian 12, or what scripts/setup.sh --cuda installs there.
 set -euo pipefail
@@ -16,7 +17,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --elements) elements=$2 ;;
     --build) build=$2 ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
   esac
   shift 2
 done
@@ -47,5 +48,47 @@ else
   cat "$results/gpu.log"
 fi
 python3 scripts/gpu_report.py "$results" "$build/report"
+
+say "PyTorch's tensors on the GPU"
+default_python=python3
+[[ -x .venv/bin/python ]] && default_python=$PWD/.venv/bin/python
+python=$(command -v "${GRADBUS_GPU_PYTHON:-$default_python}" || true)
+
+# Without pip, for a machine that reaches no registry.
+build_module() {
+  local version built=$1
+  version=$(sed -n 's/^version = "\(.*\)"/\1/p' client_lib/python/pyproject.toml)
+  cmake -S client_lib/python -B "$built-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DSKBUILD_PROJECT_VERSION="$version" -DPython_EXECUTABLE="$python" &&
+    cmake --build "$built-build" && cmake --install "$built-build" --prefix "$built" &&
+    cp -r client_lib/python/gradbus/. "$built/gradbus/"
+}
+
+# By pytest where it is there, with shards; else what needs none.
+train_on_gpu() {
+  export GRADBUS_BIN PYTHONPATH=$1
+  GRADBUS_BIN=$(realpath "$build")/bin
+  if "$python" -c 'import pytest' 2>/dev/null; then
+    "$python" -m pytest -q -rs -p no:cacheprovider tests/system/test_python_cuda.py
+    return
+  fi
+  local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)
+  "${rank[@]}" compare cuda sync delayed:k=2 localsgd:H=2 gossip:every=1,wait=1 sync/int8 &&
+    "${rank[@]}" check cuda pinned accumulate mixed operations refused scaler unstopped
+}
+
+if [[ -z $python ]] || ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+  echo "skipped: ${python:-no Python} has no torch that finds a GPU (GRADBUS_GPU_PYTHON names another)"
+elif ! "$python" -c 'import nanobind' 2>/dev/null; then
+  echo "skipped: $python has no nanobind, of which the Python module is made"
+else
+  cmake --build "$build" --target gradbus-agent gradbus-server gradbus_cli >/dev/null
+  module=$(realpath "$build")/python
+  if build_module "$module" >"$results/python.log" 2>&1; then
+    train_on_gpu "$module" 2>&1 | tee "$results/torch.txt" || failed=1
+  else
+    echo "the Python module was not built: $results/python.log" && failed=1
+  fi
+fi
 say "$build/report.md"
 exit "$failed"

@@ -42,6 +42,19 @@ def test_first_bucket_is_one_mebibyte_and_the_others_as_asked():
     ]
 
 
+def test_buckets_do_not_mix_devices_and_each_device_begins_with_a_small_one():
+    def half(name, device):
+        return layout.ParameterInfo(name, "float32", MIB // 8, device=device)  # of a MiB
+
+    devices = ["cuda", "cpu", "cuda", "cuda", "cpu", "cuda", "cuda"]
+    plans = layout.plan_buckets([half(f"p{n}", d) for n, d in enumerate(devices)], 2 * MIB, "g")
+    assert [(plan.device, [slot.index for slot in plan.slots]) for plan in plans] == [
+        ("cuda", [6, 5]),
+        ("cpu", [4, 1]),
+        ("cuda", [3, 2, 0]),
+    ]
+
+
 def test_a_parameter_larger_than_a_bucket_gets_its_own():
     plans = layout.plan_buckets(
         [info("small", 1), info("large", 10 * MIB), info("last", 1)], MIB, "g"

@@ -27,7 +27,10 @@ class Framework(Protocol):
         """A new contiguous array of the same dtype."""
 
     def copy(self, source: Any, target: Any) -> None:
-        """Elements of `source` into `target`, whatever its strides."""
+        """Elements of `source` into `target`, whatever its strides and its device."""
+
+    def returned(self, result: Any, like: Any) -> Any:
+        """The result where `like` lies: itself in host memory, else a copy on the device."""
 
     def item_bytes(self, array: Any) -> int:
         """Bytes of one element."""
@@ -42,6 +45,11 @@ class Framework(Protocol):
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8", "uint8")
 BOOL = "bool"
+
+
+def device_type_of(tensor: Any) -> str:
+    """Of a torch tensor."""
+    return str(tensor.device.type)
 
 
 class _Numpy:
@@ -62,6 +70,9 @@ class _Numpy:
     def copy(self, source: Any, target: Any) -> None:
         target[...] = source
 
+    def returned(self, result: Any, like: Any) -> Any:
+        return result
+
     def item_bytes(self, array: Any) -> int:
         return int(array.itemsize)
 
@@ -74,11 +85,13 @@ class _Numpy:
 
 class _Torch:
     def contiguous(self, array: Any, what: str) -> Any:
-        if array.device.type != "cpu":
-            raise bad_argument(f"{what} is on {array.device}, not in host memory", "pass it .cpu()")
         if array.layout != sys.modules["torch"].strided:
             raise bad_argument(f"{what} is sparse ({array.layout})", "pass it .to_dense()")
-        return array.detach().contiguous()
+        if array.device.type == "meta":
+            raise bad_argument(f"{what} is on meta, where it has no values", "pass one with memory")
+        # A copy from a device follows what is in the current stream, and is there when it returns.
+        on_host = array.detach() if device_type_of(array) == "cpu" else _copy_on_host(array)
+        return on_host.contiguous()
 
     def as_bytes(self, array: Any) -> Any:
         return array.reshape(-1).view(sys.modules["torch"].uint8)
@@ -89,6 +102,9 @@ class _Torch:
     def copy(self, source: Any, target: Any) -> None:
         target.detach().copy_(source)
 
+    def returned(self, result: Any, like: Any) -> Any:
+        return result if device_type_of(like) == "cpu" else result.to(like.device)
+
     def item_bytes(self, array: Any) -> int:
         return int(array.element_size())
 
@@ -98,6 +114,10 @@ class _Torch:
     def integers(self, values: list[int]) -> Any:
         torch = sys.modules["torch"]
         return torch.tensor(values, dtype=torch.int64)
+
+
+def _copy_on_host(array: Any) -> Any:
+    return array.detach().to("cpu", copy=True)
 
 
 _NUMPY = _Numpy()

@@ -76,7 +76,13 @@ def broadcast_async(
     source = framework.contiguous(tensor, what)
     result = framework.empty(source, tuple(source.shape))
     framework.copy(source, result)
-    return broadcast_async_(result, root_rank, name, process_set)
+    session = session_of(process_set, "broadcast")
+    part = _broadcast_part(result, checked_root(root_rank, "broadcast", process_set), name)
+
+    def finish(operation: _core.Operation, index: int) -> Any:
+        return framework.returned(part.finish(operation, index), tensor)
+
+    return start_one(session, Part(part.request, finish))
 
 
 def broadcast(
@@ -179,7 +185,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
         request = _core.Request(
             Collective.SCATTER, name, output=movable(framework, result), root=root
         )
-        return Part(request, lambda *_: result)
+        return Part(request, lambda *_: framework.returned(result, tensor))
     if not shape or shape[0] % session.size != 0:
         raise bad_argument(
             f"{what} has shape {shape}: its axis 0 cannot be cut into {session.size} equal parts",
@@ -189,7 +195,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
     request = _core.Request(
         Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root
     )
-    return Part(request, lambda *_: result)
+    return Part(request, lambda *_: framework.returned(result, tensor))
 
 
 def scatter_async(

@@ -140,6 +140,7 @@ class Blocks:
     def __init__(self, tensor: Any, what: str) -> None:
         self.what = what
         self.framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
+        self._given = tensor
         self.source = self.framework.contiguous(tensor, what)
         self.shape: tuple[int, ...] = tuple(self.source.shape) or (1,)
         self.row = row_elements(self.shape)
@@ -166,8 +167,9 @@ class Blocks:
             numbers = int64([0] * len(counts))
             operation.copy_output(numbers, index)
             rows = list(numbers)
-            return self.framework.empty(self.source, (sum(rows), *self.shape[1:])), rows
+            nothing = self.framework.empty(self.source, (sum(rows), *self.shape[1:]))
+            return self.framework.returned(nothing, self._given), rows
         rows = rows_of([count // self.ratio for count in counts], self.shape, self.what)
         result = self.framework.empty(self.source, (sum(rows), *self.shape[1:]))
         operation.copy_output(movable(self.framework, result), index)
-        return result, rows
+        return self.framework.returned(result, self._given), rows

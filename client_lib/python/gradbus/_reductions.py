@@ -1,6 +1,7 @@
 """All-reduce, reduce and reduce-scatter, one tensor or a group.
 
-A tensor is a numpy array or a torch CPU tensor, contiguous or not; the forms in place also take any
+A tensor is a numpy array or a torch tensor, contiguous or not, whose copy in host memory is reduced
+where it lies on a device; the forms in place also take any
 exporter of DLPack, the buffer protocol or ``__array_interface__`` that is contiguous.
 """
 
@@ -84,7 +85,7 @@ def _allreduce_part(how: _How, tensor: Any, name: str | None) -> Part:
     request = how.request(
         Collective.ALLREDUCE, name, sent, reducible(framework, result).array, dtype
     )
-    return Part(request, lambda *_: result)
+    return Part(request, lambda *_: framework.returned(result, tensor))
 
 
 def _allreduce_in_place_part(how: _How, tensor: Any, name: str | None) -> Part:
@@ -262,7 +263,7 @@ def _reduce_part(
     into = None if result is None else reducible(framework, result).array
     sent, dtype = reducible(framework, source)
     request = how.request(Collective.REDUCE, name, sent, into, dtype, root=root)
-    return Part(request, lambda *_: result)
+    return Part(request, lambda *_: None if result is None else framework.returned(result, tensor))
 
 
 def reduce_async(
@@ -315,7 +316,7 @@ def _reducescatter_part(how: _How, tensor: Any, name: str | None, session: _core
         Collective.REDUCESCATTER, name, sent, reducible(framework, result).array, dtype,
         row=max(1, row_elements(shape)),
     )  # fmt: skip
-    return Part(request, lambda *_: result)
+    return Part(request, lambda *_: framework.returned(result, tensor))
 
 
 def reducescatter_async(

@@ -135,6 +135,7 @@ void bind_session(nb::module_& module) {
            "op_timeout_ms"_a = nb::none())
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
+      .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)
       .def("register_buckets", &register_buckets, "specs"_a)
       .def("compression_for", &Session::compression_for, "tensor"_a, "elements"_a, "dims"_a)
       .def("mode_for", &Session::mode_for, "tensor"_a, "elements"_a, "dims"_a,

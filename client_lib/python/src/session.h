@@ -114,6 +114,7 @@ class Session {
 
   void close();
   bool is_open() const { return attachment_->is_open(); }
+  int64_t op_timeout_ms() const { return attachment_->op_timeout_ms(); }
 
   // What cannot change during a session, read once.
   struct Place {

@@ -1,4 +1,4 @@
-"""Gradbus for PyTorch (1.13 and newer, CPU tensors).
+"""Gradbus for PyTorch (1.13 and newer; tensors on the CPU or, staged, on a GPU).
 
     import torch, gradbus.torch as gradbus
     gradbus.init()

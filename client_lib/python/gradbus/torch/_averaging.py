@@ -103,7 +103,7 @@ class Averaging:
     def is_there(self) -> bool:
         """The result of what is under way, if anything is."""
         # All are asked, for being asked makes progress.
-        return all([bucket.core.test() for circle in self._under_way or () for bucket in circle])
+        return all([bucket.test() for circle in self._under_way or () for bucket in circle])
 
     def _is_due(self) -> bool:
         if self._mode.period_steps:
@@ -116,7 +116,7 @@ class Averaging:
         for circle in circles:
             for bucket, snapshot in zip(circle, self._snapshots):
                 bucket.flat.copy_(snapshot)
-                bucket.core.start()
+                bucket.hand_over()
         self._begun += 1
         self._under_way = circles
         self._steps_at_begin = self._steps
@@ -126,7 +126,7 @@ class Averaging:
         circles = self._under_way or ()
         for circle in circles:
             for bucket in circle:
-                bucket.core.wait()
+                bucket.wait()
         self._under_way = None
         return circles
 

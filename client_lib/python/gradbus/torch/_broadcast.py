@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -87,10 +87,13 @@ def _batches(named: NamedTensors) -> list[NamedTensors]:
 def _broadcast_joined(
     tensors: list[torch.Tensor], root_rank: int, name: str, process_set: ProcessSet
 ) -> None:
-    joined = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    pieces = [tensor.detach().reshape(-1) for tensor in tensors]
+    if len({tensor.device for tensor in tensors}) > 1:
+        pieces = [piece.cpu() for piece in pieces]
+    joined = torch.cat(pieces)
     broadcast_(joined, root_rank, name, process_set)
-    pieces = torch.split(joined, [tensor.numel() for tensor in tensors])
-    for tensor, piece in zip(tensors, pieces):
+    received = torch.split(joined, [tensor.numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, received):
         tensor.detach().copy_(piece.view(tensor.shape))
 
 
@@ -100,9 +103,12 @@ class _Placeholder:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape = tuple(tensor.shape)
         self.dtype = tensor.dtype
+        self.device_type = tensor.device.type
 
-    def allocate(self) -> torch.Tensor:
-        return torch.empty(self.shape, dtype=self.dtype)
+    def allocate(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        """On this rank's device of that type, which its parameters lie on; else in host memory."""
+        devices = (p.device for p in parameters if p.device.type == self.device_type)
+        return torch.empty(self.shape, dtype=self.dtype, device=next(devices, None))
 
 
 def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
@@ -132,7 +138,7 @@ def broadcast_optimizer_state(
     skeleton = broadcast_object(skeleton, root_rank, process_set=process_set)
     if not is_root:
         _check_same_shape(optimizer, skeleton)
-        skeleton = _mapped(skeleton, _Placeholder, lambda held: _allocate(held, tensors))
+        skeleton = _mapped(skeleton, _Placeholder, _allocator(optimizer, tensors))
     named = [(f"tensor{index}", tensor) for index, tensor in enumerate(tensors)]
     _broadcast_tensors("optimizer", named, root_rank, process_set)
     if not is_root:
@@ -159,9 +165,16 @@ def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[to
     return _mapped(whole, torch.Tensor, take), tensors
 
 
-def _allocate(held: _Placeholder, tensors: list[torch.Tensor]) -> torch.Tensor:
-    tensors.append(held.allocate())
-    return tensors[-1]
+def _allocator(
+    optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]
+) -> Callable[[_Placeholder], torch.Tensor]:
+    parameters = _parameters_of(optimizer)
+
+    def allocate(held: _Placeholder) -> torch.Tensor:
+        tensors.append(held.allocate(parameters))
+        return tensors[-1]
+
+    return allocate
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -9,21 +9,24 @@ import torch
 from .. import _core
 from ._delay_compensation import DelayCompensation
 from ._layout import BucketPlan
+from ._registered import Registered
 from ._shard_parameters import ShardParameters
 from ._slots import Slot, SparseSlot
 
 NamedParameter = tuple[str, torch.nn.Parameter]
 
 
-class Bucket:
-    """One registered tensor and its slots."""
+class Bucket(Registered):
+    """With slots."""
 
     def __init__(
-        self, core: _core.Bucket, plan: BucketPlan, named: Sequence[NamedParameter]
+        self,
+        core: _core.Bucket,
+        plan: BucketPlan,
+        named: Sequence[NamedParameter],
+        timeout_ms: int,
     ) -> None:
-        self.core = core
-        self._lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
-        self.flat: torch.Tensor = self._lanes[0]  # of the current lane
+        super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
         self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self.slots_left = 0
@@ -38,7 +41,7 @@ class Bucket:
 
     def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
         name, parameter = named
-        views = [lane[offset : offset + count].view(parameter.shape) for lane in self._lanes]
+        views = [lane[offset : offset + count].view(parameter.shape) for lane in self.place.views]
         return (SparseSlot if self._sparse else Slot)(name, parameter, views)
 
     def begin_round(self, passes: int) -> None:
@@ -76,19 +79,20 @@ class Bucket:
         """Hands the bucket to Gradbus."""
         for slot in self.slots:
             slot.fill()
-        self.core.start()
+        self.hand_over()
         self._drained = None
         self.started = True
         self._taken = False
 
     def start_pull(self) -> None:
         """Asks shards for the parameters."""
+        self.place.release()
         self.core.start_pull()
         self._taken = False
 
     def wait(self) -> None:
         """Takes the result of the round that is due, once; the views are its lane's."""
-        self.core.wait()
+        self.finish()
         if self._taken:
             return  # before another bucket's TimeoutError
         self._taken = True
@@ -103,6 +107,7 @@ class Bucket:
         use_drained()."""
         if self._drained is not None:
             return  # before another bucket's TimeoutError
+        self.place.release()
         found = self.core.drain()
         self._use_current_lane()
         if self.compensation is not None:
@@ -116,7 +121,6 @@ class Bucket:
         return found
 
     def _use_current_lane(self) -> None:
-        lane = self.core.lane
-        self.flat = self._lanes[lane]
+        view = self.bring()
         for slot in self.slots:
-            slot.use_lane(lane)
+            slot.use_lane(view)

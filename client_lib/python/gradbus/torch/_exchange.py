@@ -1,8 +1,9 @@
 """The gradients of one optimizer: born in shared memory, exchanged while backward still runs.
 
 Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd
-accumulates straight into shared memory. A hook counts the slots of a bucket; the last one starts the
-exchange (wait-free backpropagation). synchronize() starts what backward did not fill and waits.
+accumulates straight into shared memory (on a device: into what is copied there, _staging.py). A hook
+counts the slots of a bucket; the last one starts the exchange (wait-free backpropagation).
+synchronize() starts what backward did not fill and waits.
 
 Invariants: between start and the end of the wait the bucket belongs to Gradbus, nothing here touches
 it; every rank starts every bucket once per round, whatever its parameters did. The thread that runs
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from .._errors import BusyError, ClosedError, bad_argument
+from .._errors import BusyError, ClosedError, InvalidError, bad_argument
 from .._ops import Sum
 from .._process_sets import ProcessSet, session_of
 from ._buckets import Bucket, NamedParameter
@@ -32,6 +33,7 @@ from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_bucket
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
+from ._staging import checked_device, refuse_several_devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +99,7 @@ class GradientExchange:
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
         session = session_of(self._process_set, "DistributedOptimizer")
+        refuse_several_devices([parameter.named for parameter in parameters])
         infos = [self._info(parameter, session) for parameter in parameters]
         plans = plan_buckets(infos, self._bucket_bytes, prefix)
         firsts = [parameters[plan.slots[0].index] for plan in plans]
@@ -108,7 +111,9 @@ class GradientExchange:
             for plan, first in zip(plans, firsts)
         ]  # fmt: skip
         for core, plan, first in zip(session.register_buckets(specs), plans, firsts):
-            bucket = Bucket(core, plan, [parameter.named for parameter in parameters])
+            bucket = Bucket(
+                core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
+            )
             if first.held_by_shards:
                 bucket.on_shards = ShardParameters(bucket)
             if first.compensation is not None:
@@ -125,6 +130,8 @@ class GradientExchange:
         name, tensor = parameter.named
         info = with_compression(self._compression, session, info_of(name, tensor), tensor)
         if parameter.sparse and info.count and tensor.dim() > 1:
+            if info.device != "cpu" and not parameter.held_by_shards:
+                raise _sparse_on_device_error(name, tensor)
             # Of shards that step come whole parameters: what is sparse then is what travels.
             info = dataclasses.replace(
                 info, compression=self._of_sparse(info), sparse=not parameter.held_by_shards
@@ -141,13 +148,14 @@ class GradientExchange:
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self._parameters.add(slot.parameter)
-        # A weak reference: the hook lives as long as the parameter, the optimizer may go earlier.
-        exchange = weakref.ref(self)
+        # Weak references: the hook lives as long as the parameter, the optimizer may go earlier, and a
+        # slot that the parameter's hook held would hold the parameter for ever.
+        exchange, bucket_, slot_ = weakref.ref(self), weakref.ref(bucket), weakref.ref(slot)
 
         def on_gradient() -> None:
-            self_ = exchange()
-            if self_ is not None:
-                self_._on_gradient(bucket, slot)
+            self_, its_bucket, its_slot = exchange(), bucket_(), slot_()
+            if self_ is not None and its_bucket is not None and its_slot is not None:
+                self_._on_gradient(its_bucket, its_slot)
 
         self._hooks.append(after_accumulation(slot.parameter, on_gradient))
 
@@ -160,6 +168,7 @@ class GradientExchange:
             _warn_of_dense_rows(slot.name)
         with torch.no_grad():
             slot.adopt()
+        bucket.place.produced()
         self._synchronized = False
         slot.passes_left -= 1
         if slot.passes_left == 0:
@@ -339,6 +348,8 @@ class GradientExchange:
         """Lets go of shared memory, which is about to be unmapped."""
         self._detached = True
         self._let_go(process_goes_on)
+        for bucket in self._buckets:
+            bucket.place.close()
 
     def suspend(self) -> None:
         """Others exchange these parameters from now on; what this one has registered stays."""
@@ -387,12 +398,16 @@ def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
         raise bad_argument(
             f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join(DTYPES)}"
         )
-    if parameter.device.type != "cpu":
-        raise bad_argument(
-            f"parameter '{name}' is on {parameter.device}, not in host memory",
-            "train on the CPU; this version has no GPU path",
-        )
-    return ParameterInfo(name, dtype, parameter.numel())
+    return ParameterInfo(
+        name, dtype, parameter.numel(), device=checked_device(name, parameter)
+    )
+
+
+def _sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:
+    return bad_argument(
+        f"parameter '{name}' is on {parameter.device} and has sparse gradients, whose rows are found in host memory",
+        "keep that parameter on the CPU, or make its layer with sparse=False and leave it out of sparse_parameters",
+    )
 
 
 def _warn_of_dense_rows(name: str) -> None:

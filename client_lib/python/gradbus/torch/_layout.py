@@ -41,11 +41,12 @@ class ParameterInfo:
     group: int = 0  # parameter group, where what is done depends on its learning rate
     mode: str = "sync"  # as gradbus_tensor_spec wants it
     sparse: bool = False  # its gradients come sparse
+    device: str = "cpu"  # the type alone: ranks may number theirs as they like
 
     @property
-    def kind(self) -> tuple[str, str, int, str]:
+    def kind(self) -> tuple[str, str, int, str, str]:
         """Gradients of one kind share buckets."""
-        return (self.dtype, self.compression, self.group, self.mode)
+        return (self.dtype, self.compression, self.group, self.mode, self.device)
 
     @property
     def needs_matrix(self) -> bool:
@@ -77,6 +78,7 @@ class BucketPlan:
     group: int = 0
     mode: str = "sync"
     sparse: bool = False
+    device: str = "cpu"
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
@@ -93,7 +95,7 @@ def plan_buckets(
 ) -> list[BucketPlan]:
     """Buckets in the order in which they become full when backward runs from last to first."""
     plans: list[BucketPlan] = []
-    filling: dict[tuple[str, str, int, str], BucketPlan] = {}
+    filling: dict[tuple[str, str, int, str, str], BucketPlan] = {}
     for index in reversed(range(len(parameters))):
         info = parameters[index]
         if info.stays_alone:
@@ -102,7 +104,7 @@ def plan_buckets(
         plan = filling.get(info.kind)
         if plan is None or _is_full(plan, info, plans, bucket_bytes):
             plan = filling[info.kind] = BucketPlan(
-                info.dtype, info.compression, group=info.group, mode=info.mode
+                info.dtype, info.compression, group=info.group, mode=info.mode, device=info.device
             )
             plans.append(plan)
         plan.append(index, info.count)
@@ -112,7 +114,9 @@ def plan_buckets(
 
 
 def _lone_plan(index: int, info: ParameterInfo) -> BucketPlan:
-    plan = BucketPlan(info.dtype, info.compression, info.columns, info.group, info.mode, info.sparse)
+    plan = BucketPlan(
+        info.dtype, info.compression, info.columns, info.group, info.mode, info.sparse, info.device
+    )
     plan.append(index, info.count)
     plan.count = info.count  # no padding: rows and columns are the tensor's
     return plan
@@ -121,7 +125,8 @@ def _lone_plan(index: int, info: ParameterInfo) -> BucketPlan:
 def _is_full(
     plan: BucketPlan, info: ParameterInfo, plans: list[BucketPlan], bucket_bytes: int
 ) -> bool:
-    is_first = next(other for other in plans if other.dtype == info.dtype) is plan
+    like = (info.dtype, info.device)
+    is_first = next(other for other in plans if (other.dtype, other.device) == like) is plan
     limit = min(FIRST_BUCKET_BYTES, bucket_bytes) if is_first else bucket_bytes
     return (plan.count + info.count) * DTYPES[info.dtype][2] > limit
 

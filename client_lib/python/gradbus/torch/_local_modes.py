@@ -63,6 +63,7 @@ class LocalModes:
         self._process_set = process_set
         self._compression = compression  # None: the job's policy
         self._numbers = itertools.count()  # of the groups of one mode, for their buckets' names
+        self._registered: list[ParameterBucket] = []
         self._stepping: list[LocalSteps] = []
         self._averaging: list[Averaging] = []
         self._pairs: PairSessions | None = None  # of gossip
@@ -143,7 +144,11 @@ class LocalModes:
         session: _core.Session,
         compress: Compress | None,
     ) -> list[ParameterBucket]:
-        return register(named, self._bucket_bytes, prefix, session, compress) if named else []
+        if not named:
+            return []
+        made = register(named, self._bucket_bytes, prefix, session, compress)
+        self._registered += made
+        return made
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """Its gradient stays local."""
@@ -305,5 +310,8 @@ class LocalModes:
         self._detached = True
         self._stepping.clear()
         self._averaging.clear()
+        for bucket in self._registered:
+            bucket.place.close()
+        self._registered.clear()
         if self._pairs is not None:
             self._pairs.close()

@@ -44,7 +44,7 @@ class OuterBucket:
             torch.sub(slot.of(self.theta), slot.parameter, out=slot.view)
         if self._snapshot is not None:
             self.bucket.copy_parameters(self._snapshot)
-        self.bucket.core.start()
+        self.bucket.hand_over()
 
     def apply(self) -> None:
         """The outer step, on the mean that is in the bucket."""
@@ -85,7 +85,7 @@ class Fragment:
     def finish(self) -> None:
         """Waits and steps. After a TimeoutError it may be called again: nothing was applied."""
         for bucket in self.buckets:
-            bucket.bucket.core.wait()
+            bucket.bucket.wait()
         for bucket in self.buckets:
             bucket.apply()
         self.in_flight = False

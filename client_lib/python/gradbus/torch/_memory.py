@@ -11,7 +11,6 @@ from typing import Protocol
 
 import torch
 
-from .. import _core
 from .._errors import bad_argument
 
 # Part -> parameter name -> values of the parameter's shape.
@@ -32,13 +31,13 @@ class Bucket(Protocol):
     """Of gradients or of pseudo-gradients."""
 
     @property
-    def core(self) -> _core.Bucket: ...
-    @property
     def flat(self) -> torch.Tensor: ...
     @property
     def slots(self) -> Sequence[Slot]: ...
     @property
     def compressed(self) -> bool: ...
+    def read_memory(self, part: int) -> None: ...
+    def write_memory(self, part: int) -> None: ...
 
 
 PARTS = {"residual": 1, "momentum": 2}  # as gradbus_memory
@@ -49,8 +48,7 @@ def read_state(buckets: Iterable[Bucket]) -> CompressionState:
     state: CompressionState = {part: {} for part in PARTS}
     for bucket in buckets:
         for part, number in PARTS.items():
-            bucket.core.start_read_memory(number)
-            bucket.core.wait()
+            bucket.read_memory(number)
             for slot in bucket.slots:
                 state[part][slot.name] = slot.view.clone()
     return state
@@ -67,8 +65,7 @@ def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
             for slot in bucket.slots:
                 if slot.name in shares:
                     slot.view.copy_(shares[slot.name])
-            bucket.core.start_write_memory(number)
-            bucket.core.wait()
+            bucket.write_memory(number)
 
 
 def check_state(state: CompressionState, shapes: dict[str, torch.Size]) -> None:

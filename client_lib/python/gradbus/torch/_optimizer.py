@@ -73,7 +73,7 @@ class _Distributed:
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Zeroes the gradients; an exchanged ``.grad`` stays a view of shared memory for both values of
+        """Zeroes the gradients; an exchanged ``.grad`` stays a view of its bucket for both values of
         ``set_to_none`` (which then matters only to frozen parameters)."""
         exchange = self._gradbus.exchange
         exchange.zero()
@@ -330,8 +330,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     synchronize() or step(). All ranks must wrap the same parameters in the same order.
 
     Args:
-        optimizer: any torch.optim.Optimizer over CPU parameters of float32, float64, float16 or
-            bfloat16; frozen parameters (requires_grad False) are left alone.
+        optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16 or bfloat16, on
+            the CPU or on one GPU (docs/GPU.md); frozen parameters (requires_grad False) are left alone.
         named_parameters: ``model.named_parameters()``, for readable errors; without it parameters
             are called ``group0.0``, ``group0.1``, ...
         backward_passes_per_step: backward() calls whose gradients add up locally before a step.

@@ -17,6 +17,8 @@ from .._ops import Average
 from ._buckets import NamedParameter
 from ._exchange import info_of
 from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from ._registered import Registered
+from ._staging import refuse_several_devices
 
 # Gives an info the compression of its parameter.
 Compress = Callable[[ParameterInfo, torch.Tensor], ParameterInfo]
@@ -38,16 +40,24 @@ class ParameterSlot:
         return vector[self._range].view(self.parameter.shape)
 
 
-class ParameterBucket:
-    """One registered tensor and its slots."""
+class ParameterBucket(Registered):
+    """With slots."""
 
     def __init__(
-        self, core: _core.Bucket, plan: BucketPlan, named: Sequence[NamedParameter]
+        self,
+        core: _core.Bucket,
+        plan: BucketPlan,
+        named: Sequence[NamedParameter],
+        timeout_ms: int,
     ) -> None:
-        self.core = core
-        self.flat: torch.Tensor = torch.from_dlpack(core.lanes()[0])  # type: ignore[attr-defined]
+        super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
         self.compressed = plan.compression != "none"
         self.slots = [ParameterSlot(*named[s.index], s.offset, self.flat) for s in plan.slots]
+
+    def wait(self) -> None:
+        """The result is in flat. After a TimeoutError it may be called again."""
+        self.finish()
+        self.bring()
 
     def private(self) -> torch.Tensor:
         """Zeros, laid out as this bucket is."""
@@ -75,6 +85,7 @@ def register(
 
     Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ.
     """
+    refuse_several_devices(named)
     infos = []
     for name, parameter in named:
         info = _widened(info_of(name, parameter))
@@ -88,7 +99,8 @@ def register(
         for plan in plans
     ]  # fmt: skip
     cores = session.register_buckets(specs)
-    return [ParameterBucket(core, plan, named) for core, plan in zip(cores, plans)]
+    timeout = session.op_timeout_ms
+    return [ParameterBucket(core, plan, named, timeout) for core, plan in zip(cores, plans)]
 
 
 def _widened(info: ParameterInfo) -> ParameterInfo:

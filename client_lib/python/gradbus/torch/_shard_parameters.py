@@ -110,11 +110,12 @@ class ShardParameters:
         self._gradient = self._bucket.flat.clone()
         for slot in self._bucket.slots:
             slot.view.copy_(slot.parameter)
-        self._bucket.core.start()
+        self._bucket.hand_over()
 
     def finish_setting(self) -> None:
         """Every rank has the same now: those of the lowest rank's node."""
-        self._bucket.core.wait()
+        self._bucket.finish()
+        self._bucket.bring()
         self.take()
         assert self._gradient is not None
         self._bucket.flat.copy_(self._gradient)

@@ -1,0 +1,175 @@
+"""The staging device that is a GPU: torch's streams and events, and shared memory that is pinned.
+
+A copy to or from memory that CUDA does not know goes through a small buffer of the driver, at a third
+of the rate, and stops the thread that asks for it. So each segment of shared memory that a bucket of
+a GPU lies in is registered, whole and once: its pages are there already, and a copy must not cross from one
+registration to another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import re
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+_cuda: Any = torch.cuda  # not all of it has types
+_PORTABLE = 1  # cudaHostRegisterPortable: for all devices
+_SEGMENT = "/memfd:gradbus"  # as the agent names them
+
+
+class CudaDevice:
+    """See _staging.StagingDevice. Any thread."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.out: Any = _cuda.Stream(device)
+        self.back: Any = _cuda.Stream(device)
+
+    def current_stream(self) -> Any:
+        """Hooks of backward run with the stream of the gradient."""
+        return torch.cuda.current_stream(self._device)
+
+    def new_event(self) -> Any:
+        """Waiting for it sleeps."""
+        return _cuda.Event(blocking=True)
+
+    def record(self, event: Any, stream: Any) -> None:
+        """May be repeated."""
+        event.record(stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """The device does."""
+        stream.wait_event(event)
+
+    def copy(self, stream: Any, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Asynchronous where the host's memory is pinned."""
+        with torch.cuda.stream(stream), torch.no_grad():
+            target.copy_(source, non_blocking=True)
+
+    def zeros_like(self, lane: torch.Tensor) -> torch.Tensor:
+        """Its memory is not used again before both streams are done with it."""
+        made = torch.zeros(lane.shape, dtype=lane.dtype, device=self._device)
+        made.record_stream(self.out)
+        made.record_stream(self.back)
+        return made
+
+    def pin(self, lane: torch.Tensor) -> None:
+        """Warns once, with the reason, when it does not work."""
+        PINNED.add(lane)
+
+    def unpin(self, lane: torch.Tensor) -> None:
+        """When no lane is left in its segment."""
+        PINNED.remove(lane)
+
+
+class Segment(NamedTuple):
+    """A mapping of shared memory."""
+
+    begin: int
+    end: int
+
+
+class PinnedSegments:
+    """Those that are registered with CUDA, and how many lanes want that."""
+
+    def __init__(
+        self,
+        register: Callable[[int, int], str],
+        unregister: Callable[[int], None],
+        maps: Callable[[], str],
+    ) -> None:
+        """``register(address, bytes)``: "" or why not; ``maps``: as /proc/self/maps."""
+        self._register = register
+        self._unregister = unregister
+        self._maps = maps
+        self._lock = threading.Lock()
+        self._users: dict[Segment, int] = {}
+        self._refusal = ""
+
+    def add(self, lane: torch.Tensor) -> None:
+        """Private memory (of a process that is alone) stays as it is."""
+        segment = segment_of(lane, self._maps())
+        if segment is None:
+            return
+        with self._lock:
+            if segment not in self._users and not self._refused(segment):
+                self._users[segment] = 0
+            if segment in self._users:
+                self._users[segment] += 1
+
+    def _refused(self, segment: Segment) -> bool:
+        if self._refusal:
+            return True
+        self._refusal = self._register(segment.begin, segment.end - segment.begin)
+        if self._refusal:
+            warnings.warn(
+                f"gradbus: shared memory cannot be pinned for the GPU ({self._refusal}); copies to and from it will "
+                "be slow and stop the thread that asks for them",
+                stacklevel=2,
+            )
+        return bool(self._refusal)
+
+    def remove(self, lane: torch.Tensor) -> None:
+        """Before the segment is unmapped."""
+        with self._lock:
+            segment = next((s for s in self._users if s.begin <= lane.data_ptr() < s.end), None)
+            if segment is None:
+                return
+            self._users[segment] -= 1
+            if self._users[segment] == 0:
+                del self._users[segment]
+                self._unregister(segment.begin)
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+
+def segment_of(lane: torch.Tensor, maps: str) -> Segment | None:
+    """The mapping of shared memory that the lane lies in, from the text of /proc/self/maps."""
+    begin = lane.data_ptr()
+    end = begin + lane.numel() * lane.element_size()
+    for line in maps.splitlines():
+        if _SEGMENT in line:
+            mapping = Segment(*(int(word, 16) for word in line.split(maxsplit=1)[0].split("-")))
+            if mapping.begin <= begin and end <= mapping.end:
+                return mapping
+    return None
+
+
+def _maps() -> str:
+    return pathlib.Path("/proc/self/maps").read_text()
+
+
+def register_with_cuda(address: int, size: int) -> str:
+    """"" or the reason why not."""
+    cudart = _cuda.cudart()
+    if cudart is None:
+        return "this torch has no CUDA"
+    code = cudart.cudaHostRegister(address, size, _PORTABLE)
+    if int(code) == 0:
+        return ""
+    _forget_error()
+    return f"cudaHostRegister: {cudart.cudaGetErrorString(code)}"
+
+
+def unregister_with_cuda(address: int) -> None:
+    """Of what register_with_cuda() has taken."""
+    cudart = _cuda.cudart()
+    if int(cudart.cudaHostUnregister(address)) != 0:
+        _forget_error()
+
+
+def _forget_error() -> None:
+    # The runtime keeps a thread's last error, and torch's next launch would report it as its own.
+    found = re.search(r"\S*libcudart\S*\.so\S*", _maps())
+    if found:
+        ctypes.CDLL(found[0]).cudaGetLastError()
+
+
+PINNED = PinnedSegments(register_with_cuda, unregister_with_cuda, _maps)

@@ -1,0 +1,53 @@
+"""A registered tensor and where torch works on its elements: what all buckets have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .. import _core
+from ._staging import place_of
+
+
+class Registered:
+    """One thread at a time. Between hand_over() and the end of finish() the elements are Gradbus's."""
+
+    def __init__(self, core: _core.Bucket, parameter: torch.Tensor, timeout_ms: int) -> None:
+        """``parameter``: one of those in it; ``timeout_ms``: of waits for its device."""
+        self.core = core
+        lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
+        self.place = place_of(parameter, lanes, core.name, timeout_ms)
+        self.flat: torch.Tensor = self.place.views[0]  # of the current lane
+
+    def hand_over(self, begin: Callable[[], None] | None = None) -> None:
+        """Begins a round, as core.start() unless otherwise said, when the elements are in the lane."""
+        self.place.hand_over(self.core.lane, begin or self.core.start)
+
+    def test(self) -> bool:
+        """finish() would not wait."""
+        return self.place.has_handed_over() and self.core.test()
+
+    def finish(self) -> None:
+        """Waits for what was handed over. After a TimeoutError it may be called again."""
+        self.place.finish_handing_over()
+        self.core.wait()
+
+    def bring(self) -> int:
+        """The current lane's elements are in flat now; the number of that view."""
+        view = self.place.bring(self.core.lane)
+        self.flat = self.place.views[view]
+        return view
+
+    def read_memory(self, part: int) -> None:
+        """This rank's share of what compression remembers is in flat."""
+        self.place.release()
+        self.core.start_read_memory(part)
+        self.core.wait()
+        self.bring()
+
+    def write_memory(self, part: int) -> None:
+        """What is in flat is remembered instead."""
+        self.place.release()
+        self.hand_over(lambda: self.core.start_write_memory(part))
+        self.finish()

@@ -1,0 +1,336 @@
+"""Where torch works on the elements of a registered tensor, and how they get to its lanes and back.
+
+In place: parameters are in host memory, and so are their gradients: in the lanes themselves. Staged:
+parameters are on a device. There the elements are one vector of the device's memory; one copy takes it
+to a lane when it is complete, one brings a result back. Both run on streams of their own:
+
+    compute   ..backward..|ready                                   |brought ..optimizer..
+    out                   `--> vector -> lane |sent                |
+    host                                      `--> start ... wait  |
+    back                                                     `--> lane -> vector
+
+Nothing on this way stops the host for the device, but that a result can only be waited for when its
+exchange has begun. An exchange begins when the copy to the lane has ended. One thread of the process waits for these
+ends, in the order of the copies, and begins: hooks of backward are too few to ask them all (the last
+copies end after the last hook), and the thread that steps may be busy elsewhere.
+
+Every wait has one reason, and tests/system/test_python_staging.py fails without it:
+  out waits for compute     the vector is complete
+  out waits for back        no result is being brought, where another stream asked for it
+  start waits for out       the lane is complete
+  back waits for compute    nobody writes to the vector any more
+  compute waits for back    the result is there
+  host waits for back       before it writes to lanes itself, and before they are unmapped
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from .. import _arrays
+from .._errors import TimeoutError, bad_argument
+from ._cuda import CudaDevice
+
+_CLOSE_S = 10.0  # for copies that are under way when shared memory is about to go
+
+
+class Event(Protocol):
+    """A place in a stream, where it was recorded last; ended if it never was."""
+
+    def synchronize(self) -> None: ...
+    def query(self) -> bool: ...
+
+
+class StagingDevice(Protocol):
+    """Memory, streams and events of one device. Nothing here waits but Event.synchronize()."""
+
+    out: Any  # the stream of copies to the host
+    back: Any  # and of those from it
+
+    def current_stream(self) -> Any:
+        """Where this thread's work goes now."""
+
+    def new_event(self) -> Any: ...
+
+    def record(self, event: Any, stream: Any) -> None:
+        """It has ended when all that is in the stream now has."""
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """What is put into the stream from now on comes after the event, as it is recorded now."""
+
+    def copy(self, stream: Any, source: torch.Tensor, target: torch.Tensor) -> None: ...
+
+    def zeros_like(self, lane: torch.Tensor) -> torch.Tensor:
+        """In the device's memory, for use by all streams."""
+
+    def pin(self, lane: torch.Tensor) -> None:
+        """Makes copies to and from it fast, where that is possible."""
+
+    def unpin(self, lane: torch.Tensor) -> None: ...
+
+
+# By the device type of parameters.
+DEVICES: dict[str, Callable[[torch.device], StagingDevice]] = {"cuda": CudaDevice}
+
+_devices: dict[tuple[str, torch.device], StagingDevice] = {}
+
+
+def is_staged(tensor: torch.Tensor) -> bool:
+    """It lies on a device."""
+    return _arrays.device_type_of(tensor) != "cpu"
+
+
+def checked_device(name: str, parameter: torch.Tensor) -> str:
+    """The device's type; InvalidError where gradients cannot come from there."""
+    kind = _arrays.device_type_of(parameter)
+    if kind != "cpu" and kind not in DEVICES:
+        raise bad_argument(
+            f"parameter '{name}' is on {parameter.device}, from where gradients are not taken",
+            f"move the model to {' or '.join(['cpu', *DEVICES])}",
+        )
+    return kind
+
+
+def refuse_several_devices(named: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """One process drives one device of a type: the layout, the same on all ranks, knows types only."""
+    first: dict[str, tuple[str, torch.Tensor]] = {}
+    for name, parameter in named:
+        kind = _arrays.device_type_of(parameter)
+        other, on_it = first.setdefault(kind, (name, parameter))
+        if on_it.device != parameter.device:
+            raise bad_argument(
+                f"parameter '{name}' is on {parameter.device}, '{other}' on {on_it.device}",
+                "start one process for each device, or make one optimizer for each",
+            )
+
+
+class Place(Protocol):
+    """Of one registered tensor. One thread at a time."""
+
+    views: Sequence[torch.Tensor]  # what torch works on
+
+    def produced(self) -> None:
+        """This thread's stream has written to the view."""
+
+    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+        """Brings the view to the lane, then calls begin(); does not wait for either."""
+
+    def finish_handing_over(self) -> None:
+        """begin() was called; raises what it raised, and TimeoutError (may be called again)."""
+
+    def has_handed_over(self) -> bool:
+        """finish_handing_over() would not wait."""
+
+    def bring(self, lane: int) -> int:
+        """Brings what is in the lane to a view; which one."""
+
+    def release(self) -> None:
+        """Nobody but Gradbus reads or writes the lanes, until the next call here."""
+
+    def close(self) -> None:
+        """Lets go of the lanes; the views stay where they are staged."""
+
+
+class InPlace:
+    """Views are lanes."""
+
+    def __init__(self, lanes: Sequence[torch.Tensor]) -> None:
+        self.views = lanes
+
+    def produced(self) -> None:
+        """In the order of the program."""
+
+    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+        """At once."""
+        begin()
+
+    def finish_handing_over(self) -> None:
+        """Nothing was left to do."""
+
+    def has_handed_over(self) -> bool:
+        """Always."""
+        return True
+
+    def bring(self, lane: int) -> int:
+        """It is there."""
+        return lane
+
+    def release(self) -> None:
+        """Nobody copies."""
+
+    def close(self) -> None:
+        """The views go with the lanes."""
+
+
+class Staged:
+    """One view on the device for all lanes."""
+
+    def __init__(
+        self, device: StagingDevice, lanes: Sequence[torch.Tensor], name: str, timeout_ms: int
+    ) -> None:
+        self._device = device
+        self._lanes = lanes
+        self._name = name
+        self._timeout_s = timeout_ms / 1000
+        self._vector = device.zeros_like(lanes[0])
+        self.views: Sequence[torch.Tensor] = [self._vector]
+        self._ready: dict[Any, Event] = {}  # by the stream that writes to the vector
+        self._producers: dict[Any, None] = {}  # of this round
+        self._sent = device.new_event()
+        self._idle = device.new_event()  # compute, before a result is brought
+        self._brought = device.new_event()  # the last one, which comes after the others
+        self._departure: Departure | None = None
+        self._closed = False
+        for lane in lanes:
+            device.pin(lane)
+
+    def produced(self) -> None:
+        """Streams other than the one that hands over are waited for, too."""
+        self._producers[self._device.current_stream()] = None
+
+    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+        """On the stream `out`."""
+        device = self._device
+        self.produced()
+        for stream in self._producers:
+            if stream not in self._ready:
+                self._ready[stream] = device.new_event()
+            device.record(self._ready[stream], stream)
+            device.wait(device.out, self._ready[stream])
+        self._producers.clear()
+        device.wait(device.out, self._brought)
+        device.copy(device.out, self._vector, self._lanes[lane])
+        device.record(self._sent, device.out)
+        self._departure = Departure(self._sent, begin, self)
+        DEPARTURES.add(self._departure)
+
+    def finish_handing_over(self) -> None:
+        """The result can be waited for."""
+        departure = self._departure
+        if departure is None:
+            return
+        if not departure.ended.wait(self._timeout_s):
+            raise TimeoutError(
+                f"GB-P110 STALLED: tensor \"{self._name}\": the copy from the device has not ended in "
+                f"{self._timeout_s:.1f} s | next: see what the device is busy with (nvidia-smi); wait again, or "
+                "raise init(op_timeout=...)"
+            )
+        self._departure = None
+        if departure.error is not None:
+            raise departure.error
+
+    def has_handed_over(self) -> bool:
+        """Also when begin() has failed."""
+        return self._departure is None or self._departure.ended.is_set()
+
+    def bring(self, lane: int) -> int:
+        """On the stream `back`; this thread's stream goes on after it."""
+        device = self._device
+        compute = device.current_stream()
+        device.record(self._idle, compute)
+        device.wait(device.back, self._idle)
+        device.copy(device.back, self._lanes[lane], self._vector)
+        device.record(self._brought, device.back)
+        device.wait(compute, self._brought)
+        return 0
+
+    def release(self) -> None:
+        """Polls, so that a device that hangs is an error."""
+        self.finish_handing_over()
+        self._wait_for_copies(self._timeout_s)
+
+    def _wait_for_copies(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not (self._sent.query() and self._brought.query()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"GB-P110 STALLED: tensor \"{self._name}\": copies from and to the device have not ended in "
+                    f"{timeout_s:.1f} s | next: see what the device is busy with (nvidia-smi)"
+                )
+            time.sleep(20e-6)
+
+    def close(self) -> None:
+        """Once. What fails here has failed before, or the process is ending."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(Exception):
+            if self._departure is not None:
+                self._departure.ended.wait(_CLOSE_S)
+            self._wait_for_copies(_CLOSE_S)
+        for lane in self._lanes:
+            self._device.unpin(lane)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+def place_of(
+    parameter: torch.Tensor, lanes: Sequence[torch.Tensor], name: str, timeout_ms: int
+) -> Place:
+    """For elements of this parameter, and of others of its device."""
+    kind = _arrays.device_type_of(parameter)
+    if kind == "cpu":
+        return InPlace(lanes)
+    key = (kind, parameter.device)
+    if key not in _devices:
+        _devices[key] = DEVICES[kind](parameter.device)
+    return Staged(_devices[key], lanes, name, timeout_ms)
+
+
+class Departure:
+    """A copy to a lane, and what is to be called when it has ended."""
+
+    def __init__(self, event: Event, begin: Callable[[], None], keeps: Staged) -> None:
+        self._event = event
+        self._begin: Callable[[], None] | None = begin
+        self._keeps: Staged | None = keeps  # alive, and with it the memory that is copied
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+
+    def conclude(self) -> None:
+        """Waits without Python's lock; raises nothing."""
+        try:
+            self._event.synchronize()
+            assert self._begin is not None
+            self._begin()
+        except BaseException as error:  # noqa: BLE001  # belongs to whoever waits for the exchange
+            self.error = error
+        self._begin = self._keeps = None
+        self.ended.set()
+
+
+class Departures:
+    """The thread that begins exchanges; made when first needed, anew in a forked child."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[Departure] = queue.SimpleQueue()
+
+    def add(self, departure: Departure) -> None:
+        """Begins it after those that were added before."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._queue = queue.SimpleQueue()
+                self._thread = threading.Thread(
+                    target=_conclude_all, args=(self._queue,), name="gradbus-departures", daemon=True
+                )
+                self._thread.start()
+        self._queue.put(departure)
+
+
+def _conclude_all(departures: queue.SimpleQueue[Departure]) -> None:
+    while True:
+        departures.get().conclude()
+
+
+DEPARTURES = Departures()

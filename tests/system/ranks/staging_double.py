@@ -1,0 +1,184 @@
+"""A test double of a staging device (gradbus.torch._staging): CPU tensors pass for tensors of a device.
+
+Streams are threads that take their time before each copy. What work on a stream may count on is what
+the events that the stream has waited for cover: each stream knows the contents of the device's
+vectors as of those, and a copy that finds other contents was not ordered after who wrote them. Then it
+is noted in `races`, and what it copies are NaNs.
+"""
+
+import itertools
+import queue
+import random
+import threading
+import time
+
+import torch
+from gradbus import _arrays
+from gradbus.torch import _staging
+
+DEADLINE_S = 60
+races = []
+_real_device_type_of = _arrays.device_type_of
+
+
+_versions = itertools.count()
+
+
+def contents(tensor):
+    """(version, bits)."""
+    return next(_versions), tensor.detach().clone().view(torch.uint8)
+
+
+class Record:
+    """One recording of an event."""
+
+    def __init__(self, seen=None):
+        self.seen = seen
+        self.ended = threading.Event()
+        if seen is not None:
+            self.ended.set()
+
+
+class Event:
+    def __init__(self):
+        self.record = None
+
+    def query(self):
+        return self.record is None or self.record.ended.is_set()
+
+    def synchronize(self):
+        if self.record is not None:
+            assert self.record.ended.wait(DEADLINE_S), "a copy never ended"
+
+
+class Stream:
+    """Work in its order, on a thread; `seen` is touched there alone."""
+
+    def __init__(self, delays):
+        self.delays = delays  # seconds, least and most, of each piece of work
+        self.seen = {}  # by address: contents of the vector
+        self.work = queue.Queue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            self.work.get()()
+
+    def put(self, call):
+        def delayed():
+            time.sleep(random.uniform(*self.delays))
+            call()
+
+        self.work.put(delayed)
+
+    def wait(self, record):
+        def take():
+            assert record.ended.wait(DEADLINE_S)
+            for address, newer in record.seen.items():
+                self.seen[address] = max(newer, self.seen.get(address, newer), key=lambda one: one[0])
+
+        self.work.put(take)
+
+    def record(self, record):
+        def take():
+            record.seen = dict(self.seen)
+            record.ended.set()
+
+        self.work.put(take)
+
+
+class Program:
+    """The stream of the program itself, which does its work at once, as the CPU does."""
+
+
+PROGRAM = Program()
+
+
+class Device:
+    def __init__(self, delays=(0.001, 0.006), compute=PROGRAM):
+        self.compute = compute
+        self.out, self.back = Stream(delays), Stream(delays)
+        self.vectors = []
+        self.pinned = 0
+
+    def current_stream(self):
+        return self.compute
+
+    def new_event(self):
+        return Event()
+
+    def record(self, event, stream):
+        if stream is PROGRAM:
+            event.record = Record({v.data_ptr(): contents(v) for v in self.vectors})
+            return
+        event.record = Record()
+        stream.record(event.record)
+
+    def wait(self, stream, event):
+        if event.record is None:
+            return
+        if stream is PROGRAM:
+            event.synchronize()
+        else:
+            stream.wait(event.record)
+
+    def copy(self, stream, source, target):
+        stream.put(lambda: self._copy(stream, source, target))
+
+    def _copy(self, stream, source, target):
+        for vector in (source, target):
+            if self._is_mine(vector) and not self._is_seen(stream, vector):
+                races.append(threading.current_thread().name)
+                target.fill_(float("nan"))
+                return
+        target.copy_(source)
+        if self._is_mine(target):
+            stream.seen[target.data_ptr()] = contents(target)
+
+    def _is_mine(self, tensor):
+        return any(tensor is vector for vector in self.vectors)
+
+    @staticmethod
+    def _is_seen(stream, vector):
+        seen = stream.seen.get(vector.data_ptr())
+        return seen is not None and torch.equal(seen[1], contents(vector)[1])
+
+    def write(self, stream, vector, value):
+        """Work of a stream that computes."""
+
+        def fill():
+            vector.fill_(value)
+            stream.seen[vector.data_ptr()] = contents(vector)
+
+        stream.put(fill)
+
+    def zeros_like(self, lane):
+        self.vectors.append(torch.zeros_like(lane))
+        for stream in (self.out, self.back):
+            stream.seen[self.vectors[-1].data_ptr()] = contents(self.vectors[-1])
+        return self.vectors[-1]
+
+    def pin(self, lane):
+        self.pinned += 1
+
+    def unpin(self, lane):
+        self.pinned -= 1
+
+
+device = Device()
+
+
+def install(is_on_device=lambda tensor: True):
+    """From here on these tensors pass for tensors of a device."""
+
+    def device_type_of(tensor):
+        real = _real_device_type_of(tensor)
+        return "double" if real == "cpu" and is_on_device(tensor) else real
+
+    _staging.DEVICES["double"] = lambda _: device
+    _arrays.device_type_of = device_type_of
+
+
+def remove():
+    """CPU tensors are CPU tensors."""
+    _arrays.device_type_of = _real_device_type_of

@@ -1,0 +1,50 @@
+"""Parameters on a GPU: two ranks, both on its first one, train to the same bits as in host memory."""
+
+import sys
+
+import pytest
+import rig as rigs
+from conftest import assert_all_ok, run_ranks
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("gradbus.torch")
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is false"),
+]
+
+
+@pytest.fixture(scope="module")
+def agents_and_shards():
+    with rigs.cluster(2, shards=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def this_python():
+    """Whose torch has found a GPU."""
+    return sys.executable
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        ["sync", "delayed:k=1", "delayed:k=2", "ps:sync"],
+        ["localsgd:H=2", "diloco:H=4,fragments=2,overlap=1", "gossip:every=1,wait=1"],
+        ["sync/int8", "delayed:k=1/topk:ratio=0.1", "diloco:H=3/int8"],
+    ],
+    ids=["gradients", "parameters", "compressed"],
+)
+def test_every_mode_ends_in_the_same_bits(agents_and_shards, this_python, modes):
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "compare", "cuda", *modes))
+
+
+@pytest.mark.parametrize("what", ["accumulate", "mixed", "operations", "refused", "scaler", "unstopped"])
+def test_what_else_there_is(agents_and_shards, this_python, what):
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", what))
+
+
+# Expect: the segment with the gradients is registered with CUDA while the optimizer lives.
+def test_shared_memory_is_pinned(agents_and_shards, this_python):
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", "pinned"))
