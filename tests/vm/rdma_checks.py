@@ -101,7 +101,7 @@ def contract(out: pathlib.Path) -> str:
     cases = [case for suite in report["testsuites"] for case in suite["testsuite"]]
     skipped = [case["name"] for case in cases if case["result"] != "COMPLETED"]
     assert len(cases) >= 55 and not skipped, f"{len(cases)} cases, skipped: {skipped}: {said[-500:]}"
-    said = run(rigs.BIN / "transport_allocation_test")
+    said = run(rigs.BIN / "transport_allocation_test", timeout=180)
     assert "[  PASSED  ] 1 test" in said, said
     return f"{len(cases)} cases"
 
