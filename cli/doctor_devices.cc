@@ -92,6 +92,8 @@ std::vector<Finding> check_rdma() {
   std::vector<Finding> findings;
   for (const RdmaFinding& one : examine_rdma(bind == nullptr ? "127.0.0.1" : bind))
     findings.push_back({one.good ? Level::kOk : Level::kWarn, one.name, one.value, one.next});
+  for (Finding& one : check_roce("/sys/class/infiniband", "/sys/class/net"))
+    findings.push_back(std::move(one));
   return findings;
 }
 

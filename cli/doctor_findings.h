@@ -36,11 +36,16 @@ std::vector<Finding> check_gpu();
 std::vector<Finding> check_cuda();
 std::vector<Finding> check_libraries();
 
+// doctor_roce.cc: of each port of RDMA over Ethernet, under what is /sys/class/infiniband and
+// /sys/class/net on a real machine. Needs no root.
+std::vector<Finding> check_roce(const std::string& infiniband, const std::string& net);
+
 // doctor_daemons.cc
 std::vector<Finding> check_programs();
 std::vector<Finding> check_agent();
 std::vector<Finding> check_coordinator();
 
+// doctor_files.cc
 // Names in `directory` in order; none when it is not there.
 std::vector<std::string> names_in(const std::string& directory);
 // The first line of a small file such as those of /sys; "" when it cannot be read.

@@ -7,7 +7,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 1;
+inline constexpr uint32_t kControlProtocol = 2;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;

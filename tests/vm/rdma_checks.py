@@ -115,6 +115,8 @@ def doctor(_: pathlib.Path) -> str:
     place = findings["rdma place"]
     assert place["level"] == "ok", place
     assert place["value"].startswith("rxe_far port 1, RoCE v2 GID ") and FAR in place["value"], place
+    assert "RDMA packets of 1024" in findings["roce mtu near"]["value"], findings
+    assert "dcb pfc show dev far" in findings["roce pfc far"]["next"], findings
     return place["value"]
 
 
