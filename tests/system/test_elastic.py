@@ -37,10 +37,12 @@ def start_again(rig, indices):
 
 def await_step(rank, number):
     """Until the rank has printed that step, after which others are."""
+    lines = []
     for line in rank.process.stdout:
+        lines.append(line)
         if line.split() == ["step", str(number)]:
             return
-    raise AssertionError(f"rank {rank.number} ended before step {number}: {ended(rank)}")
+    pytest.fail(f"rank {rank.number} ended before step {number}: {ended(rank)}\n{''.join(lines)}")
 
 
 def run_with_kills(rig, python, folder, kills, *words, size=4):
@@ -150,6 +152,13 @@ def test_a_session_after_a_failed_one(newest, tmp_path):
         assert_all_ok(results)
         assert ["lost A301" in output for _, output in results] == [False, False, True, True], results
         assert ["lost P10" in output for _, output in results] == [True, True, False, False], results
+
+
+def test_a_loss_that_a_process_set_hears_of_by_a_rank_that_leaves_it(newest, tmp_path):
+    with rigs.cluster(2) as rig:
+        results = run_with_kills(rig, newest, tmp_path, [(1, [1])], "pair")
+        assert_all_ok(results)
+        assert all("joins again: GB-P104" in output for _, output in results[:2]), results
 
 
 def test_a_dead_rank_is_not_waited_for(newest, tmp_path):

@@ -38,8 +38,10 @@ TIMEOUT = "GRADBUS_ELASTIC_TIMEOUT"
 
 # What ends a job though all of its processes live: an agent, a link or a shard is lost.
 _RECOVERABLE = frozenset({"A301", "D604", "M004", "P102", "P103", "P104"})
+# Of an operation of some ranks, on nodes that live, this may be what they hear first of such a loss.
+_LEFT = "P105"
 # What a rank is told that comes back before others have, or its agent.
-_TOO_EARLY = _RECOVERABLE | {"A300", "C501", "J402"}
+_TOO_EARLY = _RECOVERABLE | {_LEFT, "A300", "C501", "J402"}
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 
@@ -223,14 +225,30 @@ def _run(function: Callable[[], Any], state: State, patience: float, restarts_ma
                 barrier()  # who returns may end, so nobody may need it any more
             return result
         except GradbusError as problem:
-            if problem.id not in _RECOVERABLE or not is_initialized():
+            loss = _loss_behind(problem) if is_initialized() else None
+            if loss is None:
                 raise
             restarts = restarts + 1 if state.commits == commits else 1
             if restarts > restarts_max:
                 raise
-            commits, lost = state.commits, problem.what
+            commits, lost = state.commits, loss.what
         # Outside: the exception holds the frames of the function, and they views of shared memory.
         _rejoin(lost, patience)
+
+
+def _loss_behind(problem: GradbusError) -> GradbusError | None:
+    """What the job can go on after; None if it cannot.
+
+    A rank of the same process set may have left because it has heard of a loss, elsewhere, that this
+    rank has not: the set is without the lost ones. All ranks' next operation says so.
+    """
+    if problem.id != _LEFT:
+        return problem if problem.id in _RECOVERABLE else None
+    try:
+        barrier()
+    except GradbusError as answer:
+        return answer if answer.id in _RECOVERABLE else None
+    return None
 
 
 def _rejoin(lost: str, patience: float) -> None:

@@ -6,6 +6,7 @@
     restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same
     restarts.py commits FOLDER           ranks that are a commit apart, or never made one
     restarts.py in_vain FOLDER           losses without end: how often the function is called
+    restarts.py pair FOLDER              a rank that hears of the loss by another one's leaving their process set
     restarts.py again FOLDER             init() after a failure and shutdown(), without gradbus.elastic
 
 Each prints a line per step, waits before the last ones for FOLDER/finish, and ends with "ok".
@@ -198,6 +199,28 @@ def in_vain(_):
         lose([])
     except gradbus.InvalidError as error:
         assert "the first argument is a list" in str(error), error
+
+
+def pair(_):
+    calls = 0
+
+    @gradbus.elastic.run
+    def train(state):
+        nonlocal calls
+        calls += 1
+        print("step", calls, flush=True)
+        if calls > 1:
+            return
+        if gradbus.rank() == 0:  # rank 1 does not come
+            gradbus.allreduce(torch.ones(3), op=gradbus.Sum, name="pair", process_set=two)
+        else:
+            gradbus.barrier()  # rank 0 does not come
+        raise AssertionError("nobody was lost")
+
+    two = gradbus.ProcessSet([0, 1])
+    gradbus.init(process_sets=[two])
+    train(gradbus.elastic.State(step=0))
+    assert calls == 2
 
 
 def again(folder):
