@@ -156,7 +156,11 @@ def test_a_session_after_a_failed_one(newest, tmp_path):
 
 def test_a_loss_that_a_process_set_hears_of_by_a_rank_that_leaves_it(newest, tmp_path):
     with rigs.cluster(2) as rig:
-        results = run_with_kills(rig, newest, tmp_path, [(1, [1])], "pair")
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "pair", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        for rank in ranks:
+            await_step(rank, 1)
+        start_again(rig, [1])
+        results = [ended(rank) for rank in ranks]
         assert_all_ok(results)
         assert all("joins again: GB-P104" in output for _, output in results[:2]), results
 

@@ -31,13 +31,15 @@ void adam(const ServerOptimizer& o, const OptimizerStep& s, bool decoupled) {
   const auto root = static_cast<float>(std::sqrt(1 - std::pow(o.beta2, number)));
   const auto beta1 = static_cast<float>(o.beta1);
   const auto beta2 = static_cast<float>(o.beta2);
+  const auto taken1 = static_cast<float>(1 - o.beta1);  // 1 - 0.999F would be 1.3e-5 off
+  const auto taken2 = static_cast<float>(1 - o.beta2);
   const auto epsilon = static_cast<float>(o.epsilon);
   const float decay = decoupled ? 0.0F : static_cast<float>(o.weight_decay);
   const float kept = decoupled ? static_cast<float>(1 - rate * o.weight_decay) : 1.0F;
   for (size_t i = 0; i < s.before.size(); ++i) {
     const float gradient = s.gradient_scale * s.gradient[i] + decay * s.before[i];
-    s.first[i] = beta1 * s.first[i] + (1 - beta1) * gradient;
-    s.second[i] = beta2 * s.second[i] + (1 - beta2) * gradient * gradient;
+    s.first[i] = beta1 * s.first[i] + taken1 * gradient;
+    s.second[i] = beta2 * s.second[i] + taken2 * gradient * gradient;
     const float divisor = std::sqrt(s.second[i]) / root + epsilon;
     s.after[i] = kept * s.before[i] - step_size * s.first[i] / divisor;
   }

@@ -110,8 +110,10 @@ TEST_P(ServerOptimizers, FollowTheFormula) {
     step(optimizer, one);
     before = after;
   }
-  for (size_t i = 0; i < kCount; ++i)
+  for (size_t i = 0; i < kCount; ++i) {
     EXPECT_NEAR(before[i], expected[i].parameter, 2e-5 * (1 + std::abs(expected[i].parameter)));
+    EXPECT_NEAR(second[i], expected[i].second, 4e-6 * expected[i].second);
+  }
 }
 
 // Expect: where a norm is zero the ratio of both is one: parameters of zeros move by the rate, and
