@@ -27,9 +27,9 @@ def gradient_of(rank, step):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
-def make(mode, compression=None, lr=0.5, momentum=0.9, op=gradbus.Average, dtype=torch.float32, **more):
-    weight = torch.nn.Parameter(torch.zeros(SHAPE, dtype=dtype))
-    bias = torch.nn.Parameter(torch.zeros(3))
+def make(mode, compression=None, lr=0.5, momentum=0.9, op=gradbus.Average, dtype=torch.float32, start=None, **more):
+    begin = start or (torch.zeros(SHAPE, dtype=dtype), torch.zeros(3))
+    weight, bias = (torch.nn.Parameter(tensor.detach().clone()) for tensor in begin)
     plain = torch.optim.SGD([weight, bias], lr=lr, momentum=momentum)
     named = [("weight", weight), ("bias", bias)]
     distributed = gradbus.DistributedOptimizer(plain, named, mode=mode, compression=compression, op=op, **more)
@@ -135,6 +135,13 @@ def compensated(modes):
     waited_for_twice()
 
 
+def as_from_a_checkpoint(weight, bias, optimizer, **options):
+    others = weight, bias, restored = make(**options, dtype=weight.dtype, start=(weight, bias))
+    restored.load_state_dict(optimizer.state_dict())
+    restored.load_outer_state(optimizer.outer_state())
+    return others
+
+
 def follow_compensation(mode, delay, means, strength, decay, op=gradbus.Average, dtype=torch.float32):
     size = gradbus.size()
     by_size = op == gradbus.Sum  # a power of two in the tests, so multiplying by it is exact
@@ -148,6 +155,7 @@ def follow_compensation(mode, delay, means, strength, decay, op=gradbus.Average,
         if number % STEPS == STEPS - 1:
             assert optimizer.flush() == min(delay, STEPS), mode
             assert optimizer.flush() == 0
+            weight, bias, optimizer = as_from_a_checkpoint(weight, bias, optimizer, mode=mode, op=op)
     flushes = (STEPS - 1, 2 * STEPS - 1)
     rule = Compensation(strength, decay)
     if by_size:

@@ -291,7 +291,7 @@ def checkpoint():
     weights = parameters()
     sgd = torch.optim.SGD(weights.values(), **inner)
     optimizer = gradbus.DistributedOptimizer(sgd, weights.items(), mode=mode)
-    assert optimizer.outer_state() == {"global": {}, "momentum": {}}
+    assert optimizer.outer_state() == {"global": {}, "momentum": {}, "mean_square": {}}
     for number in range(4):
         step(weights, optimizer, number)
     try:

@@ -3,6 +3,7 @@
     mode_changes.py counting          no gradient is lost or counted twice in any of many changes
     mode_changes.py group             one group changes, the other does not
     mode_changes.py memory            what error feedback remembers is carried over
+    mode_changes.py squares           what delay compensation keeps is carried over, too
     mode_changes.py lamb              to shards that step on whole tensors, and back
     mode_changes.py refused           a mode that cannot be leaves everything as it was
     mode_changes.py late              the last rank is late until the job changes its mode by itself
@@ -119,6 +120,30 @@ def memory():
     assert torch.allclose(total(), steps * gradient, rtol=1e-5, atol=1e-3)
 
 
+def squares():
+    weight, _, optimizer = parameters = make("delayed:dc=2,dc_decay=0.5")
+    for _ in range(3):
+        step(parameters, torch.full(SHAPE, 2.0))
+    optimizer.flush()
+    kept = torch.full(SHAPE, 4 * (1 - 0.5**3))
+    assert torch.equal(optimizer.outer_state()["mean_square"]["weight"], kept)
+    ask("bias", "sync")
+    until_changed(optimizer, "bias")
+    (found,) = optimizer.outer_state()["mean_square"].values()
+    assert torch.equal(found, kept)
+    for mode in ("sync", "delayed:dc=2,dc_decay=0.5"):  # begins anew, though what it registered is there
+        ask("weight", mode)
+        until_changed(optimizer, "weight")
+    (found,) = optimizer.outer_state()["mean_square"].values()
+    assert not found.any() and found.shape == SHAPE
+    try:
+        optimizer.load_outer_state({"mean_square": {"weight": kept[1:]}})
+    except gradbus.InvalidError as error:
+        assert "the mean_square of 'weight' does not fit" in str(error), error
+    else:
+        raise AssertionError("a state of another shape was loaded")
+
+
 def lamb():
     """A step is as long as the rate times the parameters, and SGD's again after it."""
     weight, _, optimizer = parameters = make("sync", lr=0.125)
@@ -196,7 +221,7 @@ def loses():
 
 def main():
     gradbus.init()
-    commands = [counting, group, memory, lamb, refused, late, loses, forever]
+    commands = [counting, group, memory, squares, lamb, refused, late, loses, forever]
     {command.__name__: command for command in commands}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok")

@@ -97,6 +97,13 @@ class DelayCompensation:
         finite = torch.where(torch.isfinite(square), square, mean_square)
         return mean_square.mul_(self._decay).add_(finite.mul_(1 - self._decay))
 
+    def mean_squares(self) -> list[torch.Tensor]:
+        """s by parameter, in the plan's order, as views; empty unless adaptive."""
+        mean = self._mean_square
+        if mean is None:
+            return []
+        return [mean[place].view(parameter.shape) for place, parameter in self._slots]
+
     def forget(self) -> None:
         """Nothing is under way."""
         self._unused.extend(self._then)

@@ -331,6 +331,22 @@ class GradientExchange:
         self._forget()
         self.zero()
 
+    @property
+    def mean_squares(self) -> dict[str, torch.Tensor]:
+        """What adaptive delay compensation keeps, by parameter: views."""
+        adaptive = [(b, b.compensation) for b in self._buckets if b.compensation is not None]
+        return {
+            slot.name: mean
+            for bucket, compensation in adaptive
+            for slot, mean in zip(bucket.slots, compensation.mean_squares())
+        }
+
+    @torch.no_grad()
+    def take_over(self, mean_squares: dict[str, torch.Tensor]) -> None:
+        """What others kept of parameters that are exchanged here now; the rest begins anew."""
+        for name, mean in self.mean_squares.items():
+            mean.copy_(mean_squares[name]) if name in mean_squares else mean.zero_()
+
     def _forget(self) -> None:
         for bucket in self._buckets:
             bucket.forget()

@@ -175,6 +175,7 @@ def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> Non
             parked.resume()
         optimizer.load_compression_state(memory)
         state.local.take_over(outer)
+        state.exchange.take_over(outer["mean_square"])
     state.changes = changes
 
 

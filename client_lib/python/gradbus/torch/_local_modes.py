@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -38,6 +38,19 @@ OuterState = dict[str, dict[str, torch.Tensor]]
 AVERAGING, LOCALSGD, DILOCO, GOSSIP = 3, 4, 5, 10  # as gradbus_mode_kind
 
 LocalParameter = tuple[NamedParameter, _core.Mode]
+
+
+def check_part(
+    part: str, values: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Size]
+) -> None:
+    """Raises InvalidError naming the first parameter whose values are missing or of another shape."""
+    shapes = {name: value.shape for name, value in values.items()}
+    differing = [n for n in sorted({*shapes, *wanted}) if shapes.get(n) != wanted.get(n)]
+    if differing:
+        raise bad_argument(
+            f"load_outer_state: the {part} of '{differing[0]}' does not fit this optimizer",
+            "load the state of the same model in the same mode",
+        )
 
 
 def is_local(mode: _core.Mode) -> bool:
@@ -273,17 +286,7 @@ class LocalModes:
             "momentum": {s.name: s.parameter.shape for s, o in slots if o.momentum is not None},
         }
         for part in {**wanted, **state}:
-            shapes = {name: value.shape for name, value in state.get(part, {}).items()}
-            differing = sorted(
-                name
-                for name in {*shapes, *wanted.get(part, {})}
-                if shapes.get(name) != wanted.get(part, {}).get(name)
-            )
-            if differing:
-                raise bad_argument(
-                    f"load_outer_state: the {part} of '{differing[0]}' does not fit this optimizer",
-                    "load the state of the same model in the same mode",
-                )
+            check_part(part, state.get(part, {}), wanted.get(part, {}))
 
     # ---- what compression remembers of pseudo-gradients
 

@@ -20,7 +20,7 @@ from .._session import current
 from ._buckets import NamedParameter
 from ._exchangers import Settings, State, add, fill, take_up_changes
 from ._layout import DEFAULT_BUCKET_BYTES
-from ._local_modes import OuterState
+from ._local_modes import OuterState, check_part
 from ._memory import CompressionState
 from ._mode_changes import ModeChange
 
@@ -142,20 +142,33 @@ class _Distributed:
         return dict(zip(names, state.modes(state.changes)))
 
     def outer_state(self) -> OuterState:
-        """What the modes localsgd and diloco keep between outer steps, for a checkpoint.
+        """What modes keep from step to step besides the optimizer's own state, for a checkpoint.
 
-        ``{"global": {name: tensor}, "momentum": {name: tensor}}``: the copy of each parameter that
-        all ranks share, and the outer momentum; the same on every rank, so one file will do. Empty
-        before the first step. Raises BusyError when flush() was not called after the last step.
+        ``{"global": {name: tensor}, "momentum": {name: tensor}, "mean_square": {name: tensor}}``: of
+        localsgd and diloco the copy of each parameter that all ranks share, and the outer momentum,
+        both empty before the first step; of delayed with dc_decay the mean of squared gradients. The
+        same on every rank, so one file will do. Call it after flush(): raises BusyError when ranks
+        have stepped on their own since, and gradients under way are not in it.
         """
-        return self._gradbus.local.outer_state()
+        squares = self._gradbus.exchange.mean_squares
+        return {
+            **self._gradbus.local.outer_state(),
+            "mean_square": {name: mean.clone() for name, mean in squares.items()},
+        }
 
     def load_outer_state(self, state: OuterState) -> None:
         """Puts them back, on all ranks; the parameters become the shared copies.
 
-        Raises InvalidError (a name or shape of another model), BusyError as outer_state().
+        What a state of another mode lacks begins anew. Raises InvalidError (a name or shape of another
+        model), BusyError as outer_state().
         """
-        self._gradbus.local.load_outer_state(state)
+        exchange, local = self._gradbus.exchange, self._gradbus.local
+        squares = state.get("mean_square", {})
+        if squares:
+            shapes = {name: mean.shape for name, mean in exchange.mean_squares.items()}
+            check_part("mean_square", squares, shapes)
+        local.load_outer_state({part: state[part] for part in state if part != "mean_square"})
+        exchange.take_over(squares)
 
     def compression_state(self) -> CompressionState:
         """This rank's share of what compression remembers (error feedback), for a checkpoint.
