@@ -102,8 +102,9 @@ struct FailoverLink {
   uint32_t rounds = 0;                // in which nobody answered
   bool cut_short = false;             // an attempt of this round was
   Path path;
-  Path next;        // acceptor: the opener's newer path, while the older one is being left
-  std::string why;  // the path ended
+  Path next;            // acceptor: the opener's newer path, while the older one is being left
+  bool better = false;  // acceptor: `path` comes before the one that it follows
+  std::string why;      // the path ended
   Code why_code = Code::kOk;
   Nanos up_since = 0;
   bool progress = false;   // a frame was taken on this path, here or there

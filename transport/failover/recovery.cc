@@ -102,7 +102,8 @@ void FailoverTransport::attach(FailoverLink& link, Path path) {
   link.path = path;
   if (!link.opener) {
     link.state = State::kUp;
-    link.candidate = path.data->inner;
+    const size_t before = std::exchange(link.candidate, path.data->inner);
+    link.better = link.candidate < before;
     link.path_deadline = monotonic_now() + peer_timeout();
     poller_.start_ticks();
   }
@@ -132,7 +133,7 @@ void FailoverTransport::path_answered(FailoverLink& link) {
   link.sends.rewind();
   queue(link);
   count_on(link);
-  const bool back = note_return(link);
+  const bool back = note_return(link) || link.better;
   plan_return(link);
   if (link.why.empty()) return;
   ++link.switches;
