@@ -126,7 +126,7 @@ Result<std::vector<RdmaPort>> survey_ports(const VerbsLibrary& verbs) {
   }
   if (!ports.empty()) return ports;
   return error("D607", "no RDMA device can be opened:" + unusable,
-               "let this user open /dev/infiniband/uverbs*");
+               "let this user open /dev/infiniband/uverbs*; systemd: deploy/systemd/rdma.conf");
 }
 
 Verbs<ibv_context> open_device(const VerbsLibrary& verbs, const std::string& name) {
