@@ -1,10 +1,10 @@
 #include "compression/kernels/compensate.h"
 
 #include "common/check.h"
+#include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/compensate.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -27,8 +27,8 @@ HWY_INLINE void CompensateVectors(const float* gradient, const float* residual, 
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     if (kFetches) {
-      hwy::Prefetch(residual + i + kAhead);
-      if (gradient != nullptr) hwy::Prefetch(gradient + i + kAhead);
+      gradbus::call_up(residual + i + kAhead);
+      if (gradient != nullptr) gradbus::call_up(gradient + i + kAhead);
     }
     const auto kept = hn::Mul(hn::LoadU(d, residual + i), factor);
     const auto g = gradient == nullptr ? hn::Zero(d) : hn::LoadU(d, gradient + i);

@@ -1,10 +1,10 @@
 #include "compression/kernels/momentum.h"
 
 #include "common/check.h"
+#include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/momentum.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -30,9 +30,9 @@ size_t Accumulate(const MomentumStep& step, const float* gradient, float* moment
   const auto decay = hn::Set(d, step.decay);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    hwy::Prefetch(gradient + i + 2 * kAhead);
-    hwy::Prefetch(momentum + i + kAhead);
-    hwy::Prefetch(residual + i + kAhead);
+    gradbus::call_up(gradient + i + 2 * kAhead);
+    gradbus::call_up(momentum + i + kAhead);
+    gradbus::call_up(residual + i + kAhead);
     const auto g = hn::Mul(clip, hn::LoadU(d, gradient + i));
     const auto old = hn::LoadU(d, momentum + i);
     const auto m = kNesterov ? hn::Mul(mu, hn::Add(old, g)) : hn::Add(hn::Mul(mu, old), g);

@@ -1,10 +1,10 @@
 #include "compression/kernels/narrow.h"
 
 #include "common/check.h"
+#include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/narrow.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -85,7 +85,7 @@ size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* r
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    hwy::Prefetch(values + i + kAhead);
+    gradbus::call_up(values + i + kAhead);
     const F32Vec value = hn::LoadU(d, values + i);
     const F32Vec stored = Element::store(value, to + i * Element::kBytes);
     if (residual == nullptr) continue;
@@ -103,7 +103,7 @@ size_t widen_vectors(const std::byte* from, size_t count, float scale, float* to
   const F32Vec factor = hn::Set(d, scale);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    if (add) hwy::Prefetch(to + i + kAhead);
+    if (add) gradbus::call_up(to + i + kAhead);
     const F32Vec value = hn::Mul(Element::load(from + i * Element::kBytes), factor);
     hn::StoreU(add ? hn::Add(hn::LoadU(d, to + i), value) : value, d, to + i);
   }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compression/kernels/call_up.h"
 #include "compression/kernels/lanes.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/signs.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -41,7 +41,7 @@ struct GradientOnly {
     return hn::LoadU(F32(), block.gradient + i);
   }
   static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    hwy::Prefetch(block.gradient + i);
+    gradbus::call_up(block.gradient + i);
   }
 };
 struct KeptOnly {
@@ -50,7 +50,7 @@ struct KeptOnly {
     return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
   }
   static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    hwy::Prefetch(block.kept + i);
+    gradbus::call_up(block.kept + i);
   }
 };
 struct Both {
@@ -60,8 +60,8 @@ struct Both {
     return hn::Add(hn::LoadU(d, block.gradient + i), kept);
   }
   static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    hwy::Prefetch(block.gradient + i);
-    hwy::Prefetch(block.kept + i);
+    gradbus::call_up(block.gradient + i);
+    gradbus::call_up(block.kept + i);
   }
 };
 
@@ -87,6 +87,7 @@ Ahead AheadOf(const SignBlock& block, size_t pass) {
 // For the word that begins at `first`. Past the end of memory it does nothing.
 template <class X>
 HWY_INLINE void CallUp(const SignBlock& block, Ahead ahead, size_t first) {
+  if (!kCallsUp) return;
   const size_t at = ahead.base + (first >> ahead.shift);
   X::call_up(block, at);
   X::call_up(block, at + kLineElements);
@@ -268,7 +269,7 @@ HWY_INLINE void Unpack(const std::byte* words, size_t count, SignLevels levels, 
     std::memcpy(&word, words + first / 8, sizeof(word));
     const bool whole = first + 64 <= count;
     if (kAdd)
-      for (size_t i = 0; i < 64; i += kLineElements) hwy::Prefetch(values + first + kAhead + i);
+      for (size_t i = 0; i < 64; i += kLineElements) gradbus::call_up(values + first + kAhead + i);
     UnpackWord<kAdd>(word, whole ? 64 : count - first, levels, values + first);
   }
 }

