@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "compression/codecs/bucket_scale.h"
 #include "compression/codecs/every_element.h"
+#include "compression/kernels/call_up.h"
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/pack.h"
 #include "compression/kernels/statistics.h"
@@ -19,6 +20,9 @@ namespace {
 constexpr size_t kBlockBuckets = kBlockElements / kBucketGranule;
 // With a residual v, gradient and residual of a block, and of the next one, share 32 KiB of L1.
 constexpr size_t kKeptBlock = 512;
+// Where memory is not called up, a block is short, so that the loads of the next one begin while
+// this one is coded: fp8 0.86 of the time with 2048.
+constexpr size_t kShortBlock = 1024;
 constexpr uint32_t kLargestStep = 0x7f7fffff;  // FLT_MAX
 constexpr uint32_t kNanStep = 0x7fc00000;
 static_assert(kBlockElements % kBucketGranule == 0, "pieces begin at whole bytes of codes");
@@ -41,7 +45,7 @@ size_t block_elements(size_t bucket, size_t elements) {
 
 BucketQuantizer::BucketQuantizer(const QuantizerOptions& options)
     : options_(with_whole_granules(options)),
-      block_(block_elements(options_.bucket, kBlockElements)),
+      block_(block_elements(options_.bucket, kCallsUp ? kBlockElements : kShortBlock)),
       kept_block_(block_elements(options_.bucket, kKeptBlock)) {}
 
 size_t BucketQuantizer::code_offset(size_t count, size_t at) const {
@@ -129,7 +133,7 @@ void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                       .codes = whole_bytes ? as_bytes(packed) : codes.data(),
                       .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
   const size_t ahead = first + values.size();
-  if (ahead + values.size() <= input.count()) {
+  if (kCallsUp && ahead + values.size() <= input.count()) {
     if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
     if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;
   }

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "compression/kernels/call_up.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/quantize.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -58,6 +59,8 @@ struct NearestRule {
 template <bool kClipped>
 struct RandomRule {
   static constexpr bool kRandom = true;
+  static HWY_INLINE U32Vec lower(U32Vec random) { return hn::And(random, hn::Set(U32(), 0x7fff)); }
+  static HWY_INLINE U32Vec upper(U32Vec random) { return hn::ShiftRight<17>(random); }
   RandomRule(const CodeFormat& format, BucketScale scale)
       : inverse(scale.inverse * 0x1p15F),
         step(scale.step * 0x1p-15F),
@@ -86,8 +89,9 @@ using ClippedRule = RandomRule<true>;
 
 // Adding `whole`, 2^(e + 23 - mantissa bits) with e the exponent of the magnitude but at least that
 // of subnormals, rounds to what the format has there and counts its steps in the lowest byte: the
-// mantissa with its leading one. To it come the exponents above the smallest; `whole` holds the
-// -smallest of that, mod 256, which is even and so leaves ties as they are.
+// mantissa with its leading one; both have the sign of x. To it come the exponents above the
+// smallest; `whole` holds the -smallest of that, mod 256, which is even and so leaves ties as they
+// are.
 template <int kMantissaBits, int kExponentMin>
 struct Fp8Rule {
   static constexpr bool kRandom = false;
@@ -102,13 +106,16 @@ struct Fp8Rule {
     const F32 d;
     const U32 du;
     const U32Vec bits = hn::BitCast(du, x);
-    const U32Vec sign = hn::And(bits, hn::Set(du, 0x80000000));
+    const U32Vec sign = hn::Set(du, 0x80000000);
     const U32Vec exponent = hn::Max(hn::And(bits, hn::Set(du, 0x7f800000)), hn::Set(du, kSmallest));
-    const F32Vec whole = hn::BitCast(d, hn::Add(exponent, hn::Set(du, kWhole)));
-    const F32Vec sum = hn::Add(hn::Abs(x), whole);
+    const U32Vec magnitude = hn::Add(exponent, hn::Set(du, kWhole));
+    const F32Vec whole = hn::BitCast(d, hn::OrAnd(magnitude, bits, sign));
+    const F32Vec sum = hn::Add(x, whole);
     const U32Vec code = hn::Add(hn::BitCast(du, sum), hn::ShiftRight<kShift>(exponent));
-    return {hn::Or(hn::And(code, hn::Set(du, 0x7f)), hn::ShiftRight<24>(sign)),
-            hn::Or(hn::Sub(sum, whole), hn::BitCast(d, sign))};
+    const U32Vec value = hn::BitCast(du, hn::Sub(sum, whole));
+    return {
+        hn::OrAnd(hn::And(code, hn::Set(du, 0x7f)), hn::ShiftRight<24>(bits), hn::Set(du, 0x80)),
+        hn::BitCast(d, hn::OrAnd(value, bits, sign))};
   }
 
   float inverse;
@@ -118,18 +125,26 @@ using E4m3Rule = Fp8Rule<3, -6>;
 using E5m2Rule = Fp8Rule<2, -14>;
 
 // As in quantize_scalar.cc, with the sign left in front: x is at most 1, so bit 30 of the rounded x
-// is 0, and so is bit 7 of its exponent field.
+// is 0, and so is bit 7 of its exponent field. The random bits come where they are added, with
+// their half.
 struct NaturalRule {
   static constexpr bool kRandom = true;
+  static HWY_INLINE U32Vec lower(U32Vec random) {
+    const U32 d;
+    return hn::OrAnd(hn::Set(d, 128), hn::ShiftLeft<8>(random), hn::Set(d, 0x7fff00));
+  }
+  static HWY_INLINE U32Vec upper(U32Vec random) {
+    const U32 d;
+    return hn::OrAnd(hn::Set(d, 128), hn::ShiftRight<9>(random), hn::Set(d, 0x7fff00));
+  }
   NaturalRule(const CodeFormat&, BucketScale scale) : inverse(scale.inverse), step(scale.step) {}
 
   HWY_INLINE Coded encode(F32Vec x, U32Vec random) const {
     const U32 d;
-    const U32Vec noise = hn::Add(hn::ShiftLeft<8>(random), hn::Set(d, 128));
-    const U32Vec rounded = hn::Add(hn::BitCast(d, x), noise);
-    const U32Vec sign = hn::And(hn::ShiftRight<24>(rounded), hn::Set(d, 0x80));
+    const U32Vec rounded = hn::Add(hn::BitCast(d, x), random);
     const U32Vec power = hn::And(rounded, hn::Set(d, 0xff800000));
-    return {hn::Or(hn::ShiftRight<23>(rounded), sign), hn::BitCast(F32(), power)};
+    return {hn::OrAnd(hn::ShiftRight<23>(rounded), hn::ShiftRight<24>(rounded), hn::Set(d, 0x80)),
+            hn::BitCast(F32(), power)};
   }
 
   float inverse;
@@ -152,8 +167,8 @@ HWY_INLINE void quantize_vector(const Rule& rule, const QuantizePiece& piece, si
 HWY_INLINE void fetch_soon(const QuantizePiece& piece, size_t at) {
   for (const float* soon : piece.soon) {
     if (soon == nullptr) continue;
-    hwy::Prefetch(soon + at);
-    hwy::Prefetch(soon + at + kDitherGroup / 2);
+    gradbus::call_up(soon + at);
+    gradbus::call_up(soon + at + kDitherGroup / 2);
   }
 }
 
@@ -171,14 +186,16 @@ HWY_INLINE size_t quantize_groups(const Rule& rule, const QuantizePiece& piece, 
   for (; at + kDitherGroup <= end; at += kDitherGroup) {
     fetch_soon(piece, at);
     for (size_t j = 0; j < kHalf; j += kLanes) {
-      U32Vec random = counter;
+      U32Vec lower = counter;
+      U32Vec upper = counter;
       if constexpr (Rule::kRandom) {
-        random = mix_vector(counter);
+        const U32Vec random = mix_vector(counter);
         counter = hn::Add(counter, stride);
+        lower = Rule::lower(random);
+        upper = Rule::upper(random);
       }
-      const U32Vec lower = hn::And(random, hn::Set(d, 0x7fff));
       quantize_vector<kResidual>(rule, piece, at + j, lower);
-      quantize_vector<kResidual>(rule, piece, at + kHalf + j, hn::ShiftRight<17>(random));
+      quantize_vector<kResidual>(rule, piece, at + kHalf + j, upper);
     }
   }
   return at;

@@ -8,7 +8,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/statistics.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -98,10 +97,11 @@ struct LargestAndSquares {
   static constexpr bool kSquares = true;
 };
 
-// The square of as many elements as F64 has lanes.
-HWY_INLINE F64Vec squared(const float* from) {
+// Adds the squares of as many elements as F64 has lanes, exact in f64, so that one rounding or two
+// are the same.
+HWY_INLINE F64Vec add_squares(const float* from, F64Vec sum) {
   const F64Vec value = hn::PromoteTo(F64(), hn::LoadU(hn::Rebind<float, F64>(), from));
-  return hn::Mul(value, value);
+  return hn::MulAdd(value, value, sum);
 }
 
 // The bucket [at, end) as far as whole strides go; returns where the rest begins. Indices known to
@@ -119,8 +119,8 @@ HWY_INLINE size_t add_strides(const StatisticsRun& run, size_t at, size_t end, B
     if constexpr (!Asked::kSquares) return;
     constexpr size_t kSum = 2 * kAt % kVectors;
     const float* const from = Source::taken(run) + i + kAt * kLanes;
-    sums[kSum] = hn::Add(sums[kSum], squared(from));
-    sums[kSum + 1] = hn::Add(sums[kSum + 1], squared(from + kDoubles));
+    sums[kSum] = add_squares(from, sums[kSum]);
+    sums[kSum + 1] = add_squares(from + kDoubles, sums[kSum + 1]);
   };
   for (; at + kStride <= end; at += kStride) (take.template operator()<kIndex>(at), ...);
   for (size_t i = 1; i < kVectors; ++i) largest[0] = hn::Max(largest[0], largest[i]);
