@@ -66,21 +66,12 @@ Candidates::Candidates(size_t capacity)
       indices_(new uint32_t[capacity + kSelectElements + kIndexSlack]),
       values_(new float[capacity + kSelectElements]) {}
 
-void Candidates::append(const SelectBlock& block, size_t first, const uint64_t* masks) {
+void Candidates::append(const float* v, size_t count, size_t first, const uint64_t* masks) {
   const uint32_t* const indices = indices_.get() + size_;
   float* const values = values_.get() + size_;
   const auto base = static_cast<uint32_t>(first);
-  const size_t found = put_indices(masks, block.count, base, indices_.get() + size_);
-  const float* const gradient = block.gradient;
-  const float* const kept = block.kept;
-  if (kept == nullptr) {
-    for (size_t i = 0; i < found; ++i) values[i] = gradient[indices[i] - base];
-  } else if (gradient == nullptr) {
-    for (size_t i = 0; i < found; ++i) values[i] = 0.0F + block.decay * kept[indices[i] - base];
-  } else {
-    for (size_t i = 0; i < found; ++i)
-      values[i] = gradient[indices[i] - base] + block.decay * kept[indices[i] - base];
-  }
+  const size_t found = put_indices(masks, count, base, indices_.get() + size_);
+  for (size_t i = 0; i < found; ++i) values[i] = v[indices[i] - base];
   size_ += found;
 }
 
@@ -92,21 +83,20 @@ size_t Candidates::give_up(const EncodeInput& input, size_t first, bool clear) c
   return bad;
 }
 
-size_t Candidates::collect(const EncodeInput& input, KeyRange keys, bool clear) {
+size_t Candidates::collect(const EncodeInput& input, uint32_t from, bool clear) {
   if (input.gradient.empty() && input.decay == 1 && !input.residual.empty() && !clear)
-    return collect(compensated(input), keys);  // v is there already
+    return collect(compensated(input), from);  // v is there already
   size_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
   std::array<uint64_t, kSelectElements / 64> masks;
-  const std::array<uint64_t, kSelectElements / 64> nothing{};
   for (size_t first = 0; first < input.count(); first += kSelectElements) {
     const SelectBlock block = select_block_of(input, first);
-    const uint32_t largest = select_block(block, keys, masks.data());
-    if (largest >= kKeyInfinity) return give_up(input, first, clear);
-    const bool appends = !overflowed();
-    if (appends) append(block, first, masks.data());
-    if (input.residual.empty()) continue;
-    keep_block(block, clear && appends ? masks.data() : nothing.data(), &input.residual[first]);
+    const size_t taken = take_block(block, from, masks.data());
+    if (taken < block.count) return give_up(input, first + taken, clear);
+    if (overflowed()) continue;
+    const size_t before = size_;
+    append(block.kept == nullptr ? block.gradient : block.kept, block.count, first, masks.data());
+    for (size_t i = before; clear && i < size_; ++i) input.residual[indices_[i]] = 0;
   }
   return kAllFinite;
 }
@@ -117,7 +107,7 @@ void Candidates::collect_some(std::span<const float> values, KeyRange keys, size
   for (size_t first = 0; first < values.size() && size_ < enough; first += kSelectElements) {
     const SelectBlock block = select_block_of({.gradient = values}, first);
     magnitude_masks(block.gradient, block.count, keys, masks.data());
-    append(block, first, masks.data());
+    append(block.gradient, block.count, first, masks.data());
   }
 }
 
@@ -205,7 +195,7 @@ bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) 
 Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess, bool clear) {
   clear = clear && !input.residual.empty();
   guess = std::min(guess, kKeyInfinity - 1);
-  const size_t bad = found_.collect(input, {guess + 1, kKeyMax}, clear);
+  const size_t bad = found_.collect(input, guess + 1, clear);
   if (bad != kAllFinite) return {.not_finite = bad};
   if (clear && !found_.overflowed() && found_.size() >= k) {
     found_.keep_largest(k, bins_, input.residual);
@@ -217,7 +207,7 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess, b
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
     const uint32_t key = kth_largest_key(values, k, bins_);
-    found_.collect(compensated(input), {key + 1, kKeyMax});
+    found_.collect(compensated(input), key + 1);
     add_equals(values, k, key);
   }
   found_.keep_largest(k, bins_);
@@ -229,7 +219,7 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
   constexpr int kLoweringsMax = 10;
   const size_t enough = (k * 4 + 4) / 5;
   lowest = std::min(lowest, kKeyInfinity);
-  const size_t bad = found_.collect(input, {lowest, kKeyMax});
+  const size_t bad = found_.collect(input, lowest);
   if (bad != kAllFinite) return {.not_finite = bad};
   if (found_.overflowed() || found_.size() < enough) return exactly(compensated(input), k, lowest);
   uint32_t key = magnitude_key(threshold);

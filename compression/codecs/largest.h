@@ -37,10 +37,10 @@ class Candidates {
  public:
   explicit Candidates(size_t capacity);
 
-  // Collects what lies in `keys` and leaves v in the residual, if there is one; with `clear` 0 for
-  // what it collected. Returns the index of the first element that is not finite, with the residual
-  // as it was, or kAllFinite. Of more than the capacity some are left out.
-  size_t collect(const EncodeInput& input, KeyRange keys, bool clear = false);
+  // Collects keys of `from` and more and leaves v in the residual, if there is one; with `clear` 0
+  // for what it collected. Returns the index of the first element that is not finite, with the
+  // residual as it was, or kAllFinite. Of more than the capacity some are left out.
+  size_t collect(const EncodeInput& input, uint32_t from, bool clear = false);
   // Collects up to the block in which `enough` is reached.
   void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
   bool overflowed() const { return size_ > capacity_; }
@@ -60,10 +60,10 @@ class Candidates {
   Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
 
  private:
-  // The first element that is not finite lies in the block at `first`: undoes what was written.
+  // The first element that is not finite lies behind `first`: undoes what was written before.
   size_t give_up(const EncodeInput& input, size_t first, bool clear) const;
   // Appends the elements of a block from `first` on whose bits are set.
-  void append(const SelectBlock& block, size_t first, const uint64_t* masks);
+  void append(const float* v, size_t count, size_t first, const uint64_t* masks);
 
   const size_t capacity_;
   size_t size_ = 0;

@@ -11,7 +11,9 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kBlockMasks = kSelectElements / 64;
+// Shorter than kSelectElements: what is found, up to all of it, takes room in L1 too.
+constexpr size_t kThresholdBlock = 512;
+constexpr size_t kBlockMasks = kThresholdBlock / 64;
 
 }  // namespace
 
@@ -43,29 +45,32 @@ size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload
   entries_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
   const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);
-  std::array<float, kSelectElements + kValueSlack> found;
-  const std::array<uint64_t, kBlockMasks> nothing{};
-  for (size_t first = 0; first < input.count(); first += kSelectElements) {
+  std::array<float, kThresholdBlock + kValueSlack> found;
+  for (size_t first = 0; first < input.count(); first += kThresholdBlock) {
     SelectBlock block{.decay = input.decay,
-                      .count = std::min(kSelectElements, input.count() - first)};
+                      .count = std::min(kThresholdBlock, input.count() - first)};
     if (!input.gradient.empty()) block.gradient = &input.gradient[first];
     if (!input.residual.empty()) block.kept = &input.residual[first];
     uint64_t* const masks = &masks_[first / 64];
-    if (select_block(block, {key_, kKeyMax}, masks) >= kKeyInfinity)
-      return give_up(input, first, values);
-    const size_t more = put_values(block, masks, found.data());
+    const size_t taken = take_block(block, key_, masks);
+    if (taken < block.count) return give_up(input, first, taken, values);
+    const size_t more = gather(block, masks, found.data());
     store_wire_values(type(), found.data(), more, &values[entries_ * wire_type_bytes(type())]);
     entries_ += more;
-    if (block.kept != nullptr)
-      keep_block(block, sends_exactly() ? masks : nothing.data(), &input.residual[first]);
   }
   return kAllFinite;
 }
 
-// The block at `first` has it; what lies before was written.
-size_t Threshold::give_up(const EncodeInput& input, size_t first,
+size_t Threshold::gather(const SelectBlock& block, const uint64_t* masks, float* found) const {
+  if (block.kept == nullptr) return put_values(block.gradient, block.count, masks, found);
+  return sends_exactly() ? move_values(block.kept, block.count, masks, found)
+                         : put_values(block.kept, block.count, masks, found);
+}
+
+// The block at `first` has it, behind what was taken of it; what lies before was written.
+size_t Threshold::give_up(const EncodeInput& input, size_t first, size_t taken,
                           std::span<const std::byte> values) const {
-  size_t bad = first;
+  size_t bad = first + taken;
   while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
   if (input.residual.empty()) return bad;
   size_t sent = 0;
@@ -73,7 +78,7 @@ size_t Threshold::give_up(const EncodeInput& input, size_t first,
     for (uint64_t mask = masks_[m]; mask != 0; mask &= mask - 1)
       input.residual[64 * m + static_cast<size_t>(std::countr_zero(mask))] =
           load_field<float>(&values[sizeof(float) * sent++]);
-  restore_residual(input, first);
+  restore_residual(input, first + taken);
   return bad;
 }
 

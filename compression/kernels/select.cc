@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -26,28 +28,32 @@ using Bits = std::conditional_t<(kLanes > 8), uint16_t, uint8_t>;
 void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   magnitude_masks_scalar(values, count, keys, masks);
 }
-uint32_t SelectBlockMasks(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
-  return select_block_scalar(block, keys, masks);
+size_t TakeBlock(const SelectBlock& block, uint32_t from, uint64_t* masks) {
+  return take_block_scalar(block, from, masks);
 }
-void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
-  keep_block_scalar(block, cleared, kept);
+size_t PutValues(const float* from, size_t count, const uint64_t* masks, float* to) {
+  return put_values_scalar(from, count, masks, to);
 }
-size_t PutValues(const SelectBlock& block, const uint64_t* masks, float* values) {
-  return put_values_scalar(block, masks, values);
+size_t MoveValues(float* from, size_t count, const uint64_t* masks, float* to) {
+  return move_values_scalar(from, count, masks, to);
 }
 #else
 static_assert(kLanes <= 16);
+constexpr size_t kAhead = 1024;  // memory is called up this many elements early
 
-// below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
-// target has.
-uint64_t InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
-  const auto key = hn::BitCast(I32(), hn::Abs(values));
-  const auto mask = hn::AndNot(hn::Gt(key, last), hn::Gt(key, below));
+uint64_t ToBits(hn::Mask<I32> mask) {
   uint8_t bytes[8];  // the minimum that StoreMaskBits asks for
   hn::StoreMaskBits(I32(), mask, bytes);
   Bits bits;
   std::memcpy(&bits, bytes, sizeof(bits));
   return bits;
+}
+
+// below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
+// target has.
+uint64_t InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
+  const auto key = hn::BitCast(I32(), hn::Abs(values));
+  return ToBits(hn::AndNot(hn::Gt(key, last), hn::Gt(key, below)));
 }
 
 void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
@@ -66,35 +72,35 @@ void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* 
 // ---- v, which has a gradient, something kept, or both
 
 struct GradientOnly {
+  static constexpr bool kKeeps = false;
+  static HWY_INLINE void fetch(const SelectBlock&, size_t) {}  // one stream runs by itself
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     return hn::LoadU(F32(), block.gradient + i);
   }
-  static HWY_INLINE void call_up(const SelectBlock&, size_t) {}  // one stream runs by itself
 };
 struct KeptOnly {
+  static constexpr bool kKeeps = true;
+  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) {
+    for (size_t line = i; line < i + 64; line += 16) gradbus::call_up(block.kept + line);
+  }
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     const F32 d;
     return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
   }
-  static HWY_INLINE void call_up(const SelectBlock& block, size_t i) {
-    hwy::Prefetch(block.kept + i);
-    hwy::Prefetch(block.kept + i + 16);
-  }
 };
 struct Both {
+  static constexpr bool kKeeps = true;
+  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) {
+    KeptOnly::fetch(block, i);
+    for (size_t line = i; line < i + 64; line += 16) gradbus::call_up(block.gradient + line);
+  }
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     const F32 d;
     const auto kept = hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i));
     return hn::Add(hn::LoadU(d, block.gradient + i), kept);
   }
-  static HWY_INLINE void call_up(const SelectBlock& block, size_t i) {
-    hwy::Prefetch(block.gradient + i);
-    hwy::Prefetch(block.gradient + i + 16);
-    KeptOnly::call_up(block, i);
-  }
 };
 
-// What is left of a block that does not fill a word.
 SelectBlock RestOf(const SelectBlock& block, size_t from) {
   SelectBlock rest = block;
   if (rest.gradient != nullptr) rest.gradient += from;
@@ -103,80 +109,73 @@ SelectBlock RestOf(const SelectBlock& block, size_t from) {
   return rest;
 }
 
-template <class V>
-uint32_t SelectWords(SelectBlock block, KeyRange keys, uint64_t* masks) {
+// One word, unless something in it is not finite. Nothing is stored before that is known, so its
+// vectors wait in registers: hence indices known to the compiler.
+template <class V, size_t... kAt>
+HWY_INLINE bool TakeWord(const SelectBlock& block, size_t first, hn::Vec<I32> below, uint64_t* mask,
+                         std::index_sequence<kAt...>) {
   const I32 d;
-  const auto below = hn::Set(d, static_cast<int32_t>(keys.first - 1));
-  const auto last = hn::Set(d, static_cast<int32_t>(keys.last));
-  auto largest = hn::Zero(d);
-  size_t first = 0;
-  for (; first + 64 <= block.count; first += 64) {
-    V::call_up(block, block.count + first / 2);
-    uint64_t mask = 0;
-    for (size_t j = 0; j < 64; j += kLanes) {
-      const auto v = V::load(block, first + j);
-      largest = hn::Max(largest, hn::BitCast(d, hn::Abs(v)));
-      mask |= InRange(v, below, last) << j;
-    }
-    masks[first / 64] = mask;
-  }
-  const uint32_t rest = select_block_scalar(RestOf(block, first), keys, masks + first / 64);
-  return std::max(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(d, largest))), rest);
-}
-
-uint32_t SelectBlockMasks(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
-  if (block.kept == nullptr) return SelectWords<GradientOnly>(block, keys, masks);
-  if (block.gradient == nullptr) return SelectWords<KeptOnly>(block, keys, masks);
-  return SelectWords<Both>(block, keys, masks);
+  const hn::Vec<F32> v[] = {V::load(block, first + kAt * kLanes)...};
+  const hn::Vec<I32> keys[] = {hn::BitCast(d, hn::Abs(v[kAt]))...};
+  auto largest = keys[0];
+  ((largest = hn::Max(largest, keys[kAt])), ...);
+  const auto finite = hn::Set(d, static_cast<int32_t>(kKeyInfinity - 1));
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(largest, finite)))) return false;
+  *mask = ((ToBits(hn::Gt(keys[kAt], below)) << (kAt * kLanes)) | ...);
+  if constexpr (V::kKeeps) (hn::StoreU(v[kAt], F32(), block.kept + first + kAt * kLanes), ...);
+  return true;
 }
 
 template <class V>
-void KeepWords(SelectBlock block, const uint64_t* cleared, float* kept) {
-  const F32 d;
+size_t TakeWords(SelectBlock block, uint32_t from, uint64_t* masks) {
+  const auto below = hn::Set(I32(), static_cast<int32_t>(from - 1));
   size_t first = 0;
   for (; first + 64 <= block.count; first += 64) {
-    V::call_up(block, block.count + block.count / 2 + first / 2);
-    for (size_t j = 0; j < 64; j += kLanes) {
-      const uint64_t bits = cleared[first / 64] >> j;
-      uint8_t bytes[8];
-      std::memcpy(bytes, &bits, sizeof(bytes));
-      const auto v = V::load(block, first + j);
-      hn::StoreU(hn::IfThenZeroElse(hn::LoadMaskBits(d, bytes), v), d, kept + first + j);
-    }
+    if (kCallsUp) V::fetch(block, first + kAhead);
+    if (!TakeWord<V>(block, first, below, &masks[first / 64],
+                     std::make_index_sequence<64 / kLanes>()))
+      return first;
   }
-  keep_block_scalar(RestOf(block, first), cleared + first / 64, kept + first);
+  return first + take_block_scalar(RestOf(block, first), from, masks + first / 64);
 }
 
-void KeepBlock(const SelectBlock& block, const uint64_t* cleared, float* kept) {
-  return block.gradient == nullptr ? KeepWords<KeptOnly>(block, cleared, kept)
-                                   : KeepWords<Both>(block, cleared, kept);
+size_t TakeBlock(const SelectBlock& block, uint32_t from, uint64_t* masks) {
+  if (block.kept == nullptr) return TakeWords<GradientOnly>(block, from, masks);
+  if (block.gradient == nullptr) return TakeWords<KeptOnly>(block, from, masks);
+  return TakeWords<Both>(block, from, masks);
 }
 
 // A vector is squeezed at a time, where there is something in it.
-template <class V>
-size_t PutWords(SelectBlock block, const uint64_t* masks, float* values) {
+template <bool kMoves, typename From>
+HWY_INLINE size_t PutWords(From* from, size_t count, const uint64_t* masks, float* values) {
   const F32 d;
   static_assert(kLanes <= kValueSlack);
   float* to = values;
   size_t first = 0;
-  for (; first + 64 <= block.count; first += 64) {
+  for (; first + 64 <= count; first += 64) {
     for (size_t j = 0; j < 64; j += kLanes) {
       const uint64_t bits = (masks[first / 64] >> j) & ((uint64_t{1} << kLanes) - 1);
       if (bits == 0) continue;
       uint8_t bytes[8];
       std::memcpy(bytes, &bits, sizeof(bytes));
-      hn::StoreU(hn::Compress(V::load(block, first + j), hn::LoadMaskBits(d, bytes)), d, to);
+      const auto mask = hn::LoadMaskBits(d, bytes);
+      const auto v = hn::LoadU(d, from + first + j);
+      hn::StoreU(hn::Compress(v, mask), d, to);
+      if constexpr (kMoves) hn::StoreU(hn::IfThenZeroElse(mask, v), d, from + first + j);
       to += hwy::PopCount(bits);
     }
   }
-  return static_cast<size_t>(to - values) +
-         put_values_scalar(RestOf(block, first), masks + first / 64, to);
+  const size_t found = static_cast<size_t>(to - values);
+  if constexpr (kMoves)
+    return found + move_values_scalar(from + first, count - first, masks + first / 64, to);
+  return found + put_values_scalar(from + first, count - first, masks + first / 64, to);
 }
 
-size_t PutValues(const SelectBlock& block, const uint64_t* masks, float* values) {
-  if (block.kept == nullptr) return PutWords<GradientOnly>(block, masks, values);
-  if (block.gradient == nullptr) return PutWords<KeptOnly>(block, masks, values);
-  return PutWords<Both>(block, masks, values);
+size_t PutValues(const float* from, size_t count, const uint64_t* masks, float* to) {
+  return PutWords<false>(from, count, masks, to);
+}
+size_t MoveValues(float* from, size_t count, const uint64_t* masks, float* to) {
+  return PutWords<true>(from, count, masks, to);
 }
 #endif
 
@@ -206,10 +205,10 @@ HWY_AFTER_NAMESPACE();
 namespace gradbus {
 
 HWY_EXPORT(MagnitudeMasks);
-HWY_EXPORT(SelectBlockMasks);
-HWY_EXPORT(KeepBlock);
+HWY_EXPORT(TakeBlock);
 HWY_EXPORT(PutIndices);
 HWY_EXPORT(PutValues);
+HWY_EXPORT(MoveValues);
 
 void magnitude_masks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   HWY_DYNAMIC_DISPATCH(MagnitudeMasks)(values, count, keys, masks);
@@ -224,14 +223,14 @@ void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, ui
   }
 }
 
-uint32_t select_block(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
-  return HWY_DYNAMIC_DISPATCH(SelectBlockMasks)(block, keys, masks);
+size_t take_block(const SelectBlock& block, uint32_t from, uint64_t* masks) {
+  return HWY_DYNAMIC_DISPATCH(TakeBlock)(block, from, masks);
 }
-void keep_block(const SelectBlock& block, const uint64_t* cleared, float* kept) {
-  HWY_DYNAMIC_DISPATCH(KeepBlock)(block, cleared, kept);
+size_t put_values(const float* from, size_t count, const uint64_t* masks, float* to) {
+  return HWY_DYNAMIC_DISPATCH(PutValues)(from, count, masks, to);
 }
-size_t put_values(const SelectBlock& block, const uint64_t* masks, float* values) {
-  return HWY_DYNAMIC_DISPATCH(PutValues)(block, masks, values);
+size_t move_values(float* from, size_t count, const uint64_t* masks, float* to) {
+  return HWY_DYNAMIC_DISPATCH(MoveValues)(from, count, masks, to);
 }
 size_t put_indices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices) {
   return HWY_DYNAMIC_DISPATCH(PutIndices)(masks, count, first, indices);
@@ -245,28 +244,34 @@ float element(const SelectBlock& block, size_t i) {
 }
 }  // namespace
 
-uint32_t select_block_scalar(const SelectBlock& block, KeyRange keys, uint64_t* masks) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < block.count; ++i) {
-    if (i % 64 == 0) masks[i / 64] = 0;
-    const uint32_t key = magnitude_key(element(block, i));
-    largest = std::max(largest, key);
-    const bool is_in = key >= keys.first && key <= keys.last;
-    masks[i / 64] |= uint64_t{is_in} << (i % 64);
+size_t take_block_scalar(const SelectBlock& block, uint32_t from, uint64_t* masks) {
+  for (size_t first = 0; first < block.count; first += 64) {
+    const size_t end = std::min(first + 64, block.count);
+    for (size_t i = first; i < end; ++i)
+      if (magnitude_key(element(block, i)) >= kKeyInfinity) return first;
+    masks[first / 64] = 0;
+    for (size_t i = first; i < end; ++i) {
+      const float v = element(block, i);
+      masks[first / 64] |= uint64_t{magnitude_key(v) >= from} << (i % 64);
+      if (block.kept != nullptr) block.kept[i] = v;
+    }
   }
-  return largest;
+  return block.count;
 }
 
-void keep_block_scalar(const SelectBlock& block, const uint64_t* cleared, float* kept) {
-  for (size_t i = 0; i < block.count; ++i)
-    kept[i] = (cleared[i / 64] >> (i % 64) & 1) != 0 ? 0 : element(block, i);
-}
-
-size_t put_values_scalar(const SelectBlock& block, const uint64_t* masks, float* values) {
+size_t put_values_scalar(const float* from, size_t count, const uint64_t* masks, float* to) {
   size_t found = 0;
-  for (size_t m = 0; m < (block.count + 63) / 64; ++m)
+  for (size_t m = 0; m < (count + 63) / 64; ++m)
     for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
-      values[found++] = element(block, 64 * m + static_cast<size_t>(std::countr_zero(mask)));
+      to[found++] = from[64 * m + static_cast<size_t>(std::countr_zero(mask))];
+  return found;
+}
+
+size_t move_values_scalar(float* from, size_t count, const uint64_t* masks, float* to) {
+  const size_t found = put_values_scalar(from, count, masks, to);
+  for (size_t m = 0; m < (count + 63) / 64; ++m)
+    for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
+      from[64 * m + static_cast<size_t>(std::countr_zero(mask))] = 0;
   return found;
 }
 

@@ -78,42 +78,72 @@ TEST(Select, MasksByHand) {
   EXPECT_EQ(mask, 0b100101u);
 }
 
-void expect_same_values(const SelectBlock& block, const std::vector<uint64_t>& masks) {
-  std::vector<float> got(block.count + kValueSlack), want(block.count);
-  const size_t found = put_values(block, masks.data(), got.data());
-  ASSERT_EQ(found, put_values_scalar(block, masks.data(), want.data()));
-  for (size_t i = 0; i < found; ++i) {
+void expect_same_bits(const std::vector<float>& got, const std::vector<float>& want, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
     if (std::isnan(got[i]) && std::isnan(want[i])) continue;  // of whose bits
-    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i])) << block.count;
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i])) << i;
   }
 }
 
-// A gradient, something kept, both; memory of exactly that size, so a sanitizer sees a byte too
-// far.
+void expect_same_values(const std::vector<float>& from, const std::vector<uint64_t>& masks) {
+  const size_t count = from.size();
+  std::vector<float> got(count + kValueSlack), want(count);
+  const size_t found = put_values(from.data(), count, masks.data(), got.data());
+  ASSERT_EQ(found, put_values_scalar(from.data(), count, masks.data(), want.data()));
+  expect_same_bits(got, want, found);
+  std::vector<float> left = from, left_scalar = from;
+  ASSERT_EQ(found, move_values(left.data(), count, masks.data(), got.data()));
+  ASSERT_EQ(found, move_values_scalar(left_scalar.data(), count, masks.data(), want.data()));
+  expect_same_bits(got, want, found);
+  expect_same_bits(left, left_scalar, count);
+}
+
+// Memory of exactly that size, so a sanitizer sees a byte too far.
+void expect_same_block(const std::vector<float>& gradient, const std::vector<float>& kept,
+                       float decay, size_t count) {
+  std::vector<float> left = kept, left_scalar = kept;
+  SelectBlock block{.gradient = gradient.empty() ? nullptr : gradient.data(),
+                    .kept = kept.empty() ? nullptr : left.data(),
+                    .decay = decay,
+                    .count = count};
+  std::vector<uint64_t> got((count + 63) / 64, 99), want((count + 63) / 64, 99);
+  const size_t taken = take_block(block, 0x3c000000, got.data());
+  if (!kept.empty()) block.kept = left_scalar.data();
+  ASSERT_EQ(taken, take_block_scalar(block, 0x3c000000, want.data()));
+  ASSERT_EQ(got, want) << count;
+  expect_same_bits(left, left_scalar, kept.size());
+}
+
+// Any bits, of which some are not finite in most words, and numbers.
 TEST(Select, BlocksEqualScalarOnEveryTarget) {
   on_every_target([&] {
     for (const size_t count : kCounts) {
-      const std::vector<float> gradient = hard_values(count, count);
-      const std::vector<float> kept = hard_values(count, count + 1);
-      for (const SelectBlock& block :
-           {SelectBlock{.gradient = gradient.data(), .count = count},
-            SelectBlock{.kept = kept.data(), .decay = 0.9F, .count = count},
-            SelectBlock{gradient.data(), kept.data(), 0.5F, count}}) {
-        std::vector<uint64_t> got((count + 63) / 64, 99), want((count + 63) / 64, 77);
-        const KeyRange keys{0x3c000000, kKeyMax};
-        ASSERT_EQ(select_block(block, keys, got.data()),
-                  select_block_scalar(block, keys, want.data()));
-        ASSERT_EQ(got, want) << count;
-        expect_same_values(block, want);
-        if (block.kept == nullptr) continue;
-        std::vector<float> left = kept, left_scalar = kept;
-        keep_block({block.gradient, left.data(), block.decay, count}, got.data(), left.data());
-        keep_block_scalar(block, want.data(), left_scalar.data());
-        for (size_t i = 0; i < count; ++i) {
-          if (std::isnan(left[i]) && std::isnan(left_scalar[i])) continue;  // of whose bits
-          ASSERT_EQ(std::bit_cast<uint32_t>(left[i]), std::bit_cast<uint32_t>(left_scalar[i]));
-        }
+      for (const bool finite : {false, true}) {
+        std::vector<float> gradient = hard_values(count, count);
+        std::vector<float> kept = hard_values(count, count + 1);
+        for (std::vector<float>* values : {&gradient, &kept})
+          for (float& value : *values)
+            if (finite && !(std::abs(value) < 1e38F)) value = -0.5F;
+        expect_same_block(gradient, {}, 1, count);
+        expect_same_block({}, kept, 0.9F, count);
+        expect_same_block(gradient, kept, 0.5F, count);
       }
+    }
+  });
+}
+
+// NaN at 70: the second word of 64 and what follows are left as they were, masks too.
+TEST(Select, BlocksStopInFrontOfAWordThatIsNotFinite) {
+  on_every_target([&] {
+    for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+      std::vector<float> gradient(200, 1.0F), kept(200, 2.0F), expected(200, 2.0F);
+      gradient[70] = bad;
+      std::fill_n(expected.begin(), 64, 3.0F);
+      std::vector<uint64_t> masks(4, 77);
+      const SelectBlock block{gradient.data(), kept.data(), 1, 200};
+      ASSERT_EQ(take_block(block, magnitude_key(3), masks.data()), 64u);
+      EXPECT_EQ(kept, expected);
+      EXPECT_EQ(masks, (std::vector<uint64_t>{~uint64_t{0}, 77, 77, 77}));
     }
   });
 }
@@ -125,7 +155,7 @@ TEST(Select, ValuesOfAnyBitsOnEveryTarget) {
       for (const uint64_t bits : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x8001000180000001}}) {
         std::vector<uint64_t> masks((count + 63) / 64, bits);
         if (count % 64 != 0) masks.back() &= (uint64_t{1} << count % 64) - 1;
-        expect_same_values({.gradient = gradient.data(), .count = count}, masks);
+        expect_same_values(gradient, masks);
       }
     }
   });
@@ -136,12 +166,12 @@ TEST(Select, BlocksByHand) {
   float kept[] = {2, 2, -1, 2};
   const SelectBlock block{gradient, kept, 0.5F, 4};  // v = 2, -1, 0, 5
   uint64_t mask = 0;
-  EXPECT_EQ(select_block(block, {magnitude_key(2), kKeyMax}, &mask), magnitude_key(5));
+  EXPECT_EQ(take_block(block, magnitude_key(2), &mask), 4u);
   EXPECT_EQ(mask, 0b1001u);
+  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{2, -1, 0, 5}));
   float values[2 + kValueSlack];
-  ASSERT_EQ(put_values(block, &mask, values), 2u);
+  ASSERT_EQ(move_values(kept, 4, &mask, values), 2u);
   EXPECT_EQ(std::vector<float>(values, values + 2), (std::vector<float>{2, 5}));
-  keep_block(block, &mask, kept);
   EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{0, -1, 0, 0}));
 }
 
