@@ -53,7 +53,10 @@ void BlockTopK::for_each_piece(size_t block, Work work) {
 float BlockTopK::norm(const EncodeInput& input, size_t block) {
   double sum = 0;
   for_each_piece(block, [&](size_t first, size_t count) {
-    sum += sum_magnitudes(compensate_ahead(input, first, count, scratch_.data()), count);
+    const float* gradient = input.gradient.empty() ? nullptr : &input.gradient[first];
+    sum += input.residual.empty()
+               ? sum_magnitudes(gradient, count)
+               : sum_magnitudes(gradient, &input.residual[first], input.decay, count);
   });
   return norm_of_sum(sum);
 }

@@ -116,6 +116,10 @@ TEST(SumsScalar, ByHand) {
   const float b[] = {1, -2, 0x1p-30F};
   EXPECT_EQ(dot_product_scalar(a, b, 3), 11 + 0x1p-60);
   EXPECT_EQ(sum_magnitudes_scalar(a, 3), 7 + 0x1p-30);
+  const float kept[] = {-4, 2};
+  const float gradient[] = {1, -3};
+  EXPECT_EQ(sum_magnitudes_scalar(gradient, kept, 0.5F, 2), 3);  // |1 - 2| + |-3 + 1|
+  EXPECT_EQ(sum_magnitudes_scalar(nullptr, kept, 0.5F, 2), 3);   // 2 + 1
 }
 
 // ---- every target does the same
@@ -194,6 +198,9 @@ TEST(Sums, AreAlikeOnEveryTarget) {
       const Floats a = numbers(count + 1, 1);
       const Floats b = numbers(count + 3, 2);
       EXPECT_EQ(sum_magnitudes(&a[1], count), sum_magnitudes_scalar(&a[1], count));
+      for (const float* gradient : {static_cast<const float*>(nullptr), &b[1]})
+        EXPECT_EQ(sum_magnitudes(gradient, &a[1], 0.7F, count),
+                  sum_magnitudes_scalar(gradient, &a[1], 0.7F, count));
       EXPECT_EQ(dot_product(&a[1], &b[3], count), dot_product_scalar(&a[1], &b[3], count));
     }
   });
