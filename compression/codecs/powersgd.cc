@@ -17,6 +17,8 @@ namespace {
 // f32 knows P to 1e-6 or so.
 constexpr double kNoise = 1e-10;
 
+constexpr size_t kTilesAhead = 2;
+
 size_t columns_of(const CodecShape& shape) {
   if (shape.columns != 0) return shape.columns;
   return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(shape.count_max))));
@@ -77,10 +79,20 @@ size_t PowerSgd::tile_elements(size_t row, size_t column) const {
   return first < end ? std::min(kTileColumns, end - first) : 0;
 }
 
+// Into the second-level cache: rows that are a power of two apart share sets of the first.
+void PowerSgd::call_up(const EncodeInput& input, size_t first) const {
+  constexpr size_t kLine = 16;
+  for (size_t i = first; i < std::min(first + kTileColumns, count_); i += kLine) {
+    if (!input.gradient.empty()) __builtin_prefetch(&input.gradient[i], 0, 2);
+    if (!input.residual.empty()) __builtin_prefetch(&input.residual[i], 0, 2);
+  }
+}
+
 const float* PowerSgd::load_row(const EncodeInput& input, size_t row, size_t column, size_t width,
                                 float* scratch) {
   const size_t count = tile_elements(row, column);
   const float* v = scratch;
+  call_up(input, row * columns_ + column + kTilesAhead * kTileColumns);
   if (count > 0) v = compensate(input, row * columns_ + column, count, scratch);
   if (count == width) return v;
   if (v != scratch) std::copy(v, v + count, scratch);

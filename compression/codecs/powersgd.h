@@ -55,6 +55,9 @@ class PowerSgd final : public LinearCodec {
 
   // The elements of row `row` from `column` on that a tile has, fewer where the unit ends.
   size_t tile_elements(size_t row, size_t column) const;
+  // Asks memory for a row of a later tile: four rows of two vectors are more streams than the
+  // processor follows by itself.
+  void call_up(const EncodeInput& input, size_t first) const;
   const float* load_row(const EncodeInput& input, size_t row, size_t column, size_t width,
                         float* scratch);
   template <typename Work>
