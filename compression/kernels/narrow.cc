@@ -82,10 +82,11 @@ struct Bf16Element {
 template <class Element>
 size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* residual) {
   const F32 d;
+  const bool calls_up = kCallsUp;  // which stores of bytes might change
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    gradbus::call_up(values + i + kAhead);
+    if (calls_up) hwy::Prefetch(values + i + kAhead);
     const F32Vec value = hn::LoadU(d, values + i);
     const F32Vec stored = Element::store(value, to + i * Element::kBytes);
     if (residual == nullptr) continue;
@@ -99,11 +100,12 @@ size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* r
 template <class Element>
 size_t widen_vectors(const std::byte* from, size_t count, float scale, float* to, bool add) {
   const F32 d;
+  const bool calls_up = add && kCallsUp;
   const size_t lanes = hn::Lanes(d);
   const F32Vec factor = hn::Set(d, scale);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    if (add) gradbus::call_up(to + i + kAhead);
+    if (calls_up) hwy::Prefetch(to + i + kAhead);
     const F32Vec value = hn::Mul(Element::load(from + i * Element::kBytes), factor);
     hn::StoreU(add ? hn::Add(hn::LoadU(d, to + i), value) : value, d, to + i);
   }
