@@ -11,7 +11,6 @@
 #include "cli/doctor_findings.h"
 #include "cli/units.h"
 #include "transport/rdma/row.h"
-#include "worker_agent/device/cuda_plugin.h"
 
 namespace gradbus {
 namespace {
@@ -58,20 +57,6 @@ Finding library(const char* file, const char* what, const char* next) {
   return {Level::kOk, file, "can be loaded", ""};
 }
 
-constexpr char kOnProcessors[] = "nothing: codecs run on the processor";
-constexpr uint32_t kCapabilityMin = 8;  // what the plug-in has code for
-
-std::string device_text(const CudaDeviceInfo& device) {
-  return std::string(device.name) + ", compute capability " + std::to_string(device.major) + "." +
-         std::to_string(device.minor) + ", " + bytes_text(device.memory_bytes);
-}
-
-// A message of the error table without its advice, for which the doctor has a better one.
-Finding no_cuda(const Status& why) {
-  const std::string& text = why.message();
-  return {Level::kMissing, "cuda", text.substr(0, text.find(" | next: ")), kOnProcessors};
-}
-
 }  // namespace
 
 std::vector<Finding> check_network() {
@@ -102,22 +87,6 @@ std::vector<Finding> check_gpu() {
   if (!gpus.empty()) return {{Level::kOk, "gpu", std::to_string(gpus.size()) + " NVIDIA", ""}};
   return {
       {Level::kMissing, "gpu", "no NVIDIA GPU with a driver", "nothing: ranks compute on CPUs"}};
-}
-
-// The plug-in, the driver under it and the GPUs that they reach.
-std::vector<Finding> check_cuda() {
-  const Result<const CudaPlugin*> plugin = system_cuda_plugin();
-  if (!plugin.ok()) return {no_cuda(plugin.status())};
-  const Result<std::vector<CudaDeviceInfo>> devices = cuda_devices(*plugin.value());
-  if (!devices.ok()) return {no_cuda(devices.status())};
-  std::string value = plugin.value()->file + " (" + plugin.value()->table->built + ")";
-  bool old = false;
-  for (const CudaDeviceInfo& device : devices.value()) {
-    value += "; " + device_text(device);
-    old = old || device.major < kCapabilityMin;
-  }
-  if (old) return {{Level::kWarn, "cuda", value, "use a GPU of compute capability 8.0 or newer"}};
-  return {{Level::kOk, "cuda", value + "; the agent does not use it yet", ""}};
 }
 
 std::vector<Finding> check_libraries() {

@@ -1,11 +1,16 @@
 // What `gradbus doctor` finds out about this machine. Each check reads or tries one thing and
-// leaves nothing behind; none waits longer than the coordinator's 2 s. Main thread only.
+// leaves nothing behind; none waits longer than the coordinator's 2 s, but for a driver that starts
+// GPUs. Main thread only.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "common/status.h"
+
 namespace gradbus {
+
+struct CudaPlugin;
 
 enum class Level { kOk, kWarn, kMissing };
 
@@ -33,8 +38,12 @@ std::vector<Finding> check_locked_memory();
 std::vector<Finding> check_network();
 std::vector<Finding> check_rdma();
 std::vector<Finding> check_gpu();
-std::vector<Finding> check_cuda();
 std::vector<Finding> check_libraries();
+
+// doctor_cuda.cc
+std::vector<Finding> check_cuda();
+// The line "cuda" and the line "cuda pinning" of a plug-in, or of none and why.
+std::vector<Finding> cuda_findings(const Result<const CudaPlugin*>& plugin);
 
 // doctor_roce.cc: of each port of RDMA over Ethernet, under what is /sys/class/infiniband and
 // /sys/class/net on a real machine. Needs no root.

@@ -1,7 +1,8 @@
 // A test double of libgradbus_cuda.so, for tests only: it reaches no device. What it is and has,
 // GRADBUS_CUDA_DOUBLE says whenever it is asked: other_version, hole (a function is missing),
 // no_driver, no_device; else it has two GPUs. Those of "processor" do what they are told to, by
-// running the kernels on the processor before a call returns; those of any other word fail.
+// running the kernels on the processor before a call returns; those of any other word fail. Those
+// of "cannot_pin" have no memory of the host to give.
 //
 // Memory of such a GPU is a memfd, so another process can open what this one shares: a CudaShare
 // says which descriptor of which process.
@@ -43,6 +44,7 @@ bool is(std::string_view kind) {
 }
 
 const char* last_error() {
+  if (is("cannot_pin")) return "cudaHostRegister: out of memory";
   return is("no_driver") ? "no NVIDIA driver (libcuda.so.1)" : "cudaMalloc: out of memory";
 }
 
@@ -168,7 +170,10 @@ const CudaTable kTable{
             *ms = std::chrono::duration<float, std::milli>(ended->came - began->came).count();
           });
         },
-    .pin = [](void*, uint64_t) { return on_processor([] {}); },
+    .pin =
+        [](void*, uint64_t) {
+          return is("cannot_pin") ? CudaResult::kOutOfMemory : on_processor([] {});
+        },
     .unpin = [](void*) { return on_processor([] {}); },
     .share = share,
     .open = open_shared,
