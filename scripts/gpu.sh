@@ -74,7 +74,8 @@ train_on_gpu() {
   fi
   local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)
   "${rank[@]}" compare cuda sync delayed:k=2 localsgd:H=2 gossip:every=1,wait=1 sync/int8 &&
-    "${rank[@]}" check cuda pinned accumulate mixed operations refused scaler unstopped
+    "${rank[@]}" check cuda pinned accumulate mixed operations refused scaler unstopped &&
+    "$GRADBUS_BIN/gradbus" run -np 2 --agents 2 --no-prefix -- "$python" examples/digits/train.py --device cuda
 }
 
 if [[ -z $python ]] || ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then

@@ -8,6 +8,8 @@ of ranks would drift apart for no reason. There is no dropout for the same reaso
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,6 +33,11 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         # A plain attribute: as a buffer it would be sent to all ranks, and it is the same on all.
         self.nearness = nearness(self.heads, context)
+
+    def _apply(self, convert: Callable[[torch.Tensor], torch.Tensor], *rest: Any) -> Attention:
+        """What to() and its kind do to all tensors of a module but plain attributes."""
+        self.nearness = convert(self.nearness)
+        return super()._apply(convert, *rest)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, length, width] to the same."""

@@ -26,7 +26,7 @@ from torch.nn import functional
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from common.progress import Progress  # noqa: E402
 
-from common import backends, optimizers, pace, parameters, step_times, traffic  # noqa: E402
+from common import backends, devices, optimizers, pace, parameters, step_times, traffic  # noqa: E402
 
 REPORT_STEPS = 20
 WARM_UP_STEPS = 20
@@ -56,6 +56,7 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
                         help="hold out the end of what is learned otherwise, to choose options by")  # fmt: skip
     optimizers.add_options(parser, momentum=0.9)
     pace.add_options(parser)
+    devices.add_options(parser)
     backends.add_options(parser)
     arguments = parser.parse_args(words)
     sizes = ("steps", "batch_size", "context", "width", "layers")
@@ -63,6 +64,7 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
         parser.error("--steps, --batch-size, --context, --width and --layers must be at least 1, the rest 0")
     if arguments.width % HEAD_WIDTH != 0:
         parser.error(f"--width {arguments.width} is not a multiple of {HEAD_WIDTH}")
+    devices.check(parser, arguments.device)
     return arguments
 
 
@@ -87,14 +89,16 @@ class Trainer:
         self.corpus = corpus
         self.arguments = arguments
         torch.manual_seed(arguments.seed + backend.rank)  # every rank gets rank 0's numbers later
-        self.model = CharModel(len(corpus.vocabulary), arguments.width, arguments.layers, arguments.context)
+        self.device = devices.take(arguments.device, backend)
+        model = CharModel(len(corpus.vocabulary), arguments.width, arguments.layers, arguments.context)
+        self.model = model.to(self.device)
         self.pace = pace.Pace(arguments, backend.rank, backend.size)
         self.times = step_times.StepTimes()
         self.alone = step_times.StepTimes()
 
     def _my_batch(self, step: int) -> torch.Tensor:
         batch = self.corpus.batch(self.arguments.seed, step, self.arguments.batch_size, self.arguments.context)
-        return backends.my_part(self.backend, batch)
+        return backends.my_part(self.backend, batch).to(self.device)
 
     def _step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
         optimizers.set_learning_rate(optimizer, learning_rate(step, self.arguments))
@@ -144,7 +148,7 @@ class Trainer:
         held_out = self.corpus.held_out_windows(HELD_OUT_WINDOWS, self.arguments.context)
         total = torch.zeros(1, dtype=torch.float64)
         for batch in held_out[self.backend.rank :: self.backend.size].split(HELD_OUT_BATCH):
-            total += next_character_loss(self.model, batch, reduction="sum")
+            total += next_character_loss(self.model, batch.to(self.device), reduction="sum").item()
         return self.backend.total(total, "held_out/loss").item() / (HELD_OUT_WINDOWS * self.arguments.context)
 
     @torch.no_grad()
@@ -153,7 +157,7 @@ class Trainer:
         random = torch.Generator().manual_seed(self.arguments.seed)
         text = self.corpus.encode(PROMPT)
         for _ in range(self.arguments.sample):
-            logits = self.model(text[None, -self.arguments.context :])[0, -1]
+            logits = self.model(text[None, -self.arguments.context :].to(self.device))[0, -1].cpu()
             chances = torch.softmax(logits / TEMPERATURE, dim=0)
             text = torch.cat([text, torch.multinomial(chances, 1, generator=random)])
         return self.corpus.decode(text)

@@ -1,6 +1,6 @@
 """One training program, three ways to exchange gradients: Gradbus, DistributedDataParallel, Horovod.
 
-A backend has `rank` and `size`; `distribute` gives the model and the optimizer to train with, after
+A backend has `rank`, `size` and `local_rank()`; `distribute` gives the model and the optimizer to train with, after
 every rank got rank 0's parameters; `total`, `gather` and `barrier` are for loss and checks, not for
 speed; `close` ends it. A library is imported by the backend that uses it and by nothing else, so the
 programs run where the other two are not installed.
@@ -36,6 +36,10 @@ class Gradbus:
         self.size = gradbus.size()
         self.compression: str | None = None  # of gradients that are distributed from now on; None: the job's
         self._bucket_bytes = bucket_mib * MIB
+
+    def local_rank(self) -> int:
+        """Its number among the ranks of its node."""
+        return self.gradbus.local_rank()
 
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""
@@ -80,6 +84,10 @@ class Ddp:
         )
         self.dist = dist
         self._bucket_mib = bucket_mib
+
+    def local_rank(self) -> int:
+        """Its number among the ranks of its node, from torchrun or `gradbus run`."""
+        return int(os.environ.get("LOCAL_RANK", os.environ.get("GRADBUS_LOCAL_RANK", "0")))
 
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(wrapped model, optimizer); gradients are views of the buckets, which saves a copy."""
@@ -129,6 +137,10 @@ class Horovod:
         self.hvd = hvd
         self.rank = hvd.rank()
         self.size = hvd.size()
+
+    def local_rank(self) -> int:
+        """Its number among the ranks of its node."""
+        return self.hvd.local_rank()
 
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""

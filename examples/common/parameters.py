@@ -14,7 +14,7 @@ def digest(model: torch.nn.Module) -> str:
     """SHA-256 over the bytes of all parameters in order."""
     sha256 = hashlib.sha256()
     for parameter in model.parameters():
-        sha256.update(parameter.detach().numpy().tobytes())
+        sha256.update(parameter.detach().cpu().numpy().tobytes())
     return sha256.hexdigest()
 
 
@@ -27,4 +27,4 @@ def check_identical(backend: Any, param_hash: str) -> None:
 
 def save(path: str, model: torch.nn.Module) -> None:
     """One npz with every parameter under its name."""
-    np.savez(path, **{name: p.detach().numpy() for name, p in model.named_parameters()})
+    np.savez(path, **{name: p.detach().cpu().numpy() for name, p in model.named_parameters()})

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import devices
+
 WARM_UP_STEPS = 5  # the first ones allocate; at most half of all steps are left out
 ALONE_STEPS_MAX = 40
 
@@ -28,8 +30,10 @@ class StepTimes:
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
         """Times the block."""
+        devices.finish()
         began = time.perf_counter()
         yield
+        devices.finish()
         self._seconds.append(time.perf_counter() - began)
 
     @property

@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from common.progress import Progress  # noqa: E402
 
-from common import backends, optimizers, pace, parameters, step_times, traffic  # noqa: E402
+from common import backends, devices, optimizers, pace, parameters, step_times, traffic  # noqa: E402
 
 
 def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -44,10 +44,12 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--traffic", action="store_true", help="report what agents sent to each other (takes 3 s)")
     optimizers.add_options(parser, momentum=0.9)
     pace.add_options(parser)
+    devices.add_options(parser)
     backends.add_options(parser)
     arguments = parser.parse_args(words)
     if min(arguments.epochs, arguments.batch_size, arguments.hidden) < 1:
         parser.error("--epochs, --batch-size and --hidden must be at least 1")
+    devices.check(parser, arguments.device)
     return arguments
 
 
@@ -70,10 +72,11 @@ class Trainer:
     def __init__(self, backend: Any, arguments: argparse.Namespace) -> None:
         self.backend = backend
         self.arguments = arguments
-        images_and_labels = (torch.from_numpy(array) for array in dataset.load(arguments.fold))
+        self.device = devices.take(arguments.device, backend)
+        images_and_labels = (torch.from_numpy(array).to(self.device) for array in dataset.load(arguments.fold))
         self.train_x, self.train_y, self.test_x, self.test_y = images_and_labels
         self.steps = len(self.train_x) // arguments.batch_size
-        self.model = build_model(arguments.hidden, arguments.seed, backend.rank)
+        self.model = build_model(arguments.hidden, arguments.seed, backend.rank).to(self.device)
         self.times = step_times.StepTimes()
         self.alone = step_times.StepTimes()
         self.pace = pace.Pace(arguments, backend.rank, backend.size)
@@ -87,7 +90,7 @@ class Trainer:
         return self.arguments.lr * (share + (1 - share) * 0.5 * (1 + math.cos(math.pi * done / steps)))
 
     def _step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: np.ndarray) -> torch.Tensor:
-        mine = torch.from_numpy(backends.my_part(self.backend, batch))
+        mine = torch.from_numpy(backends.my_part(self.backend, batch)).to(self.device)
         with self.pace.computing():
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(self.train_x[mine]), self.train_y[mine])
@@ -124,7 +127,7 @@ class Trainer:
         sent = traffic.Traffic(self.backend) if self.arguments.traffic else None
         epochs = self.arguments.epochs
         progress = Progress(epochs, self.steps, show=self.backend.rank == 0)
-        loss_sum = torch.zeros(1)
+        loss_sum = torch.zeros(1, device=self.device)
         for epoch in range(epochs):
             order = dataset.epoch_order(len(self.train_x), self.arguments.seed, epoch)
             loss_sum.zero_()

@@ -153,6 +153,7 @@ def test_ranks_parts_are_the_global_batch():
 def test_attention_looks_back_only_and_as_the_formula_says():
     torch.manual_seed(0)
     attention = charlm.Attention(width=64, context=9).double()
+    assert attention.nearness.dtype == torch.float64  # it goes where the parameters go
     x = torch.randn(1, 7, 64, dtype=torch.float64)
     query, key, value = (x[0] @ attention.qkv.weight.T).view(7, 3, 2, 32).detach().numpy().transpose(1, 2, 0, 3)
     mixed = np.zeros((7, 2, 32))

@@ -1,10 +1,12 @@
 """Parameters on a GPU: two ranks, both on its first one, train to the same bits as in host memory."""
 
+import json
+import shutil
 import sys
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, run_ranks
+from conftest import RANK_DEADLINE_S, assert_all_ok, run_ranks
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("gradbus.torch")
@@ -48,3 +50,23 @@ def test_what_else_there_is(agents_and_shards, this_python, what):
 # Expect: the segment with the gradients is registered with CUDA while the optimizer lives.
 def test_shared_memory_is_pinned(agents_and_shards, this_python):
     assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", "pinned"))
+
+
+def train_example(rig, python, name, *options):
+    """Rank 0's JSON line of two ranks of an example on the first GPU."""
+    program = [python, str(rigs.REPOSITORY / "examples" / name / "train.py"), "--device", "cuda", *options]
+    results = [rank.finish(RANK_DEADLINE_S) for rank in rig.start_job(2, program=program, job=f"{name}-cuda")]
+    assert [status for status, _ in results] == [0, 0], results
+    return json.loads(results[0][1].strip().splitlines()[-1])
+
+
+def test_the_digits_are_learned(agents_and_shards, this_python):
+    result = train_example(agents_and_shards, this_python, "digits", "--time")
+    assert result["accuracy"] >= 0.96 and result["ranks_identical"], result
+
+
+@pytest.mark.skipif(shutil.which("bible") is None, reason="no program 'bible'")
+def test_the_text_is_learned(agents_and_shards, this_python):
+    few = ("--steps", "60", "--batch-size", "16", "--context", "32", "--width", "64", "--layers", "2", "--lr", "8e-3")
+    result = train_example(agents_and_shards, this_python, "charlm", *few)
+    assert result["loss_nats_per_char"] < 3.0 and result["ranks_identical"], result

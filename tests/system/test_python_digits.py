@@ -1,6 +1,8 @@
 """examples/digits: four ranks on two agents train what one process trains on the same batches."""
 
+import argparse
 import json
+import re
 import subprocess
 
 import conftest
@@ -71,6 +73,32 @@ def test_bad_options_are_refused(python):
         done = subprocess.run([python, TRAIN, *options], text=True, capture_output=True, check=False,
                               env=conftest.clean_environment(), timeout=200)  # fmt: skip
         assert done.returncode == 2 and words in done.stderr
+
+
+# Expect: both programs say why there is no GPU and what to do, before they join a job: none is there to join.
+@pytest.mark.parametrize("example", ["digits", "charlm"])
+def test_no_gpu_is_one_line(python, example):
+    program = str(rigs.REPOSITORY / "examples" / example / "train.py")
+    environment = conftest.clean_environment(
+        CUDA_VISIBLE_DEVICES="", GRADBUS_SIZE="2", GRADBUS_RANK="0", GRADBUS_SOCKET="/nowhere.sock")
+    done = subprocess.run([python, program, "--device", "cuda"], text=True, capture_output=True, check=False,
+                          env=environment, timeout=200)  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"error: --device cuda: torch \S+ (is built without CUDA|\(CUDA \S+\) finds no GPU) \| next: .*, "
+                     r"or leave --device cpu\n$", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("built, words", [(None, "is built without CUDA"), ("13.0", "(CUDA 13.0) finds no GPU")])
+def test_what_torch_lacks_is_told_apart(monkeypatch, capsys, built, words):
+    monkeypatch.syspath_prepend(str(rigs.REPOSITORY / "examples"))
+    devices = pytest.importorskip("common.devices")
+    monkeypatch.setattr(devices.torch.version, "cuda", built)
+    monkeypatch.setattr(devices.torch.cuda, "is_available", lambda: False)
+    parser = argparse.ArgumentParser()
+    devices.check(parser, "cpu")
+    with pytest.raises(SystemExit):
+        devices.check(parser, "cuda")
+    assert words in capsys.readouterr().err
 
 
 # Expect: none of the group's threads outlives close(). One that let go of a tensor while Python ended
