@@ -26,6 +26,8 @@ DEADLINE_S = 60.0  # for what ends by itself; everything is emulated
 # A network that is gone is told after the peer timeout at the latest; the rest is emulation.
 TOLD_WITHIN_S = 45.0  # below the ranks' own deadline of 60; two seconds on an idle machine
 EPOCHS = 2  # of 29 steps; 20 take minutes here and are what tests/system/test_python_digits.py does over TCP
+TORCH_MAX_S = 400.0  # a minute on an idle machine
+LONG_MS = 60000  # where nobody is to be lost, and six processes share two emulated processors
 PEER_TIMEOUT_MS = 3000  # an emulated processor may pause for longer than the usual 1500
 
 
@@ -153,6 +155,26 @@ def digits(_: pathlib.Path) -> str:
     assert rdma["world_size"] == 4 and rdma["epochs"] == EPOCHS and rdma["accuracy"] >= 0.8, rdma
     assert rdma["param_hash"] == tcp["param_hash"], results
     return json.dumps(rdma)
+
+
+def torch_digits(out: pathlib.Path) -> str:
+    """The same in PyTorch, its four ranks on two agents at the two ends of the cable."""
+    plan, before = out / "ranks.json", counter("rxe_near", "rdma_sends")
+    with two_nodes("rdma", peer_timeout_ms=LONG_MS) as one, two_nodes("tcp", peer_timeout_ms=LONG_MS) as other:
+        plan.write_text(json.dumps({
+            job: [{"GRADBUS_SOCKET": rig.agents[rank // 2].ready["socket"], "GRADBUS_RANK": str(rank),
+                   "GRADBUS_SIZE": "4", "GRADBUS_JOB": job} for rank in range(4)]
+            for job, rig in (("rdma", one), ("tcp", other))}))  # fmt: skip
+        said = run(rigs.REPOSITORY / ".venv-debian/bin/python", rigs.REPOSITORY / "tests/vm/forked_ranks.py", plan,
+                   rigs.REPOSITORY / "examples/digits/train.py", "--epochs", "1", timeout=TORCH_MAX_S,
+                   env={"OMP_NUM_THREADS": "1"})
+    sends = counter("rxe_near", "rdma_sends") - before
+    results = {job: json.loads(line) for job, line in json.loads(said.strip().splitlines()[-1]).items()}
+    rdma, tcp = results["rdma"], results["tcp"]
+    assert rdma["param_hash"] == tcp["param_hash"], results
+    assert rdma["world_size"] == 4 and rdma["accuracy"] >= 0.8, rdma
+    assert sends > rdma["steps"], f"only {sends} frames went by RDMA"
+    return f"{sends} frames sent by rxe_near: {json.dumps(rdma)}"
 
 
 def cable(_: pathlib.Path) -> str:
@@ -290,7 +312,7 @@ def paths(_: pathlib.Path) -> str:
     return "; ".join(line for line in logs.splitlines() if " now tcp " in line)
 
 
-STEPS = (doctor, locked_memory, bench, digits, cable, copies, killed_agent, loss, flap, paths, contract)
+STEPS = (doctor, locked_memory, bench, digits, torch_digits, cable, copies, killed_agent, loss, flap, paths, contract)
 
 
 def main() -> int:
