@@ -89,6 +89,7 @@ Json shard_json(const v1::ShardStatus& shard) {
           {"sent_bytes", shard.sent_bytes()},
           {"received_bytes", shard.received_bytes()},
           {"lost", shard.lost()},
+          {"waits", shard.waits()},
           {"share", shard.share()},
           {"beside", shard.beside()}};
 }

@@ -121,7 +121,9 @@ std::string shards_text(const v1::JobStatus& job) {
                    {"BESIDE", 14}});
   uint64_t moved = 0;
   for (const v1::ShardStatus& shard : job.shards()) {
-    const std::string name = shard.name() + (shard.lost() ? " (lost)" : "");
+    const std::string name = shard.name() + (shard.lost()    ? " (lost)"
+                                             : shard.waits() ? " (waits for a fence)"
+                                                             : "");
     table.add({name, percent_text(shard.share()), bytes_text(shard.received_bytes()),
                bytes_text(shard.sent_bytes()), shard.beside().empty() ? "-" : shard.beside()});
     moved += shard.received_bytes() + shard.sent_bytes();

@@ -41,6 +41,12 @@ SpecOption epsilon_option(std::string_view default_text) {
           .sentence = "of all but sgd; of lamb 1e-06 by default"};
 }
 
+SpecOption placement_option() {
+  return steps_option("placement", "0", kPlacementsMax,
+                      "said by a job whose shards have changed: take what the tensor of this name "
+                      "holds to those there are now");
+}
+
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
   const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
@@ -79,6 +85,7 @@ std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
        .sentence = "1: begin from the shards' snapshot of an earlier run of the job",
        .whole = true},
       replicas_option(),
+      placement_option(),
   };
   options.insert(options.end(), of_parameters.begin(), of_parameters.end());
   return options;
@@ -150,7 +157,7 @@ const std::vector<ModeRow>& mode_rows() {
          .sentence = "steps that an exchange may take in the background",
          .whole = true}}},
       {Kind::kGossip, "gossip", gossip_options()},
-      {Kind::kServerSync, "ps:sync", {replicas_option()}},
+      {Kind::kServerSync, "ps:sync", {replicas_option(), placement_option()}},
       {Kind::kServerAsync, "ps:async", with_parameters({})},
       {Kind::kServerSsp, "ps:ssp",
        with_parameters({{.name = "max_staleness",
@@ -264,7 +271,10 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
     case Kind::kLocalSgd: return take_localsgd(options, mode);
     case Kind::kDiloco: return take_diloco(options, mode);
     case Kind::kGossip: return take_gossip(options, mode);
-    case Kind::kServerSync: mode.replicas = whole(options, "replicas"); return {};
+    case Kind::kServerSync:
+      mode.replicas = whole(options, "replicas");
+      mode.placement = whole(options, "placement");
+      return {};
     case Kind::kServerSsp: mode.max_staleness = whole(options, "max_staleness"); break;
     case Kind::kServerQuorum:
       mode.quorum = whole(options, "q");
@@ -278,6 +288,7 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
   if (mode.replicas > 1 && mode.keeps_tensors_whole())
     return {Code::kInvalid, "tensors that optimizer=" + options.text("optimizer") +
                                 " steps on have no copies: leave out replicas, or take adam"};
+  mode.placement = whole(options, "placement");
   return {};
 }
 
@@ -309,6 +320,15 @@ SplitText split(std::string_view text) {
 uint32_t ExchangeMode::settled_replicas(uint32_t shards, bool dense) const {
   if (replicas != 0) return replicas;
   return holds_parameters() && dense && !keeps_tensors_whole() && shards > 1 ? 2 : 1;
+}
+
+std::string without_placement(std::string_view canonical) {
+  constexpr std::string_view kOption = ",placement=";
+  const size_t at = canonical.find(kOption);
+  if (at == std::string_view::npos) return std::string(canonical);
+  const size_t end = canonical.find(',', at + 1);
+  return std::string(canonical.substr(0, at)) +
+         std::string(end == std::string_view::npos ? "" : canonical.substr(end));
 }
 
 Result<ExchangeMode> parse_mode(std::string_view text) {

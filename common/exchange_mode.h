@@ -40,6 +40,7 @@ inline constexpr uint32_t kPeriodStepsMax = 1'000'000;
 inline constexpr uint32_t kPeriodMsMax = 3'600'000;  // an hour
 inline constexpr uint32_t kFragmentsMax = 1024;      // each is at least one message
 inline constexpr uint32_t kSeedMax = UINT32_MAX;
+inline constexpr uint32_t kPlacementsMax = 10'000;  // of a job, with the one of its start
 inline constexpr uint32_t kReplicasMax = 2;  // proto/placement.h: a chunk's shard and its backup
 
 // What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names;
@@ -96,6 +97,7 @@ struct ExchangeMode {
   ServerOptimizer optimizer;   // of shards that hold parameters
   bool restore = false;        // they begin from a snapshot of an earlier run
   uint32_t replicas = 0;       // as said; 0: not said, settled_replicas()
+  uint32_t placement = 0;      // counts how often the tensor has moved with the job's shards
   std::string canonical = "sync";
 
   // Parameters are exchanged and gradients are not.
@@ -117,6 +119,9 @@ struct ExchangeMode {
 
 // Of a mode in its canonical form: who reduces.
 constexpr bool is_on_shards(std::string_view canonical) { return canonical.starts_with("ps:"); }
+
+// The same mode of a tensor that has not moved.
+std::string without_placement(std::string_view canonical);
 
 // "" is sync. GB-O911 names the part that is wrong and what was probably meant.
 Result<ExchangeMode> parse_mode(std::string_view text);

@@ -33,7 +33,7 @@ bool is_kind(const FrameHeader& header) {
   const auto number = static_cast<uint8_t>(header.kind & ~kSequencedFrame);
   const bool numbered = number > static_cast<uint8_t>(FrameKind::kHello) &&
                         number < static_cast<uint8_t>(FrameKind::kLinkState);
-  return numbered ||
+  return numbered || number == static_cast<uint8_t>(FrameKind::kMoved) ||
          (!is_sequenced(header) && (number == static_cast<uint8_t>(FrameKind::kHello) ||
                                     number == static_cast<uint8_t>(FrameKind::kLinkState)));
 }
@@ -84,7 +84,7 @@ void reseal_header(FrameHeader& header) { header.header_crc = header_crc_of(head
 
 Status check_frame_header(const FrameHeader& header) {
   GRADBUS_RETURN_IF_ERROR(check_envelope(header));
-  if (!is_kind(header)) return refuse("kind", header.kind, "1 to 7");
+  if (!is_kind(header)) return refuse("kind", header.kind, "1 to 8");
   if (!is_codec(header.codec)) return refuse("codec", header.codec, "0 to 19");
   GRADBUS_RETURN_IF_ERROR(check_signature(header));
   if (header.length > kFramePayloadBytesMax) {

@@ -11,21 +11,24 @@
 //   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
 //                                where unit u in its round r is exchange u * rounds + r;
 //                                kForward: index of the agent whose push it is, or
-//                                kDeadlineRecord; its kCredit repeats it
+//                                kDeadlineRecord; its kCredit repeats it; kMoved: 0 for
+//                                parameters, n for the optimizer's vector n
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
 //                                kReduce to a shard: the step's learning rate (0: the mode's) or
 //                                memory scale, an f32, or kPullOnly; kGather from one: staleness;
-//                                kForward: as the push has it
+//                                kForward: as the push has it; kMoved: the learning rate, an f32
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
 //   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number;
-//                                kDeadlineRecord: steps made before the one that is closed
+//                                kDeadlineRecord: steps made before the one that is closed;
+//                                kMoved: steps made
 //   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
 //                                all-gather: bytes of the whole block of `source`, shards: payload;
+//                                kMoved: the first element's place in the tensor;
 //                                kHello: the link key (who may talk on this connection)
 //   offset 56  u32  payload_crc  CRC32C of the payload, 0 when length is 0
 //   offset 60  u32  header_crc   CRC32C of bytes 0 to 59
@@ -58,6 +61,9 @@ enum class FrameKind : uint8_t {
   kForward = 6,
   // What a side of a link of several paths has taken (transport/failover/control.h).
   kLinkState = 7,
+  // From a shard to another one: a part of what it holds of a tensor, whose place `tensor` takes
+  // (worker_agent/shard/shard_job_moves.cc).
+  kMoved = 8,
 };
 
 // Added to the kind of a frame whose magic is a sequence number.

@@ -12,6 +12,10 @@ namespace gradbus {
 // equal parts, which is the pattern 0 .. shards - 1. server/shard_shares.h makes it.
 using PlacementPattern = std::shared_ptr<const std::vector<uint16_t>>;
 
+// Which of the job's shards the numbers of a pattern are, by place; those of a pattern alone are
+// places. None: the first ones, which are those that the job began with.
+using ShardMembers = std::shared_ptr<const std::vector<uint16_t>>;
+
 // Of patterns, and of shards in one.
 inline constexpr uint32_t kPlacementEntriesMax = 4096;
 

@@ -82,6 +82,8 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
   agent.card = make_card(message);
   welcome(id);
   outbox_.note((agent.card.shard ? "shard " : "agent ") + describe(agent) + " attached");
+  if (agent.card.shard)
+    for (auto& [job_id, job] : jobs_) job->shard_attached(id, agent.card, now);
   if (agent.card.shard) return;  // paths are for planning collectives between agents
   paths_.attach(id);
   measure_next_path(now);

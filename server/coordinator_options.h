@@ -17,6 +17,7 @@ struct CoordinatorOptions {
   LateRuleOptions late;
   LossRuleOptions loss;
   bool equal_shards = false;     // whatever their networks
+  bool keep_shards = false;      // running jobs take no new ones; a lost one's chunks stay single
   Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
   uint64_t seed = 0;             // of job ids, link keys and the incarnation
 };

@@ -15,7 +15,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
@@ -57,6 +60,10 @@ class Job {
   void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message,
             const AgentCards& shards, Nanos now);
   const AgentCards& shards() const { return shards_; }
+
+  // job_shards.cc. A shard has attached: a running job that has tensors on shards takes it at its
+  // ranks' next fence.
+  void shard_attached(uint64_t shard, const AgentCard& card, Nanos now);
 
   // What is known of the paths between its agents by now.
   void set_path(const PathFigures& measured) { registrations_.set_path(measured); }
@@ -107,6 +114,20 @@ class Job {
   AgentCard* find_card(uint64_t agent);  // of an agent or a shard
   void shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Nanos now);
   Status may_go_on_without(uint32_t shard, const std::string& lost) const;
+  // job_shards.cc
+  struct Placement {
+    ShardPlacement of;
+    std::vector<uint32_t> members;  // indexes of shards
+  };
+  void place_anew(const std::string& why);
+  v1::CoordinatorMessage shards_changed() const;
+  void ask_to_move();
+  // Of `members`, by their places; -1: the shard is none of them.
+  static int place_of(uint32_t shard, const std::vector<uint32_t>& members);
+  const std::string& shard_name(uint32_t index) const {
+    return std::next(shards_.begin(), index)->second.name;
+  }
+  uint32_t placement_in_use() const;
   std::string tensors_on_shards() const;  // their names, the first few
   void tell_everyone(const v1::CoordinatorMessage& message);
   void refuse_all_joined(const Status& status);
@@ -127,7 +148,11 @@ class Job {
   Nanos stall_at_ = 0;
   Roll roll_;
   AgentCards shards_;  // in the order of their ids, which is that of JobStarted.shards
-  ShardPlacement placement_;
+  std::vector<Placement> placements_;  // the last one: of what is registered from now on
+  std::set<uint64_t> shards_told_;     // of the job
+  Nanos place_at_ = 0;                 // when new shards are taken; 0: there are none
+  uint32_t moves_asked_ = 0;           // of the ranks
+  uint32_t placement_at_end_ = 0;      // of the tensors that had moved last
   Registrations registrations_;
   Stalls stalls_;
   LateRule late_rule_;

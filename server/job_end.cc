@@ -80,7 +80,7 @@ void Job::agent_lost(uint64_t agent, const std::string& why, Nanos now) {
 }
 
 // A job that has put nothing on it goes on, but may not from now on. One that has copies of all
-// that it had there goes on, and may have more tensors with copies: those have one of some chunks.
+// that it had there goes on; where there are other shards it has copies again after its next fence.
 void Job::shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Nanos now) {
   const Status gone =
       short_error("P103", title() + ": its shard " + card.name + " is lost: " + why);
@@ -88,30 +88,45 @@ void Job::shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Na
   const auto index = static_cast<uint32_t>(std::distance(shards_.begin(), shards_.find(shard)));
   if (Status end = may_go_on_without(index, title() + ": shard " + why); !end.ok())
     return fail(std::move(end), now);
-  registrations_.refuse_single_copies(gone);
-  const auto shards = static_cast<uint32_t>(shards_.size());
-  const auto name = [&](uint32_t at) { return std::next(shards_.begin(), at)->second.name; };
+  if (index < placements_.front().members.size()) registrations_.refuse_fixed(gone);
+  if (place_of(index, placements_.back().members) >= 0) registrations_.refuse_single_copies(gone);
   v1::CoordinatorMessage message;
   auto* lost = message.mutable_shard_lost();
   lost->set_job_id(identity_.id);
   lost->set_shard(index);
-  lost->set_text(title() + " goes on without shard " + card.name + ": " + why +
-                 "; what it held is on " + name(backup_of(index, shards)) +
-                 " and what it had copies of is on " + name(backed_up_by(index, shards)) +
-                 ", each in one copy now: chunks of " + tensors_on_shards());
+  std::string text = title() + " goes on without shard " + card.name + ": " + why;
+  for (const auto& [number, replicas] : registrations_.places()) {
+    const std::vector<uint32_t>& members = placements_[number].members;
+    const int place = place_of(index, members);
+    if (place < 0) continue;
+    const auto shards = static_cast<uint32_t>(members.size());
+    const auto at = static_cast<uint32_t>(place);
+    text += "; what it held is on " + shard_name(members[backup_of(at, shards)]) +
+            " and what it had copies of is on " + shard_name(members[backed_up_by(at, shards)]) +
+            ", each in one copy now: chunks of " + tensors_on_shards();
+    break;
+  }
+  lost->set_text(text);
   outbox_->note(lost->text());
   tell_everyone(message);
+  place_anew("shard " + card.name + " is lost");
 }
 
 // Both shards of a chunk would be lost, or the only one.
 Status Job::may_go_on_without(uint32_t shard, const std::string& lost) const {
-  if (!registrations_.has_copies()) return short_error("P103", lost);
-  const auto shards = static_cast<uint32_t>(shards_.size());
-  for (const uint32_t other : {backup_of(shard, shards), backed_up_by(shard, shards)}) {
-    const AgentCard& card = std::next(shards_.begin(), other)->second;
-    if (card.lost)
-      return short_error("P103", lost + "; shard " + card.name +
-                                     ", lost before, had the other copy of what was there");
+  for (const auto& [number, replicas] : registrations_.places()) {
+    const std::vector<uint32_t>& members = placements_[number].members;
+    const int place = place_of(shard, members);
+    if (place < 0) continue;
+    if (replicas < 2) return short_error("P103", lost);
+    const auto shards = static_cast<uint32_t>(members.size());
+    const auto at = static_cast<uint32_t>(place);
+    for (const uint32_t other : {backup_of(at, shards), backed_up_by(at, shards)}) {
+      const AgentCard& card = std::next(shards_.begin(), members[other])->second;
+      if (card.lost && members[other] != shard)
+        return short_error("P103", lost + "; shard " + card.name +
+                                       ", lost before, had the other copy of what was there");
+    }
   }
   return {};
 }
@@ -166,6 +181,7 @@ void Job::tell_failed(const Status& status) {
 void Job::end(State state, Nanos now) {
   state_ = state;
   ended_at_ = now;
+  placement_at_end_ = placement_in_use();
   registrations_.clear();
   if (state == State::kDone) outbox_->note(title() + " done");
 }

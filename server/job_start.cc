@@ -94,9 +94,14 @@ void Job::start(const AgentCards& shards, Nanos now) {
   for (const auto& [id, card] : shards)
     if (card.addresses.contains(transport_)) shards_.emplace(id, card);
   registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
-  placement_ = place_shards(roll_.agents(), shards_, transport_, options_.equal_shards);
+  Placement placement{place_shards(roll_.agents(), shards_, transport_, options_.equal_shards), {}};
+  for (const auto& [id, card] : shards_) {
+    placement.members.push_back(static_cast<uint32_t>(placement.members.size()));
+    shards_told_.insert(id);
+  }
+  placements_ = {placement};
   const auto shard_count = static_cast<uint32_t>(shards_.size());
-  const auto period = static_cast<uint32_t>(placement_.pattern.size());
+  const auto period = static_cast<uint32_t>(placement.of.pattern.size());
   registrations_.set_shards(shard_count, period == 0 ? shard_count : period);
   state_ = State::kRunning;
   v1::CoordinatorMessage message;
@@ -105,7 +110,7 @@ void Job::start(const AgentCards& shards, Nanos now) {
   outbox_->note(title() + " started: " + std::to_string(roll_.world_size()) + " ranks on " +
                 std::to_string(roll_.agents().size()) + " agents" +
                 (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards"));
-  if (!shards_.empty()) outbox_->note(title() + ": " + placement_.why);
+  if (!shards_.empty()) outbox_->note(title() + ": " + placement.of.why);
 }
 
 // tcp, which every agent of today has; else the first by name. One agent alone needs none.
@@ -156,7 +161,8 @@ v1::JobStarted Job::started_message() const {
     shard->set_name(card.name);
     shard->set_address(card.addresses.at(transport_));
   }
-  started.mutable_placement()->Add(placement_.pattern.begin(), placement_.pattern.end());
+  const std::vector<uint32_t>& pattern = placements_.front().of.pattern;
+  started.mutable_placement()->Add(pattern.begin(), pattern.end());
   return started;
 }
 

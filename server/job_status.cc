@@ -69,15 +69,21 @@ void add_fidelity(const Roll& roll, v1::JobStatus& status) {
 }  // namespace
 
 void Job::add_shards(v1::JobStatus& status) const {
-  size_t index = 0;
+  if (placements_.empty()) return;
+  const Placement& placement = placements_[placement_in_use()];
+  uint32_t index = 0;
   for (const auto& [id, card] : shards_) {
     auto* shard = status.add_shards();
     shard->set_name(card.name);
     shard->set_sent_bytes(card.sent_bytes);
     shard->set_received_bytes(card.received_bytes);
     shard->set_lost(card.lost);
-    shard->set_share(placement_.shares[index]);
-    shard->set_beside(placement_.beside[index++]);
+    const int place = place_of(index, placement.members);
+    const bool waits = place_of(index++, placements_.back().members) >= 0 || place_at_ != 0;
+    shard->set_waits(place < 0 && !card.lost && waits);
+    if (place < 0) continue;
+    shard->set_share(placement.of.shares[static_cast<size_t>(place)]);
+    shard->set_beside(placement.of.beside[static_cast<size_t>(place)]);
   }
 }
 

@@ -150,6 +150,7 @@ void Job::notify_stall(const std::string& tensor, uint64_t round, Nanos now) {
 void Job::tick(Nanos now) {
   check_start_timeout(now);
   if (state_ != State::kRunning) return;
+  if (place_at_ != 0 && now >= place_at_) place_anew("shards have come");
   if (const auto verdict = stalls_.judge(now)) apply(*verdict, now);
   if (late_rule_.look(roll_)) change_late_mode(now);
   if (loss_rule_.look(roll_, now)) change_back(now);

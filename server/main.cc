@@ -40,6 +40,7 @@ struct ServerOptions {
   int64_t late_seconds = 60;
   int64_t loss_percent = 0;
   bool equal_shards = false;
+  bool keep_shards = false;
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
   std::string log_level = "info";
@@ -76,6 +77,9 @@ struct ServerOptions {
         "of what they were, or are not finite, e.g. 200; 0: never");
     table.add("equal-shards", &equal_shards,
               "Parameter-server shards hold equal parts, whatever their networks (docs/MODES.md)");
+    table.add("keep-shards", &keep_shards,
+              "Running jobs keep the shards that they began with: they take none that come later, "
+              "and what a lost one held stays in one copy");
     table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
               "One way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
@@ -137,6 +141,7 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.coordinator.plan.deterministic = options.deterministic;
   service.coordinator.plan.told = told_path(options);
   service.coordinator.equal_shards = options.equal_shards;
+  service.coordinator.keep_shards = options.keep_shards;
   service.coordinator.seed = random_seed();
   return service;
 }

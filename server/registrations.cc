@@ -117,6 +117,15 @@ Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::s
     return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
                                    " nodes, the job has " + std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
+  if (!may_move(mode, dense)) {
+    if (mode.placement > 0)
+      return short_error("O911",
+                         what +
+                             ": what is compressed, or stepped on as a whole, does not "
+                             "move",
+                         "go on with the tensor that there is");
+    GRADBUS_RETURN_IF_ERROR(no_fixed_);
+  }
   if (mode.settled_replicas(shards_.shards, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
   if (mode.replicas <= shards_.shards) return {};
@@ -215,10 +224,39 @@ TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   const Result<CompressionSpec> compression = parse_compression(spec.compression());
   const bool dense = spec.count() == 0 || !compression.ok();
   if (is_on_shards(spec.mode()))
-    return dense ? plan_on_shards(spec, shards_, options_)
-                 : plan_pushed(spec, compression.value(), shards_, options_);
+    return dense ? plan_on_shards(spec, shards_of(parse_mode(spec.mode()).take(), dense), options_)
+                 : plan_pushed(spec, compression.value(), shards_at_start_, options_);
   if (size.agents == 1 || dense) return plan_tensor(spec, size, options_);
   return plan_compressed(spec, compression.value(), size, options_);
+}
+
+// On the newest shards, if it can move. One that only its mode's option placement= makes another
+// one than the last of its name begins with what that one has.
+void Registrations::place(Name& name, v1::ReadyTensor& ready) {
+  const bool dense = ready.spec().compression().empty();
+  const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
+  const bool moves = may_move(mode, dense);
+  uses_shards_ = true;
+  has_fixed_ = has_fixed_ || !moves;
+  name.replicas = mode.settled_replicas(shards_of(mode, dense).shards, dense);
+  if (moves) ready.set_placement(placement_);
+  if (!name.ready || !moves || mode.placement == 0) return;
+  v1::TensorSpec before = name.ready->spec();
+  before.set_mode(without_placement(before.mode()));
+  v1::TensorSpec after = ready.spec();
+  after.set_mode(without_placement(after.mode()));
+  if (!same(before, after)) return;
+  ready.mutable_moved_from()->set_id(name.ready->id());
+  ready.mutable_moved_from()->set_chunk_elements(name.ready->chunk_elements());
+  ready.mutable_moved_from()->set_placement(name.ready->placement());
+}
+
+std::set<std::pair<uint32_t, uint32_t>> Registrations::places() const {
+  std::set<std::pair<uint32_t, uint32_t>> found;
+  for (const auto& [unused, name] : names_)
+    if (name.ready && is_on_shards(name.ready->spec().mode()))
+      found.emplace(name.ready->placement(), name.replicas);
+  return found;
 }
 
 Registrations::Answer Registrations::finish(Name& name) {
@@ -227,12 +265,7 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
   const TensorPlan plan = this->plan(ready.spec());
-  if (plan.algorithm == Algorithm::kShards) {
-    uses_shards_ = true;
-    const bool dense = ready.spec().compression().empty();
-    const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
-    single_copies_ = single_copies_ || mode.settled_replicas(shards_.shards, dense) < 2;
-  }
+  if (plan.algorithm == Algorithm::kShards) place(name, ready);
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   ready.set_unit_elements(plan.unit_elements);

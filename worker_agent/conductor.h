@@ -78,6 +78,7 @@ class Conductor {
   void on_stall(const v1::StallNotice& notice);
   void on_mode_changed(const v1::ModeChanged& change);
   void on_shard_lost(const v1::ShardLost& lost);
+  void on_shards_changed(const v1::ShardsChanged& changed);
   void on_progress_query(const v1::ProgressQuery& query);
   void on_measure_path(const v1::MeasurePath& message);
   void on_path_answer(const PathAnswer& answer);

@@ -97,6 +97,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kStallNotice: return on_stall(message.stall_notice());
     case Kind::kModeChanged: return on_mode_changed(message.mode_changed());
     case Kind::kShardLost: return on_shard_lost(message.shard_lost());
+    case Kind::kShardsChanged: return on_shards_changed(message.shards_changed());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;
@@ -239,6 +240,14 @@ void Conductor::on_mode_changed(const v1::ModeChanged& change) {
 void Conductor::on_shard_lost(const v1::ShardLost& lost) {
   spdlog::warn("{}", lost.text());
   engine_.post(LoseShard{lost.job_id(), lost.shard()});
+}
+
+void Conductor::on_shards_changed(const v1::ShardsChanged& changed) {
+  NodeJob* running = job(changed.job_id());
+  Status told;
+  if (options_.shard) told = shard_duty_.change(changed);
+  if (running != nullptr && !running->failed()) told = running->change_shards(changed);
+  if (!told.ok()) fail_job(changed.job_id(), told, true);
 }
 
 void Conductor::on_progress_query(const v1::ProgressQuery& query) {

@@ -71,9 +71,15 @@ void Engine::begin(std::unique_ptr<HostedJob> job) {
   const uint64_t id = job->id();
   for (const int doorbell : job->doorbells()) watch(doorbell, EPOLLET);
   HostedJob& started = *(jobs_[id] = std::move(job));
-  for (const Stranger& stranger : strangers_)
-    if (stranger.hello.job == id) started.on_accepted(stranger.link, stranger.hello);
-  std::erase_if(strangers_, [id](const Stranger& stranger) { return stranger.hello.job == id; });
+  if (started.remote()) admit_strangers(started);
+}
+
+void Engine::admit_strangers(HostedJob& job) {
+  std::erase_if(strangers_, [&](const Stranger& stranger) {
+    const bool known = stranger.hello.job == job.id() && job.knows_peer(stranger.hello.source);
+    if (known) job.on_accepted(stranger.link, stranger.hello);
+    return known;
+  });
 }
 
 void Engine::on_command(AddTensor command) { add_tensor<EngineJob>(std::move(command)); }
@@ -92,6 +98,13 @@ void Engine::add_tensor(Command command) {
 void Engine::on_command(const LoseShard& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end())
     job->second->lose_shard(command.shard);
+}
+
+void Engine::on_command(const AddShards& command) {
+  const auto job = jobs_.find(command.job);
+  if (job == jobs_.end()) return;
+  job->second->add_shards(command);
+  if (job->second->remote()) admit_strangers(*job->second);
 }
 
 void Engine::on_command(const EndJob& command) {
@@ -154,7 +167,7 @@ void Engine::on_event(const TransportEvent& event) {
 void Engine::on_accepted(const TransportEvent& event) {
   if (event.hello.job == kProbeJob) return on_probe_accepted(event.link);
   const auto job = jobs_.find(event.hello.job);
-  if (job != jobs_.end() && job->second->remote())
+  if (job != jobs_.end() && job->second->remote() && job->second->knows_peer(event.hello.source))
     return job->second->on_accepted(event.link, event.hello);
   strangers_.push_back({event.link, event.hello, monotonic_now() + kStrangerDeadline});
 }
@@ -164,7 +177,8 @@ void Engine::drop_strangers() {
   const Nanos now = monotonic_now();
   std::erase_if(strangers_, [&](const Stranger& stranger) {
     if (now < stranger.deadline) return false;
-    spdlog::warn("a link for the unknown job {} was refused", stranger.hello.job);
+    spdlog::warn("a link for the unknown job {}, or of its unknown peer {}, was refused",
+                 stranger.hello.job, stranger.hello.source);
     transport_->disconnect(stranger.link);
     return true;
   });

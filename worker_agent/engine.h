@@ -52,7 +52,9 @@ class Engine {
   void on_command(StartShardJob command);
   void on_command(const AddShardTensor& command);
   void begin(std::unique_ptr<HostedJob> job);
+  void admit_strangers(HostedJob& job);
   void on_command(const LoseShard& command);
+  void on_command(const AddShards& command);
   void on_command(const EndJob& command);
   void on_command(MeasurePath command);
   void on_event(const TransportEvent& event);

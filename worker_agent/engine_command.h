@@ -60,6 +60,12 @@ struct AddTensor {
   std::shared_ptr<Segment> segment;
   bool holds_parameters = false;  // kShards: they step on them
   bool one_shard = false;         // kShards: all chunks on one
+  // kShards: its placement (0 shards: that of the job's start), and the tensor whose place it takes
+  // (0: none)
+  uint32_t shards = 0;
+  PlacementPattern pattern = nullptr;
+  ShardMembers members = nullptr;
+  uint32_t replaces = 0;
 };
 
 // This node is one of a job's parameter-server shards.
@@ -77,19 +83,31 @@ struct StartShardJob {
   uint32_t shards = 1;
 };
 
-// Of another shard's plan: the copy of what that shard holds (shard/shard_tensor.h).
+// `copy`: of another shard's plan, the copy of what that shard holds (shard/shard_tensor.h).
 struct AddShardTensor {
   uint64_t job = 0;
   ShardPlan plan;
   // Mode option restore: what the shard begins with, or why it is not to be had.
   std::vector<RestoredChunk> restored = {};
   Status restore_failed = {};
+  bool copy = false;
+  // What it is to begin with is on other shards, and all of this command's tensor are here now.
+  bool begins_move = false;
+  uint32_t placement = 0;
+  uint64_t run = 0;  // names the placement in snapshots
 };
 
 // A shard of the job is gone for good, and the job goes on with the copies of what it held.
 struct LoseShard {
   uint64_t job = 0;
   uint32_t shard = 0;
+};
+
+// The job has more shards, after those it had; and these are lost, which it had or not.
+struct AddShards {
+  uint64_t job = 0;
+  std::vector<std::string> addresses;
+  std::vector<uint32_t> lost;
 };
 
 struct EndJob {
@@ -110,7 +128,7 @@ struct MeasurePath {
 };
 
 using EngineCommand = std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard,
-                                   EndJob, MeasurePath>;
+                                   AddShards, EndJob, MeasurePath>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

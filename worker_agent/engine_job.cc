@@ -55,9 +55,10 @@ Status EngineJob::add_tensor(AddTensor add) {
   Result<RegionId> region = region_of(add.segment);
   if (!region.ok()) return region.status();
   const uint32_t id = add.tensor;
+  const uint32_t replaces = add.replaces;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
-  if (tensors_[id]->on_shards()) (tensors_[id]->replicas() > 1 ? copied_ : single_) = true;
+  if (replaces != 0 && tensor(replaces) != nullptr) tensor(replaces)->replace();
   reducing_.reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
   return tensors_[id]->remote() ? open_tensor(*tensors_[id]) : Status();
@@ -434,12 +435,15 @@ void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
 
 // Not all is lost with it: what it held has copies.
 bool EngineJob::may_lose(uint32_t peer) const {
-  return peer >= start_.agents && copied_ && !single_;
+  if (peer < start_.agents) return false;
+  return std::ranges::none_of(tensors_, [&](const auto& tensor) {
+    return tensor != nullptr && tensor->lives_on(peer) && tensor->replicas() < 2;
+  });
 }
 
 void EngineJob::lose_shard(uint32_t shard) {
   const uint32_t peer = start_.agents + shard;
-  if (links_ == nullptr || peer >= start_.agents + start_.shards || links_->dropped(peer)) return;
+  if (links_ == nullptr || peer >= links_->peers() || links_->dropped(peer)) return;
   lost_.push_back(peer);
   ended_links_.forget(peer);
   links_->drop(peer);
@@ -456,6 +460,12 @@ void EngineJob::lose_shard(uint32_t shard) {
     from.collective().on_sent(unsent.action, actions_);
     run_actions(from);
   }
+}
+
+void EngineJob::add_shards(const AddShards& command) {
+  if (links_ == nullptr) return;
+  links_->add_peers(command.addresses);
+  for (const uint32_t shard : command.lost) lose_shard(shard);
 }
 
 void EngineJob::end() {

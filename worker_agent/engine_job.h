@@ -43,6 +43,7 @@ class EngineJob final : public HostedJob {
 
   // ---- events of its links
   bool owns(LinkId link) const override;
+  bool knows_peer(uint32_t peer) const override { return peer < links_->peers(); }
   void on_accepted(LinkId link, const FrameHeader& hello) override;
   void on_connected(LinkId link) override { links_->connected(link); }
   void on_sent(const TransportEvent& event) override;
@@ -50,6 +51,7 @@ class EngineJob final : public HostedJob {
   void on_closed(const TransportEvent& event, const std::string& why) override;
 
   void lose_shard(uint32_t shard) override;
+  void add_shards(const AddShards& command) override;
   Nanos wake_at() const override { return ended_links_.wake_at(); }
 
   // The first thing that went wrong; ok while the job works.
@@ -106,8 +108,6 @@ class EngineJob final : public HostedJob {
   std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full
   std::vector<Action> actions_;
   std::vector<uint32_t> lost_;  // shards, as peers
-  bool copied_ = false;         // some tensor lies on shards with a copy of each chunk
-  bool single_ = false;         // some lies on shards without
   EndedLinks ended_links_;
   Status broken_;
 };

@@ -21,10 +21,13 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.agent_index = job.agent_index;
   plan.agent_of_rank = job.agent_of_rank;
   plan.agents = job.agents;
-  plan.shards = add.algorithm == Algorithm::kShards ? job.shards : 0;
+  const bool on_shards = add.algorithm == Algorithm::kShards;
+  const bool began = add.shards == 0;  // the placement of the job's start
+  plan.shards = on_shards ? (began ? job.shards : add.shards) : 0;
   plan.replicas = add.replicas;
   plan.tensor = add.tensor;
-  plan.pattern = job.pattern;
+  plan.pattern = began ? job.pattern : add.pattern;
+  plan.members = add.members;
   plan.one_shard = add.one_shard;
   return plan;
 }
@@ -39,6 +42,8 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       posted_(job.local_ranks.size()),
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
+      agents_(job.agents),
+      shards_(add_.shards == 0 ? job.shards : add_.shards),
       reported_(add_.shape.chunks) {}
 
 Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
@@ -56,6 +61,12 @@ Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
   if (!compressed.ok()) return compressed.status();
   compressed_ = compressed.take();
   return {};
+}
+
+bool EngineTensor::lives_on(uint32_t peer) const {
+  if (!on_shards() || replaced_ || peer < agents_) return false;
+  if (add_.members == nullptr) return peer < agents_ + shards_;
+  return std::ranges::count(*add_.members, peer - agents_) > 0;
 }
 
 uint64_t EngineTensor::bytes() const { return add_.shape.count * dtype_bytes(add_.shape.dtype); }

@@ -32,6 +32,10 @@ class EngineTensor {
   bool empty() const { return add_.shape.count == 0; }
   bool on_shards() const { return add_.algorithm == Algorithm::kShards; }
   uint32_t replicas() const { return add_.replicas; }
+  // Another one takes its place: nothing is exchanged any more.
+  void replace() { replaced_ = true; }
+  // What it has is on this peer, a shard, among others.
+  bool lives_on(uint32_t peer) const;
   Cell& cell() { return cell_; }
   std::span<const std::unique_ptr<Exchange>> exchanges() const {
     return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();
@@ -75,6 +79,9 @@ class EngineTensor {
   std::vector<std::unique_ptr<Exchange>> exchanges_;  // one, of a dense tensor between nodes
   std::unique_ptr<CompressedTensor> compressed_;
   RoundRequest request_;
+  const uint32_t agents_;  // of the job
+  const uint32_t shards_;  // of its placement
+  bool replaced_ = false;
   uint64_t begun_ = 0;
   bool running_ = false;  // the round that has begun is not over
   uint32_t reported_ = 0;

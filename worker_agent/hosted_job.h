@@ -15,6 +15,8 @@
 
 namespace gradbus {
 
+struct AddShards;
+
 class HostedJob {
  public:
   virtual ~HostedJob() = default;
@@ -36,6 +38,8 @@ class HostedJob {
 
   // ---- events of its links
   virtual bool owns(LinkId link) const = 0;
+  // False: a peer that is not known here yet, or never. The engine asks again when there are more.
+  virtual bool knows_peer(uint32_t peer) const = 0;
   virtual void on_accepted(LinkId link, const FrameHeader& hello) = 0;
   virtual void on_connected(LinkId link) = 0;
   virtual void on_sent(const TransportEvent& event) = 0;
@@ -44,6 +48,8 @@ class HostedJob {
 
   // One of the job's shards is lost, and the job goes on without it.
   virtual void lose_shard(uint32_t shard) = 0;
+  // It has more of them.
+  virtual void add_shards(const AddShards& command) = 0;
 
   // The first thing that went wrong; ok while the job works.
   virtual const Status& broken() const = 0;

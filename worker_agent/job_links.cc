@@ -63,6 +63,12 @@ void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
   list(peer);
 }
 
+void JobLinks::add_peers(const std::vector<std::string>& addresses) {
+  addresses_.insert(addresses_.end(), addresses.begin(), addresses.end());
+  peers_.resize(addresses_.size());
+  active_.reserve(peers_.size());
+}
+
 void JobLinks::list(uint32_t peer) {
   if (!peers_[peer].listed) active_.push_back(peer);
   peers_[peer].listed = true;

@@ -44,6 +44,10 @@ class JobLinks {
   Status expect_sends(uint32_t peer, uint32_t frames);
   void expect_credits(uint32_t peer, uint32_t frames);
 
+  // More peers, after those there are.
+  void add_peers(const std::vector<std::string>& addresses);
+  uint32_t peers() const { return static_cast<uint32_t>(peers_.size()); }
+
   // ---- links
   // An agent has opened its link to us. D602 unless it belongs to this job and is that agent's
   // first.
@@ -138,7 +142,7 @@ class JobLinks {
 
   Transport& transport_;
   const LinkIdentity identity_;
-  const std::vector<std::string> addresses_;
+  std::vector<std::string> addresses_;
   std::vector<Peer> peers_;       // by agent index
   std::vector<uint32_t> active_;  // peers that something may go to
   std::vector<Role> roles_;       // by link index

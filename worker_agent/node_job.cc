@@ -64,6 +64,46 @@ Result<PlacementPattern> pattern_from(const v1::JobStarted& started) {
                            std::to_string(started.shards_size()) + " shards");
 }
 
+Result<std::vector<ShardRing>> rings_from(const v1::ShardsChanged& changed) {
+  const auto wrong = [&](int number) {
+    return error("D602", "the coordinator's placement " + std::to_string(number) + " of job id " +
+                             std::to_string(changed.job_id()) + " does not fit its " +
+                             std::to_string(changed.shards_size()) + " shards");
+  };
+  std::vector<ShardRing> rings;
+  for (int number = 0; number < changed.placements_size(); ++number) {
+    const v1::ShardSet& set = changed.placements(number);
+    const auto below = [](int bound) {
+      return [bound](uint32_t index) { return index < static_cast<uint32_t>(bound); };
+    };
+    const bool fits = set.members_size() > 0 &&
+                      set.members_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      set.pattern_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      changed.shards_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      std::ranges::all_of(set.members(), below(changed.shards_size())) &&
+                      std::ranges::all_of(set.pattern(), below(set.members_size()));
+    if (!fits) return wrong(number);
+    ShardRing ring{static_cast<uint32_t>(set.members_size())};
+    const auto list = [](const auto& field) {
+      return std::make_shared<const std::vector<uint16_t>>(field.begin(), field.end());
+    };
+    if (set.pattern_size() > 0) ring.pattern = list(set.pattern());
+    ring.members = list(set.members());
+    rings.push_back(std::move(ring));
+  }
+  if (rings.empty()) return wrong(0);
+  return rings;
+}
+
+AddShards new_shards(const v1::ShardsChanged& changed, int known) {
+  AddShards command{changed.job_id(), {}, {}};
+  for (int index = 0; index < changed.shards_size(); ++index) {
+    if (index >= known) command.addresses.push_back(changed.shards(index).address());
+    if (changed.shards(index).lost()) command.lost.push_back(static_cast<uint32_t>(index));
+  }
+  return command;
+}
+
 NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
                  std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine)
     : started_(started),
@@ -97,6 +137,8 @@ Status NodeJob::start(uint32_t cores) {
   }
   Result<PlacementPattern> pattern = pattern_from(started_);
   if (!pattern.ok()) return pattern.status();
+  rings_ = {{static_cast<uint32_t>(started_.shards_size()), pattern.value(), nullptr}};
+  shards_known_ = started_.shards_size();
   engine_.post(engine_start(pattern.take()));
   return join_clients(cores);
 }
@@ -172,19 +214,22 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
   if (ready.chunk_elements() == 0 || ready.chunk_elements() > frame_elements)
     return error("D602", who + " has chunks of " + std::to_string(ready.chunk_elements()) +
                              " elements; 1 to " + std::to_string(frame_elements) + " fit a frame");
+  if (ready.placement() >= rings_.size())
+    return error("D602", who + " has placement " + std::to_string(ready.placement()) + " of " +
+                             std::to_string(rings_.size()));
+  const uint32_t shards = rings_[ready.placement()].shards;
   const auto algorithm = static_cast<Algorithm>(ready.algorithm());
   const bool whole = ready.chunk_elements() >= spec.count;
   const bool on_shards = algorithm == Algorithm::kShards;
-  if (on_shards != is_on_shards(spec.mode) || (on_shards && started_.shards_size() == 0))
+  if (on_shards != is_on_shards(spec.mode) || (on_shards && shards == 0))
     return error("D602", who + " has mode \"" + spec.mode + "\" and algorithm " +
                              std::string(algorithm_name(algorithm)) + " with " +
-                             std::to_string(started_.shards_size()) + " shards");
+                             std::to_string(shards) + " shards");
   const Status compression = compression_from(ready, started_.agents_size()).status();
   const Result<ExchangeMode> mode = parse_mode(spec.mode);
-  if (!mode.ok() ||
-      (on_shards && mode.value().replicas > static_cast<uint32_t>(started_.shards_size())))
-    return error("D602", who + " has mode \"" + spec.mode + "\" with " +
-                             std::to_string(started_.shards_size()) + " shards");
+  if (!mode.ok() || (on_shards && mode.value().replicas > shards))
+    return error(
+        "D602", who + " has mode \"" + spec.mode + "\" with " + std::to_string(shards) + " shards");
   if (on_shards) return compression;
   if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
       (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
@@ -244,13 +289,23 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
                   shape);
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
   const ExchangeMode mode = parse_mode(spec.mode).take();
-  const auto shards = static_cast<uint32_t>(started_.shards_size());
+  const ShardRing& ring = rings_[ready.placement()];
   const bool dense = ready.spec().compression().empty();
   engine_.post(AddTensor{
       id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
-      mode.settled_replicas(shards, dense), last_reduction(spec, world_size()),
+      mode.settled_replicas(ring.shards, dense), last_reduction(spec, world_size()),
       compression_from(ready, started_.agents_size()).take(), shape, place.value(), segment,
-      mode.holds_parameters(), mode.keeps_tensors_whole()});
+      mode.holds_parameters(), mode.keeps_tensors_whole(), ring.shards, ring.pattern, ring.members,
+      ready.moved_from().id()});
+  return {};
+}
+
+Status NodeJob::change_shards(const v1::ShardsChanged& changed) {
+  Result<std::vector<ShardRing>> rings = rings_from(changed);
+  if (!rings.ok()) return rings.status();
+  rings_ = rings.take();
+  engine_.post(new_shards(changed, shards_known_));
+  shards_known_ = std::max(shards_known_, changed.shards_size());
   return {};
 }
 

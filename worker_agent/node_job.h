@@ -19,6 +19,17 @@ namespace gradbus {
 // Where the job's chunks lie on its shards; GB-D602 for a pattern that names others.
 Result<PlacementPattern> pattern_from(const v1::JobStarted& started);
 
+// Some of the job's shards, and where chunks lie on them.
+struct ShardRing {
+  uint32_t shards = 0;
+  PlacementPattern pattern = nullptr;
+  ShardMembers members = nullptr;  // null: the first ones
+};
+// GB-D602 for one that names shards or places there are not.
+Result<std::vector<ShardRing>> rings_from(const v1::ShardsChanged& changed);
+// What the engine is told of shards that it knows `known` of.
+AddShards new_shards(const v1::ShardsChanged& changed, int known);
+
 class NodeJob {
  public:
   // `clients` by local rank. `agent_index` is this node's place in the ring.
@@ -38,6 +49,8 @@ class NodeJob {
   // All ranks have registered these: places new ones and answers the clients that asked.
   Status place(const v1::TensorsReady& ready);
   void refuse(const v1::TensorRefused& refused);
+  // Tensors that are registered from here on may be on the new ones.
+  Status change_shards(const v1::ShardsChanged& changed);
 
   // Every local operation ends with this error; nothing more is exchanged.
   void fail(const Status& status);
@@ -78,6 +91,8 @@ class NodeJob {
   Engine& engine_;
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();
+  std::vector<ShardRing> rings_;              // by placement
+  int shards_known_ = 0;                      // to the engine
   std::map<uint32_t, PlacedTensor> tensors_;  // by id
   std::map<std::string, uint32_t> newest_;    // name -> id
   size_t announced_segments_ = 1;             // the first one goes with Joined

@@ -12,7 +12,8 @@
 namespace gradbus {
 namespace {
 
-Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
+// But for `shard`.
+Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<ShardRing>& rings,
                           const v1::ReadyTensor& ready) {
   const TensorSpec spec = spec_from(ready.spec());
   const auto world = static_cast<uint32_t>(started.members_size());
@@ -30,21 +31,34 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   plan.collective.count = spec.count;
   plan.collective.chunk_elements = ready.chunk_elements();
   plan.collective.agents = static_cast<uint32_t>(started.agents_size());
-  plan.collective.shards = static_cast<uint32_t>(started.shards_size());
+  if (ready.placement() >= rings.size() || ready.moved_from().placement() >= rings.size())
+    return error("D602", who + " has placement " + std::to_string(ready.placement()) + " of " +
+                             std::to_string(rings.size()));
+  const ShardRing& ring = rings[ready.placement()];
+  plan.collective.shards = ring.shards;
+  plan.collective.pattern = ring.pattern;
+  plan.collective.members = ring.members;
   plan.collective.tensor = ready.id();
-  Result<PlacementPattern> pattern = pattern_from(started);
-  if (!pattern.ok()) return pattern.status();
-  plan.collective.pattern = pattern.take();
   plan.name = spec.name;
-  plan.shard = shard;
   plan.last = last_reduction(spec, world);
   plan.mode = parse_mode(spec.mode).take();
   plan.collective.one_shard = plan.mode.keeps_tensors_whole();
-  plan.mode.replicas =
+  const uint32_t replicas =
       plan.mode.settled_replicas(plan.collective.shards, ready.spec().compression().empty());
-  if (plan.mode.replicas > plan.collective.shards)
+  if (replicas > plan.collective.shards)
     return error("D602", who + " has mode \"" + spec.mode + "\" with " +
                              std::to_string(plan.collective.shards) + " shards");
+  if (ready.has_moved_from()) {
+    const v1::MovedFrom& from = ready.moved_from();
+    const ShardRing& before = rings[from.placement()];
+    if (from.chunk_elements() == 0 || from.id() >= ready.id() || plan.collective.one_shard ||
+        !ready.spec().compression().empty())
+      return error("D602", who + " takes the place of one that does not fit");
+    plan.moved = MovedPlan{from.id(),      from.chunk_elements(),
+                           before.shards,  plan.mode.settled_replicas(before.shards, true),
+                           before.pattern, before.members};
+    plan.mode.restore = false;  // what was restored moves
+  }
   plan.ranks.resize(plan.collective.agents);
   for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
   Result<CompressionPlan> compression = compression_from(ready, plan.ranks.size());
@@ -56,10 +70,17 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, uint32_t shard,
   return plan;
 }
 
-// A start of a job, in the world of files; its link key stays among daemons.
-uint64_t run_of(const v1::JobStarted& started) {
-  const uint64_t key = started.link_key();
+// A start of a job, in the world of files, or what it goes on as when its shards have changed:
+// their files would not go together. Its link key stays among daemons.
+uint64_t run_of(const v1::JobStarted& started, uint32_t placement) {
+  const uint64_t key = started.link_key() + placement;
   return started.job_id() << 32 | crc32c(std::as_bytes(std::span(&key, 1)));
+}
+
+// This shard's place among those; `shards` when it is none of them.
+uint32_t place_of(uint32_t shard, const ShardRing& ring) {
+  if (ring.members == nullptr) return std::min(shard, ring.shards);
+  return static_cast<uint32_t>(std::ranges::find(*ring.members, shard) - ring.members->begin());
 }
 
 }  // namespace
@@ -69,7 +90,11 @@ void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t
   const auto at = std::ranges::find_if(started.shards(), mine);
   if (at == started.shards().end()) return;
   const auto shard = static_cast<uint32_t>(at - started.shards().begin());
-  Duty duty{started, shard, incarnation, run_of(started), std::make_shared<JobTraffic>()};
+  Duty duty{started, shard, incarnation, run_of(started, 0), std::make_shared<JobTraffic>()};
+  Result<PlacementPattern> pattern = pattern_from(started);
+  if (!pattern.ok()) return spdlog::error("{}", pattern.status().message());
+  duty.started_shards = static_cast<uint32_t>(started.shards_size());
+  duty.rings = {{duty.started_shards, pattern.take(), nullptr}};
   StartShardJob start{started.job_id(),
                       started.job(),
                       started.epoch(),
@@ -96,36 +121,66 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
   if (ready.ranks_size() > 0) return {};
   for (const v1::ReadyTensor& tensor : ready.tensors()) {
     if (!is_on_shards(tensor.spec().mode())) continue;
-    Result<ShardPlan> made = plan_of(at->second.started, at->second.shard, tensor);
-    if (!made.ok()) return made.status();
-    ShardPlan plan = made.take();
-    if (plan.mode.replicas < 2) tell_single_copy(at->second, plan);
-    GRADBUS_RETURN_IF_ERROR(add(at->second, plan));
-    if (plan.mode.replicas < 2) continue;
-    plan.shard = backed_up_by(plan.shard, plan.collective.shards);
-    GRADBUS_RETURN_IF_ERROR(add(at->second, plan));
+    GRADBUS_RETURN_IF_ERROR(place_one(at->second, tensor));
   }
   return {};
 }
 
-Status ShardDuty::add(const Duty& duty, const ShardPlan& plan) {
-  const uint64_t job = duty.started.job_id();
-  if (!plan.mode.restore) {
-    engine_.post(AddShardTensor{job, plan});
+// Its own part, then its copy of another one's.
+Status ShardDuty::place_one(Duty& duty, const v1::ReadyTensor& ready) {
+  Result<ShardPlan> made = plan_of(duty.started, duty.rings, ready);
+  if (!made.ok()) return made.status();
+  ShardPlan plan = made.take();
+  const ShardRing& ring = duty.rings[ready.placement()];
+  plan.shard = place_of(duty.shard, ring);
+  if (plan.shard == ring.shards) return {};
+  plan.mode.replicas = plan.mode.settled_replicas(ring.shards, ready.spec().compression().empty());
+  const bool copies = plan.mode.replicas > 1;
+  if (!copies) tell_single_copy(duty, plan);
+  AddShardTensor command{duty.started.job_id(), plan};
+  command.placement = ready.placement();
+  command.run = run_of(duty.started, ready.placement());
+  command.begins_move = plan.moved && !copies;
+  GRADBUS_RETURN_IF_ERROR(add(duty, command));
+  if (!copies) return {};
+  command.plan.shard = backed_up_by(plan.shard, ring.shards);
+  command.copy = true;
+  command.begins_move = plan.moved.has_value();
+  return add(duty, command);
+}
+
+Status ShardDuty::change(const v1::ShardsChanged& changed) {
+  const auto at = jobs_.find(changed.job_id());
+  if (at == jobs_.end()) return {};
+  Duty& duty = at->second;
+  Result<std::vector<ShardRing>> rings = rings_from(changed);
+  if (!rings.ok()) return rings.status();
+  duty.rings = rings.take();
+  engine_.post(new_shards(changed, static_cast<int>(duty.started_shards)));
+  duty.started_shards = std::max(duty.started_shards, static_cast<uint32_t>(changed.shards_size()));
+  return {};
+}
+
+Status ShardDuty::add(const Duty& duty, AddShardTensor command) {
+  if (!command.plan.mode.restore) {
+    engine_.post(std::move(command));
     return {};
   }
   if (keeper_ == nullptr)
     return error("F111", "shard " + std::to_string(duty.shard) + " of job \"" + duty.started.job() +
                              "\" was started without --snapshots");
-  keeper_->restore(duty.started.job(), duty.run, plan,
-                   [&engine = engine_, job, plan](SnapshotKeeper::Restored restored) {
-                     AddShardTensor add{job, plan};
+  const ShardPlan plan = command.plan;
+  std::vector<uint64_t> runs;
+  for (uint32_t placement = 0; placement < duty.rings.size(); ++placement)
+    runs.push_back(run_of(duty.started, placement));
+  keeper_->restore(duty.started.job(), std::move(runs), plan,
+                   [&engine = engine_, command](SnapshotKeeper::Restored restored) mutable {
                      if (restored.ok()) {
-                       add.restored = restored.take();
+                       command.restored = restored.take();
                      } else {
-                       add.restore_failed = restored.status();
+                       command.restore_failed = restored.status();
                      }
-                     engine.post(std::move(add));
+                     engine.post(std::move(command));
                    });
   return {};
 }

@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "worker_agent/engine.h"
+#include "worker_agent/node_job.h"
 #include "worker_agent/shard/snapshot_keeper.h"
 
 namespace gradbus {
@@ -28,6 +29,8 @@ class ShardDuty {
   // Those of the tensors that lie on shards; when one is to be restored, the keeper hands it to the
   // engine once its values are read. GB-D602 when the plan cannot be, GB-F111 without a keeper.
   Status place(const v1::TensorsReady& ready);
+  // Shards have come or gone. GB-D602 for a placement that cannot be.
+  Status change(const v1::ShardsChanged& changed);
   void end(uint64_t job);
   void end_all();
   // Of the jobs that this coordinator knows.
@@ -41,9 +44,12 @@ class ShardDuty {
     uint64_t run = 0;  // as snapshots name it
     std::shared_ptr<JobTraffic> traffic;
     bool told_single_copy = false;
+    std::vector<ShardRing> rings = {};  // by placement
+    uint32_t started_shards = 0;        // known to the engine
   };
   static void tell_single_copy(Duty& duty, const ShardPlan& plan);
-  Status add(const Duty& duty, const ShardPlan& plan);
+  Status place_one(Duty& duty, const v1::ReadyTensor& ready);
+  Status add(const Duty& duty, AddShardTensor command);
 
   Engine& engine_;
   const std::shared_ptr<SnapshotKeeper> keeper_;

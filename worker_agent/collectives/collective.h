@@ -16,6 +16,7 @@
 // on_sent().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,19 +48,26 @@ struct CollectivePlan {
   uint32_t agent_index = 0;
   std::vector<uint32_t> agent_of_rank;  // by rank; its size is the world size
   uint32_t agents = 1;
-  // Algorithm kShards: peers agents .. agents + shards - 1 are the job's shards. They take chunks
-  // of an all-reduce, or gather payloads of up to `count` bytes and send one back.
+  // Algorithm kShards: peers agents .. agents + shards - 1, or `members`, are its shards. They take
+  // chunks of an all-reduce, or gather payloads of up to `count` bytes and send one back.
   uint32_t shards = 0;
   uint32_t replicas = 1;               // of each chunk, on shards: at most 2, and at most `shards`
   uint32_t tensor = 0;                 // id, for shard_of()
   PlacementPattern pattern = nullptr;  // the same
   bool one_shard = false;              // all chunks lie on one: shard_of_whole()
+  ShardMembers members = nullptr;      // which of the job's shards these are
   // Payloads on shards that hold parameters: in the first round a push is the elements themselves,
   // and an answer may always be.
   bool parameters = false;
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
-  uint32_t peers() const { return agents + shards; }
+  uint32_t peers() const {
+    return members == nullptr ? agents + shards
+                              : agents + 1 + *std::max_element(members->begin(), members->end());
+  }
+  uint32_t peer_of_shard(uint32_t shard) const {
+    return agents + (members == nullptr ? shard : (*members)[shard]);
+  }
   // That holds the chunk, of a tensor on shards.
   uint32_t shard_of(uint32_t chunk) const {
     return one_shard ? shard_of_whole(tensor, shards, pattern)

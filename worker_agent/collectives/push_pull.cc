@@ -15,7 +15,7 @@ PushPull::PushPull(const CollectivePlan& plan)
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     const uint32_t first = plan.shard_of(chunk);
     for (uint32_t copy = 0; copy < plan.replicas; ++copy) {
-      const uint32_t peer = plan.agents + (copy == 0 ? first : backup_of(first, plan.shards));
+      const uint32_t peer = plan.peer_of_shard(copy == 0 ? first : backup_of(first, plan.shards));
       will_send(peer, 1);
       will_receive(peer);
     }
@@ -25,7 +25,7 @@ PushPull::PushPull(const CollectivePlan& plan)
 
 uint32_t PushPull::shard(uint32_t chunk) const {
   const uint32_t first = plan().shard_of(chunk);
-  return plan().agents + (lost_[first] ? backup_of(first, plan().shards) : first);
+  return plan().peer_of_shard(lost_[first] ? backup_of(first, plan().shards) : first);
 }
 
 uint64_t PushPull::bytes_of(uint32_t chunk) const {
@@ -52,10 +52,13 @@ void PushPull::push(uint32_t chunk, std::vector<Action>& actions) {
 // A push that is the transport's goes again when it is given back; one whose answer is here need
 // not.
 void PushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
-  lost_[lost - plan().agents] = true;
+  uint32_t place = 0;
+  while (place < plan().shards && plan().peer_of_shard(place) != lost) ++place;
+  if (place == plan().shards) return;  // this tensor is on others
+  lost_[place] = true;
   drop_ready(lost);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    if (plan().shard_of(chunk) != lost - plan().agents) continue;
+    if (plan().shard_of(chunk) != place) continue;
     const Stage stage = chunks_[chunk].stage;
     if (stage == Stage::kPushReady || stage == Stage::kPushed) push(chunk, actions);
   }

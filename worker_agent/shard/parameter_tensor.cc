@@ -26,6 +26,9 @@ ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& 
     chunk.learning_rate = static_cast<float>(plan.mode.optimizer.learning_rate);
   for (uint32_t chunk = 0; chunk < plan.collective.chunks(); ++chunk)
     if (plan.collective.shard_of(chunk) == plan.shard) chunk_of_.push_back(chunk);
+  if (!plan.moved) return;
+  for (const uint32_t chunk : chunk_of_)
+    chunks_[slot(chunk)].lacks = elements(chunk) * (1 + optimizer_vectors(plan.mode.optimizer));
 }
 
 Result<std::unique_ptr<ShardTensor>> ParameterTensor::create(const ShardPlan& plan,
@@ -42,10 +45,14 @@ Status ParameterTensor::open_state() {
                     "the optimizer of tensor \"" + plan().name + "\"");
 }
 
+uint64_t ParameterTensor::vector_offset(uint32_t chunk, uint32_t index) const {
+  return (slot(chunk) * vectors_ + index) * plan().collective.chunk_elements;
+}
+
 std::span<float> ParameterTensor::vector(uint32_t chunk, uint32_t index) const {
   if (index >= vectors_) return {};
-  const uint64_t first = (slot(chunk) * vectors_ + index) * plan().collective.chunk_elements;
-  return {reinterpret_cast<float*>(state_.bytes().data()) + first, elements(chunk)};
+  return {reinterpret_cast<float*>(state_.bytes().data()) + vector_offset(chunk, index),
+          elements(chunk)};
 }
 
 std::span<float> ParameterTensor::parameters(uint32_t chunk, uint32_t buffer_index) const {
@@ -95,6 +102,47 @@ void ParameterTensor::restore(const std::vector<RestoredChunk>& chunks) {
   }
 }
 
+// ---- moves
+
+KeptChunk ParameterTensor::kept(uint32_t chunk) const {
+  const Chunk& state = chunks_[slot(chunk)];
+  return {state.steps, state.learning_rate};
+}
+
+Slice ParameterTensor::kept_slice(uint32_t chunk, uint32_t vector, uint64_t first,
+                                  uint64_t elements) const {
+  const uint64_t bytes = elements * sizeof(float);
+  if (vector > 0)
+    return {state_.region(), (vector_offset(chunk, vector - 1) + first) * sizeof(float), bytes};
+  Slice slice = ShardTensor::slice({.chunk = chunk, .buffer = chunks_[slot(chunk)].current});
+  slice.offset += first * sizeof(float);
+  slice.bytes = bytes;
+  return slice;
+}
+
+// Where parts of several chunks make one: as in a snapshot, more steps correct less of what an
+// optimizer's means lack.
+bool ParameterTensor::take_kept(uint32_t chunk, const KeptPart& part,
+                                std::vector<ShardAnswer>& answers) {
+  Chunk& state = chunks_[slot(chunk)];
+  if (state.set || part.values.size() > state.lacks) return false;
+  if (state.lacks == elements(chunk) * vectors_kept()) {
+    state.current = unused_buffer(chunk);
+    use(chunk, state.current);
+  }
+  state.steps = std::max(state.steps, part.of.steps);
+  state.learning_rate = part.of.learning_rate;
+  const std::span<float> into =
+      part.vector == 0 ? parameters(chunk, state.current) : vector(chunk, part.vector - 1);
+  std::ranges::copy(part.values, into.begin() + static_cast<ptrdiff_t>(part.first));
+  state.lacks -= part.values.size();
+  if (state.lacks > 0) return false;
+  state.set = true;
+  for (uint32_t agent = 0; agent < agents(); ++agent) worker(agent, chunk).known = state.steps;
+  answer_waiting(chunk, answers);
+  return true;
+}
+
 // ---- pushes
 
 void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) {
@@ -104,11 +152,11 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   const bool first = pushes(push.agent, chunk) == 1;
   from.waits = true;
   from.pulls = push.pull_only || first;
-  from.rests = push.pull_only;
+  from.rests = push.pull_only || (first && plan().moved);  // they have pulled before they moved
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
-  if (first && push.agent == 0 && !state.set) set(chunk, values_of(push));
+  if (first && push.agent == 0 && !state.set && !plan().moved) set(chunk, values_of(push));
   if (!from.pulls) {
     ++from.steps;
     const std::span<const float> gradient = values_of(push);

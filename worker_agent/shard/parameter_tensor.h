@@ -21,6 +21,7 @@
 // whole_parameters.h.
 #pragma once
 
+#include "worker_agent/shard/server_optimizer.h"
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
@@ -33,6 +34,15 @@ class ParameterTensor : public ShardTensor {
   void on_deadline(uint32_t chunk, uint64_t steps, std::vector<ShardAnswer>& answers) override;
   bool save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const override;
   void restore(const std::vector<RestoredChunk>& chunks) override;
+  uint32_t vectors_kept() const override { return 1 + optimizer_vectors(plan().mode.optimizer); }
+  bool is_set(uint32_t chunk) const override { return chunks_[slot(chunk)].set; }
+  KeptChunk kept(uint32_t chunk) const override;
+  std::span<const float> kept_values(uint32_t chunk, uint32_t vector) const override {
+    return vector == 0 ? parameters(chunk) : this->vector(chunk, vector - 1);
+  }
+  Slice kept_slice(uint32_t chunk, uint32_t vector, uint64_t first,
+                   uint64_t elements) const override;
+  bool take_kept(uint32_t chunk, const KeptPart& part, std::vector<ShardAnswer>& answers) override;
 
  protected:
   // `plan` is what frames say, `op` how a node's ranks are summed; buffers as ShardTensor's.
@@ -67,6 +77,7 @@ class ParameterTensor : public ShardTensor {
     bool set = false;      // the parameters are
     uint32_t current = 0;  // buffer of the parameters
     uint64_t steps = 0;
+    uint64_t lacks = 0;       // elements of vectors that are still to come from other shards
     uint32_t added = 0;       // quorum: pushes in the open step
     Nanos deadline = 0;       // quorum: of the open step; 0: none, or it was told of
     float learning_rate = 0;  // the last one that came with a push
@@ -87,6 +98,7 @@ class ParameterTensor : public ShardTensor {
   }
   // Of the vectors that a chunk has besides its buffers: the optimizer's, then quorum's sum.
   std::span<float> vector(uint32_t chunk, uint32_t index) const;
+  uint64_t vector_offset(uint32_t chunk, uint32_t index) const;  // in elements
   std::span<float> parameters(uint32_t chunk, uint32_t buffer_index) const;
   bool quorum() const { return plan().mode.kind == ExchangeMode::Kind::kServerQuorum; }
 

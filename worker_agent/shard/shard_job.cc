@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/check.h"
 #include "common/errors.h"
 #include "common/log.h"
 
@@ -18,17 +19,20 @@ ShardJob::ShardJob(StartShardJob start, Transport* transport)
       transport_(transport),
       links_(*transport_, {start_.job, start_.epoch, start_.link_key, start_.agents + start_.shard},
              start_.addresses),
-      snapshots_(start_.keeper, place(start_.shard), monotonic_now()) {
+      ring_{0, start_.run, start_.shard, {}} {
+  for (uint32_t shard = 0; shard < start_.shards; ++shard) ring_.members.push_back(shard);
+  snapshots_ = std::make_unique<ShardSnapshots>(start_.keeper, snapshot_place(ring_.place, false),
+                                                monotonic_now());
   held_.reserve(links_.buffers_max());
 }
 
-SnapshotPlace ShardJob::place(uint32_t shard) const {
+SnapshotPlace ShardJob::snapshot_place(uint32_t place, bool promoted) const {
   return {start_.keeper == nullptr ? "" : start_.keeper->directory(),
           start_.name,
-          start_.run,
-          shard,
-          start_.shards,
-          shard != start_.shard};
+          ring_.run,
+          place,
+          static_cast<uint32_t>(ring_.members.size()),
+          promoted};
 }
 
 void ShardJob::fail(const Status& status) {
@@ -51,7 +55,7 @@ Status ShardJob::open_tensor(const AddShardTensor& add) {
   Result<std::unique_ptr<ShardTensor>> made = make_shard_tensor(add.plan, *transport_);
   if (!made.ok()) return made.status();
   const uint32_t id = add.plan.collective.tensor;
-  const bool copy = add.plan.shard != start_.shard;
+  const bool copy = add.copy;
   Tensors& tensors = copy ? shadows_ : tensors_;
   if (tensors.size() <= id) tensors.resize(id + 1);
   tensors[id] = made.take();
@@ -59,7 +63,9 @@ Status ShardJob::open_tensor(const AddShardTensor& add) {
   if (add.plan.mode.restore) tensors[id]->restore(add.restored);
   due_.reserve(std::max(due_.capacity(), tensors[id]->chunks_held()));
   if (add.plan.mode.replicas > 1) GRADBUS_RETURN_IF_ERROR(open_copies(*tensors[id]));
-  return expect_answers(*tensors[id]);
+  GRADBUS_RETURN_IF_ERROR(expect_answers(*tensors[id]));
+  begin_ring(add);
+  return add.begins_move ? begin_move(add.plan) : Status();
 }
 
 Status ShardJob::expect_answers(const ShardTensor& tensor) {
@@ -73,13 +79,14 @@ Status ShardJob::expect_answers(const ShardTensor& tensor) {
 size_t ShardJob::do_work() {
   if (wake_at_ != 0) run_deadlines();
   if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
-  size_t copied = snapshots_.wake_at() == 0 ? 0 : snapshots_.do_work(monotonic_now(), tensors_);
+  if (!predecessors_.empty()) forget_predecessors();
+  size_t copied = snapshots_->wake_at() == 0 ? 0 : snapshots_->do_work(monotonic_now(), tensors_);
   if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(monotonic_now(), shadows_);
   return copied + links_.flush();
 }
 
 Nanos ShardJob::wake_at() const {
-  const Nanos next = earlier(earlier(wake_at_, snapshots_.wake_at()), ended_links_.wake_at());
+  const Nanos next = earlier(earlier(wake_at_, snapshots_->wake_at()), ended_links_.wake_at());
   return lost_snapshots_ == nullptr ? next : earlier(next, lost_snapshots_->wake_at());
 }
 
@@ -88,12 +95,12 @@ void ShardJob::end() {
   ending_ = true;
   links_.close();
   if (lacks_tensor_) return;
-  snapshots_.end(tensors_);
+  snapshots_->end(tensors_);
   if (lost_snapshots_ != nullptr) lost_snapshots_->end(shadows_);
 }
 
 bool ShardJob::ended() const {
-  return links_.closed() && snapshots_.ended() &&
+  return links_.closed() && snapshots_->ended() &&
          (lost_snapshots_ == nullptr || lost_snapshots_->ended());
 }
 
@@ -104,7 +111,7 @@ void ShardJob::run_deadlines() {
   for (const auto& tensor : tensors_)
     if (tensor != nullptr) run_deadlines(*tensor, now);
   for (const auto& shadow : shadows_)
-    if (shadow != nullptr && promoted_) run_deadlines(*shadow, now);
+    if (shadow != nullptr && answers(*shadow)) run_deadlines(*shadow, now);
 }
 
 void ShardJob::run_deadlines(ShardTensor& tensor, Nanos now) {
@@ -132,10 +139,11 @@ void ShardJob::on_accepted(LinkId link, const FrameHeader& hello) {
 
 void ShardJob::on_closed(const TransportEvent& event, const std::string& why) {
   const uint32_t peer = links_.peer_of(event.link);
+  const bool incoming = !links_.outgoing(event.link);
   links_.on_closed(event.link);
   if (ending_) return;
   if (links_.dropped(peer)) {
-    if (peer == copied() && !promoted_ && !links_.receives_from(peer)) promote();
+    if (incoming && is_copied(peer) && !links_.receives_from(peer)) promote(peer);
     return;
   }
   const bool shard = is_shard(peer);
@@ -154,9 +162,10 @@ void ShardJob::on_closed(const TransportEvent& event, const std::string& why) {
 Status ShardJob::check_frame(const TransportEvent& event, const FrameHeader& header) const {
   const uint32_t peer = links_.peer_of(event.link);
   const auto kind = static_cast<FrameKind>(header.kind);
-  const bool goes_this_way = links_.outgoing(event.link)
-                                 ? is_shard(peer) && kind == FrameKind::kCredit
-                                 : !is_shard(peer) || kind == FrameKind::kForward;
+  const bool goes_this_way =
+      links_.outgoing(event.link)
+          ? is_shard(peer) && kind == FrameKind::kCredit
+          : !is_shard(peer) || kind == FrameKind::kForward || kind == FrameKind::kMoved;
   if (header.job == start_.job && header.epoch == start_.epoch && goes_this_way) return {};
   return error("D601", "a frame of peer " + std::to_string(peer) + " is of job " +
                            std::to_string(header.job) + " epoch " + std::to_string(header.epoch) +
@@ -185,17 +194,25 @@ void ShardJob::on_received(const TransportEvent& event) {
 
 // Bounded by the receive buffers, which the held ones keep.
 bool ShardJob::must_wait(const HeldPush& push) const {
+  if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved))
+    return push.header.tensor < kTensorsMax && !predecessors_.contains(push.header.tensor);
   const bool copy = is_shard(push.peer) || is_of_shadow(push);
   const ShardTensor* of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
-  if (of == nullptr) return push.header.tensor < kTensorsMax;
+  if (of == nullptr) return push.header.tensor < kTensorsMax && !is_predecessor(push.header.tensor);
   if (is_shard(push.peer)) return false;
-  return (copy && !promoted_) || of->must_wait(push.peer, push.header);
+  return (copy && !answers(*of)) || of->must_wait(push.peer, push.header);
 }
 
 void ShardJob::on_push(const HeldPush& push) {
   if (links_.dropped(push.peer)) return;  // its agent pushes it again
+  if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved)) {
+    if (const Status status = on_moved(push); !status.ok()) fail(status);
+    return links_.release(push.buffer);
+  }
   const bool copy = is_shard(push.peer) || is_of_shadow(push);
   ShardTensor* const of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
+  const bool late = is_predecessor(push.header.tensor) && push.header.exchange == kDeadlineRecord;
+  if (of == nullptr && late) return links_.release(push.buffer);  // of a step that is closed
   if (of == nullptr)
     return fail(error("D601", "field tensor of a push is " + std::to_string(push.header.tensor)));
   const bool later = !copy && forwards(*of);
@@ -213,8 +230,7 @@ void ShardJob::on_push(const HeldPush& push) {
 
 // An agent's first push after the loss of a shard may be one that its shadow has taken.
 Status ShardJob::take(ShardTensor& of, const HeldPush& push) {
-  const bool shadow = of.plan().shard != start_.shard;
-  const bool comes = shadow && push.peer < start_.agents && of.holds(push.header.chunk) &&
+  const bool comes = of.is_shadow() && push.peer < start_.agents && of.holds(push.header.chunk) &&
                      !of.reaches(push.peer, push.header.chunk);
   if (comes && of.come_over(push.peer, push.header, answers_)) return {};
   return of.on_push(push.peer, push.header, links_.payload(push.buffer), monotonic_now(), answers_);
@@ -234,7 +250,7 @@ void ShardJob::take_held() {
 // ---- answers
 
 void ShardJob::send_answers(ShardTensor& tensor) {
-  const Sent kind = tensor.plan().shard == start_.shard ? kAnswer : kShadowsAnswer;
+  const Sent kind = tensor.is_shadow() ? kShadowsAnswer : kAnswer;
   for (const ShardAnswer& answer : answers_) {
     if (!tensor.reaches(answer.agent, answer.chunk)) {
       tensor.on_sent(answer);
@@ -251,19 +267,32 @@ void ShardJob::send_answers(ShardTensor& tensor) {
   answers_.clear();
 }
 
+// Its answers are sent; another one may have taken its place meanwhile.
+ShardTensor* ShardJob::answered(ExchangeId exchange) const {
+  const bool shadow = exchange.index == kShadowsAnswer;
+  if (ShardTensor* of = shadow ? this->shadow(exchange.tensor) : tensor(exchange.tensor);
+      of != nullptr)
+    return of;
+  for (const auto& [id, from] : predecessors_)
+    if (from.id == exchange.tensor) return shadow ? from.shadow.get() : from.tensor.get();
+  GRADBUS_CHECK(false);
+  return nullptr;
+}
+
 void ShardJob::on_sent(const TransportEvent& event) {
   if (links_.is_credit_token(event.token)) return;
   const SendRecord sent = links_.take_sent(event.link, event.token);
   if (sent.exchange.index == kForwarded) on_forward_sent(sent);
+  if (sent.exchange.index == kMovedPart && !ending_)
+    on_part_sent(sent.action.peer, sent.exchange.tensor);
   if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   ShardAnswer answer;
   answer.agent = sent.action.peer;
   answer.chunk = sent.action.chunk;
   answer.buffer = sent.action.buffer;
-  if (ending_ || sent.exchange.index == kForwarded) return;
-  const Tensors& tensors = sent.exchange.index == kAnswer ? tensors_ : shadows_;
-  tensors[sent.exchange.tensor]->on_sent(answer);
+  if (ending_ || sent.exchange.index > kShadowsAnswer) return;
+  answered(sent.exchange)->on_sent(answer);
   if (!held_.empty()) take_held();
 }
 

@@ -14,9 +14,14 @@
 // both shards of a chunk are lost.
 // Snapshots of what the lost shard held are written by the backup then, as the lost one's.
 //
+// MOVES. When shards come or go a tensor is registered anew on those there are, and begins with
+// what its predecessor holds, which its shards send (shard_job_moves.cc).
+//
 // Engine thread only.
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,12 +51,14 @@ class ShardJob final : public HostedJob {
   Nanos wake_at() const override;
 
   bool owns(LinkId link) const override { return links_.owns(link); }
+  bool knows_peer(uint32_t peer) const override { return peer < links_.peers(); }
   void on_accepted(LinkId link, const FrameHeader& hello) override;
   void on_connected(LinkId link) override { links_.connected(link); }
   void on_sent(const TransportEvent& event) override;
   void on_received(const TransportEvent& event) override;
   void on_closed(const TransportEvent& event, const std::string& why) override;
   void lose_shard(uint32_t shard) override;
+  void add_shards(const AddShards& command) override;
 
   const Status& broken() const override { return broken_; }
   void end() override;
@@ -59,8 +66,9 @@ class ShardJob final : public HostedJob {
 
  private:
   using Tensors = ShardSnapshots::Tensors;
-  // Exchange indexes of what is sent: an answer of a tensor or of a shadow, a push sent on.
-  enum Sent : uint16_t { kAnswer, kShadowsAnswer, kForwarded };
+  // Exchange indexes of what is sent: an answer of a tensor or of a shadow, a push sent on, a part
+  // that moves.
+  enum Sent : uint16_t { kAnswer, kShadowsAnswer, kForwarded, kMovedPart };
   struct HeldPush {  // for a tensor not added here yet, or whose last answer is still being sent
     uint32_t peer = 0;
     uint32_t buffer = 0;
@@ -74,7 +82,7 @@ class ShardJob final : public HostedJob {
   };
   static constexpr uint32_t kNoBuffer = UINT32_MAX;  // of a deadline
 
-  SnapshotPlace place(uint32_t shard) const;
+  SnapshotPlace snapshot_place(uint32_t place, bool promoted) const;
   Status open_tensor(const AddShardTensor& add);
   Status expect_answers(const ShardTensor& tensor);
   ShardTensor* tensor(uint32_t id) const {
@@ -89,6 +97,7 @@ class ShardJob final : public HostedJob {
   bool must_wait(const HeldPush& push) const;
   void take_held();
   void send_answers(ShardTensor& tensor);
+  ShardTensor* answered(ExchangeId exchange) const;
   void run_deadlines();
   void run_deadlines(ShardTensor& tensor, Nanos now);
   void fail(const Status& status);
@@ -96,8 +105,17 @@ class ShardJob final : public HostedJob {
   // ---- copies (shard_job_copies.cc)
   Status open_copies(const ShardTensor& tensor);
   bool is_shard(uint32_t peer) const { return peer >= start_.agents; }
-  uint32_t backup() const { return start_.agents + backup_of(start_.shard, start_.shards); }
-  uint32_t copied() const { return start_.agents + backed_up_by(start_.shard, start_.shards); }
+  // Who has the copy of this tensor's chunks here, and whose chunks this shadow has copies of.
+  static uint32_t backup(const ShardTensor& tensor) {
+    const CollectivePlan& plan = tensor.plan().collective;
+    return plan.peer_of_shard(backup_of(tensor.plan().shard, plan.shards));
+  }
+  static uint32_t copied(const ShardTensor& shadow) {
+    return shadow.plan().collective.peer_of_shard(shadow.plan().shard);
+  }
+  bool backs_up(uint32_t peer) const;
+  bool is_copied(uint32_t peer) const;
+  bool answers(const ShardTensor& shadow) const;
   bool forwards(const ShardTensor& tensor) const;
   bool is_of_shadow(const HeldPush& push) const;
   void put(ShardTensor& tensor, uint32_t chunk, const HeldPush& push);
@@ -107,8 +125,38 @@ class ShardJob final : public HostedJob {
   void on_taken_there(uint32_t peer, const FrameHeader& header);
   Status on_forwarded(const HeldPush& push);
   void let_go(uint32_t buffer);
-  void go_on_alone();
-  void promote();
+  void go_on_alone(uint32_t peer);
+  void promote(uint32_t peer);
+
+  // ---- moves (shard_job_moves.cc)
+  struct MovedPart {  // of the old chunk `from`, for the new one `chunk`
+    uint32_t tensor = 0;
+    uint32_t chunk = 0;
+    uint32_t from = 0;
+    uint64_t first = 0;  // element of the tensor
+    uint64_t elements = 0;
+  };
+  struct Predecessor {  // what a tensor has taken the place of
+    uint32_t id = 0;
+    std::unique_ptr<ShardTensor> tensor, shadow;
+    std::vector<uint32_t> awaited;  // by peer: vectors of parts that are still to come from it
+    size_t unsent = 0;              // parts that wait in parts_ or are the transport's
+  };
+  void begin_ring(const AddShardTensor& add);
+  uint32_t holder(const MovedPlan& before, uint32_t chunk) const;
+  Status begin_move(const ShardPlan& plan);
+  Status begin_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part);
+  Result<const ShardTensor*> old_tensor(const Predecessor& from, uint32_t chunk) const;
+  ShardTensor* new_tensor(uint32_t id, uint32_t chunk) const;
+  Status keep_part(const Predecessor& from, const MovedPart& part);
+  Status queue_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part, uint32_t peer);
+  void send_parts(uint32_t peer);
+  void on_part_sent(uint32_t peer, uint32_t tensor);
+  Status on_moved(const HeldPush& push);
+  void place_part(ShardTensor& into, uint32_t chunk, const KeptPart& part);
+  void lose_moves(uint32_t peer);
+  bool is_predecessor(uint32_t id) const;
+  void forget_predecessors();
 
   const StartShardJob start_;
   Transport* transport_;
@@ -117,16 +165,35 @@ class ShardJob final : public HostedJob {
   Tensors shadows_;                            // the same: of the shard before this one
   std::vector<std::vector<Untaken>> untaken_;  // by id and chunk
   std::vector<uint8_t> users_;                 // by receive buffer of a push that is sent on
-  bool alone_ = false;                         // the backup is lost
-  bool promoted_ = false;                      // shadows answer
   EndedLinks ended_links_;
   std::vector<HeldPush> held_;
   std::vector<ShardAnswer> answers_;
   std::vector<uint32_t> due_;  // chunks
   Nanos wake_at_ = 0;          // of deadlines
+  struct Ring {                // that snapshots are of: the newest that a tensor lies on
+    uint32_t placement = 0;
+    uint64_t run = 0;
+    uint32_t place = 0;  // of this shard
+    std::vector<uint32_t> members;
+  };
+  Ring ring_;
+  struct LateCredit {
+    uint32_t peer = 0;
+    FrameHeader header;
+  };
+  std::vector<LateCredit> late_credits_;          // for pushes of chunks that are not here yet
+  std::map<uint32_t, Predecessor> predecessors_;  // by the new tensor
+  std::vector<bool> replaced_;                    // by id: another one has its place
+  struct PartsToSend {
+    std::deque<MovedPart> parts;
+    uint32_t vector = 0;  // of the first part: the next one
+    uint32_t under_way = 0;
+    bool expected = false;  // the links have room
+  };
+  std::vector<PartsToSend> parts_;  // by peer
   bool ending_ = false;
   bool lacks_tensor_ = false;  // that it should have had: it would leave half a snapshot
-  ShardSnapshots snapshots_;   // after what it reads
+  std::unique_ptr<ShardSnapshots> snapshots_;       // after what it reads
   std::unique_ptr<ShardSnapshots> lost_snapshots_;  // of shadows that answer: in the name of theirs
   Status broken_;
 };

@@ -1,5 +1,7 @@
 // What a shard does for copies: it sends pushes on to its backup, keeps the shadows of the shard
 // before it, and goes on when one of both is lost.
+#include <algorithm>
+
 #include "common/errors.h"
 #include "common/log.h"
 #include "worker_agent/collectives/frame_check.h"
@@ -11,8 +13,8 @@ namespace gradbus {
 Status ShardJob::open_copies(const ShardTensor& tensor) {
   const uint32_t id = tensor.plan().collective.tensor;
   const auto chunks = static_cast<uint32_t>(tensor.chunks_held());
-  if (tensor.plan().shard != start_.shard) {
-    links_.expect_credits(copied(), chunks);
+  if (tensor.is_shadow()) {
+    links_.expect_credits(copied(tensor), chunks);
     return {};
   }
   // Agents push once each before they are answered; each push may open a step with a deadline.
@@ -23,13 +25,13 @@ Status ShardJob::open_copies(const ShardTensor& tensor) {
   for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
     if (tensor.holds(chunk)) untaken_[id][chunk].pushes.reserve(untaken_max);
   users_.resize(links_.buffers_max());
-  return links_.expect_sends(backup(), chunks);
+  return links_.expect_sends(backup(tensor), chunks);
 }
 
 // ---- as the first shard of a chunk
 
 bool ShardJob::forwards(const ShardTensor& tensor) const {
-  return tensor.plan().mode.replicas > 1 && tensor.plan().shard == start_.shard && !alone_;
+  return tensor.plan().mode.replicas > 1 && !tensor.is_shadow() && !links_.dropped(backup(tensor));
 }
 
 // One more push or deadline of the chunk.
@@ -41,7 +43,7 @@ void ShardJob::put(ShardTensor& tensor, uint32_t chunk, const HeldPush& push) {
 void ShardJob::forward_next(const ShardTensor& tensor, uint32_t chunk) {
   const uint32_t id = tensor.plan().collective.tensor;
   Untaken& untaken = untaken_[id][chunk];
-  if (untaken.pushes.empty() || untaken.asked || untaken.posted || alone_) return;
+  if (untaken.pushes.empty() || untaken.asked || untaken.posted || !forwards(tensor)) return;
   untaken.asked = untaken.posted = true;
   const HeldPush& push = untaken.pushes.front();
   const bool deadline = push.buffer == kNoBuffer;
@@ -50,11 +52,11 @@ void ShardJob::forward_next(const ShardTensor& tensor, uint32_t chunk) {
   header.exchange = deadline ? kDeadlineRecord : static_cast<uint16_t>(push.peer);
   header.job = start_.job;
   header.epoch = start_.epoch;
-  Action record{.kind = Action::Kind::kSend, .peer = backup(), .chunk = chunk};
+  Action record{.kind = Action::Kind::kSend, .peer = backup(tensor), .chunk = chunk};
   record.buffer = push.buffer;
   record.bytes = header.length;
   if (!deadline) users_[push.buffer] = 2;  // the transport, and we
-  links_.send_data(backup(), header, deadline ? Slice() : links_.payload_slice(push.buffer),
+  links_.send_data(backup(tensor), header, deadline ? Slice() : links_.payload_slice(push.buffer),
                    {{id, kForwarded}, record});
 }
 
@@ -62,7 +64,8 @@ void ShardJob::on_forward_sent(const SendRecord& sent) {
   const uint32_t id = sent.exchange.tensor;
   untaken_[id][sent.action.chunk].posted = false;
   let_go(sent.action.buffer);
-  if (!ending_ && broken_.ok()) forward_next(*tensors_[id], sent.action.chunk);
+  if (!ending_ && broken_.ok() && tensor(id) != nullptr)
+    forward_next(*tensors_[id], sent.action.chunk);
 }
 
 void ShardJob::let_go(uint32_t buffer) {
@@ -72,8 +75,10 @@ void ShardJob::let_go(uint32_t buffer) {
 }
 
 void ShardJob::on_taken_there(uint32_t peer, const FrameHeader& header) {
+  if (is_predecessor(header.tensor)) return;  // a deadline, of a step that is closed
   ShardTensor* const of = tensor(header.tensor);
-  const bool ours = peer == backup() && of != nullptr && forwards(*of) && of->holds(header.chunk) &&
+  const bool ours = of != nullptr && peer == backup(*of) && forwards(*of) &&
+                    of->holds(header.chunk) && header.tensor < untaken_.size() &&
                     untaken_[header.tensor][header.chunk].asked;
   if (!ours)
     return fail(error("D601", "a shard says that it has taken a push that it was not sent"));
@@ -110,13 +115,14 @@ bool ShardJob::is_of_shadow(const HeldPush& push) const {
   const ShardTensor* of = tensor(push.header.tensor);
   return of != nullptr && of->plan().mode.replicas > 1 &&
          push.header.chunk < of->plan().collective.chunks() &&
-         start_.agents + of->plan().collective.shard_of(push.header.chunk) == copied();
+         of->plan().collective.shard_of(push.header.chunk) ==
+             backed_up_by(of->plan().shard, of->plan().collective.shards);
 }
 
 Status ShardJob::on_forwarded(const HeldPush& push) {
   FrameHeader header = push.header;
   ShardTensor* const of = shadow(header.tensor);
-  if (push.peer != copied() || of == nullptr || !of->holds(header.chunk))
+  if (of == nullptr || push.peer != copied(*of) || !of->holds(header.chunk))
     return refuse_frame(header, "a push of a chunk that has no copy here");
   if (header.exchange == kDeadlineRecord) {
     of->on_deadline(header.chunk, header.step, answers_);
@@ -131,7 +137,11 @@ Status ShardJob::on_forwarded(const HeldPush& push) {
   taken.source = start_.agents + start_.shard;
   taken.length = 0;
   taken.payload_crc = 0;
-  links_.send_credit(push.peer, taken);
+  if (!of->is_set(header.chunk) && of->plan().moved) {
+    late_credits_.push_back({push.peer, taken});  // until the chunk is here
+  } else {
+    links_.send_credit(push.peer, taken);
+  }
   return {};
 }
 
@@ -139,35 +149,62 @@ Status ShardJob::on_forwarded(const HeldPush& push) {
 
 void ShardJob::lose_shard(uint32_t shard) {
   const uint32_t peer = start_.agents + shard;
-  if (shard >= start_.shards || shard == start_.shard || links_.dropped(peer)) return;
+  if (peer >= links_.peers() || shard == start_.shard || links_.dropped(peer)) return;
   ended_links_.forget(peer);
   links_.drop(peer);
-  alone_ = alone_ || peer == backup();
   SendRecord unsent;
-  while (links_.take_unsent(peer, unsent)) on_forward_sent(unsent);
-  if (peer == backup()) go_on_alone();
-  if (peer == copied() && !links_.receives_from(peer)) promote();
+  while (links_.take_unsent(peer, unsent))
+    unsent.exchange.index == kForwarded ? on_forward_sent(unsent)
+                                        : on_part_sent(peer, unsent.exchange.tensor);
+  if (backs_up(peer)) go_on_alone(peer);
+  if (is_copied(peer) && !links_.receives_from(peer)) promote(peer);
+  lose_moves(peer);
 }
 
-void ShardJob::go_on_alone() {
+// This peer has the copies of some tensor here.
+bool ShardJob::backs_up(uint32_t peer) const {
+  return std::ranges::any_of(tensors_, [&](const auto& tensor) {
+    return tensor != nullptr && tensor->plan().mode.replicas > 1 && backup(*tensor) == peer;
+  });
+}
+
+// Here are copies of some tensor there.
+bool ShardJob::is_copied(uint32_t peer) const {
+  return std::ranges::any_of(
+      shadows_, [&](const auto& shadow) { return shadow != nullptr && copied(*shadow) == peer; });
+}
+
+void ShardJob::go_on_alone(uint32_t peer) {
   spdlog::warn(
       "job \"{}\": shard {}, the backup of shard {}, is lost; what shard {} holds has one "
       "copy now",
-      start_.name, backup() - start_.agents, start_.shard, start_.shard);
-  for (uint32_t id = 0; id < untaken_.size(); ++id)
+      start_.name, peer - start_.agents, start_.shard, start_.shard);
+  for (uint32_t id = 0; id < untaken_.size(); ++id) {
+    if (tensor(id) == nullptr || backup(*tensors_[id]) != peer) continue;
     for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
       while (!untaken_[id][chunk].pushes.empty()) take_first(*tensors_[id], chunk);
+  }
 }
 
-void ShardJob::promote() {
-  promoted_ = true;
-  const uint32_t lost = copied() - start_.agents;
+// Its link has ended: what was in it is here.
+bool ShardJob::answers(const ShardTensor& shadow) const {
+  const uint32_t peer = copied(shadow);
+  return links_.dropped(peer) && !links_.receives_from(peer);
+}
+
+void ShardJob::promote(uint32_t peer) {
+  const uint32_t lost = peer - start_.agents;
   spdlog::warn(
       "job \"{}\": shard {} is lost; shard {} goes on with its copy of what that held, the "
       "only one now",
       start_.name, lost, start_.shard);
   wake_at_ = monotonic_now();
-  lost_snapshots_ = std::make_unique<ShardSnapshots>(start_.keeper, place(lost), wake_at_);
+  const auto of_ring = std::ranges::find(ring_.members, lost);
+  if (of_ring != ring_.members.end()) {
+    const auto place = static_cast<uint32_t>(of_ring - ring_.members.begin());
+    lost_snapshots_ =
+        std::make_unique<ShardSnapshots>(start_.keeper, snapshot_place(place, true), wake_at_);
+  }
   take_held();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,16 +13,27 @@
 
 namespace gradbus {
 
+// The tensor whose place one takes, and where its chunks lie.
+struct MovedPlan {
+  uint32_t tensor = 0;
+  uint64_t chunk_elements = 1;
+  uint32_t shards = 1;
+  uint32_t replicas = 1;
+  PlacementPattern pattern = nullptr;
+  ShardMembers members = nullptr;
+};
+
 // The same on every shard of the job except `shard`.
 struct ShardPlan {
   CollectivePlan collective;  // agent_index is not used
   std::string name;
-  uint32_t shard = 0;           // 0 .. collective.shards - 1
+  uint32_t shard = 0;           // 0 .. collective.shards - 1: its place among them
   Reduction last;               // ps:sync: of the sum of all nodes
   ExchangeMode mode;            // on_shards()
   std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
   CompressionPlan compression;
-  uint64_t tensor_seed = 0;  // unit_plan.h
+  uint64_t tensor_seed = 0;        // unit_plan.h
+  std::optional<MovedPlan> moved;  // it begins with what that one holds
 
   // What shards hold: chunks, or the units of a compressed tensor, or all of it as one.
   ChunkPlan cut() const {

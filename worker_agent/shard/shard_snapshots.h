@@ -32,6 +32,9 @@ class ShardSnapshots {
   // When do_work() is to be called although nothing happened; 0: never.
   Nanos wake_at() const { return wake_at_; }
 
+  // Nothing more is copied; what was begun counts as never begun.
+  void abandon() { pass_ = nullptr; }
+
   // The job has ended: `tensors` stay as they are until ended().
   void end(const Tensors& tensors);
   bool ended() const;

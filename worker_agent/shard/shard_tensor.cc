@@ -1,5 +1,6 @@
 #include "worker_agent/shard/shard_tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -120,6 +121,10 @@ void ShardTensor::answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32
   owe(agent, chunk, buffer);
   answers.push_back({agent, chunk, pushes(agent, chunk), staleness, buffer,
                      elements(chunk) * dtype_bytes(plan_.collective.dtype)});
+}
+
+bool ShardTensor::sends() const {
+  return std::ranges::any_of(turns_, [](Turn turn) { return turn == Turn::kTransports; });
 }
 
 void ShardTensor::on_sent(const ShardAnswer& answer) {

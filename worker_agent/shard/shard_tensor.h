@@ -43,6 +43,18 @@ struct ShardAnswer {
   uint64_t bytes = 0;
 };
 
+// What a chunk has made of its pushes, vector by vector.
+struct KeptChunk {
+  uint64_t steps = 0;
+  float learning_rate = 0;
+};
+struct KeptPart {
+  uint32_t vector = 0;
+  uint64_t first = 0;
+  std::span<const float> values;
+  KeptChunk of;
+};
+
 class ShardTensor {
  public:
   virtual ~ShardTensor() = default;
@@ -80,7 +92,11 @@ class ShardTensor {
 
   // ---- copies
   // Before the first push: from here on answers reach only agents that have come over.
-  void begin_as_shadow() { reached_.assign(reached_.size(), false); }
+  void begin_as_shadow() {
+    shadow_ = true;
+    reached_.assign(reached_.size(), false);
+  }
+  bool is_shadow() const { return shadow_; }
   bool reaches(uint32_t agent, uint32_t chunk) const { return reached_[pair(agent, chunk)]; }
   // The first push of `agent` of this chunk after the loss. True: it was taken already, and is not
   // to be taken again; `answers` get its answer, if there is one by now.
@@ -91,6 +107,21 @@ class ShardTensor {
   virtual bool save(uint32_t, SnapshotPiece&, std::vector<float>&) const { return false; }
   // Before the first push; by slot.
   virtual void restore(const std::vector<RestoredChunk>&) {}
+
+  // ---- what moves with the job's shards (shard_job_moves.cc)
+  // Vectors of as many elements as a chunk: its parameters, then the optimizer's.
+  virtual uint32_t vectors_kept() const { return 0; }
+  // The chunk has what is kept; one that has moved has not until all of it is here.
+  virtual bool is_set(uint32_t) const { return true; }
+  // All of it, of a chunk that is set.
+  virtual KeptChunk kept(uint32_t) const { return {}; }
+  virtual std::span<const float> kept_values(uint32_t, uint32_t) const { return {}; }
+  virtual Slice kept_slice(uint32_t, uint32_t, uint64_t, uint64_t) const { return {}; }
+  // A part of it comes: elements of the chunk from `first` on. True: the chunk is set from here on,
+  // and `answers` get what its agents wait for.
+  virtual bool take_kept(uint32_t, const KeptPart&, std::vector<ShardAnswer>&) { return false; }
+  // Some answer is the transport's.
+  bool sends() const;
 
   virtual Slice slice(const ShardAnswer& answer) const;
   virtual FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
@@ -160,6 +191,7 @@ class ShardTensor {
   std::vector<uint64_t> pushes_;  // by slot and agent: taken
   std::vector<Turn> turns_;       // by slot and agent
   std::vector<bool> reached_;     // by slot and agent
+  bool shadow_ = false;
   StagingMemory memory_;
 };
 

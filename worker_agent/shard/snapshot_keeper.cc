@@ -48,21 +48,24 @@ void SnapshotKeeper::work() {
   }
 }
 
-void SnapshotKeeper::restore(const std::string& job, uint64_t run, const ShardPlan& plan,
-                             std::function<void(Restored)> done) {
-  post([this, job, run, plan, done = std::move(done)] { done(read(job, run, plan)); });
+void SnapshotKeeper::restore(const std::string& job, std::vector<uint64_t> runs,
+                             const ShardPlan& plan, std::function<void(Restored)> done) {
+  post([this, job, runs = std::move(runs), plan, done = std::move(done)] {
+    done(read(job, runs, plan));
+  });
 }
 
 // The tensors of a job come one after the other, so its files are opened once.
-SnapshotKeeper::Restored SnapshotKeeper::read(const std::string& job, uint64_t run,
+SnapshotKeeper::Restored SnapshotKeeper::read(const std::string& job,
+                                              std::span<const uint64_t> runs,
                                               const ShardPlan& plan) {
-  if (set_ == nullptr || set_job_ != job || set_run_ != run) {
+  if (set_ == nullptr || set_job_ != job || set_run_ != runs.front()) {
     set_ = nullptr;
-    Result<SnapshotSet> set = SnapshotSet::open(directory_, job, run);
+    Result<SnapshotSet> set = SnapshotSet::open(directory_, job, runs);
     if (!set.ok()) return set.status();
     set_ = std::make_unique<SnapshotSet>(set.take());
     set_job_ = job;
-    set_run_ = run;
+    set_run_ = runs.front();
     spdlog::info("job \"{}\" is restored from {}", job, set_->run_directory());
   }
   return set_->read(plan);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,15 +38,15 @@ class SnapshotKeeper {
   // Returns when all that was posted before is done.
   void drain();
 
-  // Reads what the newest run of the job but `run` has left of this tensor; `done` is called on the
-  // keeper's thread. Errors: SnapshotSet's.
+  // Reads what the newest run of the job but its own, `runs`, has left of this tensor; `done` is
+  // called on the keeper's thread. Errors: SnapshotSet's.
   using Restored = Result<std::vector<RestoredChunk>>;
-  void restore(const std::string& job, uint64_t run, const ShardPlan& plan,
+  void restore(const std::string& job, std::vector<uint64_t> runs, const ShardPlan& plan,
                std::function<void(Restored)> done);
 
  private:
   void work();
-  Restored read(const std::string& job, uint64_t run, const ShardPlan& plan);
+  Restored read(const std::string& job, std::span<const uint64_t> runs, const ShardPlan& plan);
 
   const std::string directory_;
   const Nanos every_;
@@ -53,7 +54,7 @@ class SnapshotKeeper {
   // ---- the keeper's thread only: the files of the run that was read last
   std::unique_ptr<SnapshotSet> set_;
   std::string set_job_;
-  uint64_t set_run_ = 0;
+  uint64_t set_run_ = 0;  // of the job that asked
 
   std::mutex lock_;
   std::condition_variable changed_;

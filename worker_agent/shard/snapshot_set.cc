@@ -70,13 +70,13 @@ std::vector<fs::path> files_of_run(const fs::path& run) {
 }
 
 // A file whose header is damaged counts as the newest there can be, so that it is told.
-Run look_at_run(const std::string& path, uint64_t except_run) {
+Run look_at_run(const std::string& path, std::span<const uint64_t> except_runs) {
   Run run{path};
   for (const fs::path& name : files_of_run(path)) {
     const Fd file(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     SnapshotHeader header;
     if (!file.valid() || !read_struct(file.get(), 0, header)) return {path, UINT64_MAX, 1, 1};
-    if (header.run == except_run) return {path};
+    if (std::ranges::count(except_runs, header.run) > 0) return {path};
     run.written_ns = std::max(run.written_ns, header.written_ns);
     run.shards = std::max(run.shards, header.shards);
     ++run.files;
@@ -86,12 +86,12 @@ Run look_at_run(const std::string& path, uint64_t except_run) {
 
 // A run that lacks a shard's file ended before it had got anywhere, or that shard was killed.
 Result<std::string> newest_run(const std::string& directory, const std::string& job,
-                               uint64_t except_run) {
+                               std::span<const uint64_t> except_runs) {
   const std::string of_job = snapshot_job_directory(directory, job);
   Run newest;
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(of_job, problem)) {
-    Run run = look_at_run(entry.path(), except_run);
+    Run run = look_at_run(entry.path(), except_runs);
     if (run.files < run.shards)
       spdlog::warn("{} has the files of {} of {} shards and is left out", run.path, run.files,
                    run.shards);
@@ -117,8 +117,8 @@ const char* problem_of(const SnapshotPiece& piece, uint64_t left) {
 }  // namespace
 
 Result<SnapshotSet> SnapshotSet::open(const std::string& directory, const std::string& job,
-                                      uint64_t except_run) {
-  const Result<std::string> run = newest_run(directory, job, except_run);
+                                      std::span<const uint64_t> except_runs) {
+  const Result<std::string> run = newest_run(directory, job, except_runs);
   if (!run.ok()) return run.status();
   SnapshotSet set;
   set.run_directory_ = run.value();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ namespace gradbus {
 
 class SnapshotSet {
  public:
-  // The newest run in `directory` of which the files of all shards are there, but `except_run`,
-  // which is being made. F111 when there is none; F110, naming the file and what is wrong with it,
+  // The newest run in `directory` of which the files of all shards are there, but `except_runs`,
+  // which are being made. F111 when there is none; F110, naming the file and what is wrong with it,
   // when one of its files is not whole.
   static Result<SnapshotSet> open(const std::string& directory, const std::string& job,
-                                  uint64_t except_run);
+                                  std::span<const uint64_t> except_runs);
 
   // The chunks of the tensor that plan.shard holds, in their order. F110 for a value that was
   // damaged; F111 for a tensor or elements that are in no file; F112 when the tensor had another

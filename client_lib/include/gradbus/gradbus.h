@@ -197,7 +197,9 @@ typedef struct gradbus_mode_change {
  * next change that every rank has heard of; *found is 0 when there is none. A fence: all ranks of
  * the job call it at the same point of the training. It changes nothing by itself: the caller ends
  * what is under way (gradbus_drain), registers the group's tensors under other names in the new
- * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). */
+ * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). A mode
+ * "placement=N" says that the job's shards have changed; it may be ignored (docs/MODES.md, "Shards
+ * that come and go"). */
 GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
                                                   gradbus_mode_change* change, int* found);
 /* This rank's loss of a step, any number of times: `gradbus status --json` shows how many there

@@ -40,8 +40,20 @@ class Shards : public testing::Test {
     return error_of(cluster.last(1));
   }
 
+  explicit Shards(const CoordinatorOptions& options = {}) : cluster(options) {}
   Cluster cluster;
   uint64_t job = 0;
+};
+
+// Jobs that keep the shards they began with.
+class KeptShards : public Shards {
+ protected:
+  KeptShards() : Shards(options()) {}
+  static CoordinatorOptions options() {
+    CoordinatorOptions options;
+    options.keep_shards = true;
+    return options;
+  }
 };
 
 // Expect: a job is told of all shards that it can reach, in one order, and they of it.
@@ -186,7 +198,7 @@ TEST_F(Shards, ALostOneEndsTheJobsThatUseIt) {
 
 // Expect: with copies everybody is told which one it was and the job goes on, until both shards of
 // a chunk are lost; what has no copies may not come any more.
-TEST_F(Shards, ALostOneThatHasCopiesElsewhere) {
+TEST_F(KeptShards, ALostOneThatHasCopiesElsewhere) {
   constexpr uint64_t kThird = 13, kFourth = 14;
   cluster.shard(kThird, "shard-c");
   cluster.shard(kFourth, "shard-d");

@@ -89,20 +89,43 @@ class Cluster {
   }
   // A tensor that shards aggregate, as `mode` says.
   void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
-    const ExchangeMode parsed = parse_mode(mode).take();
-    const uint32_t replicas = std::max(1U, parsed.replicas);
+    add_to_agents(id, spec, chunk, parse_mode(mode).take());
+    add_to_shards(id, spec, chunk, mode);
+  }
+  void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk,
+                     const ExchangeMode& mode) {
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, replicas, false,
-                 parsed.keeps_tensors_whole());
-    for (uint32_t i = 0; i < layout_.shards; ++i) {
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, std::max(1U, mode.replicas),
+                 false, mode.keeps_tensors_whole());
+  }
+  // One shard after the other, with so many turns between them.
+  void add_to_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode,
+                     int turns_between = 0) {
+    for (uint32_t i = 0; i < shards(); ++i) {
       add_to_shard(i, id, spec, chunk, mode);
-      if (replicas > 1) add_copy(i, id, spec, chunk, mode);
+      if (parse_mode(mode).take().replicas > 1) add_copy(i, id, spec, chunk, mode);
+      turn(turns_between);
     }
   }
+  // ---- shards that come: the node, then what all others are told of it
+  uint32_t add_shard() {
+    const auto shard = static_cast<uint32_t>(nodes.size()) - layout_.agents;
+    nodes.push_back(std::make_unique<Node>(layout_.transport()));
+    start_shard(shard, shard + 1);
+    for (uint32_t i = 0; i + 1 < nodes.size(); ++i)
+      nodes[i]->engine.post(AddShards{kJob, {nodes.back()->address}, {}});
+    return shard;
+  }
+  // Tensors that are added from here on lie on these shards and begin with what `from` holds.
+  void move_to(const std::vector<uint16_t>& members, const MovedPlan& from) {
+    members_ = std::make_shared<const std::vector<uint16_t>>(members);
+    moved_ = from;
+  }
+
   // Of what the shard before it holds.
   void add_copy(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                 const std::string& mode) {
-    add_to_shard(backed_up_by(shard, layout_.shards), id, spec, chunk, mode, {}, shard);
+    add_to_shard(backed_up_by(shard, shards()), id, spec, chunk, mode, {}, shard);
   }
   void add_to_shard(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                     const std::string& mode, const CompressionPlan& compression = {},
@@ -114,9 +137,11 @@ class Cluster {
     plan.collective.count = spec.count;
     plan.collective.chunk_elements = chunk;
     plan.collective.agents = layout_.agents;
-    plan.collective.shards = layout_.shards;
+    plan.collective.shards = shards();
+    plan.collective.members = members_;
+    plan.moved = moved_;
     plan.collective.tensor = id;
-    plan.collective.pattern = layout_.pattern;
+    plan.collective.pattern = moved_ ? nullptr : layout_.pattern;
     plan.name = "t";
     plan.shard = shard;
     plan.last = last_reduction(spec, layout_.world());
@@ -125,10 +150,14 @@ class Cluster {
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
     plan.compression = compression;
     plan.tensor_seed = tensor_seed(kJob, id);
-    Engine& engine = nodes[layout_.agents + on.value_or(shard)]->engine;
-    if (!plan.mode.restore) return engine.post(AddShardTensor{kJob, plan});
-    layout_.keeper->restore("job", layout_.run, plan, [&engine, plan](auto restored) {
-      AddShardTensor add{kJob, plan};
+    const uint32_t place = on.value_or(shard);
+    Engine& engine = nodes[layout_.agents + (moved_ ? (*members_)[place] : place)]->engine;
+    AddShardTensor command{kJob, plan};
+    command.copy = on.has_value();
+    command.begins_move = moved_ && (on || plan.mode.replicas < 2);
+    if (!plan.mode.restore) return engine.post(command);
+    layout_.keeper->restore("job", {layout_.run}, plan, [&engine, command](auto restored) {
+      AddShardTensor add = command;
       if (restored.ok()) add.restored = restored.take();
       add.restore_failed = restored.status();
       engine.post(std::move(add));
@@ -156,7 +185,8 @@ class Cluster {
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
     node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm, replicas,
                                last_reduction(spec, layout_.world()), compression, shape, place,
-                               segment, held, one_shard});
+                               segment, held, one_shard, moved_ ? shards() : 0, nullptr, members_,
+                               moved_ ? moved_->tensor : 0});
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {
@@ -240,10 +270,10 @@ class Cluster {
     node.engine.post(std::move(start));
   }
 
-  void start_shard(uint32_t shard) {
+  void start_shard(uint32_t shard, uint32_t shards = 0) {
     StartShardJob start{kJob, "job", 1, kLinkKey, shard, layout_.agents, {}, {}, layout_.keeper};
     start.run = layout_.run;
-    start.shards = layout_.shards;
+    start.shards = std::max(shards, layout_.shards);
     for (const auto& other : nodes) start.addresses.push_back(other->address);
     start.traffic = std::make_shared<JobTraffic>();
     shard_traffic_.push_back(start.traffic);
@@ -259,7 +289,13 @@ class Cluster {
     return channel;
   }
 
+  uint32_t shards() const {
+    return moved_ ? static_cast<uint32_t>(members_->size()) : layout_.shards;
+  }
+
   const Layout layout_;
+  ShardMembers members_;
+  std::optional<MovedPlan> moved_;
   std::vector<std::shared_ptr<JobTraffic>> shard_traffic_;
 };
 

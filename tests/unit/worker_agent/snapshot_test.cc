@@ -95,8 +95,8 @@ class SnapshotFiles : public testing::Test {
     }
   }
 
-  SnapshotKeeper::Restored read(const ShardPlan& plan, uint64_t except_run = 0) {
-    Result<SnapshotSet> set = SnapshotSet::open(directory_.path(), "job", except_run);
+  SnapshotKeeper::Restored read(const ShardPlan& plan, std::vector<uint64_t> except_runs = {}) {
+    Result<SnapshotSet> set = SnapshotSet::open(directory_.path(), "job", except_runs);
     if (!set.ok()) return set.status();
     return set.value().read(plan);
   }
@@ -194,12 +194,14 @@ TEST_F(SnapshotFiles, LengthsThatCannotBeAreRefused) {
   with([](SnapshotPiece& p) { std::fill_n(p.tensor, sizeof(p.tensor), 'x'); }, "that is none");
 }
 
-// Expect: the newest run is read, but not the one that is being made.
+// Expect: the newest run is read, but none of those that are being made.
 TEST_F(SnapshotFiles, TheNewestRunIsRead) {
   write(10, 10, 1, 1);
   write(20, 20, 1, 2);
-  EXPECT_TRUE(read(plan_of(20, 20, 0, 1)).ok());
-  EXPECT_TRUE(read(plan_of(10, 10, 0, 1), 2).ok());
+  write(30, 30, 1, 3);
+  EXPECT_TRUE(read(plan_of(30, 30, 0, 1)).ok());
+  EXPECT_TRUE(read(plan_of(20, 20, 0, 1), {3}).ok());
+  EXPECT_TRUE(read(plan_of(10, 10, 0, 1), {2, 3}).ok());
 }
 
 // Expect: a run that has not got as far as to leave all files is no reason not to take the one
@@ -342,7 +344,7 @@ TEST_F(SnapshotJobs, AreKeptWhileTheyWork) {
   push(100);
   const auto has_file = [&] {
     std::error_code none;
-    return Result<SnapshotSet>(SnapshotSet::open(directory_.path(), "job", 0)).ok();
+    return Result<SnapshotSet>(SnapshotSet::open(directory_.path(), "job", {})).ok();
   };
   float steps = 0;
   for (const Nanos deadline = monotonic_now() + 30 * kSecond;
@@ -369,7 +371,7 @@ TEST_F(SnapshotJobs, WithoutARestoredTensorLeaveNothing) {
                          "ps:sync");  // needs no restoring, and no push to be whole
   cluster_->turn(10);
   cluster_->end_job();
-  EXPECT_FALSE(SnapshotSet::open(directory_.path(), "job", 0).ok());
+  EXPECT_FALSE(SnapshotSet::open(directory_.path(), "job", {}).ok());
 }
 
 // Expect: a job that wants what is not there ends with the reason.
@@ -384,7 +386,7 @@ TEST_F(SnapshotJobs, WithoutASnapshotAreRefused) {
 TEST_F(SnapshotJobs, WithoutParametersLeaveNothing) {
   open(2, 1, 64, "ps:async");
   cluster_->end_job();
-  EXPECT_FALSE(SnapshotSet::open(directory_.path(), "job", 0).ok());
+  EXPECT_FALSE(SnapshotSet::open(directory_.path(), "job", {}).ok());
 }
 
 }  // namespace

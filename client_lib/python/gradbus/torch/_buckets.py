@@ -37,11 +37,25 @@ class Bucket(Registered):
         self.on_shards: ShardParameters | None = None  # who hold the parameters
         self.compensation: DelayCompensation | None = None
         self.group = plan.group
+        self.placement = 0  # of the shards it lies on, as it was registered
+        self.spec: tuple[str, int, int, int, str, int, str] = ("", 0, 0, 0, "", 0, "")
+        self._plan = plan
         self._learning_rate: float | None = None  # of the last round
+
+    def replace(self, core: _core.Bucket) -> None:
+        """The same tensor, registered anew; nothing is under way."""
+        super().replace(core)
+        for slot, place in zip(self.slots, self._plan.slots, strict=True):
+            slot.replace(self._views(place.offset, place.count, slot.parameter))
+
+    def _views(
+        self, offset: int, count: int, parameter: torch.nn.Parameter
+    ) -> list[torch.Tensor]:
+        return [lane[offset : offset + count].view(parameter.shape) for lane in self.place.views]
 
     def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
         name, parameter = named
-        views = [lane[offset : offset + count].view(parameter.shape) for lane in self.place.views]
+        views = self._views(offset, count, parameter)
         return (SparseSlot if self._sparse else Slot)(name, parameter, views)
 
     def begin_round(self, passes: int) -> None:

@@ -29,7 +29,7 @@ from ._buckets import Bucket, NamedParameter
 from ._delay_compensation import Compensation, DelayCompensation
 from ._detach import detach_before_close
 from ._hooks import after_accumulation
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_buckets
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, LAMB, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
@@ -66,6 +66,7 @@ class GradientExchange:
         compression: str | None,
         learning_rate: Callable[[int], float],
         rescale_memory: bool = False,
+        placement: int = 0,
     ) -> None:
         self._passes = passes
         self._bucket_bytes = bucket_bytes
@@ -75,6 +76,7 @@ class GradientExchange:
         self._compression = compression  # None: the job's policy
         self._learning_rate = learning_rate  # of a parameter group, now
         self._rescale_memory = rescale_memory  # when it changes
+        self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
@@ -110,10 +112,11 @@ class GradientExchange:
             )
             for plan, first in zip(plans, firsts)
         ]  # fmt: skip
-        for core, plan, first in zip(session.register_buckets(specs), plans, firsts):
+        for core, plan, first, spec in zip(session.register_buckets(specs), plans, firsts, specs):
             bucket = Bucket(
                 core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
             )
+            bucket.spec, bucket.placement = spec, self._placement
             if first.held_by_shards:
                 bucket.on_shards = ShardParameters(bucket)
             if first.compensation is not None:
@@ -281,6 +284,26 @@ class GradientExchange:
         for bucket in held:
             bucket.wait()
 
+    @torch.no_grad()
+    def move(self, placement: int) -> None:
+        """What lies on shards moves to those there are now. At a fence, on every rank.
+
+        Shards that have not got the parameters yet keep their part until a later fence.
+        """
+        self._placement = placement
+        moving = [b for b in self._buckets if b.placement < placement and _can_move(b)]
+        if not moving:
+            return
+        session = session_of(self._process_set, "flush")
+        specs = [(*b.spec[:-1], f"{b.spec[-1]},placement={placement}") for b in moving]
+        for bucket, core in zip(moving, session.register_buckets(specs)):
+            bucket.placement = placement
+            bucket.replace(core)
+        held = [b.on_shards for b in moving if b.on_shards is not None]
+        for shard in held:
+            shard.is_set = False
+        set_parameters(held)  # which get what their predecessors have, and say when it is there
+
     def staleness(self) -> dict[str, int]:
         """By parameter: how many steps the gradient in ``.grad`` is old; -1: zeros, of no step."""
         return {slot.name: b.core.staleness for b in self._buckets for slot in b.slots}
@@ -389,6 +412,13 @@ class GradientExchange:
             for slot in bucket.slots:
                 if slot.parameter.grad is slot.view:
                     slot.parameter.grad = slot.view.clone() if keep_gradients else None
+
+
+def _can_move(bucket: Bucket) -> bool:
+    mode = bucket.spec[-1].split(",")
+    if not mode[0].startswith("ps:") or bucket.compressed or LAMB in mode:
+        return False
+    return bucket.on_shards is None or bucket.on_shards.is_set
 
 
 def with_compression(

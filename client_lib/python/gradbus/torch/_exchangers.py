@@ -24,7 +24,7 @@ from ._delay_compensation import compensation_of
 from ._exchange import ExchangedParameter, GradientExchange
 from ._local_modes import LocalModes, LocalParameter, is_local
 from ._memory import CompressionState
-from ._mode_changes import ModeChange, at_fence, fence_period, mode_by
+from ._mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._shard_parameters import holds_parameters, text_of, without_restore
 
 
@@ -64,6 +64,7 @@ class State:
         self.parameters: list[tuple[NamedParameter, int]] = []  # and their groups
         self.changes: list[ModeChange] = []  # of modes, in force
         self.changes_seen = 0
+        self.placement = 0  # of shards: the newest that was asked for
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()
         self.exchange, self.local = self.make_exchange()
@@ -75,7 +76,7 @@ class State:
         suffix = f"{asked.number or ''}{f'~{generation}' if generation else ''}"
         exchange = GradientExchange(
             asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
-            asked.compression, self.learning_rate, asked.rescale_memory,
+            asked.compression, self.learning_rate, asked.rescale_memory, self.placement,
         )  # fmt: skip
         local = LocalModes(
             f"local{suffix}", asked.bucket_bytes, asked.process_set, asked.compression
@@ -140,7 +141,12 @@ def take_up_changes(optimizer: Any) -> None:
     if state.settings.process_set is not global_process_set:
         return
     changes = at_fence()
-    for change in changes[state.changes_seen :]:
+    new = changes[state.changes_seen :]
+    state.placement = newest_move(changes)
+    for change in new:
+        if is_move(change):
+            state.parked.clear()  # they are where they were
+            continue
         try:
             _change_mode(optimizer, state, [*state.changes, change])
         except _REFUSALS as refusal:
@@ -148,6 +154,7 @@ def take_up_changes(optimizer: Any) -> None:
                 f"gradbus mode: '{change[0]}' stays in the mode it has: {refusal}", stacklevel=3
             )
     state.changes_seen = len(changes)
+    state.exchange.move(state.placement)
 
 
 def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> None:

@@ -13,6 +13,7 @@ from .._errors import bad_argument
 from .._session import before_close, current
 
 FENCE_EVERY = "GRADBUS_FENCE_EVERY"
+_PLACEMENT = "placement="
 
 ModeChange = tuple[str, str]  # glob of parameters' names, mode
 
@@ -27,6 +28,17 @@ def at_fence() -> Sequence[ModeChange]:
             before_close(lambda _: _asked.clear())
         _asked.append(change)
     return list(_asked)
+
+
+def is_move(change: ModeChange) -> bool:
+    """Says that shards have come or gone, and nothing of modes."""
+    return change[1].startswith(_PLACEMENT)
+
+
+def newest_move(changes: Sequence[ModeChange]) -> int:
+    """What tensors on shards are to be registered with; 0: nothing."""
+    moves = [change for change in changes if is_move(change)]
+    return int(moves[-1][1].removeprefix(_PLACEMENT)) if moves else 0
 
 
 def fence_period() -> int:

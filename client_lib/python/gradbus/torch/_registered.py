@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
 
 from .. import _core
-from ._staging import place_of
+from ._staging import Place, place_of
+
+
+def _make_place(parameter: torch.Tensor, timeout_ms: int, core: _core.Bucket) -> Place:
+    lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
+    return place_of(parameter, lanes, core.name, timeout_ms)
 
 
 class Registered:
@@ -15,10 +21,20 @@ class Registered:
 
     def __init__(self, core: _core.Bucket, parameter: torch.Tensor, timeout_ms: int) -> None:
         """``parameter``: one of those in it; ``timeout_ms``: of waits for its device."""
+        self._make_place = functools.partial(_make_place, parameter, timeout_ms)
         self.core = core
-        lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
-        self.place = place_of(parameter, lanes, core.name, timeout_ms)
+        self.place = self._make_place(core)
         self.flat: torch.Tensor = self.place.views[0]  # of the current lane
+
+    def replace(self, core: _core.Bucket) -> None:
+        """Another one takes this one's place, with the elements that there are."""
+        self.place.release()
+        before, old = self.flat, self.place
+        self.core = core
+        self.place = self._make_place(core)
+        self.flat = self.place.views[0]
+        self.flat.copy_(before)
+        old.close()
 
     def hand_over(self, begin: Callable[[], None] | None = None) -> None:
         """Begins a round, as core.start() unless otherwise said, when the elements are in the lane."""

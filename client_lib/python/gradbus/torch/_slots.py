@@ -26,6 +26,14 @@ class Slot:
         """From here on the view is that of this lane."""
         self.view = self._views[lane]
 
+    def replace(self, views: Sequence[torch.Tensor]) -> None:
+        """The same gradient lies elsewhere from here on."""
+        born_here = self.parameter.grad is self.view
+        self._views = views
+        self.use_lane(0)
+        if born_here:
+            self.parameter.grad = self.view
+
     def makes_dense(self) -> bool:
         """Whether adopt() will make a sparse gradient dense."""
         grad = self.parameter.grad

@@ -1,0 +1,105 @@
+// Shards that come while a job runs, and what is to lie on those that are left. Tensors stay where
+// they are until their ranks register them anew, at a fence; a shard that comes and goes before
+// that has held nothing.
+#include <algorithm>
+#include <set>
+
+#include "proto/placement.h"
+#include "server/job.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kMoreMayCome = kSecond;  // shards are started together
+
+}  // namespace
+
+int Job::place_of(uint32_t shard, const std::vector<uint32_t>& members) {
+  const auto at = std::ranges::find(members, shard);
+  return at == members.end() ? -1 : static_cast<int>(at - members.begin());
+}
+
+void Job::shard_attached(uint64_t shard, const AgentCard& card, Nanos now) {
+  const bool fits = state_ == State::kRunning && !options_.keep_shards && !shards_.empty() &&
+                    registrations_.uses_shards() && card.addresses.contains(transport_) &&
+                    shards_.size() < kPlacementEntriesMax && shards_.rbegin()->first < shard;
+  if (!fits) return;
+  shards_.emplace(shard, card);
+  place_at_ = now + kMoreMayCome;
+}
+
+// Where there is anything to win: the ranks are asked to move to it.
+void Job::place_anew(const std::string& why) {
+  place_at_ = 0;
+  AgentCards living;
+  Placement next;
+  uint32_t index = 0;
+  for (const auto& [id, card] : shards_) {
+    if (!card.lost) {
+      living.emplace(id, card);
+      next.members.push_back(index);
+    }
+    ++index;
+  }
+  const std::string what = title() + ": " + why + "; ";
+  if (options_.keep_shards || next.members == placements_.back().members || living.empty()) return;
+  if (registrations_.has_fixed())
+    return outbox_->note(what +
+                         "it keeps its shards, for tensors that are compressed, or stepped "
+                         "on as a whole, do not move");
+  if (living.size() < 2 && placements_.back().members.size() > 1)
+    return outbox_->note(what + "there are second copies again when another shard is started");
+  if (placements_.size() == kPlacementsMax)
+    return outbox_->note(what + "it keeps its shards: it has moved " +
+                         std::to_string(kPlacementsMax) + " times");
+  next.of = place_shards(roll_.agents(), living, transport_, options_.equal_shards);
+  const auto count = static_cast<uint32_t>(living.size());
+  const auto period = static_cast<uint32_t>(next.of.pattern.size());
+  outbox_->note(what + "after the next fence " + next.of.why);
+  placements_.push_back(std::move(next));
+  registrations_.set_shards(count, period == 0 ? count : period,
+                            static_cast<uint32_t>(placements_.size()) - 1);
+  v1::CoordinatorMessage started;
+  *started.mutable_job_started() = started_message();
+  for (const auto& [id, card] : shards_)
+    if (!card.lost && shards_told_.insert(id).second) outbox_->send(id, started);
+  tell_everyone(shards_changed());
+  ask_to_move();
+}
+
+v1::CoordinatorMessage Job::shards_changed() const {
+  v1::CoordinatorMessage message;
+  auto* changed = message.mutable_shards_changed();
+  changed->set_job_id(identity_.id);
+  for (const auto& [id, card] : shards_) {
+    auto* shard = changed->add_shards();
+    shard->set_agent_id(id);
+    shard->set_name(card.name);
+    shard->set_address(card.addresses.at(transport_));
+    shard->set_lost(card.lost);
+  }
+  for (const Placement& placement : placements_) {
+    auto* set = changed->add_placements();
+    set->mutable_members()->Add(placement.members.begin(), placement.members.end());
+    set->mutable_pattern()->Add(placement.of.pattern.begin(), placement.of.pattern.end());
+  }
+  return message;
+}
+
+// Where to, a registration is told, so the newest of several counts for all.
+void Job::ask_to_move() {
+  v1::CoordinatorMessage message;
+  auto* changed = message.mutable_mode_changed();
+  changed->set_job_id(identity_.id);
+  changed->set_group("*");
+  changed->set_mode("placement=" + std::to_string(++moves_asked_));
+  outbox_->send_all(roll_.agents(), std::move(message));
+}
+
+// Of the tensors that have moved last.
+uint32_t Job::placement_in_use() const {
+  const auto places = registrations_.places();
+  return places.empty() ? placement_at_end_ : places.rbegin()->first;
+}
+
+}  // namespace gradbus

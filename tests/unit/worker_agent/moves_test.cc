@@ -1,0 +1,273 @@
+// Tensors that move with the job's shards: what they hold is the same, bit for bit, wherever chunks
+// begin, and so is what copies hold. A job that moves is compared with one that does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/unit/worker_agent/engine_cluster.h"
+#include "transport/faulty/faulty.h"
+
+namespace gradbus {
+namespace {
+
+using test::Cluster;
+using test::kJob;
+using test::Layout;
+using testing::HasSubstr;
+
+constexpr uint64_t kCount = 400;
+constexpr uint64_t kOldChunk = 64, kNewChunk = 48;  // parts of up to two old ones make a new one
+
+std::unique_ptr<Transport> unreliable() {
+  static uint64_t seed = 0;
+  return make_faulty(test::loopback(),
+                     {.seed = ++seed, .busy = 0.2, .delay = 0.3, .reorder = true});
+}
+
+TensorSpec spec() {
+  TensorSpec spec;
+  spec.name = "t";
+  spec.count = kCount;
+  return spec;
+}
+
+struct Move {
+  std::string mode;
+  bool faults = false;
+};
+
+class Moving : public testing::TestWithParam<Move> {
+ protected:
+  void open() {
+    Layout layout{.agents = 1, .shards = 2};
+    if (GetParam().faults) layout.transport = unreliable;
+    cluster_ = std::make_unique<Cluster>(layout);
+    cluster_->add_on_shards(0, spec(), kOldChunk, GetParam().mode);
+    tensor_ = 0;
+    round_ = 0;
+    random_.seed(3);
+  }
+  uint32_t replicas() const { return std::max(1U, parse_mode(GetParam().mode).take().replicas); }
+  MovedPlan from(uint64_t chunk, std::vector<uint16_t> members = {}) const {
+    MovedPlan plan{tensor_, chunk, 2, replicas()};
+    if (members.empty()) return plan;
+    plan.shards = static_cast<uint32_t>(members.size());
+    plan.members = std::make_shared<const std::vector<uint16_t>>(std::move(members));
+    return plan;
+  }
+
+  void post(float value_scale) {
+    float* const data = cluster_->data(0, 0, tensor_);
+    for (uint64_t i = 0; i < kCount; ++i)
+      data[i] = value_scale * (static_cast<float>(random_() % 2000) * 1e-3F - 1);
+    cluster_->post(0, 0, tensor_, ++round_);
+  }
+  void finish() { ASSERT_EQ(cluster_->completions(0, 0, 1).size(), 1u); }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) {
+      post(1);
+      finish();
+    }
+  }
+  // The shards that it is on from here on. The agent may be told long before them.
+  void move(const std::vector<uint16_t>& members, const MovedPlan& from, int head_start) {
+    const std::mt19937 random = random_;
+    begin_move(members, from, head_start);
+    finish();
+    random_ = random;
+  }
+  void begin_move(const std::vector<uint16_t>& members, const MovedPlan& from, int head_start) {
+    cluster_->move_to(members, from);
+    ++tensor_;
+    round_ = 0;
+    cluster_->add_to_agents(tensor_, spec(), kNewChunk, parse_mode(GetParam().mode).take());
+    post(12345);  // the first round says nothing
+    cluster_->turn(head_start);
+    cluster_->add_to_shards(tensor_, spec(), kNewChunk, GetParam().mode, head_start);
+  }
+  // Of the round that is under way: that it ended, or why nothing goes on.
+  std::string outcome() {
+    CompletionRecord record;
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond; monotonic_now() < deadline;
+         cluster_->turn(1)) {
+      for (auto& node : cluster_->nodes)
+        for (const JobBroken& broken : node->broken.take()) return broken.status.message();
+      if (cluster_->nodes[0]->clients[0].completions.pop(record) == Pop::kRecord) return "";
+    }
+    return "neither";
+  }
+  void lose(uint32_t shard) {
+    cluster_->kill(1 + shard);
+    for (uint32_t node = 0; node < cluster_->nodes.size(); ++node)
+      if (node != 1 + shard) cluster_->nodes[node]->engine.post(LoseShard{kJob, shard});
+  }
+  std::vector<float> values() {
+    const float* data = cluster_->data(0, 0, tensor_);
+    return {data, data + kCount};
+  }
+  std::vector<float> without_a_move(int count) {
+    open();
+    steps(count);
+    return values();
+  }
+  void expect_whole() {
+    for (auto& node : cluster_->nodes)
+      for (const JobBroken& broken : node->broken.take()) ADD_FAILURE() << broken.status.message();
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  uint32_t tensor_ = 0;
+  uint64_t round_ = 0;
+  std::mt19937 random_;
+};
+
+// Expect: a shard that comes gets its part, with what the optimizer remembers.
+TEST_P(Moving, ToAShardThatComes) {
+  const std::vector<float> wanted = without_a_move(11);
+  for (const int head_start : {0, 3, 40}) {
+    open();
+    steps(6);
+    const std::vector<float> before = values();
+    cluster_->add_shard();
+    move({0, 1, 2}, from(kOldChunk), head_start);
+    EXPECT_EQ(values(), before);
+    steps(5);
+    EXPECT_EQ(values(), wanted) << head_start;
+    EXPECT_GT(cluster_->received_by_shard(2), 0u);
+    expect_whole();
+  }
+}
+
+// Expect: after a loss there are copies again: of what a copy held, too.
+TEST_P(Moving, AfterALossThereAreCopiesAgain) {
+  if (replicas() < 2) GTEST_SKIP() << "there is one copy";
+  const std::vector<float> wanted = without_a_move(16);
+  for (const uint16_t first : {0, 1}) {
+    open();
+    steps(4);
+    lose(first);
+    steps(2);
+    const uint16_t other = 1 - first;
+    cluster_->add_shard();
+    cluster_->nodes[3]->engine.post(LoseShard{kJob, first});
+    move({other, 2}, from(kOldChunk), 3);
+    steps(5);
+    lose(other);
+    steps(5);
+    EXPECT_EQ(values(), wanted) << first;
+    expect_whole();
+  }
+}
+
+// Expect: a shard that is lost at any moment of a move ends the job, with a sentence that says so,
+// or takes nothing away.
+TEST_P(Moving, LossesAtEveryMoment) {
+  if (replicas() < 2) GTEST_SKIP() << "there is one copy";
+  const std::vector<float> wanted = without_a_move(8);
+  int ended = 0, went_on = 0;
+  for (int moment = 0; moment < 48; ++moment) {
+    open();
+    steps(4);
+    cluster_->add_shard();
+    const std::mt19937 random = random_;
+    begin_move({0, 1, 2}, from(kOldChunk), 0);
+    cluster_->turn(moment / 3 * (GetParam().faults ? 8 : 1));
+    lose(static_cast<uint32_t>(moment % 3));
+    const std::string why = outcome();
+    if (!why.empty()) {
+      ++ended;
+      EXPECT_THAT(why, AllOf(HasSubstr("GB-P103"), HasSubstr("on its way to other shards")));
+      continue;
+    }
+    ++went_on;
+    random_ = random;
+    steps(4);
+    EXPECT_EQ(values(), wanted) << moment;
+    expect_whole();
+  }
+  EXPECT_GT(ended, 0);
+  EXPECT_GT(went_on, 16);  // a new one holds nothing that others wait for
+}
+
+// Expect: it may move again and again, also to where it is.
+TEST_P(Moving, AgainAndAgain) {
+  const std::vector<float> wanted = without_a_move(12);
+  open();
+  steps(3);
+  move({0, 1}, from(kOldChunk), 0);
+  steps(3);
+  cluster_->add_shard();
+  move({2, 0, 1}, from(kNewChunk, {0, 1}), 5);
+  steps(3);
+  move({0, 1, 2}, from(kNewChunk, {2, 0, 1}), 1);
+  steps(3);
+  EXPECT_EQ(values(), wanted);
+  expect_whole();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, Moving,
+    testing::Values(Move{"ps:async,momentum=0.9,lr=0.1"},
+                    Move{"ps:async,momentum=0.9,lr=0.1,replicas=2"},
+                    Move{"ps:async,optimizer=adam,lr=0.1,replicas=2", true},
+                    Move{"ps:ssp,max_staleness=1,optimizer=adagrad,lr=0.1,replicas=2"},
+                    Move{"ps:quorum,q=1,optimizer=adam,lr=0.1,replicas=2", true},
+                    Move{"ps:async,optimizer=adamw,lr=0.1", true}));
+
+// Expect: nobody waits for an agent that has made no step since the fence.
+TEST(Moved, AgentsThatRestAreNotWaitedFor) {
+  for (const char* const mode : {"ps:quorum,q=2", "ps:ssp,max_staleness=1"}) {
+    Cluster cluster({.agents = 2, .shards = 2});
+    cluster.add_on_shards(0, spec(), kOldChunk, mode);
+    const auto all_post_first = [&](uint32_t tensor) {
+      for (const uint32_t agent : {0, 1}) cluster.post(agent, 0, tensor, 1);
+      for (const uint32_t agent : {0, 1}) ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u);
+    };
+    all_post_first(0);
+    cluster.move_to({1, 0}, {0, kOldChunk, 2, 1});
+    cluster.add_on_shards(1, spec(), kNewChunk, mode);
+    all_post_first(1);
+    for (uint64_t round = 2; round < 7; ++round) {
+      cluster.post(0, 0, 1, round);
+      ASSERT_EQ(cluster.completions(0, 0, 1).size(), 1u) << mode << round;
+    }
+  }
+}
+
+// Expect: a shard that is lost before it has sent what others wait for ends the job.
+TEST(LostMoves, EndTheJob) {
+  Cluster cluster({.agents = 1, .shards = 2});
+  cluster.add_on_shards(0, spec(), kOldChunk, "ps:async,replicas=2");
+  std::fill_n(cluster.data(0, 0, 0), kCount, 1);
+  cluster.post(0, 0, 0, 1);
+  ASSERT_EQ(cluster.completions(0, 0, 1).size(), 1u);
+  cluster.add_shard();
+  cluster.move_to({0, 1, 2}, {0, kOldChunk, 2, 2});
+  cluster.add_to_agents(1, spec(), kNewChunk, parse_mode("ps:async,replicas=2").take());
+  for (const uint32_t place : {1, 2}) {  // shard 0 has not heard of it
+    cluster.add_to_shard(place, 1, spec(), kNewChunk, "ps:async,replicas=2");
+    cluster.add_copy(place, 1, spec(), kNewChunk, "ps:async,replicas=2");
+  }
+  cluster.turn(20);
+  cluster.kill(1);
+  for (const uint32_t node : {0, 2, 3}) cluster.nodes[node]->engine.post(LoseShard{kJob, 0});
+  const auto broken = cluster.broken(3);
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_THAT(broken[0].status.message(),
+              AllOf(HasSubstr("GB-P103"), HasSubstr("on its way to other shards")));
+}
+
+// Expect: nothing moves before there is something.
+TEST(LostMoves, BeforeTheFirstRoundNothingMoves) {
+  Cluster cluster({.agents = 1, .shards = 2});
+  cluster.add_on_shards(0, spec(), kOldChunk, "ps:async");
+  cluster.move_to({0, 1}, {0, kOldChunk, 2, 1});
+  cluster.add_on_shards(1, spec(), kNewChunk, "ps:async");
+  const auto broken = cluster.broken(1);
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_THAT(broken[0].status.message(), HasSubstr("before its first round"));
+}
+
+}  // namespace
+}  // namespace gradbus

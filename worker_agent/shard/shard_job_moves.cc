@@ -1,0 +1,266 @@
+// What a shard does when the job's shards change. A tensor is registered anew, under its name, on
+// the shards that there are now, at a moment at which its ranks have nothing under way. It begins
+// with what its predecessor holds: every shard sends the parts of its old chunks to those that hold
+// the new ones, and their copies, from where they lie. A chunk that is not whole yet answers no
+// push, and a copy that is not whole says of none that it is taken.
+//
+// What a lost shard held comes from its copy. A shard that is lost before it has sent all that
+// others wait for ends the job: the rest would be of no use.
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "worker_agent/collectives/frame_check.h"
+#include "worker_agent/shard/server_optimizer.h"
+#include "worker_agent/shard/shard_job.h"
+
+namespace gradbus {
+namespace {
+
+// Frames to one shard that are the transport's: enough to keep a link busy.
+constexpr uint32_t kPartsUnderWayMax = 8;
+
+uint32_t vectors_of(const ShardPlan& plan) {
+  return plan.mode.holds_parameters() ? 1 + optimizer_vectors(plan.mode.optimizer) : 0;
+}
+
+}  // namespace
+
+void ShardJob::add_shards(const AddShards& command) {
+  links_.add_peers(command.addresses);
+  held_.reserve(links_.buffers_max());
+  users_.resize(links_.buffers_max());
+  for (const uint32_t shard : command.lost) lose_shard(shard);
+}
+
+// From the first tensor of a placement on snapshots are of that one: what is on disk stays until
+// they are whole.
+void ShardJob::begin_ring(const AddShardTensor& add) {
+  if (add.placement <= ring_.placement) return;
+  const CollectivePlan& plan = add.plan.collective;
+  ring_ = {add.placement, add.run, 0, {}};
+  for (uint32_t place = 0; place < plan.shards; ++place) {
+    ring_.members.push_back(plan.peer_of_shard(place) - start_.agents);
+    if (ring_.members.back() == start_.shard) ring_.place = place;
+  }
+  if (lost_snapshots_ != nullptr) lost_snapshots_->abandon();
+  lost_snapshots_ = nullptr;
+  snapshots_->abandon();
+  snapshots_ = std::make_unique<ShardSnapshots>(start_.keeper, snapshot_place(ring_.place, false),
+                                                monotonic_now());
+}
+
+// ---- what goes where
+
+// As a peer: who sends what the old chunk holds.
+uint32_t ShardJob::holder(const MovedPlan& before, uint32_t chunk) const {
+  CollectivePlan plan;
+  plan.agents = start_.agents;
+  plan.members = before.members;
+  const uint32_t first = shard_of(before.tensor, chunk, before.shards, before.pattern);
+  const uint32_t peer = plan.peer_of_shard(first);
+  return links_.dropped(peer) && before.replicas > 1
+             ? plan.peer_of_shard(backup_of(first, before.shards))
+             : peer;
+}
+
+Status ShardJob::begin_move(const ShardPlan& plan) {
+  const MovedPlan& before = *plan.moved;
+  const uint32_t id = plan.collective.tensor;
+  Predecessor& from = predecessors_[id];
+  from.id = before.tensor;
+  from.awaited.resize(links_.peers());
+  if (replaced_.size() <= from.id) replaced_.resize(from.id + 1);
+  replaced_[from.id] = true;
+  if (tensor(from.id) != nullptr) from.tensor = std::move(tensors_[from.id]);
+  if (shadow(from.id) != nullptr) from.shadow = std::move(shadows_[from.id]);
+  late_credits_.reserve(late_credits_.capacity() + plan.collective.chunks());
+  if (parts_.size() < links_.peers()) parts_.resize(links_.peers());
+  const ChunkPlan cut = plan.cut();
+  for (uint32_t chunk = 0; chunk < cut.chunks() && vectors_of(plan) > 0; ++chunk) {
+    const uint64_t first = cut.range(chunk).first;
+    const uint64_t elements = cut.range(chunk).elements;
+    uint64_t at = first;
+    do {
+      const auto old = static_cast<uint32_t>(at / before.chunk_elements);
+      const uint64_t end = std::min(first + elements, (uint64_t{old} + 1) * before.chunk_elements);
+      GRADBUS_RETURN_IF_ERROR(begin_part(plan, from, {id, chunk, old, at, end - at}));
+      at = end;
+    } while (at < first + elements);
+  }
+  for (uint32_t peer = start_.agents; peer < parts_.size(); ++peer) send_parts(peer);
+  spdlog::info("job \"{}\": tensor \"{}\" moves to {} shards; {} parts go from here, {} come",
+               start_.name, plan.name, plan.collective.shards, from.unsent,
+               std::accumulate(from.awaited.begin(), from.awaited.end(), 0U));
+  take_held();
+  return {};
+}
+
+Status ShardJob::begin_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part) {
+  const uint32_t me = start_.agents + start_.shard;
+  const uint32_t source = holder(*plan.moved, part.from);
+  if (links_.dropped(source))
+    return error("P103",
+                 "job \"" + start_.name + "\": shard " + std::to_string(source - start_.agents) +
+                     " is lost, and with it what " + "tensor \"" + plan.name + "\" held there");
+  const uint32_t first = plan.collective.shard_of(part.chunk);
+  for (uint32_t copy = 0; copy < std::max(plan.mode.replicas, 1U); ++copy) {
+    const uint32_t peer =
+        plan.collective.peer_of_shard(copy == 0 ? first : backup_of(first, plan.collective.shards));
+    if (source == me && peer == me) {
+      GRADBUS_RETURN_IF_ERROR(keep_part(from, part));
+    } else if (source == me && !links_.dropped(peer)) {
+      GRADBUS_RETURN_IF_ERROR(queue_part(plan, from, part, peer));
+    } else if (peer == me) {
+      from.awaited[source] += vectors_of(plan);
+    }
+  }
+  return {};
+}
+
+Result<const ShardTensor*> ShardJob::old_tensor(const Predecessor& from, uint32_t chunk) const {
+  const bool first = from.tensor != nullptr && from.tensor->holds(chunk);
+  const ShardTensor* const old = first ? from.tensor.get() : from.shadow.get();
+  if (old != nullptr && old->holds(chunk) && old->is_set(chunk)) return old;
+  return error("D602", "job \"" + start_.name + "\": tensor " + std::to_string(from.id) +
+                           " was to move before its first round was over");
+}
+
+// From one of our tensors to another.
+Status ShardJob::keep_part(const Predecessor& from, const MovedPart& part) {
+  const Result<const ShardTensor*> old = old_tensor(from, part.from);
+  if (!old.ok()) return old.status();
+  ShardTensor& into = *new_tensor(part.tensor, part.chunk);
+  const uint64_t chunk_first = into.plan().cut().range(part.chunk).first;
+  const uint64_t old_first = old.value()->plan().cut().range(part.from).first;
+  for (uint32_t vector = 0; vector < old.value()->vectors_kept(); ++vector)
+    place_part(
+        into, part.chunk,
+        {vector, part.first - chunk_first,
+         old.value()->kept_values(part.from, vector).subspan(part.first - old_first, part.elements),
+         old.value()->kept(part.from)});
+  return {};
+}
+
+Status ShardJob::queue_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part,
+                            uint32_t peer) {
+  const Result<const ShardTensor*> old = old_tensor(from, part.from);
+  if (!old.ok()) return old.status();
+  PartsToSend& to = parts_[peer];
+  if (!to.expected) GRADBUS_RETURN_IF_ERROR(links_.expect_sends(peer, kPartsUnderWayMax));
+  to.expected = true;
+  to.parts.push_back(part);
+  from.unsent += vectors_of(plan);
+  return {};
+}
+
+// ---- parts that go
+
+void ShardJob::send_parts(uint32_t peer) {
+  PartsToSend& to = parts_[peer];
+  for (; !to.parts.empty() && to.under_way < kPartsUnderWayMax; ++to.under_way) {
+    const MovedPart& part = to.parts.front();
+    const ShardTensor& old = *old_tensor(predecessors_.at(part.tensor), part.from).value();
+    const uint64_t old_first = old.plan().cut().range(part.from).first;
+    const KeptChunk kept = old.kept(part.from);
+    const Slice slice = old.kept_slice(part.from, to.vector, part.first - old_first, part.elements);
+    FrameHeader header = old.frame({.chunk = part.chunk, .round = kept.steps});
+    header.kind = static_cast<uint8_t>(FrameKind::kMoved);
+    header.exchange = static_cast<uint16_t>(to.vector);
+    header.source = std::bit_cast<uint32_t>(kept.learning_rate);
+    header.tensor = part.tensor;
+    header.length = static_cast<uint32_t>(slice.bytes);
+    header.total = part.first;
+    header.job = start_.job;
+    header.epoch = start_.epoch;
+    Action record{.kind = Action::Kind::kSend, .peer = peer, .chunk = part.chunk};
+    record.bytes = slice.bytes;
+    links_.send_data(peer, header, slice, {{part.tensor, kMovedPart}, record});
+    if (++to.vector < old.vectors_kept()) continue;
+    to.vector = 0;
+    to.parts.pop_front();
+  }
+}
+
+void ShardJob::on_part_sent(uint32_t peer, uint32_t tensor) {
+  --parts_[peer].under_way;
+  --predecessors_.at(tensor).unsent;
+  if (!links_.dropped(peer)) send_parts(peer);
+}
+
+// ---- parts that come
+
+ShardTensor* ShardJob::new_tensor(uint32_t id, uint32_t chunk) const {
+  for (ShardTensor* of : {tensor(id), shadow(id)})
+    if (of != nullptr && of->holds(chunk)) return of;
+  return nullptr;
+}
+
+Status ShardJob::on_moved(const HeldPush& push) {
+  const FrameHeader& header = push.header;
+  Predecessor& from = predecessors_.at(header.tensor);
+  ShardTensor* const into = new_tensor(header.tensor, header.chunk);
+  if (!is_shard(push.peer) || into == nullptr || from.awaited[push.peer] == 0 ||
+      header.exchange >= into->vectors_kept())
+    return refuse_frame(header, "a part of a tensor that is not to come from there");
+  const uint64_t first = into->plan().cut().range(header.chunk).first;
+  const uint64_t elements = into->plan().cut().range(header.chunk).elements;
+  const uint64_t length = header.length / sizeof(float);
+  if (header.length % sizeof(float) != 0 || header.total < first || length > elements ||
+      header.total - first > elements - length)
+    return refuse_frame(header, "a part that is not inside its chunk");
+  --from.awaited[push.peer];
+  const std::span<const std::byte> payload = links_.payload(push.buffer);
+  const auto* const values = reinterpret_cast<const float*>(payload.data());
+  const KeptChunk of{header.step, std::bit_cast<float>(header.source)};
+  place_part(*into, header.chunk,
+             {header.exchange, header.total - first, std::span(values, length), of});
+  return {};
+}
+
+void ShardJob::place_part(ShardTensor& into, uint32_t chunk, const KeptPart& part) {
+  if (!into.take_kept(chunk, part, answers_)) return;
+  send_answers(into);
+  if (!into.is_shadow()) return;
+  std::erase_if(late_credits_, [&](const LateCredit& credit) {
+    const bool now =
+        credit.header.tensor == into.plan().collective.tensor && credit.header.chunk == chunk;
+    if (now) links_.send_credit(credit.peer, credit.header);
+    return now;
+  });
+}
+
+// ---- the end
+
+void ShardJob::lose_moves(uint32_t peer) {
+  for (const auto& [id, from] : predecessors_) {
+    if (peer >= from.awaited.size() || from.awaited[peer] == 0) continue;
+    fail(error("P103", "job \"" + start_.name + "\": shard " +
+                           std::to_string(peer - start_.agents) +
+                           " was lost while what it held was on its way to other shards"));
+  }
+  if (peer >= parts_.size()) return;
+  PartsToSend& to = parts_[peer];
+  for (; !to.parts.empty(); to.parts.pop_front(), to.vector = 0) {
+    Predecessor& from = predecessors_.at(to.parts.front().tensor);
+    const ShardTensor& old = *old_tensor(from, to.parts.front().from).value();
+    from.unsent -= old.vectors_kept() - to.vector;
+  }
+}
+
+bool ShardJob::is_predecessor(uint32_t id) const { return id < replaced_.size() && replaced_[id]; }
+
+void ShardJob::forget_predecessors() {
+  const auto unused = [](const std::unique_ptr<ShardTensor>& tensor) {
+    return tensor == nullptr || !tensor->sends();
+  };
+  std::erase_if(predecessors_, [&](const auto& entry) {
+    const Predecessor& from = entry.second;
+    return from.unsent == 0 && unused(from.tensor) && unused(from.shadow) &&
+           std::ranges::all_of(from.awaited, [](uint32_t parts) { return parts == 0; });
+  });
+}
+
+}  // namespace gradbus
