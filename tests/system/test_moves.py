@@ -87,7 +87,7 @@ def test_a_shard_comes(mode):
         job.say("fences")
         job.wait_for_shares(**{"shard-0": THIRD, "shard-1": THIRD, "shard-2": THIRD})
         assert not job.shards()["shard-2"]["waits"]
-        assert job.received("shard-2") > 0
+        rigs.wait_until(lambda: job.received("shard-2") > 0, DEADLINE_S, "bytes that it has told of")
         job.finish()
         assert "shards have come; after the next fence" in rig.server.text()
 
@@ -98,7 +98,8 @@ def test_shards_go_one_after_the_other():
         job = Job(rig, "counted", "ps:async")
         job.say("fences")
         lose(rig, 0)
-        assert "second copies again when another shard is started" in rig.server.text()
+        said = "second copies again when another shard is started"
+        rigs.wait_until(lambda: said in rig.server.text(), DEADLINE_S, said)
         rig.start_shard("shard-2")
         job.wait_for_shares(**{"shard-1": 0.5, "shard-2": 0.5})
         lose(rig, 1)
