@@ -114,7 +114,7 @@ TEST(FrameTest, BytesThatAreNoFrameAreCorruption) {
 
 TEST(FrameTest, EachForbiddenFieldIsNamed) {
   expect_refused(check_with([](FrameHeader& h) { h.magic = 0x32464247; }), "magic");
-  for (const int kind : {0, 8, 0x80, 0x81, 0x87, 0x88, 255}) {
+  for (const int kind : {0, 9, 0x80, 0x81, 0x87, 0x89, 255}) {
     expect_refused(check_with([&](FrameHeader& h) { h.kind = static_cast<uint8_t>(kind); }),
                    "kind");
   }
