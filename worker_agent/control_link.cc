@@ -1,7 +1,9 @@
 #include "worker_agent/control_link.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <thread>
 
 namespace gradbus {
 
@@ -102,11 +104,15 @@ ControlLink::~ControlLink() {
   std::shared_ptr<Stream> stream;
   {
     const std::lock_guard lock(lock_);
-    stream = stream_;
+    stream = std::move(stream_);
   }
   if (stream == nullptr) return;
   stream->cancel();
   stream->wait_ended();
+  // OnDone lets go of it a moment later. Were that the last reference, gRPC's thread would take the
+  // call apart while this process may be at its end.
+  for (int pauses = 0; stream.use_count() > 1 && pauses < 1000; ++pauses)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void ControlLink::reconnect(const v1::AgentMessage& hello) {
