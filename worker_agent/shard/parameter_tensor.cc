@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/log.h"
 #include "compression/kernels/compensate.h"
 #include "worker_agent/shard/server_optimizer.h"
 
@@ -13,6 +12,14 @@ namespace {
 using Kind = ExchangeMode::Kind;
 
 }  // namespace
+
+template <typename... Values>
+void ParameterTensor::trace(uint32_t chunk, spdlog::format_string_t<Values...> what,
+                            Values&&... values) const {
+  if (spdlog::should_log(spdlog::level::trace))
+    spdlog::trace("tensor \"{}\" from element {}: {}", plan().name, first_element(chunk),
+                  fmt::format(what, std::forward<Values>(values)...));
+}
 
 ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& transport,
                                  uint32_t buffers, uint64_t buffer_bytes)
@@ -156,12 +163,16 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
-  if (first && push.agent == 0 && !state.set && !plan().moved) set(chunk, values_of(push));
+  if (first && push.agent == 0 && !state.set && !plan().moved) {
+    set(chunk, values_of(push));
+    trace(chunk, "set by agent 0");
+  }
   if (!from.pulls) {
     ++from.steps;
     const std::span<const float> gradient = values_of(push);
     from.pulls = !is_finite(push, gradient);
     if (!from.pulls) {
+      trace(chunk, "push {} of agent {}", pushes(push.agent, chunk), push.agent);
       quorum() ? add(push.agent, chunk, gradient, now)
                : step_on(chunk, gradient, push_scale(push.agent));
     }
@@ -211,6 +222,7 @@ void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, f
   OptimizerStep one;
   one.number = ++state.steps;
   one.learning_rate = state.learning_rate;
+  trace(chunk, "step {}, learning rate {}", one.number, one.learning_rate);
   one.gradient_scale = scale;
   one.gradient = gradient;
   one.before = parameters(chunk, state.current);

@@ -21,6 +21,7 @@
 // whole_parameters.h.
 #pragma once
 
+#include "common/log.h"
 #include "worker_agent/shard/server_optimizer.h"
 #include "worker_agent/shard/shard_tensor.h"
 
@@ -83,6 +84,9 @@ class ParameterTensor : public ShardTensor {
     float learning_rate = 0;  // the last one that came with a push
   };
 
+  // What changes parameters, in its order: with the gradients it gives them again.
+  template <typename... Values>
+  void trace(uint32_t chunk, spdlog::format_string_t<Values...> what, Values&&... values) const;
   void set(uint32_t chunk, std::span<const float> pushed);
   bool is_finite(const Push& push, std::span<const float> gradient);
   void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
