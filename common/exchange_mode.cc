@@ -285,9 +285,6 @@ Status take_options(const SpecOptions& options, ExchangeMode& mode) {
   mode.optimizer = read_optimizer(options);
   mode.restore = options.number("restore") == 1;
   mode.replicas = whole(options, "replicas");
-  if (mode.replicas > 1 && mode.keeps_tensors_whole())
-    return {Code::kInvalid, "tensors that optimizer=" + options.text("optimizer") +
-                                " steps on have no copies: leave out replicas, or take adam"};
   mode.placement = whole(options, "placement");
   return {};
 }
@@ -319,7 +316,7 @@ SplitText split(std::string_view text) {
 
 uint32_t ExchangeMode::settled_replicas(uint32_t shards, bool dense) const {
   if (replicas != 0) return replicas;
-  return holds_parameters() && dense && !keeps_tensors_whole() && shards > 1 ? 2 : 1;
+  return holds_parameters() && dense && shards > 1 ? 2 : 1;
 }
 
 std::string without_placement(std::string_view canonical) {

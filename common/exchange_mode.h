@@ -107,13 +107,13 @@ struct ExchangeMode {
   bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
   // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
   bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
-  // All of a tensor's chunks are on one shard then. Dense gradients only, and no copies.
+  // All of a tensor's chunks are on one shard then. Dense gradients only.
   bool keeps_tensors_whole() const {
     return holds_parameters() && optimizer.steps_on_whole_tensors();
   }
   // Shards that have a push before it is answered, in a job of `shards`. Where nothing is said: 2
-  // of parameters, if there are two shards, pushes are dense and tensors need not be whole; 1 of
-  // sums, with which nothing is lost that outlives the step.
+  // of parameters, if there are two shards and pushes are dense; 1 of sums, with which nothing is
+  // lost that outlives the step.
   uint32_t settled_replicas(uint32_t shards, bool dense) const;
 };
 

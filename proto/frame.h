@@ -11,7 +11,8 @@
 //   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
 //                                where unit u in its round r is exchange u * rounds + r;
 //                                kForward: index of the agent whose push it is, or
-//                                kDeadlineRecord; its kCredit repeats it; kMoved: 0 for
+//                                kDeadlineRecord; its kCredit repeats it, and has in `chunk` which
+//                                chunk or unit was taken; kMoved: 0 for
 //                                parameters, n for the optimizer's vector n
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
@@ -28,6 +29,8 @@
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
 //                                all-gather: bytes of the whole block of `source`, shards: payload;
+//                                kForward: as the push has it, and the push's exchange times
+//                                2^kForwardedExchangeShift;
 //                                kMoved: the first element's place in the tensor;
 //                                kHello: the link key (who may talk on this connection)
 //   offset 56  u32  payload_crc  CRC32C of the payload, 0 when length is 0
@@ -56,7 +59,7 @@ enum class FrameKind : uint8_t {
   kGather = 4,  // a finished chunk on its way from its owner to everybody
   kProbe = 5,   // measures a path: any payload one way, none back (worker_agent/path_probe.h)
   // From a shard to the backup of its chunks: what it is about to take. A kCredit with the same
-  // tensor, exchange, step and chunk says that the backup has taken it
+  // tensor, exchange and step says that the backup has taken it, all frames of it
   // (worker_agent/shard/shard_job.h).
   kForward = 6,
   // What a side of a link of several paths has taken (transport/failover/control.h).
@@ -72,6 +75,9 @@ inline constexpr uint8_t kSequencedFrame = 0x80;
 // A kForward without payload: the deadline of the chunk's open step has ended (mode ps:quorum).
 inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
 static_assert(kDeadlineRecord > kRanksMax, "no agent has this index");
+
+// Above this in a kForward's `total` is the exchange of the push.
+inline constexpr uint32_t kForwardedExchangeShift = 48;
 
 // A push whose payload counts for nothing: its agent wants the parameters as they are.
 inline constexpr uint32_t kPullOnly = UINT32_MAX;

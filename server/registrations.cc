@@ -93,11 +93,6 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
       (mode.value().holds_parameters() && !floats))
     return short_error(
         "O911", tensor(spec) + ": mode " + mode.value().canonical + " does not fit the tensor");
-  if (mode.value().replicas > 1 && !dense)
-    return short_error(
-        "O911",
-        tensor(spec) + ": mode " + mode.value().canonical + " keeps copies of dense gradients only",
-        "leave out replicas or the compression");
   if (mode.value().keeps_tensors_whole() && !dense)
     return short_error("O911",
                        tensor(spec) + ": mode " + mode.value().canonical +
@@ -126,12 +121,13 @@ Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::s
                          "go on with the tensor that there is");
     GRADBUS_RETURN_IF_ERROR(no_fixed_);
   }
-  if (mode.settled_replicas(shards_.shards, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
+  const uint32_t shards = shards_of(mode, dense).shards;
+  if (mode.settled_replicas(shards, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
-  if (mode.replicas <= shards_.shards) return {};
+  if (mode.replicas <= shards) return {};
   return short_error("O911",
                      what + " wants " + std::to_string(mode.replicas) + " shards, the job has " +
-                         std::to_string(shards_.shards),
+                         std::to_string(shards),
                      "start another gradbus-server --role=shard before the job, or use gradbus run "
                      "--shards 2");
 }

@@ -194,9 +194,8 @@ void ShardDuty::tell_single_copy(Duty& duty, const ShardPlan& plan) {
       "job "
       "ends, and what it holds since its last snapshot is lost{}",
       duty.started.job(), plan.name, plan.mode.canonical, plan.collective.shards,
-      plan.collective.one_shard    ? ""
-      : plan.collective.shards > 1 ? "; replicas=2 keeps one on the next shard"
-                                   : "; with a second shard there would be one");
+      plan.collective.shards > 1 ? "; replicas=2 keeps one on the next shard"
+                                 : "; with a second shard there would be one");
 }
 
 void ShardDuty::end(uint64_t job) {

@@ -7,10 +7,16 @@
 namespace gradbus {
 
 PayloadPushPull::PayloadPushPull(const CollectivePlan& plan)
-    : RoutedCollective(plan, Credits::kNone), here_(PayloadCut{plan.count}.frames()) {
+    : RoutedCollective(plan, Credits::kNone),
+      posted_(PayloadCut{plan.count}.frames()),
+      here_(PayloadCut{plan.count}.frames()) {
   GRADBUS_CHECK(plan.root < plan.shards && plan.chunk_elements == kPayloadChunkBytes);
-  will_send(shard(), PayloadCut{plan.count}.frames());
-  will_receive(shard());
+  GRADBUS_CHECK(plan.shards >= plan.replicas);
+  for (uint32_t copy = 0; copy < plan.replicas; ++copy) {
+    const uint32_t peer = copy == 0 ? first() : backup();
+    will_send(peer, PayloadCut{plan.count}.frames());
+    will_receive(peer);
+  }
   close_edges();
 }
 
@@ -26,8 +32,23 @@ void PayloadPushPull::open_round(std::span<const uint64_t> block_bytes,
     make_ready(shard(), {.chunk = frame, .frame = FrameKind::kReduce}, actions);
 }
 
+// Frames that are the transport's go again when they are given back.
+void PayloadPushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
+  if (lost != first() || plan().replicas < 2) return;
+  lost_ = true;
+  if (active_round() == 0) return;
+  drop_ready(lost);
+  answered_ = false;
+  unsent_ = push_.frames();
+  pieces_open_ = push_.frames() + 1;
+  for (uint32_t frame = 0; frame < push_.frames(); ++frame)
+    if (!posted_[frame])
+      make_ready(shard(), {.chunk = frame, .frame = FrameKind::kReduce}, actions);
+}
+
 Action PayloadPushPull::start_send(Piece piece) {
   --unsent_;
+  posted_[piece.chunk] = true;
   return {.kind = Action::Kind::kSend,
           .frame = FrameKind::kReduce,
           .dense = push_dense_,
@@ -38,9 +59,15 @@ Action PayloadPushPull::start_send(Piece piece) {
           .total = push_.bytes};
 }
 
-void PayloadPushPull::finish_send(const Action&, std::vector<Action>&) { --pieces_open_; }
+void PayloadPushPull::finish_send(const Action& send, std::vector<Action>& actions) {
+  posted_[send.chunk] = false;
+  if (send.peer != shard())
+    return make_ready(shard(), {.chunk = send.chunk, .frame = FrameKind::kReduce}, actions);
+  --pieces_open_;
+}
 
-Status PayloadPushPull::check_piece(uint32_t, const FrameHeader& header) const {
+Status PayloadPushPull::check_piece(uint32_t from, const FrameHeader& header) const {
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "sending peer", from, shard()));
   GRADBUS_RETURN_IF_ERROR(
       expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kGather)));
   if (unsent_ > 0) return refuse_frame(header, "an answer to a payload that was not pushed");

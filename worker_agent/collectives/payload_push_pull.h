@@ -6,7 +6,8 @@
 // answer the shard likes to make so.
 //
 // Its memory is two blocks, what is pushed and what comes back, so an answer need not wait for the
-// end of a push. No credits, for the reasons in push_pull.h.
+// end of a push. No credits, for the reasons in push_pull.h. When the shard is lost all of the push
+// goes to its backup, and what was there of an answer is forgotten: it comes once more.
 #pragma once
 
 #include <vector>
@@ -24,6 +25,8 @@ class PayloadPushPull final : public RoutedCollective {
 
   explicit PayloadPushPull(const CollectivePlan& plan);
 
+  void on_peer_lost(uint32_t lost, std::vector<Action>& actions) override;
+
  protected:
   // `block_bytes` by agent: this one's counts.
   void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) override;
@@ -34,15 +37,20 @@ class PayloadPushPull final : public RoutedCollective {
   void finish_send(const Action& send, std::vector<Action>& actions) override;
 
  private:
-  uint32_t shard() const { return plan().agents + plan().root; }  // as a peer
+  // Peers: the unit's shard, and who has that part now.
+  uint32_t first() const { return plan().peer_of_shard(plan().root); }
+  uint32_t backup() const { return plan().peer_of_shard(backup_of(plan().root, plan().shards)); }
+  uint32_t shard() const { return lost_ ? backup() : first(); }
 
   PayloadCut push_;
   PayloadCut answer_;
   bool push_dense_ = false;
   bool answer_dense_ = false;
-  bool answered_ = false;   // the length of the answer is known
-  uint32_t unsent_ = 0;     // frames of the push that the transport was not given yet
-  std::vector<bool> here_;  // by frame of the answer
+  bool answered_ = false;     // the length of the answer is known
+  uint32_t unsent_ = 0;       // frames of the push that the transport was not given yet
+  std::vector<bool> posted_;  // by frame of the push: the transport's
+  std::vector<bool> here_;    // by frame of the answer
+  bool lost_ = false;         // the unit's shard
 };
 
 }  // namespace gradbus

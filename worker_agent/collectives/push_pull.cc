@@ -57,10 +57,24 @@ void PushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
   if (place == plan().shards) return;  // this tensor is on others
   lost_[place] = true;
   drop_ready(lost);
+  if (plan().one_shard && plan().shard_of(0) == place && active_round() != 0)
+    forget_answers(actions);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     if (plan().shard_of(chunk) != place) continue;
     const Stage stage = chunks_[chunk].stage;
     if (stage == Stage::kPushReady || stage == Stage::kPushed) push(chunk, actions);
+  }
+}
+
+void PushPull::forget_answers(std::vector<Action>& actions) {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.stage == Stage::kAnswered) {
+      release(chunk.answer, actions);
+      chunk = {Stage::kPushing};
+    } else if (chunk.stage == Stage::kDone) {
+      ++pieces_open_;
+      chunk = {Stage::kPushed};
+    }
   }
 }
 

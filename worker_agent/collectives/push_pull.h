@@ -11,7 +11,10 @@
 //
 // With two replicas a chunk whose shard is lost goes to its backup. What was pushed is still in the
 // chunk's memory until the answer is delivered, so it can be pushed again; the backup knows by the
-// round's number whether it has taken it (shard/shard_tensor.h).
+// round's number whether it has taken it (shard/shard_tensor.h). A tensor that is on one shard is
+// pushed again as a whole, also what was answered: parts of two answers would not be of one step. A
+// chunk that was answered has the answer where its push was, which the backup will not read: it
+// has taken that push.
 #pragma once
 
 #include <vector>
@@ -51,6 +54,7 @@ class PushPull final : public RoutedCollective {
 
   uint32_t shard(uint32_t chunk) const;  // as a peer: where the chunk goes
   void push(uint32_t chunk, std::vector<Action>& actions);
+  void forget_answers(std::vector<Action>& actions);
   uint64_t bytes_of(uint32_t chunk) const;
   void take_answer(uint32_t chunk, uint32_t buffer, std::vector<Action>& actions);
 

@@ -52,6 +52,7 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   plan.agent_index = job_.agent_index;
   plan.agents = job_.agents;
   plan.shards = add_.algorithm == Algorithm::kShards ? job_.shards : 0;
+  plan.replicas = add_.replicas;
   plan.parameters = add_.holds_parameters;
   plan.tensor = add_.tensor;
   plan.pattern = job_.pattern;

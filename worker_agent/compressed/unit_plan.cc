@@ -80,6 +80,7 @@ Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max) {
   stage.plan.count = payload_bytes_max;
   stage.plan.chunk_elements = kPayloadChunkBytes;
   stage.plan.shards = unit.shards;
+  stage.plan.replicas = unit.replicas;
   stage.plan.tensor = unit.tensor;
   stage.plan.parameters = unit.parameters;
   stage.plan.pattern = unit.pattern;

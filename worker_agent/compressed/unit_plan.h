@@ -37,6 +37,7 @@ struct UnitPlan {
   uint32_t agent_index = 0;
   uint32_t agents = 2;
   uint32_t shards = 0;                     // that hold units; 0: the agents do without
+  uint32_t replicas = 1;                   // of each unit there
   bool parameters = false;                 // which units of parameters are
   uint32_t tensor = 0;                     // id
   PlacementPattern pattern = nullptr;      // of units on shards

@@ -43,7 +43,8 @@ bool ArrivingPayloads::take(size_t sender, const FrameHeader& header,
   }
   first[header.chunk] = true;
   const uint64_t bytes = from.cut.bytes_of(header.chunk);
-  if (bytes > 0) std::memcpy(to + header.chunk * kPayloadChunkBytes, frame.data(), bytes);
+  if (bytes > 0 && to != nullptr)
+    std::memcpy(to + header.chunk * kPayloadChunkBytes, frame.data(), bytes);
   if (++from.frames < from.cut.frames()) return false;
   from.frames = 0;
   return true;

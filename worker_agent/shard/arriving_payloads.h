@@ -29,9 +29,11 @@ class ArrivingPayloads {
   // kCorrupt unless the frame is a part of the payload, `header.total` bytes long, that is not here
   // yet. The caller has checked that so long a one may come.
   Status check(size_t sender, const FrameHeader& header) const;
-  // Of a frame that passed: copies it to its place in `to`. True: the payload is whole.
+  // Of a frame that passed: copies it to its place in `to`, if any. True: the payload is whole.
   bool take(size_t sender, const FrameHeader& header, std::span<const std::byte> frame,
             std::byte* to);
+  // The payload that is under way will come anew.
+  void forget(size_t sender) { senders_[sender].frames = 0; }
   // Of the last payload of which something has come.
   uint64_t bytes(size_t sender) const { return senders_[sender].cut.bytes; }
 

@@ -104,11 +104,23 @@ void CodedParameters::give(uint32_t agent, uint32_t unit, uint32_t staleness,
     std::ranges::copy(parameters(unit), view(agent, unit).begin());
     answer.cut = {view(agent, unit).size_bytes()};
   }
+  answer.staleness = staleness;
+  send(agent, unit, answers);
+}
+
+void CodedParameters::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) {
+  Answer& answer = answers_[pair(agent, unit)];
   answer.unsent = answer.cut.frames();
   begin_answer(agent, unit);
   for (uint32_t index = 0; index < answer.cut.frames(); ++index)
     answers.push_back(
-        {agent, unit, pushes(agent, unit), staleness, index, answer.cut.bytes_of(index)});
+        {agent, unit, pushes(agent, unit), answer.staleness, index, answer.cut.bytes_of(index)});
+}
+
+// As it was: nothing has come into its memory since, and the view is what the agent will have.
+void CodedParameters::answer_again(uint32_t agent, uint32_t unit,
+                                   std::vector<ShardAnswer>& answers) {
+  send(agent, unit, answers);
 }
 
 // What the agent lacks; its view is then what it will have. False: not to be had, or not worth it.

@@ -14,6 +14,9 @@
 // to a pull, so that all have the same bits after a flush; where the payload would be no smaller;
 // and where the codec cannot carry the difference (an overflow), or the parameters are not finite.
 //
+// COPIES. A view follows from the answers, these from the parameters and the agent's round: a
+// shadow encodes what it sends to nobody, and so has views and last answers, the same bits.
+//
 // BUFFERS. Of parameters two, for nothing is sent from them. Of each agent and unit the view, which
 // dense answers are sent from and agent 0's first push comes into, and one payload: a push is used
 // up before its answer is made, and the next one waits until that was sent (must_wait).
@@ -33,15 +36,22 @@ class CodedParameters final : public ParameterTensor {
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
 
   size_t answers_max() const override { return chunks_held() * frames_max_; }
+  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;
 
  protected:
-  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
   Status check_piece(uint32_t agent, const FrameHeader& header) const override;
   Result<bool> collect(uint32_t agent, const FrameHeader& header,
                        std::span<const std::byte> payload) override;
+  bool collect_again(uint32_t agent, const FrameHeader& header) override {
+    return arriving_.take(pair(agent, chunk_of(header)), header, {}, nullptr);
+  }
+  void forget_collected(uint32_t agent, uint32_t unit) override {
+    arriving_.forget(pair(agent, unit));
+  }
+  void answer_again(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) override;
   std::span<const float> values_of(const Push& push) override;
   void give(uint32_t agent, uint32_t unit, uint32_t staleness,
             std::vector<ShardAnswer>& answers) override;
@@ -50,11 +60,13 @@ class CodedParameters final : public ParameterTensor {
   struct Answer {  // the last one to an agent, of one unit
     PayloadCut cut = {};
     bool dense = false;
+    uint32_t staleness = 0;
     uint32_t unsent = 0;  // frames that are the transport's
   };
   CodedParameters(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   Status open_coded();
   bool encode(uint32_t agent, uint32_t unit, PayloadCut& cut);
+  void send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers);
 
   size_t pair(uint32_t agent, uint32_t unit) const { return slot(unit) * agents() + agent; }
   size_t payload_offset(uint32_t agent, uint32_t unit) const {

@@ -63,6 +63,10 @@ Status PayloadTensor::check_piece(uint32_t agent, const FrameHeader& header) con
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "total", header.total, payload_bytes_max(unit) + 1));
   const auto scale = std::bit_cast<float>(header.source);
   if (!std::isfinite(scale) || scale < 0) return refuse_frame(header, "a memory scale of nonsense");
+  // What was taken lies here as it came first, to be summed.
+  if (header.step == pushes(agent, unit))
+    GRADBUS_RETURN_IF_ERROR(
+        expect_field(header, "total", header.total, arriving_.bytes(sender(agent, unit))));
   return arriving_.check(sender(agent, unit), header);
 }
 
@@ -83,12 +87,20 @@ void PayloadTensor::take(const Push& push, Nanos, std::vector<ShardAnswer>& answ
   state.arrived = 0;
   sum(unit);
   encode(unit, pushes(push.agent, unit));
-  for (uint32_t agent = 0; agent < agents(); ++agent) {
-    unsent_[sender(agent, unit)] = state.answer.frames();
-    owe(agent, unit, answer_buffer());
-    for (uint32_t index = 0; index < state.answer.frames(); ++index)
-      answers.push_back({agent, unit, pushes(agent, unit), 0, index, state.answer.bytes_of(index)});
-  }
+  for (uint32_t agent = 0; agent < agents(); ++agent) send(agent, unit, answers);
+}
+
+void PayloadTensor::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) {
+  const PayloadCut& cut = units_[slot(unit)].answer;
+  unsent_[sender(agent, unit)] = cut.frames();
+  owe(agent, unit, answer_buffer());
+  for (uint32_t index = 0; index < cut.frames(); ++index)
+    answers.push_back({agent, unit, pushes(agent, unit), 0, index, cut.bytes_of(index)});
+}
+
+// The next sum is encoded when this agent has pushed, too.
+void PayloadTensor::answer_again(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) {
+  send(agent, unit, answers);
 }
 
 void PayloadTensor::sum(uint32_t unit) {

@@ -6,6 +6,8 @@
 // A payload is checked when its last frame has come, before anything is summed. What is multiplied
 // by the step's memory scale is this memory, too: agent 0's word counts.
 //
+// A shadow sums and encodes as its first copy does, so it has the same memory and the same answer.
+//
 // BUFFERS. Of each unit one per agent, for the payload that comes in, and one for the answer. It is
 // written when all agents have pushed, and none can before its last answer was sent (must_wait), so
 // no second is ever needed.
@@ -25,15 +27,22 @@ class PayloadTensor final : public ShardTensor {
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
 
   size_t answers_max() const override { return chunks_held() * frames_max_; }
+  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;
 
  protected:
-  uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
   Status check_piece(uint32_t agent, const FrameHeader& header) const override;
   Result<bool> collect(uint32_t agent, const FrameHeader& header,
                        std::span<const std::byte> payload) override;
+  bool collect_again(uint32_t agent, const FrameHeader& header) override {
+    return arriving_.take(sender(agent, chunk_of(header)), header, {}, nullptr);
+  }
+  void forget_collected(uint32_t agent, uint32_t unit) override {
+    arriving_.forget(sender(agent, unit));
+  }
+  void answer_again(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) override;
   void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) override;
 
  private:
@@ -49,6 +58,7 @@ class PayloadTensor final : public ShardTensor {
   std::span<std::byte> pushed(uint32_t unit, uint32_t agent) const;
   void sum(uint32_t unit);
   void encode(uint32_t unit, uint64_t round);
+  void send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers);
   size_t sender(uint32_t agent, uint32_t unit) const { return slot(unit) * agents() + agent; }
   uint32_t answer_buffer() const { return agents(); }
 

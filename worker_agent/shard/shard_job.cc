@@ -123,6 +123,10 @@ void ShardJob::run_deadlines(ShardTensor& tensor, Nanos now) {
       continue;
     }
     FrameHeader header = tensor.frame({.chunk = chunk, .round = tensor.steps_of(chunk)});
+    header.chunk = chunk;
+    header.exchange = 0;
+    header.total = 0;
+    header.length = 0;
     put(tensor, chunk, {0, kNoBuffer, header});
   }
   due_.clear();
@@ -200,7 +204,8 @@ bool ShardJob::must_wait(const HeldPush& push) const {
   const ShardTensor* of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
   if (of == nullptr) return push.header.tensor < kTensorsMax && !is_predecessor(push.header.tensor);
   if (is_shard(push.peer)) return false;
-  return (copy && !answers(*of)) || of->must_wait(push.peer, push.header);
+  return (copy && !answers(*of)) || of->must_wait(push.peer, push.header) ||
+         (!copy && is_still_ahead(*of, push));
 }
 
 void ShardJob::on_push(const HeldPush& push) {
@@ -216,13 +221,13 @@ void ShardJob::on_push(const HeldPush& push) {
   if (of == nullptr)
     return fail(error("D601", "field tensor of a push is " + std::to_string(push.header.tensor)));
   const bool later = !copy && forwards(*of);
-  const Status status = later                 ? of->admit(push.peer, push.header)
+  const Status status = later                 ? take_later(*of, push)
                         : is_shard(push.peer) ? on_forwarded(push)
                                               : take(*of, push);
   if (!status.ok())
     return fail(
         status.with_context("job \"" + start_.name + "\", peer " + std::to_string(push.peer)));
-  if (later) return put(*of, push.header.chunk, push);
+  if (later) return;
   links_.release(push.buffer);
   send_answers(*of);
   if (of->plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
@@ -230,9 +235,12 @@ void ShardJob::on_push(const HeldPush& push) {
 
 // An agent's first push after the loss of a shard may be one that its shadow has taken.
 Status ShardJob::take(ShardTensor& of, const HeldPush& push) {
-  const bool comes = of.is_shadow() && push.peer < start_.agents && of.holds(push.header.chunk) &&
-                     !of.reaches(push.peer, push.header.chunk);
-  if (comes && of.come_over(push.peer, push.header, answers_)) return {};
+  const uint32_t chunk = of.chunk_of(push.header);
+  if (of.is_shadow() && push.peer < start_.agents && of.holds(chunk) &&
+      !of.reaches(push.peer, chunk)) {
+    const Result<bool> taken = of.come_over(push.peer, push.header, answers_);
+    if (!taken.ok() || taken.value()) return taken.status();
+  }
   return of.on_push(push.peer, push.header, links_.payload(push.buffer), monotonic_now(), answers_);
 }
 
@@ -282,7 +290,9 @@ ShardTensor* ShardJob::answered(ExchangeId exchange) const {
 void ShardJob::on_sent(const TransportEvent& event) {
   if (links_.is_credit_token(event.token)) return;
   const SendRecord sent = links_.take_sent(event.link, event.token);
-  if (sent.exchange.index == kForwarded) on_forward_sent(sent);
+  const bool ahead = sent.exchange.index == kForwardedAhead;
+  if (ahead || sent.exchange.index == kForwarded) on_forward_sent(sent);
+  if (ahead && !ending_ && broken_.ok() && !held_.empty()) take_held();
   if (sent.exchange.index == kMovedPart && !ending_)
     on_part_sent(sent.action.peer, sent.exchange.tensor);
   if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why

@@ -6,7 +6,8 @@
 // to the backup, from the buffer it lies in, and taken here when the backup has said that it has
 // taken it. So nothing is answered that the backup has not got, and it is always as far as this one
 // or a step ahead. Frames overtake each other, but only the order within a chunk matters: one push
-// of a chunk is on its way at a time, the others wait in their receive buffers.
+// of a chunk is on its way at a time, the others wait in their receive buffers. Of a push of
+// several frames those that came before its last one go ahead of it, and lie in the memory of both.
 //
 // A LOST SHARD. The backup's shadows answer from then on (promote), but not before the link from
 // the lost shard has ended: what is still in it comes first. Pushes wait until then. The shard
@@ -67,16 +68,21 @@ class ShardJob final : public HostedJob {
  private:
   using Tensors = ShardSnapshots::Tensors;
   // Exchange indexes of what is sent: an answer of a tensor or of a shadow, a push sent on, a part
-  // that moves.
-  enum Sent : uint16_t { kAnswer, kShadowsAnswer, kForwarded, kMovedPart };
+  // that moves, a frame of a push that is not whole yet.
+  enum Sent : uint16_t { kAnswer, kShadowsAnswer, kForwarded, kMovedPart, kForwardedAhead };
   struct HeldPush {  // for a tensor not added here yet, or whose last answer is still being sent
     uint32_t peer = 0;
     uint32_t buffer = 0;
     FrameHeader header;
   };
+  struct Ahead {  // of an agent's push of several frames: those that the transport has
+    uint64_t round = 0;
+    uint32_t frames = 0;
+  };
   // Of one chunk with copies: pushes and deadlines that are not taken yet.
   struct Untaken {
     BoundedQueue<HeldPush> pushes;
+    std::vector<Ahead> ahead;  // by agent; none where pushes are of one frame
     bool asked = false;   // the backup was sent the front one and has not said that it is taken
     bool posted = false;  // the transport has one of this chunk
   };
@@ -94,6 +100,7 @@ class ShardJob final : public HostedJob {
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void on_push(const HeldPush& push);
   Status take(ShardTensor& of, const HeldPush& push);
+  Status take_later(ShardTensor& of, const HeldPush& push);
   bool must_wait(const HeldPush& push) const;
   void take_held();
   void send_answers(ShardTensor& tensor);
@@ -120,6 +127,9 @@ class ShardJob final : public HostedJob {
   bool is_of_shadow(const HeldPush& push) const;
   void put(ShardTensor& tensor, uint32_t chunk, const HeldPush& push);
   void forward_next(const ShardTensor& tensor, uint32_t chunk);
+  void forward_ahead(const ShardTensor& tensor, const HeldPush& push);
+  bool is_still_ahead(const ShardTensor& tensor, const HeldPush& push) const;
+  void forward(const ShardTensor& tensor, uint32_t chunk, const HeldPush& push, Sent as);
   void on_forward_sent(const SendRecord& sent);
   void take_first(ShardTensor& tensor, uint32_t chunk);
   void on_taken_there(uint32_t peer, const FrameHeader& header);

@@ -22,16 +22,30 @@ Status ShardJob::open_copies(const ShardTensor& tensor) {
   const size_t untaken_max = start_.agents + (deadlines ? start_.agents + 2 : 0);
   if (untaken_.size() <= id) untaken_.resize(id + 1);
   untaken_[id].resize(tensor.plan().collective.chunks());
-  for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
-    if (tensor.holds(chunk)) untaken_[id][chunk].pushes.reserve(untaken_max);
+  // Besides what is in the order of its chunk, what goes ahead of it: a push has as many frames at
+  // most as an answer.
+  const auto ahead = static_cast<uint32_t>(tensor.answers_max()) - chunks;
+  for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk) {
+    if (!tensor.holds(chunk)) continue;
+    untaken_[id][chunk].pushes.reserve(untaken_max);
+    if (ahead > 0) untaken_[id][chunk].ahead.resize(start_.agents);
+  }
   users_.resize(links_.buffers_max());
-  return links_.expect_sends(backup(tensor), chunks);
+  return links_.expect_sends(backup(tensor), chunks + start_.agents * ahead);
 }
 
 // ---- as the first shard of a chunk
 
 bool ShardJob::forwards(const ShardTensor& tensor) const {
   return tensor.plan().mode.replicas > 1 && !tensor.is_shadow() && !links_.dropped(backup(tensor));
+}
+
+// Of a push that is not whole yet the backup has what is here.
+Status ShardJob::take_later(ShardTensor& of, const HeldPush& push) {
+  const Result<bool> whole = of.admit(push.peer, push.header, links_.payload(push.buffer));
+  if (!whole.ok()) return whole.status();
+  whole.value() ? put(of, of.chunk_of(push.header), push) : forward_ahead(of, push);
+  return {};
 }
 
 // One more push or deadline of the chunk.
@@ -46,24 +60,55 @@ void ShardJob::forward_next(const ShardTensor& tensor, uint32_t chunk) {
   if (untaken.pushes.empty() || untaken.asked || untaken.posted || !forwards(tensor)) return;
   untaken.asked = untaken.posted = true;
   const HeldPush& push = untaken.pushes.front();
+  if (push.buffer != kNoBuffer) users_[push.buffer] = 2;  // the transport, and we
+  forward(tensor, chunk, push, kForwarded);
+}
+
+void ShardJob::forward_ahead(const ShardTensor& tensor, const HeldPush& push) {
+  const uint32_t chunk = tensor.chunk_of(push.header);
+  Ahead& ahead = untaken_[tensor.plan().collective.tensor][chunk].ahead[push.peer];
+  ahead = {push.header.step, ahead.frames + 1};
+  users_[push.buffer] = 1;
+  forward(tensor, chunk, push, kForwardedAhead);
+}
+
+// Frames of the agent's push before this one: they have arrived, and the transport has yet to say
+// so. There is no room for more than one push's.
+bool ShardJob::is_still_ahead(const ShardTensor& tensor, const HeldPush& push) const {
+  const uint32_t id = tensor.plan().collective.tensor;
+  const uint32_t chunk = tensor.chunk_of(push.header);
+  if (id >= untaken_.size() || chunk >= untaken_[id].size()) return false;
+  const std::vector<Ahead>& ahead = untaken_[id][chunk].ahead;
+  return push.peer < ahead.size() && ahead[push.peer].frames > 0 &&
+         ahead[push.peer].round != push.header.step;
+}
+
+void ShardJob::forward(const ShardTensor& tensor, uint32_t chunk, const HeldPush& push, Sent as) {
+  const uint32_t id = tensor.plan().collective.tensor;
   const bool deadline = push.buffer == kNoBuffer;
   FrameHeader header = push.header;
   header.kind = static_cast<uint8_t>(FrameKind::kForward);
+  header.total |= uint64_t{header.exchange} << kForwardedExchangeShift;
   header.exchange = deadline ? kDeadlineRecord : static_cast<uint16_t>(push.peer);
   header.job = start_.job;
   header.epoch = start_.epoch;
   Action record{.kind = Action::Kind::kSend, .peer = backup(tensor), .chunk = chunk};
+  record.source = push.peer;
   record.buffer = push.buffer;
   record.bytes = header.length;
-  if (!deadline) users_[push.buffer] = 2;  // the transport, and we
   links_.send_data(backup(tensor), header, deadline ? Slice() : links_.payload_slice(push.buffer),
-                   {{id, kForwarded}, record});
+                   {{id, as}, record});
 }
 
 void ShardJob::on_forward_sent(const SendRecord& sent) {
   const uint32_t id = sent.exchange.tensor;
-  untaken_[id][sent.action.chunk].posted = false;
+  Untaken& untaken = untaken_[id][sent.action.chunk];
   let_go(sent.action.buffer);
+  if (sent.exchange.index == kForwardedAhead) {
+    --untaken.ahead[sent.action.source].frames;
+    return;
+  }
+  untaken.posted = false;
   if (!ending_ && broken_.ok() && tensor(id) != nullptr)
     forward_next(*tensors_[id], sent.action.chunk);
 }
@@ -113,31 +158,37 @@ void ShardJob::take_first(ShardTensor& tensor, uint32_t chunk) {
 // Whoever of its agents asks: the chunk is of the shard before this one.
 bool ShardJob::is_of_shadow(const HeldPush& push) const {
   const ShardTensor* of = tensor(push.header.tensor);
-  return of != nullptr && of->plan().mode.replicas > 1 &&
-         push.header.chunk < of->plan().collective.chunks() &&
-         of->plan().collective.shard_of(push.header.chunk) ==
-             backed_up_by(of->plan().shard, of->plan().collective.shards);
+  if (of == nullptr || of->plan().mode.replicas < 2) return false;
+  const CollectivePlan& plan = of->plan().collective;
+  const uint32_t chunk = of->chunk_of(push.header);
+  return chunk < plan.chunks() &&
+         plan.shard_of(chunk) == backed_up_by(of->plan().shard, plan.shards);
 }
 
 Status ShardJob::on_forwarded(const HeldPush& push) {
   FrameHeader header = push.header;
   ShardTensor* const of = shadow(header.tensor);
-  if (of == nullptr || push.peer != copied(*of) || !of->holds(header.chunk))
+  const bool deadline = header.exchange == kDeadlineRecord;
+  header.kind = static_cast<uint8_t>(FrameKind::kReduce);
+  header.exchange = static_cast<uint16_t>(header.total >> kForwardedExchangeShift);
+  header.total &= (uint64_t{1} << kForwardedExchangeShift) - 1;
+  const uint32_t chunk = of == nullptr || deadline ? header.chunk : of->chunk_of(header);
+  if (of == nullptr || push.peer != copied(*of) || !of->holds(chunk))
     return refuse_frame(header, "a push of a chunk that has no copy here");
-  if (header.exchange == kDeadlineRecord) {
-    of->on_deadline(header.chunk, header.step, answers_);
+  if (deadline) {
+    of->on_deadline(chunk, header.step, answers_);
   } else {
-    header.kind = static_cast<uint8_t>(FrameKind::kReduce);
-    header.exchange = 0;
     GRADBUS_RETURN_IF_ERROR(of->on_push(push.header.exchange, header, links_.payload(push.buffer),
                                         monotonic_now(), answers_));
+    if (!of->has_taken(push.header.exchange, header)) return {};
   }
   FrameHeader taken = push.header;
   taken.kind = static_cast<uint8_t>(FrameKind::kCredit);
   taken.source = start_.agents + start_.shard;
+  taken.chunk = chunk;
   taken.length = 0;
   taken.payload_crc = 0;
-  if (!of->is_set(header.chunk) && of->plan().moved) {
+  if (!of->is_set(chunk) && of->plan().moved) {
     late_credits_.push_back({push.peer, taken});  // until the chunk is here
   } else {
     links_.send_credit(push.peer, taken);
@@ -154,8 +205,8 @@ void ShardJob::lose_shard(uint32_t shard) {
   links_.drop(peer);
   SendRecord unsent;
   while (links_.take_unsent(peer, unsent))
-    unsent.exchange.index == kForwarded ? on_forward_sent(unsent)
-                                        : on_part_sent(peer, unsent.exchange.tensor);
+    unsent.exchange.index == kMovedPart ? on_part_sent(peer, unsent.exchange.tensor)
+                                        : on_forward_sent(unsent);
   if (backs_up(peer)) go_on_alone(peer);
   if (is_copied(peer) && !links_.receives_from(peer)) promote(peer);
   lose_moves(peer);
@@ -184,6 +235,7 @@ void ShardJob::go_on_alone(uint32_t peer) {
     for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk)
       while (!untaken_[id][chunk].pushes.empty()) take_first(*tensors_[id], chunk);
   }
+  take_held();
 }
 
 // Its link has ended: what was in it is here.

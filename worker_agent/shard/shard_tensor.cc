@@ -36,7 +36,7 @@ ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t b
   uses_.resize(size_t{held_} * buffers_);
   pushes_.resize(size_t{held_} * agents());
   turns_.resize(pushes_.size(), Turn::kAgents);
-  reached_.resize(pushes_.size(), true);
+  reached_.resize(pushes_.size(), Reached::kYes);
 }
 
 Status ShardTensor::open() {
@@ -46,15 +46,16 @@ Status ShardTensor::open() {
 
 // ---- pushes
 
-Status ShardTensor::check(uint32_t agent, const FrameHeader& header) const {
+Status ShardTensor::check(uint32_t agent, const FrameHeader& header, bool next) const {
   GRADBUS_RETURN_IF_ERROR(
       expect_field(header, "kind", header.kind, static_cast<uint64_t>(FrameKind::kReduce)));
   GRADBUS_RETURN_IF_ERROR(check_signature(plan_.collective, header));
   const uint32_t chunk = chunk_of(header);
   if (agent >= agents()) return refuse_frame(header, "a push of another shard");
   if (!holds(chunk)) return refuse_frame(header, "a chunk that another shard holds");
-  GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, pushes(agent, chunk) + 1));
-  if (turns_[pair(agent, chunk)] != Turn::kAgents)
+  const uint64_t step = pushes(agent, chunk) + (next ? 1 : 0);
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, step));
+  if (next && turns_[pair(agent, chunk)] != Turn::kAgents)
     return refuse_frame(header, "a push before the last one was answered");
   return check_piece(agent, header);
 }
@@ -74,17 +75,18 @@ bool ShardTensor::must_wait(uint32_t agent, const FrameHeader& header) const {
 Status ShardTensor::on_push(uint32_t agent, const FrameHeader& header,
                             std::span<const std::byte> payload, Nanos now,
                             std::vector<ShardAnswer>& answers) {
-  GRADBUS_RETURN_IF_ERROR(check(agent, header));
-  const Result<bool> whole = collect(agent, header, payload);
+  const Result<bool> whole = admit(agent, header, payload);
   if (!whole.ok()) return whole.status();
   if (whole.value()) take_admitted(agent, header, payload, now, answers);
   return {};
 }
 
-Status ShardTensor::admit(uint32_t agent, const FrameHeader& header) {
-  GRADBUS_RETURN_IF_ERROR(check(agent, header));
-  turns_[pair(agent, chunk_of(header))] = Turn::kOurs;
-  return {};
+Result<bool> ShardTensor::admit(uint32_t agent, const FrameHeader& header,
+                                std::span<const std::byte> payload) {
+  if (const Status bad = check(agent, header, true); !bad.ok()) return bad;
+  Result<bool> whole = collect(agent, header, payload);
+  if (whole.ok() && whole.value()) turns_[pair(agent, chunk_of(header))] = Turn::kOurs;
+  return whole;
 }
 
 void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
@@ -100,12 +102,20 @@ void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
 }
 
 // A push that is neither the last one nor the next is refused by check(), as ever.
-bool ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
-                            std::vector<ShardAnswer>& answers) {
-  const size_t at = pair(agent, chunk_of(header));
-  reached_[at] = true;
-  if (header.step == 0 || header.step != pushes_[at]) return false;
-  if (turns_[at] == Turn::kAgents) answer_again(agent, chunk_of(header), answers);
+Result<bool> ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
+                                    std::vector<ShardAnswer>& answers) {
+  const uint32_t chunk = chunk_of(header);
+  const size_t at = pair(agent, chunk);
+  const bool taken = header.step != 0 && header.step == pushes_[at];
+  if (reached_[at] == Reached::kNot) {
+    forget_collected(agent, chunk);
+    reached_[at] = taken ? Reached::kPushesAgain : Reached::kYes;
+  }
+  if (!taken) return false;
+  if (const Status bad = check(agent, header, false); !bad.ok()) return bad;
+  if (!collect_again(agent, header)) return true;
+  reached_[at] = Reached::kYes;
+  if (turns_[at] == Turn::kAgents) answer_again(agent, chunk, answers);
   return true;
 }
 

@@ -15,6 +15,9 @@
 // it copies is lost each agent pushes again what it has no answer to, and is answered from then on:
 // come_over() says whether the shadow has taken that push already, else on_push() does.
 //
+// A push of several frames is in the order of pushes where its last frame has come, whichever that
+// is: frames before it change nothing that others see, so a shadow may have them in any order.
+//
 // Engine thread only.
 #pragma once
 
@@ -75,11 +78,17 @@ class ShardTensor {
   // anything is written, when it cannot be. `answers` get what is to be sent now.
   Status on_push(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                  Nanos now, std::vector<ShardAnswer>& answers);
-  // The same in two steps, for a push that is to be taken later: between them the agent may not
-  // push this chunk again. Dense pushes only.
-  Status admit(uint32_t agent, const FrameHeader& header);
+  // The same in two steps, for a push that is to be taken later. True: it is whole with this frame,
+  // by which it is taken; until then the agent may not push this chunk again.
+  Result<bool> admit(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload);
   void take_admitted(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                      Nanos now, std::vector<ShardAnswer>& answers);
+  // The push that this frame is of was taken whole.
+  bool has_taken(uint32_t agent, const FrameHeader& header) const {
+    return pushes(agent, chunk_of(header)) == header.step;
+  }
+  // Of a frame, also of one that was not checked: whether it is here, holds() says.
+  virtual uint32_t chunk_of(const FrameHeader& header) const { return header.chunk; }
   // The transport has given the bytes of this answer back.
   virtual void on_sent(const ShardAnswer& answer);
   // What time alone decides: `due` gets the chunks whose open step has reached its deadline, each
@@ -94,13 +103,17 @@ class ShardTensor {
   // Before the first push: from here on answers reach only agents that have come over.
   void begin_as_shadow() {
     shadow_ = true;
-    reached_.assign(reached_.size(), false);
+    reached_.assign(reached_.size(), Reached::kNot);
   }
   bool is_shadow() const { return shadow_; }
-  bool reaches(uint32_t agent, uint32_t chunk) const { return reached_[pair(agent, chunk)]; }
-  // The first push of `agent` of this chunk after the loss. True: it was taken already, and is not
-  // to be taken again; `answers` get its answer, if there is one by now.
-  bool come_over(uint32_t agent, const FrameHeader& header, std::vector<ShardAnswer>& answers);
+  bool reaches(uint32_t agent, uint32_t chunk) const {
+    return reached_[pair(agent, chunk)] == Reached::kYes;
+  }
+  // A frame of the first push of `agent` of this chunk after the loss. True: that was taken
+  // already, and is not to be taken again; when it is whole, and not before, `answers` get its
+  // answer, if there is one by now.
+  Result<bool> come_over(uint32_t agent, const FrameHeader& header,
+                         std::vector<ShardAnswer>& answers);
 
   // ---- what is kept between rounds: nothing, unless the mode holds parameters
   // The chunk as it is now, for a snapshot; false while it has nothing. `values` is overwritten.
@@ -140,14 +153,17 @@ class ShardTensor {
     bool has_rate = false;
     float learning_rate = 0;
   };
-  // A frame whose kind, signature and sender are right and whose chunk is here: which one, and
-  // whether the rest of it can be.
-  virtual uint32_t chunk_of(const FrameHeader& header) const { return header.chunk; }
+  // A frame whose kind, signature and sender are right and whose chunk is here: whether the rest of
+  // it can be.
   virtual Status check_piece(uint32_t agent, const FrameHeader& header) const;
   // Whether this frame, the agent's next one of this chunk, makes a push whole.
   virtual Result<bool> collect(uint32_t, const FrameHeader&, std::span<const std::byte>) {
     return true;
   }
+  // The same of a push that was taken: its bytes count for nothing.
+  virtual bool collect_again(uint32_t, const FrameHeader&) { return true; }
+  // What has come of the agent's next push will come anew.
+  virtual void forget_collected(uint32_t, uint32_t) {}
   // The last push of `agent` was answered: the answer once more, or a newer one.
   virtual void answer_again(uint32_t, uint32_t, std::vector<ShardAnswer>&) {}
   // The push is the agent's next one of this chunk.
@@ -176,7 +192,9 @@ class ShardTensor {
  private:
   static constexpr uint32_t kElsewhere = UINT32_MAX;
   enum class Turn : uint8_t { kAgents, kOurs, kTransports };  // whose move it is
-  Status check(uint32_t agent, const FrameHeader& header) const;
+  enum class Reached : uint8_t { kNot, kPushesAgain, kYes };
+  // `next`: of the push after the last one.
+  Status check(uint32_t agent, const FrameHeader& header, bool next) const;
   size_t buffer_offset(uint32_t chunk, uint32_t index) const;
   uint32_t& uses(uint32_t chunk, uint32_t index) { return uses_[slot(chunk) * buffers_ + index]; }
   size_t pair(uint32_t agent, uint32_t chunk) const { return slot(chunk) * agents() + agent; }
@@ -190,7 +208,7 @@ class ShardTensor {
   std::vector<uint32_t> uses_;    // by slot and buffer
   std::vector<uint64_t> pushes_;  // by slot and agent: taken
   std::vector<Turn> turns_;       // by slot and agent
-  std::vector<bool> reached_;     // by slot and agent
+  std::vector<Reached> reached_;  // by slot and agent: answers do
   bool shadow_ = false;
   StagingMemory memory_;
 };

@@ -56,15 +56,23 @@ Status WholeParameters::check_piece(uint32_t agent, const FrameHeader& header) c
 
 Result<bool> WholeParameters::collect(uint32_t agent, const FrameHeader& header,
                                       std::span<const std::byte> payload) {
+  if (!payload.empty())
+    std::memcpy(&pushed(agent)[frames_.range(header.chunk).first], payload.data(), payload.size());
+  return collect_again(agent, header);
+}
+
+bool WholeParameters::collect_again(uint32_t agent, const FrameHeader& header) {
   Agent& from = senders_[agent];
   from.source = header.source;
   here_[here(agent, header.chunk)] = true;
-  if (!payload.empty())
-    std::memcpy(&pushed(agent)[frames_.range(header.chunk).first], payload.data(), payload.size());
   if (++from.here < frames_.chunks()) return false;
-  from.here = 0;
-  for (uint32_t index = 0; index < frames_.chunks(); ++index) here_[here(agent, index)] = false;
+  forget_collected(agent, kAll);
   return true;
+}
+
+void WholeParameters::forget_collected(uint32_t agent, uint32_t) {
+  senders_[agent].here = 0;
+  for (uint32_t index = 0; index < frames_.chunks(); ++index) here_[here(agent, index)] = false;
 }
 
 std::span<const float> WholeParameters::values_of(const Push& push) { return pushed(push.agent); }

@@ -21,15 +21,17 @@ class WholeParameters final : public ParameterTensor {
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
 
   size_t answers_max() const override { return chunks_held() * frames_.chunks(); }
+  uint32_t chunk_of(const FrameHeader&) const override { return kAll; }
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;
 
  protected:
-  uint32_t chunk_of(const FrameHeader&) const override { return kAll; }
   Status check_piece(uint32_t agent, const FrameHeader& header) const override;
   Result<bool> collect(uint32_t agent, const FrameHeader& header,
                        std::span<const std::byte> payload) override;
+  bool collect_again(uint32_t agent, const FrameHeader& header) override;
+  void forget_collected(uint32_t agent, uint32_t chunk) override;
   std::span<const float> values_of(const Push& push) override;
   void give(uint32_t agent, uint32_t chunk, uint32_t staleness,
             std::vector<ShardAnswer>& answers) override;

@@ -193,9 +193,7 @@ REFUSED = {
 def refused():
     for mode, compression, words in (
         *(("ps:ssp,max_staleness=4", *each) for each in REFUSED.items()),
-        ("ps:async,replicas=2", "onebit", "copies of dense gradients only"),
         ("ps:async,optimizer=lamb", "fp16", "steps on whole tensors, of dense gradients only"),
-        ("ps:async,optimizer=lamb,replicas=2", None, "optimizer=lamb steps on have no copies"),
     ):
         try:
             make(mode, compression)

@@ -112,13 +112,12 @@ TEST_F(Shards, ClaimsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(refusal(half), HasSubstr("does not fit the tensor"));
 }
 
-TEST_F(Shards, WholeTensorsAreDenseAndHaveOneCopy) {
+TEST_F(Shards, WholeTensorsAreDense) {
   start();
   v1::TensorSpec spec = on_shards("ps:async,optimizer=lamb");
   spec.set_compression("fp16");
   EXPECT_THAT(refusal(spec), AllOf(HasSubstr("GB-O911"), HasSubstr("of dense gradients only"),
                                    HasSubstr("leave out the compression")));
-  EXPECT_THAT(refusal(on_shards("ps:async,optimizer=lamb,replicas=2")), HasSubstr("no copies"));
 }
 
 // Expect: all are told of one communicator and of units that every shard gets as many of.
@@ -229,6 +228,22 @@ TEST_F(KeptShards, ALostOneThatHasCopiesElsewhere) {
 TEST_F(Shards, ParametersHaveCopiesByDefault) {
   start();
   register_by_all(on_shards("ps:async"));
+  cluster.drop(kSecond);
+  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+}
+TEST_F(Shards, WholeTensorsHaveCopiesByDefault) {
+  start();
+  register_by_all(on_shards("ps:async,optimizer=lamb"));
+  cluster.drop(kSecond);
+  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+}
+TEST_F(Shards, PayloadsHaveCopiesWhereTheyAreAskedFor) {
+  start();
+  v1::TensorSpec spec = on_shards("ps:async,replicas=2");
+  spec.set_compression("onebit");
+  register_by_all(spec);
   cluster.drop(kSecond);
   EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");

@@ -49,11 +49,13 @@ TEST(EngineAllocation, NoneInARound) {
 TEST(EngineAllocation, NoneInARoundOfPayloadsThroughShards) {
   test::Cluster cluster({.agents = 2, .shards = 2});
   uint32_t tensors = 0;
-  for (const char* spec : {"fp16", "onebit", "int8", "efsignsgd"}) {
-    TensorSpec tensor;
-    tensor.count = 2000;
-    cluster.add_compressed(tensors++, tensor, 64, Algorithm::kShards,
-                           {parse_compression(spec).take(), Communicator::kPs, 512, 0});
+  for (const char* mode : {"ps:sync", "ps:sync,replicas=2"}) {
+    for (const char* spec : {"fp16", "onebit", "int8", "efsignsgd"}) {
+      TensorSpec tensor;
+      tensor.count = 2000;
+      cluster.add_compressed(tensors++, tensor, 64, Algorithm::kShards,
+                             {parse_compression(spec).take(), Communicator::kPs, 512, 0}, mode);
+    }
   }
   cluster.turn(50);
   for (uint64_t round = 1; round <= 3; ++round)
@@ -63,7 +65,8 @@ TEST(EngineAllocation, NoneInARoundOfPayloadsThroughShards) {
 TEST(EngineAllocation, NoneInARoundOfPayloadsForParameters) {
   test::Cluster cluster({.agents = 2, .shards = 2});
   uint32_t tensors = 0;
-  for (const char* mode : {"ps:async", "ps:ssp,optimizer=adam", "ps:quorum,q=2"}) {
+  for (const char* mode :
+       {"ps:async", "ps:ssp,optimizer=adam", "ps:quorum,q=2", "ps:async,replicas=2"}) {
     for (const char* spec : {"fp16", "onebit", "topk:ratio=0.1", "dgc:ratio=0.1"}) {
       TensorSpec tensor;
       tensor.count = 2000;

@@ -166,12 +166,16 @@ class Cluster {
   // Through the shards, where the layout has any.
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression, const std::string& mode = "ps:sync") {
-    const bool held = parse_mode(mode).take().holds_parameters();
+    const ExchangeMode parsed = parse_mode(mode).take();
+    const uint32_t replicas = std::max(1U, parsed.replicas);
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
-                 compression, 1, held);
-    for (uint32_t i = 0; i < layout_.shards; ++i)
+                 compression, replicas, parsed.holds_parameters());
+    for (uint32_t i = 0; i < layout_.shards; ++i) {
       add_to_shard(i, id, spec, chunk, mode, compression);
+      if (replicas > 1)
+        add_to_shard(backed_up_by(i, layout_.shards), id, spec, chunk, mode, compression, i);
+    }
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {},
