@@ -314,9 +314,9 @@ SplitText split(std::string_view text) {
 
 }  // namespace
 
-uint32_t ExchangeMode::settled_replicas(uint32_t shards, bool dense) const {
+uint32_t ExchangeMode::settled_replicas(uint32_t shards) const {
   if (replicas != 0) return replicas;
-  return holds_parameters() && dense && shards > 1 ? 2 : 1;
+  return holds_parameters() && shards > 1 ? 2 : 1;
 }
 
 std::string without_placement(std::string_view canonical) {

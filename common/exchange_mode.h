@@ -112,9 +112,9 @@ struct ExchangeMode {
     return holds_parameters() && optimizer.steps_on_whole_tensors();
   }
   // Shards that have a push before it is answered, in a job of `shards`. Where nothing is said: 2
-  // of parameters, if there are two shards and pushes are dense; 1 of sums, with which nothing is
-  // lost that outlives the step.
-  uint32_t settled_replicas(uint32_t shards, bool dense) const;
+  // of parameters, if there are two shards; 1 of sums, with which nothing is lost that outlives the
+  // step.
+  uint32_t settled_replicas(uint32_t shards) const;
 };
 
 // Of a mode in its canonical form: who reduces.

@@ -122,7 +122,7 @@ Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::s
     GRADBUS_RETURN_IF_ERROR(no_fixed_);
   }
   const uint32_t shards = shards_of(mode, dense).shards;
-  if (mode.settled_replicas(shards, dense) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
+  if (mode.settled_replicas(shards) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
   if (mode.replicas <= shards) return {};
   return short_error("O911",
@@ -234,7 +234,7 @@ void Registrations::place(Name& name, v1::ReadyTensor& ready) {
   const bool moves = may_move(mode, dense);
   uses_shards_ = true;
   has_fixed_ = has_fixed_ || !moves;
-  name.replicas = mode.settled_replicas(shards_of(mode, dense).shards, dense);
+  name.replicas = mode.settled_replicas(shards_of(mode, dense).shards);
   if (moves) ready.set_placement(placement_);
   if (!name.ready || !moves || mode.placement == 0) return;
   v1::TensorSpec before = name.ready->spec();

@@ -290,10 +290,9 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
   const ExchangeMode mode = parse_mode(spec.mode).take();
   const ShardRing& ring = rings_[ready.placement()];
-  const bool dense = ready.spec().compression().empty();
   engine_.post(AddTensor{
       id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
-      mode.settled_replicas(ring.shards, dense), last_reduction(spec, world_size()),
+      mode.settled_replicas(ring.shards), last_reduction(spec, world_size()),
       compression_from(ready, started_.agents_size()).take(), shape, place.value(), segment,
       mode.holds_parameters(), mode.keeps_tensors_whole(), ring.shards, ring.pattern, ring.members,
       ready.moved_from().id()});

@@ -43,8 +43,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
   plan.last = last_reduction(spec, world);
   plan.mode = parse_mode(spec.mode).take();
   plan.collective.one_shard = plan.mode.keeps_tensors_whole();
-  const uint32_t replicas =
-      plan.mode.settled_replicas(plan.collective.shards, ready.spec().compression().empty());
+  const uint32_t replicas = plan.mode.settled_replicas(plan.collective.shards);
   if (replicas > plan.collective.shards)
     return error("D602", who + " has mode \"" + spec.mode + "\" with " +
                              std::to_string(plan.collective.shards) + " shards");
@@ -55,7 +54,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
         !ready.spec().compression().empty())
       return error("D602", who + " takes the place of one that does not fit");
     plan.moved = MovedPlan{from.id(),      from.chunk_elements(),
-                           before.shards,  plan.mode.settled_replicas(before.shards, true),
+                           before.shards,  plan.mode.settled_replicas(before.shards),
                            before.pattern, before.members};
     plan.mode.restore = false;  // what was restored moves
   }
@@ -134,7 +133,7 @@ Status ShardDuty::place_one(Duty& duty, const v1::ReadyTensor& ready) {
   const ShardRing& ring = duty.rings[ready.placement()];
   plan.shard = place_of(duty.shard, ring);
   if (plan.shard == ring.shards) return {};
-  plan.mode.replicas = plan.mode.settled_replicas(ring.shards, ready.spec().compression().empty());
+  plan.mode.replicas = plan.mode.settled_replicas(ring.shards);
   const bool copies = plan.mode.replicas > 1;
   if (!copies) tell_single_copy(duty, plan);
   AddShardTensor command{duty.started.job_id(), plan};

@@ -67,7 +67,7 @@ def assert_counted(ranks, killed_at):
         ("ps:async,optimizer=lamb,lr=0.01,replicas=2", 1, 9, ()),
         ("ps:quorum,q=2,optimizer=lamb,lr=0.01", 2, 10, ()),
         # Tensors that are alike everywhere are exact in these codecs.
-        ("ps:async,lr=1,replicas=2", 0, 11, ("fp16",)),
+        ("ps:async,lr=1", 0, 11, ("fp16",)),
         ("ps:async,lr=1,replicas=2", 1, 12, ("onebit",)),
         ("ps:ssp,max_staleness=2,lr=1,replicas=2", 2, 13, ("onebit",)),
         ("ps:sync,replicas=2", 1, 14, ("onebit",)),

@@ -203,7 +203,7 @@ def refused():
 
 
 def large(steps, codec):
-    parameters = make("ps:async", codec, LARGE)
+    parameters = make("ps:async,replicas=1", codec, LARGE)
     gradient = torch.randn(LARGE, generator=torch.Generator().manual_seed(gradbus.rank()))
     for _ in range(int(steps)):
         step(parameters, gradient)
@@ -215,7 +215,7 @@ def rows(steps):
     table = torch.nn.Embedding(*TABLE, sparse=True)
     torch.nn.init.zeros_(table.weight)
     optimizer = gradbus.DistributedOptimizer(
-        torch.optim.SGD(table.parameters(), lr=1.0), [("table", table.weight)], mode="ps:async",
+        torch.optim.SGD(table.parameters(), lr=1.0), [("table", table.weight)], mode="ps:async,replicas=1",
         sparse_parameters=[table.weight],
     )  # fmt: skip
     for number in range(int(steps)):

@@ -145,13 +145,12 @@ TEST(ExchangeMode, Gossip) {
 TEST(ExchangeMode, ParametersHaveTwoCopiesWhereTheyCan) {
   const ExchangeMode async = parse_mode("ps:async").value();
   EXPECT_EQ(async.canonical, "ps:async");
-  EXPECT_EQ(async.settled_replicas(2, true), 2u);
-  EXPECT_EQ(async.settled_replicas(1, true), 1u) << "one shard";
-  EXPECT_EQ(async.settled_replicas(2, false), 1u) << "a compression";
-  EXPECT_EQ(parse_mode("ps:async,replicas=1").value().settled_replicas(2, true), 1u);
-  EXPECT_EQ(parse_mode("ps:ssp").value().settled_replicas(3, true), 2u);
-  EXPECT_EQ(parse_mode("ps:sync").value().settled_replicas(3, true), 1u);
-  EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().settled_replicas(3, true), 2u);
+  EXPECT_EQ(async.settled_replicas(2), 2u);
+  EXPECT_EQ(async.settled_replicas(1), 1u) << "one shard";
+  EXPECT_EQ(parse_mode("ps:async,replicas=1").value().settled_replicas(2), 1u);
+  EXPECT_EQ(parse_mode("ps:ssp").value().settled_replicas(3), 2u);
+  EXPECT_EQ(parse_mode("ps:sync").value().settled_replicas(3), 1u);
+  EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().settled_replicas(3), 2u);
   EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().canonical, "ps:sync,replicas=2");
 }
 
@@ -163,7 +162,7 @@ TEST(ExchangeMode, LambKeepsTensorsWhole) {
   EXPECT_EQ(lamb.optimizer.kind, ServerOptimizer::Kind::kLamb);
   EXPECT_EQ(lamb.optimizer.epsilon, 1e-6);
   EXPECT_EQ(lamb.optimizer.weight_decay, 0);
-  EXPECT_EQ(lamb.settled_replicas(3, true), 2u);
+  EXPECT_EQ(lamb.settled_replicas(3), 2u);
   const ExchangeMode told = parse_mode("ps:ssp,eps=1e-8,replicas=1,optimizer=lamb").value();
   EXPECT_EQ(told.optimizer.epsilon, 1e-8);
   EXPECT_EQ(told.canonical, "ps:ssp,optimizer=lamb,eps=1e-08,replicas=1");

@@ -239,9 +239,9 @@ TEST_F(Shards, WholeTensorsHaveCopiesByDefault) {
   EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
 }
-TEST_F(Shards, PayloadsHaveCopiesWhereTheyAreAskedFor) {
+TEST_F(Shards, PayloadsHaveCopiesByDefault) {
   start();
-  v1::TensorSpec spec = on_shards("ps:async,replicas=2");
+  v1::TensorSpec spec = on_shards("ps:async");
   spec.set_compression("onebit");
   register_by_all(spec);
   cluster.drop(kSecond);
