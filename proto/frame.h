@@ -12,8 +12,8 @@
 //                                where unit u in its round r is exchange u * rounds + r;
 //                                kForward: index of the agent whose push it is, or
 //                                kDeadlineRecord; its kCredit repeats it, and has in `chunk` which
-//                                chunk or unit was taken; kMoved: 0 for
-//                                parameters, n for the optimizer's vector n
+//                                chunk or unit was taken; kMoved: 0 for parameters, or what sums'
+//                                encoding left out, n for the optimizer's vector n
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
 //                                kReduce to a shard: the step's learning rate (0: the mode's) or

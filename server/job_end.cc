@@ -88,7 +88,6 @@ void Job::shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Na
   const auto index = static_cast<uint32_t>(std::distance(shards_.begin(), shards_.find(shard)));
   if (Status end = may_go_on_without(index, title() + ": shard " + why); !end.ok())
     return fail(std::move(end), now);
-  if (index < placements_.front().members.size()) registrations_.refuse_fixed(gone);
   if (place_of(index, placements_.back().members) >= 0) registrations_.refuse_single_copies(gone);
   v1::CoordinatorMessage message;
   auto* lost = message.mutable_shard_lost();

@@ -43,10 +43,6 @@ void Job::place_anew(const std::string& why) {
   }
   const std::string what = title() + ": " + why + "; ";
   if (options_.keep_shards || next.members == placements_.back().members || living.empty()) return;
-  if (registrations_.has_fixed())
-    return outbox_->note(what +
-                         "it keeps its shards, for tensors that are compressed, or stepped "
-                         "on as a whole, do not move");
   if (living.size() < 2 && placements_.back().members.size() > 1)
     return outbox_->note(what + "there are second copies again when another shard is started");
   if (placements_.size() == kPlacementsMax)

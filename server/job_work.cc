@@ -116,7 +116,7 @@ Status Job::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
         "start it again in the mode it is to have");
   const Result<ExchangeMode> mode = parse_mode(clean_text(request.mode(), kModeBytesMax));
   if (!mode.ok()) return mode.status();
-  GRADBUS_RETURN_IF_ERROR(registrations_.may_use(mode.value(), true, title()));
+  GRADBUS_RETURN_IF_ERROR(registrations_.may_use(mode.value(), title()));
   v1::CoordinatorMessage message;
   auto* changed = message.mutable_mode_changed();
   changed->set_job_id(identity_.id);

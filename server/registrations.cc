@@ -98,10 +98,10 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
                        tensor(spec) + ": mode " + mode.value().canonical +
                            " steps on whole tensors, of dense gradients only",
                        "leave out the compression, or take another optimizer");
-  return may_use(mode.value(), dense, tensor(spec));
+  return may_use(mode.value(), tensor(spec));
 }
 
-Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::string& who) const {
+Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {
   if (!mode.on_shards()) return {};
   const std::string what = who + ": mode " + mode.canonical;
   if (options_.deterministic)
@@ -112,16 +112,7 @@ Status Registrations::may_use(const ExchangeMode& mode, bool dense, const std::s
     return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
                                    " nodes, the job has " + std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
-  if (!may_move(mode, dense)) {
-    if (mode.placement > 0)
-      return short_error("O911",
-                         what +
-                             ": what is compressed, or stepped on as a whole, does not "
-                             "move",
-                         "go on with the tensor that there is");
-    GRADBUS_RETURN_IF_ERROR(no_fixed_);
-  }
-  const uint32_t shards = shards_of(mode, dense).shards;
+  const uint32_t shards = shards_.shards;
   if (mode.settled_replicas(shards) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
   if (mode.replicas <= shards) return {};
@@ -220,30 +211,28 @@ TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   const Result<CompressionSpec> compression = parse_compression(spec.compression());
   const bool dense = spec.count() == 0 || !compression.ok();
   if (is_on_shards(spec.mode()))
-    return dense ? plan_on_shards(spec, shards_of(parse_mode(spec.mode()).take(), dense), options_)
-                 : plan_pushed(spec, compression.value(), shards_at_start_, options_);
+    return dense ? plan_on_shards(spec, shards_, options_)
+                 : plan_pushed(spec, compression.value(), shards_, options_);
   if (size.agents == 1 || dense) return plan_tensor(spec, size, options_);
   return plan_compressed(spec, compression.value(), size, options_);
 }
 
-// On the newest shards, if it can move. One that only its mode's option placement= makes another
-// one than the last of its name begins with what that one has.
+// On the newest shards. One that only its mode's option placement= makes another one than the last
+// of its name begins with what that one has.
 void Registrations::place(Name& name, v1::ReadyTensor& ready) {
-  const bool dense = ready.spec().compression().empty();
   const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
-  const bool moves = may_move(mode, dense);
   uses_shards_ = true;
-  has_fixed_ = has_fixed_ || !moves;
-  name.replicas = mode.settled_replicas(shards_of(mode, dense).shards);
-  if (moves) ready.set_placement(placement_);
-  if (!name.ready || !moves || mode.placement == 0) return;
+  name.replicas = mode.settled_replicas(shards_.shards);
+  ready.set_placement(placement_);
+  if (!name.ready || mode.placement == 0) return;
   v1::TensorSpec before = name.ready->spec();
   before.set_mode(without_placement(before.mode()));
   v1::TensorSpec after = ready.spec();
   after.set_mode(without_placement(after.mode()));
   if (!same(before, after)) return;
   ready.mutable_moved_from()->set_id(name.ready->id());
-  ready.mutable_moved_from()->set_chunk_elements(name.ready->chunk_elements());
+  const uint64_t unit = name.ready->unit_elements();
+  ready.mutable_moved_from()->set_chunk_elements(unit > 0 ? unit : name.ready->chunk_elements());
   ready.mutable_moved_from()->set_placement(name.ready->placement());
 }
 

@@ -44,30 +44,25 @@ class Registrations {
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
   // `period`: of the pattern of their chunks; in equal parts it is their number.
-  // `placement`: its number; 0 is that of the job's start, where those always lie that cannot move.
+  // `placement`: its number; 0 is that of the job's start.
   void set_shards(uint32_t shards, uint32_t period, uint32_t placement = 0) {
     shards_ = {shards, period};
     placement_ = placement;
-    if (placement == 0) shards_at_start_ = shards_;
     no_single_copies_ = Status();
   }
   // Tensors that need shards are refused with this from here on.
   void refuse_shards(Status why) { no_shards_ = std::move(why); }
   // The same, but for those whose chunks have copies.
   void refuse_single_copies(Status why) { no_single_copies_ = std::move(why); }
-  // Those that cannot move: a shard of the job's start is lost.
-  void refuse_fixed(Status why) { no_fixed_ = std::move(why); }
   // A ready tensor lies on them.
   bool uses_shards() const { return uses_shards_; }
   // Where the newest tensors of each name lie: placement, and copies of each chunk.
   std::set<std::pair<uint32_t, uint32_t>> places() const;
-  // Some lie there and cannot move: they are compressed, or stepped on as a whole.
-  bool has_fixed() const { return has_fixed_; }
   // Of the tensors planned from here on.
   void set_path(const PathFigures& measured) { options_.measured = measured; }
 
   // The job can have tensors in this mode; else GB-O911, GB-O912 or what refuse_shards() was told.
-  Status may_use(const ExchangeMode& mode, bool dense, const std::string& who) const;
+  Status may_use(const ExchangeMode& mode, const std::string& who) const;
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);
@@ -111,12 +106,6 @@ class Registrations {
   Answer repeat(Name& name, uint32_t rank, const v1::TensorSpec& spec);
   Answer disagree(Name& name, Attempt& attempt, uint32_t rank, const v1::TensorSpec& spec);
   TensorPlan plan(const v1::TensorSpec& spec) const;
-  static bool may_move(const ExchangeMode& mode, bool dense) {
-    return dense && !mode.keeps_tensors_whole();
-  }
-  const ShardSet& shards_of(const ExchangeMode& mode, bool dense) const {
-    return may_move(mode, dense) ? shards_ : shards_at_start_;
-  }
   void place(Name& name, v1::ReadyTensor& ready);
   Answer finish(Name& name);
   void forget_answered(Name& name);
@@ -127,13 +116,10 @@ class Registrations {
   PlanOptions options_;
   uint32_t agents_ = 1;
   ShardSet shards_;
-  ShardSet shards_at_start_;
   uint32_t placement_ = 0;
   bool uses_shards_ = false;
-  bool has_fixed_ = false;
   Status no_shards_;
   Status no_single_copies_;
-  Status no_fixed_;
   uint32_t next_id_ = 1;
   uint32_t pending_count_ = 0;
   std::unordered_map<std::string, Name> names_;

@@ -58,10 +58,12 @@ Status EngineJob::add_tensor(AddTensor add) {
   const uint32_t replaces = add.replaces;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
-  if (replaces != 0 && tensor(replaces) != nullptr) tensor(replaces)->replace();
   reducing_.reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
-  return tensors_[id]->remote() ? open_tensor(*tensors_[id]) : Status();
+  if (tensors_[id]->remote()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
+  if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
+    tensors_[id]->take_place_of(*tensor(replaces));
+  return {};
 }
 
 Status EngineJob::open_tensor(EngineTensor& tensor) {

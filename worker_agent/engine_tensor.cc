@@ -63,6 +63,13 @@ Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
   return {};
 }
 
+void EngineTensor::take_place_of(EngineTensor& other) {
+  other.replaced_ = true;
+  const bool remembers = compressed_ != nullptr && other.compressed_ != nullptr;
+  if (remembers && other.add_.shape.count == add_.shape.count)
+    compressed_->take_memory(*other.compressed_);
+}
+
 bool EngineTensor::lives_on(uint32_t peer) const {
   if (!on_shards() || replaced_ || peer < agents_) return false;
   if (add_.members == nullptr) return peer < agents_ + shards_;

@@ -32,8 +32,8 @@ class EngineTensor {
   bool empty() const { return add_.shape.count == 0; }
   bool on_shards() const { return add_.algorithm == Algorithm::kShards; }
   uint32_t replicas() const { return add_.replicas; }
-  // Another one takes its place: nothing is exchanged any more.
-  void replace() { replaced_ = true; }
+  // Before its first round: of a tensor with which nothing is exchanged any more.
+  void take_place_of(EngineTensor& other);
   // What it has is on this peer, a shard, among others.
   bool lives_on(uint32_t peer) const;
   Cell& cell() { return cell_; }

@@ -50,12 +50,14 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
   if (ready.has_moved_from()) {
     const v1::MovedFrom& from = ready.moved_from();
     const ShardRing& before = rings[from.placement()];
-    if (from.chunk_elements() == 0 || from.id() >= ready.id() || plan.collective.one_shard ||
-        !ready.spec().compression().empty())
+    if (from.chunk_elements() == 0 || from.id() >= ready.id())
       return error("D602", who + " takes the place of one that does not fit");
-    plan.moved = MovedPlan{from.id(),      from.chunk_elements(),
-                           before.shards,  plan.mode.settled_replicas(before.shards),
-                           before.pattern, before.members};
+    const bool whole = plan.collective.one_shard;
+    plan.moved =
+        MovedPlan{from.id(),      whole ? plan.cut().chunk_elements : from.chunk_elements(),
+                  before.shards,  plan.mode.settled_replicas(before.shards),
+                  before.pattern, before.members,
+                  whole};
     plan.mode.restore = false;  // what was restored moves
   }
   plan.ranks.resize(plan.collective.agents);

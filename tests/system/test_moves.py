@@ -78,10 +78,13 @@ THIRD = 1 / 3
 
 # Expect: a shard that comes waits for a fence, then has its part; no gradient is lost or counted twice.
 @pytest.mark.parametrize(
-    "mode", ["ps:async", "ps:async,replicas=1", "ps:ssp,max_staleness=2", "ps:quorum,q=1"])  # fmt: skip
-def test_a_shard_comes(mode):
+    "words", [
+        ["counted", "ps:async"], ["counted", "ps:async,replicas=1"], ["counted", "ps:ssp,max_staleness=2"],
+        ["counted", "ps:quorum,q=1"], ["counted", "ps:async", "fp16"], ["counted", "ps:sync", "fp16"], ["whole"],
+    ], ids=" ".join)  # fmt: skip
+def test_a_shard_comes(words):
     with rigs.cluster(2, shards=2) as rig:
-        job = Job(rig, "counted", mode)
+        job = Job(rig, *words)
         rig.start_shard("shard-2")
         rigs.wait_until(lambda: job.shards().get("shard-2", {}).get("waits"), DEADLINE_S, "a shard that waits")
         job.say("fences")
@@ -93,9 +96,10 @@ def test_a_shard_comes(mode):
 
 
 # Expect: after a loss there are two copies again, so the next shard may be lost, and the next.
-def test_shards_go_one_after_the_other():
+@pytest.mark.parametrize("words", [["counted", "ps:async"], ["counted", "ps:async", "fp16"], ["whole"]], ids=" ".join)
+def test_shards_go_one_after_the_other(words):
     with rigs.cluster(2, shards=2) as rig:
-        job = Job(rig, "counted", "ps:async")
+        job = Job(rig, *words)
         job.say("fences")
         lose(rig, 0)
         said = "second copies again when another shard is started"

@@ -51,11 +51,13 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
   plan.tensor_seed = tensor_seed(job_.job, add_.tensor);
   plan.agent_index = job_.agent_index;
   plan.agents = job_.agents;
-  plan.shards = add_.algorithm == Algorithm::kShards ? job_.shards : 0;
+  const bool began = add_.shards == 0;  // the placement of the job's start
+  plan.shards = add_.algorithm != Algorithm::kShards ? 0 : (began ? job_.shards : add_.shards);
   plan.replicas = add_.replicas;
   plan.parameters = add_.holds_parameters;
   plan.tensor = add_.tensor;
-  plan.pattern = job_.pattern;
+  plan.pattern = began ? job_.pattern : add_.pattern;
+  plan.members = add_.members;
   plan.algorithm = add_.algorithm;
   plan.scale = static_cast<float>(add_.last.after / add_.last.divisor);
   for (float* const area : areas_) plan.areas.push_back(area + index * compression.unit_elements);
@@ -160,6 +162,23 @@ Status CompressedTensor::refuse_not_finite(size_t unit) const {
                            (overflow ? ", or its sum with the other ranks of the node," : "") +
                            " is " +
                            std::to_string(found == areas_.end() ? sum[bad] : (*found)[element]));
+}
+
+// Units may begin elsewhere.
+void CompressedTensor::take_memory(CompressedTensor& from) {
+  const uint64_t unit_elements = add_.compression.unit_elements;
+  uint64_t first = 0;
+  for (const auto& old : from.units_) {
+    const uint64_t end = first + old->elements();
+    for (uint64_t at = first; at < end;) {
+      CompressedUnit& into = *units_[at / unit_elements];
+      const uint64_t there = at % unit_elements;
+      const uint64_t elements = std::min(end - at, into.elements() - there);
+      into.take_memory(*old, at - first, there, elements);
+      at += elements;
+    }
+    first = end;
+  }
 }
 
 void CompressedTensor::take_turn_with_memory() {

@@ -54,6 +54,10 @@ class CompressedTensor {
 
   std::span<const std::unique_ptr<Exchange>> exchanges() const { return exchanges_; }
 
+  // Before the first round: what the units of the one whose place it takes remember, element by
+  // element.
+  void take_memory(CompressedTensor& from);
+
   // ---- a round
   void begin(const RoundRequest& request);
   // The node's sum of the next chunk is complete; they are in order. Returns what begins. O901: the

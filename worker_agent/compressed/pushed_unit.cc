@@ -24,7 +24,8 @@ class PushedUnit final : public CompressedUnit {
   }
 
   Result<std::span<const uint64_t>> advance(size_t) override {
-    const uint32_t shard = stages().front().plan.root;
+    const CollectivePlan& to = stages().front().plan;
+    const uint32_t shard = to.peer_of_shard(to.root) - to.agents;
     const std::span<const std::byte> payload =
         received(0, PayloadPushPull::kAnswerBlock, plan().agents + shard);
     if (const Status status = sum_codec_->check(payload, plan().count); !status.ok())

@@ -100,6 +100,18 @@ void CompressedUnit::scale_memory(float factor) {
   for (float& value : owner_residual()) value *= factor;
 }
 
+void CompressedUnit::take_memory(CompressedUnit& from, uint64_t first, uint64_t here,
+                                 uint64_t elements) {
+  const auto take = [&](std::span<const float> old, std::span<float> into) {
+    if (!old.empty() && !into.empty())
+      std::ranges::copy(old.subspan(first, elements), into.begin() + static_cast<ptrdiff_t>(here));
+  };
+  for (const MemoryPart which : {MemoryPart::kResidual, MemoryPart::kMomentum})
+    take(from.part(which), part(which));
+  if (!from.carried_.empty()) carried_.resize(plan_.count);
+  take(from.carried_, carried_);
+}
+
 double CompressedUnit::residual_norm() {
   const std::span<const float> kept = memory_.residual();
   return std::sqrt(dot_product(kept.data(), kept.data(), kept.size()));

@@ -57,6 +57,9 @@ class CompressedUnit {
   void write_memory(MemoryPart part);
   void scale_memory(float factor);
   double residual_norm();
+  // What `from`, of the same tensor, remembers of these elements of it.
+  void take_memory(CompressedUnit& from, uint64_t first, uint64_t here, uint64_t elements);
+  uint64_t elements() const { return plan_.count; }
 
  protected:
   explicit CompressedUnit(UnitPlan plan);

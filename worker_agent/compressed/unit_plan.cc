@@ -84,6 +84,7 @@ Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max) {
   stage.plan.tensor = unit.tensor;
   stage.plan.parameters = unit.parameters;
   stage.plan.pattern = unit.pattern;
+  stage.plan.members = unit.members;
   stage.stride = round_up(payload_bytes_max, kAlignBytes);
   stage.bytes = stage.stride * stage.plan.blocks();
   return stage;

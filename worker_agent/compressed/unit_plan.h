@@ -41,6 +41,7 @@ struct UnitPlan {
   bool parameters = false;                 // which units of parameters are
   uint32_t tensor = 0;                     // id
   PlacementPattern pattern = nullptr;      // of units on shards
+  ShardMembers members = nullptr;          // which shards these are
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents
   std::vector<float*> areas;               // the unit's first element in each local rank's area

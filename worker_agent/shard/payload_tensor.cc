@@ -21,6 +21,11 @@ uint64_t payload_bytes_max_of(const ShardPlan& plan, const Codec& codec) {
 
 }  // namespace
 
+bool keeps_second_residual(const ShardPlan& plan) {
+  return !plan.mode.holds_parameters() && !plan.compression.spec.none() &&
+         second_memory(plan.compression.spec, plan.collective.agents).kind != MemoryKind::kNone;
+}
+
 PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
                              std::unique_ptr<Codec> codec)
     : ShardTensor(of_payloads(plan), transport, plan.collective.agents + 1,
@@ -29,7 +34,8 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
       frames_max_(PayloadCut{payload_bytes_max_of(plan, *codec_)}.frames()),
       arriving_(chunks_held() * agents(), frames_max_),
       unsent_(chunks_held() * agents()),
-      sum_(longest_unit(plan).count_max) {
+      sum_(longest_unit(plan).count_max),
+      leaving_(transport) {
   units_.reserve(chunks_held());
   const CompressionPlan& compression = plan.compression;
   for (uint32_t unit = 0; units_.size() < chunks_held(); ++unit) {
@@ -37,6 +43,7 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
     const CodecShape shape = unit_shape(compression, plan.collective.count, unit);
     units_.push_back({second_codec(compression.spec, shape),
                       Memory(second_memory(compression.spec, agents()), shape.count_max)});
+    if (plan.moved) units_.back().lacks = units_.back().memory.residual().size();
   }
 }
 
@@ -81,12 +88,16 @@ Result<bool> PayloadTensor::collect(uint32_t agent, const FrameHeader& header,
 }
 
 void PayloadTensor::take(const Push& push, Nanos, std::vector<ShardAnswer>& answers) {
-  const uint32_t unit = push.chunk;
+  ++units_[slot(push.chunk)].arrived;
+  answer_if_whole(push.chunk, answers);
+}
+
+void PayloadTensor::answer_if_whole(uint32_t unit, std::vector<ShardAnswer>& answers) {
   Unit& state = units_[slot(unit)];
-  if (++state.arrived < agents()) return;
+  if (state.arrived < agents() || state.lacks > 0) return;
   state.arrived = 0;
   sum(unit);
-  encode(unit, pushes(push.agent, unit));
+  encode(unit, pushes(0, unit));
   for (uint32_t agent = 0; agent < agents(); ++agent) send(agent, unit, answers);
 }
 
@@ -121,6 +132,42 @@ void PayloadTensor::encode(uint32_t unit, uint64_t round) {
   const std::span<std::byte> whole{buffer(unit, answer_buffer()),
                                    state.codec->payload_bytes_max(elements(unit))};
   state.answer = {state.codec->encode(input, whole)};
+}
+
+// ---- moves
+
+// Memories are the codec's business, so what is sent is a copy of them.
+Status PayloadTensor::begin_to_leave() {
+  if (vectors_kept() == 0) return {};
+  GRADBUS_RETURN_IF_ERROR(
+      leaving_.map(chunks_held() * plan().collective.chunk_elements * sizeof(float),
+                   "what leaves with tensor \"" + plan().name + "\""));
+  for (uint32_t unit = 0; unit < plan().collective.chunks(); ++unit)
+    if (holds(unit))
+      std::ranges::copy(std::as_bytes(units_[slot(unit)].memory.residual()),
+                        leaving_.bytes().begin() + static_cast<ptrdiff_t>(leaving_offset(unit)));
+  return {};
+}
+
+std::span<const float> PayloadTensor::kept_values(uint32_t unit, uint32_t) const {
+  return {reinterpret_cast<const float*>(&leaving_.bytes()[leaving_offset(unit)]), elements(unit)};
+}
+
+Slice PayloadTensor::kept_slice(uint32_t unit, uint32_t, uint64_t first, uint64_t elements) const {
+  return {leaving_.region(), leaving_offset(unit) + first * sizeof(float),
+          elements * sizeof(float)};
+}
+
+bool PayloadTensor::take_kept(uint32_t unit, const KeptPart& part,
+                              std::vector<ShardAnswer>& answers) {
+  Unit& state = units_[slot(unit)];
+  if (part.values.size() > state.lacks) return false;
+  std::ranges::copy(part.values,
+                    state.memory.residual().begin() + static_cast<ptrdiff_t>(part.first));
+  state.lacks -= part.values.size();
+  if (state.lacks > 0 || part.values.empty()) return false;
+  answer_if_whole(unit, answers);
+  return true;
 }
 
 // ---- answers: `buffer` is the frame of the payload

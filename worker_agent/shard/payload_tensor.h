@@ -8,6 +8,9 @@
 //
 // A shadow sums and encodes as its first copy does, so it has the same memory and the same answer.
 //
+// MOVES. What the second encoding has left out is all that is kept between rounds. One that has
+// moved sums payloads when it has that.
+//
 // BUFFERS. Of each unit one per agent, for the payload that comes in, and one for the answer. It is
 // written when all agents have pushed, and none can before its last answer was sent (must_wait), so
 // no second is ever needed.
@@ -22,6 +25,9 @@
 
 namespace gradbus {
 
+// It keeps what its encoding leaves out.
+bool keeps_second_residual(const ShardPlan& plan);
+
 class PayloadTensor final : public ShardTensor {
  public:
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
@@ -31,6 +37,13 @@ class PayloadTensor final : public ShardTensor {
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;
+  Status begin_to_leave() override;
+  uint32_t vectors_kept() const override { return keeps_second_residual(plan()) ? 1 : 0; }
+  bool is_set(uint32_t unit) const override { return units_[slot(unit)].lacks == 0; }
+  std::span<const float> kept_values(uint32_t unit, uint32_t vector) const override;
+  Slice kept_slice(uint32_t unit, uint32_t vector, uint64_t first,
+                   uint64_t elements) const override;
+  bool take_kept(uint32_t unit, const KeptPart& part, std::vector<ShardAnswer>& answers) override;
 
  protected:
   Status check_piece(uint32_t agent, const FrameHeader& header) const override;
@@ -52,10 +65,15 @@ class PayloadTensor final : public ShardTensor {
     float memory_scale = 1;        // in this round
     uint32_t arrived = 0;          // payloads, of this round
     PayloadCut answer = {};
+    uint64_t lacks = 0;  // elements of the memory that are still to come from other shards
   };
   PayloadTensor(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   size_t payload_bytes_max(uint32_t unit) const;
   std::span<std::byte> pushed(uint32_t unit, uint32_t agent) const;
+  void answer_if_whole(uint32_t unit, std::vector<ShardAnswer>& answers);
+  uint64_t leaving_offset(uint32_t unit) const {
+    return slot(unit) * plan().collective.chunk_elements * sizeof(float);
+  }
   void sum(uint32_t unit);
   void encode(uint32_t unit, uint64_t round);
   void send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers);
@@ -68,6 +86,7 @@ class PayloadTensor final : public ShardTensor {
   ArrivingPayloads arriving_;           // by slot and agent
   std::vector<uint32_t> unsent_;        // the same: frames of the last answer, the transport's
   LargeVector<float> sum_;              // of the unit that is being summed
+  StagingMemory leaving_;               // by slot: memories, where another one takes their place
 };
 
 }  // namespace gradbus

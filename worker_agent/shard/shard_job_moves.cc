@@ -13,6 +13,7 @@
 #include "common/errors.h"
 #include "common/log.h"
 #include "worker_agent/collectives/frame_check.h"
+#include "worker_agent/shard/payload_tensor.h"
 #include "worker_agent/shard/server_optimizer.h"
 #include "worker_agent/shard/shard_job.h"
 
@@ -22,8 +23,10 @@ namespace {
 // Frames to one shard that are the transport's: enough to keep a link busy.
 constexpr uint32_t kPartsUnderWayMax = 8;
 
+// As the tensor's vectors_kept(), which may be on other shards.
 uint32_t vectors_of(const ShardPlan& plan) {
-  return plan.mode.holds_parameters() ? 1 + optimizer_vectors(plan.mode.optimizer) : 0;
+  return plan.mode.holds_parameters() ? 1 + optimizer_vectors(plan.mode.optimizer)
+                                      : (keeps_second_residual(plan) ? 1 : 0);
 }
 
 }  // namespace
@@ -59,7 +62,11 @@ uint32_t ShardJob::holder(const MovedPlan& before, uint32_t chunk) const {
   CollectivePlan plan;
   plan.agents = start_.agents;
   plan.members = before.members;
-  const uint32_t first = shard_of(before.tensor, chunk, before.shards, before.pattern);
+  plan.tensor = before.tensor;
+  plan.shards = before.shards;
+  plan.pattern = before.pattern;
+  plan.one_shard = before.one_shard;
+  const uint32_t first = plan.shard_of(chunk);
   const uint32_t peer = plan.peer_of_shard(first);
   return links_.dropped(peer) && before.replicas > 1
              ? plan.peer_of_shard(backup_of(first, before.shards))
@@ -76,6 +83,8 @@ Status ShardJob::begin_move(const ShardPlan& plan) {
   replaced_[from.id] = true;
   if (tensor(from.id) != nullptr) from.tensor = std::move(tensors_[from.id]);
   if (shadow(from.id) != nullptr) from.shadow = std::move(shadows_[from.id]);
+  for (ShardTensor* of : {from.tensor.get(), from.shadow.get()})
+    if (of != nullptr) GRADBUS_RETURN_IF_ERROR(of->begin_to_leave());
   late_credits_.reserve(late_credits_.capacity() + plan.collective.chunks());
   if (parts_.size() < links_.peers()) parts_.resize(links_.peers());
   const ChunkPlan cut = plan.cut();
@@ -85,7 +94,8 @@ Status ShardJob::begin_move(const ShardPlan& plan) {
     uint64_t at = first;
     do {
       const auto old = static_cast<uint32_t>(at / before.chunk_elements);
-      const uint64_t end = std::min(first + elements, (uint64_t{old} + 1) * before.chunk_elements);
+      const uint64_t end = std::min({first + elements, (uint64_t{old} + 1) * before.chunk_elements,
+                                     at + kFramePayloadBytesMax / sizeof(float)});
       GRADBUS_RETURN_IF_ERROR(begin_part(plan, from, {id, chunk, old, at, end - at}));
       at = end;
     } while (at < first + elements);
@@ -166,7 +176,7 @@ void ShardJob::send_parts(uint32_t peer) {
     const uint64_t old_first = old.plan().cut().range(part.from).first;
     const KeptChunk kept = old.kept(part.from);
     const Slice slice = old.kept_slice(part.from, to.vector, part.first - old_first, part.elements);
-    FrameHeader header = old.frame({.chunk = part.chunk, .round = kept.steps});
+    FrameHeader header = old.ShardTensor::frame({.chunk = part.chunk, .round = kept.steps});
     header.kind = static_cast<uint8_t>(FrameKind::kMoved);
     header.exchange = static_cast<uint16_t>(to.vector);
     header.source = std::bit_cast<uint32_t>(kept.learning_rate);

@@ -16,11 +16,12 @@ namespace gradbus {
 // The tensor whose place one takes, and where its chunks lie.
 struct MovedPlan {
   uint32_t tensor = 0;
-  uint64_t chunk_elements = 1;
+  uint64_t chunk_elements = 1;  // of what shards hold: ShardPlan::cut()
   uint32_t shards = 1;
   uint32_t replicas = 1;
   PlacementPattern pattern = nullptr;
   ShardMembers members = nullptr;
+  bool one_shard = false;
 };
 
 // The same on every shard of the job except `shard`.

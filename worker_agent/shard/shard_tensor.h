@@ -122,7 +122,10 @@ class ShardTensor {
   virtual void restore(const std::vector<RestoredChunk>&) {}
 
   // ---- what moves with the job's shards (shard_job_moves.cc)
-  // Vectors of as many elements as a chunk: its parameters, then the optimizer's.
+  // Another one is to take its place: nothing changes it any more. S201 as open().
+  virtual Status begin_to_leave() { return {}; }
+  // Vectors of as many elements as a chunk: its parameters, then the optimizer's; of sums of
+  // payloads what their encoding has left out.
   virtual uint32_t vectors_kept() const { return 0; }
   // The chunk has what is kept; one that has moved has not until all of it is here.
   virtual bool is_set(uint32_t) const { return true; }

@@ -1,6 +1,7 @@
 """One rank of a job whose shards come and go; the test says in a file what to do after every few steps.
 
-    moves.py counted FILE MODE       integers: every rank's every gradient arrives exactly once
+    moves.py counted FILE MODE [COMPRESSION]   integers: every rank's every gradient arrives exactly once
+    moves.py whole FILE              the same of tensors that are stepped on as a whole
     moves.py optimizer FILE NAME     one rank: what the shards' optimizer remembers moves along
     moves.py elastic FILE            counted, in a job that outlives its agents
 
@@ -25,12 +26,13 @@ OPTIMIZERS = {
 }
 
 
-def make(mode, kind, lr, start, **options):
+def make(mode, kind, lr, start, compression=None, **options):
     weight = torch.nn.Parameter(start.clone())
     bias = torch.nn.Parameter(torch.zeros(3))
     plain = kind([weight, bias], lr=lr, **options)
     named = [("weight", weight), ("bias", bias)]
-    return weight, bias, plain if mode is None else gradbus.DistributedOptimizer(plain, named, mode=mode)
+    return weight, bias, plain if mode is None else gradbus.DistributedOptimizer(
+        plain, named, mode=mode, compression=compression)
 
 
 def step(parameters, gradient, bias_gradient):
@@ -71,20 +73,43 @@ def assert_filled(parameters, value):
         assert torch.equal(parameter.detach(), torch.full_like(parameter, value)), (parameter, value)
 
 
-def counted(file, mode):
-    parameters = make(mode, torch.optim.SGD, 1.0, torch.zeros(SHAPE))
+def change_of(mode, number):
+    """What a step changes with lr=1."""
+    if mode.startswith("ps:sync"):
+        return sum(gradient_of(rank, number) for rank in range(3)) / 3
+    return sum(means_of(number))
+
+
+def counted(file, mode, compression=None):
+    parameters = make(mode, torch.optim.SGD, 1.0, torch.zeros(SHAPE), compression)
     weight, bias, optimizer = parameters
     wanted, number = 0.0, 0
     while True:
         for _ in range(STEPS):
             value = gradient_of(gradbus.rank(), number)
             step(parameters, torch.full(SHAPE, value), value)
-            wanted -= sum(means_of(number))
+            wanted -= change_of(mode, number)
             number += 1
             time.sleep(0.005)
         if not goes_on(optimizer, file):
             break
     assert_filled([weight, bias], wanted)
+
+
+def whole(file):
+    """A step of lamb on elements that are alike, with gradients that never change, takes lr of each."""
+    rate, start, steps = 0.001, 1000.0, 0
+    parameters = make("ps:async,optimizer=lamb", torch.optim.SGD, rate, torch.full(SHAPE, start))
+    weight, _, optimizer = parameters
+    while True:
+        for _ in range(STEPS):
+            step(parameters, torch.full(SHAPE, 6.0), 6.0)
+            steps += len(NODES)
+            time.sleep(0.005)
+        if not goes_on(optimizer, file):
+            break
+    wanted = torch.full(SHAPE, start * (1 - rate) ** steps)
+    assert torch.allclose(weight.detach(), wanted, rtol=rate / 2), (weight, wanted)
 
 
 def elastic(file):
@@ -126,7 +151,8 @@ def optimizer(file, name):
 
 def main():
     gradbus.init()
-    {"counted": counted, "optimizer": optimizer, "elastic": elastic}[sys.argv[1]](*sys.argv[2:])
+    commands = {"counted": counted, "whole": whole, "optimizer": optimizer, "elastic": elastic}
+    commands[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")
 

@@ -27,8 +27,9 @@ class Moves : public testing::Test {
     cluster.clear();
   }
   // Registered by all ranks, with a name of its own or anew.
-  v1::ReadyTensor ready(const std::string& mode, const std::string& compression = "") {
-    v1::TensorSpec spec = make_spec("w", 1 << 20);
+  v1::ReadyTensor ready(const std::string& mode, const std::string& compression = "",
+                        const std::string& name = "w") {
+    v1::TensorSpec spec = make_spec(name, 1 << 20);
     spec.set_mode(mode);
     spec.set_compression(compression);
     for (const uint32_t rank : {0, 1})
@@ -159,38 +160,30 @@ TEST_F(Moves, AShardThatComesAndGoes) {
   EXPECT_EQ(after.moved_from().placement(), 0u);
 }
 
-// Expect: what cannot move stays, and the log says so.
-TEST_F(Moves, CompressedTensorsKeepTheirShards) {
-  start();
-  ready("ps:async", "onebit");
-  cluster.shard(kShardC, "shard-c");
-  cluster.advance(kBatch);
-  EXPECT_EQ(asked(), "");
-  EXPECT_EQ(changed(1).placements_size(), 0);
-  EXPECT_THAT(cluster.notes, Contains(HasSubstr("it keeps its shards")));
-}
-
-// Expect: so does what shards step on as a whole; it is not begun anew where it would be asked for.
-TEST_F(Moves, WholeTensorsKeepTheirShards) {
+// Expect: compressed tensors move by their units, and those that are stepped on as a whole move,
+// too.
+TEST_F(Moves, CompressedAndWholeTensorsMove) {
   start("ps:async,optimizer=lamb");
-  ready("ps:async,optimizer=lamb,placement=1");
-  EXPECT_THAT(cluster.last(1).tensor_refused().error().message(),
-              AllOf(HasSubstr("GB-O911"), HasSubstr("does not move")));
+  const v1::ReadyTensor coded = ready("ps:async", "onebit", "c");
   cluster.shard(kShardC, "shard-c");
   cluster.advance(kBatch);
-  EXPECT_EQ(asked(), "");
-  EXPECT_EQ(changed(1).placements_size(), 0);
-  EXPECT_THAT(cluster.notes, Contains(HasSubstr("stepped on as a whole, do not move")));
+  EXPECT_EQ(asked(), "placement=1");
+  EXPECT_EQ(ready("ps:async,optimizer=lamb,placement=1").moved_from().id(), before.id());
+  const v1::ReadyTensor after = ready("ps:async,placement=1", "onebit", "c");
+  EXPECT_EQ(after.placement(), 1u);
+  EXPECT_EQ(after.moved_from().id(), coded.id());
+  EXPECT_EQ(after.moved_from().chunk_elements(), coded.unit_elements());
+  EXPECT_NE(coded.unit_elements(), coded.chunk_elements());
 }
 
-// Expect: one that comes while others wait to move lies where it would have at the job's start.
-TEST_F(Moves, FixedTensorsLieWhereTheJobBegan) {
+// Expect: one that comes while others wait to move lies where they will.
+TEST_F(Moves, NewTensorsLieOnTheNewestShards) {
   start();
   cluster.shard(kShardC, "shard-c");
   cluster.advance(kBatch);
-  EXPECT_EQ(ready("ps:async,optimizer=lamb").placement(), 0u);
-  EXPECT_EQ(ready("ps:sync", "onebit").placement(), 0u);
-  EXPECT_EQ(ready("ps:sync").placement(), 1u);
+  EXPECT_EQ(ready("ps:async,optimizer=lamb", "", "x").placement(), 1u);
+  EXPECT_EQ(ready("ps:sync", "onebit", "y").placement(), 1u);
+  EXPECT_EQ(ready("ps:sync", "", "z").placement(), 1u);
 }
 
 // Expect: a job that is over is shown with the parts that it had at the end.

@@ -92,18 +92,18 @@ class Cluster {
     add_to_agents(id, spec, chunk, parse_mode(mode).take());
     add_to_shards(id, spec, chunk, mode);
   }
-  void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                     const ExchangeMode& mode) {
+  void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk, const ExchangeMode& mode,
+                     const CompressionPlan& compression = {}) {
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, {}, std::max(1U, mode.replicas),
-                 false, mode.keeps_tensors_whole());
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, compression,
+                 std::max(1U, mode.replicas), mode.holds_parameters(), mode.keeps_tensors_whole());
   }
   // One shard after the other, with so many turns between them.
   void add_to_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode,
-                     int turns_between = 0) {
+                     int turns_between = 0, const CompressionPlan& compression = {}) {
     for (uint32_t i = 0; i < shards(); ++i) {
-      add_to_shard(i, id, spec, chunk, mode);
-      if (parse_mode(mode).take().replicas > 1) add_copy(i, id, spec, chunk, mode);
+      add_to_shard(i, id, spec, chunk, mode, compression);
+      if (parse_mode(mode).take().replicas > 1) add_copy(i, id, spec, chunk, mode, compression);
       turn(turns_between);
     }
   }
@@ -124,8 +124,8 @@ class Cluster {
 
   // Of what the shard before it holds.
   void add_copy(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
-                const std::string& mode) {
-    add_to_shard(backed_up_by(shard, shards()), id, spec, chunk, mode, {}, shard);
+                const std::string& mode, const CompressionPlan& compression = {}) {
+    add_to_shard(backed_up_by(shard, shards()), id, spec, chunk, mode, compression, shard);
   }
   void add_to_shard(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                     const std::string& mode, const CompressionPlan& compression = {},
@@ -171,10 +171,9 @@ class Cluster {
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
                  compression, replicas, parsed.holds_parameters());
-    for (uint32_t i = 0; i < layout_.shards; ++i) {
+    for (uint32_t i = 0; i < shards(); ++i) {
       add_to_shard(i, id, spec, chunk, mode, compression);
-      if (replicas > 1)
-        add_to_shard(backed_up_by(i, layout_.shards), id, spec, chunk, mode, compression, i);
+      if (replicas > 1) add_copy(i, id, spec, chunk, mode, compression);
     }
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,

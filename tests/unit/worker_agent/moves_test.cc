@@ -25,16 +25,28 @@ std::unique_ptr<Transport> unreliable() {
                      {.seed = ++seed, .busy = 0.2, .delay = 0.3, .reorder = true});
 }
 
-TensorSpec spec() {
+TensorSpec spec(uint64_t count = kCount) {
   TensorSpec spec;
   spec.name = "t";
-  spec.count = kCount;
+  spec.count = count;
   return spec;
 }
 
 struct Move {
   std::string mode;
   bool faults = false;
+  std::string codec = "none";
+  bool large = false;  // what shards hold is more than a frame carries
+
+  uint64_t count() const { return large ? 600'000 : kCount; }
+  uint64_t old_chunk() const { return large ? 1 << 15 : kOldChunk; }
+  uint64_t new_chunk() const { return large ? 3 << 14 : kNewChunk; }
+  bool coded() const { return codec != "none"; }
+  // Units of two chunks, or of ten.
+  CompressionPlan compression(uint64_t chunk) const {
+    if (!coded()) return {};
+    return {parse_compression(codec).take(), Communicator::kPs, (large ? 10 : 2) * chunk, 0};
+  }
 };
 
 class Moving : public testing::TestWithParam<Move> {
@@ -43,14 +55,24 @@ class Moving : public testing::TestWithParam<Move> {
     Layout layout{.agents = 1, .shards = 2};
     if (GetParam().faults) layout.transport = unreliable;
     cluster_ = std::make_unique<Cluster>(layout);
-    cluster_->add_on_shards(0, spec(), kOldChunk, GetParam().mode);
-    tensor_ = 0;
+    const Move& move = GetParam();
+    // Number 0 says that none was before, and of whole tensors 2 and 3 lie on different shards.
+    for (tensor_ = 0; tensor_ < 2; ++tensor_) cluster_->add_tensor(tensor_, 1, 1);
+    cluster_->add_to_agents(tensor_, spec(move.count()), move.old_chunk(), mode(),
+                            move.compression(move.old_chunk()));
+    cluster_->add_to_shards(tensor_, spec(move.count()), move.old_chunk(), move.mode, 0,
+                            move.compression(move.old_chunk()));
     round_ = 0;
     random_.seed(3);
   }
-  uint32_t replicas() const { return std::max(1U, parse_mode(GetParam().mode).take().replicas); }
+  static ExchangeMode mode() { return parse_mode(GetParam().mode).take(); }
+  uint32_t replicas() const { return std::max(1U, mode().replicas); }
   MovedPlan from(uint64_t chunk, std::vector<uint16_t> members = {}) const {
-    MovedPlan plan{tensor_, chunk, 2, replicas()};
+    const Move& move = GetParam();
+    MovedPlan plan{tensor_, move.coded() ? move.compression(chunk).unit_elements : chunk, 2,
+                   replicas()};
+    plan.one_shard = mode().keeps_tensors_whole();
+    if (plan.one_shard) plan.chunk_elements = move.count();
     if (members.empty()) return plan;
     plan.shards = static_cast<uint32_t>(members.size());
     plan.members = std::make_shared<const std::vector<uint16_t>>(std::move(members));
@@ -59,7 +81,7 @@ class Moving : public testing::TestWithParam<Move> {
 
   void post(float value_scale) {
     float* const data = cluster_->data(0, 0, tensor_);
-    for (uint64_t i = 0; i < kCount; ++i)
+    for (uint64_t i = 0; i < GetParam().count(); ++i)
       data[i] = value_scale * (static_cast<float>(random_() % 2000) * 1e-3F - 1);
     cluster_->post(0, 0, tensor_, ++round_);
   }
@@ -81,10 +103,13 @@ class Moving : public testing::TestWithParam<Move> {
     cluster_->move_to(members, from);
     ++tensor_;
     round_ = 0;
-    cluster_->add_to_agents(tensor_, spec(), kNewChunk, parse_mode(GetParam().mode).take());
+    const Move& move = GetParam();
+    const CompressionPlan compression = move.compression(move.new_chunk());
+    cluster_->add_to_agents(tensor_, spec(move.count()), move.new_chunk(), mode(), compression);
     post(12345);  // the first round says nothing
     cluster_->turn(head_start);
-    cluster_->add_to_shards(tensor_, spec(), kNewChunk, GetParam().mode, head_start);
+    cluster_->add_to_shards(tensor_, spec(move.count()), move.new_chunk(), move.mode, head_start,
+                            compression);
   }
   // Of the round that is under way: that it ended, or why nothing goes on.
   std::string outcome() {
@@ -102,9 +127,17 @@ class Moving : public testing::TestWithParam<Move> {
     for (uint32_t node = 0; node < cluster_->nodes.size(); ++node)
       if (node != 1 + shard) cluster_->nodes[node]->engine.post(LoseShard{kJob, shard});
   }
+  // As the shards have them: what a codec has not sent yet, too.
   std::vector<float> values() {
+    if (GetParam().coded()) {
+      Submission pull{};
+      pull.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+      pull.pull_only = 1;
+      cluster_->post(0, 0, tensor_, ++round_, pull);
+      finish();
+    }
     const float* data = cluster_->data(0, 0, tensor_);
-    return {data, data + kCount};
+    return {data, data + GetParam().count()};
   }
   std::vector<float> without_a_move(int count) {
     open();
@@ -130,7 +163,7 @@ TEST_P(Moving, ToAShardThatComes) {
     steps(6);
     const std::vector<float> before = values();
     cluster_->add_shard();
-    move({0, 1, 2}, from(kOldChunk), head_start);
+    move({0, 1, 2}, from(GetParam().old_chunk()), head_start);
     EXPECT_EQ(values(), before);
     steps(5);
     EXPECT_EQ(values(), wanted) << head_start;
@@ -151,7 +184,7 @@ TEST_P(Moving, AfterALossThereAreCopiesAgain) {
     const uint16_t other = 1 - first;
     cluster_->add_shard();
     cluster_->nodes[3]->engine.post(LoseShard{kJob, first});
-    move({other, 2}, from(kOldChunk), 3);
+    move({other, 2}, from(GetParam().old_chunk()), 3);
     steps(5);
     lose(other);
     steps(5);
@@ -171,7 +204,7 @@ TEST_P(Moving, LossesAtEveryMoment) {
     steps(4);
     cluster_->add_shard();
     const std::mt19937 random = random_;
-    begin_move({0, 1, 2}, from(kOldChunk), 0);
+    begin_move({0, 1, 2}, from(GetParam().old_chunk()), 0);
     cluster_->turn(moment / 3 * (GetParam().faults ? 8 : 1));
     lose(static_cast<uint32_t>(moment % 3));
     const std::string why = outcome();
@@ -195,12 +228,12 @@ TEST_P(Moving, AgainAndAgain) {
   const std::vector<float> wanted = without_a_move(12);
   open();
   steps(3);
-  move({0, 1}, from(kOldChunk), 0);
+  move({0, 1}, from(GetParam().old_chunk()), 0);
   steps(3);
   cluster_->add_shard();
-  move({2, 0, 1}, from(kNewChunk, {0, 1}), 5);
+  move({2, 0, 1}, from(GetParam().new_chunk(), {0, 1}), 5);
   steps(3);
-  move({0, 1, 2}, from(kNewChunk, {2, 0, 1}), 1);
+  move({0, 1, 2}, from(GetParam().new_chunk(), {2, 0, 1}), 1);
   steps(3);
   EXPECT_EQ(values(), wanted);
   expect_whole();
@@ -213,7 +246,68 @@ INSTANTIATE_TEST_SUITE_P(
                     Move{"ps:async,optimizer=adam,lr=0.1,replicas=2", true},
                     Move{"ps:ssp,max_staleness=1,optimizer=adagrad,lr=0.1,replicas=2"},
                     Move{"ps:quorum,q=1,optimizer=adam,lr=0.1,replicas=2", true},
-                    Move{"ps:async,optimizer=adamw,lr=0.1", true}));
+                    Move{"ps:async,optimizer=adamw,lr=0.1", true},
+                    Move{"ps:async,optimizer=lamb,lr=0.1,replicas=2"},
+                    Move{"ps:quorum,q=1,optimizer=lamb,lr=0.1,replicas=2", true},
+                    Move{"ps:async,optimizer=lamb,lr=0.1,replicas=2", true, "none", true},
+                    // Pushes are the same whatever is rounded with them, so parameters are.
+                    Move{"ps:async,momentum=0.9,lr=0.1", false, "fp16"},
+                    Move{"ps:ssp,max_staleness=1,optimizer=adam,lr=0.1,replicas=2", true, "fp16"},
+                    Move{"ps:async,optimizer=adam,lr=0.1,replicas=2", false, "fp16", true}));
+
+// Expect: what encodings have left out, on agents and on shards that sum payloads, moves along: in
+// the end all that was pushed is there. So it is when a shard is lost after the move.
+TEST(Moved, WhatCodecsLeaveOutMoves) {
+  for (const char* const mode :
+       {"ps:async,lr=1", "ps:async,lr=1,replicas=2", "ps:sync", "ps:sync,replicas=2"}) {
+    const bool sums = std::string(mode).starts_with("ps:sync");
+    const bool copies = parse_mode(mode).take().replicas > 1;
+    const auto plan_of = [](uint64_t unit) {
+      return CompressionPlan{parse_compression("topk:ratio=0.1").take(), Communicator::kPs, unit,
+                             0};
+    };
+    Cluster cluster({.agents = 2, .shards = 2});
+    cluster.add_tensor(0, 1, 1);  // number 0 says that none was before
+    cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, plan_of(2 * kOldChunk), mode);
+    uint64_t round = 0;
+    std::vector<float> wanted(kCount), got(kCount);
+    const auto make_round = [&](uint32_t tensor, float scale, bool pull = false) {
+      ++round;
+      Submission record{};
+      record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+      record.pull_only = pull ? 1 : 0;
+      for (uint32_t agent = 0; agent < 2; ++agent) {
+        for (uint64_t i = 0; i < kCount; ++i) {
+          const float value = scale * (static_cast<float>((i * 7 + round * 3 + agent) % 11) - 5);
+          cluster.data(agent, 0, tensor)[i] = value;
+          wanted[i] += sums ? value : -value;
+        }
+        cluster.post(agent, 0, tensor, round, record);
+      }
+      for (uint32_t agent = 0; agent < 2; ++agent)
+        ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u) << mode << " round " << round;
+      for (uint64_t i = 0; i < kCount; ++i)
+        got[i] = (sums ? got[i] : 0) + cluster.data(1, 0, tensor)[i];
+    };
+    if (!sums) make_round(1, 0);
+    for (int i = 0; i < 6; ++i) make_round(1, 1);
+    cluster.add_shard();
+    cluster.move_to({0, 1, 2}, {1, 2 * kOldChunk, 2, copies ? 2U : 1U});
+    cluster.add_compressed(2, spec(), kNewChunk, Algorithm::kShards, plan_of(3 * kNewChunk), mode);
+    round = 0;
+    make_round(2, 0);
+    EXPECT_NE(got, wanted) << "nothing was left out";
+    if (copies) {
+      cluster.kill(3);
+      for (const uint32_t node : {0, 1, 2, 4}) cluster.nodes[node]->engine.post(LoseShard{kJob, 1});
+    }
+    for (int i = 0; i < 40; ++i) make_round(2, 0);
+    if (!sums) make_round(2, 0, true);
+    EXPECT_EQ(got, wanted) << mode;
+    for (auto& node : cluster.nodes)
+      for (const JobBroken& broken : node->broken.take()) ADD_FAILURE() << broken.status.message();
+  }
+}
 
 // Expect: nobody waits for an agent that has made no step since the fence.
 TEST(Moved, AgentsThatRestAreNotWaitedFor) {

@@ -38,6 +38,7 @@ class Bucket(Registered):
         self.compensation: DelayCompensation | None = None
         self.group = plan.group
         self.placement = 0  # of the shards it lies on, as it was registered
+        self.used = True  # a round was made there
         self.spec: tuple[str, int, int, int, str, int, str] = ("", 0, 0, 0, "", 0, "")
         self._plan = plan
         self._learning_rate: float | None = None  # of the last round
@@ -45,6 +46,7 @@ class Bucket(Registered):
     def replace(self, core: _core.Bucket) -> None:
         """The same tensor, registered anew; nothing is under way."""
         super().replace(core)
+        self.used = False
         for slot, place in zip(self.slots, self._plan.slots, strict=True):
             slot.replace(self._views(place.offset, place.count, slot.parameter))
 
@@ -109,7 +111,7 @@ class Bucket(Registered):
         self.finish()
         if self._taken:
             return  # before another bucket's TimeoutError
-        self._taken = True
+        self._taken = self.used = True
         self._use_current_lane()
         if self.on_shards is not None:
             self.on_shards.take()

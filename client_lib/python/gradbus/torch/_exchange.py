@@ -29,7 +29,7 @@ from ._buckets import Bucket, NamedParameter
 from ._delay_compensation import Compensation, DelayCompensation
 from ._detach import detach_before_close
 from ._hooks import after_accumulation
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, LAMB, ParameterInfo, plan_buckets
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
@@ -415,10 +415,11 @@ class GradientExchange:
 
 
 def _can_move(bucket: Bucket) -> bool:
-    mode = bucket.spec[-1].split(",")
-    if not mode[0].startswith("ps:") or bucket.compressed or LAMB in mode:
+    if not bucket.spec[-1].startswith("ps:"):
         return False
-    return bucket.on_shards is None or bucket.on_shards.is_set
+    if bucket.on_shards is None:  # shards may have something to remember of what is compressed
+        return bucket.used or not bucket.compressed
+    return bucket.on_shards.is_set
 
 
 def with_compression(
