@@ -62,13 +62,18 @@ class BucketQuantizer final : public Codec {
   // The first packed code of element `at`, a multiple of kBucketGranule, of a unit of `count`.
   size_t code_offset(size_t count, size_t at) const;
 
+  // Encodes the whole blocks of a gradient without a residual; returns how many elements they have.
+  size_t encode_whole_blocks(const EncodeInput& input, std::span<std::byte> body) const;
   void encode_block(const EncodeInput& input, size_t first, size_t count,
                     std::span<std::byte> body) const;
   // Makes the scales of a block's buckets; returns its v, or of a long bucket that of a piece.
   const float* take_in(const EncodeInput& input, size_t first, size_t count, float* scratch,
                        BucketScale* scales) const;
   void encode_piece(const EncodeInput& input, size_t first, std::span<const float> values,
-                    const BucketScale* scales, std::byte* packed) const;
+                    const BucketScale* scales, std::byte* packed,
+                    const TakenAhead* taken = nullptr) const;
+  void store_steps(size_t first, size_t count, const BucketScale* scales,
+                   std::span<std::byte> body) const;
   void apply(std::span<const std::byte> payload, float scale, bool add, std::span<float> to) const;
   void apply_piece(const std::byte* packed, const float* factors, bool add,
                    std::span<float> to) const;
@@ -76,6 +81,7 @@ class BucketQuantizer final : public Codec {
   const QuantizerOptions options_;  // bucket: rounded, not 0
   const size_t block_;              // elements: some whole buckets, or one that is longer
   const size_t kept_block_;         // the same where something is kept
+  const bool overlaps_;             // blocks are coded while later ones are taken in
 };
 
 }  // namespace gradbus

@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compression/kernels/statistics.h"
+
 namespace gradbus {
 
 // A bucket is a multiple of this, so that every bucket opens a group of
@@ -63,6 +65,13 @@ struct QuantizePiece {
   const float* soon[2] = {nullptr, nullptr};
 };
 
+// Statistics of as many elements as the piece has, in the same buckets: of what comes next.
+struct TakenAhead {
+  StatisticsRun run;
+  uint32_t* largest = nullptr;
+  double* squares = nullptr;
+};
+
 // factors: step * scale of each bucket. to = or += value * factor.
 struct DequantizePiece {
   const uint8_t* codes = nullptr;
@@ -74,6 +83,9 @@ struct DequantizePiece {
 };
 
 void quantize(const CodeFormat& format, const QuantizePiece& piece);
+// ... and take_statistics(ahead.run, ahead.largest, ahead.squares) in the same loop, as the one is
+// arithmetic and the other waits for memory. The count is a multiple of kBucketGranule.
+void quantize(const CodeFormat& format, const QuantizePiece& piece, const TakenAhead& ahead);
 void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
 
 void dequantize(const CodeFormat& format, const DequantizePiece& piece);

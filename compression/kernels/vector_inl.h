@@ -40,13 +40,14 @@ using U32Vec = hn::Vec<U32>;
 inline constexpr size_t kLanes = hn::MaxLanes(F32());
 static_assert((kDitherGroup / 2) % kLanes == 0, "half a group is whole vectors");
 
-HWY_API U32Vec mix_vector(U32Vec bits) {
+// mix_u32() but for its last step, bits ^ (bits >> 16), which who uses some of the bits may
+// shorten.
+HWY_API U32Vec mix_most(U32Vec bits) {
   const U32 d;
   bits = hn::Xor(bits, hn::ShiftRight<16>(bits));
   bits = hn::Mul(bits, hn::Set(d, 0x85ebca6b));
   bits = hn::Xor(bits, hn::ShiftRight<13>(bits));
-  bits = hn::Mul(bits, hn::Set(d, 0xc2b2ae35));
-  return hn::Xor(bits, hn::ShiftRight<16>(bits));
+  return hn::Mul(bits, hn::Set(d, 0xc2b2ae35));
 }
 
 }  // namespace HWY_NAMESPACE

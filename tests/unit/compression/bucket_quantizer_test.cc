@@ -181,6 +181,22 @@ TEST(BucketQuantizer, EachTargetWritesTheSameBytes) {
     }
 }
 
+// Without a residual blocks are taken in while others are coded, with one of zeros they are not.
+TEST(BucketQuantizer, OfZerosAResidualChangesNoByte) {
+  for (const std::string_view text : kSpecs)
+    for (const size_t count : {33, 1024, 2048, 4097, 10007}) {
+      SCOPED_TRACE(std::string(text) + " count " + std::to_string(count));
+      const auto codec = codec_of(text, count);
+      std::vector<float> gradient = normal_values(count, 1);
+      if (count > 5000) gradient[3000] = gradient[9000] = std::numeric_limits<float>::infinity();
+      std::vector<float> residual(count);
+      const auto expected =
+          encode(*codec, {.gradient = gradient, .residual = residual, .decay = 1, .seed = 5});
+      on_each_target(
+          [&] { EXPECT_EQ(encode(*codec, {.gradient = gradient, .seed = 5}), expected); });
+    }
+}
+
 // v = gradient + decay * residual is what is decoded and what is left, up to rounding of the sum.
 TEST(BucketQuantizer, WhatIsNotSentStaysInTheResidual) {
   for (const std::string_view text : kSpecs) {

@@ -15,6 +15,7 @@
 #include "common/kernels/half.h"
 #include "compression/kernels/dither.h"
 #include "compression/kernels/pack.h"
+#include "compression/kernels/statistics.h"
 #include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
@@ -105,6 +106,74 @@ TEST(Quantize, EachTargetEqualsScalar) {
           EXPECT_EQ(run(quantize, format, values, offset, feedback), expected)
               << "kind " << static_cast<int>(format.kind) << " bits " << format.bits << " count "
               << count;
+        });
+      }
+    }
+  }
+}
+
+// What quantize() takes ahead of 4 buckets of 96, of which one that is coded and another that is
+// taken are not finite; null where it is not asked for.
+struct Taken {
+  Quantized coded;
+  std::vector<uint32_t> largest;
+  std::vector<double> squares;
+
+  bool operator==(const Taken&) const = default;
+};
+
+template <typename Kernel>
+Taken run_taking(const Kernel& kernel, const CodeFormat& format, bool feedback, int asked) {
+  constexpr size_t kCount = 384;
+  const auto values = values_up_to(top_of(format), kCount, 1);
+  auto next = values_up_to(3, kCount + 1, 2);
+  next[300] = std::numeric_limits<float>::infinity();
+  const std::vector<float> kept(kCount, 0.25F);
+  std::vector<float> v(kCount);
+  std::vector<BucketScale> scales(4, {0.37F, 1});
+  scales[2] = {kNan, 0};
+  std::vector<uint8_t> codes(kCount);
+  std::vector<float> residual(kCount, 5.0F);
+  Taken result{.coded = {}, .largest = std::vector<uint32_t>(4, 9), .squares = {9, 9, 9, 9}};
+  const QuantizePiece piece{.values = values.data(),
+                            .count = kCount,
+                            .bucket = 96,
+                            .scales = scales.data(),
+                            .seed = 7,
+                            .first = 64,
+                            .codes = codes.data(),
+                            .residual = feedback ? residual.data() : nullptr};
+  kernel(format, piece,
+         TakenAhead{.run = {.gradient = next.data() + 1,
+                            .kept = feedback ? kept.data() : nullptr,
+                            .count = kCount,
+                            .bucket = 96,
+                            .v = v.data()},
+                    .largest = (asked & 1) != 0 ? result.largest.data() : nullptr,
+                    .squares = (asked & 2) != 0 ? result.squares.data() : nullptr});
+  result.coded.codes = codes;
+  for (const float value : residual)
+    result.coded.residual.push_back(std::bit_cast<uint32_t>(value));
+  for (const float value : v) result.coded.residual.push_back(std::bit_cast<uint32_t>(value));
+  return result;
+}
+
+TEST(Quantize, TakesAheadWhatStatisticsAre) {
+  const auto one_by_one = [](const CodeFormat& format, const QuantizePiece& piece,
+                             const TakenAhead& ahead) {
+    quantize_scalar(format, piece);
+    take_statistics_scalar(ahead.run, ahead.largest, ahead.squares);
+  };
+  const auto at_once = [](const CodeFormat& format, const QuantizePiece& piece,
+                          const TakenAhead& ahead) { quantize(format, piece, ahead); };
+  for (const CodeFormat& format : kFormats) {
+    for (const bool feedback : {false, true}) {
+      for (const int asked : {1, 2, 3}) {
+        const Taken expected = run_taking(one_by_one, format, feedback, asked);
+        on_each_target([&] {
+          EXPECT_EQ(run_taking(at_once, format, feedback, asked), expected)
+              << "kind " << static_cast<int>(format.kind) << " bits " << format.bits << " asked "
+              << asked;
         });
       }
     }

@@ -1,0 +1,30 @@
+// What statistics.h asks of a bucket, in the making: its largest magnitude and the lanes of its
+// squares. Any thread.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "compression/kernels/lanes.h"
+#include "compression/kernels/statistics.h"
+
+namespace gradbus {
+
+struct BucketSums {
+  uint32_t largest = 0;
+  alignas(64) double lanes[kSumLanes] = {};
+
+  // Elements [at, end) of a bucket that begins at `first`, one at a time.
+  void add(const StatisticsRun& run, size_t first, size_t at, size_t end) {
+    for (; at < end; ++at) {
+      float v = run.gradient == nullptr ? 0.0F : run.gradient[at];
+      if (run.kept != nullptr) run.v[at] = v = v + run.decay * run.kept[at];
+      largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7fffffff);
+      lanes[(at - first) % kSumLanes] += static_cast<double>(v) * v;
+    }
+  }
+};
+
+}  // namespace gradbus
