@@ -41,14 +41,12 @@ RandKOptions options_of(const CodecOptions& options) {
 // Writes v to the residual and factor * v of the drawn elements to `sent`, in the same pass: out of
 // the cache a gather at the end took a fifth of the time. Returns the index of v's first NaN or
 // Inf, or kAllFinite.
-size_t take_in(const EncodeInput& input, std::span<const uint32_t> indices, float factor,
-               float* sent) {
+size_t take_in(const EncodeInput& input, IndexDraw& draw, float factor, float* sent) {
   size_t next = 0;
   return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
     const size_t bad = first_not_finite(v, count);
     if (bad < count) return bad;
-    for (; next < indices.size() && indices[next] < first + count; ++next)
-      sent[next] = factor * v[indices[next] - first];
+    for (const uint32_t index : draw.list(first, count)) sent[next++] = factor * v[index - first];
     return count;
   });
 }
@@ -68,8 +66,9 @@ float randk_factor(const RandKOptions& options, size_t count, bool has_residual)
                             static_cast<double>(randk_entries(options, count)));
 }
 
-// Of more than half, those left out are drawn, so that few draws meet a mark.
-std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
+// Of more than half, those left out are drawn, so that few draws meet a mark. The marks are cleared
+// in order just before they are drawn: so most of them are in the cache then.
+void IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
   const std::span<uint64_t> marks(marks_.data(), (count + 63) / 64);
   const bool marks_left_out = k > count / 2;
   std::fill(marks.begin(), marks.end(), 0);
@@ -78,7 +77,14 @@ std::span<const uint32_t> IndexDraw::draw(uint64_t seed, size_t count, size_t k)
     for (uint64_t& word : marks) word = ~word;
     if (count % 64 != 0) marks.back() &= (uint64_t{1} << (count % 64)) - 1;
   }
-  return {indices_.data(), put_indices(marks.data(), count, 0, indices_.data())};
+  listed_ = 0;
+}
+
+std::span<const uint32_t> IndexDraw::list(size_t first, size_t count) {
+  uint32_t* const to = indices_.data() + listed_;
+  const size_t found = put_indices(&marks_[first / 64], count, static_cast<uint32_t>(first), to);
+  listed_ += found;
+  return {to, found};
 }
 
 // ---- payloads -----------------------------------------------------------------------------------
@@ -92,10 +98,10 @@ RandK::RandK(const RandKOptions& options, WireType type, size_t count_max)
 Selection RandK::select(const EncodeInput& input) {
   const size_t k = entries_max(input.count());
   const float factor = randk_factor(options_, input.count(), !input.residual.empty());
-  const std::span<const uint32_t> indices = draw_.draw(input.seed, input.count(), k);
-  const size_t bad = take_in(input, indices, factor, values_.data());
+  draw_.draw(input.seed, input.count(), k);
+  const size_t bad = take_in(input, draw_, factor, values_.data());
   if (bad != kAllFinite) return {.not_finite = bad};
-  return {indices, {values_.data(), k}};
+  return {draw_.listed(), {values_.data(), k}};
 }
 
 std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape) {
@@ -113,16 +119,16 @@ void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_se
   const size_t k = randk_entries(options_, count_);
   GRADBUS_CHECK(input.count() == count_ && vector.size() == k * sizeof(float));
   const float factor = randk_factor(options_, count_, !input.residual.empty());
-  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  draw_.draw(shared_seed, count_, k);
   auto* const sent = reinterpret_cast<float*>(vector.data());
-  sent_ = indices;
-  if (const size_t bad = take_in(input, indices, factor, sent); bad != kAllFinite) {
-    sent_ = {};
+  sent_ = {};
+  if (const size_t bad = take_in(input, draw_, factor, sent); bad != kAllFinite) {
     std::fill(vector.begin(), vector.end(), std::byte{0});
     return store_field(vector.data(), compensated_element(input, bad));
   }
+  sent_ = draw_.listed();
   for (size_t i = 0; i < k && !input.residual.empty(); ++i) {
-    float& kept = input.residual[indices[i]];
+    float& kept = input.residual[sent_[i]];
     kept = std::isfinite(sent[i]) ? kept - sent[i] : 0;
   }
 }
@@ -131,7 +137,8 @@ void LinearRandK::finish(const EncodeInput&, uint64_t shared_seed, uint32_t,
                          std::span<const std::byte> sum, float scale, std::span<float> values) {
   const size_t k = randk_entries(options_, count_);
   GRADBUS_CHECK(values.size() == count_ && sum.size() == k * sizeof(float));
-  const std::span<const uint32_t> indices = draw_.draw(shared_seed, count_, k);
+  draw_.draw(shared_seed, count_, k);
+  const std::span<const uint32_t> indices = draw_.list(0, count_);
   std::fill(values.begin(), values.end(), 0.0F);
   for (size_t i = 0; i < k; ++i)
     values[indices[i]] = scale * load_field<float>(&sum[i * sizeof(float)]);

@@ -27,16 +27,23 @@ struct RandKOptions {
 size_t randk_entries(const RandKOptions& options, size_t count);
 float randk_factor(const RandKOptions& options, size_t count, bool has_residual);
 
-// Draws k of `count` indices, ascending, out of a bitmap of the unit: O(k + count / 64).
+// Draws k of `count` indices, ascending, out of a bitmap of the unit: O(k + count / 64). They are
+// listed range after range, from the first on, each a multiple of 64 but for the last: a pass over
+// the unit does so for each block of it.
 class IndexDraw {
  public:
   IndexDraw(size_t count_max, size_t k_max)
       : marks_((count_max + 63) / 64), indices_(k_max + kIndexSlack) {}
-  std::span<const uint32_t> draw(uint64_t seed, size_t count, size_t k);
+  void draw(uint64_t seed, size_t count, size_t k);
+  // Those of the range.
+  std::span<const uint32_t> list(size_t first, size_t count);
+  // All so far.
+  std::span<const uint32_t> listed() const { return {indices_.data(), listed_}; }
 
  private:
   LargeVector<uint64_t> marks_;
   std::vector<uint32_t> indices_;
+  size_t listed_ = 0;
 };
 
 class RandK : public SelectingCodec {
