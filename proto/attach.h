@@ -18,6 +18,7 @@
 //   Leave                 ------------->    clean end; a bare end-of-file is a death
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -81,6 +82,21 @@ struct JoinedPacket {  // code != kOk: `text` says why, and there are no file de
   char text[kAttachTextBytes] = {};
 };
 
+// What another process of this machine needs to open memory or an event of a GPU: CUDA's IPC
+// handles, plain bytes with no meaning but to the driver.
+struct DeviceShare {
+  uint8_t bytes[64] = {};
+};
+using DeviceId = std::array<uint8_t, 16>;  // of a GPU: its UUID, the same in every process
+
+// A rank's elements in memory of its GPU, which the agent owns. The rank records `ready` behind
+// what computes its elements, then posts; whatever uses the result waits for `done` on its stream.
+struct DeviceArea {
+  DeviceShare memory;
+  DeviceShare ready;
+  DeviceShare done;
+};
+
 struct RegisterPacket {
   static constexpr AttachType kType = AttachType::kRegister;
   AttachHeader header;
@@ -89,8 +105,9 @@ struct RegisterPacket {
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t collective = 0;
-  uint8_t reserved = 0;
+  uint8_t wants_device = 0;  // 1: this rank's elements are to lie on `device`
   uint32_t root = 0;
+  DeviceId device = {};
   uint64_t row_elements = 1;
   double before = 1;
   double after = 1;
@@ -110,6 +127,9 @@ struct RegisteredPacket {  // where the tensor lies for this client; code != kOk
   uint64_t cell_offset = 0;
   uint64_t data_offset = 0;  // of local rank 0, or of the shared area
   uint64_t data_stride = 0;  // bytes from one local rank (or from one block) to the next
+  uint32_t on_device = 0;    // 1: in `area`. 0 though it was wanted: `text` says why
+  uint32_t reserved = 0;
+  DeviceArea area;
   char text[kAttachTextBytes] = {};
 };
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ class AttachedClient {
   struct Wanted {  // a tensor it has asked to register
     uint32_t request = 0;
     TensorSpec spec;
+    std::optional<DeviceId> device = {};  // where it wants its elements; none: in host memory
   };
 
   explicit AttachedClient(AcceptedClient accepted);

@@ -10,6 +10,7 @@
 #include "worker_agent/attach_listener.h"
 #include "worker_agent/attached_client.h"
 #include "worker_agent/control_link.h"
+#include "worker_agent/device/devices.h"
 #include "worker_agent/engine.h"
 #include "worker_agent/node_job.h"
 #include "worker_agent/shard_duty.h"
@@ -107,6 +108,7 @@ class Conductor {
       std::make_shared<Mailbox<PathAnswer>>();
   Fd epoll_;
   ShmQuota quota_;
+  Devices devices_{[this] { keep_lease(); }};
   Clients clients_;                       // by socket
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;

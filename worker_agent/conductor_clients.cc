@@ -189,7 +189,12 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
     refuse_tensor(client, earlier->second.request,
                   error("O902", client.who() + " asked for tensor \"" + spec.name +
                                     "\" again with other arguments before the first was answered"));
-  client.wanted[spec.name] = {packet.header.request, spec};
+  std::optional<DeviceId> device;
+  if (packet.wants_device != 0) {
+    device = packet.device;
+    devices_.look();
+  }
+  client.wanted[spec.name] = {packet.header.request, spec, device};
   v1::AgentMessage& message = registrations_[{client.job_id, client.rank}];
   v1::RegisterTensors& batch = *message.mutable_register_tensors();
   batch.set_job_id(client.job_id);

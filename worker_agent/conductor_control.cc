@@ -179,8 +179,8 @@ void Conductor::on_job_started(const v1::JobStarted& started) {
     return;
   std::sort(members.begin(), members.end(),
             [](const auto* a, const auto* b) { return a->local_rank < b->local_rank; });
-  auto running =
-      std::make_unique<NodeJob>(started, agent_index, incarnation_, members, quota_, engine_);
+  auto running = std::make_unique<NodeJob>(started, agent_index, incarnation_, members, quota_,
+                                           devices_, engine_);
   if (const Status status = running->start(options_.cores); !status.ok()) {
     spdlog::error("{}", status.message());
     for (AttachedClient* member : members) {

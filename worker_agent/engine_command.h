@@ -15,6 +15,7 @@
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"
 #include "worker_agent/compressed/fidelity.h"
+#include "worker_agent/device/device_tensor.h"
 #include "worker_agent/mailbox.h"
 #include "worker_agent/shard/shard_plan.h"
 
@@ -66,6 +67,7 @@ struct AddTensor {
   PlacementPattern pattern = nullptr;
   ShardMembers members = nullptr;
   uint32_t replaces = 0;
+  std::shared_ptr<DeviceTensor> device = nullptr;  // areas are on GPUs; null: in the segment
 };
 
 // This node is one of a job's parameter-server shards.

@@ -60,7 +60,7 @@ Status EngineJob::add_tensor(AddTensor add) {
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   reducing_.reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
-  if (tensors_[id]->remote()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
+  if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
   if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
     tensors_[id]->take_place_of(*tensor(replaces));
   return {};
@@ -163,6 +163,10 @@ void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
 void EngineJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
   tensor.begun(round);
+  if (tensor.device() != nullptr) {
+    if (const Status status = tensor.device()->start(); !status.ok()) return fail(status);
+    if (!tensor.leaves_node()) return finish(tensor);
+  }
   if (tensor.compressed() == nullptr) {
     start({tensor.exchanges().front().get(), round, tensor.block_bytes()});
   } else {
@@ -180,6 +184,8 @@ size_t EngineJob::reduce_local() {
   for (size_t i = 0; i < reducing_.size();) {
     EngineTensor& tensor = *reducing_[i];
     const int64_t chunk = tensor.reduce_some();
+    if (tensor.device() != nullptr && !tensor.device()->failure().ok())
+      return fail(tensor.device()->failure()), work;
     if (chunk >= 0) {
       ++work;
       if (tensor.compressed() == nullptr) {
@@ -209,7 +215,10 @@ size_t EngineJob::assist() {
 }
 
 bool EngineJob::idle() const {
-  if (!reducing_.empty() || !assisting_.empty()) return false;
+  if (!assisting_.empty()) return false;
+  // A GPU rings when it has summed.
+  const auto works = [](EngineTensor* tensor) { return tensor->device() == nullptr; };
+  if (std::any_of(reducing_.begin(), reducing_.end(), works)) return false;
   if (std::any_of(held_.begin(), held_.end(), [](const auto& held) { return held.has_value(); }))
     return false;
   return std::all_of(start_.channels.begin(), start_.channels.end(),
@@ -305,6 +314,8 @@ std::span<const std::byte> EngineJob::payload(const Exchange& exchange,
 void EngineJob::finish(EngineTensor& tensor) {
   const uint64_t round = tensor.begun_round();
   tensor.finished();
+  if (tensor.device() != nullptr && tensor.leaves_node())
+    if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
     push_completion(rank,
                     {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});

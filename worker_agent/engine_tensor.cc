@@ -51,7 +51,7 @@ Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
     exchanges_.push_back(std::make_unique<Exchange>(
         ExchangeId{add_.tensor, 0}, plan_of(job, add_),
         ExchangeMemory{region_, add_.placement.data_offset, cell_.area(0), add_.shape.data_stride},
-        reduces() ? local_ranks_ : std::vector<uint32_t>(), add_.last));
+        areas_in_host_memory(), add_.last));
     return {};
   }
   std::vector<float*> areas;
@@ -68,6 +68,12 @@ void EngineTensor::take_place_of(EngineTensor& other) {
   const bool remembers = compressed_ != nullptr && other.compressed_ != nullptr;
   if (remembers && other.add_.shape.count == add_.shape.count)
     compressed_->take_memory(*other.compressed_);
+}
+
+// Of the ranks that get the result there. On GPUs it is delivered from the first one.
+std::vector<uint32_t> EngineTensor::areas_in_host_memory() const {
+  if (!reduces()) return {};
+  return add_.device == nullptr ? local_ranks_ : std::vector<uint32_t>{local_ranks_.front()};
 }
 
 bool EngineTensor::lives_on(uint32_t peer) const {
@@ -130,6 +136,8 @@ uint64_t EngineTensor::ready_round() const {
 }
 
 int64_t EngineTensor::reduce_some() {
+  if (add_.device != nullptr && !add_.device->summed(reported_)) return -1;
+  if (add_.device != nullptr) return reported_++;
   const bool alone = add_.shape.local_size == 1 && add_.shape.reduction.copies();
   if (!alone && !cell_.chunk_reduced(reported_, begun_)) {
     cell_.help(begun_, kAgentWorker, 1);

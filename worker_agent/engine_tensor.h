@@ -40,6 +40,11 @@ class EngineTensor {
   std::span<const std::unique_ptr<Exchange>> exchanges() const {
     return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();
   }
+  DeviceTensor* device() { return add_.device.get(); }  // null: the ranks' areas are in host memory
+  // There is something to do between its agents, or with shards.
+  bool leaves_node() const {
+    return remote() && (add_.device == nullptr || add_.device->leaves_node());
+  }
   CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
 
   // ---- what the local ranks have posted
@@ -69,6 +74,7 @@ class EngineTensor {
 
  private:
   uint64_t bytes() const;  // of the tensor, or of one block
+  std::vector<uint32_t> areas_in_host_memory() const;
 
   AddTensor add_;
   RegionId region_;

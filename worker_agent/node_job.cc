@@ -105,13 +105,15 @@ AddShards new_shards(const v1::ShardsChanged& changed, int known) {
 }
 
 NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
-                 std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine)
+                 std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
+                 Engine& engine)
     : started_(started),
       agent_index_(agent_index),
       incarnation_(incarnation),
       clients_(std::move(clients)),
       arena_(started.job(), static_cast<uint32_t>(clients_.size()),
              static_cast<uint32_t>(started.members_size()), quota),
+      devices_(devices),
       engine_(engine) {
   for (const AttachedClient* client : clients_) local_ranks_.push_back(client->rank);
 }
@@ -287,16 +289,58 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const auto& segment = arena_.segments()[place.value().segment];
   const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
                   shape);
-  tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell});
+  PlacedTensor& placed =
+      tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}})
+          .first->second;
+  put_on_devices(placed);
   const ExchangeMode mode = parse_mode(spec.mode).take();
   const ShardRing& ring = rings_[ready.placement()];
   engine_.post(AddTensor{
       id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
       mode.settled_replicas(ring.shards), last_reduction(spec, world_size()),
-      compression_from(ready, started_.agents_size()).take(), shape, place.value(), segment,
+      compression_from(ready, started_.agents_size()).take(), placed.shape, place.value(), segment,
       mode.holds_parameters(), mode.keeps_tensors_whole(), ring.shards, ring.pattern, ring.members,
-      ready.moved_from().id()});
+      ready.moved_from().id(), placed.device});
   return {};
+}
+
+// Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
+// each other is the same.
+void NodeJob::put_on_devices(PlacedTensor& placed) {
+  const TensorSpec& spec = placed.spec;
+  std::vector<std::optional<DeviceId>> wanted(clients_.size());
+  for (size_t rank = 0; rank < clients_.size(); ++rank) {
+    if (clients_[rank] == nullptr) continue;
+    const auto asked = clients_[rank]->wanted.find(spec.name);
+    if (asked != clients_[rank]->wanted.end() && asked->second.spec == spec)
+      wanted[rank] = asked->second.device;
+  }
+  if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
+  const bool possible =
+      spec.kind == CollectiveKind::kAllReduce && spec.compression.empty() && spec.count > 0;
+  const auto& segment = arena_.segments()[placed.placement.segment];
+  DevicePlan plan;
+  plan.who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
+  plan.leaves_node = spec.leaves_node(static_cast<uint32_t>(started_.agents_size()));
+  CellShape shape = make_cell_shape(
+      spec, placed.shape.chunk_elements,
+      {world_size(), static_cast<uint32_t>(clients_.size()), plan.leaves_node, true});
+  shape.data_stride = placed.shape.data_stride;
+  plan.shape = shape;
+  plan.host = placed.cell.area(0);
+  plan.doorbell = channels_.front()->doorbell.get();
+  Result<std::shared_ptr<DeviceTensor>> device =
+      possible
+          ? devices_.make(wanted, std::move(plan), segment)
+          : error("D628", "tensor \"" + spec.name + "\" is empty, compressed or not an all-reduce");
+  if (!device.ok()) {
+    placed.why_not_on_device = device.status().message();
+    return;
+  }
+  placed.device = device.take();
+  placed.shape = shape;
+  placed.cell = Cell(segment->at(placed.placement.cell_offset),
+                     segment->at(placed.placement.data_offset), shape);
 }
 
 Status NodeJob::change_shards(const v1::ShardsChanged& changed) {
@@ -334,6 +378,17 @@ void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ran
     packet.cell_offset = placed.placement.cell_offset;
     packet.data_offset = placed.placement.data_offset;
     packet.data_stride = placed.placement.data_stride;
+    if (wanted->second.device && placed.device == nullptr)
+      set_text(packet.text, placed.why_not_on_device);
+    if (placed.device != nullptr && wanted->second.device) {
+      packet.on_device = 1;
+      packet.area = placed.device->area(client->local_rank);
+    } else if (placed.device != nullptr) {
+      const Status on_gpu =
+          error("O902", "tensor \"" + placed.spec.name + "\" was registered on a GPU before");
+      packet.code = static_cast<uint32_t>(on_gpu.code());
+      set_text(packet.text, on_gpu.message());
+    }
     client->wanted.erase(wanted);
     client->send(packet);
   }

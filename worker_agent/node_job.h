@@ -12,6 +12,7 @@
 #include "gradbus/v1/coordinator.pb.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/attached_client.h"
+#include "worker_agent/device/devices.h"
 #include "worker_agent/engine.h"
 
 namespace gradbus {
@@ -34,7 +35,7 @@ class NodeJob {
  public:
   // `clients` by local rank. `agent_index` is this node's place in the ring.
   NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
-          std::vector<AttachedClient*> clients, ShmQuota& quota, Engine& engine);
+          std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices, Engine& engine);
 
   uint64_t id() const { return started_.job_id(); }
   const std::string& name() const { return started_.job(); }
@@ -68,10 +69,13 @@ class NodeJob {
     CellShape shape;
     Placement placement;
     Cell cell;
+    std::shared_ptr<DeviceTensor> device;  // null: in the arena
+    std::string why_not_on_device;         // though a rank has asked
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
+  void put_on_devices(PlacedTensor& placed);
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
   template <typename Packet>
   void send_all(const Packet& packet);
@@ -88,6 +92,7 @@ class NodeJob {
   std::vector<uint32_t> local_ranks_;
   std::vector<std::shared_ptr<Channel>> channels_;
   Arena arena_;
+  Devices& devices_;
   Engine& engine_;
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();

@@ -25,7 +25,8 @@ Reduction last_reduction(const TensorSpec& spec, uint32_t world_size) {
 CellShape make_cell_shape(const TensorSpec& spec, uint64_t chunk_elements, const CellPlace& place) {
   CellShape shape{spec.kind, spec.dtype, spec.count, chunk_elements};
   shape.local_size = place.local_size;
-  shape.remote = place.remote;
+  shape.remote = place.remote || place.on_device;
+  shape.on_device = place.on_device;
   shape.root = spec.root;
   shape.row_elements = spec.row_elements;
   if (spec.kind == CollectiveKind::kReduceScatter) shape.shards = place.world_size;
@@ -90,6 +91,7 @@ bool Cell::claim(uint64_t round, uint32_t& chunk) {
 }
 
 bool Cell::may_help(uint64_t round) const {
+  if (shape_.on_device) return false;
   const uint64_t first = cursor_at(round, 0);
   const uint64_t next = std::max(words_->cursor.load(std::memory_order_acquire), first);
   return next - first < shape_.chunks && all_posted(round);

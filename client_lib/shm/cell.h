@@ -33,7 +33,8 @@ struct CellShape {
   uint32_t root = 0;      // on one node also the root's local rank
   uint32_t shards = 1;    // reduce-scatter: one per rank of the job
   uint64_t row_elements = 1;  // reduce-scatter: never cut between shards
-  bool remote = false;        // the job has other nodes: help() sums into the first area only
+  bool remote = false;        // the agent ends rounds: help() sums into the first area only
+  bool on_device = false;     // areas are on GPUs, which the agent has sum them: nobody helps
   uint64_t data_stride = 0;   // bytes between areas
 
   ChunkPlan chunk_plan() const { return {count, row_elements, shards, chunk_elements}; }
@@ -43,7 +44,8 @@ struct CellShape {
 struct CellPlace {
   uint32_t world_size = 1;
   uint32_t local_size = 1;
-  bool remote = false;
+  bool remote = false;     // it leaves the node
+  bool on_device = false;  // CellShape's
 };
 
 // Everything but data_stride. `spec` has been checked.

@@ -121,13 +121,15 @@ std::string Session::compression_for(const TensorSpec& spec, const char* asked) 
   return found == "none" ? "" : std::string(found);
 }
 
-Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec) {
+Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec,
+                                                       std::optional<DeviceId> device) {
   GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
   const std::lock_guard lock(control_);
   std::shared_ptr<Registration>& known = registrations_[spec.name];
-  if (known != nullptr && known->spec == spec && !(known->settled() && !known->failure.ok()))
+  if (known != nullptr && known->spec == spec && known->device == device &&
+      !(known->settled() && !known->failure.ok()))
     return known;
-  known = std::make_shared<Registration>(spec);
+  known = std::make_shared<Registration>(spec, device);
   const std::shared_ptr<Registration> registration = known;
   const Status asked = connection_ ? ask(registration) : settle_alone(*registration);
   if (asked.ok()) return registration;
@@ -150,6 +152,8 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.columns = spec.columns;
   set_text(packet.compression, spec.compression);
   set_text(packet.mode, spec.mode);
+  packet.wants_device = registration->device.has_value() ? 1 : 0;
+  packet.device = registration->device.value_or(DeviceId{});
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
   asked_[packet.header.request] = registration;
   ++unsettled_;
@@ -176,9 +180,10 @@ Status Session::settle_alone(Registration& registration) {
 
 Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
                         const RegisteredPacket& place) const {
-  CellShape shape = make_cell_shape(
-      spec, place.chunk_elements,
-      {joined_.world_size, joined_.local_size, connection_ && spec.leaves_node(joined_.agents)});
+  CellShape shape =
+      make_cell_shape(spec, place.chunk_elements,
+                      {joined_.world_size, joined_.local_size,
+                       connection_ && spec.leaves_node(joined_.agents), place.on_device != 0});
   shape.data_stride = place.data_stride;
   return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
 }
@@ -200,6 +205,8 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
   if (tensor == nullptr || tensor->spec() != registration.spec) {
     tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
     tensor = tensors_.back().get();
+    if (place.on_device != 0) tensor->put_on_device(place.area);
+    if (place.on_device == 0) tensor->say_why_not_on_device(get_text(place.text));
   }
   registration.tensor = tensor;
   registration.done.store(true, std::memory_order_release);

@@ -35,9 +35,10 @@ struct SessionOptions {
 
 // A name as the session knows it: asked for, there, or refused.
 struct Registration {
-  explicit Registration(TensorSpec asked) : spec(std::move(asked)) {}
+  Registration(TensorSpec asked, std::optional<DeviceId> on) : spec(std::move(asked)), device(on) {}
 
   const TensorSpec spec;
+  const std::optional<DeviceId> device;  // where this rank's elements are to lie; none: host memory
   // Written before `done` is stored, by whoever reads the agent's answer; constant from then on.
   Tensor* tensor = nullptr;
   Status failure;
@@ -96,7 +97,9 @@ class Session {
 
   // ---- registration (any thread)
   // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
-  Result<std::shared_ptr<Registration>> request(const TensorSpec& spec);
+  // `device`: this rank's elements are wanted there (Tensor::device_area).
+  Result<std::shared_ptr<Registration>> request(const TensorSpec& spec,
+                                                std::optional<DeviceId> device = {});
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
 
   // ---- hot path

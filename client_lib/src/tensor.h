@@ -4,13 +4,17 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "client_lib/shm/cell.h"
 #include "client_lib/shm/tensor_spec.h"
 #include "common/clock.h"
 #include "common/status.h"
+#include "proto/attach.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -40,6 +44,13 @@ class Tensor {
   // Kinds that reduce: this rank's area. Others: the first block that this rank brings (all-to-all:
   // of world_size), or block 0.
   std::byte* data();
+
+  // Where this rank's elements are on its GPU, if they are there; else why not: "" where nobody
+  // asked.
+  const std::optional<DeviceArea>& device_area() const { return device_area_; }
+  const std::string& why_not_on_device() const { return why_not_on_device_; }
+  void put_on_device(const DeviceArea& area) { device_area_ = area; }
+  void say_why_not_on_device(std::string why) { why_not_on_device_ = std::move(why); }
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
   Status start(uint64_t bytes = 0) { return start(bytes, false); }
@@ -93,6 +104,8 @@ class Tensor {
   const TensorSpec spec_;
   const uint32_t id_;
   Cell cell_;
+  std::optional<DeviceArea> device_area_;
+  std::string why_not_on_device_;
   uint64_t round_ = 0;
   bool in_flight_ = false;
   WaitClock clock_;                     // of this round

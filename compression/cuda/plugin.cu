@@ -1,7 +1,9 @@
 // libgradbus_cuda.so: plugin.h over the CUDA runtime, which is linked in statically and loads the
 // driver when it is first called.
 #include <cuda_runtime_api.h>
+#include <sys/eventfd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -116,6 +118,22 @@ CudaResult pin(void* memory, uint64_t bytes) {
 
 CudaResult unpin(void* memory) { return answer(cudaHostUnregister(memory), "cudaHostUnregister"); }
 
+CudaResult reach(uint32_t device, uint32_t other) {
+  if (device == other) return CudaResult::kOk;
+  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
+    return result;
+  int possible = 0;
+  const cudaError_t error =
+      cudaDeviceCanAccessPeer(&possible, static_cast<int>(device), static_cast<int>(other));
+  if (error != cudaSuccess) return answer(error, "cudaDeviceCanAccessPeer");
+  if (possible == 0) return refuse("one GPU cannot use the other's memory");
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(static_cast<int>(other), 0);
+  if (enabled != cudaErrorPeerAccessAlreadyEnabled)
+    return answer(enabled, "cudaDeviceEnablePeerAccess");
+  cudaGetLastError();
+  return CudaResult::kOk;
+}
+
 // ---- what other processes have
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CudaShare) &&
@@ -209,6 +227,17 @@ CudaResult create_timer(uint32_t device, CudaEvent** event) {
 
 CudaResult create_shared_event(uint32_t device, CudaEvent** event) {
   return create_event_with(device, cudaEventDisableTiming | cudaEventInterprocess, event);
+}
+
+// The driver's thread: nothing of CUDA may be called here.
+void ring_bell(void* eventfd) {
+  eventfd_write(static_cast<int>(reinterpret_cast<intptr_t>(eventfd)), 1);
+}
+
+CudaResult ring(CudaStream* stream, int eventfd) {
+  return answer(cudaLaunchHostFunc(stream->stream, ring_bell,
+                                   reinterpret_cast<void*>(static_cast<intptr_t>(eventfd))),
+                "cudaLaunchHostFunc");
 }
 
 CudaResult elapsed(CudaEvent* began, CudaEvent* ended, float* ms) {
@@ -360,7 +389,9 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .record_event = record_event,
                            .query_event = query_event,
                            .wait_event = wait_event,
+                           .ring = ring,
                            .elapsed = elapsed,
+                           .reach = reach,
                            .pin = pin,
                            .unpin = unpin,
                            .share = share,

@@ -25,7 +25,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kCudaAbi = 3;
+inline constexpr uint32_t kCudaAbi = 4;
 inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
 inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
 
@@ -86,9 +86,14 @@ struct CudaTable {
   CudaResult (*record_event)(CudaEvent* event, CudaStream* stream) = nullptr;
   CudaResult (*query_event)(CudaEvent* event) = nullptr;
   CudaResult (*wait_event)(CudaStream* stream, CudaEvent* event) = nullptr;  // the stream waits
+  // Adds 1 to an eventfd when all that was put on the stream before is done.
+  CudaResult (*ring)(CudaStream* stream, int eventfd) = nullptr;
   // Between two timers that have come.
   CudaResult (*elapsed)(CudaEvent* began, CudaEvent* ended, float* ms) = nullptr;
 
+  // Kernels and copies of a device's streams can use the memory of another one from now on, else
+  // kInvalid.
+  CudaResult (*reach)(uint32_t device, uint32_t other) = nullptr;
   // Memory of the host that is there already, such as a shared segment: copies of it need not wait.
   CudaResult (*pin)(void* memory, uint64_t bytes) = nullptr;
   CudaResult (*unpin)(void* memory) = nullptr;

@@ -42,6 +42,14 @@ def test_every_mode_ends_in_the_same_bits(agents_and_shards, this_python, modes)
     assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "compare", "cuda", *modes))
 
 
+# Expect: through CUDA IPC, two processes and their agent on one GPU.
+def test_gradients_in_memory_of_the_agent(agents_and_shards, this_python):
+    wanted = {"GRADBUS_DEVICE_MEMORY": "1", "GRADBUS_EXPECT": "shared"}
+    for size in (2, 4):  # one and two ranks a node
+        results = run_ranks(agents_and_shards, this_python, "staged.py", size, "compare", "cuda", "sync", **wanted)
+        assert_all_ok(results)
+
+
 @pytest.mark.parametrize("what", ["accumulate", "mixed", "operations", "refused", "scaler", "unstopped"])
 def test_what_else_there_is(agents_and_shards, this_python, what):
     assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", what))

@@ -230,6 +230,9 @@ typedef struct gradbus_tensor_spec {
   const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/MODES.md); NULL or "sync":
                        each step waits for its own result. Not from GRADBUS_MODE: ask
                        gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
+  const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU that this rank's elements
+                                  are to lie on (gradbus_tensor_device_area), not with a compression
+                                  or a mode delayed; NULL: in shared memory */
 } gradbus_tensor_spec;
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
@@ -242,6 +245,21 @@ GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
 /* This rank's elements in shared memory, 128-byte aligned, zero at first: input before start,
  * result after wait. Between start and the end of wait they belong to Gradbus. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
+
+/* This rank's elements in memory of its GPU, zero at first: three of CUDA's IPC handles, to be
+ * opened by this process (cudaIpcOpenMemHandle, cudaIpcOpenEventHandle) and closed before
+ * gradbus_shutdown. Record `ready` on the stream behind what writes the elements, then call
+ * gradbus_start, which does not wait for it; after gradbus_wait have the streams that use the
+ * result wait for `done`. Then gradbus_tensor_data is not used. UNAVAILABLE when the elements lie
+ * in shared memory although a device was asked for; gradbus_last_error() says why (all ranks of a
+ * node must ask, and their GPUs must reach each other's memory). */
+typedef struct gradbus_device_area {
+  unsigned char memory[64];
+  unsigned char ready[64];
+  unsigned char done[64];
+} gradbus_device_area;
+GRADBUS_API gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor,
+                                                    gradbus_device_area* area);
 
 /* "My data is ready." Never blocks. BUSY while the last round has not been waited for. */
 GRADBUS_API gradbus_code gradbus_start(gradbus_tensor* tensor);

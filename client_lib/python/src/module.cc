@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
@@ -21,11 +22,22 @@ namespace {
 // name, count, dtype, op, compression, columns, mode
 using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint64_t, std::string>;
 
-std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples) {
+// `devices`: of each, the UUID of a GPU or nothing; or empty.
+std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples,
+                                 const std::vector<nb::bytes>& devices) {
   std::vector<BucketSpec> specs;
   for (const auto& [name, count, dtype, op, compression, columns, mode] : tuples) {
-    specs.push_back({name, count, static_cast<gradbus_dtype>(dtype), static_cast<gradbus_op>(op),
-                     compression, columns, mode});
+    specs.push_back({name,
+                     count,
+                     static_cast<gradbus_dtype>(dtype),
+                     static_cast<gradbus_op>(op),
+                     compression,
+                     columns,
+                     mode,
+                     {}});
+    const size_t index = specs.size() - 1;
+    if (index < devices.size())
+      specs.back().device = {devices[index].c_str(), devices[index].size()};
   }
   return specs;
 }
@@ -42,6 +54,7 @@ void bind_bucket(nb::module_& module) {
       .def("wait", &Bucket::wait, "timeout_ms"_a = nb::none())
       .def("drain", &Bucket::drain)
       .def("lanes", [](nb::handle self) { return nb::cast<Bucket&>(self).lanes(self); })
+      .def("device_area", &Bucket::device_area)
       .def_prop_ro("lane", &Bucket::lane)
       .def_prop_ro("staleness", &Bucket::staleness)
       .def_prop_ro("name", [](const Bucket& bucket) { return bucket.spec().name; })
@@ -123,8 +136,9 @@ void bind_place(nb::class_<Session>& session) {
 }
 
 std::vector<std::unique_ptr<Bucket>> register_buckets(Session& session,
-                                                      const std::vector<SpecTuple>& specs) {
-  return session.register_buckets(specs_of(specs));
+                                                      const std::vector<SpecTuple>& specs,
+                                                      const std::vector<nb::bytes>& devices) {
+  return session.register_buckets(specs_of(specs, devices));
 }
 
 void bind_session(nb::module_& module) {
@@ -136,7 +150,7 @@ void bind_session(nb::module_& module) {
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
       .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)
-      .def("register_buckets", &register_buckets, "specs"_a)
+      .def("register_buckets", &register_buckets, "specs"_a, "devices"_a = std::vector<nb::bytes>())
       .def("compression_for", &Session::compression_for, "tensor"_a, "elements"_a, "dims"_a)
       .def("mode_for", &Session::mode_for, "tensor"_a, "elements"_a, "dims"_a,
            "asked"_a = nb::none())

@@ -109,6 +109,15 @@ uint32_t Bucket::lane() {
   return gradbus_tensor_lane(tensor_);
 }
 
+std::variant<std::tuple<nb::bytes, nb::bytes, nb::bytes>, std::string> Bucket::device_area() {
+  const OpenSession open(attachment_);
+  gradbus_device_area area;
+  const Outcome outcome = outcome_of(gradbus_tensor_device_area(tensor_, &area));
+  if (outcome.code != GRADBUS_OK) return outcome.message;
+  const auto bytes = [](const auto& share) { return nb::bytes(share, sizeof(share)); };
+  return std::tuple(bytes(area.memory), bytes(area.ready), bytes(area.done));
+}
+
 int64_t Bucket::staleness() {
   const OpenSession open(attachment_);
   return gradbus_staleness(tensor_);

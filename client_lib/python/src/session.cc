@@ -177,6 +177,8 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
     specs.back().compression = spec.compression.c_str();
     specs.back().columns = spec.columns;
     specs.back().mode = spec.mode.c_str();
+    if (spec.device.size() == 16)
+      specs.back().device = reinterpret_cast<const unsigned char*>(spec.device.data());
   }
   registration.tensors.resize(specs.size());
   return outcome_of(

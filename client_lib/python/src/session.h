@@ -15,6 +15,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "array.h"
@@ -40,6 +42,7 @@ struct BucketSpec {
   std::string compression;
   uint64_t columns;
   std::string mode;
+  std::string device;  // 16 bytes: the UUID of a GPU; none: in shared memory
 };
 
 class Bucket {
@@ -62,6 +65,10 @@ class Bucket {
   nanobind::list lanes(nanobind::handle self);
   uint32_t lane();
   int64_t staleness();
+  // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). Or, of those in
+  // shared memory, why.
+  std::variant<std::tuple<nanobind::bytes, nanobind::bytes, nanobind::bytes>, std::string>
+  device_area();
   const BucketSpec& spec() const { return spec_; }
 
  private:

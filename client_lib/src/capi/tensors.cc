@@ -1,5 +1,6 @@
 // gradbus.h: registered tensors.
 #include <cmath>
+#include <cstring>
 
 #include "client_lib/src/capi/capi.h"
 #include "common/exchange_mode.h"
@@ -58,12 +59,22 @@ Result<Asked> ask(Session& session, const gradbus_tensor_spec& given) {
   const Result<ExchangeMode> mode = parse_mode(given.mode == nullptr ? "" : given.mode);
   if (!mode.ok()) return mode.status();
   GRADBUS_RETURN_IF_ERROR(check_mode(spec.value(), mode.value()));
+  std::optional<DeviceId> device;
+  if (given.device != nullptr) {
+    device.emplace();
+    std::memcpy(device->data(), given.device, device->size());
+    if (mode.value().delay > 0)
+      return error("O900",
+                   "tensor \"" + spec.value().name + "\": mode " + mode.value().canonical +
+                       " keeps results in shared memory",
+                   "register it without a device");
+  }
   Asked asked;
   for (uint32_t lane = 0; lane <= mode.value().delay; ++lane) {
     TensorSpec one = spec.value();
     if (mode.value().kind != ExchangeMode::Kind::kSync) one.mode = mode.value().canonical;
     if (lane > 0) one.name += "@" + std::to_string(lane);
-    auto registration = session.request(one);
+    auto registration = session.request(one, device);
     if (!registration.ok()) return registration.status();
     asked.lanes.push_back(registration.take());
   }
@@ -126,6 +137,19 @@ gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spe
 
 void* gradbus_tensor_data(gradbus_tensor* tensor) {
   return tensor == nullptr ? nullptr : tensor->lanes.data(tensor->lanes.current());
+}
+
+gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_device_area* area) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr || area == nullptr) return missing("tensor or area");
+    const Tensor& first = tensor->lanes.first();
+    if (!first.device_area() && first.why_not_on_device().empty())
+      return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
+    if (!first.device_area()) return Status(Code::kUnavailable, first.why_not_on_device());
+    static_assert(sizeof(*area) == sizeof(DeviceArea));
+    std::memcpy(area, &*first.device_area(), sizeof(*area));
+    return {};
+  });
 }
 
 uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {

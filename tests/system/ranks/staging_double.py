@@ -1,5 +1,8 @@
 """A test double of a staging device (gradbus.torch._staging): CPU tensors pass for tensors of a device.
 
+With GRADBUS_DEVICE_MEMORY=1 vectors are memory that the agent shares, of its own double (tests/unit/worker_agent/
+cuda_double.cc): memfds of the agent's, and events that are two counters in one.
+
 Streams are threads that take their time before each copy. What work on a stream may count on is what
 the events that the stream has waited for cover: each stream knows the contents of the device's
 vectors as of those, and a copy that finds other contents was not ordered after who wrote them. Then it
@@ -7,11 +10,14 @@ is noted in `races`, and what it copies are NaNs.
 """
 
 import itertools
+import mmap
 import queue
 import random
+import struct
 import threading
 import time
 
+import gradbus
 import torch
 from gradbus import _arrays
 from gradbus.torch import _staging
@@ -87,6 +93,51 @@ class Stream:
         self.work.put(take)
 
 
+def map_share(share):
+    """What the agent's double means by it."""
+    process, descriptor, size = struct.unpack_from("<iiQ", share)
+    with open(f"/proc/{process}/fd/{descriptor}", "r+b") as file:
+        return mmap.mmap(file.fileno(), size)
+
+
+class SharedEvent:
+    """How often it was recorded, and the newest of these that has come."""
+
+    def __init__(self, share):
+        self.memory = map_share(share)
+        self.ticks = memoryview(self.memory).cast("Q")
+
+    def synchronize(self):
+        self.wait(self.ticks[0])
+
+    def record(self):
+        self.ticks[0] += 1
+        return self.ticks[0]
+
+    def come(self, number):
+        self.ticks[1] = number
+
+    def wait(self, number):
+        deadline = time.monotonic() + DEADLINE_S
+        while self.ticks[1] < number:
+            assert time.monotonic() < deadline, "an event never came"
+            time.sleep(50e-6)
+
+
+class Area:
+    """Elements in the agent's memory."""
+
+    def __init__(self, shares, lane):
+        memory, ready, done = shares
+        self.memory = map_share(memory)
+        self.vector = torch.frombuffer(self.memory, dtype=lane.dtype, count=lane.numel())
+        self.ready, self.done = SharedEvent(ready), SharedEvent(done)
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
 class Program:
     """The stream of the program itself, which does its work at once, as the CPU does."""
 
@@ -99,6 +150,7 @@ class Device:
         self.compute = compute
         self.out, self.back = Stream(delays), Stream(delays)
         self.vectors = []
+        self.areas = []
         self.pinned = 0
 
     def current_stream(self):
@@ -107,7 +159,19 @@ class Device:
     def new_event(self):
         return Event()
 
+    def uuid(self):
+        """The agent's double has two."""
+        return bytes([0xD0, *[0] * 14, gradbus.local_rank() % 2])
+
+    def open_area(self, shares, lane):
+        self.areas.append(Area(shares, lane))
+        return self.areas[-1]
+
     def record(self, event, stream):
+        if isinstance(event, SharedEvent):
+            number = event.record()
+            event.come(number) if stream is PROGRAM else stream.put(lambda: event.come(number))
+            return
         if stream is PROGRAM:
             event.record = Record({v.data_ptr(): contents(v) for v in self.vectors})
             return
@@ -115,6 +179,10 @@ class Device:
         stream.record(event.record)
 
     def wait(self, stream, event):
+        if isinstance(event, SharedEvent):
+            number = event.ticks[0]
+            event.wait(number) if stream is PROGRAM else stream.put(lambda: event.wait(number))
+            return
         if event.record is None:
             return
         if stream is PROGRAM:

@@ -1,23 +1,31 @@
 // A test double of libgradbus_cuda.so, for tests only: it reaches no device. What it is and has,
 // GRADBUS_CUDA_DOUBLE says whenever it is asked: other_version, hole (a function is missing),
 // no_driver, no_device; else it has two GPUs. Those of "processor" do what they are told to, by
-// running the kernels on the processor before a call returns; those of any other word fail. Those
-// of "cannot_pin" have no memory of the host to give.
+// running the kernels on the processor before a call returns; those of "streams" do so later, each
+// stream on a thread of its own that takes its time; those of any other word fail. Those of
+// "cannot_pin" have no memory of the host to give; those of "apart" are as "streams", but none
+// reaches another one's memory, those of "full" have none left.
 //
-// Memory of such a GPU is a memfd, so another process can open what this one shares: a CudaShare
-// says which descriptor of which process.
+// Memory of such a GPU and events lie in memfds, so another process can open what this one shares:
+// a CudaShare says which descriptor of which process.
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "compression/cuda/plugin.h"
 #include "compression/cuda/works.h"
@@ -28,13 +36,42 @@ namespace gradbus {
 using Clock = std::chrono::steady_clock;
 
 struct CudaStream {
-  uint32_t device;
+  uint32_t device = 0;
+  std::mutex mutex = {};
+  std::condition_variable changed = {};
+  std::deque<std::function<void()>> work = {};
+  bool ends = false;
+  std::thread thread = {};  // of "streams"
+
+  void run();
+};
+
+// How often it was recorded, and the newest of these that has come: in memory that processes share.
+struct Ticks {
+  std::atomic<uint64_t> recorded;
+  std::atomic<uint64_t> came;
 };
 struct CudaEvent {
+  Ticks* ticks;
   Clock::time_point came;
 };
 
+void CudaStream::run() {
+  for (uint32_t delay = device;; delay = delay * 1664525 + 1013904223) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return ends || !work.empty(); });
+    if (work.empty()) return;
+    const std::function<void()> next = std::move(work.front());
+    work.pop_front();
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(delay >> 22));  // up to 1 ms
+    next();
+  }
+}
+
 namespace {
+
+constexpr auto kStuck = std::chrono::seconds(60);  // a rank is gone that was to record
 
 constexpr uint64_t kMemoryBytes = 1 << 20;
 
@@ -43,7 +80,11 @@ bool is(std::string_view kind) {
   return chosen != nullptr && chosen == kind;
 }
 
+bool has_streams() { return is("streams") || is("apart") || is("full"); }
+bool works() { return is("processor") || has_streams(); }
+
 const char* last_error() {
+  if (is("apart")) return "one GPU cannot use the other's memory";
   if (is("cannot_pin")) return "cudaHostRegister: out of memory";
   return is("no_driver") ? "no NVIDIA driver (libcuda.so.1)" : "cudaMalloc: out of memory";
 }
@@ -55,6 +96,8 @@ CudaResult device_count(uint32_t* count) {
 
 CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
   *info = {.name = "a double", .major = 9, .minor = device, .memory_bytes = kMemoryBytes};
+  info->uuid[0] = 0xd0;
+  info->uuid[15] = static_cast<uint8_t>(device);
   return CudaResult::kOk;
 }
 
@@ -84,12 +127,16 @@ CudaResult map_in(int fd, uint64_t bytes, bool own, void** memory) {
   return CudaResult::kOk;
 }
 
-CudaResult allocate(uint32_t, uint64_t bytes, void** memory) {
-  if (bytes > kMemoryBytes && !is("processor")) return CudaResult::kOutOfMemory;
+CudaResult make_memory(uint64_t bytes, void** memory) {
   bytes = std::max<uint64_t>(bytes, 1);
   const int fd = memfd_create("a GPU's", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CudaResult::kOutOfMemory;
   return map_in(fd, bytes, true, memory);
+}
+
+CudaResult allocate(uint32_t, uint64_t bytes, void** memory) {
+  if (is("full") || (bytes > kMemoryBytes && !works())) return CudaResult::kOutOfMemory;
+  return make_memory(bytes, memory);
 }
 
 CudaResult release(void* memory) {
@@ -127,13 +174,93 @@ CudaResult open_shared(uint32_t, const CudaShare* share, void** memory) {
 
 template <typename Work>
 CudaResult on_processor(const Work& work) {
-  if (!is("processor")) return CudaResult::kFailed;
+  if (!works()) return CudaResult::kFailed;
   work();
   return CudaResult::kOk;
 }
 
+// `work` is copied: what it names is valid until it is done.
+template <typename Work>
+CudaResult put(CudaStream* stream, const Work& work) {
+  if (!has_streams()) return on_processor(work);
+  {
+    const std::scoped_lock lock(stream->mutex);
+    stream->work.emplace_back(work);
+  }
+  stream->changed.notify_one();
+  return CudaResult::kOk;
+}
+
+CudaResult create_stream(uint32_t device, CudaStream** stream) {
+  return on_processor([&] {
+    *stream = new CudaStream{device};
+    if (has_streams()) (*stream)->thread = std::thread([made = *stream] { made->run(); });
+  });
+}
+
+CudaResult destroy_stream(CudaStream* stream) {
+  if (stream->thread.joinable()) {
+    {
+      const std::scoped_lock lock(stream->mutex);
+      stream->ends = true;
+    }
+    stream->changed.notify_one();
+    stream->thread.join();
+  }
+  delete stream;
+  return CudaResult::kOk;
+}
+
+CudaResult synchronize(CudaStream* stream) {
+  if (!has_streams()) return on_processor([] {});
+  std::atomic<bool> done{false};
+  put(stream, [&done] { done = true; });
+  while (!done) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return CudaResult::kOk;
+}
+
 CudaResult create_event(uint32_t, CudaEvent** event) {
-  return on_processor([&] { *event = new CudaEvent{}; });
+  if (!works()) return CudaResult::kFailed;
+  void* ticks = nullptr;
+  if (make_memory(sizeof(Ticks), &ticks) != CudaResult::kOk) return CudaResult::kOutOfMemory;
+  *event = new CudaEvent{static_cast<Ticks*>(ticks), {}};
+  return CudaResult::kOk;
+}
+
+CudaResult open_event(uint32_t device, const CudaShare* share, CudaEvent** event) {
+  void* ticks = nullptr;
+  if (const CudaResult opened = open_shared(device, share, &ticks); opened != CudaResult::kOk)
+    return opened;
+  *event = new CudaEvent{static_cast<Ticks*>(ticks), {}};
+  return CudaResult::kOk;
+}
+
+CudaResult destroy_event(CudaEvent* event) {
+  const CudaResult released = release(event->ticks);
+  delete event;
+  return released;
+}
+
+CudaResult record_event(CudaEvent* event, CudaStream* stream) {
+  const uint64_t number = event->ticks->recorded.fetch_add(1) + 1;
+  return put(stream, [event, number] {
+    event->came = Clock::now();
+    event->ticks->came.store(number);
+  });
+}
+
+CudaResult query_event(CudaEvent* event) {
+  if (!works()) return CudaResult::kFailed;
+  return event->ticks->came.load() >= event->ticks->recorded.load() ? CudaResult::kOk
+                                                                    : CudaResult::kNotReady;
+}
+
+CudaResult wait_event(CudaStream* stream, CudaEvent* event) {
+  return put(stream, [ticks = event->ticks, number = event->ticks->recorded.load()] {
+    const Clock::time_point begun = Clock::now();
+    while (ticks->came.load() < number && Clock::now() - begun < kStuck)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  });
 }
 
 constexpr auto kRun = [](const auto& work) { run_on_host(work, GridOrder::kForwards); };
@@ -149,26 +276,27 @@ const CudaTable kTable{
     .free = [](uint32_t, void* memory) { return release(memory); },
     .allocate_host = [](uint64_t bytes, void** memory) { return allocate(0, bytes, memory); },
     .free_host = release,
-    .create_stream =
-        [](uint32_t device, CudaStream** stream) {
-          return on_processor([&] { *stream = new CudaStream{device}; });
-        },
-    .destroy_stream = [](CudaStream* stream) { return on_processor([&] { delete stream; }); },
-    .synchronize = [](CudaStream*) { return on_processor([] {}); },
+    .create_stream = create_stream,
+    .destroy_stream = destroy_stream,
+    .synchronize = synchronize,
     .native_stream = [](CudaStream*) -> void* { return nullptr; },
     .create_event = create_event,
     .create_timer = create_event,
     .create_shared_event = create_event,
-    .destroy_event = [](CudaEvent* event) { return on_processor([&] { delete event; }); },
-    .record_event = [](CudaEvent* event,
-                       CudaStream*) { return on_processor([&] { event->came = Clock::now(); }); },
-    .query_event = [](CudaEvent*) { return on_processor([] {}); },
-    .wait_event = [](CudaStream*, CudaEvent*) { return on_processor([] {}); },
+    .destroy_event = destroy_event,
+    .record_event = record_event,
+    .query_event = query_event,
+    .wait_event = wait_event,
+    .ring = [](CudaStream* stream, int fd) { return put(stream, [fd] { eventfd_write(fd, 1); }); },
     .elapsed =
         [](CudaEvent* began, CudaEvent* ended, float* ms) {
           return on_processor([&] {
             *ms = std::chrono::duration<float, std::milli>(ended->came - began->came).count();
           });
+        },
+    .reach =
+        [](uint32_t device, uint32_t other) {
+          return is("apart") && device != other ? CudaResult::kInvalid : CudaResult::kOk;
         },
     .pin =
         [](void*, uint64_t) {
@@ -178,39 +306,37 @@ const CudaTable kTable{
     .share = share,
     .open = open_shared,
     .close = [](uint32_t, void* memory) { return release(memory); },
-    // Whatever is put on a stream is done by then, here as in any other process.
-    .share_event = [](CudaEvent*, CudaShare* share) { return on_processor([&] { *share = {}; }); },
-    .open_event = [](uint32_t device, const CudaShare*,
-                     CudaEvent** event) { return create_event(device, event); },
-    .copy = [](CudaStream*, void* to, const void* from,
-               uint64_t bytes) { return on_processor([&] { std::memcpy(to, from, bytes); }); },
+    .share_event = [](CudaEvent* event, CudaShare* words) { return share(0, event->ticks, words); },
+    .open_event = open_event,
+    .copy = [](CudaStream* stream, void* to, const void* from,
+               uint64_t bytes) { return put(stream, [=] { std::memcpy(to, from, bytes); }); },
     .encode =
-        [](CudaStream*, const CudaEncode* input) {
-          return on_processor([&] { start_encode(*input, kRun); });
+        [](CudaStream* stream, const CudaEncode* input) {
+          return put(stream, [work = *input] { start_encode(work, kRun); });
         },
     .apply =
-        [](CudaStream*, const CudaApply* input) {
-          return on_processor([&] { start_apply(*input, kRun); });
+        [](CudaStream* stream, const CudaApply* input) {
+          return put(stream, [work = *input] { start_apply(work, kRun); });
         },
     .remember =
-        [](CudaStream*, const CudaMomentum* input) {
-          return on_processor([&] { start_remember(*input, kRun); });
+        [](CudaStream* stream, const CudaMomentum* input) {
+          return put(stream, [work = *input] { start_remember(work, kRun); });
         },
     .forget =
-        [](CudaStream*, const CudaForget* input) {
-          return on_processor([&] { start_forget(*input, kRun); });
+        [](CudaStream* stream, const CudaForget* input) {
+          return put(stream, [work = *input] { start_forget(work, kRun); });
         },
     .reduce =
-        [](CudaStream*, const CudaReduce* input) {
-          return on_processor([&] { start_reduce(*input, kRun); });
+        [](CudaStream* stream, const CudaReduce* input) {
+          return put(stream, [work = *input] { start_reduce(work, kRun); });
         },
     .low_rank =
-        [](CudaStream*, const CudaLowRank* input) {
-          return on_processor([&] { start_low_rank(*input, kRun); });
+        [](CudaStream* stream, const CudaLowRank* input) {
+          return put(stream, [work = *input] { start_low_rank(work, kRun); });
         },
     .blocks =
-        [](CudaStream*, const CudaBlocks* input) {
-          return on_processor([&] { start_blocks(*input, kRun); });
+        [](CudaStream* stream, const CudaBlocks* input) {
+          return put(stream, [work = *input] { start_blocks(work, kRun); });
         }};
 
 }  // namespace

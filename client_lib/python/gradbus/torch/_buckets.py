@@ -126,6 +126,8 @@ class Bucket(Registered):
         self.place.release()
         found = self.core.drain()
         self._use_current_lane()
+        if not found:
+            self.flat.zero_()  # as lanes are in shared memory
         if self.compensation is not None:
             self.compensation.correct(self.flat) if found else self.compensation.forget()
         self._drained = found

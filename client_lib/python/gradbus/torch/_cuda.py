@@ -8,6 +8,7 @@ registration to another.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import pathlib
 import re
@@ -18,8 +19,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._errors import UnavailableError
+
 _cuda: Any = torch.cuda  # not all of it has types
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
+_LAZY_PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess
 _SEGMENT = "/memfd:gradbus"  # as the agent names them
 
 
@@ -66,6 +70,69 @@ class CudaDevice:
     def unpin(self, lane: torch.Tensor) -> None:
         """When no lane is left in its segment."""
         PINNED.remove(lane)
+
+
+    def uuid(self) -> bytes:
+        """None of a torch that does not tell it."""
+        said = str(getattr(_cuda.get_device_properties(self._device), "uuid", ""))
+        digits = said.replace("GPU-", "").replace("-", "")
+        return bytes.fromhex(digits) if len(digits) == 32 else b""
+
+    def open_area(self, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor) -> CudaArea:
+        """By CUDA IPC."""
+        return CudaArea(self._device, shares, lane)
+
+
+class CudaArea:
+    """See _staging.Area."""
+
+    def __init__(
+        self, device: torch.device, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor
+    ) -> None:
+        memory, ready, done = shares
+        self._device = device
+        self._address = _open_memory(device, memory)
+        elements = _Bytes(self._address, lane.numel() * lane.element_size())
+        self.vector: torch.Tensor = torch.as_tensor(elements, device=device).view(lane.dtype)
+        self.ready: Any = _cuda.Event.from_ipc_handle(device, ready)
+        self.done: Any = _cuda.Event.from_ipc_handle(device, done)
+
+    def close(self) -> None:
+        """When the device is done with it."""
+        with torch.cuda.device(self._device):
+            torch.cuda.current_stream().synchronize()
+            if _runtime().cudaIpcCloseMemHandle(ctypes.c_void_p(self._address)) != 0:
+                _forget_error()
+
+
+class _Bytes:
+    """Memory of a device, as torch.as_tensor() takes it."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3,
+        }  # fmt: skip
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = [("words", ctypes.c_uint64 * 8)]
+
+
+def _open_memory(device: torch.device, share: bytes) -> int:
+    address = ctypes.c_void_p()
+    with torch.cuda.device(device):
+        torch.cuda.current_stream()  # the device's context is there
+        code = _runtime().cudaIpcOpenMemHandle(
+            ctypes.byref(address), _IpcHandle.from_buffer_copy(share), _LAZY_PEER_ACCESS
+        )
+    if code != 0:
+        _forget_error()
+        raise UnavailableError(
+            f"GB-D628 NOT_ON_GPU: memory that the agent has on {device} cannot be opened here: "
+            f"cudaIpcOpenMemHandle: {_cuda.cudart().cudaGetErrorString(code)} | next: run agent and ranks with the "
+            "same PID and IPC namespaces, or without GRADBUS_DEVICE_MEMORY=1"
+        )
+    return int(address.value or 0)
 
 
 class Segment(NamedTuple):
@@ -165,11 +232,21 @@ def unregister_with_cuda(address: int) -> None:
         _forget_error()
 
 
+def _runtime() -> ctypes.CDLL:
+    """Torch's own."""
+    found = re.search(r"\S*libcudart\S*\.so\S*", _maps())
+    if not found:
+        raise UnavailableError(
+            "GB-D628 NOT_ON_GPU: this torch has CUDA's runtime inside itself | next: run without "
+            "GRADBUS_DEVICE_MEMORY=1"
+        )
+    return ctypes.CDLL(found[0])
+
+
 def _forget_error() -> None:
     # The runtime keeps a thread's last error, and torch's next launch would report it as its own.
-    found = re.search(r"\S*libcudart\S*\.so\S*", _maps())
-    if found:
-        ctypes.CDLL(found[0]).cudaGetLastError()
+    with contextlib.suppress(UnavailableError):
+        _runtime().cudaGetLastError()
 
 
 PINNED = PinnedSegments(register_with_cuda, unregister_with_cuda, _maps)

@@ -33,7 +33,7 @@ from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_bucket
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
-from ._staging import checked_device, refuse_several_devices
+from ._staging import checked_device, refuse_several_devices, uuid_for_areas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,12 @@ class GradientExchange:
             )
             for plan, first in zip(plans, firsts)
         ]  # fmt: skip
-        for core, plan, first, spec in zip(session.register_buckets(specs), plans, firsts, specs):
+        devices = [
+            uuid_for_areas(first.named[1], plan.compression, first.registered_mode)
+            for plan, first in zip(plans, firsts)
+        ]
+        cores = session.register_buckets(specs, devices)
+        for core, plan, first, spec in zip(cores, plans, firsts, specs):
             bucket = Bucket(
                 core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
             )
@@ -296,7 +301,10 @@ class GradientExchange:
             return
         session = session_of(self._process_set, "flush")
         specs = [(*b.spec[:-1], f"{b.spec[-1]},placement={placement}") for b in moving]
-        for bucket, core in zip(moving, session.register_buckets(specs)):
+        devices = [
+            uuid_for_areas(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
+        ]
+        for bucket, core in zip(moving, session.register_buckets(specs, devices)):
             bucket.placement = placement
             bucket.replace(core)
         held = [b.on_shards for b in moving if b.on_shards is not None]

@@ -13,7 +13,7 @@ from ._staging import Place, place_of
 
 def _make_place(parameter: torch.Tensor, timeout_ms: int, core: _core.Bucket) -> Place:
     lanes = [torch.from_dlpack(lane) for lane in core.lanes()]  # type: ignore[attr-defined]
-    return place_of(parameter, lanes, core.name, timeout_ms)
+    return place_of(parameter, lanes, core, timeout_ms)
 
 
 class Registered:
@@ -64,6 +64,8 @@ class Registered:
 
     def write_memory(self, part: int) -> None:
         """What is in flat is remembered instead."""
+        if self.place.carries(part):
+            return
         self.place.release()
         self.hand_over(lambda: self.core.start_write_memory(part))
         self.finish()

@@ -14,7 +14,12 @@ exchange has begun. An exchange begins when the copy to the lane has ended. One 
 ends, in the order of the copies, and begins: hooks of backward are too few to ask them all (the last
 copies end after the last hook), and the thread that steps may be busy elsewhere.
 
-Every wait has one reason, and tests/system/test_python_staging.py fails without it:
+Shared (GRADBUS_DEVICE_MEMORY=1): parameters are on a GPU, and the vector is memory of it that the agent owns and reads
+and writes itself. Then there are no copies here, and no waits but of streams: an exchange begins when the
+event `ready` has been recorded, for which the agent's streams wait, and after it the current stream waits for
+the agent's event `done`.
+
+Every wait of what is staged has one reason, and tests/system/test_python_staging.py fails without it:
   out waits for compute     the vector is complete
   out waits for back        no result is being brought, where another stream asked for it
   start waits for out       the lane is complete
@@ -26,15 +31,17 @@ Every wait has one reason, and tests/system/test_python_staging.py fails without
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
-from .. import _arrays
+from .. import _arrays, _core
 from .._errors import TimeoutError, bad_argument
 from ._cuda import CudaDevice
 
@@ -74,6 +81,23 @@ class StagingDevice(Protocol):
         """Makes copies to and from it fast, where that is possible."""
 
     def unpin(self, lane: torch.Tensor) -> None: ...
+
+    def uuid(self) -> bytes:
+        """16 bytes, the same in every process; none where memory cannot be shared with others."""
+
+    def open_area(self, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor) -> Area:
+        """What Bucket.device_area() is of; elements as the lane's. UnavailableError if it cannot be."""
+
+
+class Area(Protocol):
+    """This rank's elements in memory of the device that the agent owns, and events of both."""
+
+    vector: torch.Tensor
+    ready: Any
+    done: Any
+
+    def close(self) -> None:
+        """The vector must not be touched any more."""
 
 
 # By the device type of parameters.
@@ -134,6 +158,10 @@ class Place(Protocol):
     def release(self) -> None:
         """Nobody but Gradbus reads or writes the lanes, until the next call here."""
 
+    def carries(self, part: int) -> bool:
+        """What the view holds is added to the next round's elements, by this place itself, as Gradbus does
+        with a residual (part 0) of what is not compressed; other parts are forgotten."""
+
     def close(self) -> None:
         """Lets go of the lanes; the views stay where they are staged."""
 
@@ -164,6 +192,10 @@ class InPlace:
 
     def release(self) -> None:
         """Nobody copies."""
+
+    def carries(self, part: int) -> bool:
+        """Gradbus does."""
+        return False
 
     def close(self) -> None:
         """The views go with the lanes."""
@@ -246,6 +278,10 @@ class Staged:
         self.finish_handing_over()
         self._wait_for_copies(self._timeout_s)
 
+    def carries(self, part: int) -> bool:
+        """Gradbus does."""
+        return False
+
     def _wait_for_copies(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while not (self._sent.query() and self._brought.query()):
@@ -273,17 +309,113 @@ class Staged:
             self.close()
 
 
+class Shared:
+    """The view is memory of the device that the agent reads and writes."""
+
+    def __init__(self, device: StagingDevice, area: Area) -> None:
+        self._device = device
+        self._area = area
+        self.views: Sequence[torch.Tensor] = [area.vector]
+        self._producers: dict[Any, None] = {}  # of this round
+        self._events: dict[Any, Event] = {}  # by stream
+        self._carried: torch.Tensor | None = None
+        self._closed = False
+        area.done.synchronize()  # it is zeros, for all streams
+
+    def produced(self) -> None:
+        """Streams other than the one that hands over are waited for, too."""
+        self._producers[self._device.current_stream()] = None
+
+    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+        """At once."""
+        if self._carried is not None:
+            self._area.vector.add_(self._carried)
+            self._carried = None
+        self.release()
+        begin()
+
+    def finish_handing_over(self) -> None:
+        """Nothing was left to do."""
+
+    def has_handed_over(self) -> bool:
+        """Always."""
+        return True
+
+    def bring(self, lane: int) -> int:
+        """This thread's stream goes on when it is there."""
+        self._device.wait(self._device.current_stream(), self._area.done)
+        return 0
+
+    def release(self) -> None:
+        """The agent's streams go on after those that wrote to the view."""
+        device, current = self._device, self._device.current_stream()
+        for stream in self._producers:
+            if stream is not current:
+                if stream not in self._events:
+                    self._events[stream] = device.new_event()
+                device.record(self._events[stream], stream)
+                device.wait(current, self._events[stream])
+        self._producers.clear()
+        device.record(self._area.ready, current)
+
+    def carries(self, part: int) -> bool:
+        """Nothing that is compressed lies here."""
+        if part == 0:
+            self._carried = self._area.vector.clone()
+        return True
+
+    def close(self) -> None:
+        """Once."""
+        if not self._closed:
+            self._closed = True
+            self._area.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+def device_of(parameter: torch.Tensor) -> StagingDevice:
+    """That of a parameter that is staged."""
+    key = (_arrays.device_type_of(parameter), parameter.device)
+    if key not in _devices:
+        _devices[key] = DEVICES[key[0]](parameter.device)
+    return _devices[key]
+
+
+def uuid_for_areas(parameter: torch.Tensor, compression: str, mode: str) -> bytes:
+    """The device that a bucket's elements are to be shared on; none where they are staged or in place."""
+    possible = compression == "none" and not mode.startswith("delayed")
+    wanted = os.environ.get("GRADBUS_DEVICE_MEMORY", "0") == "1"
+    return device_of(parameter).uuid() if wanted and possible and is_staged(parameter) else b""
+
+
 def place_of(
-    parameter: torch.Tensor, lanes: Sequence[torch.Tensor], name: str, timeout_ms: int
+    parameter: torch.Tensor, lanes: Sequence[torch.Tensor], core: _core.Bucket, timeout_ms: int
 ) -> Place:
     """For elements of this parameter, and of others of its device."""
-    kind = _arrays.device_type_of(parameter)
-    if kind == "cpu":
+    if not is_staged(parameter):
         return InPlace(lanes)
-    key = (kind, parameter.device)
-    if key not in _devices:
-        _devices[key] = DEVICES[kind](parameter.device)
-    return Staged(_devices[key], lanes, name, timeout_ms)
+    device = device_of(parameter)
+    shares = core.device_area()
+    if not isinstance(shares, str):
+        return Shared(device, device.open_area(shares, lanes[0]))
+    _say_once(shares)
+    return Staged(device, lanes, core.name, timeout_ms)
+
+
+_said: set[str] = set()
+
+
+def _say_once(why: str) -> None:
+    # Of one reason, one tensor is enough.
+    reason = why.partition(" of job ")[2].partition(": ")[2] or why
+    if "nobody asked" not in why and reason not in _said:
+        _said.add(reason)
+        warnings.warn(
+            f"gradbus: gradients are copied through shared memory, although GRADBUS_DEVICE_MEMORY=1: {why}",
+            stacklevel=2,
+        )
 
 
 class Departure:

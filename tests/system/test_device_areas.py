@@ -1,0 +1,136 @@
+"""Gradients in memory of GPUs that agents own: agents with a test double of the CUDA plug-in (tests/unit/worker_agent/
+cuda_double.cc), whose streams are threads that take their time, and ranks with a test double of a device.
+Two GPUs a node. The same bits as in host memory.
+"""
+
+import contextlib
+import os
+import re
+import signal
+
+import pytest
+import rig as rigs
+from conftest import RANK_DEADLINE_S, RANKS, assert_all_ok, run_ranks, start_ranks
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(240)
+PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
+DOUBLE = rigs.BIN.parent / "lib" / "libcuda_double.so"
+WANTED = {"GRADBUS_DEVICE_MEMORY": "1"}
+
+
+@contextlib.contextmanager
+def agents_with(kind, agents, shards=0, plugin=DOUBLE):
+    """Daemons whose GPUs are of this kind of double."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADBUS_CUDA_PLUGIN", str(plugin))
+        patch.setenv("GRADBUS_CUDA_DOUBLE", kind)
+        with rigs.cluster(agents, shards=shards) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    with agents_with("streams", 1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    with agents_with("streams", 2, shards=2) as running:
+        yield running
+
+
+def expect(where):
+    return {**WANTED, "GRADBUS_EXPECT": where}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_of_one_node_get_the_bits_of_host_memory(one_node, size):
+    assert_all_ok(run_ranks(one_node, PYTHON, "staged.py", size, "compare", "double", "sync", **expect("shared")))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_of_two_nodes_do(two_nodes, size):
+    modes = ["sync", "ps:sync"]
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("shared")))
+
+
+def test_what_is_delayed_or_compressed_is_copied(two_nodes):
+    modes = ["delayed:k=1", "sync/int8"]
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", *modes, **expect("staged")))
+
+
+def test_what_else_there_is(two_nodes):
+    whats = ["accumulate", "mixed", "refused", "scaler"]
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "check", "double", *whats, **expect("shared")))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["optimizer.py"],
+        ["state.py"],
+        ["shards.py", "counting", "ps:async"],
+        ["shards.py", "counting", "ps:quorum,q=2"],
+    ],
+    ids=" ".join,
+)
+def test_a_program_of_host_memory_runs_on_a_device(two_nodes, words):
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "under", *words, **expect("shared")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "plugin", "reason"),
+    [
+        ("apart", DOUBLE, "GB-D624 GPU_FAILED: .*another GPU's memory: one GPU cannot use the other's memory"),
+        ("full", DOUBLE, "GB-D623 GPU_MEMORY: .*: memory: cudaMalloc: out of memory"),
+        ("no_driver", DOUBLE, "GB-D622 NO_GPU: "),
+        ("streams", "/nowhere/a.so", "GB-D620 NO_CUDA_PLUGIN: "),
+    ],
+    ids=["apart", "full", "no_driver", "no_plugin"],
+)
+def test_where_it_cannot_be_gradients_are_copied_and_one_line_says_why(kind, plugin, reason):
+    with agents_with(kind, 1, plugin=plugin) as rig:
+        results = run_ranks(rig, PYTHON, "staged.py", 2, "compare", "double", "sync", **expect("staged"))
+    assert_all_ok(results)
+    for _, output in results:
+        said = [line for line in output.splitlines() if "gradients are copied through shared memory" in line]
+        assert len(said) == 1, output
+        assert re.search(reason, said[0]), said
+
+
+def test_one_rank_in_host_memory_has_all_of_its_node_copied(one_node):
+    program = [PYTHON, str(RANKS / "staged.py"), "under", "optimizer.py"]
+    job = {"job": "not all", "program": program}
+    ranks = [
+        one_node.start_rank(0, 2, env=dict(OMP_NUM_THREADS="1", **expect("staged")), **job),
+        one_node.start_rank(1, 2, env=dict(OMP_NUM_THREADS="1", GRADBUS_EXPECT="staged"), **job),
+    ]
+    results = [rank.finish(RANK_DEADLINE_S) for rank in ranks]
+    assert_all_ok(results)
+    assert 'local rank 1 has its elements in memory of the host' in results[0][1]
+
+
+@pytest.mark.parametrize("where", ["one_node", "two_nodes"])
+def test_nobody_waits_but_streams(where, request):
+    """Ranks whose streams are slow: a sum has what they compute, and they get it when it is there."""
+    assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
+
+
+def test_a_rank_that_is_killed_takes_nothing_with_it(one_node):
+    ranks = start_ranks(one_node, PYTHON, "staged.py", 2, "under", "optimizer.py", **expect("shared"))
+    agent = one_node.agents[0]
+    rigs.wait_until(lambda: any("GPU" in name for name in names(agent)), what="memory of GPUs")
+    ranks[1].process.send_signal(signal.SIGKILL)
+    status, output = ranks[0].finish()
+    assert status != 0 and "GB-P101" in output, output
+    rigs.wait_until(lambda: not any("GPU" in name for name in names(agent)), what="memory of GPUs to be freed")
+    assert agent.alive()
+
+
+def names(agent):
+    """Of what it has open."""
+    for descriptor in os.listdir(f"/proc/{agent.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/{agent.pid}/fd/{descriptor}")

@@ -1,0 +1,208 @@
+#include "worker_agent/device/device_tensor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "proto/chunk_plan.h"
+
+namespace gradbus {
+namespace {
+
+// A piece is exchanged while the next one is summed; smaller ones cost more kernels than they hide.
+constexpr uint64_t kPieceBytes = 4 << 20;
+// What one kernel takes (kUnitElementsMax of the plug-in).
+constexpr uint64_t kPieceElementsMax = 1 << 28;
+// For what is on streams when the tensor goes. Then it is left where it is: freeing would wait,
+// too.
+constexpr Nanos kQuietPatience = kSecond;
+
+static_assert(sizeof(DeviceShare) == sizeof(CudaShare));
+
+DeviceShare to_packet(const CudaShare& share) {
+  DeviceShare words;
+  std::memcpy(words.bytes, share.bytes, sizeof(words.bytes));
+  return words;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PinnedSegment>> PinnedSegment::make(const CudaPlugin& plugin,
+                                                           std::shared_ptr<Segment> segment) {
+  const std::span<std::byte> memory = segment->memory();
+  GRADBUS_RETURN_IF_ERROR(cuda_status(plugin, plugin.table->pin(memory.data(), memory.size()),
+                                      "pinning shared memory for GPUs"));
+  return std::shared_ptr<PinnedSegment>(new PinnedSegment(plugin, std::move(segment)));
+}
+
+PinnedSegment::~PinnedSegment() { plugin_.table->unpin(segment_->memory().data()); }
+
+// ---- set-up
+
+DeviceTensor::DeviceTensor(const CudaPlugin& plugin, DevicePlan plan)
+    : plugin_(plugin),
+      plan_(std::move(plan)),
+      doorbell_(dup(plan_.doorbell)),
+      ranks_(plan_.devices.size()) {}
+
+Status DeviceTensor::check(CudaResult result, const char* what) const {
+  if (result == CudaResult::kOk) return {};
+  return cuda_status(plugin_, result, plan_.who + ": " + what);
+}
+
+Result<std::shared_ptr<DeviceTensor>> DeviceTensor::make(const CudaPlugin& plugin,
+                                                         DevicePlan plan) {
+  std::shared_ptr<DeviceTensor> made(new DeviceTensor(plugin, std::move(plan)));
+  GRADBUS_RETURN_IF_ERROR(made->set_up());
+  return made;
+}
+
+Status DeviceTensor::set_up() {
+  GRADBUS_RETURN_IF_ERROR(check(cuda().create_stream(plan_.home, &home_), "a stream"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().create_event(plan_.home, &moved_), "an event"));
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
+    GRADBUS_RETURN_IF_ERROR(set_up(ranks_[rank], plan_.devices[rank]));
+  GRADBUS_RETURN_IF_ERROR(set_up_pieces());
+  return say_done();
+}
+
+// Shared memory is zeros still, and memory of a GPU is what somebody has left there.
+Status DeviceTensor::set_up(Rank& rank, uint32_t device) {
+  const uint64_t bytes = plan_.shape.count * dtype_bytes(plan_.shape.dtype);
+  GRADBUS_RETURN_IF_ERROR(check(cuda().reach(plan_.home, device), "another GPU's memory"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().allocate(device, bytes, &rank.memory), "memory"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().create_shared_event(device, &rank.ready), "an event"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().create_shared_event(device, &rank.done), "an event"));
+  if (device != plan_.home)
+    GRADBUS_RETURN_IF_ERROR(check(cuda().create_stream(device, &rank.stream), "a stream"));
+  CudaShare memory;
+  CudaShare ready;
+  CudaShare done;
+  GRADBUS_RETURN_IF_ERROR(check(cuda().share(device, rank.memory, &memory), "sharing memory"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().share_event(rank.ready, &ready), "sharing an event"));
+  GRADBUS_RETURN_IF_ERROR(check(cuda().share_event(rank.done, &done), "sharing an event"));
+  rank.shared = {to_packet(memory), to_packet(ready), to_packet(done)};
+  return check(cuda().copy(home_, rank.memory, plan_.host, bytes), "a copy");
+}
+
+Status DeviceTensor::set_up_pieces() {
+  const uint64_t chunk = plan_.shape.chunk_elements;
+  if (plan_.leaves_node)
+    chunks_a_piece_ = static_cast<uint32_t>(std::clamp<uint64_t>(
+        kPieceBytes / (chunk * dtype_bytes(plan_.shape.dtype)), 1, plan_.shape.chunks));
+  const uint64_t most = plan_.leaves_node ? chunks_a_piece_ * chunk : kPieceElementsMax;
+  for (uint64_t first = 0; first < plan_.shape.count; first += most) {
+    Piece piece{first, std::min(most, plan_.shape.count - first)};
+    if (plan_.leaves_node)
+      GRADBUS_RETURN_IF_ERROR(check(cuda().create_event(plan_.home, &piece.summed), "an event"));
+    pieces_.push_back(piece);
+  }
+  summed_ = pieces_.size();
+  return {};
+}
+
+// A rank that has gone may have left work behind that never ends.
+bool DeviceTensor::quiet() {
+  if (moved_ == nullptr || cuda().record_event(moved_, home_) != CudaResult::kOk) return true;
+  const Nanos deadline = monotonic_now() + kQuietPatience;
+  while (cuda().query_event(moved_) == CudaResult::kNotReady) {
+    if (monotonic_now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+DeviceTensor::~DeviceTensor() {
+  if (home_ == nullptr) return;
+  if (!quiet()) {
+    spdlog::warn("{}: work on a GPU has not ended in 1 s; its memory is left allocated", plan_.who);
+    (void)doorbell_.release();
+    return;
+  }
+  for (const Piece& piece : pieces_)
+    if (piece.summed != nullptr) cuda().destroy_event(piece.summed);
+  for (uint32_t index = 0; index < ranks_.size(); ++index) {
+    const Rank& rank = ranks_[index];
+    for (CudaEvent* const event : {rank.ready, rank.done})
+      if (event != nullptr) cuda().destroy_event(event);
+    if (rank.stream != nullptr) cuda().destroy_stream(rank.stream);
+    if (rank.memory != nullptr) cuda().free(plan_.devices[index], rank.memory);
+  }
+  if (moved_ != nullptr) cuda().destroy_event(moved_);
+  cuda().destroy_stream(home_);
+}
+
+// ---- a round
+
+Status DeviceTensor::start() {
+  for (const Rank& rank : ranks_)
+    GRADBUS_RETURN_IF_ERROR(check(cuda().wait_event(home_, rank.ready), "waiting for a rank"));
+  for (const Piece& piece : pieces_) GRADBUS_RETURN_IF_ERROR(sum(piece));
+  if (!plan_.leaves_node) return say_done();
+  summed_ = 0;
+  return {};
+}
+
+Status DeviceTensor::sum(const Piece& piece) {
+  const uint64_t offset = piece.first * dtype_bytes(plan_.shape.dtype);
+  const Reduction& reduction = plan_.shape.reduction;
+  CudaReduce input{.before = reduction.before,
+                   .after = reduction.after,
+                   .source_count = static_cast<uint32_t>(ranks_.size()),
+                   .target_count = plan_.leaves_node ? 1 : static_cast<uint32_t>(ranks_.size()),
+                   .count = static_cast<uint32_t>(piece.elements),
+                   .divisor = reduction.divisor,
+                   .dtype = static_cast<uint32_t>(plan_.shape.dtype),
+                   .op = static_cast<uint32_t>(reduction.op)};
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    input.sources[rank] = input.targets[rank] =
+        static_cast<std::byte*>(ranks_[rank].memory) + offset;
+  if (plan_.leaves_node) input.targets[0] = plan_.host + offset;
+  GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the sum of this node's ranks"));
+  if (!plan_.leaves_node) return {};
+  GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(piece.summed, home_), "an event"));
+  return check(cuda().ring(home_, doorbell_.get()), "a doorbell");
+}
+
+bool DeviceTensor::summed(uint32_t chunk) {
+  while (summed_ * chunks_a_piece_ <= chunk && failure_.ok()) {
+    const CudaResult result = cuda().query_event(pieces_[summed_].summed);
+    if (result == CudaResult::kNotReady) return false;
+    failure_ = check(result, "the sum of this node's ranks");
+    ++summed_;
+  }
+  return failure_.ok();
+}
+
+Status DeviceTensor::deliver() {
+  for (const Piece& piece : pieces_) {
+    const uint64_t offset = piece.first * dtype_bytes(plan_.shape.dtype);
+    CudaReduce input{.source_count = 1,
+                     .target_count = static_cast<uint32_t>(ranks_.size()),
+                     .count = static_cast<uint32_t>(piece.elements),
+                     .dtype = static_cast<uint32_t>(plan_.shape.dtype),
+                     .op = static_cast<uint32_t>(plan_.shape.reduction.op)};
+    input.sources[0] = plan_.host + offset;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      input.targets[rank] = static_cast<std::byte*>(ranks_[rank].memory) + offset;
+    GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the result"));
+  }
+  return say_done();
+}
+
+Status DeviceTensor::say_done() {
+  GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(moved_, home_), "an event"));
+  for (const Rank& rank : ranks_) {
+    if (rank.stream != nullptr)
+      GRADBUS_RETURN_IF_ERROR(check(cuda().wait_event(rank.stream, moved_), "a stream's wait"));
+    CudaStream* const stream = rank.stream == nullptr ? home_ : rank.stream;
+    GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(rank.done, stream), "an event"));
+  }
+  return {};
+}
+
+}  // namespace gradbus

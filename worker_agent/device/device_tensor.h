@@ -1,0 +1,114 @@
+// A tensor whose ranks on this node have their elements in memory of GPUs: one area for each rank,
+// on its GPU, that the agent owns and shares with it by CUDA IPC (DeviceArea in proto/attach.h).
+//
+// A ROUND. Each rank records its event `ready` behind what computes its elements, and posts. When
+// all have, start() has the stream of one of the GPUs, the tensor's home, wait for these events and
+// sum all areas in one pass:
+//   on one node   into all areas, and the round is over;
+//   between nodes into the first area of shared memory, in pieces, each of which rings the engine's
+//                 doorbell when it is there. The engine exchanges that area as any other, then
+//                 deliver() puts the result into all areas, in one pass as well.
+// Behind either a rank's event `done` is recorded, for which its streams wait. So no thread of any
+// process waits for a GPU, and the order is the streams' own: what a round reads was written by
+// what came before `ready`, and the next round's sum comes on the stream after this one's delivery.
+//
+// make() on the conductor's thread, start(), summed() and deliver() on the engine's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/shm/cell.h"
+#include "client_lib/shm/segment.h"
+#include "common/fd.h"
+#include "common/status.h"
+#include "proto/attach.h"
+#include "worker_agent/device/cuda_plugin.h"
+
+namespace gradbus {
+
+// Memory of the host that GPUs read and write themselves, while this lives.
+class PinnedSegment {
+ public:
+  static Result<std::shared_ptr<PinnedSegment>> make(const CudaPlugin& plugin,
+                                                     std::shared_ptr<Segment> segment);
+  ~PinnedSegment();
+  const Segment* segment() const { return segment_.get(); }
+
+ private:
+  PinnedSegment(const CudaPlugin& plugin, std::shared_ptr<Segment> segment)
+      : plugin_(plugin), segment_(std::move(segment)) {}
+  const CudaPlugin& plugin_;
+  const std::shared_ptr<Segment> segment_;
+};
+
+struct DevicePlan {
+  std::string who;                // "tensor "g0" of job "digits"", for messages
+  std::vector<uint32_t> devices;  // by local rank
+  uint32_t home = 0;              // one of them
+  CellShape shape;
+  bool leaves_node = false;
+  std::byte* host = nullptr;              // the first area in shared memory
+  std::shared_ptr<PinnedSegment> pinned;  // which lies there
+  int doorbell = -1;                      // of the engine, in which a copy of it is rung
+};
+
+class DeviceTensor {
+ public:
+  // GB-D622 to D624: why it cannot be.
+  static Result<std::shared_ptr<DeviceTensor>> make(const CudaPlugin& plugin, DevicePlan plan);
+  ~DeviceTensor();
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
+  const DeviceArea& area(uint32_t local_rank) const { return ranks_[local_rank].shared; }
+  bool leaves_node() const { return plan_.leaves_node; }
+
+  // All ranks have posted. GB-D624 when the GPU takes no work.
+  Status start();
+  // Between nodes: this chunk of the sum is in shared memory.
+  bool summed(uint32_t chunk);
+  // Between nodes: the result is there.
+  Status deliver();
+  // Of summed(): what a GPU has failed with.
+  const Status& failure() const { return failure_; }
+
+ private:
+  struct Rank {
+    void* memory = nullptr;
+    CudaEvent* ready = nullptr;
+    CudaEvent* done = nullptr;
+    CudaStream* stream = nullptr;  // of its GPU; null: that is the home
+    DeviceArea shared;
+  };
+  struct Piece {
+    uint64_t first = 0;  // element
+    uint64_t elements = 0;
+    CudaEvent* summed = nullptr;
+  };
+
+  DeviceTensor(const CudaPlugin& plugin, DevicePlan plan);
+  const CudaTable& cuda() const { return *plugin_.table; }
+  Status check(CudaResult result, const char* what) const;
+  Status set_up();
+  Status set_up(Rank& rank, uint32_t device);
+  Status set_up_pieces();
+  Status sum(const Piece& piece);
+  Status say_done();
+  bool quiet();
+
+  const CudaPlugin& plugin_;
+  const DevicePlan plan_;
+  Fd doorbell_;  // ours: a GPU may ring when the channel's has been closed
+  CudaStream* home_ = nullptr;
+  CudaEvent* moved_ = nullptr;  // on home_, behind what `done` of other GPUs waits for
+  std::vector<Rank> ranks_;     // by local rank
+  std::vector<Piece> pieces_;
+  uint32_t chunks_a_piece_ = 1;
+  size_t summed_ = 0;  // pieces
+  Status failure_;
+};
+
+}  // namespace gradbus

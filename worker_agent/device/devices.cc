@@ -1,0 +1,107 @@
+#include "worker_agent/device/devices.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/clock.h"
+#include "common/errors.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kPatience = 30 * kSecond;  // below a rank's for its registration
+
+std::string text_of(const DeviceId& id) {
+  std::string text = "GPU-";
+  char digits[3];
+  for (size_t i = 0; i < id.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    std::snprintf(digits, sizeof(digits), "%02x", id[i]);
+    text += digits;
+  }
+  return text;
+}
+
+}  // namespace
+
+// A stream of each, made and thrown away, takes as long as all that CUDA does first.
+void Devices::look() {
+  if (looks_.joinable()) return;
+  looks_ = std::thread([this] {
+    const Result<const CudaPlugin*> plugin = system_cuda_plugin();
+    none_ = plugin.status();
+    if (plugin.ok()) {
+      Result<std::vector<CudaDeviceInfo>> devices = cuda_devices(*plugin.value());
+      none_ = devices.status();
+      if (devices.ok()) devices_ = devices.take();
+      plugin_ = plugin.value();
+    }
+    for (uint32_t device = 0; device < devices_.size(); ++device)
+      if (CudaStream* stream = nullptr;
+          plugin_->table->create_stream(device, &stream) == CudaResult::kOk)
+        plugin_->table->destroy_stream(stream);
+    has_looked_.store(true, std::memory_order_release);
+  });
+}
+
+Devices::~Devices() {
+  if (looks_.joinable()) looks_.join();
+}
+
+Status Devices::wait() {
+  look();
+  const Nanos deadline = monotonic_now() + kPatience;
+  while (!has_looked_.load(std::memory_order_acquire)) {
+    if (monotonic_now() >= deadline)
+      return error("D624", "CUDA has not begun in " + std::to_string(kPatience / kSecond) + " s");
+    breathe_();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return none_;
+}
+
+Result<uint32_t> Devices::find(const DeviceId& wanted) const {
+  for (uint32_t device = 0; device < devices_.size(); ++device)
+    if (std::ranges::equal(devices_[device].uuid, wanted)) return device;
+  return error("D622", "this agent cannot use the GPU " + text_of(wanted) + " that a rank uses");
+}
+
+Result<std::shared_ptr<PinnedSegment>> Devices::pin(const std::shared_ptr<Segment>& segment) {
+  std::erase_if(pinned_, [](const auto& known) { return known.expired(); });
+  for (const auto& known : pinned_)
+    if (auto pinned = known.lock(); pinned != nullptr && pinned->segment() == segment.get())
+      return pinned;
+  auto pinned = PinnedSegment::make(*plugin_, segment);
+  if (pinned.ok()) pinned_.push_back(pinned.value());
+  return pinned;
+}
+
+Result<std::shared_ptr<DeviceTensor>> Devices::make(
+    const std::vector<std::optional<DeviceId>>& wanted, DevicePlan plan,
+    const std::shared_ptr<Segment>& segment) {
+  const auto in_host_memory =
+      std::ranges::find_if(wanted, [](const auto& device) { return !device; });
+  if (in_host_memory != wanted.end())
+    return error("D628", plan.who + ": local rank " +
+                             std::to_string(in_host_memory - wanted.begin()) +
+                             " has its elements in memory of the host");
+  if (wanted.size() > kCudaAreasMax)
+    return error("D628", plan.who + ": " + std::to_string(wanted.size()) +
+                             " ranks on one node; a GPU sums " + std::to_string(kCudaAreasMax));
+  GRADBUS_RETURN_IF_ERROR(wait());
+  for (const auto& id : wanted) {
+    const Result<uint32_t> device = find(*id);
+    if (!device.ok()) return device.status();
+    plan.devices.push_back(device.value());
+  }
+  if (plan.leaves_node) {
+    auto pinned = pin(segment);
+    if (!pinned.ok()) return pinned.status();
+    plan.pinned = pinned.take();
+  }
+  // GPUs take turns in summing.
+  plan.home = plan.devices[made_++ % plan.devices.size()];
+  return DeviceTensor::make(*plugin_, std::move(plan));
+}
+
+}  // namespace gradbus
