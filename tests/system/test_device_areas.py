@@ -56,9 +56,10 @@ def test_ranks_of_two_nodes_do(two_nodes, size):
     assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("shared")))
 
 
-def test_what_is_delayed_or_compressed_is_copied(two_nodes):
-    modes = ["delayed:k=1", "sync/int8"]
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", *modes, **expect("staged")))
+# Expect: what is compressed, too; small tensors stay dense and are shared.
+@pytest.mark.parametrize(("mode", "where"), [("delayed:k=1", "staged"), ("sync/int8", "shared")])
+def test_what_is_delayed_or_compressed_is_copied(two_nodes, mode, where):
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", mode, **expect(where)))
 
 
 def test_what_else_there_is(two_nodes):
