@@ -1,0 +1,129 @@
+// Tensors on GPUs over the double of the plug-in whose streams take their time: two ranks on two
+// GPUs. What areas hold at first is what shared memory holds, so here it is not zeros.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "worker_agent/device/device_tensor.h"
+
+namespace gradbus {
+namespace {
+
+constexpr int kDeadlineMs = 60'000;
+
+CudaPlugin double_of(const char* kind) {
+  setenv("GRADBUS_CUDA_DOUBLE", kind, 1);
+  Result<CudaPlugin> plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
+  EXPECT_TRUE(plugin.ok()) << plugin.status().message();
+  return plugin.take();
+}
+
+struct Tensor {
+  Tensor(uint64_t count, uint64_t chunk, bool leaves_node) : host(count), bell(eventfd(0, 0)) {
+    for (uint64_t i = 0; i < count; ++i) host[i] = static_cast<float>(i % 1000);
+    TensorSpec spec;
+    spec.name = "t";
+    spec.count = count;
+    spec.op = ReduceOp::kAverage;
+    plan.who = "tensor \"t\" of job \"test\"";
+    plan.devices = {1, 0};
+    plan.home = 1;
+    plan.shape = make_cell_shape(spec, chunk, {2, 2, leaves_node, true});
+    plan.leaves_node = leaves_node;
+    plan.host = reinterpret_cast<std::byte*>(host.data());
+    plan.doorbell = bell.get();
+  }
+  // Waits for rings until this chunk is there.
+  bool wait_for(DeviceTensor& tensor, uint32_t chunk) {
+    while (!tensor.summed(chunk)) {
+      if (!tensor.failure().ok()) return false;
+      pollfd ring{bell.get(), POLLIN, 0};
+      if (poll(&ring, 1, kDeadlineMs) != 1) return false;
+      uint64_t rings = 0;
+      if (read(bell.get(), &rings, sizeof(rings)) != sizeof(rings)) return false;
+    }
+    return true;
+  }
+
+  std::vector<float> host;
+  Fd bell;
+  DevicePlan plan;
+};
+
+// Expect: the node's sum comes to shared memory piece by piece, each announced by a ring; what is
+// delivered is what ranks bring to the next round. The average is for others to make.
+TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
+  const CudaPlugin plugin = double_of("streams");
+  constexpr uint64_t kCount = 2'500'000;  // 10 MB: three pieces
+  Tensor made(kCount, 1000, true);
+  const std::vector<float> first = made.host;
+  auto tensor = DeviceTensor::make(plugin, made.plan);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  for (const float factor : {2.0F, 4.0F}) {
+    ASSERT_TRUE(tensor.value()->start().ok());
+    for (uint32_t chunk = 0; chunk < made.plan.shape.chunks; ++chunk) {
+      ASSERT_TRUE(made.wait_for(*tensor.value(), chunk)) << chunk;
+      const uint64_t last = std::min<uint64_t>((chunk + 1) * 1000, kCount) - 1;
+      ASSERT_EQ(made.host[last], factor * first[last]) << chunk;
+    }
+    ASSERT_TRUE(tensor.value()->deliver().ok());
+  }
+}
+
+// Expect: no ring and nothing in shared memory: it stays on the GPUs.
+TEST(DeviceTensor, OnOneNodeNothingPassesTheHost) {
+  const CudaPlugin plugin = double_of("streams");
+  Tensor made(5000, 1000, false);
+  auto tensor = DeviceTensor::make(plugin, made.plan);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  const std::vector<float> before = made.host;
+  ASSERT_TRUE(tensor.value()->start().ok());
+  tensor.value().reset();  // which waits for its streams
+  EXPECT_EQ(made.host, before);
+  pollfd ring{made.bell.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&ring, 1, 0), 0);
+}
+
+TEST(DeviceTensor, AreasAreTheRanksOwn) {
+  const CudaPlugin plugin = double_of("streams");
+  Tensor made(100, 100, false);
+  const auto tensor = DeviceTensor::make(plugin, made.plan);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  std::vector<DeviceShare> shares;
+  for (const uint32_t rank : {0, 1}) {
+    const DeviceArea& area = tensor.value()->area(rank);
+    shares.insert(shares.end(), {area.memory, area.ready, area.done});
+  }
+  for (size_t i = 0; i < shares.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      EXPECT_NE(std::memcmp(&shares[i], &shares[j], sizeof(DeviceShare)), 0) << i << " " << j;
+}
+
+TEST(DeviceTensor, WhatIsMissingIsOneLineAndLeavesNothing) {
+  const struct {
+    const char* kind;
+    const char* says;
+  } cases[] = {
+      {"full",
+       "GB-D623 GPU_MEMORY: tensor \"t\" of job \"test\": memory: cudaMalloc: out of memory"},
+      {"apart",
+       "GB-D624 GPU_FAILED: tensor \"t\" of job \"test\": another GPU's memory: one GPU cannot use "
+       "the other's memory"},
+  };
+  for (const auto& one : cases) {
+    const CudaPlugin plugin = double_of(one.kind);
+    Tensor made(100, 100, true);
+    const auto tensor = DeviceTensor::make(plugin, made.plan);
+    ASSERT_FALSE(tensor.ok()) << one.kind;
+    EXPECT_EQ(tensor.status().message().find(one.says), 0U) << tensor.status().message();
+  }
+}
+
+}  // namespace
+}  // namespace gradbus
