@@ -127,9 +127,9 @@ DeviceTensor::~DeviceTensor() {
     if (piece.summed != nullptr) cuda().destroy_event(piece.summed);
   for (uint32_t index = 0; index < ranks_.size(); ++index) {
     const Rank& rank = ranks_[index];
+    if (rank.stream != nullptr) cuda().destroy_stream(rank.stream);  // records `done`
     for (CudaEvent* const event : {rank.ready, rank.done})
       if (event != nullptr) cuda().destroy_event(event);
-    if (rank.stream != nullptr) cuda().destroy_stream(rank.stream);
     if (rank.memory != nullptr) cuda().free(plan_.devices[index], rank.memory);
   }
   if (moved_ != nullptr) cuda().destroy_event(moved_);
