@@ -33,6 +33,7 @@ class Spec(ctypes.Structure):
         ("compression", ctypes.c_char_p),
         ("columns", ctypes.c_uint64),
         ("mode", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
     ]
 
 
