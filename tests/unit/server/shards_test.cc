@@ -224,30 +224,25 @@ TEST_F(KeptShards, ALostOneThatHasCopiesElsewhere) {
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
 }
 
-// Expect: parameters have copies although nothing was said of it, sums have not.
-TEST_F(Shards, ParametersHaveCopiesByDefault) {
+// Expect: parameters have copies although nothing was said of it, whatever their gradients are;
+// sums have not.
+class CopiesByDefault : public Shards, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(CopiesByDefault, AKilledShardIsLostAndTheJobRuns) {
   start();
-  register_by_all(on_shards("ps:async"));
-  cluster.drop(kSecond);
-  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
-  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
-}
-TEST_F(Shards, WholeTensorsHaveCopiesByDefault) {
-  start();
-  register_by_all(on_shards("ps:async,optimizer=lamb"));
-  cluster.drop(kSecond);
-  EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
-  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
-}
-TEST_F(Shards, PayloadsHaveCopiesByDefault) {
-  start();
-  v1::TensorSpec spec = on_shards("ps:async");
-  spec.set_compression("onebit");
+  const std::string words = GetParam();
+  const size_t slash = words.find('/');
+  v1::TensorSpec spec = on_shards(words.substr(0, slash));
+  if (slash != std::string::npos) spec.set_compression(words.substr(slash + 1));
   register_by_all(spec);
   cluster.drop(kSecond);
   EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
 }
+INSTANTIATE_TEST_SUITE_P(Parameters, CopiesByDefault,
+                         ::testing::Values("ps:async", "ps:async,optimizer=lamb",
+                                           "ps:async/onebit"));
+
 TEST_F(Shards, ParametersOfWhichOneCopyWasAskedForAreLost) {
   start();
   register_by_all(on_shards("ps:async,replicas=1"));
