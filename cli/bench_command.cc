@@ -205,9 +205,10 @@ Status check_machine_options(const CLI::App& app) {
   return {};
 }
 
-CodecBenchOptions codec_options(const CommandOptions& options) {
+CodecBenchOptions codec_options(const CLI::App& app, const CommandOptions& options) {
   CodecBenchOptions codec = options.codec;
   codec.json = options.bench.json;
+  if (app.count("--iterations") > 0) codec.iterations = options.bench.iterations;
   return codec;
 }
 
@@ -216,7 +217,7 @@ int act(const CLI::App& app, const CommandOptions& options) {
     return fail(bad_option("\"" + trailing_words().front() + "\" is no option",
                            "gradbus bench starts its own ranks: leave out \"--\""),
                 kExitUsage);
-  if (options.bench.collective == kCodec) return bench_codecs(codec_options(options));
+  if (options.bench.collective == kCodec) return bench_codecs(codec_options(app, options));
   if (!options.codec.specs.empty() || options.codec.list || options.codec.device != kProcessor)
     return fail(bad_option("codecs, --list and --device belong to gradbus bench codec",
                            "gradbus bench codec [SPEC...]; --codec SPEC compresses an all_reduce"),

@@ -16,6 +16,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
+#include "compression/kernels/momentum.h"
 
 namespace gradbus {
 
@@ -27,6 +28,10 @@ struct EncodeInput {
   float decay = 1;
   uint64_t seed = 0;   // of everything random, from mix_u64(): differs by round, unit and sender
   uint64_t round = 1;  // 1 for the first of this unit: warm-up schedules
+  // Of DGC's memory, given to codecs that take it in as they read the gradient
+  // (CodecTraits::takes_momentum): v is what accumulate_momentum() leaves in the residual.
+  std::span<float> momentum = {};  // empty: none; else gradient and residual are there
+  MomentumStep step = {};
 
   size_t count() const { return gradient.empty() ? residual.size() : gradient.size(); }
 };

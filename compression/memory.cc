@@ -67,6 +67,7 @@ MemoryOptions memory_options(const CompressionSpec& spec, uint32_t agents) {
   options.masking = spec.options.text("masking") == "yes";
   options.clip_norm =
       static_cast<float>(spec.options.number("clip") / std::sqrt(static_cast<double>(agents)));
+  options.codec_takes_momentum = spec.codec->traits.takes_momentum;
   return options;
 }
 
@@ -86,6 +87,11 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
                           .nesterov = options_.nesterov,
                           .clip = clip_factor(gradient, options_.clip_norm),
                           .decay = options_.decay};
+  if (options_.codec_takes_momentum) {
+    input.momentum = momentum_;
+    input.step = step;
+    return input;
+  }
   if (!take_in(step, gradient, momentum_, residual_)) return input;
   input.gradient = {};
   input.decay = 1;

@@ -30,6 +30,7 @@ struct MemoryOptions {
   bool nesterov = false;
   bool masking = true;
   float clip_norm = 0;  // of this agent's gradient, already divided by sqrt(agents); 0: not
+  bool codec_takes_momentum = false;  // compensate() leaves momentum correction to the codec
 };
 
 // The memory that `spec` asks for; `ef=auto` depends on the codec.

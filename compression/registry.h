@@ -22,6 +22,7 @@ struct CodecTraits {
   bool whole_unit = false;      // chooses over the whole unit: is not cut into small pieces
   bool needs_matrix = false;    // looks at the tensor's shape
   bool by_rows = false;         // sends whole rows of the tensor seen as a matrix, or none of a row
+  bool takes_momentum = false;  // DGC's memory leaves its momentum to the codec (EncodeInput)
 };
 
 // What a codec is made for.

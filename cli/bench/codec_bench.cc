@@ -225,8 +225,8 @@ int bench_codecs(const CodecBenchOptions& options) {
   if (!rates.ok()) return fail(rates.status(), kExitFailed);
   pin_to(allowed_cores().front());
   std::FILE* const to = table_stream(options.json);
-  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, one core\n# %s\n",
-               GRADBUS_VERSION, elements.value(), machine_text().c_str());
+  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, one core, best of %d\n# %s\n",
+               GRADBUS_VERSION, elements.value(), options.iterations, machine_text().c_str());
   std::fprintf(
       to,
       "# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",

@@ -1,11 +1,30 @@
 #include "compression/codecs/compensated_unit.h"
 
+#include <cmath>
+
 namespace gradbus {
 
+CollectBlock collect_block_of(const EncodeInput& input, size_t first) {
+  CollectBlock block{
+      .of = {.decay = input.decay, .count = std::min(kSelectElements, input.count() - first)},
+      .step = input.step,
+      .first = static_cast<uint32_t>(first)};
+  if (!input.gradient.empty()) block.of.gradient = &input.gradient[first];
+  if (!input.residual.empty()) block.of.kept = &input.residual[first];
+  if (!input.momentum.empty()) block.momentum = &input.momentum[first];
+  return block;
+}
+
 float compensated_element(const EncodeInput& input, size_t i) {
+  if (!input.momentum.empty()) return collected_element(collect_block_of(input, i), 0);
   if (input.residual.empty()) return input.gradient[i];
   const float kept = input.decay * input.residual[i];
   return (input.gradient.empty() ? 0.0F : input.gradient[i]) + kept;
+}
+
+float not_finite_element(const EncodeInput& input, size_t i) {
+  const bool taken_in = !input.momentum.empty() && std::isfinite(input.gradient[i]);
+  return taken_in ? input.residual[i] : compensated_element(input, i);
 }
 
 std::span<const float> compensated_values(const EncodeInput& input) {

@@ -15,14 +15,19 @@
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
+#include "compression/kernels/collect.h"
 #include "compression/kernels/compensate.h"
 
 namespace gradbus {
 
 inline constexpr size_t kLookFirstElements = size_t{1} << 20;
 
+// Up to kSelectElements from `first` on.
+CollectBlock collect_block_of(const EncodeInput& input, size_t first);
 // v[i], before it is written.
 float compensated_element(const EncodeInput& input, size_t i);
+// Of an element that is not finite, after the memories were put in order.
+float not_finite_element(const EncodeInput& input, size_t i);
 // v as one array, after it was written.
 std::span<const float> compensated_values(const EncodeInput& input);
 // The same v, after it was written, where nothing is left to compensate.

@@ -65,7 +65,7 @@ Selection Dgc::select(const EncodeInput& input) {
   const std::span<const float> sample(sample_.get(), sizes.samples);
   const uint32_t threshold = largest_.kth_key(sample, sizes.top);
   const uint32_t lowest = largest_.kth_key(sample, std::min(2 * sizes.top, sizes.samples));
-  return largest_.about(input, sizes.k, std::bit_cast<float>(threshold), lowest);
+  return largest_.about(input, sizes.k, std::bit_cast<float>(threshold), lowest, sends_exactly());
 }
 
 std::unique_ptr<Codec> make_dgc(const CodecOptions& options, const CodecShape& shape) {

@@ -48,23 +48,11 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
 
 // ---- candidates ---------------------------------------------------------------------------------
 
-namespace {
-
-SelectBlock select_block_of(const EncodeInput& input, size_t first) {
-  SelectBlock block{.decay = input.decay,
-                    .count = std::min(kSelectElements, input.count() - first)};
-  if (!input.gradient.empty()) block.gradient = &input.gradient[first];
-  if (!input.residual.empty()) block.kept = &input.residual[first];
-  return block;
-}
-
-}  // namespace
-
 // A block is appended whenever there is room for some of it, so room is kept for all of it.
 Candidates::Candidates(size_t capacity)
     : capacity_(capacity),
       indices_(new uint32_t[capacity + kSelectElements + kIndexSlack]),
-      values_(new float[capacity + kSelectElements]) {}
+      values_(new float[capacity + kSelectElements + kCollectSlack]) {}
 
 void Candidates::append(const float* v, size_t count, size_t first, const uint64_t* masks) {
   const uint32_t* const indices = indices_.get() + size_;
@@ -75,28 +63,47 @@ void Candidates::append(const float* v, size_t count, size_t first, const uint64
   size_ += found;
 }
 
-size_t Candidates::give_up(const EncodeInput& input, size_t first, bool clear) const {
+namespace {
+
+size_t give_up_momentum(const EncodeInput& input, size_t first) {
+  const size_t count = input.count();
+  const size_t bad = first_not_finite(input.gradient.data(), count);
+  if (bad < count) {
+    undo_momentum(input.step, input.gradient.first(first), input.momentum, input.residual);
+    return bad;
+  }
+  const std::span<float> rest = input.residual.subspan(first);
+  accumulate_momentum(input.step, input.gradient.subspan(first), input.momentum.subspan(first),
+                      rest);
+  return first + first_not_finite(rest.data(), rest.size());
+}
+
+}  // namespace
+
+size_t Candidates::give_up(const EncodeInput& input, size_t first) {
+  put_back(input.residual);
+  if (!input.momentum.empty()) return give_up_momentum(input, first);
+  if (!input.residual.empty()) restore_residual(input, first);
   size_t bad = first;
   while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
-  if (clear) put_back(input.residual);
-  if (!input.residual.empty()) restore_residual(input, first);
   return bad;
 }
 
-size_t Candidates::collect(const EncodeInput& input, uint32_t from, bool clear) {
-  if (input.gradient.empty() && input.decay == 1 && !input.residual.empty() && !clear)
-    return collect(compensated(input), from);  // v is there already
+size_t Candidates::collect(const EncodeInput& input, CollectKeys keys) {
+  const bool has_v = input.gradient.empty() && input.decay == 1 && !input.residual.empty();
+  if (has_v && keys.clear_from == kClearNone) return collect(compensated(input), keys);
   size_ = 0;
+  clear_from_ = keys.clear_from;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
-  std::array<uint64_t, kSelectElements / 64> masks;
+  bool few = false;
   for (size_t first = 0; first < input.count(); first += kSelectElements) {
-    const SelectBlock block = select_block_of(input, first);
-    const size_t taken = take_block(block, from, masks.data());
-    if (taken < block.count) return give_up(input, first + taken, clear);
-    if (overflowed()) continue;
-    const size_t before = size_;
-    append(block.kept == nullptr ? block.gradient : block.kept, block.count, first, masks.data());
-    for (size_t i = before; clear && i < size_; ++i) input.residual[indices_[i]] = 0;
+    if (overflowed()) keys = {.from = kKeyMax + 1};
+    CollectBlock block = collect_block_of(input, first);
+    block.few = few;
+    const Collected got = collect_block(block, keys, indices_.get() + size_, values_.get() + size_);
+    size_ += got.found;
+    few = got.found * 256 < kSelectElements;
+    if (got.taken < block.of.count) return give_up(input, first + got.taken);
   }
   return kAllFinite;
 }
@@ -105,14 +112,17 @@ void Candidates::collect_some(std::span<const float> values, KeyRange keys, size
   std::array<uint64_t, kSelectElements / 64> masks;
   size_ = 0;
   for (size_t first = 0; first < values.size() && size_ < enough; first += kSelectElements) {
-    const SelectBlock block = select_block_of({.gradient = values}, first);
-    magnitude_masks(block.gradient, block.count, keys, masks.data());
-    append(block.gradient, block.count, first, masks.data());
+    const size_t count = std::min(kSelectElements, values.size() - first);
+    magnitude_masks(&values[first], count, keys, masks.data());
+    append(&values[first], count, first, masks.data());
   }
 }
 
-void Candidates::put_back(std::span<float> cleared) const {
-  for (size_t i = 0; i < size_; ++i) cleared[indices_[i]] = values_[i];
+void Candidates::put_back(std::span<float> residual) {
+  if (!clears()) return;
+  for_each_in_range(values_.get(), size_, {clear_from_, kKeyMax},
+                    [&](size_t i) { residual[indices_[i]] = values_[i]; });
+  clear_from_ = kClearNone;
 }
 
 size_t Candidates::count_from(uint32_t key) const {
@@ -121,47 +131,44 @@ size_t Candidates::count_from(uint32_t key) const {
   }));
 }
 
-// Whatever is kept, both are written and one of two counts goes on, for which it is would be a toss
-// of a coin. Dropped ones gather in a small array, so that the lines they go back to are fetched
-// side by side.
-void Candidates::keep_from(uint32_t key, std::span<float> cleared) {
-  constexpr size_t kChunk = 256;
-  std::array<uint32_t, kChunk> places;
-  std::array<float, kChunk> dropped;
-  size_t kept = 0;
-  for (size_t first = 0; first < size_; first += kChunk) {
-    size_t drops = 0;
-    for (size_t i = first; i < std::min(size_, first + kChunk); ++i) {
-      const uint32_t index = indices_[i];
-      const float value = values_[i];
-      indices_[kept] = places[drops] = index;
-      values_[kept] = dropped[drops] = value;
-      const bool keeps = magnitude_key(value) >= key;
-      kept += keeps ? 1 : 0;
-      drops += keeps ? 0 : 1;
-    }
-    if (cleared.empty()) continue;
-    for (size_t i = 0; i < drops; ++i) cleared[places[i]] = dropped[i];
+// Only what lies between the key and the one that was guessed is touched again.
+void Candidates::keep_from(uint32_t key, std::span<float> residual) {
+  if (clears() && key != clear_from_) {
+    const bool drops = key > clear_from_;
+    const KeyRange between{std::min(key, clear_from_), std::max(key, clear_from_) - 1};
+    for_each_in_range(values_.get(), size_, between,
+                      [&](size_t i) { residual[indices_[i]] = drops ? values_[i] : 0; });
+    clear_from_ = key;
   }
-  size_ = kept;
+  size_ = keep_listed(key, size_, indices_.get(), values_.get());
 }
 
-void Candidates::keep_largest(size_t k, Bins& bins, std::span<float> cleared) {
-  if (size_ <= k) return;
-  const uint32_t last = kth_largest_key({values_.get(), size_}, k, bins);
-  keep_from(last, cleared);
-  if (size_ == k) return;
-  size_t equals_left = k - count_from(last + 1);
+void Candidates::keep_largest(size_t k, Bins& bins, std::span<float> residual) {
+  const uint32_t last = size_ <= k ? 0 : kth_largest_key({values_.get(), size_}, k, bins);
+  keep_from(last, residual);
+  if (size_ > k) drop_last(size_ - k, last, residual);
+}
+
+void Candidates::drop_last(size_t drops, uint32_t key, std::span<float> residual) {
+  size_t stays = 0;
+  for_each_in_range(values_.get(), size_, {key, key}, [&](size_t) { ++stays; });
+  stays -= drops;
+  size_t seen = 0;
   size_t kept = 0;
-  for (size_t i = 0; i < size_; ++i) {
-    if (magnitude_key(values_[i]) == last && equals_left == 0) {
-      if (!cleared.empty()) cleared[indices_[i]] = values_[i];
-      continue;
-    }
-    if (magnitude_key(values_[i]) == last) --equals_left;
-    indices_[kept] = indices_[i];
-    values_[kept++] = values_[i];
-  }
+  size_t from = 0;  // of what is not in its place yet
+  const auto move_up_to = [&](size_t end) {
+    if (kept != from) std::copy(&indices_[from], &indices_[end], &indices_[kept]);
+    if (kept != from) std::copy(&values_[from], &values_[end], &values_[kept]);
+    kept += end - from;
+    from = end;
+  };
+  for_each_in_range(values_.get(), size_, {key, key}, [&](size_t i) {
+    if (seen++ < stays) return;
+    if (clears()) residual[indices_[i]] = values_[i];
+    move_up_to(i);
+    from = i + 1;
+  });
+  move_up_to(size_);
   size_ = kept;
 }
 
@@ -192,22 +199,21 @@ bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) 
   return true;
 }
 
-Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess, bool clear) {
-  clear = clear && !input.residual.empty();
+Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess,
+                           uint32_t clear_from) {
   guess = std::min(guess, kKeyInfinity - 1);
-  const size_t bad = found_.collect(input, guess + 1, clear);
+  if (input.residual.empty()) clear_from = kClearNone;
+  const size_t bad = found_.collect(input, {guess + 1, std::max(clear_from, guess + 1)});
   if (bad != kAllFinite) return {.not_finite = bad};
-  if (clear && !found_.overflowed() && found_.size() >= k) {
+  if (clear_from != kClearNone && !found_.overflowed() && found_.size() >= k) {
     found_.keep_largest(k, bins_, input.residual);
-    Selection selection = found_.selection();
-    selection.cleared = true;
-    return selection;
+    return found_.selection(true);
   }
-  if (clear) found_.put_back(input.residual);
+  found_.put_back(input.residual);
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
     const uint32_t key = kth_largest_key(values, k, bins_);
-    found_.collect(compensated(input), key + 1);
+    found_.collect(compensated(input), {key + 1});
     add_equals(values, k, key);
   }
   found_.keep_largest(k, bins_);
@@ -215,19 +221,25 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess, b
 }
 
 // Below `lowest` nothing was collected, but what was is enough then.
-Selection Largest::about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest) {
+Selection Largest::about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest,
+                         bool clear) {
   constexpr int kLoweringsMax = 10;
   const size_t enough = (k * 4 + 4) / 5;
   lowest = std::min(lowest, kKeyInfinity);
-  const size_t bad = found_.collect(input, lowest);
-  if (bad != kAllFinite) return {.not_finite = bad};
-  if (found_.overflowed() || found_.size() < enough) return exactly(compensated(input), k, lowest);
+  // Where v is there already nothing else is written.
+  clear = clear && !input.residual.empty() && !(input.gradient.empty() && input.decay == 1);
   uint32_t key = magnitude_key(threshold);
+  const size_t bad = found_.collect(input, {lowest, clear ? std::max(key, lowest) : kClearNone});
+  if (bad != kAllFinite) return {.not_finite = bad};
+  if (found_.overflowed() || found_.size() < enough) {
+    found_.put_back(input.residual);
+    return exactly(compensated(input), k, lowest);
+  }
   for (int i = 0; i < kLoweringsMax && key > lowest && found_.count_from(key) < enough; ++i)
     key = magnitude_key(threshold *= 0.8F);
-  if (key > lowest) found_.keep_from(key);
-  found_.keep_largest(k, bins_);
-  return found_.selection();
+  if (key > lowest) found_.keep_from(key, input.residual);
+  found_.keep_largest(k, bins_, input.residual);
+  return found_.selection(clear);
 }
 
 }  // namespace gradbus

@@ -14,6 +14,7 @@
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
+#include "compression/kernels/collect.h"
 #include "compression/kernels/select.h"
 
 namespace gradbus {
@@ -37,36 +38,44 @@ class Candidates {
  public:
   explicit Candidates(size_t capacity);
 
-  // Collects keys of `from` and more and leaves v in the residual, if there is one; with `clear` 0
-  // for what it collected. Returns the index of the first element that is not finite, with the
-  // residual as it was, or kAllFinite. Of more than the capacity some are left out.
-  size_t collect(const EncodeInput& input, uint32_t from, bool clear = false);
+  // Collects keys of keys.from and more and leaves v in the residual, if there is one, and 0 for
+  // those of keys.clear_from and more. Returns the index of the first element that is not finite,
+  // with the memories as they were, or kAllFinite. Of more than the capacity some are left out.
+  size_t collect(const EncodeInput& input, CollectKeys keys);
   // Collects up to the block in which `enough` is reached.
   void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
   bool overflowed() const { return size_ > capacity_; }
   // Elements whose magnitude is at least that of the key.
   size_t count_from(uint32_t key) const;
-  // What is dropped is put back to where it was cleared; empty: nowhere.
-  void keep_from(uint32_t key, std::span<float> cleared = {});
+  // Where something was cleared all that is kept is cleared now, and what is dropped put back.
+  void keep_from(uint32_t key, std::span<float> residual = {});
   // Of equal magnitudes the lower index.
-  void keep_largest(size_t k, Bins& bins, std::span<float> cleared = {});
-  // All of it.
-  void put_back(std::span<float> cleared) const;
+  void keep_largest(size_t k, Bins& bins, std::span<float> residual = {});
+  // All that was cleared.
+  void put_back(std::span<float> residual);
   // Merges the first `count` of `others`, which are none of these, and fit.
   void add(const Candidates& others, size_t count);
 
   size_t size() const { return size_; }
   size_t capacity() const { return capacity_; }
-  Selection selection() const { return {{indices_.get(), size_}, {values_.get(), size_}}; }
+  Selection selection(bool cleared = false) const {
+    return {
+        .indices = {indices_.get(), size_}, .values = {values_.get(), size_}, .cleared = cleared};
+  }
 
  private:
-  // The first element that is not finite lies behind `first`: undoes what was written before.
-  size_t give_up(const EncodeInput& input, size_t first, bool clear) const;
+  bool clears() const { return clear_from_ <= kKeyMax; }
+  // The first element that is not finite lies behind `first`: undoes what was written before. But
+  // a finite gradient of which only a sum with its momentum is not is taken in, as by the memory.
+  size_t give_up(const EncodeInput& input, size_t first);
+  // Of those of that key.
+  void drop_last(size_t drops, uint32_t key, std::span<float> residual);
   // Appends the elements of a block from `first` on whose bits are set.
   void append(const float* v, size_t count, size_t first, const uint64_t* masks);
 
   const size_t capacity_;
   size_t size_ = 0;
+  uint32_t clear_from_ = kClearNone;  // what has this key and more is 0 in the residual
   std::unique_ptr<uint32_t[]> indices_;
   std::unique_ptr<float[]> values_;
 };
@@ -82,13 +91,17 @@ class Largest {
     return kth_largest_key(sample, k, bins_);
   }
   size_t candidates() const { return found_.capacity(); }
-  // Exactly k, 1 <= k <= count. With `clear` what was selected may already be 0 in the residual, as
-  // the selection says: touching it again, once it has left the cache, costs 12 ns each.
-  Selection exactly(const EncodeInput& input, size_t k, uint32_t guess, bool clear = false);
+  // Exactly k, 1 <= k <= count. With `clear_from`, a guess of the k-th largest key, what was
+  // selected may already be 0 in the residual, as the selection says: touching it again, once it
+  // has left the cache, costs 12 ns each, and now only what lies between the guess and the key.
+  Selection exactly(const EncodeInput& input, size_t k, uint32_t guess,
+                    uint32_t clear_from = kClearNone);
   // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
   // are 0.8 k; of more than k the k largest. `lowest`, at most the threshold's key, is a guess of
-  // what lets through more than k; exactly k where it does not let through 0.8 k.
-  Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest);
+  // what lets through more than k; exactly k where it does not let through 0.8 k. With `clear` as
+  // above.
+  Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest,
+                  bool clear = false);
 
  private:
   bool add_equals(std::span<const float> values, size_t k, uint32_t key);

@@ -37,7 +37,10 @@ CodecRow topk_row() {
   return {.id = CodecId::kTopK,
           .name = "topk",
           .sentence = "the ratio of elements of largest magnitude, exactly",
-          .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
+          .traits = {.selects = true,
+                     .wants_feedback = true,
+                     .whole_unit = true,
+                     .takes_momentum = true},
           .options = with_warm_up({ratio("0.01"), values()}),
           .contracts = always,
           .make = make_topk};
@@ -59,7 +62,10 @@ CodecRow dgc_row() {
           .sentence =
               "about the ratio of elements of largest magnitude, by a sampled threshold, "
               "with momentum correction (Lin et al. 2018)",
-          .traits = {.selects = true, .wants_feedback = true, .whole_unit = true},
+          .traits = {.selects = true,
+                     .wants_feedback = true,
+                     .whole_unit = true,
+                     .takes_momentum = true},
           .options = with_warm_up(dgc_options()),
           .contracts = always,
           .make = make_dgc};

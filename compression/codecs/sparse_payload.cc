@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
 #include "compression/index_coding.h"
+#include "compression/kernels/expand.h"
 
 namespace gradbus {
 namespace {
@@ -43,6 +44,25 @@ void for_each_block(std::span<const std::byte> payload, float scale, const Visit
     load_wire_values(type, from, got, scale, values.data());
     visit(indices.data(), values.data(), got);
     from += got * wire_type_bytes(type);
+  }
+}
+
+// The values of a piece lie side by side, so its elements need not be listed.
+void accumulate_bitmap(std::span<const std::byte> payload, float scale, std::span<float> sum) {
+  std::array<float, kBlock + kExpandSlack> values;
+  const PayloadHeader header = payload_header(payload);
+  const WireType type = wire_type(header);
+  const size_t value_bytes = header.entries * wire_type_bytes(type);
+  const std::byte* from = payload_body(payload).data();
+  const std::span<const std::byte> bits = payload_body(payload).subspan(value_bytes);
+  static_assert(kBlock % 8 == 0);
+  for (size_t first = 0; first < sum.size(); first += kBlock) {
+    const size_t count = std::min(kBlock, sum.size() - first);
+    const std::byte* const piece = &bits[first / 8];
+    const size_t found = count_bits(piece, count);
+    load_wire_values(type, from, found, scale, values.data());
+    add_expanded(piece, count, values.data(), &sum[first]);
+    from += found * wire_type_bytes(type);
   }
 }
 
@@ -124,6 +144,8 @@ Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType 
 void accumulate_sparse(std::span<const std::byte> payload, float scale, std::span<float> sum) {
   GRADBUS_CHECK(payload_header(payload).count == sum.size());
   if (is_not_finite(payload)) return accumulate_not_finite(payload, sum);
+  if (index_code(payload_header(payload)) == IndexCode::kBitmap)
+    return accumulate_bitmap(payload, scale, sum);
   for_each_block(payload, scale, [&](const uint32_t* indices, const float* values, size_t count) {
     for (size_t i = 0; i < count; ++i) sum[indices[i]] += values[i];
   });
@@ -182,7 +204,7 @@ size_t SelectingCodec::encode(const EncodeInput& input, std::span<std::byte> pay
   if (count == 0) return encode_sparse(id(), type(), 0, {}, payload);
   const Selection selection = select(input);
   if (const size_t bad = selection.not_finite; bad != kAllFinite)
-    return encode_not_finite(id(), count, bad, compensated_element(input, bad), payload);
+    return encode_not_finite(id(), count, bad, not_finite_element(input, bad), payload);
   const size_t bytes = encode_sparse(id(), type(), count, selection, payload);
   if (!input.residual.empty() && !selection.cleared)
     subtract_sent(payload.first(bytes), selection, input.residual);

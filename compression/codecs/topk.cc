@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compression/codecs/compensated_unit.h"
 #include "compression/kernels/compensate.h"
 
 namespace gradbus {
@@ -42,24 +43,31 @@ size_t TopK::entries(size_t count, uint64_t round) const {
 size_t TopK::entries_min(size_t count) const { return kept(ratio_.ratio, count); }
 size_t TopK::entries_max(size_t count) const { return kept(ratio_.largest(), count); }
 
-// A key that is reached by k elements and few more; 0 where a sample says nothing.
-uint32_t TopK::guess(const EncodeInput& input, size_t k) {
+void TopK::take_line(const EncodeInput& input, size_t first, float* to) const {
+  if (!input.momentum.empty()) {
+    for (size_t i = 0; i < kLine; ++i) to[i] = compensated_element(input, first + i);
+    return;
+  }
+  const float* v = compensate(input, first, kLine, to);
+  if (v != to) std::copy_n(v, kLine, to);
+}
+
+TopK::Guess TopK::guess(const EncodeInput& input, size_t k) {
   const size_t count = input.count();
   const size_t lines = std::min(kLinesMax, count / kLine / kSparsity);
   const size_t rank = lines == 0 ? 1 : safe_rank(k, lines * kLine, count);
-  if (rank > lines * kLine) return 0;
+  if (rank > lines * kLine) return {};
   const size_t stride = count / lines / kLine * kLine;
-  for (size_t i = 0; i < lines; ++i) {
-    float* const to = &sample_[i * kLine];
-    const float* v = compensate(input, i * stride, kLine, to);
-    if (v != to) std::copy_n(v, kLine, to);
-  }
-  return largest_.kth_key({sample_.get(), lines * kLine}, rank);
+  for (size_t i = 0; i < lines; ++i) take_line(input, i * stride, &sample_[i * kLine]);
+  const std::span<const float> sample(sample_.get(), lines * kLine);
+  return {.safe = largest_.kth_key(sample, rank),
+          .likely = largest_.kth_key(sample, std::max<size_t>(k * sample.size() / count, 1))};
 }
 
 Selection TopK::select(const EncodeInput& input) {
   const size_t k = entries(input.count(), input.round);
-  return largest_.exactly(input, k, guess(input, k), sends_exactly());
+  const Guess guess = this->guess(input, k);
+  return largest_.exactly(input, k, guess.safe, sends_exactly() ? guess.likely : kClearNone);
 }
 
 std::unique_ptr<Codec> make_topk(const CodecOptions& options, const CodecShape& shape) {

@@ -24,7 +24,14 @@ class TopK : public SelectingCodec {
   size_t entries_min(size_t count) const override;
   size_t entries_max(size_t count) const override;
   Selection select(const EncodeInput& input) override;
-  uint32_t guess(const EncodeInput& input, size_t k);
+  // Keys that are reached by k elements and few more, and by about k; 0 where a sample says
+  // nothing.
+  struct Guess {
+    uint32_t safe = 0;
+    uint32_t likely = 0;
+  };
+  Guess guess(const EncodeInput& input, size_t k);
+  void take_line(const EncodeInput& input, size_t first, float* to) const;
 
   const WarmUp ratio_;
   Largest largest_;

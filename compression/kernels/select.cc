@@ -3,28 +3,21 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <type_traits>
 #include <utility>
-
-#include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+// After foreach_target.h, too.
+#include "compression/kernels/select_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
-using I32 = hn::RebindToSigned<F32>;
-constexpr size_t kLanes = hn::MaxLanes(F32());
-using Bits = std::conditional_t<(kLanes > 8), uint16_t, uint8_t>;
 
-#if HWY_TARGET & (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-// Vectors without a size at compile time.
+#if GRADBUS_SELECT_SCALAR
 void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* masks) {
   magnitude_masks_scalar(values, count, keys, masks);
 }
@@ -38,16 +31,6 @@ size_t MoveValues(float* from, size_t count, const uint64_t* masks, float* to) {
   return move_values_scalar(from, count, masks, to);
 }
 #else
-static_assert(kLanes <= 16);
-constexpr size_t kAhead = 1024;  // memory is called up this many elements early
-
-uint64_t ToBits(hn::Mask<I32> mask) {
-  uint8_t bytes[8];  // the minimum that StoreMaskBits asks for
-  hn::StoreMaskBits(I32(), mask, bytes);
-  Bits bits;
-  std::memcpy(&bits, bytes, sizeof(bits));
-  return bits;
-}
 
 // below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
 // target has.
@@ -68,38 +51,6 @@ void MagnitudeMasks(const float* values, size_t count, KeyRange keys, uint64_t* 
   }
   magnitude_masks_scalar(values + i, count - i, keys, masks + i / 64);
 }
-
-// ---- v, which has a gradient, something kept, or both
-
-struct GradientOnly {
-  static constexpr bool kKeeps = false;
-  static HWY_INLINE void fetch(const SelectBlock&, size_t) {}  // one stream runs by itself
-  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
-    return hn::LoadU(F32(), block.gradient + i);
-  }
-};
-struct KeptOnly {
-  static constexpr bool kKeeps = true;
-  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) {
-    for (size_t line = i; line < i + 64; line += 16) gradbus::call_up(block.kept + line);
-  }
-  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
-    const F32 d;
-    return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
-  }
-};
-struct Both {
-  static constexpr bool kKeeps = true;
-  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) {
-    KeptOnly::fetch(block, i);
-    for (size_t line = i; line < i + 64; line += 16) gradbus::call_up(block.gradient + line);
-  }
-  static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
-    const F32 d;
-    const auto kept = hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i));
-    return hn::Add(hn::LoadU(d, block.gradient + i), kept);
-  }
-};
 
 SelectBlock RestOf(const SelectBlock& block, size_t from) {
   SelectBlock rest = block;
@@ -140,9 +91,9 @@ size_t TakeWords(SelectBlock block, uint32_t from, uint64_t* masks) {
 }
 
 size_t TakeBlock(const SelectBlock& block, uint32_t from, uint64_t* masks) {
-  if (block.kept == nullptr) return TakeWords<GradientOnly>(block, from, masks);
-  if (block.gradient == nullptr) return TakeWords<KeptOnly>(block, from, masks);
-  return TakeWords<Both>(block, from, masks);
+  if (block.kept == nullptr) return TakeWords<LoadGradient>(block, from, masks);
+  if (block.gradient == nullptr) return TakeWords<LoadKept>(block, from, masks);
+  return TakeWords<LoadBoth>(block, from, masks);
 }
 
 // A vector is squeezed at a time, where there is something in it.

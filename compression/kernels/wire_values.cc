@@ -73,6 +73,18 @@ size_t LoadVectors(WireType type, const std::byte* from, size_t count, float sca
 }
 #endif
 
+// Of f32 that lie in `to` already.
+void Scale(float scale, size_t count, float* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto factor = hn::Set(d, scale);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::Mul(factor, hn::LoadU(d, to + i)), d, to + i);
+  for (; i < count; ++i) to[i] *= scale;
+}
+
 void StoreHalves(WireType type, const float* from, size_t count, std::byte* to) {
   const size_t done = StoreVectors(type, from, count, to);
   store_wire_values_scalar(type, from + done, count - done, to + 2 * done);
@@ -94,6 +106,7 @@ namespace {
 
 HWY_EXPORT(StoreHalves);
 HWY_EXPORT(LoadHalves);
+HWY_EXPORT(Scale);
 
 uint16_t narrow(WireType type, float value) {
   return type == WireType::kFp16 ? f16_from_f32(value) : bf16_from_f32(value);
@@ -110,7 +123,10 @@ void store_wire_values(WireType type, const float* from, size_t count, std::byte
 }
 
 void load_wire_values(WireType type, const std::byte* from, size_t count, float scale, float* to) {
-  if (type == WireType::kF32) return load_wire_values_scalar(type, from, count, scale, to);
+  if (type == WireType::kF32) {
+    if (count != 0) std::memcpy(to, from, 4 * count);
+    return HWY_DYNAMIC_DISPATCH(Scale)(scale, count, to);
+  }
   HWY_DYNAMIC_DISPATCH(LoadHalves)(type, from, count, scale, to);
 }
 

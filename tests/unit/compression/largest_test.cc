@@ -127,11 +127,19 @@ TEST(Largest, ClearsWhatItSelects) {
   const std::vector<float> before(9000, 0.25F);
   std::vector<float> v = gradient;
   for (float& value : v) value += 0.125F;
-  for (const uint32_t guess : {0u, magnitude_key(1), magnitude_key(2), kKeyMax}) {
+  // Of the last guess cleared at once: all, too many, too few, none.
+  const std::pair<uint32_t, uint32_t> guesses[] = {{0u, 0u},
+                                                   {magnitude_key(2), 0u},
+                                                   {kKeyMax, 0u},
+                                                   {magnitude_key(1), 0u},
+                                                   {magnitude_key(1), magnitude_key(1.4F)},
+                                                   {magnitude_key(1), magnitude_key(2)},
+                                                   {magnitude_key(1), kKeyMax}};
+  for (const auto& [guess, clear_from] : guesses) {
     std::vector<float> residual = before;
     Largest largest(v.size(), 900);
     const EncodeInput input{.gradient = gradient, .residual = residual, .decay = 0.5F};
-    const Selection got = largest.exactly(input, 900, guess, true);
+    const Selection got = largest.exactly(input, 900, guess, clear_from);
     const std::vector<uint32_t> indices(got.indices.begin(), got.indices.end());
     EXPECT_EQ(indices, sorted_largest(v, 900));
     std::vector<float> want = v;
@@ -148,7 +156,7 @@ TEST(Largest, ClearsWhatItSelects) {
 TEST(Largest, PutsBackWhatItDrops) {
   std::vector<float> residual(9000, 1);
   Largest largest(9000, 5000);
-  const Selection got = largest.exactly({.residual = residual}, 5000, 1, true);
+  const Selection got = largest.exactly({.residual = residual}, 5000, 1, 1);
   EXPECT_TRUE(got.cleared);
   EXPECT_EQ(std::count(residual.begin(), residual.begin() + 5000, 0.0F), 5000);
   EXPECT_EQ(std::count(residual.begin() + 5000, residual.end(), 1.0F), 4000);

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "compression/kernels/expand.h"
 #include "compression/kernels/select.h"
 #include "compression/kernels/wire_values.h"
 #include "hwy/targets.h"
@@ -185,6 +186,39 @@ TEST(Select, IndicesOfBitsOnEveryTarget) {
         if ((masks[i / 64] >> (i % 64) & 1) != 0) want.push_back(1000 + i);
       got.resize(put_indices(masks.data(), count, 1000, got.data()));
       ASSERT_EQ(got, want);
+    }
+  });
+}
+
+TEST(Expand, ByHand) {
+  const std::byte bits[] = {std::byte{0b10000101}, std::byte{0b10}};
+  const std::vector<float> values{10, 20, 30, 40, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<float> sum(10, 1);
+  EXPECT_EQ(count_bits(bits, 10), 4u);
+  EXPECT_EQ(add_expanded(bits, 10, values.data(), sum.data()), 4u);
+  EXPECT_EQ(sum, (std::vector<float>{11, 1, 21, 1, 1, 1, 1, 31, 1, 41}));
+}
+
+// What no bit names stays as it is: -0, and NaN of any bits.
+TEST(Expand, EqualsScalarOnEveryTarget) {
+  on_every_target([] {
+    for (const size_t count : kCounts) {
+      for (const uint32_t share : {0u, 1u, 3u, 4u}) {
+        std::mt19937 random(static_cast<uint32_t>(count) + share);
+        std::vector<std::byte> bits((count + 7) / 8);
+        size_t set = 0;
+        for (size_t i = 0; i < count; ++i) {
+          if (random() % 4 >= share) continue;
+          bits[i / 8] |= std::byte{1} << i % 8;
+          ++set;
+        }
+        const std::vector<float> values = hard_values(set + kExpandSlack, count);
+        std::vector<float> got = hard_values(count, count + 1), want = got;
+        ASSERT_EQ(count_bits(bits.data(), count), set);
+        ASSERT_EQ(add_expanded_scalar(bits.data(), count, values.data(), want.data()), set);
+        ASSERT_EQ(add_expanded(bits.data(), count, values.data(), got.data()), set);
+        expect_same_bits(got, want, count);
+      }
     }
   });
 }

@@ -1,0 +1,115 @@
+#include "compression/kernels/expand.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/kernels/expand.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+#ifndef GRADBUS_COMPRESSION_KERNELS_EXPAND_RANKS
+#define GRADBUS_COMPRESSION_KERNELS_EXPAND_RANKS
+namespace gradbus {
+namespace {
+
+using Ranks = std::array<std::array<uint8_t, 8>, 256>;
+
+// Of a byte of bits: which of its values bit i takes, the number of bits below it.
+constexpr Ranks make_ranks() {
+  Ranks ranks{};
+  for (uint32_t bits = 0; bits < 256; ++bits)
+    for (uint32_t i = 0; i < 8; ++i)
+      ranks[bits][i] = static_cast<uint8_t>(std::popcount(bits & ((1u << i) - 1)));
+  return ranks;
+}
+constexpr Ranks kRanks = make_ranks();
+
+}  // namespace
+}  // namespace gradbus
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace gradbus {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Here because base instruction sets have none that counts bits.
+size_t CountBits(const std::byte* bits, size_t count) {
+  const size_t bytes = (count + 7) / 8;
+  size_t found = 0;
+  size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, bits + i, sizeof(word));
+    found += hwy::PopCount(word);
+  }
+  for (; i < bytes; ++i) found += hwy::PopCount(std::to_integer<uint64_t>(bits[i]));
+  return found;
+}
+
+#if HWY_HAVE_SCALABLE
+size_t AddExpanded(const std::byte* bits, size_t count, const float* values, float* sum) {
+  return add_expanded_scalar(bits, count, values, sum);
+}
+#else
+using F32 = hn::CappedTag<float, 8>;  // a byte of bits at most
+using Index = hn::RebindToSigned<F32>;
+constexpr size_t kLanes = hn::MaxLanes(F32());
+
+// A vector's worth of bits; returns how many are set.
+HWY_INLINE size_t AddVector(uint32_t bits, const float* values, float* sum) {
+  const F32 d;
+  const hn::Rebind<uint8_t, F32> bytes;
+  const auto ranks = hn::PromoteTo(Index(), hn::LoadU(bytes, kRanks[bits].data()));
+  const auto found = hn::TableLookupLanes(hn::LoadU(d, values), hn::IndicesFromVec(d, ranks));
+  const uint8_t stored[8] = {static_cast<uint8_t>(bits)};
+  const auto mask = hn::LoadMaskBits(d, stored);
+  const auto old = hn::LoadU(d, sum);
+  hn::StoreU(hn::IfThenElse(mask, hn::Add(old, found), old), d, sum);
+  return hwy::PopCount(uint64_t{bits});
+}
+
+size_t AddExpanded(const std::byte* bits, size_t count, const float* values, float* sum) {
+  size_t used = 0;
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const auto byte = std::to_integer<uint32_t>(bits[i / 8]);
+    for (size_t j = 0; j < 8; j += kLanes)
+      used += AddVector(byte >> j & ((1u << kLanes) - 1), values + used, sum + i + j);
+  }
+  return used + add_expanded_scalar(bits + i / 8, count - i, values + used, sum + i);
+}
+#endif
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace gradbus
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradbus {
+
+HWY_EXPORT(AddExpanded);
+HWY_EXPORT(CountBits);
+
+size_t add_expanded(const std::byte* bits, size_t count, const float* values, float* sum) {
+  return HWY_DYNAMIC_DISPATCH(AddExpanded)(bits, count, values, sum);
+}
+
+size_t count_bits(const std::byte* bits, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(CountBits)(bits, count);
+}
+
+size_t add_expanded_scalar(const std::byte* bits, size_t count, const float* values, float* sum) {
+  size_t used = 0;
+  for (size_t i = 0; i < count; ++i)
+    if ((std::to_integer<uint32_t>(bits[i / 8]) >> i % 8 & 1) != 0) sum[i] += values[used++];
+  return used;
+}
+
+}  // namespace gradbus
+#endif
