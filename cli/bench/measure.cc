@@ -71,7 +71,7 @@ int batch_for(uint64_t bytes, Nanos one) {
 }
 
 Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
-                         uint64_t bytes, const ProcessCpu* cpu) {
+                         uint64_t bytes, const BenchCpu* cpu) {
   const KnownData known(work.dtype, work.op, work.ranks, work.seed);
   uint64_t wrong = 0;
   exercise.fill(known);  // touches all memory
@@ -84,11 +84,15 @@ Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exerci
   measured.batch = batch.value();
   measured.microseconds.resize(static_cast<size_t>(work.iterations));
   GRADBUS_RETURN_IF_ERROR(barrier(session));
-  const double cpu_before = cpu != nullptr ? cpu->seconds() : 0;
+  const double cpu_before = cpu != nullptr ? cpu->all.seconds() : 0;
+  const double shards_before = cpu != nullptr ? cpu->shards.seconds() : 0;
   for (double& time : measured.microseconds)
     GRADBUS_RETURN_IF_ERROR(run_timed(session, exercise, measured.batch, time));
   GRADBUS_RETURN_IF_ERROR(barrier(session));
-  measured.cpu_seconds = cpu != nullptr ? cpu->seconds() - cpu_before : 0;
+  if (cpu != nullptr) {
+    measured.cpu_seconds = cpu->all.seconds() - cpu_before;
+    measured.shards_cpu_seconds = cpu->shards.seconds() - shards_before;
+  }
 
   GRADBUS_RETURN_IF_ERROR(add_wrong(work, known, exercise, wrong));
   if (work.check) measured.wrong = wrong;

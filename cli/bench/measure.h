@@ -23,15 +23,23 @@ constexpr Nanos kBatchTime = 200'000;  // what a batch should take at least
 // So many operations of `one` fill kBatchTime.
 int batch_for(uint64_t bytes, Nanos one);
 
+// Who is asked for its CPU time.
+struct BenchCpu {
+  ProcessCpu all;
+  ProcessCpu shards;  // of them
+};
+
 struct Measured {
   std::vector<double> microseconds;  // per iteration; on every rank
   int batch = 1;
-  double cpu_seconds = 0;         // of all processes in all iterations; where `cpu` is given
+  // In all iterations, of all processes, and of shards among them; where `cpu` is given.
+  double cpu_seconds = 0;
+  double shards_cpu_seconds = 0;
   std::optional<uint64_t> wrong;  // on all ranks together; with --check
 };
 
 // `bytes` of an operation; `cpu` is null on all ranks but the one that reports.
 Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
-                         uint64_t bytes, const ProcessCpu* cpu);
+                         uint64_t bytes, const BenchCpu* cpu);
 
 }  // namespace gradbus

@@ -33,6 +33,17 @@ ProcessCpu ProcessCpu::children_of(pid_t parent) {
   return ProcessCpu(std::move(pids));
 }
 
+ProcessCpu ProcessCpu::children_with(std::string_view argument, pid_t parent) {
+  ProcessCpu found = children_of(parent);
+  std::erase_if(found.pids_, [&](pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    for (std::string word; std::getline(file, word, '\0');)
+      if (word == argument) return false;
+    return true;
+  });
+  return found;
+}
+
 double ProcessCpu::seconds() const {
   double sum = 0;
   for (const pid_t pid : pids_) {

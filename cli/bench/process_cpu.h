@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 namespace gradbus {
@@ -15,8 +16,9 @@ pid_t parent_in(const std::filesystem::path& stat);
 
 class ProcessCpu {
  public:
-  // The processes that have `parent` now.
+  // The processes that have `parent` now; of them those with `argument` on their command line.
   static ProcessCpu children_of(pid_t parent);
+  static ProcessCpu children_with(std::string_view argument, pid_t parent);
   explicit ProcessCpu(std::vector<pid_t> pids) : pids_(std::move(pids)) {}
 
   // User and system time of all of them since they began; those that have ended do not count.

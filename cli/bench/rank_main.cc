@@ -57,7 +57,9 @@ class Report {
 class RankProgram {
  public:
   RankProgram(gradbus_session* session, const BenchWork& work)
-      : session_(session), work_(work), cpu_(ProcessCpu::children_of(getppid())) {
+      : session_(session),
+        work_(work),
+        cpu_{ProcessCpu::children_of(getppid()), ProcessCpu::children_with("--shard", getppid())} {
     if (is_first()) report_.emplace(work_);
   }
 
@@ -101,15 +103,16 @@ class RankProgram {
     BenchRow row = make_row(work_, extent, times_of(measured.microseconds));
     row.batch = measured.batch;
     row.wrong = measured.wrong;
-    row.cpu_s_per_gb =
-        cpu_s_per_gb(measured.cpu_seconds,
-                     measured.microseconds.size() * static_cast<uint64_t>(row.batch), extent.bytes);
+    const uint64_t operations = measured.microseconds.size() * static_cast<uint64_t>(row.batch);
+    row.cpu_s_per_gb = cpu_s_per_gb(measured.cpu_seconds, operations, extent.bytes);
+    if (cpu_.shards.processes() > 0)
+      row.shards_cpu_s_per_gb = cpu_s_per_gb(measured.shards_cpu_seconds, operations, extent.bytes);
     return row;
   }
 
   gradbus_session* session_;
   const BenchWork& work_;
-  ProcessCpu cpu_;
+  BenchCpu cpu_;
   std::optional<Report> report_;
   uint64_t wrong_ = 0;
 };

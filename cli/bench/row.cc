@@ -77,9 +77,11 @@ nlohmann::ordered_json row_json(const BenchWork& work, const BenchRow& row) {
                                    {"time", row.times.best},    {"algbw", row.algbw},
                                    {"busbw", row.busbw},        {"#wrong", nullptr},
                                    {"time_p50", row.times.p50}, {"time_p99", row.times.p99},
-                                   {"cpu_s_per_gb", nullptr},   {"batch", row.batch}};
+                                   {"cpu_s_per_gb", nullptr},   {"shards_cpu_s_per_gb", nullptr},
+                                   {"batch", row.batch}};
   if (row.wrong.has_value()) object["#wrong"] = *row.wrong;
   if (row.cpu_s_per_gb.has_value()) object["cpu_s_per_gb"] = *row.cpu_s_per_gb;
+  if (row.shards_cpu_s_per_gb.has_value()) object["shards_cpu_s_per_gb"] = *row.shards_cpu_s_per_gb;
   if (!work.model.empty()) object["model"] = work.model;
   if (!work.codec.empty()) object["codec"] = work.codec;
   if (!work.mode.empty()) object["mode"] = work.mode;

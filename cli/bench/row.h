@@ -26,8 +26,9 @@ struct BenchRow {
   int batch = 1;     // operations of an iteration
   double algbw = 0;  // GB/s, of the best time
   double busbw = 0;
-  std::optional<uint64_t> wrong;       // elements; empty: not checked
-  std::optional<double> cpu_s_per_gb;  // empty: there were no bytes
+  std::optional<uint64_t> wrong;              // elements; empty: not checked
+  std::optional<double> cpu_s_per_gb;         // empty: there were no bytes
+  std::optional<double> shards_cpu_s_per_gb;  // or no shards
 };
 
 // `cpu_seconds` of all processes in `operations` operations of this extent.

@@ -187,7 +187,8 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("-f,--factor", options.factor, "from one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("-n,--iterations", options.iterations, "timed iterations of each size")
+  app.add_option("-n,--iterations", options.iterations,
+                 "timed iterations of each size; of bench codec 5 where it is not given")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   app.add_option("-w,--warmup", options.warmup, "operations before them, not timed")

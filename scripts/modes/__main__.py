@@ -13,7 +13,7 @@ from modes import bounds, report
 from modes.training import MODES, TASKS, Task, Training
 
 KEPT = ("accuracy", "loss", "loss_nats_per_char", "seconds", "steps_per_s", "steps_per_s_of_ranks", "time",
-        "time_p50", "cpu_s_per_gb")  # fmt: skip
+        "time_p50", "cpu_s_per_gb", "shards_cpu_s_per_gb", "gb_per_s")  # fmt: skip
 
 
 class Measurement(Protocol):

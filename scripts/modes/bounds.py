@@ -8,6 +8,7 @@ import sys
 import tempfile
 from typing import Any, NamedTuple
 
+from modes import copies
 from modes.training import run_gradbus, run_program
 
 LINK, LINK_BYTES_PER_S = "1gbit", 1e9 / 8
@@ -17,6 +18,7 @@ PLACED_MIB = 32
 LOCAL_MIB = 64
 LOCAL = (("sync", ""), ("ps:sync", ""), ("ps:sync,replicas=2", ""), ("ps:async,lr=0.1,replicas=1", ""),
          ("ps:async,lr=0.1,replicas=2", ""), ("ps:sync", "onebit"))
+COPIES_MIB = 4096  # between each two processes
 OVERLAP_MODES = ("sync", "delayed:k=1", "delayed:k=2")
 MLP_BYTES = 102_500_000  # about: its gradients
 OVERLAP_PACE_MS = round(MLP_BYTES / LINK_BYTES_PER_S * 1e3)  # so that computing takes as long as the network
@@ -46,7 +48,7 @@ class Bench(NamedTuple):
         return "gradbus " + " ".join(self.words())
 
     def run(self) -> dict[str, Any]:
-        """The row: time_p50 in us, cpu_s_per_gb."""
+        """The row: time_p50 in us, cpu_s_per_gb, shards_cpu_s_per_gb."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
             run_gradbus([*self.words(), "--json", str(path)])
@@ -55,6 +57,27 @@ class Bench(NamedTuple):
     def bound_us(self) -> float:
         """Of n nodes and k shards, each with a link of B both ways: max(M / B, n M / (k B))."""
         return max(1.0, self.nodes / self.shards) * self.mib * 2**20 / LINK_BYTES_PER_S * 1e6
+
+
+    def passes(self) -> int:
+        """How often a dense gradient is written to and read from a socket, all processes together."""
+        if self.mode == "sync":
+            return 2 * (self.nodes - 1)
+        return self.nodes * (3 if "replicas=2" in self.mode else 2)
+
+
+class Copies(NamedTuple):
+    """What bounds transfers inside one machine: its cores write to sockets and read from them, and nothing else."""
+
+    pairs: int
+
+    def command(self) -> str:
+        """As one would type it."""
+        return f"python -m modes.copies --pairs {self.pairs} --mib {COPIES_MIB}"
+
+    def run(self) -> dict[str, Any]:
+        """gb_per_s, of all pairs together."""
+        return {"gb_per_s": copies.rate(self.pairs, COPIES_MIB) / 1e9}
 
 
 class Placed(NamedTuple):
@@ -124,6 +147,7 @@ class Overlap(NamedTuple):
 
 
 SERVED_BENCHES = tuple(Bench("ps:sync", "", nodes, shards, SERVED_MIB, link=True) for nodes, shards in SERVED)
+COPIES = Copies(2)
 LOCAL_BENCHES = tuple(Bench(mode, codec, 2, 2, LOCAL_MIB, link=False) for mode, codec in LOCAL)
 # Beside an agent 1 + (n - 2) x, alone n x, twice that on half the rate; all the same where they can be.
 PLACES = (
@@ -137,4 +161,4 @@ PLACES = (
 PLACED = tuple(Placed(nodes, where, slow, equal, parts) for nodes, where, slow, parts in PLACES
                for equal in (True, False))  # fmt: skip
 OVERLAPS = tuple(map(Overlap, OVERLAP_MODES))
-ALL = (*SERVED_BENCHES, *PLACED, *LOCAL_BENCHES, *OVERLAPS)
+ALL = (*SERVED_BENCHES, *PLACED, COPIES, *LOCAL_BENCHES, *OVERLAPS)

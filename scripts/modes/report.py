@@ -26,7 +26,7 @@ TASK_HEAD = (
     "trains best with equal ranks, by other data than what is tested here; each mode has its own. One seed: "
     "{noise}.\n\n"
     "Steps a second of all ranks together, as a multiple of `sync` under the same condition. Ideal, where nobody "
-    "waits:\nthe ranks' own speeds added up, over {ranks} times the slowest's; for the 10 %, the mean of the longest "
+    "waits:\nthe ranks' own speeds added up, over as many times the slowest's; for the 10 %, the mean of the longest "
     "of {ranks} steps over the mean step.\n\n"
 )
 MEASURES = {
@@ -40,8 +40,9 @@ MEASURES = {
 def ideal(condition: Condition) -> float:
     """What modes that never wait could reach, relative to sync."""
     share, longer = condition.stalls
-    anyone = 1 - (1 - share) ** RANKS
-    slowed = (RANKS - 1 + 1 / condition.slow) / (RANKS / condition.slow)
+    ranks = condition.ranks
+    anyone = 1 - (1 - share) ** ranks
+    slowed = (ranks - 1 + 1 / condition.slow) / (ranks / condition.slow)
     return slowed * (1 + (longer - 1) * anyone) / (1 + (longer - 1) * share)
 
 
@@ -124,19 +125,24 @@ def _placed(found: Found) -> str:
 
 
 def _local(found: Found) -> str:
-    rows = []
+    rows, copies = [], found(bounds.COPIES)
     for bench in bounds.LOCAL_BENCHES:
         one = found(bench)
         if one:
             mode = f"`{bench.mode}`" + (f" with `{bench.codec}`" if bench.codec else "")
-            rows.append([mode, f"{bench.mib * 2**20 / one['time_p50'] / 1e3:.2f}", f"{one['cpu_s_per_gb']:.2f}"])
+            rate, shards = bench.mib * 2**20 / one["time_p50"] / 1e3, one.get("shards_cpu_s_per_gb")
+            bound = copies["gb_per_s"] / bench.passes() if copies and not bench.codec else None
+            rows.append([mode, f"{rate:.2f}", f"{bound:.2f}" if bound else "-", f"{rate / bound:.2f}" if bound else "-",
+                         f"{one['cpu_s_per_gb']:.2f}", f"{shards:.2f}" if shards else "-"])  # fmt: skip
     if not rows:
         return ""
     return (
         "\n## Inside one machine\n\n"
         f"`{bounds.LOCAL_BENCHES[1].command()}` and so on: two ranks on two agents, two shards, {bounds.LOCAL_MIB} "
-        "MiB, over TCP on loopback, all of them on these cores.\nCPU time is of all processes together, for each GB of "
-        "gradient.\n\n" + _table(["mode", "GB/s", "CPU s / GB"], rows)
+        "MiB, over TCP on loopback, all of them on these cores.\nBound: what these cores copy into sockets and out of "
+        "them when they do nothing else (`scripts/modes/copies.py`), over how often a dense gradient passes one.\n"
+        "CPU time is of all processes together, and of the shards among them, for each GB of gradient.\n\n"
+        + _table(["mode", "GB/s", "bound", "of bound", "CPU s / GB", "of it shards"], rows)
     )
 
 

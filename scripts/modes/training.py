@@ -28,6 +28,7 @@ class Condition(NamedTuple):
     name: str
     slow: float = 1.0  # the last rank's steps, all of them
     stalls: tuple[float, float] = (0.0, 1.0)  # of every rank's steps, this share, this much longer
+    ranks: int = RANKS
 
     def words(self) -> list[str]:
         """The program's options."""
@@ -36,6 +37,7 @@ class Condition(NamedTuple):
 
 
 EQUAL, TWICE = Condition("equal ranks"), Condition("one 2x slower", slow=2)
+TWO_RANKS = Condition("of 2 ranks one 4x slower", slow=4, ranks=2)
 FOUR_TIMES, STALLS = Condition("one 4x slower", slow=4), Condition("10 % of steps 5x longer", stalls=(0.1, 5))
 
 
@@ -60,7 +62,7 @@ class Task(NamedTuple):
 
 TASKS = (
     Task("digits", (), ("0.2", "0.05", "0.01"), ("--fold", "1"), ("--fold", "0"), 10,
-         (EQUAL, TWICE, FOUR_TIMES, STALLS), "accuracy", max),
+         (EQUAL, TWICE, FOUR_TIMES, TWO_RANKS, STALLS), "accuracy", max),
     Task("charlm", ("--steps", "300", "--width", "64", "--layers", "2", "--context", "32", "--sample", "0"),
          ("8e-3", "3e-3", "1e-3"), ("--validate",), (), 30, (EQUAL, TWICE, STALLS), "loss_nats_per_char", min),
 )  # fmt: skip
@@ -97,12 +99,18 @@ class Training(NamedTuple):
             return [*chosen, *self.task.validate]
         return [*chosen, *self.task.test, "--pace", str(self.task.pace_ms), *self.condition.words()]
 
+    @property
+    def ranks(self) -> int:
+        """And agents."""
+        return RANKS if self.condition is None else self.condition.ranks
+
     def command(self) -> str:
         """As one would type it."""
-        return (f"gradbus run -np {RANKS} --agents {RANKS} --shards {SHARDS} --mode {self.mode} -- python "
+        return (f"gradbus run -np {self.ranks} --agents {self.ranks} --shards {SHARDS} --mode {self.mode} -- python "
                 f"{self.task.program} {' '.join(self.words())}")  # fmt: skip
 
     def run(self) -> dict[str, Any]:
         """Its JSON line."""
-        return run_program(["run", "-np", str(RANKS), "--agents", str(RANKS), "--shards", str(SHARDS), "--no-prefix",
-                            "--mode", self.mode, "--", sys.executable, self.task.program, *self.words()])  # fmt: skip
+        ranks = str(self.ranks)
+        return run_program(["run", "-np", ranks, "--agents", ranks, "--shards", str(SHARDS), "--no-prefix", "--mode",
+                            self.mode, "--", sys.executable, self.task.program, *self.words()])  # fmt: skip

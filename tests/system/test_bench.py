@@ -16,7 +16,7 @@ GRADBUS = str(rigs.BIN / "gradbus")
 MODELS = rigs.REPOSITORY / "cli/bench/models"
 DEADLINE_S = 120  # starting daemons on a machine with other things to do
 COLUMNS = ["size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong"]
-KEYS = [*COLUMNS, "time_p50", "time_p99", "cpu_s_per_gb", "batch"]
+KEYS = [*COLUMNS, "time_p50", "time_p99", "cpu_s_per_gb", "shards_cpu_s_per_gb", "batch"]
 
 
 @pytest.fixture
@@ -107,6 +107,13 @@ def test_json_to_standard_output(env, tmp_path, monkeypatch, words, titles):
         assert [(row["size"], row["#wrong"]) for row in found] == [(4, 0), (16, 0)]
         assert [line.split()[0] for line in lines if not line.startswith("#")] == ["4", "16"]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words, best_of", [([], 5), (["-n", "2"], 2)])
+def test_codecs_are_timed_as_often_as_asked(env, words, best_of):
+    done = bench(env, "codec", "fp16", "--elements", "4096", *words)
+    assert done.returncode == 0, done.stderr
+    assert f"one core, best of {best_of}\n" in done.stdout
 
 
 @pytest.mark.parametrize("collective, factor, in_blocks", [

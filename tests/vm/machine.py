@@ -1,13 +1,17 @@
 """A throw-away virtual machine whose kernel has what a container's host may lack: RDMA over Ethernet
 (soft-RoCE, rdma_rxe) and netem.
 
-    python3 tests/vm/machine.py [--seconds N] -- COMMAND...
+    python3 tests/vm/machine.py [--seconds N] [--count-instructions] -- COMMAND...
 
 QEMU emulates the processor, so it runs wherever QEMU does (and some ten times slower); the kernel is
 Debian's; the root file system is this machine's own, read-only. Inside, /tmp, /run and /dev/shm are
 empty and writable, and a file written to /run/out is there afterwards. guest.sh says what the network
 looks like. The command runs in the current folder; its exit status is this program's, 124 when it took
 too long.
+
+With --count-instructions it has one processor, whose clock goes on by a nanosecond with each instruction,
+and jumps to the next event where there are none: every CPU time in there, of the kernel's counting, is a
+number of instructions.
 """
 
 from __future__ import annotations
@@ -94,12 +98,13 @@ def initial_files(version: str) -> bytes:
     return gzip.compress(archive(entries), compresslevel=1)
 
 
-def qemu_command(image: pathlib.Path, initial: pathlib.Path, out: pathlib.Path) -> list[str]:
+def qemu_command(image: pathlib.Path, initial: pathlib.Path, out: pathlib.Path, counting: bool) -> list[str]:
     """Two processors, 3 GiB, no network card, two shared folders, the console on stdout."""
+    processors = (["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1"] if counting else
+                  ["-accel", "tcg,thread=multi", "-smp", "2"])
     # no_timer_check: on a busy host the timer that the kernel tries at its start may come too late, and it panics.
-    words = [QEMU, "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2", "-m", "3072",
-             "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",
-             "-kernel", str(image), "-initrd", str(initial),
+    words = [QEMU, *processors, "-cpu", "max,la57=off", "-m", "3072", "-nodefaults",
+             "-nographic", "-serial", "stdio", "-no-reboot", "-kernel", str(image), "-initrd", str(initial),
              "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check"]
     for tag, path, options in (("hostroot", pathlib.Path("/"), ",readonly=on,multidevs=remap"), ("out", out, "")):
         words += ["-fsdev", f"local,id={tag},path={path},security_model=none{options}",
@@ -107,8 +112,8 @@ def qemu_command(image: pathlib.Path, initial: pathlib.Path, out: pathlib.Path) 
     return words
 
 
-def run(command: list[str], out: pathlib.Path, seconds: float) -> Outcome:
-    """Runs `command` in a new machine; what it wrote to /run/out is in `out`."""
+def run(command: list[str], out: pathlib.Path, seconds: float, counting: bool = False) -> Outcome:
+    """Runs `command` in a new machine; what it wrote to /run/out is in `out`. `counting`: instructions."""
     image = kernel()
     folder = shlex.quote(str(pathlib.Path.cwd()))
     (out / "command").write_text(f"cd {folder} || exit\n{shlex.join(command)}\n")
@@ -121,7 +126,7 @@ def run(command: list[str], out: pathlib.Path, seconds: float) -> Outcome:
         console = pathlib.Path(scratch) / "console"
         with console.open("w") as file:
             try:
-                subprocess.run(qemu_command(image, initial, out), stdin=subprocess.DEVNULL, stdout=file,
+                subprocess.run(qemu_command(image, initial, out, counting), stdin=subprocess.DEVNULL, stdout=file,
                                stderr=subprocess.STDOUT, timeout=seconds, check=False)
             except subprocess.TimeoutExpired:
                 file.write(f"\nnot done after {seconds:g} s\n")
@@ -135,13 +140,14 @@ def main() -> int:
     """The command line above."""
     parser = argparse.ArgumentParser(description="Runs a command in a virtual machine with soft-RoCE.")
     parser.add_argument("--seconds", type=float, default=300, help="until it is given up")
+    parser.add_argument("--count-instructions", action="store_true", help="a nanosecond in there is an instruction")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     if missing := why_not():
         print(f"no virtual machine: {missing}; scripts/setup.sh installs it", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="gradbus-vm-out-") as out:
-        outcome = run(options.command, pathlib.Path(out), options.seconds)
+        outcome = run(options.command, pathlib.Path(out), options.seconds, options.count_instructions)
     print(outcome.output, end="")
     if outcome.status != 0:
         print(outcome.console, file=sys.stderr)

@@ -87,6 +87,24 @@ TEST(BenchProcessCpu, SeesWhatAChildUses) {
   EXPECT_EQ(cpu.seconds(), 0) << "one that has ended does not count";
 }
 
+TEST(BenchProcessCpu, FindsChildrenByTheirArguments) {
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execlp("sleep", "sleep", "1000", nullptr);
+    _exit(1);
+  }
+  const auto processes = [](const char* argument) {
+    return ProcessCpu::children_with(argument, getpid()).processes();
+  };
+  const Nanos until = monotonic_now() + 30 * kSecond;
+  while (processes("1000") == 0 && monotonic_now() < until) usleep(1000);
+  EXPECT_EQ(processes("1000"), 1u);
+  EXPECT_EQ(processes("100"), 0u) << "a whole argument";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 // A process may end after its file has been opened: reading is then ESRCH.
 TEST(BenchProcessCpu, AProcessThatEndsWhileItIsReadHasNoParent) {
   const pid_t child = fork();

@@ -67,10 +67,11 @@ TEST(BenchRow, JsonHasTheColumnsInOrder) {
   row.wrong = 5;
   row.cpu_s_per_gb = 0.25;
   row.batch = 100;
-  EXPECT_EQ(row_json(work, row).dump(),
-            R"({"size":1024,"count":256,"type":"f32","redop":"sum","time":2.0,"algbw":0.512,)"
-            R"("busbw":0.512,"#wrong":5,"time_p50":3.0,"time_p99":4.0,"cpu_s_per_gb":0.25,)"
-            R"("batch":100})");
+  EXPECT_EQ(
+      row_json(work, row).dump(),
+      R"({"size":1024,"count":256,"type":"f32","redop":"sum","time":2.0,"algbw":0.512,)"
+      R"("busbw":0.512,"#wrong":5,"time_p50":3.0,"time_p99":4.0,"cpu_s_per_gb":0.25,"shards_cpu_s_per_gb":null,)"
+      R"("batch":100})");
 }
 
 TEST(BenchRow, WhatWasNotCheckedIsNotCalledRight) {
