@@ -84,6 +84,13 @@ Json fidelity_json(const v1::Fidelity& fidelity) {
           {"residual_ratio", fidelity.residual_ratio()}};
 }
 
+Json staleness_json(const v1::StalenessStatus& staleness) {
+  return {{"mode", staleness.mode()},
+          {"agent", staleness.agent()},
+          {"mean", staleness.mean()},
+          {"most", staleness.most()}};
+}
+
 Json shard_json(const v1::ShardStatus& shard) {
   return {{"shard", shard.name()},
           {"sent_bytes", shard.sent_bytes()},
@@ -113,6 +120,8 @@ Json job_json(const v1::JobStatus& job) {
   Json mode_changes = Json::array();
   for (const v1::ModeChangeStatus& change : job.mode_changes())
     mode_changes.push_back(mode_change_json(change));
+  Json staleness = Json::array();
+  for (const v1::StalenessStatus& of : job.staleness()) staleness.push_back(staleness_json(of));
   return {{"job", job.job()},
           {"job_id", job.job_id()},
           {"state", job.state()},
@@ -120,6 +129,8 @@ Json job_json(const v1::JobStatus& job) {
           {"world_size", job.world_size()},
           {"age_ms", job.age_ms()},
           {"transport", job.transport()},
+          {"nccl_tensors", job.nccl_tensors()},
+          {"no_nccl", job.no_nccl()},
           {"sent_bytes", job.sent_bytes()},
           {"received_bytes", job.received_bytes()},
           {"stall", job.stall()},
@@ -127,6 +138,7 @@ Json job_json(const v1::JobStatus& job) {
           {"ranks", ranks},
           {"tensors", tensors},
           {"mode_changes", mode_changes},
+          {"staleness", staleness},
           {"fidelity", fidelity},
           {"shards", shards}};
 }

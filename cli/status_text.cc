@@ -149,6 +149,18 @@ std::string modes_text(const v1::JobStatus& job) {
   return text;
 }
 
+// In steps: how old gradients are that are used, or parameters that gradients were computed on.
+std::string staleness_text(const v1::JobStatus& job) {
+  TextTable table({{"MODE", 40}, {"AGENT", 12}, {"STALE", 6, true}, {"MOST", 5, true}});
+  for (const v1::StalenessStatus& of : job.staleness()) {
+    char mean[32];
+    std::snprintf(mean, sizeof(mean), "%.1f", of.mean());
+    table.add(
+        {of.mode(), of.agent().empty() ? "all" : of.agent(), mean, std::to_string(of.most())});
+  }
+  return job.staleness().empty() ? "" : table.text();
+}
+
 std::string job_text(const v1::JobStatus& job) {
   uint64_t bytes_per_s = 0;
   for (const v1::RankStatus& rank : job.ranks()) bytes_per_s += rank.bytes_per_s();
@@ -162,7 +174,11 @@ std::string job_text(const v1::JobStatus& job) {
                   bytes_text(job.sent_bytes()) + ", received " + bytes_text(job.received_bytes()) +
                   ", ranks' rate " + bytes_text(bytes_per_s) + "/s",
               2);
-  text += modes_text(job) + ranks_text(job) + shards_text(job) + fidelity_text(job);
+  text += modes_text(job) + ranks_text(job) + staleness_text(job) + shards_text(job) +
+          fidelity_text(job);
+  if (job.nccl_tensors() > 0)
+    text += wrapped(std::to_string(job.nccl_tensors()) + " tensors go between nodes by NCCL", 2);
+  if (!job.no_nccl().empty()) text += wrapped("not by NCCL: " + job.no_nccl(), 2);
   if (!job.stall().empty()) text += wrapped("stalled: " + job.stall(), 2);
   if (!job.error().message().empty()) text += wrapped(job.error().message(), 2);
   return text;

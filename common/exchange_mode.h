@@ -56,6 +56,14 @@ struct ServerOptimizer {
   double beta1 = 0.9, beta2 = 0.999;  // adam, adamw, lamb
   double epsilon = 1e-8;              // all but sgd; of lamb 1e-6 where nothing is said
 
+  // Of as many elements as the parameters: what it remembers.
+  uint32_t vectors() const {
+    switch (kind) {
+      case Kind::kSgd: return momentum == 0 ? 0 : 1;
+      case Kind::kAdagrad: return 1;
+      default: return 2;
+    }
+  }
   // A step on an element depends on all others, so no part of a tensor is stepped on by itself.
   bool steps_on_whole_tensors() const { return kind == Kind::kLamb; }
 };
@@ -107,6 +115,9 @@ struct ExchangeMode {
   bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
   // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
   bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
+  // That ranks may read and write (proto/frame.h, kReadKept) of a dense tensor: the parameters, the
+  // optimizer's vectors, counts of steps.
+  uint32_t kept_parts() const { return holds_parameters() ? 2 + optimizer.vectors() : 0; }
   // All of a tensor's chunks are on one shard then. Dense gradients only.
   bool keeps_tensors_whole() const {
     return holds_parameters() && optimizer.steps_on_whole_tensors();

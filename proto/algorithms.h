@@ -2,6 +2,8 @@
 // other. Shards are no choice among these: the mode of an all-reduce asks for them.
 #pragma once
 
+#include "common/dtype.h"
+#include "common/reduce_op.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -30,6 +32,14 @@ constexpr bool fits(CollectiveKind kind, Algorithm algorithm) {
 constexpr bool is_deterministic(CollectiveKind kind, Algorithm algorithm) {
   return !reduces(kind) || algorithm == Algorithm::kChain ||
          algorithm == Algorithm::kRecursiveDoubling;
+}
+
+// Sums of gradients: what NCCL adds up as we do. Its minimum with a NaN, for one, is another one.
+// It is no Algorithm, but what takes the place of one where a tensor is on GPUs of all nodes.
+constexpr bool may_go_by_nccl(CollectiveKind kind, DType dtype, ReduceOp op) {
+  const bool sums = op == ReduceOp::kSum || op == ReduceOp::kAverage;
+  return kind == CollectiveKind::kAllReduce && sums &&
+         (is_float(dtype) || dtype == DType::kI32 || dtype == DType::kI64);
 }
 
 }  // namespace gradbus

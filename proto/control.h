@@ -7,7 +7,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 3;
+inline constexpr uint32_t kControlProtocol = 4;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;

@@ -17,7 +17,8 @@
 //   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
 //                                after the agents); all-gather data: the rank whose block this is;
 //                                kReduce to a shard: the step's learning rate (0: the mode's) or
-//                                memory scale, an f32, or kPullOnly; kGather from one: staleness;
+//                                memory scale, an f32, or kPullOnly, or kReadKept or kWriteKept
+//                                and a part; kGather from one: staleness;
 //                                kForward: as the push has it; kMoved: the learning rate, an f32
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
@@ -28,6 +29,7 @@
 //   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
+//                                by NCCL: the number of the turn that agent 0 gives;
 //                                all-gather: bytes of the whole block of `source`, shards: payload;
 //                                kForward: as the push has it, and the push's exchange times
 //                                2^kForwardedExchangeShift;
@@ -81,6 +83,18 @@ inline constexpr uint32_t kForwardedExchangeShift = 48;
 
 // A push whose payload counts for nothing: its agent wants the parameters as they are.
 inline constexpr uint32_t kPullOnly = UINT32_MAX;
+// The same, of a part of what a shard keeps of a tensor: 0 the parameters, then what the optimizer
+// remembers, vector by vector, last the counts of steps, a float for each element. kReadKept + part
+// is answered with it; kWriteKept + part puts there what agent 0 brings. Like kPullOnly no f32 that
+// is a number.
+inline constexpr uint32_t kReadKept = 0xffff'ff00;
+inline constexpr uint32_t kWriteKept = 0xffff'fe00;
+inline constexpr uint32_t kKeptPartsMax = 16;
+constexpr bool reads_kept(uint32_t source) { return source - kReadKept < kKeptPartsMax; }
+constexpr bool writes_kept(uint32_t source) { return source - kWriteKept < kKeptPartsMax; }
+constexpr uint32_t kept_part(uint32_t source) { return source % kKeptPartsMax; }
+static_assert(kReadKept % kKeptPartsMax == 0 && kWriteKept % kKeptPartsMax == 0);
+static_assert(!reads_kept(kPullOnly) && !writes_kept(kPullOnly));
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

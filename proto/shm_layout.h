@@ -75,6 +75,14 @@ enum class SubmissionKind : uint32_t {
   kWriteMemory = 3,  // the shares in the areas become what is remembered
 };
 
+// What a round is that makes no step.
+enum class PullKind : uint64_t {
+  kNone = 0,  // it makes one
+  kParameters = 1,
+  kRead = 2,   // brings a part of what shards keep (proto/frame.h)
+  kWrite = 3,  // puts it there
+};
+
 // Client -> agent. For all-gather, `bytes` is the length of this rank's block.
 struct Submission {
   uint32_t kind;
@@ -83,10 +91,10 @@ struct Submission {
   uint64_t bytes;
   uint64_t memory_part;  // kReadMemory, kWriteMemory: MemoryPart (compression/memory.h)
   double memory_scale;   // kPosted: what is remembered is multiplied by it first; 0: by 1
-  // kPosted, where shards hold the parameters: of this step; 0: the mode's. pull_only, 1: no step.
+  // kPosted, where shards hold the parameters: of this step; 0: the mode's. pull_only: PullKind.
   double learning_rate;
   uint64_t pull_only;
-  uint64_t reserved;
+  uint64_t kept_part;  // PullKind::kRead, kWrite
 };
 static_assert(sizeof(Submission) == kRecordBytes);
 

@@ -79,6 +79,11 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
       checked(of != nullptr && of->agent_failure(id, message.job_failure(), now), id, "JobFailure");
       return;
     }
+    case Message::kNcclReport: {
+      Job* of = job(message.nccl_report().job_id());
+      checked(of != nullptr && of->nccl_report(id, message.nccl_report()), id, "NcclReport");
+      return;
+    }
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }

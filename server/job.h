@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "server/coordinator_options.h"
+#include "server/nccl_agreement.h"
 #include "server/outbox.h"
 #include "server/registrations.h"
 #include "server/roll.h"
@@ -31,6 +32,7 @@
 
 namespace gradbus {
 
+inline constexpr size_t kNcclIdBytesMax = 128;
 inline constexpr size_t kModeChangesShown = 16;
 inline constexpr size_t kModeChangesMax = 10'000;  // of a job: its ranks remember them
 
@@ -73,6 +75,7 @@ class Job {
   bool rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now);
   bool progress_report(uint64_t agent, const v1::ProgressReport& message, Nanos now);
   bool count(uint64_t agent, const v1::JobCounters& counters, Nanos now);
+  bool nccl_report(uint64_t agent, const v1::NcclReport& message);
 
   // Has the ranks exchange the parameters whose names match `group` in another mode, from their
   // next fence on.
@@ -94,6 +97,7 @@ class Job {
   struct Answers;
 
   void add_shards(v1::JobStatus& status) const;
+  void add_staleness(v1::JobStatus& status) const;
   Status may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const;
   void start(const AgentCards& shards, Nanos now);
   Result<std::string> choose_transport() const;
@@ -154,6 +158,7 @@ class Job {
   uint32_t moves_asked_ = 0;           // of the ranks
   uint32_t placement_at_end_ = 0;      // of the tensors that had moved last
   Registrations registrations_;
+  NcclAgreement nccl_;
   Stalls stalls_;
   LateRule late_rule_;
   LossRule loss_rule_;
@@ -166,6 +171,9 @@ class Job {
   std::deque<ModeChange> mode_changes_;  // the last kModeChangesShown
   size_t mode_changes_made_ = 0;
 };
+
+// An agent's own sentence when it has the product's form.
+Status repeat_failure(const AgentCard& card, const v1::Error& error);
 
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
                  const Status& status);

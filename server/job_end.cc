@@ -12,7 +12,8 @@ bool is_failure_code(uint32_t code) {
   return code > uint32_t(Code::kOk) && code <= uint32_t(Code::kInternal);
 }
 
-// An agent's own sentence when it has the product's form.
+}  // namespace
+
 Status repeat_failure(const AgentCard& card, const v1::Error& error) {
   const std::string& text = error.message();
   if (is_failure_code(error.code()) && text.starts_with("GB-")) {
@@ -20,8 +21,6 @@ Status repeat_failure(const AgentCard& card, const v1::Error& error) {
   }
   return short_error("D602", card.name + " ended the job without a valid reason: " + text);
 }
-
-}  // namespace
 
 bool Job::rank_left(uint64_t agent, const v1::RankLeft& message, Nanos now) {
   if (!live()) return true;

@@ -94,6 +94,7 @@ void Job::start(const AgentCards& shards, Nanos now) {
   for (const auto& [id, card] : shards)
     if (card.addresses.contains(transport_)) shards_.emplace(id, card);
   registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
+  nccl_.set_agents(roll_.agents().size());
   Placement placement{place_shards(roll_.agents(), shards_, transport_, options_.equal_shards), {}};
   for (const auto& [id, card] : shards_) {
     placement.members.push_back(static_cast<uint32_t>(placement.members.size()));

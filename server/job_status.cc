@@ -1,6 +1,7 @@
 // A job as `gradbus status` shows it.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "server/job.h"
 
@@ -68,6 +69,42 @@ void add_fidelity(const Roll& roll, v1::JobStatus& status) {
 
 }  // namespace
 
+// What shards hold is as old as each node has found it; what is delayed, as its mode says.
+void Job::add_staleness(v1::JobStatus& status) const {
+  const auto add = [&](const std::string& mode, const std::string& agent, double mean,
+                       uint32_t most) {
+    auto* shown = status.add_staleness();
+    shown->set_mode(mode);
+    shown->set_agent(agent);
+    shown->set_mean(mean);
+    shown->set_most(most);
+  };
+  std::set<std::string> modes;
+  for (const v1::TensorSpec& tensor : status.tensors()) modes.insert(tensor.mode());
+  std::set<std::string> held;  // modes of which shards hold the parameters
+  for (const std::string& name : modes) {
+    const Result<ExchangeMode> mode = parse_mode(name);
+    if (!mode.ok()) continue;
+    if (mode.value().delay > 0) add(name, "", mode.value().delay, mode.value().delay);
+    if (mode.value().holds_parameters()) held.insert(name);
+  }
+  for (const auto& [id, card] : roll_.agents()) {
+    std::map<std::string, v1::Staleness> of_modes;
+    for (const auto& [tensor, last] : card.staleness) {
+      const v1::TensorSpec* const spec = registrations_.ready_spec(tensor);
+      if (spec == nullptr) continue;  // the job has ended
+      v1::Staleness& of = of_modes[spec->mode()];
+      of.set_rounds(of.rounds() + last.rounds());
+      of.set_steps(of.steps() + last.steps());
+      of.set_most(std::max(of.most(), last.most()));
+    }
+    for (const auto& [mode, of] : of_modes)
+      if (held.contains(mode))
+        add(mode, card.name, static_cast<double>(of.steps()) / std::max<uint64_t>(of.rounds(), 1),
+            of.most());
+  }
+}
+
 void Job::add_shards(v1::JobStatus& status) const {
   if (placements_.empty()) return;
   const Placement& placement = placements_[placement_in_use()];
@@ -104,6 +141,7 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
   }
   add_fidelity(roll_, status);
   add_shards(status);
+  add_staleness(status);
   for (const ModeChange& change : mode_changes_) {
     auto* shown = status.add_mode_changes();
     shown->set_group(change.group);
@@ -111,6 +149,8 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
     shown->set_reason(change.reason);
     shown->set_age_ms(static_cast<uint64_t>((now - change.at) / kMillisecond));
   }
+  status.set_nccl_tensors(nccl_.by_nccl());
+  status.set_no_nccl(nccl_.why_not().message());
   if (!error_.ok()) *status.mutable_error() = to_proto(error_);
   if (state_ == State::kRunning && now - stall_at_ < kStallShown) status.set_stall(stall_);
   return status;

@@ -22,6 +22,9 @@ void add_ready(uint64_t job, v1::ReadyTensor ready, v1::CoordinatorMessage& mess
   *tensors->add_tensors() = std::move(ready);
 }
 
+// Of a communicator: bytes that mean something to NCCL alone.
+std::string clean_id(const std::string& id) { return id.size() <= kNcclIdBytesMax ? id : ""; }
+
 }  // namespace
 
 v1::CoordinatorMessage Job::refused_message(const std::string& name, const Status& status,
@@ -41,6 +44,7 @@ void Job::answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answ
   switch (answer.kind) {
     case Kind::kWait: return;
     case Kind::kReadyForAll:
+      if (answer.ready.nccl()) nccl_.ask(answer.ready.id());
       return add_ready(identity_.id, std::move(answer.ready), answers.to_all);
     case Kind::kReadyForOne:
       return add_ready(identity_.id, std::move(answer.ready), answers.to_one);
@@ -70,6 +74,30 @@ bool Job::register_tensors(uint64_t agent, const v1::RegisterTensors& message, N
     answers.to_one.mutable_tensors_ready()->add_ranks(message.rank());
     outbox_->send(agent, std::move(answers.to_one));
   }
+  return true;
+}
+
+bool Job::nccl_report(uint64_t agent, const v1::NcclReport& message) {
+  if (!live()) return true;
+  const auto card = roll_.agents().find(agent);
+  if (state_ != State::kRunning || card == roll_.agents().end()) return false;
+  Status status;
+  if (message.error().code() != 0) status = repeat_failure(card->second, message.error());
+  const NcclAgreement::Verdict verdict =
+      nccl_.report(agent, message.tensor(), status, clean_id(message.id()));
+  if (verdict.connect) {
+    v1::CoordinatorMessage connect;
+    connect.mutable_nccl_connect()->set_job_id(identity_.id);
+    connect.mutable_nccl_connect()->set_id(nccl_.id());
+    outbox_->send_all(roll_.agents(), std::move(connect));
+  }
+  if (verdict.settled.empty()) return verdict.sensible;
+  v1::CoordinatorMessage message_to_all;
+  auto* settled = message_to_all.mutable_nccl_settled();
+  settled->set_job_id(identity_.id);
+  settled->mutable_tensors()->Add(verdict.settled.begin(), verdict.settled.end());
+  if (!verdict.why_not.ok()) *settled->mutable_error() = to_proto(verdict.why_not);
+  outbox_->send_all(roll_.agents(), std::move(message_to_all));
   return true;
 }
 
@@ -116,6 +144,11 @@ Status Job::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
         "start it again in the mode it is to have");
   const Result<ExchangeMode> mode = parse_mode(clean_text(request.mode(), kModeBytesMax));
   if (!mode.ok()) return mode.status();
+  if (mode.value().placement > 0)
+    return short_error("O911",
+                       title() + ": mode " + mode.value().canonical +
+                           ": placement= is said by the job itself, when its shards change",
+                       "leave it out");
   GRADBUS_RETURN_IF_ERROR(registrations_.may_use(mode.value(), title()));
   v1::CoordinatorMessage message;
   auto* changed = message.mutable_mode_changed();
@@ -232,6 +265,11 @@ bool Job::count(uint64_t agent, const v1::JobCounters& counters, Nanos now) {
   for (const v1::Fidelity& fidelity : counters.fidelity()) {
     const bool known = registrations_.ready_spec(fidelity.tensor()) != nullptr;
     if (known) card->fidelity[fidelity.tensor()] = fidelity;
+    sensible = sensible && known;
+  }
+  for (const v1::Staleness& staleness : counters.staleness()) {
+    const bool known = registrations_.ready_spec(staleness.tensor()) != nullptr;
+    if (known) card->staleness[staleness.tensor()] = staleness;
     sensible = sensible && known;
   }
   for (const v1::RankCounters& rank : counters.ranks()) {

@@ -35,6 +35,7 @@ struct ServerOptions {
   int64_t chunk_kib = 0;
   std::string algorithm = "auto";
   bool deterministic = false;
+  bool nccl = false;
   std::string late_mode;
   int64_t late_percent = 20;
   int64_t late_seconds = 60;
@@ -65,6 +66,9 @@ struct ServerOptions {
         "collective");
     table.add("deterministic", &deterministic,
               "Same bits from run to run and for every chunk size");
+    table.add("nccl", &nccl,
+              "Sums of gradients in memory of GPUs (GRADBUS_DEVICE_MEMORY=1) go between nodes by "
+              "NCCL, where all nodes of a job can (docs/GPU.md)");
     table.add(
         "late-mode", &late_mode,
         "Mode that a synchronous job changes to at its next fence when its ranks lose too much "
@@ -109,6 +113,9 @@ Status check(const ServerOptions& options) {
   }
   if (const Result<ExchangeMode> mode = parse_mode(options.late_mode); !mode.ok())
     return mode.status().with_context("--late-mode");
+  if (options.nccl && options.deterministic)
+    return error("F100", "--nccl does not give the same bits in every run",
+                 "leave out --nccl or --deterministic");
   return parse_algorithm(options.algorithm, options.deterministic).status();
 }
 
@@ -139,6 +146,7 @@ ServiceOptions service_options(const ServerOptions& options) {
                               static_cast<uint32_t>(options.late_seconds)};
   service.coordinator.loss.share_max = static_cast<double>(options.loss_percent) / 100;
   service.coordinator.plan.deterministic = options.deterministic;
+  service.coordinator.plan.nccl = options.nccl;
   service.coordinator.plan.told = told_path(options);
   service.coordinator.equal_shards = options.equal_shards;
   service.coordinator.keep_shards = options.keep_shards;

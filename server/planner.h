@@ -31,6 +31,7 @@ struct PlanOptions {
   uint64_t chunk_bytes = 0;                // to aim at; 0: what the path wants
   Algorithm algorithm = Algorithm::kAuto;  // for every tensor that it fits; the others: automatic
   bool deterministic = false;              // same bits in every run and for every chunk size
+  bool nccl = false;                       // instead, for what is on GPUs of all nodes
   PathFigures told;                        // by the user: these win
   PathFigures measured;                    // between the agents of the job
 };

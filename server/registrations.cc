@@ -4,6 +4,7 @@
 
 #include "common/exchange_mode.h"
 #include "compression/spec.h"
+#include "proto/algorithms.h"
 #include "proto/numbers.h"
 #include "server/compression_plan.h"
 #include "server/planner.h"
@@ -98,7 +99,14 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
                        tensor(spec) + ": mode " + mode.value().canonical +
                            " steps on whole tensors, of dense gradients only",
                        "leave out the compression, or take another optimizer");
-  return may_use(mode.value(), tensor(spec));
+  GRADBUS_RETURN_IF_ERROR(may_use(mode.value(), tensor(spec)));
+  const v1::TensorSpec* const before = ready_spec(spec.name());
+  if (mode.value().placement == 0 || (before != nullptr && is_on_shards(before->mode()))) return {};
+  return short_error("O911",
+                     tensor(spec) + ": mode " + mode.value().canonical +
+                         ": placement= is of tensors that move with the job's shards, and none of "
+                         "this name lies there",
+                     "leave out placement=; gradbus says it by itself");
 }
 
 Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {
@@ -217,6 +225,15 @@ TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   return plan_compressed(spec, compression.value(), size, options_);
 }
 
+// Where it was asked for. Whether it lies on GPUs nodes find out when they make room for it.
+bool Registrations::may_go_by_nccl(const v1::TensorSpec& spec) const {
+  return options_.nccl && agents_ > 1 && spec.count() > 0 && spec.compression().empty() &&
+         spec.mode().empty() &&
+         gradbus::may_go_by_nccl(static_cast<CollectiveKind>(spec.collective()),
+                                 static_cast<DType>(spec.dtype()),
+                                 static_cast<ReduceOp>(spec.op()));
+}
+
 // On the newest shards. One that only its mode's option placement= makes another one than the last
 // of its name begins with what that one has.
 void Registrations::place(Name& name, v1::ReadyTensor& ready) {
@@ -254,6 +271,7 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   ready.set_unit_elements(plan.unit_elements);
+  ready.set_nccl(may_go_by_nccl(ready.spec()));
   if (plan.communicator != Communicator::kAuto)
     ready.set_communicator(std::string(communicator_name(plan.communicator)));
   name.ready = ready;

@@ -106,6 +106,7 @@ class Registrations {
   Answer repeat(Name& name, uint32_t rank, const v1::TensorSpec& spec);
   Answer disagree(Name& name, Attempt& attempt, uint32_t rank, const v1::TensorSpec& spec);
   TensorPlan plan(const v1::TensorSpec& spec) const;
+  bool may_go_by_nccl(const v1::TensorSpec& spec) const;
   void place(Name& name, v1::ReadyTensor& ready);
   Answer finish(Name& name);
   void forget_answered(Name& name);

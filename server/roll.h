@@ -24,7 +24,8 @@ struct AgentCard {
   bool lost = false;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
-  std::map<std::string, v1::Fidelity> fidelity;  // by tensor: the last
+  std::map<std::string, v1::Fidelity> fidelity;    // by tensor: the last
+  std::map<std::string, v1::Staleness> staleness;  // the same
 };
 
 using AgentCards = std::map<uint64_t, AgentCard>;  // by agent id

@@ -32,6 +32,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
   watch(broken_.fd(), EPOLLIN);
   watch(control_events_.fd(), EPOLLIN);
   watch(path_answers_->fd(), EPOLLIN);
+  watch(nccl_.news->fd(), EPOLLIN);
 }
 
 Conductor::~Conductor() {
@@ -76,6 +77,7 @@ void Conductor::run(int stop_fd) {
     for (const ControlEvent& event : control_events_.take()) on_control(event);
     for (const JobBroken& event : broken_.take()) on_job_broken(event);
     for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
+    for (const NcclNews& news : nccl_.news->take()) on_nccl_news(news);
     flush_registrations();
     tick();
   }

@@ -80,6 +80,10 @@ class Conductor {
   void on_mode_changed(const v1::ModeChanged& change);
   void on_shard_lost(const v1::ShardLost& lost);
   void on_shards_changed(const v1::ShardsChanged& changed);
+  void on_nccl_news(const NcclNews& news);
+  void on_nccl_connect(const v1::NcclConnect& connect);
+  void on_nccl_settled(const v1::NcclSettled& settled);
+  void send_nccl_reports(NodeJob& job);
   void on_progress_query(const v1::ProgressQuery& query);
   void on_measure_path(const v1::MeasurePath& message);
   void on_path_answer(const PathAnswer& answer);
@@ -109,6 +113,7 @@ class Conductor {
   Fd epoll_;
   ShmQuota quota_;
   Devices devices_{[this] { keep_lease(); }};
+  NcclUse nccl_;
   Clients clients_;                       // by socket
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;

@@ -98,6 +98,8 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kModeChanged: return on_mode_changed(message.mode_changed());
     case Kind::kShardLost: return on_shard_lost(message.shard_lost());
     case Kind::kShardsChanged: return on_shards_changed(message.shards_changed());
+    case Kind::kNcclConnect: return on_nccl_connect(message.nccl_connect());
+    case Kind::kNcclSettled: return on_nccl_settled(message.nccl_settled());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;
@@ -180,7 +182,7 @@ void Conductor::on_job_started(const v1::JobStarted& started) {
   std::sort(members.begin(), members.end(),
             [](const auto* a, const auto* b) { return a->local_rank < b->local_rank; });
   auto running = std::make_unique<NodeJob>(started, agent_index, incarnation_, members, quota_,
-                                           devices_, engine_);
+                                           devices_, nccl_, engine_);
   if (const Status status = running->start(options_.cores); !status.ok()) {
     spdlog::error("{}", status.message());
     for (AttachedClient* member : members) {
@@ -215,6 +217,45 @@ void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
   if (running == nullptr || running->failed()) return;
   if (const Status placed = running->place(ready); !placed.ok())
     fail_job(ready.job_id(), placed, true);
+  send_nccl_reports(*running);
+  for (auto& [fd, client] : clients_)
+    if (client->wants_to_write()) rewatch(*client);
+}
+
+// ---- NCCL
+
+void Conductor::send_nccl_reports(NodeJob& job) {
+  for (v1::NcclReport& report : job.take_nccl_reports()) {
+    v1::AgentMessage message;
+    *message.mutable_nccl_report() = std::move(report);
+    send(message);
+  }
+}
+
+// What has failed in a round would fail in the next job, too, and end that.
+void Conductor::on_nccl_news(const NcclNews& news) {
+  if (news.ended.turn && nccl_.lost.ok()) {
+    nccl_.lost = news.ended.status;
+    spdlog::warn("NCCL is not used any more until this agent is started anew");
+  }
+  NodeJob* running = job(news.job);
+  if (running == nullptr || running->failed()) return;
+  running->nccl_news(news.ended);
+  send_nccl_reports(*running);
+}
+
+void Conductor::on_nccl_connect(const v1::NcclConnect& connect) {
+  NodeJob* running = job(connect.job_id());
+  if (running == nullptr || running->failed()) return;
+  running->connect_nccl(connect);
+  send_nccl_reports(*running);
+}
+
+void Conductor::on_nccl_settled(const v1::NcclSettled& settled) {
+  NodeJob* running = job(settled.job_id());
+  if (running == nullptr || running->failed()) return;
+  if (const Status done = running->settle_nccl(settled); !done.ok())
+    fail_job(settled.job_id(), done, true);
   for (auto& [fd, client] : clients_)
     if (client->wants_to_write()) rewatch(*client);
 }

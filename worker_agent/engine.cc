@@ -107,6 +107,25 @@ void Engine::on_command(const AddShards& command) {
   if (job->second->remote()) admit_strangers(*job->second);
 }
 
+EngineJob* Engine::job_with_ranks(uint64_t id) {
+  const auto job = jobs_.find(id);
+  return job == jobs_.end() ? nullptr : dynamic_cast<EngineJob*>(job->second.get());
+}
+
+// Its socket leaves the epoll when it is closed. Edges alone: one whose process has ended stays
+// readable.
+void Engine::on_command(StartNccl command) {
+  EngineJob* const job = job_with_ranks(command.job);
+  if (job == nullptr) return;
+  watch(command.queue->wait_fd(), EPOLLET);
+  job->start_nccl(std::move(command.queue), std::move(command.news));
+}
+
+void Engine::on_command(const OrderNccl& command) {
+  if (EngineJob* const job = job_with_ranks(command.job); job != nullptr)
+    job->order_nccl(command.order);
+}
+
 void Engine::on_command(const EndJob& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
 }

@@ -57,6 +57,8 @@ class Engine {
   void on_command(const AddShards& command);
   void on_command(const EndJob& command);
   void on_command(MeasurePath command);
+  void on_command(StartNccl command);
+  void on_command(const OrderNccl& command);
   void on_event(const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
   void on_probe_accepted(LinkId link);
@@ -64,6 +66,7 @@ class Engine {
   HostedJob* owner_of(LinkId link);
   void end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job);
   void report_broken(const HostedJob& job, const Status& status);
+  EngineJob* job_with_ranks(uint64_t id);
   template <typename Kind, typename Command>
   void add_tensor(Command command);
   int sleep_ms() const;

@@ -16,8 +16,10 @@
 #include "worker_agent/channel.h"
 #include "worker_agent/compressed/fidelity.h"
 #include "worker_agent/device/device_tensor.h"
+#include "worker_agent/device/nccl_queue.h"
 #include "worker_agent/mailbox.h"
 #include "worker_agent/shard/shard_plan.h"
+#include "worker_agent/staleness_board.h"
 
 namespace gradbus {
 
@@ -43,7 +45,8 @@ struct StartJob {
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank
   std::shared_ptr<JobTraffic> traffic;
-  std::shared_ptr<FidelityBoard> fidelity;  // of compressed tensors that ask for it
+  std::shared_ptr<FidelityBoard> fidelity;    // of compressed tensors that ask for it
+  std::shared_ptr<StalenessBoard> staleness;  // of tensors whose parameters shards hold
 };
 
 struct AddTensor {
@@ -68,6 +71,28 @@ struct AddTensor {
   ShardMembers members = nullptr;
   uint32_t replaces = 0;
   std::shared_ptr<DeviceTensor> device = nullptr;  // areas are on GPUs; null: in the segment
+  // By NCCL: what its first area is to the job's NCCL process, and agent 0's count of turns
+  bool by_nccl = false;
+  uint32_t nccl_area = 0;
+  std::shared_ptr<uint64_t> nccl_turns = nullptr;
+};
+
+// What an order to a job's NCCL process came to, and the first turn that failed: for the conductor.
+struct NcclNews {
+  uint64_t job = 0;
+  NcclQueue::Ended ended;
+};
+
+// This node's NCCL process of a job, and what it is to do first.
+struct StartNccl {
+  uint64_t job = 0;
+  std::unique_ptr<NcclQueue> queue;
+  std::shared_ptr<Mailbox<NcclNews>> news;
+};
+
+struct OrderNccl {
+  uint64_t job = 0;
+  NcclQueue::Order order;
 };
 
 // This node is one of a job's parameter-server shards.
@@ -130,7 +155,7 @@ struct MeasurePath {
 };
 
 using EngineCommand = std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard,
-                                   AddShards, EndJob, MeasurePath>;
+                                   AddShards, EndJob, MeasurePath, StartNccl, OrderNccl>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

@@ -57,8 +57,10 @@ Status EngineJob::add_tensor(AddTensor add) {
   const uint32_t id = add.tensor;
   const uint32_t replaces = add.replaces;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
+  if (add.holds_parameters) start_.staleness->add(id);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   reducing_.reserve(tensors_.size());
+  if (nccl_ != nullptr) nccl_->reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
   if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
   if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
@@ -107,6 +109,7 @@ size_t EngineJob::do_work() {
     work += take_submissions(rank);
   work += reduce_local();
   work += assist();
+  work += run_nccl();
   work += flush_completions();
   if (links_ != nullptr) work += links_->flush();
   return work;
@@ -249,6 +252,7 @@ void EngineJob::run(Exchange& exchange, const Action& action) {
     case Action::Kind::kFinalize: return exchange.finalize(action.chunk);
     case Action::Kind::kDeliver: return exchange.deliver(action, payload(exchange, action));
     case Action::Kind::kRelease: return links_->release(action.buffer);
+    case Action::Kind::kTakeTurn: return take_turn(exchange, action.total);
     case Action::Kind::kFinish: return;  // run_actions
   }
 }
@@ -289,7 +293,7 @@ uint32_t EngineJob::push_source(const Exchange& exchange) {
   const RoundRequest& request = tensor(exchange.id().tensor)->request();
   if (!reduces(exchange.plan().kind) && !exchange.plan().parameters)
     return std::bit_cast<uint32_t>(request.memory_scale);
-  return request.pull_only ? kPullOnly : std::bit_cast<uint32_t>(request.learning_rate);
+  return request.pull_only ? request.pull_source : std::bit_cast<uint32_t>(request.learning_rate);
 }
 
 void EngineJob::send_data(Exchange& exchange, const Action& action) {
@@ -316,6 +320,8 @@ void EngineJob::finish(EngineTensor& tensor) {
   tensor.finished();
   if (tensor.device() != nullptr && tensor.leaves_node())
     if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
+  if (tensor.holds_parameters() && !tensor.request().pull_only)
+    start_.staleness->post(tensor.id(), tensor.staleness());
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
     push_completion(rank,
                     {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});
@@ -482,6 +488,7 @@ void EngineJob::add_shards(const AddShards& command) {
 }
 
 void EngineJob::end() {
+  nccl_.reset();
   if (links_ != nullptr) links_->close();
 }
 

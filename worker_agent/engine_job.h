@@ -34,6 +34,10 @@ class EngineJob final : public HostedJob {
   const StartJob& start() const { return start_; }
   Status add_tensor(AddTensor add);
 
+  // ---- its NCCL process (engine_job_nccl.cc)
+  void start_nccl(std::unique_ptr<NcclQueue> queue, std::shared_ptr<Mailbox<NcclNews>> news);
+  void order_nccl(const NcclQueue::Order& order);
+
   // ---- one turn
   // Takes what clients have submitted, works on local sums, posts frames. How much it did.
   size_t do_work() override;
@@ -73,6 +77,9 @@ class EngineJob final : public HostedJob {
   void begin(EngineTensor& tensor);
   size_t reduce_local();
   size_t assist();
+  size_t run_nccl();
+  void take_turn(const Exchange& exchange, uint64_t number);
+  void on_nccl_ended(const NcclQueue::Ended& ended);
   void run_actions(Exchange& exchange);
   void run(Exchange& exchange, const Action& action);
   void start(const ExchangeStart& next);
@@ -109,6 +116,8 @@ class EngineJob final : public HostedJob {
   std::vector<Action> actions_;
   std::vector<uint32_t> lost_;  // shards, as peers
   EndedLinks ended_links_;
+  std::unique_ptr<NcclQueue> nccl_;  // null: no tensor may go by NCCL
+  std::shared_ptr<Mailbox<NcclNews>> nccl_news_;
   Status broken_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/errors.h"
+#include "proto/frame.h"
 
 namespace gradbus {
 namespace {
@@ -29,7 +30,31 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   plan.pattern = began ? job.pattern : add.pattern;
   plan.members = add.members;
   plan.one_shard = add.one_shard;
+  plan.by_nccl = add.by_nccl;
+  plan.turns = add.nccl_turns;
   return plan;
+}
+
+// What a push to a shard says of a round that makes no step.
+uint32_t pull_source_of(const Submission& record) {
+  const auto part = static_cast<uint32_t>(record.kept_part);
+  switch (static_cast<PullKind>(record.pull_only)) {
+    case PullKind::kRead: return kReadKept + part;
+    case PullKind::kWrite: return kWriteKept + part;
+    default: return kPullOnly;
+  }
+}
+
+// proto/algorithms.h offers NCCL no other.
+NcclType nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return NcclType::kF64;
+    case DType::kF16: return NcclType::kF16;
+    case DType::kBF16: return NcclType::kBF16;
+    case DType::kI32: return NcclType::kI32;
+    case DType::kI64: return NcclType::kI64;
+    default: return NcclType::kF32;
+  }
 }
 
 }  // namespace
@@ -82,6 +107,11 @@ bool EngineTensor::lives_on(uint32_t peer) const {
   return std::ranges::count(*add_.members, peer - agents_) > 0;
 }
 
+NcclChild::Call EngineTensor::nccl_call() const {
+  const NcclChild::Place place{add_.nccl_area, 0};
+  return {place, place, add_.shape.count, nccl_type(add_.shape.dtype), nullptr};
+}
+
 uint64_t EngineTensor::bytes() const { return add_.shape.count * dtype_bytes(add_.shape.dtype); }
 
 Status EngineTensor::check_request(const Submission& record) const {
@@ -98,7 +128,12 @@ Status EngineTensor::check_request(const Submission& record) const {
     return wrong("memory_scale is " + std::to_string(record.memory_scale));
   if (!(std::isfinite(record.learning_rate) && record.learning_rate >= 0))
     return wrong("learning_rate is " + std::to_string(record.learning_rate));
-  if (record.pull_only > 1) return wrong("pull_only is " + std::to_string(record.pull_only));
+  const auto pull = static_cast<PullKind>(record.pull_only);
+  if (pull > PullKind::kWrite) return wrong("pull_only is " + std::to_string(record.pull_only));
+  const bool kept = pull == PullKind::kRead || pull == PullKind::kWrite;
+  if (kept &&
+      (record.kept_part >= kKeptPartsMax || !add_.holds_parameters || compressed_ != nullptr))
+    return wrong("kept_part is " + std::to_string(record.kept_part));
   return {};
 }
 
@@ -115,9 +150,12 @@ Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
                              std::to_string(bytes()) + " in whole elements");
   const auto kind = static_cast<SubmissionKind>(record.kind);
   const double scale = record.memory_scale == 0 ? 1 : record.memory_scale;
-  const RoundRequest request{kind, static_cast<MemoryPart>(record.memory_part),
-                             static_cast<float>(scale), static_cast<float>(record.learning_rate),
-                             record.pull_only == 1};
+  const RoundRequest request{kind,
+                             static_cast<MemoryPart>(record.memory_part),
+                             static_cast<float>(scale),
+                             static_cast<float>(record.learning_rate),
+                             record.pull_only != 0,
+                             pull_source_of(record)};
   const bool first = std::ranges::count(posted_, round) == 0;
   if (!first && !(request == request_))
     return error("O902", "tensor \"" + name() + "\", round " + std::to_string(round) +

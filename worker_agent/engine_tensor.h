@@ -45,6 +45,7 @@ class EngineTensor {
   bool leaves_node() const {
     return remote() && (add_.device == nullptr || add_.device->leaves_node());
   }
+  NcclChild::Call nccl_call() const;                            // in place
   CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
 
   // ---- what the local ranks have posted
@@ -62,6 +63,7 @@ class EngineTensor {
   // Of the round: the largest that a shard has told.
   void note_staleness(uint32_t steps) { staleness_ = std::max(staleness_, steps); }
   uint32_t staleness() const { return staleness_; }
+  bool holds_parameters() const { return add_.holds_parameters; }  // shards do
   // What the ranks ask of the round that is ready.
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }

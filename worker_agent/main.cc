@@ -42,6 +42,7 @@ struct AgentOptions {
   std::string huge_pages = "transparent";
   std::string snapshots;
   int64_t snapshot_every = 60;
+  int64_t snapshot_keep = 0;
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
   std::string log_level = "info";
@@ -101,6 +102,8 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
       "Directory for snapshots of the parameters that a shard holds; default: none are kept.");
   table.add("snapshot-every", &o.snapshot_every, 0, 86'400,
             "Seconds from one snapshot of a job to the next; 0: when the job ends.");
+  table.add("snapshot-keep", &o.snapshot_keep, 0, 1'000'000,
+            "Starts of a job whose snapshots are kept; older ones are removed. 0: all.");
   table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
             "Writes one line of JSON to this descriptor when clients can attach.");
   table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
@@ -183,7 +186,8 @@ Status serve(const AgentOptions& o) {
   options.shard = o.shard;
   options.bits_per_s = bandwidth.value();
   if (o.shard && !o.snapshots.empty())
-    options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond);
+    options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond,
+                                                      static_cast<size_t>(o.snapshot_keep));
   options.ready_fd = static_cast<int>(o.ready_fd);
 
   Mailbox<JobBroken> broken;

@@ -106,7 +106,7 @@ AddShards new_shards(const v1::ShardsChanged& changed, int known) {
 
 NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
                  std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
-                 Engine& engine)
+                 const NcclUse& nccl, Engine& engine)
     : started_(started),
       agent_index_(agent_index),
       incarnation_(incarnation),
@@ -114,6 +114,7 @@ NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t i
       arena_(started.job(), static_cast<uint32_t>(clients_.size()),
              static_cast<uint32_t>(started.members_size()), quota),
       devices_(devices),
+      nccl_(nccl),
       engine_(engine) {
   for (const AttachedClient* client : clients_) local_ranks_.push_back(client->rank);
 }
@@ -165,6 +166,7 @@ StartJob NodeJob::engine_start(PlacementPattern pattern) const {
   start.channels = channels_;
   start.traffic = traffic_;
   start.fidelity = fidelity_;
+  start.staleness = staleness_;
   return start;
 }
 
@@ -274,7 +276,8 @@ Status NodeJob::place(const v1::TensorsReady& ready) {
   for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
   announce_segments();
   const std::set<uint32_t> ranks(ready.ranks().begin(), ready.ranks().end());
-  for (const v1::ReadyTensor& tensor : ready.tensors()) answer(tensor, ranks);
+  for (const v1::ReadyTensor& tensor : ready.tensors())
+    if (!held_.contains(tensor.id())) answer(tensor, ranks);
   return {};
 }
 
@@ -292,55 +295,31 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   PlacedTensor& placed =
       tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}})
           .first->second;
-  put_on_devices(placed);
+  put_on_devices(placed, ready.nccl());
   const ExchangeMode mode = parse_mode(spec.mode).take();
   const ShardRing& ring = rings_[ready.placement()];
-  engine_.post(AddTensor{
-      id(), ready.id(), spec.name, spec.op, spec.root, static_cast<Algorithm>(ready.algorithm()),
-      mode.settled_replicas(ring.shards), last_reduction(spec, world_size()),
-      compression_from(ready, started_.agents_size()).take(), placed.shape, place.value(), segment,
-      mode.holds_parameters(), mode.keeps_tensors_whole(), ring.shards, ring.pattern, ring.members,
-      ready.moved_from().id(), placed.device});
+  AddTensor add{id(),
+                ready.id(),
+                spec.name,
+                spec.op,
+                spec.root,
+                static_cast<Algorithm>(ready.algorithm()),
+                mode.settled_replicas(ring.shards),
+                last_reduction(spec, world_size()),
+                compression_from(ready, started_.agents_size()).take(),
+                placed.shape,
+                place.value(),
+                segment,
+                mode.holds_parameters(),
+                mode.keeps_tensors_whole(),
+                ring.shards,
+                ring.pattern,
+                ring.members,
+                ready.moved_from().id(),
+                placed.device};
+  if (ready.nccl()) return hold(ready, std::move(add));
+  engine_.post(std::move(add));
   return {};
-}
-
-// Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
-// each other is the same.
-void NodeJob::put_on_devices(PlacedTensor& placed) {
-  const TensorSpec& spec = placed.spec;
-  std::vector<std::optional<DeviceId>> wanted(clients_.size());
-  for (size_t rank = 0; rank < clients_.size(); ++rank) {
-    if (clients_[rank] == nullptr) continue;
-    const auto asked = clients_[rank]->wanted.find(spec.name);
-    if (asked != clients_[rank]->wanted.end() && asked->second.spec == spec)
-      wanted[rank] = asked->second.device;
-  }
-  if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
-  const bool possible =
-      spec.kind == CollectiveKind::kAllReduce && spec.compression.empty() && spec.count > 0;
-  const auto& segment = arena_.segments()[placed.placement.segment];
-  DevicePlan plan;
-  plan.who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
-  plan.leaves_node = spec.leaves_node(static_cast<uint32_t>(started_.agents_size()));
-  CellShape shape = make_cell_shape(
-      spec, placed.shape.chunk_elements,
-      {world_size(), static_cast<uint32_t>(clients_.size()), plan.leaves_node, true});
-  shape.data_stride = placed.shape.data_stride;
-  plan.shape = shape;
-  plan.host = placed.cell.area(0);
-  plan.doorbell = channels_.front()->doorbell.get();
-  Result<std::shared_ptr<DeviceTensor>> device =
-      possible
-          ? devices_.make(wanted, std::move(plan), segment)
-          : error("D628", "tensor \"" + spec.name + "\" is empty, compressed or not an all-reduce");
-  if (!device.ok()) {
-    placed.why_not_on_device = device.status().message();
-    return;
-  }
-  placed.device = device.take();
-  placed.shape = shape;
-  placed.cell = Cell(segment->at(placed.placement.cell_offset),
-                     segment->at(placed.placement.data_offset), shape);
 }
 
 Status NodeJob::change_shards(const v1::ShardsChanged& changed) {
@@ -443,54 +422,6 @@ void NodeJob::fail(const Status& status) {
 void NodeJob::client_gone(const AttachedClient& client) {
   for (AttachedClient*& known : clients_)
     if (known == &client) known = nullptr;
-}
-
-// ---- reports
-
-void NodeJob::report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const {
-  report.set_job_id(id());
-  report.set_tensor(query.tensor());
-  report.set_round(query.round());
-  const auto newest = newest_.find(query.tensor());
-  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
-    const bool posted =
-        newest != newest_.end() && tensors_.at(newest->second).cell.posted(local, query.round());
-    posted ? report.add_posted(local_ranks_[local]) : report.add_missing(local_ranks_[local]);
-  }
-}
-
-void NodeJob::report_counters(v1::JobCounters& counters) const {
-  counters.set_job_id(id());
-  counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
-  counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
-  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
-    const ChannelHeader& header = channels_[local]->header();
-    v1::RankCounters& rank = *counters.add_ranks();
-    rank.set_rank(local_ranks_[local]);
-    rank.set_operations(header.operations.load(std::memory_order_relaxed));
-    rank.set_bytes(header.bytes.load(std::memory_order_relaxed));
-    rank.set_wait_ns(header.wait_ns.load(std::memory_order_relaxed));
-    rank.set_step(header.step.load(std::memory_order_relaxed));
-    rank.set_losses(header.losses.load(std::memory_order_relaxed));
-    rank.set_losses_not_finite(header.losses_not_finite.load(std::memory_order_relaxed));
-    rank.set_loss_sum(header.loss_sum.load(std::memory_order_relaxed));
-    const auto last = static_cast<Nanos>(header.last_call_ns.load(std::memory_order_relaxed));
-    const Nanos now = monotonic_now();
-    if (last > 0 && last <= now)
-      rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
-  }
-  report_fidelity(counters);
-}
-
-void NodeJob::report_fidelity(v1::JobCounters& counters) const {
-  for (const auto& [tensor, sample] : fidelity_->take()) {
-    v1::Fidelity& fidelity = *counters.add_fidelity();
-    fidelity.set_tensor(tensors_.at(tensor).spec.name);
-    fidelity.set_round(sample.round);
-    fidelity.set_cosine(sample.cosine);
-    fidelity.set_relative_error(sample.relative_error);
-    fidelity.set_residual_ratio(sample.residual_ratio);
-  }
 }
 
 }  // namespace gradbus

@@ -5,8 +5,10 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradbus/v1/coordinator.pb.h"
@@ -31,11 +33,18 @@ Result<std::vector<ShardRing>> rings_from(const v1::ShardsChanged& changed);
 // What the engine is told of shards that it knows `known` of.
 AddShards new_shards(const v1::ShardsChanged& changed, int known);
 
+// What jobs' NCCL processes tell this agent, and why it starts no more of them.
+struct NcclUse {
+  std::shared_ptr<Mailbox<NcclNews>> news = std::make_shared<Mailbox<NcclNews>>();
+  Status lost;
+};
+
 class NodeJob {
  public:
   // `clients` by local rank. `agent_index` is this node's place in the ring.
   NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
-          std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices, Engine& engine);
+          std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
+          const NcclUse& nccl, Engine& engine);
 
   uint64_t id() const { return started_.job_id(); }
   const std::string& name() const { return started_.job(); }
@@ -52,6 +61,13 @@ class NodeJob {
   void refuse(const v1::TensorRefused& refused);
   // Tensors that are registered from here on may be on the new ones.
   Status change_shards(const v1::ShardsChanged& changed);
+
+  // ---- tensors that may go by NCCL (node_job_devices.cc): what the coordinator is to be told by
+  // now, and what follows
+  std::vector<v1::NcclReport> take_nccl_reports() { return std::exchange(nccl_reports_, {}); }
+  void nccl_news(const NcclQueue::Ended& ended);
+  void connect_nccl(const v1::NcclConnect& connect);
+  Status settle_nccl(const v1::NcclSettled& settled);
 
   // Every local operation ends with this error; nothing more is exchanged.
   void fail(const Status& status);
@@ -75,7 +91,16 @@ class NodeJob {
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
-  void put_on_devices(PlacedTensor& placed);
+  void put_on_devices(PlacedTensor& placed, bool home_is_first);
+  struct HeldTensor {
+    v1::ReadyTensor ready;
+    AddTensor add;
+  };
+  Status hold(const v1::ReadyTensor& ready, AddTensor add);
+  Status may_go_by_nccl(const PlacedTensor& placed);
+  Status start_nccl(uint32_t device);
+  void report_nccl(uint32_t tensor, const Status& status);
+  void tell_nccl(const PlacedTensor& placed, const Status& why_not);
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
   template <typename Packet>
   void send_all(const Packet& packet);
@@ -83,7 +108,7 @@ class NodeJob {
   void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
   StartJob engine_start(PlacementPattern pattern) const;
-  void report_fidelity(v1::JobCounters& counters) const;
+  void report_boards(v1::JobCounters& counters) const;
 
   const v1::JobStarted started_;
   const uint32_t agent_index_;
@@ -93,14 +118,25 @@ class NodeJob {
   std::vector<std::shared_ptr<Channel>> channels_;
   Arena arena_;
   Devices& devices_;
+  const NcclUse& nccl_;
   Engine& engine_;
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();
+  std::shared_ptr<StalenessBoard> staleness_ = std::make_shared<StalenessBoard>();
   std::vector<ShardRing> rings_;              // by placement
   int shards_known_ = 0;                      // to the engine
   std::map<uint32_t, PlacedTensor> tensors_;  // by id
   std::map<std::string, uint32_t> newest_;    // name -> id
-  size_t announced_segments_ = 1;             // the first one goes with Joined
+  std::map<uint32_t, HeldTensor> held_;       // until all nodes have said whether they go by NCCL
+  std::optional<uint32_t> nccl_device_;       // of the NCCL process; none: it was not started
+  Status no_nccl_;                            // why it is of no use
+  std::optional<NcclId> nccl_id_;             // agent 0's, once it is made
+  uint32_t nccl_areas_ = 0;                   // that it was to open
+  std::vector<v1::NcclReport> nccl_reports_;
+  std::shared_ptr<uint64_t> nccl_turns_ = std::make_shared<uint64_t>(0);  // the engine's
+  bool told_by_nccl_ = false;
+  bool told_no_nccl_ = false;
+  size_t announced_segments_ = 1;  // the first one goes with Joined
   Nanos deserted_since_ = 0;
   bool failed_ = false;
 };

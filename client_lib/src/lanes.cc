@@ -20,11 +20,11 @@ void Lanes::clear_but(uint32_t kept) {
   draining_ = false;
 }
 
-Status Lanes::start(Status (Tensor::*begin)()) {
+Status Lanes::start(const std::function<Status(Tensor&)>& begin) {
   if (in_flight()) return busy("its last step has not been waited for");
   if (draining_ && outstanding_ > 0) return busy("a drain has not been ended");
   if (draining_) clear_but(current_);
-  GRADBUS_RETURN_IF_ERROR((lanes_[current_]->*begin)());
+  GRADBUS_RETURN_IF_ERROR(begin(*lanes_[current_]));
   if (outstanding_++ == 0) oldest_ = current_;
   ++steps_;
   waiting_ = Waiting::kStep;

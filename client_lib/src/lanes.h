@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,9 +33,16 @@ class Lanes {
   }
 
   // BUSY (O905): the last step has not been waited for, or a drain has not been ended.
-  Status start() { return start(&Tensor::start_step); }
+  Status start() {
+    return start([](Tensor& lane) { return lane.start_step(); });
+  }
   // Tensor's.
-  Status start_pull() { return start(&Tensor::start_pull); }
+  Status start_pull() {
+    return start([](Tensor& lane) { return lane.start_pull(); });
+  }
+  Status start_kept(PullKind kind, uint32_t part) {
+    return start([&](Tensor& lane) { return lane.start_kept(kind, part); });
+  }
   // One non-blocking attempt: true when wait() would not block.
   bool attempt();
   Status wait(Nanos timeout);
@@ -48,7 +56,7 @@ class Lanes {
 
  private:
   enum class Waiting : uint8_t { kNothing, kStep, kReadMemory, kWriteMemory };
-  Status start(Status (Tensor::*begin)());
+  Status start(const std::function<Status(Tensor&)>& begin);
   Tensor& due() { return *lanes_[next(current_)]; }
   uint32_t next(uint32_t lane) const { return (lane + 1) % static_cast<uint32_t>(lanes_.size()); }
   Status busy(const char* what) const;

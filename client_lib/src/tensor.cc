@@ -44,19 +44,35 @@ Status Tensor::start_pull() {
   if (!mode.ok() || !mode.value().holds_parameters())
     return error("O900", "tensor \"" + spec_.name + "\": no shard holds its parameters",
                  "register it with mode ps:async, ps:ssp or ps:quorum");
-  return start(0, true);
+  return start(0, PullKind::kParameters);
 }
 
-Status Tensor::start(uint64_t bytes, bool pull_only) {
+uint32_t Tensor::kept_parts() const {
+  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
+  return mode.ok() && spec_.compression.empty() ? mode.value().kept_parts() : 0;
+}
+
+Status Tensor::start_kept(PullKind kind, uint32_t part) {
+  const uint32_t parts = kept_parts();
+  if (part < parts) return start(0, kind, part);
+  return error("O900",
+               "tensor \"" + spec_.name + "\": part " + std::to_string(part) +
+                   " of what shards keep; there are " + std::to_string(parts),
+               "ask gradbus_kept_parts(): 0 where no shard holds parameters, or they travel "
+               "compressed");
+}
+
+Status Tensor::start(uint64_t bytes, PullKind pull, uint32_t kept_part) {
   GRADBUS_RETURN_IF_ERROR(begin_round());
-  if (!carried_.empty() && brings_gradient(pull_only)) add_carried();
+  if (!carried_.empty() && brings_gradient(pull)) add_carried();
   Submission record{};
   record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
   record.bytes = bytes;
   record.memory_scale = std::exchange(memory_scale_, 1);
   // Minus zero is a rate of zero, zero is none.
   record.learning_rate = has_rate_ && learning_rate_ == 0 ? -0.0 : learning_rate_;
-  record.pull_only = pull_only ? 1 : 0;
+  record.pull_only = static_cast<uint64_t>(pull);
+  record.kept_part = kept_part;
   post(bytes);
   return session_.submit(*this, record);
 }
@@ -66,8 +82,8 @@ Status Tensor::start(uint64_t bytes, bool pull_only) {
 std::span<float> Tensor::elements() { return {reinterpret_cast<float*>(data()), spec_.count}; }
 
 // Where shards hold the parameters the first round sets them, and a pull brings nothing.
-bool Tensor::brings_gradient(bool pull_only) const {
-  if (pull_only) return false;
+bool Tensor::brings_gradient(PullKind pull) const {
+  if (pull != PullKind::kNone) return false;
   const Result<ExchangeMode> mode = parse_mode(spec_.mode);
   return round_ > 1 || !mode.ok() || !mode.value().holds_parameters();
 }

@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "proto/attach.h"
 #include "proto/numbers.h"
+#include "proto/shm_layout.h"
 
 namespace gradbus {
 
@@ -53,10 +54,14 @@ class Tensor {
   void say_why_not_on_device(std::string why) { why_not_on_device_ = std::move(why); }
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
-  Status start(uint64_t bytes = 0) { return start(bytes, false); }
+  Status start(uint64_t bytes = 0) { return start(bytes, PullKind::kNone); }
   Status start_step() { return start(); }
   // Where shards hold the parameters: a round that makes no step and brings them. O900 elsewhere.
   Status start_pull();
+  // The same of a part of what shards keep: it comes, or becomes what rank 0's node brings.
+  Status start_kept(PullKind kind, uint32_t part);
+  // 0: they keep nothing that can be read.
+  uint32_t kept_parts() const;
 
   // ---- what is remembered between rounds by the compression (f32 all-reduces; else O900)
   // A round that exchanges nothing, begun by every rank of the node, then waited for as any other:
@@ -91,11 +96,11 @@ class Tensor {
 
  private:
   Status begin_round();
-  Status start(uint64_t bytes, bool pull_only);
+  Status start(uint64_t bytes, PullKind pull, uint32_t kept_part = 0);
   void post(uint64_t bytes);
   void take_memory_alone(SubmissionKind kind, MemoryPart part);
   std::span<float> elements();
-  bool brings_gradient(bool pull_only) const;
+  bool brings_gradient(PullKind pull) const;
   void add_carried();
   bool finished();
   bool attempt_local();

@@ -16,8 +16,8 @@ using testing::HasSubstr;
 
 // "credit 1, send sum 0" and the like: one action after another.
 std::string text_of(const std::vector<Action>& actions) {
-  constexpr const char* kNames[] = {"credit",   "send",    "stash",   "accumulate",
-                                    "finalize", "deliver", "release", "finish"};
+  constexpr const char* kNames[] = {"credit",  "send",    "stash", "accumulate", "finalize",
+                                    "deliver", "release", "turn",  "finish"};
   std::string text;
   for (const Action& action : actions) {
     if (!text.empty()) text += ", ";

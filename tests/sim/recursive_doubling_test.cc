@@ -31,6 +31,7 @@ std::string text_of(const Action& action) {
     case Action::Kind::kFinalize: return "finalize";
     case Action::Kind::kDeliver: return "deliver" + from;
     case Action::Kind::kRelease: return "release";
+    case Action::Kind::kTakeTurn: return "turn";
     case Action::Kind::kFinish: return "finish";
   }
   return "?";

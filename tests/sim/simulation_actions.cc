@@ -57,6 +57,7 @@ void Simulation::act(uint32_t agent, uint32_t tensor, const Action& action) {
     case Action::Kind::kFinalize: finalize(agents_[agent], cell, action); break;
     case Action::Kind::kDeliver: deliver(cell, action, payload()); break;
     case Action::Kind::kRelease: release(agent, tensor, action.buffer); break;
+    case Action::Kind::kTakeTurn: expect(false, "a turn of NCCL"); break;
     case Action::Kind::kFinish: finish(agent, tensor, action); break;
   }
 }

@@ -74,6 +74,7 @@ def test_what_else_there_is(two_nodes):
         ["state.py"],
         ["shards.py", "counting", "ps:async"],
         ["shards.py", "counting", "ps:quorum,q=2"],
+        ["shards.py", "other_memory"],
     ],
     ids=" ".join,
 )

@@ -141,6 +141,42 @@ def test_the_same_bits_as_without_a_loss(python, tmp_path, what):
     assert ends[0] == ends[1] and ends[0][0].startswith("end "), ends
 
 
+@pytest.mark.parametrize("mode, name", [
+    ("ps:async", "adam"), ("ps:ssp", "sgd"), ("ps:quorum,q=1", "adamw"), ("ps:async,replicas=1", "adagrad"),
+    ("ps:async", "lamb"),
+])  # fmt: skip
+def test_what_shards_remember_is_that_of_the_commit(newest, tmp_path, mode, name):
+    """Agents are lost, a shard that has no copy, all of them: the end has the same bits."""
+    ends = []
+    for kills in ([], [(5, [0]), (18, [1]), (39, [0, 1])]):
+        folder = tmp_path / str(len(kills))
+        folder.mkdir()
+        with rigs.cluster(2, shards=2) as rig:
+            results = run_with_kills(rig, newest, folder, kills, "kept", mode, name, size=5)
+        assert_all_ok(results)
+        assert all(("joins again" in output) == bool(kills) for _, output in results), results
+        ends.append([output.splitlines()[-2] for _, output in results])
+    assert ends[0] == ends[1] and ends[0][0].startswith("end "), ends
+
+
+def test_what_a_lost_shard_remembered_is_in_the_commit(newest, tmp_path):
+    with rigs.cluster(2) as rig:
+        for name in ("shard-0", "shard-1"):
+            rig.start_shard(name, "--snapshots", str(tmp_path / "snapshots"), "--snapshot-every", "1")
+        ranks = start_ranks(rig, newest, "restarts.py", 4, "kept", "ps:async,replicas=1", "adam", str(tmp_path),
+                            GRADBUS_ELASTIC_TIMEOUT="100")  # fmt: skip
+        await_step(ranks[0], 17)
+        rig.shards[1].kill()
+        rig.shards[1].process.wait(rigs.DEADLINE_S)
+        await_step(ranks[0], 30)  # on the one that is left
+        rig.start_shard("shard-1")
+        start_again(rig, [1])
+        (tmp_path / "finish").touch()
+        results = [ended(rank) for rank in ranks]
+        assert_all_ok(results)
+        assert all("joins again: GB-P103" in output for _, output in results[1:]), results
+
+
 def test_a_session_after_a_failed_one(newest, tmp_path):
     """What gradbus.elastic does is nothing that a program in C could not."""
     with rigs.cluster(2) as rig:

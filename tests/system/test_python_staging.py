@@ -66,6 +66,7 @@ def test_what_else_there_is(agents_and_shards, python):
         ["shards.py", "counting", "ps:async"],
         ["shards.py", "counting", "ps:quorum,q=2"],
         ["shards.py", "counting", "ps:ssp,max_staleness=2"],
+        ["shards.py", "other_memory"],
     ],
     ids=" ".join,
 )

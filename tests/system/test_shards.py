@@ -79,6 +79,18 @@ def test_status_shows_shards_and_what_they_moved(newest):
         assert any(tensor["mode"].startswith("ps:async") for tensor in job["tensors"]), job["tensors"]
         assert "shards: 2" in shown() and "RECEIVED" in shown()
 
+        def stale():  # by mode and agent
+            return {of["agent"]: of for of in json.loads(shown("--json"))["jobs"][0]["staleness"]}
+
+        rigs.wait_until(lambda: len(stale()) == 2, what="staleness of both nodes")
+        for of in stale().values():
+            assert of["mode"].startswith("ps:async") and 0 <= of["mean"] <= of["most"], of
+        assert "STALE" in shown()
+
+
+def test_what_is_put_back_has_to_fit(three_agents, newest):
+    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 4, "other_memory"))
+
 
 def test_a_pull_where_shards_only_sum_is_refused(three_agents, newest):
     assert_all_ok(run_ranks(three_agents, newest, "shards.py", 1, "nothing_to_pull"))

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.timeout(240)
 PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
 
 
-def run_job(directory, mode, *words, shards=2, job="train"):
+def run_job(directory, mode, *words, shards=2, job="train", **variables):
     """One rank under `gradbus run`; (exit status, what it printed)."""
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "1", "--shards", str(shards), "--job", job,
                "--snapshots", str(directory), "--no-prefix", "--", PYTHON, str(RANKS / "shards.py"),
                words[0], mode, *words[1:]]  # fmt: skip
-    done = subprocess.run(command, env=clean_environment(), timeout=120, check=False, text=True,
+    done = subprocess.run(command, env=clean_environment(**variables), timeout=120, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     return done.returncode, done.stdout
 
@@ -34,6 +34,20 @@ def test_a_job_goes_on_with_another_number_of_shards(tmp_path, name):
         status, output = run_job(tmp_path, "ps:async,restore=1", "steps", name, first, last, shards=shards)
         assert status == 0, output
     assert [path.name for path in files(tmp_path / "train")].count("shard-2-of-3.snapshot") == 1
+
+
+# Expect: with --snapshot-keep as many starts as that are on disk, the newest ones.
+def test_snapshots_of_old_starts_are_removed(tmp_path):
+    starts = []
+    for first in (0, 1, 2, 3):
+        mode = "ps:async,restore=1" if first else "ps:async"
+        status, output = run_job(tmp_path, mode, "steps", "adam", str(first), str(first + 1),
+                                 GRADBUS_AGENT_SNAPSHOT_KEEP="2")  # fmt: skip
+        assert status == 0, output
+        there = {path.parent for path in files(tmp_path / "train")}
+        (new,) = there - set(starts)
+        starts.append(new)
+        assert there == set(starts[-2:]), (there, starts)
 
 
 # Expect: a killed shard costs the steps since its last snapshot, and nothing else.

@@ -59,6 +59,10 @@ struct CollectivePlan {
   // Payloads on shards that hold parameters: in the first round a push is the elements themselves,
   // and an answer may always be.
   bool parameters = false;
+  // Whatever the algorithm: the sum is NCCL's work, and `turns` is how many agent 0, whose plan
+  // this is, has given in this job (nccl_turns.h).
+  bool by_nccl = false;
+  std::shared_ptr<uint64_t> turns = nullptr;
 
   uint32_t world() const { return static_cast<uint32_t>(agent_of_rank.size()); }
   uint32_t peers() const {
@@ -99,6 +103,7 @@ struct Action {
     kDeliver,     // copy the payload into every local area's chunk (all-reduce), or into block
                   // `source` (kinds that move blocks)
     kRelease,     // `buffer` is not needed any more: post it for the next frame
+    kTakeTurn,    // by NCCL: the whole tensor is NCCL's in turn `total`; on_turn_ended() follows
     kFinish,      // the round is over on this node: tell the clients
   };
   Kind kind = Kind::kFinish;
@@ -163,11 +168,15 @@ class Collective {
   // goes there, and what it has not answered goes again. At most one of a chunk's two is lost.
   virtual void on_peer_lost(uint32_t, std::vector<Action>&) {}
 
+  // By NCCL: the sum of all agents is in memory of this one's GPU.
+  virtual void on_turn_ended(std::vector<Action>&) {}
+
   // The round that has begun and not finished; 0: none.
   virtual uint64_t active_round() const = 0;
 };
 
-// tree_reduction.h, recursive_doubling.h, push_pull.h, payload_push_pull.h or block_exchange.h. The
+// tree_reduction.h, recursive_doubling.h, push_pull.h, payload_push_pull.h, nccl_turns.h or
+// block_exchange.h. The
 // caller has checked the plan: at least 2 peers, every agent has a rank, root < world size, a chunk
 // fits a frame, the algorithm fits the kind. Allocates everything a round needs here, nothing later
 // but in `actions`.

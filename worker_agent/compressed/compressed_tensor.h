@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "proto/frame.h"
 #include "worker_agent/compressed/fidelity.h"
 #include "worker_agent/compressed/unit.h"
 #include "worker_agent/engine_command.h"
@@ -38,6 +39,7 @@ struct RoundRequest {
   float memory_scale = 1;                   // kPosted
   float learning_rate = 0;                  // kPosted
   bool pull_only = false;                   // kPosted
+  uint32_t pull_source = kPullOnly;         // pull_only: what a push to a shard says of it
 
   bool operator==(const RoundRequest&) const = default;
 };

@@ -38,11 +38,6 @@ Status check(const CudaTable* table, const std::string& file) {
   return {};
 }
 
-std::string program_directory() {
-  std::error_code problem;
-  return std::filesystem::read_symlink("/proc/self/exe", problem).parent_path();
-}
-
 Result<CudaPlugin> open_first(const std::vector<std::string>& places) {
   for (const std::string& place : places)
     if (access(place.c_str(), F_OK) == 0) return open_cuda_plugin(place);
@@ -61,6 +56,11 @@ std::string_view error_id(CudaResult result) {
 }
 
 }  // namespace
+
+std::string program_directory() {
+  std::error_code problem;
+  return std::filesystem::read_symlink("/proc/self/exe", problem).parent_path();
+}
 
 // The library stays open, on failure too: what it loaded besides may have threads of its own.
 Result<CudaPlugin> open_cuda_plugin(const std::string& file) {

@@ -36,4 +36,7 @@ Status cuda_status(const CudaPlugin& plugin, CudaResult result, std::string_view
 // At least one, else GB-D622.
 Result<std::vector<CudaDeviceInfo>> cuda_devices(const CudaPlugin& plugin);
 
+// Of the program that runs: what is installed with it lies there.
+std::string program_directory();
+
 }  // namespace gradbus

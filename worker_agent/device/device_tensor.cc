@@ -161,7 +161,7 @@ Status DeviceTensor::sum(const Piece& piece) {
   for (size_t rank = 0; rank < ranks_.size(); ++rank)
     input.sources[rank] = input.targets[rank] =
         static_cast<std::byte*>(ranks_[rank].memory) + offset;
-  if (plan_.leaves_node) input.targets[0] = plan_.host + offset;
+  if (plan_.leaves_node && !by_nccl_) input.targets[0] = plan_.host + offset;
   GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the sum of this node's ranks"));
   if (!plan_.leaves_node) return {};
   GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(piece.summed, home_), "an event"));
@@ -187,6 +187,11 @@ Status DeviceTensor::deliver() {
                      .dtype = static_cast<uint32_t>(plan_.shape.dtype),
                      .op = static_cast<uint32_t>(plan_.shape.reduction.op)};
     input.sources[0] = plan_.host + offset;
+    if (by_nccl_) {
+      input.sources[0] = static_cast<std::byte*>(ranks_[0].memory) + offset;
+      input.after = by_nccl_->after;
+      input.divisor = by_nccl_->divisor;
+    }
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
       input.targets[rank] = static_cast<std::byte*>(ranks_[rank].memory) + offset;
     GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the result"));

@@ -7,7 +7,8 @@
 //   on one node   into all areas, and the round is over;
 //   between nodes into the first area of shared memory, in pieces, each of which rings the engine's
 //                 doorbell when it is there. The engine exchanges that area as any other, then
-//                 deliver() puts the result into all areas, in one pass as well.
+//                 deliver() puts the result into all areas, in one pass as well. Or, by NCCL, into
+//                 the first area itself, where the engine has it summed between nodes.
 // Behind either a rank's event `done` is recorded, for which its streams wait. So no thread of any
 // process waits for a GPU, and the order is the streams' own: what a round reads was written by
 // what came before `ready`, and the next round's sum comes on the stream after this one's delivery.
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,7 @@ struct DevicePlan {
   std::string who;                // "tensor "g0" of job "digits"", for messages
   std::vector<uint32_t> devices;  // by local rank
   uint32_t home = 0;              // one of them
+  bool home_is_first = false;     // the first one's, else they take turns
   CellShape shape;
   bool leaves_node = false;
   std::byte* host = nullptr;              // the first area in shared memory
@@ -65,10 +68,15 @@ class DeviceTensor {
 
   const DeviceArea& area(uint32_t local_rank) const { return ranks_[local_rank].shared; }
   bool leaves_node() const { return plan_.leaves_node; }
+  uint32_t home() const { return plan_.home; }
+
+  // Before its first round, on the conductor's thread: what leaves the node is the first area, and
+  // `last` is what remains to be done with the sum of all nodes.
+  void go_by_nccl(const Reduction& last) { by_nccl_ = last; }
 
   // All ranks have posted. GB-D624 when the GPU takes no work.
   Status start();
-  // Between nodes: this chunk of the sum is in shared memory.
+  // Between nodes: this chunk of the sum is in shared memory, or the first area.
   bool summed(uint32_t chunk);
   // Between nodes: the result is there.
   Status deliver();
@@ -108,6 +116,7 @@ class DeviceTensor {
   std::vector<Piece> pieces_;
   uint32_t chunks_a_piece_ = 1;
   size_t summed_ = 0;  // pieces
+  std::optional<Reduction> by_nccl_;
   Status failure_;
 };
 

@@ -100,7 +100,7 @@ Result<std::shared_ptr<DeviceTensor>> Devices::make(
     plan.pinned = pinned.take();
   }
   // GPUs take turns in summing.
-  plan.home = plan.devices[made_++ % plan.devices.size()];
+  plan.home = plan.devices[plan.home_is_first ? 0 : made_++ % plan.devices.size()];
   return DeviceTensor::make(*plugin_, std::move(plan));
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "common/errors.h"
 
@@ -51,7 +52,7 @@ Result<std::unique_ptr<NcclChild>> NcclChild::start(const std::string& program, 
 
 NcclChild::~NcclChild() {
   if (process_ != 0) kill(process_, SIGKILL);
-  reap(kNcclAbortGrace);
+  if (!reap(0)) std::thread([process = process_] { waitpid(process, nullptr, 0); }).detach();
 }
 
 // ---- orders
@@ -67,8 +68,9 @@ Status NcclChild::connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint3
   return give(order, "connect", deadline);
 }
 
-Status NcclChild::open(uint32_t area, const CudaShare& share, Nanos deadline) {
+Status NcclChild::open(uint32_t area, const CudaShare& share, uint32_t device, Nanos deadline) {
   NcclOrder order{.verb = NcclVerb::kOpen};
+  order.device = device;
   order.area = area;
   order.share = share;
   return give(order, "open", deadline);

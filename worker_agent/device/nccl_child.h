@@ -43,14 +43,14 @@ class NcclChild {
 
   // `program`: gradbus-nccl. `who` opens every message. GB-D626 when it cannot be started.
   static Result<std::unique_ptr<NcclChild>> start(const std::string& program, std::string who);
-  ~NcclChild();  // kills it
+  ~NcclChild();  // kills it, and does not wait for its end
   NcclChild(const NcclChild&) = delete;
   NcclChild& operator=(const NcclChild&) = delete;
 
   // In kIdle only, else GB-D626 and nothing is done.
   Status new_id(Nanos deadline);  // see id()
   Status connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint32_t device, Nanos deadline);
-  Status open(uint32_t area, const CudaShare& share, Nanos deadline);
+  Status open(uint32_t area, const CudaShare& share, uint32_t device, Nanos deadline);
   Status all_reduce(const Call& call, NcclOp op, Nanos deadline);
   Status reduce_scatter(const Call& call, NcclOp op, Nanos deadline);
   Status all_gather(const Call& call, Nanos deadline);

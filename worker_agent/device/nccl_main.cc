@@ -79,9 +79,9 @@ class NcclRank {
   }
 
   Status open(const NcclOrder& order) {
-    if (communicator_ == nullptr || order.area >= kNcclAreasMax || areas_[order.area] != nullptr)
-      return error("D626", "open: not connected, or no free area " + std::to_string(order.area));
-    return told(table().open(device_, &order.share, &areas_[order.area]), "opening memory");
+    if (order.area >= kNcclAreasMax || areas_[order.area] != nullptr)
+      return error("D626", "open: no free area " + std::to_string(order.area));
+    return told(table().open(order.device, &order.share, &areas_[order.area]), "opening memory");
   }
 
   Status collective(const NcclOrder& order) {

@@ -12,13 +12,13 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kNcclAreasMax = 256;
+inline constexpr uint32_t kNcclAreasMax = 8192;
 inline constexpr int kNcclSocket = 3;  // the child's descriptor
 
 enum class NcclVerb : uint32_t {
   kNewId = 1,
   kConnect = 2,
-  kOpen = 3,  // memory of a device that the agent has
+  kOpen = 3,  // memory of a device that the agent has; also before kConnect
   kAllReduce = 4,
   kReduceScatter = 5,
   kAllGather = 6,
@@ -33,7 +33,7 @@ struct NcclOrder {
   NcclId id = {};  // kConnect
   uint32_t rank = 0;
   uint32_t ranks = 0;
-  uint32_t device = 0;
+  uint32_t device = 0;  // kConnect, kOpen
 
   uint32_t area = 0;     // kOpen: its number from then on, below kNcclAreasMax
   CudaShare share = {};  // ... ; of collectives: the event that what they read is ready

@@ -37,6 +37,7 @@ class CodedParameters final : public ParameterTensor {
 
   size_t answers_max() const override { return chunks_held() * frames_max_; }
   uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
+  uint32_t parts_kept() const override { return 0; }  // pushes bring no dense values to write
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;

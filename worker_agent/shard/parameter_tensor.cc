@@ -11,6 +11,8 @@ namespace {
 
 using Kind = ExchangeMode::Kind;
 
+constexpr float kStepsMax = 1 << 24;  // as a float
+
 }  // namespace
 
 template <typename... Values>
@@ -159,6 +161,12 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   const bool first = pushes(push.agent, chunk) == 1;
   from.waits = true;
   from.pulls = push.pull_only || first;
+  from.part = push.reads ? push.part : 0;
+  if (!push.pull_only) {
+    from.away = from.at_fence = false;
+  } else if (!push.reads && !push.writes) {
+    leave_quorum(push.agent, chunk);
+  }
   from.rests = push.pull_only || (first && plan().moved);  // they have pulled before they moved
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
@@ -166,6 +174,9 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   if (first && push.agent == 0 && !state.set && !plan().moved) {
     set(chunk, values_of(push));
     trace(chunk, "set by agent 0");
+  } else if (push.writes && push.agent == 0 && state.set) {
+    write_kept(chunk, push.part, values_of(push));
+    trace(chunk, "part {} written by agent 0", push.part);
   }
   if (!from.pulls) {
     ++from.steps;
@@ -194,6 +205,26 @@ void ParameterTensor::set(uint32_t chunk, std::span<const float> pushed) {
   const float scale = 1.0F / static_cast<float>(plan().ranks.front());
   const std::span<float> set_to = parameters(chunk, state.current);
   for (size_t i = 0; i < pushed.size(); ++i) set_to[i] = scale * pushed[i];
+}
+
+// As bits, but for steps, which an optimizer's vectors are of no use without: a float has all up to
+// 2^24, where no mean lacks anything any more.
+void ParameterTensor::write_kept(uint32_t chunk, uint32_t part, std::span<const float> values) {
+  Chunk& state = chunks_[slot(chunk)];
+  if (part == 0) {
+    const uint32_t next = unused_buffer(chunk);
+    std::ranges::copy(values, parameters(chunk, next).begin());
+    use(chunk, next);
+    let_go(chunk, state.current);
+    state.current = next;
+  } else if (part < vectors_kept()) {
+    std::ranges::copy(values, vector(chunk, part - 1).begin());
+  } else {
+    float steps = 0;
+    for (const float value : values) steps = value > steps ? value : steps;
+    state.steps = static_cast<uint64_t>(std::min(steps, kStepsMax));
+    for (uint32_t agent = 0; agent < agents(); ++agent) worker(agent, chunk).known = state.steps;
+  }
 }
 
 bool ParameterTensor::is_finite(const Push& push, std::span<const float> gradient) {
@@ -248,10 +279,24 @@ void ParameterTensor::add(uint32_t agent, uint32_t chunk, std::span<const float>
     state.deadline = now + Nanos{plan().mode.deadline_ms} * kMillisecond;
 }
 
+// All that have pulled are together at a fence and go on from there. flush() pulls once more then,
+// which says nothing; whoever pulls again after that has still not come back.
+void ParameterTensor::leave_quorum(uint32_t agent, uint32_t chunk) {
+  Worker& from = worker(agent, chunk);
+  from.away = !from.at_fence;
+  from.at_fence = false;
+  for (uint32_t other = 0; other < agents(); ++other)
+    if (!worker(other, chunk).away) return;
+  for (uint32_t other = 0; other < agents(); ++other) {
+    worker(other, chunk).away = false;
+    worker(other, chunk).at_fence = true;
+  }
+}
+
 // A step is open, and as many take part as it takes, or as can.
 bool ParameterTensor::quorum_is_there(uint32_t chunk) {
   uint32_t active = 0;
-  for (uint32_t agent = 0; agent < agents(); ++agent) active += worker(agent, chunk).rests ? 0 : 1;
+  for (uint32_t agent = 0; agent < agents(); ++agent) active += worker(agent, chunk).away ? 0 : 1;
   const uint32_t added = chunks_[slot(chunk)].added;
   return added > 0 && added >= std::min(plan().mode.quorum, active);
 }
@@ -324,7 +369,21 @@ void ParameterTensor::answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& a
 
 void ParameterTensor::give(uint32_t agent, uint32_t chunk, uint32_t staleness,
                            std::vector<ShardAnswer>& answers) {
-  answer(agent, chunk, chunks_[slot(chunk)].current, staleness, answers);
+  answer(agent, chunk, wanted_buffer(agent, chunk), staleness, answers);
+}
+
+// One is unused: of the others one is the parameters', and other agents may have one each.
+uint32_t ParameterTensor::wanted_buffer(uint32_t agent, uint32_t chunk) {
+  const uint32_t part = worker(agent, chunk).part;
+  if (part == 0) return chunks_[slot(chunk)].current;
+  const uint32_t copy = unused_buffer(chunk);
+  const std::span<float> into = parameters(chunk, copy);
+  if (part < vectors_kept()) {
+    std::ranges::copy(vector(chunk, part - 1), into.begin());
+  } else {
+    std::ranges::fill(into, static_cast<float>(chunks_[slot(chunk)].steps));
+  }
+  return copy;
 }
 
 }  // namespace gradbus

@@ -14,7 +14,9 @@
 // it: its agent is answered as if it had pulled, and the shard's log names tensor, chunk, node and
 // index.
 //
-// Nobody waits for an agent that has pulled and made no step since: it has ended, or evaluates.
+// Nobody waits for an agent that has pulled and made no step since: it has ended, or evaluates. But
+// in quorum all go on when all have pulled, as flush() does: a step waits for q of them again, or
+// for its deadline.
 //
 // A chunk has a buffer more than there are agents: each may have one on its way, and one is
 // written. What travels compressed: coded_parameters.h; what is stepped on as a whole:
@@ -36,6 +38,7 @@ class ParameterTensor : public ShardTensor {
   bool save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const override;
   void restore(const std::vector<RestoredChunk>& chunks) override;
   uint32_t vectors_kept() const override { return 1 + optimizer_vectors(plan().mode.optimizer); }
+  uint32_t parts_kept() const override { return vectors_kept() + 1; }
   bool is_set(uint32_t chunk) const override { return chunks_[slot(chunk)].set; }
   KeptChunk kept(uint32_t chunk) const override;
   std::span<const float> kept_values(uint32_t chunk, uint32_t vector) const override {
@@ -61,7 +64,9 @@ class ParameterTensor : public ShardTensor {
   std::span<const float> parameters(uint32_t chunk) const {
     return parameters(chunk, chunks_[slot(chunk)].current);
   }
-  uint32_t current(uint32_t chunk) const { return chunks_[slot(chunk)].current; }  // their buffer
+  // Of the chunk's, with what the agent's last push has asked for: parameters, or a part that is
+  // kept, copied for it.
+  uint32_t wanted_buffer(uint32_t agent, uint32_t chunk);
   // The agent's last push was a pull.
   bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 
@@ -70,6 +75,10 @@ class ParameterTensor : public ShardTensor {
     bool waits = false;  // its last push has no answer yet
     bool pulls = false;  // which was no step
     bool rests = false;  // it has pulled, and not pushed since
+    // quorum: it has pulled when not all others had, and not pushed since
+    bool away = false;
+    bool at_fence = false;  // all had; it has neither pulled nor pushed since
+    uint32_t part = 0;      // which it reads of what is kept
     uint32_t staleness = 0;
     uint64_t steps = 0;  // it has made
     uint64_t known = 0;  // steps in the parameters that it was given last
@@ -88,10 +97,12 @@ class ParameterTensor : public ShardTensor {
   template <typename... Values>
   void trace(uint32_t chunk, spdlog::format_string_t<Values...> what, Values&&... values) const;
   void set(uint32_t chunk, std::span<const float> pushed);
+  void write_kept(uint32_t chunk, uint32_t part, std::span<const float> values);
   bool is_finite(const Push& push, std::span<const float> gradient);
   void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
   void add(uint32_t agent, uint32_t chunk, std::span<const float> gradient, Nanos now);
   void close_step(uint32_t chunk);
+  void leave_quorum(uint32_t agent, uint32_t chunk);
   bool quorum_is_there(uint32_t chunk);
   bool may_go(uint32_t agent, uint32_t chunk);
   void answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& answers);

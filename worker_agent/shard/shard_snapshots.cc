@@ -48,7 +48,7 @@ struct ShardSnapshots::Pass {
     if (status.ok()) status = writer->add(piece, values);
   }
   // One that lacks a part would only be in the way of an older one.
-  void close(const SnapshotPlace& place) {
+  void close(const SnapshotPlace& place, const SnapshotKeeper& keeper) {
     if (status.ok() && whole) {
       status = writer->commit();
       if (status.ok())
@@ -57,6 +57,7 @@ struct ShardSnapshots::Pass {
                      snapshot_path(place));
     }
     if (!status.ok()) spdlog::warn("job \"{}\": {}", place.job, status.message());
+    if (status.ok() && whole) keeper.tidy(place.job);
     writer.reset();
     done.store(true, std::memory_order_release);
   }
@@ -126,7 +127,8 @@ size_t ShardSnapshots::copy_next(const Tensors& tensors) {
   for (; tensor_ < tensors.size() && past(); ++tensor_) chunk_ = 0;
   if (tensor_ == tensors.size()) {
     copied_ = true;
-    keeper_->post([pass = pass_, place = place_] { pass->close(place); });
+    keeper_->post(
+        [pass = pass_, place = place_, keeper = keeper_.get()] { pass->close(place, *keeper); });
     return 1;
   }
   const ShardTensor& tensor = *tensors[tensor_];
@@ -152,7 +154,7 @@ void ShardSnapshots::end(const Tensors& tensors) {
   if (keeper_ == nullptr || !has_parameters(tensors)) return;
   // A snapshot that is under way is not closed, so it never was.
   pass_ = std::make_shared<Pass>();
-  keeper_->post([pass = pass_, place = place_, &tensors] {
+  keeper_->post([pass = pass_, place = place_, keeper = keeper_.get(), &tensors] {
     pass->open(place);
     std::vector<float> values;
     for (const auto& tensor : tensors) {
@@ -165,7 +167,7 @@ void ShardSnapshots::end(const Tensors& tensors) {
         if (saved) pass->write(piece, values);
       }
     }
-    pass->close(place);
+    pass->close(place, *keeper);
   });
 }
 

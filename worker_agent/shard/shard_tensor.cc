@@ -57,6 +57,9 @@ Status ShardTensor::check(uint32_t agent, const FrameHeader& header, bool next) 
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, step));
   if (next && turns_[pair(agent, chunk)] != Turn::kAgents)
     return refuse_frame(header, "a push before the last one was answered");
+  if ((reads_kept(header.source) || writes_kept(header.source)) &&
+      kept_part(header.source) >= parts_kept())
+    return refuse_frame(header, "a part that is not kept");
   return check_piece(agent, header);
 }
 
@@ -95,10 +98,14 @@ void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
   const uint32_t chunk = chunk_of(header);
   pushes_[pair(agent, chunk)] = header.step;
   turns_[pair(agent, chunk)] = Turn::kOurs;
-  const bool pull_only = header.source == kPullOnly;
+  const bool reads = reads_kept(header.source);
+  const bool writes = writes_kept(header.source);
+  const bool pull_only = header.source == kPullOnly || reads || writes;
   const auto rate = std::bit_cast<float>(header.source);
-  const bool has_rate = header.source != 0 && !pull_only && std::isfinite(rate);
-  take({agent, chunk, payload, pull_only, has_rate, std::abs(rate)}, now, answers);
+  const bool has_rate = header.source != 0 && std::isfinite(rate);
+  take({agent, chunk, payload, pull_only, has_rate, std::abs(rate), reads, writes,
+        reads || writes ? kept_part(header.source) : 0},
+       now, answers);
 }
 
 // A push that is neither the last one nor the next is refused by check(), as ever.

@@ -127,6 +127,8 @@ class ShardTensor {
   // Vectors of as many elements as a chunk: its parameters, then the optimizer's; of sums of
   // payloads what their encoding has left out.
   virtual uint32_t vectors_kept() const { return 0; }
+  // That agents may read and write (proto/frame.h, kReadKept).
+  virtual uint32_t parts_kept() const { return 0; }
   // The chunk has what is kept; one that has moved has not until all of it is here.
   virtual bool is_set(uint32_t) const { return true; }
   // All of it, of a chunk that is set.
@@ -155,6 +157,9 @@ class ShardTensor {
     bool pull_only = false;
     bool has_rate = false;
     float learning_rate = 0;
+    bool reads = false;  // a pull of this part of what is kept
+    bool writes = false;
+    uint32_t part = 0;
   };
   // A frame whose kind, signature and sender are right and whose chunk is here: whether the rest of
   // it can be.

@@ -5,8 +5,8 @@
 
 namespace gradbus {
 
-SnapshotKeeper::SnapshotKeeper(std::string directory, Nanos every)
-    : directory_(std::move(directory)), every_(every), thread_([this] { work(); }) {}
+SnapshotKeeper::SnapshotKeeper(std::string directory, Nanos every, size_t keep)
+    : directory_(std::move(directory)), every_(every), keep_(keep), thread_([this] { work(); }) {}
 
 SnapshotKeeper::~SnapshotKeeper() {
   {
@@ -46,6 +46,13 @@ void SnapshotKeeper::work() {
     ++done_;
     changed_.notify_all();
   }
+}
+
+void SnapshotKeeper::tidy(const std::string& job) const {
+  if (keep_ == 0) return;
+  if (const size_t removed = remove_old_runs(directory_, job, keep_); removed > 0)
+    spdlog::info("job \"{}\": snapshots of {} older runs are removed, {} are kept", job, removed,
+                 keep_);
 }
 
 void SnapshotKeeper::restore(const std::string& job, std::vector<uint64_t> runs,

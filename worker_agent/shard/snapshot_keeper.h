@@ -26,8 +26,8 @@ class SnapshotSet;
 class SnapshotKeeper {
  public:
   // `directory` holds the snapshots of all jobs. `every`: from the end of a snapshot to the next
-  // one, of each job; 0: at a job's end only.
-  SnapshotKeeper(std::string directory, Nanos every);
+  // one, of each job; 0: at a job's end only. `keep`: so many runs of a job at most; 0: all.
+  SnapshotKeeper(std::string directory, Nanos every, size_t keep = 0);
   ~SnapshotKeeper();  // what was posted is done first
 
   const std::string& directory() const { return directory_; }
@@ -37,6 +37,9 @@ class SnapshotKeeper {
   void post(std::function<void()> task);
   // Returns when all that was posted before is done.
   void drain();
+
+  // On the keeper's thread, when a snapshot of the job has been written: older ones may go.
+  void tidy(const std::string& job) const;
 
   // Reads what the newest run of the job but its own, `runs`, has left of this tensor; `done` is
   // called on the keeper's thread. Errors: SnapshotSet's.
@@ -50,6 +53,7 @@ class SnapshotKeeper {
 
   const std::string directory_;
   const Nanos every_;
+  const size_t keep_;
 
   // ---- the keeper's thread only: the files of the run that was read last
   std::unique_ptr<SnapshotSet> set_;

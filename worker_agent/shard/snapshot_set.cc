@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 
 #include "common/crc32c.h"
@@ -84,14 +85,33 @@ Run look_at_run(const std::string& path, std::span<const uint64_t> except_runs) 
   return run;
 }
 
+// Whole or not.
+std::vector<Run> all_runs(const std::string& directory, const std::string& job,
+                          std::span<const uint64_t> except_runs) {
+  std::vector<Run> runs;
+  std::error_code problem;
+  for (const auto& entry : fs::directory_iterator(snapshot_job_directory(directory, job), problem))
+    runs.push_back(look_at_run(entry.path(), except_runs));
+  return runs;
+}
+
+// Another shard may be at it, too.
+bool remove_run(const fs::path& run) {
+  std::error_code problem;
+  for (const auto& entry : fs::directory_iterator(run, problem)) {
+    const std::string name = entry.path().filename();
+    std::error_code gone;
+    if (name.starts_with("shard-") && name.find(kSuffix) != name.npos)
+      fs::remove(entry.path(), gone);
+  }
+  return fs::remove(run, problem);
+}
+
 // A run that lacks a shard's file ended before it had got anywhere, or that shard was killed.
 Result<std::string> newest_run(const std::string& directory, const std::string& job,
                                std::span<const uint64_t> except_runs) {
-  const std::string of_job = snapshot_job_directory(directory, job);
   Run newest;
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(of_job, problem)) {
-    Run run = look_at_run(entry.path(), except_runs);
+  for (Run& run : all_runs(directory, job, except_runs)) {
     if (run.files < run.shards)
       spdlog::warn("{} has the files of {} of {} shards and is left out", run.path, run.files,
                    run.shards);
@@ -99,7 +119,8 @@ Result<std::string> newest_run(const std::string& directory, const std::string& 
   }
   if (newest.path.empty())
     return error("F111", "no earlier run of job \"" + job +
-                             "\" has left a snapshot of all its shards in " + of_job);
+                             "\" has left a snapshot of all its shards in " +
+                             snapshot_job_directory(directory, job));
   return newest.path;
 }
 
@@ -115,6 +136,19 @@ const char* problem_of(const SnapshotPiece& piece, uint64_t left) {
 }
 
 }  // namespace
+
+size_t remove_old_runs(const std::string& directory, const std::string& job, size_t keep) {
+  const std::vector<Run> runs = all_runs(directory, job, {});
+  std::vector<uint64_t> whole;
+  for (const Run& run : runs)
+    if (run.files >= run.shards && run.written_ns < UINT64_MAX) whole.push_back(run.written_ns);
+  if (whole.size() < keep) return 0;
+  std::ranges::sort(whole, std::greater());
+  size_t removed = 0;
+  for (const Run& run : runs)
+    if (run.files > 0 && run.written_ns < whole[keep - 1]) removed += remove_run(run.path) ? 1 : 0;
+  return removed;
+}
 
 Result<SnapshotSet> SnapshotSet::open(const std::string& directory, const std::string& job,
                                       std::span<const uint64_t> except_runs) {

@@ -17,6 +17,11 @@
 
 namespace gradbus {
 
+// Removes what the runs of the job have left in `directory` that are older than its `keep` newest
+// ones (1 or more) of which the files of all shards are there. Files of other names stay, and
+// damaged runs. How many runs have gone.
+size_t remove_old_runs(const std::string& directory, const std::string& job, size_t keep);
+
 class SnapshotSet {
  public:
   // The newest run in `directory` of which the files of all shards are there, but `except_runs`,

@@ -82,7 +82,7 @@ std::span<const float> WholeParameters::values_of(const Push& push) { return pus
 void WholeParameters::give(uint32_t agent, uint32_t chunk, uint32_t staleness,
                            std::vector<ShardAnswer>& answers) {
   Agent& to = senders_[agent];
-  to.buffer = current(chunk);
+  to.buffer = wanted_buffer(agent, chunk);
   to.unsent = frames_.chunks();
   owe(agent, chunk, to.buffer);
   for (uint32_t index = 0; index < frames_.chunks(); ++index)

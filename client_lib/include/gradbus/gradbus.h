@@ -302,6 +302,19 @@ GRADBUS_API gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, doubl
 /* Begins a round that makes no step, whatever the data; gradbus_wait brings the newest parameters.
  * Every rank of the node calls it. */
 GRADBUS_API gradbus_code gradbus_start_pull(gradbus_tensor* tensor);
+/* What shards keep of a tensor, for a checkpoint: part 0 are the parameters, then comes what the
+ * optimizer remembers (sgd with momentum and adagrad: 1 part, adam, adamw and lamb: 2, the mean and
+ * the mean square), last how many steps were made, a number for each element. So many parts there
+ * are; 0 where no shard holds parameters, or they travel compressed. */
+GRADBUS_API uint32_t gradbus_kept_parts(const gradbus_tensor* tensor);
+/* Begins a round that makes no step; gradbus_wait brings that part. Every rank of the node calls
+ * it; the same everywhere while no rank makes steps. It lies where parameters do: pull them after
+ * it. */
+GRADBUS_API gradbus_code gradbus_start_read_kept(gradbus_tensor* tensor, uint32_t part);
+/* The part becomes what the ranks of rank 0's node bring, added up: rank 0 the values, others minus
+ * zeros. Every rank of the job calls it, after its first round and while none makes steps; it is
+ * there when rank 0 has waited. */
+GRADBUS_API gradbus_code gradbus_start_write_kept(gradbus_tensor* tensor, uint32_t part);
 
 /* ---- what a tensor's compression remembers ----
  *

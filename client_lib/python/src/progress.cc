@@ -74,6 +74,23 @@ void Bucket::start_pull() {
   throw_unless_ok(outcome_of(gradbus_start_pull(tensor_)));
 }
 
+uint32_t Bucket::kept_parts() {
+  const OpenSession open(attachment_);
+  return gradbus_kept_parts(tensor_);
+}
+
+void Bucket::start_read_kept(uint32_t part) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_start_read_kept(tensor_, part)));
+}
+
+void Bucket::start_write_kept(uint32_t part) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_start_write_kept(tensor_, part)));
+}
+
 bool Bucket::test() {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);

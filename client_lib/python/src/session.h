@@ -56,6 +56,10 @@ class Bucket {
   void scale_memory(double factor);
   void set_learning_rate(double rate);
   void start_pull();
+  // What shards keep: gradbus.h. Ended by wait().
+  uint32_t kept_parts();
+  void start_read_kept(uint32_t part);
+  void start_write_kept(uint32_t part);
   bool test();
   void wait(std::optional<int64_t> timeout_ms);
   // The oldest result that no step has taken is in the current lane; false: none was left.

@@ -111,6 +111,10 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
   return {};
 }
 
+Status start_kept(gradbus_tensor* tensor, PullKind kind, uint32_t part) {
+  return tensor == nullptr ? missing("tensor") : tensor->lanes.start_kept(kind, part);
+}
+
 Status start_memory(gradbus_tensor* tensor, SubmissionKind kind, gradbus_memory part) {
   if (tensor == nullptr) return missing("tensor");
   if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
@@ -228,4 +232,16 @@ gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
 gradbus_code gradbus_start_pull(gradbus_tensor* tensor) {
   return guarded(
       [&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.start_pull(); });
+}
+
+uint32_t gradbus_kept_parts(const gradbus_tensor* tensor) {
+  return tensor == nullptr ? 0 : tensor->lanes.first().kept_parts();
+}
+
+gradbus_code gradbus_start_read_kept(gradbus_tensor* tensor, uint32_t part) {
+  return guarded([&] { return start_kept(tensor, PullKind::kRead, part); });
+}
+
+gradbus_code gradbus_start_write_kept(gradbus_tensor* tensor, uint32_t part) {
+  return guarded([&] { return start_kept(tensor, PullKind::kWrite, part); });
 }

@@ -3,6 +3,7 @@
     restarts.py plain FOLDER             sums of integers; the state are Python's own values
     restarts.py steps MODE FOLDER        integers as gradients, in an exchange mode
     restarts.py remembered FOLDER        top-k with a residual; prints what there is at the end
+    restarts.py kept MODE NAME FOLDER    shards that step with that optimizer; prints the same
     restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same
     restarts.py commits FOLDER           ranks that are a commit apart, or never made one
     restarts.py in_vain FOLDER           losses without end: how often the function is called
@@ -20,7 +21,7 @@ import time
 
 import gradbus.torch as gradbus
 import torch
-from shards import SHAPE, make, step
+from shards import NAMED, OPTIMIZERS, SHAPE, make, step
 
 STEPS, EVERY, GATE = 60, 4, 50
 COMPRESSED = (256, 128)  # large enough
@@ -101,6 +102,38 @@ def remembered(folder):
     residual = gradbus.allreduce(residual, op=gradbus.Sum, name="residual")
     assert residual.abs().max() > 1
     print("end", digest(weight, residual))
+
+
+def kept(mode, name, folder):
+    """Nodes make steps in turn, so their order is known; torch's own optimizer makes the same ones alone."""
+
+    @gradbus.elastic.run
+    def train(state):
+        while state.step < STEPS:
+            if gradbus.cross_rank() == state.step % gradbus.cross_size():
+                step(parameters, gradients[state.step])
+            gradbus.barrier()
+            finished(state, folder)
+
+    gradbus.init()
+    kind, options = OPTIMIZERS[name]
+    shared = torch.Generator().manual_seed(3)
+    gradients = torch.randn((STEPS, *SHAPE), generator=shared)
+    weight, bias, optimizer = parameters = make(mode + NAMED.get(name, ""), 0.01, kind, **options)
+    alone = [torch.nn.Parameter(torch.randn(SHAPE, generator=shared)), torch.nn.Parameter(torch.ones(3))]
+    with torch.no_grad():
+        weight.copy_(alone[0])
+        bias.copy_(alone[1])
+    model = torch.nn.ParameterList([weight, bias])
+    train(gradbus.ElasticState(model=model, optimizer=optimizer, step=0))
+    plain = kind(alone, lr=0.01, **options)
+    for gradient in gradients:
+        step((*alone, plain), gradient)
+    gradbus.flush()
+    for mine, wanted in zip((weight, bias), alone, strict=True):
+        error = (mine - wanted).abs().max().item()
+        assert error < 2e-4, (name, error)
+    print("end", digest(weight, bias))
 
 
 def digits(folder):

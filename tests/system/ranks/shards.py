@@ -10,11 +10,13 @@
     shards.py slow MODE STEPS SLEEP  the last rank sleeps before every step; prints each one's seconds
     shards.py forever MODE           steps until the job ends; prints its error
     shards.py refused MODE WORDS [COMPRESSION]   registration fails with these words
+    shards.py other_memory           what is put back fits in part, or not at all
     shards.py nothing_to_pull        a pull is refused where shards only sum
 """
 
 import sys
 import time
+import warnings
 
 import gradbus.torch as gradbus
 import torch
@@ -200,6 +202,36 @@ def nothing_to_pull():
     assert parameters[0][0, 0].item() == -2
 
 
+def other_memory():
+    """Of another optimizer it begins anew, said on rank 0; of another model it is refused on all ranks."""
+    *tensors, optimizer = parameters = make("ps:async", 0.1, torch.optim.SGD, momentum=0.5)
+    step(parameters, torch.ones(SHAPE))
+    optimizer.flush()
+    state = optimizer.shard_state()
+    nodes = gradbus.cross_size()
+    wanted = [2 - 0.5 ** (nodes - 1), nodes]  # v = 0.5 v + 1; steps
+    assert state.keys() == ({"weight", "bias"} if gradbus.rank() == 0 else set()), state
+    for of in state.values():
+        assert of["optimizer"] == "sgd" and [part.item() for part in of["parts"]] == wanted, (of, wanted)
+    other = {name: {**of, "optimizer": "adagrad"} for name, of in state.items()}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        optimizer.load_shard_state(other)
+    assert ["begins anew" in str(warning.message) for warning in said] == [True] * len(other), said
+    wrong = {name: {**of, "parts": [torch.ones(2, 2)] * 2} for name, of in state.items()}
+    try:
+        optimizer.load_shard_state(wrong)
+        raise AssertionError("was accepted")
+    except gradbus.InvalidError as error:
+        assert "has shape" in str(error) and "(2, 2)" in str(error), error
+    before = [tensor.detach().clone() for tensor in tensors]
+    optimizer.load_shard_state(state)
+    assert all(torch.equal(tensor, was) for tensor, was in zip(tensors, before, strict=True))
+    optimizer.flush()
+    for name, of in optimizer.shard_state().items():
+        assert [part.item() for part in of["parts"]] == [part.item() for part in state[name]["parts"]]
+
+
 def refused(mode, words, compression=None):
     try:
         make(mode, compression=compression)
@@ -210,7 +242,9 @@ def refused(mode, words, compression=None):
 
 def main():
     gradbus.init()
-    commands = [steps, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull]
+    commands = [
+        steps, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull, other_memory,
+    ]  # fmt: skip
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

@@ -111,6 +111,26 @@ TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
   EXPECT_EQ(json["jobs"][0]["mode_changes"][0]["reason"], "gradbus mode by alice");
 }
 
+TEST(StatusText, ShowsStalenessByModeAndAgent) {
+  v1::StatusReply reply = reply_of("node-a", 1);
+  EXPECT_EQ(status_text(reply, "x").find("STALE"), std::string::npos) << "nothing is old";
+  v1::StalenessStatus& of = *reply.mutable_jobs(0)->add_staleness();
+  of.set_mode("ps:async");
+  of.set_agent("node-a");
+  of.set_mean(1.25);
+  of.set_most(7);
+  *reply.mutable_jobs(0)->add_staleness() = of;
+  reply.mutable_jobs(0)->mutable_staleness(1)->clear_agent();
+  const std::string text = status_text(reply, "x");
+  EXPECT_THAT(
+      text, testing::ContainsRegex("MODE +AGENT +STALE +MOST\n *ps:async +node-a +1\\.[23] +7\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("ps:async +all +1\\.[23] +7"));
+  const auto json = nlohmann::json::parse(status_json(reply, "x"))["jobs"][0]["staleness"];
+  EXPECT_EQ(json[0]["agent"], "node-a");
+  EXPECT_EQ(json[0]["mean"], 1.25);
+  EXPECT_EQ(json[1]["most"], 7);
+}
+
 TEST(StatusText, ShowsAgentsJobsRanksAndErrors) {
   v1::StatusReply reply = reply_of("node-a", 1'500'000);
   reply.mutable_jobs(0)->mutable_error()->set_message("GB-P101 PEER_LOST: rank 2 died");

@@ -94,6 +94,18 @@ TEST_F(Alone, MemoryNeedsGradientsOfF32) {
     EXPECT_EQ(gradbus_scale_memory(tensor, factor), GRADBUS_INVALID) << factor;
 }
 
+TEST_F(Alone, NothingIsKeptWhereNoShardHoldsParameters) {
+  const gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  EXPECT_EQ(gradbus_kept_parts(tensor), 0u);
+  EXPECT_EQ(gradbus_start_read_kept(tensor, 0), GRADBUS_INVALID);
+  EXPECT_NE(std::string(gradbus_last_error()).find("GB-O900"), std::string::npos);
+  EXPECT_EQ(gradbus_start_write_kept(tensor, 0), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_kept_parts(nullptr), 0u);
+  EXPECT_EQ(gradbus_start_read_kept(nullptr, 0), GRADBUS_INVALID);
+}
+
 // Step n brings n + 1; with one rank its result is the same, taken two steps later.
 TEST_F(Alone, ADelayedTensorGivesTheResultOfKStepsBefore) {
   gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);

@@ -61,6 +61,8 @@ TEST_F(ModeChanges, WhatCannotBeIsRefusedAndNobodyHears) {
   EXPECT_THAT(ask(std::string(300, 'x'), "sync"), StartsWith("GB-O911"));
   EXPECT_THAT(ask("a\nb", "sync"), StartsWith("GB-O911"));
   EXPECT_THAT(ask("*", "ps:async"), StartsWith("GB-O912"));
+  EXPECT_THAT(ask("*", "ps:async,placement=2"),
+              AllOf(StartsWith("GB-O911"), HasSubstr("leave it out")));
   EXPECT_THAT(ask("*", "sync", "other"), StartsWith("GB-J406"));
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
   EXPECT_EQ(cluster.status("train").jobs(0).mode_changes_size(), 0);

@@ -113,6 +113,25 @@ TEST_F(Moves, AnotherTensorOfTheNameMovesNothing) {
   EXPECT_FALSE(ready("ps:async").has_moved_from());
 }
 
+// Expect: nobody says placement= but for a tensor of that name that lies on shards.
+TEST_F(Moves, ATensorWithoutPredecessorHasNoPlacement) {
+  const auto refused = [&](const std::string& mode) {
+    ready(mode);
+    EXPECT_THAT(cluster.last(1).tensor_refused().error().message(),
+                AllOf(HasSubstr("GB-O911"), HasSubstr("none of this name lies there"),
+                      HasSubstr("leave out placement=")));
+  };
+  cluster.shard(kShardA, "shard-a");
+  job = cluster.start_job("train", 2);
+  refused("ps:async,placement=1");
+  refused("ps:sync,placement=7");
+  ready("sync");
+  refused("ps:async,placement=1");
+  before = ready("ps:async");
+  ready("ps:async,placement=1");
+  EXPECT_EQ(cluster.last(1).tensors_ready().tensors(0).moved_from().id(), before.id());
+}
+
 // Expect: those that are left get second copies; a neighbour may then be lost, before the move it
 // may not.
 TEST_F(Moves, CopiesAreMadeAgainAfterALoss) {

@@ -283,6 +283,52 @@ TEST_F(Shards, HearOfTheEnd) {
   EXPECT_EQ(cluster.last(kFirst).job_ended().job_id(), job);
 }
 
+// Expect: by mode and node the last report of each tensor, together; what is delayed as its mode
+// says; what nobody has registered is a warning and not shown.
+TEST_F(Shards, StalenessIsShownByModeAndNode) {
+  start();
+  for (const char* name : {"first", "second", "third"}) {
+    v1::TensorSpec spec = on_shards("ps:async");
+    spec.set_name(name);
+    register_by_all(spec);
+  }
+  v1::TensorSpec delayed = make_spec("later", 100);
+  delayed.set_mode("delayed:k=3");
+  cluster.make_ready(job, 2, delayed);
+  const auto report = [&](uint64_t agent, const std::string& tensor, uint64_t rounds,
+                          uint64_t steps, uint32_t most) {
+    v1::AgentMessage beat;
+    auto* counters = beat.mutable_heartbeat()->add_jobs();
+    counters->set_job_id(job);
+    auto* staleness = counters->add_staleness();
+    staleness->set_tensor(tensor);
+    staleness->set_rounds(rounds);
+    staleness->set_steps(steps);
+    staleness->set_most(most);
+    cluster.send(agent, beat);
+  };
+  report(1, "first", 100, 900, 99);
+  report(1, "first", 4, 8, 5);
+  report(1, "second", 1, 2, 2);
+  report(2, "third", 2, 0, 0);
+  EXPECT_EQ(cluster.coordinator.warnings(), 0u);
+  report(2, "nothing", 1, 1, 1);
+  EXPECT_EQ(cluster.coordinator.warnings(), 1u);
+  const v1::JobStatus shown = cluster.status("train").jobs(0);
+  ASSERT_EQ(shown.staleness_size(), 3);
+  EXPECT_EQ(shown.staleness(0).mode(), "delayed:k=3");
+  EXPECT_EQ(shown.staleness(0).agent(), "");
+  EXPECT_EQ(shown.staleness(0).mean(), 3);
+  EXPECT_EQ(shown.staleness(1).mode(), "ps:async");
+  EXPECT_EQ(shown.staleness(1).mean(), 2) << "(8 + 2) / (4 + 1)";
+  EXPECT_EQ(shown.staleness(1).most(), 5u);
+  EXPECT_EQ(shown.staleness(2).most(), 0u);
+  EXPECT_NE(shown.staleness(1).agent(), shown.staleness(2).agent());
+  cluster.left(1, job, 0, true);
+  cluster.left(2, job, 1, true);
+  EXPECT_EQ(cluster.status("train").jobs(0).staleness_size(), 0) << "it has ended";
+}
+
 // Expect: what a shard says of a job counts as an agent's word.
 TEST_F(Shards, ReportFailuresAndTraffic) {
   start();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +75,40 @@ TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
     }
     ASSERT_TRUE(tensor.value()->deliver().ok());
   }
+}
+
+// Elements of an area, as another process would open them.
+const float* look_at(const DeviceArea& area, uint64_t count) {
+  int32_t words[2];  // of the double: process, descriptor
+  std::memcpy(words, area.memory.bytes, sizeof(words));
+  void* view = mmap(nullptr, count * sizeof(float), PROT_READ, MAP_SHARED, words[1], 0);
+  EXPECT_NE(view, MAP_FAILED);
+  return static_cast<const float*>(view);
+}
+
+// Expect: the node's sum is in the first area when all chunks are said to be there; what another
+// process leaves there is divided and goes to all. Shared memory stays as it is.
+TEST(DeviceTensor, ByNcclTheFirstAreaLeavesTheNode) {
+  const CudaPlugin plugin = double_of("streams");
+  constexpr uint64_t kCount = 2'500'000;
+  Tensor made(kCount, 1000, true);
+  const std::vector<float> first = made.host;
+  auto tensor = DeviceTensor::make(plugin, made.plan);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  tensor.value()->go_by_nccl({.op = ReduceOp::kSum, .divisor = 4, .after = 0.5});
+  const float* areas[] = {look_at(tensor.value()->area(0), kCount),
+                          look_at(tensor.value()->area(1), kCount)};
+  ASSERT_TRUE(tensor.value()->start().ok());
+  for (uint32_t chunk = 0; chunk < made.plan.shape.chunks; ++chunk)
+    ASSERT_TRUE(made.wait_for(*tensor.value(), chunk)) << chunk;
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(areas[0][i], 2 * first[i]) << i;
+  ASSERT_TRUE(tensor.value()->deliver().ok());
+  tensor.value().reset();  // which waits for its streams
+  for (const float* area : areas) {
+    for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(area[i], first[i] / 4) << i;
+    munmap(const_cast<float*>(area), kCount * sizeof(float));
+  }
+  EXPECT_EQ(made.host, first);
 }
 
 // Expect: no ring and nothing in shared memory: it stays on the GPUs.

@@ -39,6 +39,7 @@ struct Node {
   std::string address;
   Mailbox<JobBroken> broken;
   std::shared_ptr<FidelityBoard> fidelity = std::make_shared<FidelityBoard>();
+  std::shared_ptr<StalenessBoard> staleness = std::make_shared<StalenessBoard>();
   Engine engine;
   ShmQuota quota{256 << 20, 0};
   std::vector<std::unique_ptr<Arena>> arenas;
@@ -270,6 +271,7 @@ class Cluster {
     for (size_t i = 0; i < node.ranks.size(); ++i) start.channels.push_back(add_client(node));
     start.traffic = std::make_shared<JobTraffic>();
     start.fidelity = node.fidelity;
+    start.staleness = node.staleness;
     node.engine.post(std::move(start));
   }
 

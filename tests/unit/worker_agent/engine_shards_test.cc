@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "proto/placement.h"
@@ -158,6 +159,19 @@ class Held : public testing::Test {
     ++rounds_[agent];
   }
 
+  // A round of a part of what shards keep; the first rank brings the value, the others minus zeros.
+  void keep(uint32_t agent, PullKind kind, uint32_t part, float value) {
+    Submission record{};
+    record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+    record.pull_only = static_cast<uint64_t>(kind);
+    record.kept_part = part;
+    for (uint32_t local = 0; local < cluster_->layout().ranks_per_agent; ++local) {
+      std::fill_n(cluster_->data(agent, local, 0), kCount, local == 0 ? value : -0.0F);
+      cluster_->post(agent, local, 0, rounds_[agent] + 1, record);
+    }
+    ++rounds_[agent];
+  }
+
   std::vector<float> result(uint32_t agent) {
     EXPECT_EQ(cluster_->completions(agent, 0, 1).size(), 1u);
     for (uint32_t local = 1; local < cluster_->layout().ranks_per_agent; ++local)
@@ -214,6 +228,35 @@ TEST_F(Held, SspWaitsForTheSlowest) {
   EXPECT_THAT(result(1), Each(87.0F));
 }
 
+// Expect: an agent's board has how many steps of others came between the parameters it had and its
+// own steps; a pull is none.
+TEST_F(Held, StalenessIsNoted) {
+  open({.agents = 2, .shards = 2}, "ps:async,lr=1");
+  set_parameters();
+  const auto noted = [&](uint32_t agent) { return cluster_->nodes[agent]->staleness->take(); };
+  noted(0);
+  noted(1);
+  for (int i = 0; i < 2; ++i) {
+    push(0, 1);
+    EXPECT_TRUE(answered(0));
+  }
+  push(1, 1);
+  EXPECT_TRUE(answered(1));
+  push(1, 1);
+  EXPECT_TRUE(answered(1));
+  const auto first = noted(0);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first.begin()->second.rounds, 2u);
+  EXPECT_EQ(first.begin()->second.steps, 0u);
+  const Staleness second = noted(1).begin()->second;
+  EXPECT_EQ(second.rounds, 2u);
+  EXPECT_EQ(second.steps, 2u);
+  EXPECT_EQ(second.most, 2u);
+  pull(0);
+  EXPECT_TRUE(answered(0));
+  EXPECT_TRUE(noted(0).empty());
+}
+
 // Expect: the q-th gradient closes a step with the mean of q; a late one counts in the next.
 TEST_F(Held, QuorumClosesWithTheFirst) {
   open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
@@ -241,6 +284,69 @@ TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
   EXPECT_THAT(result(1), Each(98.0F));
   push(0, 2);
   EXPECT_THAT(result(0), Each(96.0F));
+}
+
+// Expect: when all have pulled they all go on, whether they pull once more, as flush() does, or
+// not.
+TEST_F(Held, AQuorumIsOfAllAgainAfterAFence) {
+  for (const bool twice : {true, false}) {
+    rounds_.clear();
+    open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
+    set_parameters();
+    for (int times = 0; times < 3; ++times) {
+      for (const uint32_t agent : {1, 2, 0}) pull(agent);
+      for (const uint32_t agent : {0, 1, 2}) EXPECT_THAT(result(agent), Each(100.0F));
+    }
+    if (twice) {
+      pull(0);
+      EXPECT_THAT(result(0), Each(100.0F));
+    }
+    push(0, 2);
+    EXPECT_FALSE(answered(0)) << "it would have made a step alone";
+    if (twice) {
+      pull(1);  // late for the same fence
+      EXPECT_THAT(result(1), Each(100.0F));
+      EXPECT_FALSE(answered(0));
+    }
+    push(2, 4);
+    EXPECT_THAT(result(0), Each(97.0F));
+    EXPECT_THAT(result(2), Each(97.0F));
+  }
+}
+
+// Expect: after a fence one that only pulls is not waited for, nor one that has ended after the
+// deadline.
+TEST_F(Held, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
+  open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
+  set_parameters();
+  for (int times = 0; times < 2; ++times) {
+    for (const uint32_t agent : {0, 1}) pull(agent);
+    for (const uint32_t agent : {0, 1}) EXPECT_THAT(result(agent), Each(100.0F));
+  }
+  const Nanos began = monotonic_now();
+  push(0, 5);
+  EXPECT_THAT(result(0), Each(95.0F));
+  EXPECT_GE(monotonic_now() - began, 30 * kMillisecond);
+
+  rounds_.clear();
+  open({.agents = 2, .shards = 1}, "ps:quorum,q=2,lr=1");
+  set_parameters();
+  for (int times = 0; times < 2; ++times) {
+    for (const uint32_t agent : {0, 1}) pull(agent);
+    for (const uint32_t agent : {0, 1}) EXPECT_THAT(result(agent), Each(100.0F));
+  }
+  push(0, 5);
+  EXPECT_FALSE(answered(0));
+  pull(1);
+  EXPECT_THAT(result(0), Each(95.0F));
+  EXPECT_THAT(result(1), Each(95.0F));
+  push(0, 5);
+  EXPECT_THAT(result(0), Each(90.0F)) << "alone";
+  push(1, 5);
+  EXPECT_FALSE(answered(1)) << "it is back";
+  push(0, 5);
+  EXPECT_THAT(result(0), Each(85.0F));
+  EXPECT_THAT(result(1), Each(85.0F));
 }
 
 // Expect: a pull makes no step, whatever is in the data, and brings the newest parameters.
@@ -302,6 +408,106 @@ TEST_F(Held, MomentumIsTheShards) {
   push(0, 0);
   EXPECT_THAT(result(0), Each(90.0F));  // v = 2
 }
+
+// Expect: parts of what shards keep come as torch's formula has them: v = 0.5 v + g.
+TEST_F(Held, WhatShardsKeepCanBeRead) {
+  open({.agents = 2, .ranks_per_agent = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
+  set_parameters();
+  push(0, 4);
+  result(0);
+  push(1, 2);
+  EXPECT_THAT(result(1), Each(92.0F));
+  for (const uint32_t agent : {0, 1}) {
+    const auto read = [&](uint32_t part) {
+      keep(agent, PullKind::kRead, part, 1000);
+      return result(agent);
+    };
+    EXPECT_THAT(read(1), Each(4.0F)) << "0.5 * 4 + 2";
+    EXPECT_THAT(read(2), Each(2.0F)) << "steps";
+    EXPECT_THAT(read(0), Each(92.0F));
+  }
+  pull(0);
+  EXPECT_THAT(result(0), Each(92.0F));
+}
+
+// Expect: what agent 0's ranks bring is there, what others bring is not; steps go on from it.
+TEST_F(Held, WhatShardsKeepCanBeWritten) {
+  open({.agents = 3, .ranks_per_agent = 3, .shards = 2, .transport = unreliable},
+       "ps:async,lr=1,momentum=0.5");
+  set_parameters();
+  push(1, 32);
+  EXPECT_THAT(result(1), Each(68.0F));
+  const std::vector<float> parts = {50, 8, 3};  // parameters, v, steps
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    for (const uint32_t agent : {0, 1, 2})
+      keep(agent, PullKind::kWrite, part, agent == 0 ? parts[part] : -7);
+    for (const uint32_t agent : {0, 1, 2}) result(agent);
+  }
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    keep(2, PullKind::kRead, part, 1000);
+    EXPECT_THAT(result(2), Each(parts[part])) << part;
+  }
+  push(1, 2);
+  EXPECT_THAT(result(1), Each(44.0F)) << "v = 0.5 * 8 + 2";
+  keep(0, PullKind::kRead, 2, 0);
+  EXPECT_THAT(result(0), Each(4.0F));
+}
+
+struct KeptCase {
+  const char* mode;
+  uint32_t shards;
+};
+class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
+ protected:
+  // One push of each agent, the same values wherever it is made.
+  void push_all(uint32_t number) {
+    for (uint32_t agent = 0; agent < rounds_.size(); ++agent) {
+      push(agent, std::ldexp(1.37F + static_cast<float>(number + agent), -3));
+      result(agent);
+    }
+  }
+  std::vector<float> read(uint32_t part) {
+    keep(1, PullKind::kRead, part, 9);
+    return result(1);
+  }
+};
+
+// Expect: a job that begins with what another one kept makes the same steps, to the last bit; that
+// has other shards, too.
+TEST_P(KeptBy, AnotherJobGoesOn) {
+  const auto& [mode, shards] = GetParam();
+  open({.agents = 2, .ranks_per_agent = 2, .shards = 2}, mode);
+  set_parameters();
+  for (uint32_t number = 0; number < 5; ++number) push_all(number);
+  std::vector<std::vector<float>> kept;
+  const uint32_t parts = parse_mode(mode).value().kept_parts();
+  for (uint32_t part = 0; part < parts; ++part) kept.push_back(read(part));
+  for (uint32_t number = 5; number < 9; ++number) push_all(number);
+  const std::vector<float> wanted = read(0);
+
+  rounds_.clear();
+  open({.agents = 2, .ranks_per_agent = 2, .shards = shards}, mode);
+  set_parameters();
+  for (uint32_t part = 0; part < parts; ++part) {
+    for (const uint32_t agent : {1, 0}) {
+      keep(agent, PullKind::kWrite, part, -0.0F);
+      if (agent == 0) std::ranges::copy(kept[part], cluster_->data(0, 0, 0));
+    }
+    result(0);
+    result(1);
+  }
+  for (uint32_t number = 5; number < 9; ++number) push_all(number);
+  EXPECT_EQ(read(0), wanted);
+  EXPECT_THAT(read(parts - 1), Each(18.0F));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, KeptBy,
+    testing::Values(KeptCase{"ps:async,optimizer=adam", 2},
+                    KeptCase{"ps:async,optimizer=adamw,weight_decay=0.1,replicas=2", 3},
+                    KeptCase{"ps:ssp,momentum=0.9,nesterov=1", 1},
+                    KeptCase{"ps:quorum,optimizer=adagrad,replicas=2", 2},
+                    KeptCase{"ps:async,optimizer=lamb", 2}));
 
 // Expect: over a bad transport nothing is lost or applied twice: the sum of all pushes is what the
 // parameters have moved by.
@@ -379,6 +585,10 @@ TEST_F(BadPush, IsRefusedByItsField) {
   refused("a chunk that another shard holds");
   with([](FrameHeader& h) { h.exchange = 1; });
   refused("exchange is 1, expected 0");
+  with([](FrameHeader& h) { h.source = kReadKept; });
+  refused("a part that is not kept");
+  with([](FrameHeader& h) { h.source = kWriteKept + 3; });
+  refused("a part that is not kept");
   header_ = good;
   refused("a push of another shard", 2);
   EXPECT_TRUE(push(0).ok());

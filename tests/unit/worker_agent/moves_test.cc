@@ -309,9 +309,10 @@ TEST(Moved, WhatCodecsLeaveOutMoves) {
   }
 }
 
-// Expect: nobody waits for an agent that has made no step since the fence.
-TEST(Moved, AgentsThatRestAreNotWaitedFor) {
-  for (const char* const mode : {"ps:quorum,q=2", "ps:ssp,max_staleness=1"}) {
+// Expect: ssp waits for no agent that has made no step since the fence; a quorum is of all that
+// were there.
+TEST(Moved, WhoIsWaitedForAfterTheFence) {
+  for (const std::string mode : {"ps:quorum,q=2", "ps:ssp,max_staleness=1"}) {
     Cluster cluster({.agents = 2, .shards = 2});
     cluster.add_on_shards(0, spec(), kOldChunk, mode);
     const auto all_post_first = [&](uint32_t tensor) {
@@ -324,6 +325,13 @@ TEST(Moved, AgentsThatRestAreNotWaitedFor) {
     all_post_first(1);
     for (uint64_t round = 2; round < 7; ++round) {
       cluster.post(0, 0, 1, round);
+      if (mode == "ps:quorum,q=2") {
+        cluster.turn(300);
+        CompletionRecord record;
+        ASSERT_EQ(cluster.nodes[0]->clients[0].completions.pop(record), Pop::kEmpty);
+        cluster.post(1, 0, 1, round);
+        ASSERT_EQ(cluster.completions(1, 0, 1).size(), 1u) << mode << round;
+      }
       ASSERT_EQ(cluster.completions(0, 0, 1).size(), 1u) << mode << round;
     }
   }

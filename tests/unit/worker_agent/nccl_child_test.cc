@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <cstdlib>
 #include <numeric>
 #include <vector>
 
-#include "worker_agent/device/cuda_plugin.h"
+#include "tests/unit/worker_agent/nccl_processes.h"
 
 namespace gradbus {
 namespace {
@@ -22,26 +21,8 @@ constexpr size_t kCount = 1000;
 constexpr size_t kBytes = 4 * kCount * sizeof(float);
 constexpr Nanos kPatience = 60 * kSecond;
 
-class NcclChildren : public testing::Test {
+class NcclChildren : public test::NcclProcesses {
  protected:
-  void SetUp() override {
-    setenv("GRADBUS_CUDA_PLUGIN", GRADBUS_CUDA_DOUBLE_FILE, 1);
-    setenv("GRADBUS_CUDA_DOUBLE", "processor", 1);
-    setenv("GRADBUS_NCCL", GRADBUS_NCCL_DOUBLE_FILE, 1);
-    unsetenv("GRADBUS_NCCL_DOUBLE");
-  }
-  void TearDown() override {
-    for (float* area : areas_) table().free(0, area);
-    unsetenv("GRADBUS_CUDA_PLUGIN");
-    unsetenv("GRADBUS_NCCL");
-    unsetenv("GRADBUS_NCCL_DOUBLE");
-  }
-
-  static const CudaTable& table() {
-    static const Result<CudaPlugin> plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
-    return *plugin.value().table;
-  }
-
   // Starts all, connects them, gives each an area: rank r's elements are r + 1, r + 2, ...
   void start_all() {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -55,13 +36,9 @@ class NcclChildren : public testing::Test {
       ASSERT_TRUE(ranks_[rank]->connect(ranks_[0]->id(), rank, kRanks, 0, soon()).ok());
     expect_all_idle();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      void* memory = nullptr;
-      ASSERT_EQ(table().allocate(0, kBytes, &memory), CudaResult::kOk);
-      areas_.push_back(static_cast<float*>(memory));
+      const CudaShare share = share_new_area(kBytes);
       std::iota(areas_[rank], areas_[rank] + kCount, static_cast<float>(rank + 1));
-      CudaShare share;
-      ASSERT_EQ(table().share(0, memory, &share), CudaResult::kOk);
-      ASSERT_TRUE(ranks_[rank]->open(7, share, soon()).ok());
+      ASSERT_TRUE(ranks_[rank]->open(7, share, 0, soon()).ok());
     }
     expect_all_idle();
   }
@@ -98,7 +75,6 @@ class NcclChildren : public testing::Test {
   }
 
   std::vector<std::unique_ptr<NcclChild>> ranks_;
-  std::vector<float*> areas_;
 };
 
 TEST_F(NcclChildren, SumWhatTheAgentShares) {

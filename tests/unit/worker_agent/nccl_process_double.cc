@@ -1,7 +1,9 @@
-// A test double of libnccl.so.2, for tests only: ranks are processes of one machine that sum f32 in
-// a file of shared memory. GRADBUS_NCCL_DOUBLE says what goes wrong when an all-reduce is called:
-// slow (it stays in progress), hang_call (the call never returns), hang_abort (neither it nor the
-// abort ends), crash.
+// A test double of libnccl.so.2, for tests only: ranks are processes of one machine that sum what
+// they bring in a file of shared memory, in the order of the ranks, when all have called. Calls of
+// other lengths or types, which NCCL would mix up, are an error on all ranks. What is to be summed
+// is read in the call: whoever calls has waited for it. GRADBUS_NCCL_DOUBLE says what goes wrong
+// when an all-reduce is called: slow (it stays in progress), hang_call (the call never returns),
+// hang_abort (neither it nor the abort ends), crash; hang_connect: nobody is ever connected.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "common/kernels/reduce.h"
 #include "worker_agent/device/nccl_library.h"
 
 namespace {
@@ -23,14 +26,30 @@ using gradbus::NcclResult;
 using gradbus::NcclType;
 
 constexpr uint32_t kRanksMax = 8;
-constexpr size_t kElementsMax = 4096;
+constexpr size_t kBytesMax = 16 << 20;
 
 struct World {  // zeros at first
   std::atomic<uint32_t> joined;
   std::atomic<uint64_t> posted[kRanksMax];  // all-reduces
   std::atomic<uint64_t> taken[kRanksMax];
-  float values[kRanksMax][kElementsMax];
+  std::atomic<uint64_t> signature[kRanksMax];  // count and type
+  std::byte values[kRanksMax][kBytesMax];
 };
+
+struct Kind {
+  NcclType nccl;
+  gradbus::DType dtype;
+};
+constexpr Kind kKinds[] = {
+    {NcclType::kI32, gradbus::DType::kI32}, {NcclType::kI64, gradbus::DType::kI64},
+    {NcclType::kF16, gradbus::DType::kF16}, {NcclType::kF32, gradbus::DType::kF32},
+    {NcclType::kF64, gradbus::DType::kF64}, {NcclType::kBF16, gradbus::DType::kBF16}};
+
+gradbus::DType dtype_of(NcclType type) {
+  for (const Kind& kind : kKinds)
+    if (kind.nccl == type) return kind.dtype;
+  std::abort();
+}
 
 bool goes_wrong(std::string_view how) {
   const char* chosen = std::getenv("GRADBUS_NCCL_DOUBLE");
@@ -51,8 +70,10 @@ struct NcclComm {
   uint32_t ranks;
   uint64_t calls;
   bool under_way;
-  float* to;
+  std::byte* to;
   size_t count;
+  NcclType type;
+  bool mixed_up;
 };
 
 }  // namespace gradbus
@@ -66,10 +87,14 @@ bool finish(NcclComm* comm) {
   World& world = *comm->world;
   for (uint32_t rank = 0; rank < comm->ranks; ++rank)
     if (world.posted[rank] < comm->calls) return false;
-  for (size_t i = 0; i < comm->count; ++i) {
-    comm->to[i] = 0;
-    for (uint32_t rank = 0; rank < comm->ranks; ++rank) comm->to[i] += world.values[rank][i];
+  const std::byte* sources[kRanksMax];
+  for (uint32_t rank = 0; rank < comm->ranks; ++rank) {
+    sources[rank] = world.values[rank];
+    comm->mixed_up = comm->mixed_up || world.signature[rank] != world.signature[0];
   }
+  std::byte* const target[] = {comm->to};
+  if (!comm->mixed_up)
+    gradbus::reduce_scalar(dtype_of(comm->type), {}, {sources, comm->ranks}, target, comm->count);
   world.taken[comm->rank] = comm->calls;
   comm->under_way = false;
   return true;
@@ -104,7 +129,9 @@ NcclResult ncclCommInitRankConfig(NcclComm** comm, int ranks, NcclId id, int ran
                        0,
                        false,
                        nullptr,
-                       0};
+                       0,
+                       NcclType::kF32,
+                       false};
   if (++(*comm)->world->joined == static_cast<uint32_t>(ranks)) unlink(id.bytes);
   return NcclResult::kInProgress;
 }
@@ -112,8 +139,9 @@ NcclResult ncclCommInitRankConfig(NcclComm** comm, int ranks, NcclId id, int ran
 NcclResult ncclCommGetAsyncError(NcclComm* comm, NcclResult* result) {
   const bool stays = goes_wrong("slow") || goes_wrong("hang_abort");
   const bool through = !comm->under_way || (!stays && finish(comm));
-  const bool all_here = comm->world->joined >= comm->ranks;
+  const bool all_here = comm->world->joined >= comm->ranks && !goes_wrong("hang_connect");
   *result = all_here && through ? NcclResult::kSuccess : NcclResult::kInProgress;
+  if (comm->mixed_up) *result = NcclResult::kInvalidUsage;
   return NcclResult::kSuccess;
 }
 
@@ -124,17 +152,20 @@ NcclResult ncclCommAbort(NcclComm*) {
 
 NcclResult ncclCommDestroy(NcclComm*) { return NcclResult::kSuccess; }
 
-NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType, NcclOp, NcclComm* comm,
-                         void*) {
+NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType type, NcclOp,
+                         NcclComm* comm, void*) {
   if (goes_wrong("hang_call")) hang();
   if (goes_wrong("crash")) std::abort();
-  if (count > kElementsMax) return NcclResult::kInvalidUsage;
-  comm->to = static_cast<float*>(to);
+  const size_t bytes = count * gradbus::dtype_bytes(dtype_of(type));
+  if (bytes > kBytesMax) return NcclResult::kInvalidUsage;
+  comm->to = static_cast<std::byte*>(to);
   comm->count = count;
+  comm->type = type;
   comm->under_way = true;
   for (uint32_t rank = 0; rank < comm->ranks; ++rank)
     while (comm->world->taken[rank] < comm->calls) usleep(100);
-  std::memcpy(comm->world->values[comm->rank], from, count * sizeof(float));
+  std::memcpy(comm->world->values[comm->rank], from, bytes);
+  comm->world->signature[comm->rank] = 16 * count + static_cast<uint64_t>(type);
   comm->world->posted[comm->rank] = ++comm->calls;
   return NcclResult::kSuccess;
 }

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/compression/each_target.h"
+
 namespace gradbus {
 namespace {
 
@@ -113,6 +115,61 @@ TEST_P(ServerOptimizers, FollowTheFormula) {
   for (size_t i = 0; i < kCount; ++i) {
     EXPECT_NEAR(before[i], expected[i].parameter, 2e-5 * (1 + std::abs(expected[i].parameter)));
     EXPECT_NEAR(second[i], expected[i].second, 4e-6 * expected[i].second);
+  }
+}
+
+struct Stepped {
+  std::vector<float> after, first, second;
+  bool operator==(const Stepped&) const = default;
+};
+
+// Two steps on elements that lie `offset` behind a vector's begin; `one_by_one`: each as a tensor
+// of its own.
+Stepped stepped(const ServerOptimizer& optimizer, size_t count, size_t offset, bool one_by_one) {
+  std::mt19937 random(static_cast<uint32_t>(count));
+  std::normal_distribution<float> normal;
+  std::vector<float> gradient(offset + count), before(offset + count);
+  for (float& g : gradient) g = normal(random);
+  for (float& w : before) w = normal(random);
+  Stepped got{before, std::vector<float>(offset + count), std::vector<float>(offset + count)};
+  const uint32_t vectors = optimizer_vectors(optimizer);
+  const size_t stride = one_by_one ? 1 : count;
+  for (uint64_t number = 1; number <= 2; ++number) {
+    for (size_t i = offset; i < offset + count; i += stride) {
+      OptimizerStep one;
+      one.number = number;
+      one.learning_rate = 0.1F;
+      one.gradient_scale = 0.25F;
+      one.gradient = std::span(gradient).subspan(i, stride);
+      one.before = std::span(before).subspan(i, stride);
+      one.after = std::span(got.after).subspan(i, stride);
+      if (vectors > 0) one.first = std::span(got.first).subspan(i, stride);
+      if (vectors > 1) one.second = std::span(got.second).subspan(i, stride);
+      step(optimizer, one);
+    }
+    before = got.after;
+  }
+  return got;
+}
+
+// Expect: the same bits on every target, at odd lengths and offsets, as element by element.
+TEST_P(ServerOptimizers, SameBitsOnAllTargets) {
+  const ServerOptimizer optimizer = variants()[GetParam()];
+  for (const size_t count : {1u, 3u, 8u, 17u, 64u, 101u}) {
+    const Stepped expected = stepped(optimizer, count, 1, true);
+    on_each_target(
+        [&] { EXPECT_EQ(stepped(optimizer, count, 1, false), expected) << count << " elements"; });
+  }
+}
+
+// Expect: LAMB, too: a whole tensor is as it is on the simplest target.
+TEST(Lamb, SameBitsOnAllTargets) {
+  ServerOptimizer optimizer = of(Kind::kLamb);
+  optimizer.weight_decay = 0.02;
+  for (const size_t count : {1u, 3u, 8u, 17u, 64u, 101u}) {
+    const Stepped expected = stepped(optimizer, count, 0, false);
+    on_each_target(
+        [&] { EXPECT_EQ(stepped(optimizer, count, 0, false), expected) << count << " elements"; });
   }
 }
 

@@ -215,6 +215,30 @@ TEST_F(SnapshotFiles, ARunThatLacksAFileIsLeftOut) {
   refused(plan_of(30, 10, 0, 1), Code::kUnavailable, "a snapshot of all its shards");
 }
 
+// Expect: as many whole runs stay as were asked for, the newest ones; one that lacks a file counts
+// for none, and goes when it is older than those; what is damaged, or not a snapshot, stays.
+TEST_F(SnapshotFiles, OldRunsAreRemoved) {
+  const auto run_of = [&](uint64_t run) {
+    return fs::path(snapshot_path(place(0, 2, run))).parent_path();
+  };
+  for (const uint64_t run : {1, 2, 3, 4, 5, 6}) write(30, 10, 2, run);
+  write(30, 10, 2, 3);  // again: it has a .previous, and is now the newest
+  fs::remove(snapshot_path(place(1, 2, 2)));
+  fs::remove(snapshot_path(place(1, 2, 6)));
+  fs::resize_file(snapshot_path(place(1, 2, 1)), 100);  // less than its header
+  std::ofstream(run_of(4) / "notes") << "mine";
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 3), 1u);  // 2: 3, 4, 5 are whole
+  EXPECT_FALSE(fs::exists(run_of(2)));
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 3), 0u);
+  EXPECT_TRUE(fs::exists(snapshot_path(place(0, 2, 4))));
+  EXPECT_EQ(remove_old_runs(directory_.path(), "another", 1), 0u);
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 1), 2u);  // 5, and 6, which is older than 3
+  EXPECT_TRUE(fs::exists(snapshot_path(place(1, 2, 3))));
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_of(4)), fs::directory_iterator()), 1);
+  EXPECT_FALSE(fs::exists(run_of(5)) || fs::exists(run_of(6)));
+  EXPECT_TRUE(fs::exists(snapshot_path(place(0, 2, 1)))) << "it is damaged: somebody has to look";
+}
+
 // Expect: of a shard that was lost and its copy, which went on, the copy's file is read, whichever
 // was written last; without the lost shard's it is one of the files that have to be there.
 TEST_F(SnapshotFiles, APromotedCopyIsReadInPlaceOfTheLostShard) {

@@ -100,10 +100,10 @@ class Bucket(Registered):
         self.started = True
         self._taken = False
 
-    def start_pull(self) -> None:
-        """Asks shards for the parameters."""
+    def start_pull(self, rests: bool = True) -> None:
+        """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""
         self.place.release()
-        self.core.start_pull()
+        self.core.start_pull() if rests else self.core.start_read_kept(0)
         self._taken = False
 
     def wait(self) -> None:

@@ -86,6 +86,7 @@ def _remembered(optimizer: Any) -> dict[str, Any]:
         "changes": list(state.changes),
         "outer": optimizer.outer_state(),
         "compression": optimizer.compression_state(),
+        "shards": optimizer.shard_state(),
     }
 
 
@@ -101,3 +102,5 @@ def _remind(optimizer: Any, remembered: dict[str, Any], number: int) -> None:
     optimizer.zero_grad()
     optimizer.load_outer_state(remembered["outer"])
     optimizer.load_compression_state(remembered["compression"])
+    if number > 0:
+        optimizer.load_shard_state(remembered["shards"])

@@ -29,11 +29,13 @@ from ._buckets import Bucket, NamedParameter
 from ._delay_compensation import Compensation, DelayCompensation
 from ._detach import detach_before_close
 from ._hooks import after_accumulation
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo, plan_buckets
+from ._layout import DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
+from ._parameter_info import info_of, with_compression
+from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
-from ._staging import checked_device, refuse_several_devices, uuid_for_areas
+from ._staging import refuse_several_devices, uuid_for_areas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,9 +285,9 @@ class GradientExchange:
         self._pull(held)
         return len(held)
 
-    def _pull(self, held: Sequence[Bucket]) -> None:
+    def _pull(self, held: Sequence[Bucket], rests: bool = True) -> None:
         for bucket in held:
-            bucket.start_pull()
+            bucket.start_pull(rests)
         for bucket in held:
             bucket.wait()
 
@@ -362,6 +364,31 @@ class GradientExchange:
         self._forget()
         self.zero()
 
+    @torch.no_grad()
+    def shard_state(self) -> ShardState:
+        """What shards' optimizers remember, on rank 0; the same for all, so {} on others."""
+        self._refuse_between_backward_and_step("shard_state()")
+        session = session_of(self._process_set, "shard_state")
+        return read_shards(remembering(self._buckets, only_set=True), session.rank)
+
+    @torch.no_grad()
+    def load_shard_state(self, state: ShardState) -> None:
+        """Puts it back, with the parameters that there are."""
+        self._refuse_between_backward_and_step("load_shard_state()")
+        session = session_of(self._process_set, "load_shard_state")
+        told = agree_on(
+            remembering(self._buckets), state, self._prefix, self._process_set, session.rank
+        )
+        if not told:
+            return
+        # As they are: the first round of a node with three ranks brings their sum times 1/3.
+        parameters = {slot: slot.parameter.clone() for bucket in told for slot in bucket.slots}
+        set_parameters(bucket.on_shards for bucket in told if bucket.on_shards is not None)
+        write_shards(told, state, parameters, session.rank)
+        # A step before the last part is there would be made without it.
+        session.barrier()
+        self._pull(told, rests=False)
+
     @property
     def mean_squares(self) -> dict[str, torch.Tensor]:
         """What adaptive delay compensation keeps, by parameter: views."""
@@ -428,34 +455,6 @@ def _can_move(bucket: Bucket) -> bool:
     if bucket.on_shards is None:  # shards may have something to remember of what is compressed
         return bucket.used or not bucket.compressed
     return bucket.on_shards.is_set
-
-
-def with_compression(
-    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
-) -> ParameterInfo:
-    """With the compression that was asked for, or else the job's policy, where it is worth it."""
-    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
-    if info.dtype != "float32" or not info.count:
-        return info
-    if asked is None:
-        chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
-    else:
-        worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
-        chosen = asked if worth else "none"
-    columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
-    return dataclasses.replace(info, compression=chosen, columns=columns)
-
-
-def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
-    """Raises InvalidError for a dtype or a device that cannot be exchanged."""
-    dtype = str(parameter.dtype).replace("torch.", "")
-    if dtype not in DTYPES:
-        raise bad_argument(
-            f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join(DTYPES)}"
-        )
-    return ParameterInfo(
-        name, dtype, parameter.numel(), device=checked_device(name, parameter)
-    )
 
 
 def _sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:

@@ -25,12 +25,12 @@ from ._averaging import Agreement, Averaging, Circle
 from ._broadcast import NamedTensors, _broadcast_tensors
 from ._buckets import NamedParameter
 from ._detach import detach_before_close
-from ._exchange import info_of, with_compression
 from ._gossip import PairSessions, pair_of, topology_of
 from ._layout import cut_name
 from ._local_steps import LocalSteps, split_by_bytes
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_buckets import Compress, ParameterBucket, register
+from ._parameter_info import info_of, with_compression
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
 OuterState = dict[str, dict[str, torch.Tensor]]

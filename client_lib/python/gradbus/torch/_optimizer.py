@@ -23,6 +23,7 @@ from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
 from ._memory import CompressionState
 from ._mode_changes import ModeChange
+from ._shard_memory import ShardState
 
 # Numbers the optimizers of this process, so that two of them (a GAN) never share buckets. Ranks make
 # their optimizers in the same order; if they do not, registration reports the names.
@@ -169,6 +170,25 @@ class _Distributed:
             check_part("mean_square", squares, shapes)
         local.load_outer_state({part: state[part] for part in state if part != "mean_square"})
         exchange.take_over(squares)
+
+    def shard_state(self) -> ShardState:
+        """What shards' optimizers remember of parameters that shards hold, for a checkpoint.
+
+        Momenta, moments and counts of steps, by parameter: on rank 0, to which they all come, and {} on the
+        others. All ranks call it after flush(), with which they have stopped making steps. Parameters that
+        travel compressed are not in it, nor those whose optimizer remembers nothing. Raises BusyError between
+        backward() and step().
+        """
+        return self._gradbus.exchange.shard_state()
+
+    def load_shard_state(self, state: ShardState) -> None:
+        """Puts it back; the parameters of rank 0 become those of the shards.
+
+        All ranks call it, what rank 0 brings counts. A parameter whose shards step with another optimizer
+        begins anew, with a warning. Raises InvalidError (a name or shape of another model), BusyError as
+        shard_state().
+        """
+        self._gradbus.exchange.load_shard_state(state)
 
     def compression_state(self) -> CompressionState:
         """This rank's share of what compression remembers (error feedback), for a checkpoint.

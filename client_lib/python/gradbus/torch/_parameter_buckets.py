@@ -15,8 +15,8 @@ import torch
 from .. import _core
 from .._ops import Average
 from ._buckets import NamedParameter
-from ._exchange import info_of
 from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from ._parameter_info import info_of
 from ._registered import Registered
 from ._staging import refuse_several_devices
 

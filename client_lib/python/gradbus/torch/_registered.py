@@ -55,6 +55,16 @@ class Registered:
         self.flat = self.place.views[view]
         return view
 
+    def start_reading_kept(self, part: int) -> None:
+        """Asks shards for a part of what they keep; finish() and bring() end it."""
+        self.place.release()
+        self.core.start_read_kept(part)
+
+    def start_writing_kept(self, part: int) -> None:
+        """What is in flat becomes that part; finish() ends it."""
+        self.place.release()
+        self.hand_over(lambda: self.core.start_write_kept(part))
+
     def read_memory(self, part: int) -> None:
         """This rank's share of what compression remembers is in flat."""
         self.place.release()

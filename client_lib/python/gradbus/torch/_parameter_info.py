@@ -1,0 +1,40 @@
+"""What a parameter says about its exchange: size, type, device, and the compression it gets."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from .. import _core
+from .._errors import bad_argument
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo
+from ._staging import checked_device
+
+
+def with_compression(
+    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
+) -> ParameterInfo:
+    """With the compression that was asked for, or else the job's policy, where it is worth it."""
+    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
+    if info.dtype != "float32" or not info.count:
+        return info
+    if asked is None:
+        chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
+    else:
+        worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
+        chosen = asked if worth else "none"
+    columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
+    return dataclasses.replace(info, compression=chosen, columns=columns)
+
+
+def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
+    """Raises InvalidError for a dtype or a device that cannot be exchanged."""
+    dtype = str(parameter.dtype).replace("torch.", "")
+    if dtype not in DTYPES:
+        raise bad_argument(
+            f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join(DTYPES)}"
+        )
+    return ParameterInfo(
+        name, dtype, parameter.numel(), device=checked_device(name, parameter)
+    )

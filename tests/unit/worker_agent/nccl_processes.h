@@ -1,0 +1,48 @@
+// What tests of NCCL processes begin with: doubles of libnccl and of the CUDA plug-in, named in the
+// environment that the processes get, and memory of the plug-in's, which is the host's, to share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "worker_agent/device/cuda_plugin.h"
+
+namespace gradbus::test {
+
+class NcclProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("GRADBUS_CUDA_PLUGIN", GRADBUS_CUDA_DOUBLE_FILE, 1);
+    setenv("GRADBUS_CUDA_DOUBLE", "processor", 1);
+    setenv("GRADBUS_NCCL", GRADBUS_NCCL_DOUBLE_FILE, 1);
+    unsetenv("GRADBUS_NCCL_DOUBLE");
+  }
+  void TearDown() override {
+    for (float* area : areas_) table().free(0, area);
+    unsetenv("GRADBUS_CUDA_PLUGIN");
+    unsetenv("GRADBUS_NCCL");
+    unsetenv("GRADBUS_NCCL_DOUBLE");
+  }
+
+  // The next one of areas_, and what another process opens it with.
+  CudaShare share_new_area(size_t bytes) {
+    void* memory = nullptr;
+    CudaShare share = {};
+    EXPECT_EQ(table().allocate(0, bytes, &memory), CudaResult::kOk);
+    areas_.push_back(static_cast<float*>(memory));
+    EXPECT_EQ(table().share(0, memory, &share), CudaResult::kOk);
+    return share;
+  }
+
+  std::vector<float*> areas_;
+
+ private:
+  static const CudaTable& table() {
+    static const Result<CudaPlugin> plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
+    return *plugin.value().table;
+  }
+};
+
+}  // namespace gradbus::test

@@ -1,0 +1,46 @@
+// A job's half that talks to its NCCL process: orders from the conductor, turns of tensors.
+#include "worker_agent/engine_job.h"
+
+namespace gradbus {
+
+void EngineJob::start_nccl(std::unique_ptr<NcclQueue> queue,
+                           std::shared_ptr<Mailbox<NcclNews>> news) {
+  nccl_ = std::move(queue);
+  nccl_news_ = std::move(news);
+}
+
+void EngineJob::order_nccl(const NcclQueue::Order& order) {
+  if (nccl_ != nullptr) nccl_->add(order);
+}
+
+void EngineJob::take_turn(const Exchange& exchange, uint64_t number) {
+  EngineTensor& of = *tensor(exchange.id().tensor);
+  const Status taken = nccl_->take_turn({number, of.id(), of.nccl_call()});
+  if (!taken.ok()) fail(taken);
+}
+
+size_t EngineJob::run_nccl() {
+  size_t work = 0;
+  while (nccl_ != nullptr && broken_.ok()) {
+    const std::optional<NcclQueue::Ended> ended = nccl_->poll(monotonic_now());
+    if (!ended) break;
+    on_nccl_ended(*ended);
+    ++work;
+  }
+  return work;
+}
+
+void EngineJob::on_nccl_ended(const NcclQueue::Ended& ended) {
+  NcclNews news{start_.job, ended};
+  // What it is opened for is no tensor of the engine's yet.
+  const EngineTensor* of = ended.turn ? tensor(ended.tensor) : nullptr;
+  news.ended.status = nccl_status(ended.status, of == nullptr ? "" : of->name());
+  if (!ended.turn || !ended.status.ok()) nccl_news_->post(news);
+  if (!ended.turn) return;
+  if (!ended.status.ok()) return fail(news.ended.status);
+  Exchange& exchange = *tensors_[ended.tensor]->exchanges().front();
+  exchange.collective().on_turn_ended(actions_);
+  run_actions(exchange);
+}
+
+}  // namespace gradbus

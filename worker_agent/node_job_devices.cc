@@ -1,0 +1,179 @@
+// A node's tensors in memory of GPUs, and whether they go by NCCL between nodes. All nodes agree on
+// that before anybody uses a tensor (server/nccl_agreement.h), so until then its ranks wait for the
+// answer to their registration, and the engine has not heard of it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "worker_agent/node_job.h"
+
+namespace gradbus {
+namespace {
+
+constexpr const char* kNcclProgram = "/gradbus-nccl";
+// NCCL begins in a second or two; a collective takes far less.
+constexpr Nanos kNcclPatience = 20 * kSecond;
+
+// Of every order to an NCCL process. GRADBUS_NCCL_TIMEOUT_MS says another one.
+Nanos nccl_patience() {
+  const char* told = std::getenv("GRADBUS_NCCL_TIMEOUT_MS");
+  const long ms = told == nullptr ? 0 : std::strtol(told, nullptr, 10);
+  return ms > 0 ? ms * kMillisecond : kNcclPatience;
+}
+
+}  // namespace
+
+// Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
+// each other is the same.
+void NodeJob::put_on_devices(PlacedTensor& placed, bool home_is_first) {
+  const TensorSpec& spec = placed.spec;
+  std::vector<std::optional<DeviceId>> wanted(clients_.size());
+  for (size_t rank = 0; rank < clients_.size(); ++rank) {
+    if (clients_[rank] == nullptr) continue;
+    const auto asked = clients_[rank]->wanted.find(spec.name);
+    if (asked != clients_[rank]->wanted.end() && asked->second.spec == spec)
+      wanted[rank] = asked->second.device;
+  }
+  if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
+  const bool possible =
+      spec.kind == CollectiveKind::kAllReduce && spec.compression.empty() && spec.count > 0;
+  const auto& segment = arena_.segments()[placed.placement.segment];
+  DevicePlan plan;
+  plan.who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
+  plan.home_is_first = home_is_first;
+  plan.leaves_node = spec.leaves_node(static_cast<uint32_t>(started_.agents_size()));
+  CellShape shape = make_cell_shape(
+      spec, placed.shape.chunk_elements,
+      {world_size(), static_cast<uint32_t>(clients_.size()), plan.leaves_node, true});
+  shape.data_stride = placed.shape.data_stride;
+  plan.shape = shape;
+  plan.host = placed.cell.area(0);
+  plan.doorbell = channels_.front()->doorbell.get();
+  Result<std::shared_ptr<DeviceTensor>> device =
+      possible
+          ? devices_.make(wanted, std::move(plan), segment)
+          : error("D628", "tensor \"" + spec.name + "\" is empty, compressed or not an all-reduce");
+  if (!device.ok()) {
+    placed.why_not_on_device = device.status().message();
+    return;
+  }
+  placed.device = device.take();
+  placed.shape = shape;
+  placed.cell = Cell(segment->at(placed.placement.cell_offset),
+                     segment->at(placed.placement.data_offset), shape);
+}
+
+// ---- NCCL
+
+Status NodeJob::hold(const v1::ReadyTensor& ready, AddTensor add) {
+  const PlacedTensor& placed = tensors_.at(ready.id());
+  add.nccl_turns = nccl_turns_;
+  add.nccl_area = nccl_areas_;
+  held_.emplace(ready.id(), HeldTensor{ready, std::move(add)});
+  if (const Status can = may_go_by_nccl(placed); !can.ok()) {
+    report_nccl(ready.id(), can);
+    return {};
+  }
+  NcclQueue::Order order{.kind = NcclQueue::Order::Kind::kOpen, .tensor = ready.id()};
+  order.area = nccl_areas_++;
+  std::memcpy(order.share.bytes, placed.device->area(0).memory.bytes, sizeof(order.share.bytes));
+  engine_.post(OrderNccl{id(), order});
+  return {};
+}
+
+// The process is started when the first tensor needs it: on that one's GPU.
+Status NodeJob::may_go_by_nccl(const PlacedTensor& placed) {
+  const std::string& node = started_.agents(static_cast<int>(agent_index_)).name();
+  const std::string who = "tensor \"" + placed.spec.name + "\" on node \"" + node + "\"";
+  if (placed.device == nullptr)
+    return error("D628", who + " is in memory of the host" +
+                             (placed.why_not_on_device.empty() ? "" : ": ") +
+                             placed.why_not_on_device);
+  GRADBUS_RETURN_IF_ERROR(nccl_.lost);
+  GRADBUS_RETURN_IF_ERROR(start_nccl(placed.device->home()));
+  if (placed.device->home() != *nccl_device_)
+    return error("D628", who + " is on another GPU than the job's first one");
+  if (nccl_areas_ == kNcclAreasMax)
+    return error("D628", who + ": " + std::to_string(kNcclAreasMax) + " others go by NCCL already");
+  return {};
+}
+
+Status NodeJob::start_nccl(uint32_t device) {
+  if (nccl_device_ || !no_nccl_.ok()) return no_nccl_;
+  const std::string& node = started_.agents(static_cast<int>(agent_index_)).name();
+  auto child = NcclChild::start(program_directory() + kNcclProgram,
+                                "job \"" + name() + "\", node \"" + node + "\"");
+  if (!child.ok()) return no_nccl_ = child.status();
+  nccl_device_ = device;
+  engine_.post(StartNccl{id(), std::make_unique<NcclQueue>(child.take(), device, nccl_patience()),
+                         nccl_.news});
+  if (agent_index_ == 0) engine_.post(OrderNccl{id(), {.kind = NcclQueue::Order::Kind::kNewId}});
+  return {};
+}
+
+void NodeJob::report_nccl(uint32_t tensor, const Status& status) {
+  v1::NcclReport& report = nccl_reports_.emplace_back();
+  report.set_job_id(id());
+  report.set_tensor(tensor);
+  if (nccl_id_) report.set_id(nccl_id_->bytes, sizeof(nccl_id_->bytes));
+  if (status.ok()) return;
+  report.mutable_error()->set_code(static_cast<uint32_t>(status.code()));
+  report.mutable_error()->set_message(status.message());
+}
+
+void NodeJob::nccl_news(const NcclQueue::Ended& ended) {
+  if (no_nccl_.ok()) no_nccl_ = ended.status;
+  if (ended.turn) return;  // which ends the job
+  switch (ended.kind) {
+    case NcclQueue::Order::Kind::kNewId:
+      if (ended.status.ok()) nccl_id_ = ended.id;
+      return;
+    case NcclQueue::Order::Kind::kOpen: return report_nccl(ended.tensor, ended.status);
+    case NcclQueue::Order::Kind::kConnect: return report_nccl(0, ended.status);
+  }
+}
+
+void NodeJob::connect_nccl(const v1::NcclConnect& connect) {
+  NcclQueue::Order order{.kind = NcclQueue::Order::Kind::kConnect};
+  if (!nccl_device_ || connect.id().size() != sizeof(order.id.bytes))
+    return report_nccl(0, error("D602", "the coordinator's name of a communicator has " +
+                                            std::to_string(connect.id().size()) + " bytes"));
+  connect.id().copy(order.id.bytes, sizeof(order.id.bytes));
+  order.rank = agent_index_;
+  order.ranks = static_cast<uint32_t>(started_.agents_size());
+  engine_.post(OrderNccl{id(), order});
+}
+
+Status NodeJob::settle_nccl(const v1::NcclSettled& settled) {
+  const Status why_not = status_from(settled.error());
+  for (const uint32_t tensor : settled.tensors()) {
+    auto held = held_.extract(tensor);
+    if (held.empty()) continue;
+    AddTensor& add = held.mapped().add;
+    if (why_not.ok() && add.device == nullptr)
+      return error("D602", "the coordinator wants tensor \"" + add.name +
+                               "\" to go by NCCL, which is in memory of the host");
+    if (why_not.ok()) {
+      add.by_nccl = true;
+      add.device->go_by_nccl(add.last);
+    }
+    engine_.post(std::move(add));
+    answer(held.mapped().ready, {});
+    tell_nccl(tensors_.at(tensor), why_not);
+  }
+  return {};
+}
+
+// Of each kind one line in a job.
+void NodeJob::tell_nccl(const PlacedTensor& placed, const Status& why_not) {
+  if (why_not.ok() && !std::exchange(told_by_nccl_, true))
+    spdlog::info("job \"{}\": gradients on GPUs are summed between nodes by NCCL", name());
+  const bool asked = placed.device != nullptr || !placed.why_not_on_device.empty();
+  if (!why_not.ok() && asked && !std::exchange(told_no_nccl_, true))
+    spdlog::warn("job \"{}\": gradients go through memory of the host, not by NCCL: {}", name(),
+                 why_not.message());
+}
+
+}  // namespace gradbus
