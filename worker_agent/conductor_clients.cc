@@ -237,6 +237,7 @@ Status Conductor::on_blocked(AttachedClient& client, const BlockedPacket& packet
 
 void Conductor::on_leave(AttachedClient& client) {
   if (client.state == AttachedClient::State::kRunning && connected_) {
+    send_heartbeat();  // the job may end with this: its last counters
     v1::AgentMessage message;
     v1::RankLeft& left = *message.mutable_rank_left();
     left.set_job_id(client.job_id);
