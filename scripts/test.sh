@@ -24,7 +24,7 @@ cpp_tests() {
     { tail -50 "$reports/$1.log"; failed=$((failed + 1)); return 1; }
   say "$1: C++ tests"
   ctest --preset "$1" -j2 --output-junit "$reports/$1.xml" --no-tests=error |
-    grep -E -v '^ *(Start|[0-9]+/[0-9]+ Test .*(Passed|\*\*\*Skipped))' || true
+    grep -E -v '^ *(Start|[0-9]+/[0-9]+ Test .*(Passed|\*\*\*Skipped))|^\s+[0-9]+ - .*\((Skipped|Disabled)\)$|did not run:$' || true
   count "$reports/$1.xml"
 }
 
