@@ -17,6 +17,8 @@ import subprocess
 import tempfile
 import time
 
+import fork_server
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
 DEADLINE_S = 60  # for what must happen; a machine may have other things to do
@@ -60,7 +62,7 @@ class Daemon:
 class Rank:
     """A rank that was started."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen | fork_server.ForkedProcess
     number: int
 
     def finish(self, timeout: float = DEADLINE_S) -> tuple[int, str]:
@@ -138,8 +140,12 @@ class Rig:
         socket = self.agents[agent].ready["socket"] if self.agents else str(self.folder / "none.sock")
         variables = {**os.environ, "GRADBUS_SOCKET": socket, "GRADBUS_RANK": str(rank),
                      "GRADBUS_SIZE": str(size), "GRADBUS_JOB": job, **(env or {})}
-        process = subprocess.Popen([*(program or [BIN / "scripted_rank"]), *steps], env=variables,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+        command = [str(word) for word in [*(program or [BIN / "scripted_rank"]), *steps]]
+        if fork_server.can_start(command) and not options:
+            process = fork_server.start(command, variables)
+        else:
+            process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True, **options)
         self.ranks.append(Rank(process, rank))
         return self.ranks[-1]
 

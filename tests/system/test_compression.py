@@ -24,11 +24,12 @@ def test_every_way_to_travel(size, agents):
 
 
 def train(*options):
-    """What examples/digits says at its end, on four agents, unchanged but for the options."""
+    """What examples/digits says at its end, on four agents, unchanged but for the options; the same bits each time."""
     command = [rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "4", "--no-prefix", *options]
     done = subprocess.run(
         [*map(str, command), "--", str(PYTHONS["newest"]), TRAIN, "--hidden", "512"],
-        env=clean_environment(), timeout=200, check=False, text=True, capture_output=True,
+        env=clean_environment(GRADBUS_SERVER_DETERMINISTIC="1"), timeout=200, check=False, text=True,
+        capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])

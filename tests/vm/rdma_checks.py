@@ -157,19 +157,18 @@ def digits(_: pathlib.Path) -> str:
     return json.dumps(rdma)
 
 
-def torch_digits(out: pathlib.Path) -> str:
+def torch_digits(_: pathlib.Path) -> str:
     """The same in PyTorch, its four ranks on two agents at the two ends of the cable."""
-    plan, before = out / "ranks.json", counter("rxe_near", "rdma_sends")
-    with two_nodes("rdma", peer_timeout_ms=LONG_MS) as one, two_nodes("tcp", peer_timeout_ms=LONG_MS) as other:
-        plan.write_text(json.dumps({
-            job: [{"GRADBUS_SOCKET": rig.agents[rank // 2].ready["socket"], "GRADBUS_RANK": str(rank),
-                   "GRADBUS_SIZE": "4", "GRADBUS_JOB": job} for rank in range(4)]
-            for job, rig in (("rdma", one), ("tcp", other))}))  # fmt: skip
-        said = run(rigs.REPOSITORY / ".venv-debian/bin/python", rigs.REPOSITORY / "tests/vm/forked_ranks.py", plan,
-                   rigs.REPOSITORY / "examples/digits/train.py", "--epochs", "1", timeout=TORCH_MAX_S,
-                   env={"OMP_NUM_THREADS": "1"})
+    program = [rigs.REPOSITORY / ".venv-debian/bin/python", rigs.REPOSITORY / "examples/digits/train.py"]
+    before = counter("rxe_near", "rdma_sends")
+    results = {}
+    for transport in ("rdma", "tcp"):
+        with two_nodes(transport, peer_timeout_ms=LONG_MS) as rig:
+            said = finish(rig.start_job(4, "--epochs", "1", program=program, env={"OMP_NUM_THREADS": "1"}),
+                          TORCH_MAX_S)
+        assert_ok(said)
+        results[transport] = json.loads(said[0][1].strip().splitlines()[-1])
     sends = counter("rxe_near", "rdma_sends") - before
-    results = {job: json.loads(line) for job, line in json.loads(said.strip().splitlines()[-1]).items()}
     rdma, tcp = results["rdma"], results["tcp"]
     assert rdma["param_hash"] == tcp["param_hash"], results
     assert rdma["world_size"] == 4 and rdma["accuracy"] >= 0.8, rdma
