@@ -75,7 +75,7 @@ train_on_gpu() {
   local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)
   "${rank[@]}" compare cuda sync delayed:k=2 localsgd:H=2 gossip:every=1,wait=1 sync/int8 &&
     GRADBUS_DEVICE_MEMORY=1 GRADBUS_EXPECT=shared "${rank[@]}" compare cuda sync &&
-    "${rank[@]}" check cuda pinned accumulate mixed operations refused scaler unstopped &&
+    "${rank[@]}" check cuda pinned accumulate carried mixed operations refused scaler unstopped &&
     "$GRADBUS_BIN/gradbus" run -np 2 --agents 2 --no-prefix -- "$python" examples/digits/train.py --device cuda
 }
 

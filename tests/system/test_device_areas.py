@@ -63,7 +63,7 @@ def test_what_is_delayed_or_compressed_is_copied(two_nodes, mode, where):
 
 
 def test_what_else_there_is(two_nodes):
-    whats = ["accumulate", "mixed", "refused", "scaler"]
+    whats = ["accumulate", "carried", "mixed", "refused", "scaler"]
     assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "check", "double", *whats, **expect("shared")))
 
 

@@ -50,7 +50,7 @@ def test_gradients_in_memory_of_the_agent(agents_and_shards, this_python):
         assert_all_ok(results)
 
 
-@pytest.mark.parametrize("what", ["accumulate", "mixed", "operations", "refused", "scaler", "unstopped"])
+@pytest.mark.parametrize("what", ["accumulate", "carried", "mixed", "operations", "refused", "scaler", "unstopped"])
 def test_what_else_there_is(agents_and_shards, this_python, what):
     assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", what))
 

@@ -51,7 +51,7 @@ def test_every_mode_ends_in_the_same_bits(agents_and_shards, python, modes):
 
 
 def test_what_else_there_is(agents_and_shards, python):
-    whats = ["accumulate", "mixed", "operations", "refused", "scaler"]
+    whats = ["accumulate", "carried", "mixed", "operations", "refused", "scaler"]
     assert_all_ok(run_ranks(agents_and_shards, python, "staged.py", 2, "check", "double", *whats))
 
 

@@ -3,6 +3,7 @@
     staged.py under PROGRAM ARGUMENTS...   another rank program, whose tensors pass for a device's
     staged.py compare DEVICE MODE[/COMPRESSION]...   the same training twice: the same bits
     staged.py check DEVICE WHAT...         accumulate: backward_passes_per_step, a clipped gradient, skip_synchronize
+                                           carried: a residual that was kept for what is dense now
                                            mixed: half of the model in host memory
                                            scaler: GradScaler with an overflow in one step, on one rank
                                            operations: plain collectives, broadcasts of parameters and optimizer state
@@ -155,6 +156,20 @@ def accumulate(device):
                 parameter.grad.mul_(0.25)
             with optimizer.skip_synchronize():
                 optimizer.step()
+        return values(named)
+
+    on_both(device, train)
+
+
+def carried(device):
+    def train(where):
+        named, optimizer = make(where)
+        kept = {name: gradient_of(name, 99, gradbus.rank()).to(where) for name in SHAPES}
+        optimizer.load_compression_state({"residual": kept, "momentum": {}})
+        for step in range(2):
+            optimizer.zero_grad()
+            backward(named, step)
+            optimizer.step()
         return values(named)
 
     on_both(device, train)

@@ -46,6 +46,7 @@ from .._errors import TimeoutError, bad_argument
 from ._cuda import CudaDevice
 
 _CLOSE_S = 10.0  # for copies that are under way when shared memory is about to go
+_RESIDUAL = 1  # as gradbus_memory
 
 
 class Event(Protocol):
@@ -159,8 +160,8 @@ class Place(Protocol):
         """Nobody but Gradbus reads or writes the lanes, until the next call here."""
 
     def carries(self, part: int) -> bool:
-        """What the view holds is added to the next round's elements, by this place itself, as Gradbus does
-        with a residual (part 0) of what is not compressed; other parts are forgotten."""
+        """Of what is not compressed: what the view holds is added to the next round's elements, by this place
+        itself, as Gradbus does with a residual; other parts are forgotten."""
 
     def close(self) -> None:
         """Lets go of the lanes; the views stay where they are staged."""
@@ -359,8 +360,8 @@ class Shared:
         device.record(self._area.ready, current)
 
     def carries(self, part: int) -> bool:
-        """Nothing that is compressed lies here."""
-        if part == 0:
+        """The agent remembers nothing of it."""
+        if part == _RESIDUAL:
             self._carried = self._area.vector.clone()
         return True
 
