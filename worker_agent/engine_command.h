@@ -23,6 +23,7 @@
 
 namespace gradbus {
 
+class DeviceUnits;
 class SnapshotKeeper;
 
 // Written by the engine, read by the conductor for the heartbeat.
@@ -70,7 +71,8 @@ struct AddTensor {
   PlacementPattern pattern = nullptr;
   ShardMembers members = nullptr;
   uint32_t replaces = 0;
-  std::shared_ptr<DeviceTensor> device = nullptr;  // areas are on GPUs; null: in the segment
+  std::shared_ptr<DeviceTensor> device = nullptr;       // areas are on GPUs; null: in the segment
+  std::shared_ptr<DeviceUnits> device_units = nullptr;  // and are compressed there
   // By NCCL: what its first area is to the job's NCCL process, and agent 0's count of turns
   bool by_nccl = false;
   uint32_t nccl_area = 0;

@@ -172,8 +172,8 @@ void EngineJob::begin(EngineTensor& tensor) {
   }
   if (tensor.compressed() == nullptr) {
     start({tensor.exchanges().front().get(), round, tensor.block_bytes()});
-  } else {
-    tensor.compressed()->begin(tensor.request());
+  } else if (const Status status = tensor.compressed()->begin(tensor.request()); !status.ok()) {
+    return fail(status);
   }
   if (tensor.reduces() && !tensor.empty()) {
     tensor.start_reducing();

@@ -80,7 +80,7 @@ Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
     return {};
   }
   std::vector<float*> areas;
-  for (uint32_t rank = 0; rank < add_.shape.local_size; ++rank)
+  for (uint32_t rank = 0; rank < add_.shape.local_size && add_.device == nullptr; ++rank)
     areas.push_back(reinterpret_cast<float*>(cell_.area(rank)));
   auto compressed = CompressedTensor::create(job, add_, std::move(areas), transport);
   if (!compressed.ok()) return compressed.status();

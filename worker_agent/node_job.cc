@@ -293,9 +293,10 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
                   shape);
   PlacedTensor& placed =
-      tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}})
+      tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}, {}})
           .first->second;
-  put_on_devices(placed, ready.nccl());
+  const CompressionPlan compression = compression_from(ready, started_.agents_size()).take();
+  put_on_devices(placed, compression, ready);
   const ExchangeMode mode = parse_mode(spec.mode).take();
   const ShardRing& ring = rings_[ready.placement()];
   AddTensor add{id(),
@@ -306,7 +307,7 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
                 static_cast<Algorithm>(ready.algorithm()),
                 mode.settled_replicas(ring.shards),
                 last_reduction(spec, world_size()),
-                compression_from(ready, started_.agents_size()).take(),
+                compression,
                 placed.shape,
                 place.value(),
                 segment,
@@ -316,7 +317,8 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
                 ring.pattern,
                 ring.members,
                 ready.moved_from().id(),
-                placed.device};
+                placed.device,
+                placed.units};
   if (ready.nccl()) return hold(ready, std::move(add));
   engine_.post(std::move(add));
   return {};

@@ -87,11 +87,17 @@ class NodeJob {
     Cell cell;
     std::shared_ptr<DeviceTensor> device;  // null: in the arena
     std::string why_not_on_device;         // though a rank has asked
+    std::shared_ptr<DeviceUnits> units;    // null: dense, or in the arena
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
-  void put_on_devices(PlacedTensor& placed, bool home_is_first);
+  void put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
+                      const v1::ReadyTensor& ready);
+  Status fits_devices(const PlacedTensor& placed, const CompressionPlan& compression,
+                      const v1::ReadyTensor& ready) const;
+  Status make_on_devices(PlacedTensor& placed, const std::vector<std::optional<DeviceId>>& wanted,
+                         DevicePlan plan, const CompressionPlan& compression);
   struct HeldTensor {
     v1::ReadyTensor ready;
     AddTensor add;

@@ -7,6 +7,7 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "worker_agent/compressed/device_units.h"
 #include "worker_agent/node_job.h"
 
 namespace gradbus {
@@ -26,8 +27,9 @@ Nanos nccl_patience() {
 }  // namespace
 
 // Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
-// each other is the same.
-void NodeJob::put_on_devices(PlacedTensor& placed, bool home_is_first) {
+// each other is the same, payloads too.
+void NodeJob::put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
+                             const v1::ReadyTensor& ready) {
   const TensorSpec& spec = placed.spec;
   std::vector<std::optional<DeviceId>> wanted(clients_.size());
   for (size_t rank = 0; rank < clients_.size(); ++rank) {
@@ -37,12 +39,10 @@ void NodeJob::put_on_devices(PlacedTensor& placed, bool home_is_first) {
       wanted[rank] = asked->second.device;
   }
   if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
-  const bool possible =
-      spec.kind == CollectiveKind::kAllReduce && spec.compression.empty() && spec.count > 0;
-  const auto& segment = arena_.segments()[placed.placement.segment];
   DevicePlan plan;
   plan.who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
-  plan.home_is_first = home_is_first;
+  plan.home_is_first = ready.nccl();
+  plan.unit_elements = compression.unit_elements;
   plan.leaves_node = spec.leaves_node(static_cast<uint32_t>(started_.agents_size()));
   CellShape shape = make_cell_shape(
       spec, placed.shape.chunk_elements,
@@ -51,18 +51,49 @@ void NodeJob::put_on_devices(PlacedTensor& placed, bool home_is_first) {
   plan.shape = shape;
   plan.host = placed.cell.area(0);
   plan.doorbell = channels_.front()->doorbell.get();
-  Result<std::shared_ptr<DeviceTensor>> device =
-      possible
-          ? devices_.make(wanted, std::move(plan), segment)
-          : error("D628", "tensor \"" + spec.name + "\" is empty, compressed or not an all-reduce");
-  if (!device.ok()) {
-    placed.why_not_on_device = device.status().message();
+  Status can = fits_devices(placed, compression, ready);
+  if (can.ok()) can = make_on_devices(placed, wanted, std::move(plan), compression);
+  if (!can.ok()) {
+    placed.why_not_on_device = can.message();
     return;
   }
-  placed.device = device.take();
+  const auto& segment = arena_.segments()[placed.placement.segment];
   placed.shape = shape;
   placed.cell = Cell(segment->at(placed.placement.cell_offset),
                      segment->at(placed.placement.data_offset), shape);
+}
+
+// Of what is compressed: on one node the ranks remember it themselves, who also divide by `before`
+// what they write, in memory of the host; what has been on shards before is remembered there.
+Status NodeJob::fits_devices(const PlacedTensor& placed, const CompressionPlan& compression,
+                             const v1::ReadyTensor& ready) const {
+  const TensorSpec& spec = placed.spec;
+  const std::string who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
+  if (spec.kind != CollectiveKind::kAllReduce || spec.count == 0)
+    return error("D628", who + ": it is empty or not an all-reduce");
+  if (spec.compression.empty()) return {};
+  const bool sync = parse_mode(spec.mode).take().kind == ExchangeMode::Kind::kSync;
+  if (compression.spec.none() || !sync || spec.before != 1 || ready.moved_from().id() != 0)
+    return error("D628", who +
+                             ": what is compressed is on a GPU if it leaves the node, in mode "
+                             "sync, with no factor before the sum");
+  return fits_device(who, compression, spec.count);
+}
+
+Status NodeJob::make_on_devices(PlacedTensor& placed,
+                                const std::vector<std::optional<DeviceId>>& wanted, DevicePlan plan,
+                                const CompressionPlan& compression) {
+  Result<std::shared_ptr<DeviceTensor>> device =
+      devices_.make(wanted, std::move(plan), arena_.segments()[placed.placement.segment]);
+  if (!device.ok()) return device.status();
+  if (!compression.spec.none()) {
+    auto units = DeviceUnits::make(device.value(), {compression, placed.spec.count, agent_index_,
+                                                    static_cast<uint32_t>(started_.agents_size())});
+    if (!units.ok()) return units.status();
+    placed.units = units.take();
+  }
+  placed.device = device.take();
+  return {};
 }
 
 // ---- NCCL

@@ -11,7 +11,16 @@ namespace gradbus {
 StagingMemory::~StagingMemory() {
   if (bytes_.empty()) return;
   transport_.unregister_memory(region_);
-  munmap(bytes_.data(), bytes_.size());
+  if (!borrowed_) munmap(bytes_.data(), bytes_.size());
+}
+
+Status StagingMemory::borrow(std::span<std::byte> memory) {
+  const Result<RegionId> region = transport_.register_memory(memory);
+  if (!region.ok()) return region.status();
+  bytes_ = memory;
+  region_ = region.value();
+  borrowed_ = true;
+  return {};
 }
 
 Status StagingMemory::map(size_t bytes, const std::string& what) {

@@ -21,6 +21,8 @@ class StagingMemory {
 
   // Once. S201, naming `what`, when there is no address space.
   Status map(size_t bytes, const std::string& what);
+  // Or, once: memory of somebody who outlives this.
+  Status borrow(std::span<std::byte> memory);
   std::span<std::byte> bytes() const { return bytes_; }
   RegionId region() const { return region_; }
 
@@ -28,6 +30,7 @@ class StagingMemory {
   Transport& transport_;
   std::span<std::byte> bytes_;
   RegionId region_;
+  bool borrowed_ = false;
 };
 
 }  // namespace gradbus

@@ -6,6 +6,8 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "compression/kernels/compensate.h"
+#include "worker_agent/compressed/device_units.h"
+#include "worker_agent/compressed/units.h"
 
 namespace gradbus {
 
@@ -30,7 +32,9 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
   const uint64_t count = add_.shape.count;
   GRADBUS_CHECK(count > 0 && unit > 0 && (unit >= count || unit % add_.shape.chunk_elements == 0));
   for (uint32_t index = 0; index * unit < count; ++index)
-    units_.push_back(make_unit(unit_plan(index)));
+    units_.push_back(add_.device_units == nullptr
+                         ? make_unit(unit_plan(index))
+                         : make_device_unit(unit_plan(index), *add_.device_units));
   stages_ = units_.front()->stages().size();
   // A node that is alone with its shards has nobody to compare dense sums with.
   const auto every = add.compression.spec.options.number("fidelity");
@@ -72,8 +76,11 @@ uint64_t CompressedTensor::staging_bytes() const {
 }
 
 Status CompressedTensor::open(uint32_t tensor) {
-  GRADBUS_RETURN_IF_ERROR(
-      staging_.map(staging_bytes(), "the payloads of tensor \"" + add_.name + "\""));
+  const std::string what = "the payloads of tensor \"" + add_.name + "\"";
+  GRADBUS_RETURN_IF_ERROR(add_.device_units == nullptr
+                              ? staging_.map(staging_bytes(), what)
+                              : staging_.borrow(add_.device_units->payloads()));
+  GRADBUS_CHECK(staging_.bytes().size() >= staging_bytes());
   std::span<std::byte> rest = staging_.bytes();
   for (const auto& unit : units_) {
     for (size_t s = 0; s < stages_; ++s) {
@@ -107,18 +114,24 @@ std::span<float> CompressedTensor::first_area(size_t unit) const {
 
 // ---- a round
 
-void CompressedTensor::begin(const RoundRequest& request) {
+Status CompressedTensor::begin(const RoundRequest& request) {
   GRADBUS_CHECK(done());
   request_ = request;
   chunks_reduced_ = 0;
   open_ = units_.size();
   measured_ = false;
-  if (request.kind != SubmissionKind::kPosted) return;
-  ++round_;
-  measured_unit_ = gauge_ == nullptr ? units_.size() : gauge_->unit_of(round_, units_.size());
-  if (measured_unit_ < units_.size()) ++open_;
-  if (request.memory_scale == 1) return;
-  for (const auto& unit : units_) unit->scale_memory(request.memory_scale);
+  const bool exchanges = request.kind == SubmissionKind::kPosted;
+  if (exchanges) {
+    ++round_;
+    measured_unit_ = gauge_ == nullptr ? units_.size() : gauge_->unit_of(round_, units_.size());
+    if (measured_unit_ < units_.size()) ++open_;
+  }
+  const bool scales = exchanges && request.memory_scale != 1;
+  for (const auto& unit : units_) {
+    if (scales) GRADBUS_RETURN_IF_ERROR(unit->scale_memory(request.memory_scale));
+    GRADBUS_RETURN_IF_ERROR(unit->prepare(round_, exchanges));
+  }
+  return {};
 }
 
 Result<ExchangeStarts> CompressedTensor::chunk_reduced() {
@@ -126,7 +139,7 @@ Result<ExchangeStarts> CompressedTensor::chunk_reduced() {
   const uint64_t elements = std::min(chunks_reduced_ * add_.shape.chunk_elements, add_.shape.count);
   const uint64_t unit_elements = add_.compression.unit_elements;
   if (request_.kind != SubmissionKind::kPosted) {
-    if (elements == add_.shape.count) take_turn_with_memory();
+    if (elements == add_.shape.count) GRADBUS_RETURN_IF_ERROR(take_turn_with_memory());
     return ExchangeStarts{};
   }
   if (elements % unit_elements != 0 && elements != add_.shape.count) return ExchangeStarts{};
@@ -181,15 +194,13 @@ void CompressedTensor::take_memory(CompressedTensor& from) {
   }
 }
 
-void CompressedTensor::take_turn_with_memory() {
-  for (const auto& unit : units_) {
-    if (request_.kind == SubmissionKind::kReadMemory) {
-      unit->read_memory(request_.part);
-    } else {
-      unit->write_memory(request_.part);
-    }
-  }
+Status CompressedTensor::take_turn_with_memory() {
+  const bool reads = request_.kind == SubmissionKind::kReadMemory;
+  for (const auto& unit : units_)
+    GRADBUS_RETURN_IF_ERROR(reads ? unit->read_memory(request_.part)
+                                  : unit->write_memory(request_.part));
   open_ = 0;
+  return {};
 }
 
 Result<ExchangeStarts> CompressedTensor::ended(const Exchange& exchange) {

@@ -46,7 +46,8 @@ struct RoundRequest {
 
 class CompressedTensor {
  public:
-  // `areas`: the tensor's first element by local rank. S201 when there is no address space.
+  // `areas`: the tensor's first element by local rank; none: they are on GPUs (add.device_units).
+  // S201 when there is no address space.
   static Result<std::unique_ptr<CompressedTensor>> create(const StartJob& job, const AddTensor& add,
                                                           std::vector<float*> areas,
                                                           Transport& transport);
@@ -61,7 +62,8 @@ class CompressedTensor {
   void take_memory(CompressedTensor& from);
 
   // ---- a round
-  void begin(const RoundRequest& request);
+  // GB-D624: a GPU takes no work.
+  Status begin(const RoundRequest& request);
   // The node's sum of the next chunk is complete; they are in order. Returns what begins. O901: the
   // gate (nan=stop) has found a number that is not finite.
   Result<ExchangeStarts> chunk_reduced();
@@ -81,7 +83,7 @@ class CompressedTensor {
   std::span<float> first_area(size_t unit) const;
   ExchangeStarts start(size_t unit);
   Status refuse_not_finite(size_t unit) const;
-  void take_turn_with_memory();
+  Status take_turn_with_memory();
   void measure();
 
   const StartJob& job_;

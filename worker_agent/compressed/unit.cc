@@ -13,7 +13,8 @@ namespace gradbus {
 
 CompressedUnit::CompressedUnit(UnitPlan plan)
     : plan_(std::move(plan)),
-      memory_(memory_options(plan_.spec, plan_.agents), plan_.count),
+      memory_(plan_.areas.empty() ? MemoryOptions() : memory_options(plan_.spec, plan_.agents),
+              plan_.count),
       lengths_(plan_.agents) {}
 
 void CompressedUnit::add_stage(Stage stage) {
@@ -76,28 +77,31 @@ std::span<float> CompressedUnit::part(MemoryPart part) {
   return kept.empty() && part == MemoryPart::kMomentum ? codec_momentum() : kept;
 }
 
-void CompressedUnit::read_memory(MemoryPart which) {
+Status CompressedUnit::read_memory(MemoryPart which) {
   for (float* const area : plan_.areas) std::fill_n(area, plan_.count, 0.0F);
   const auto add = [&](std::span<const float> kept) {
     for (size_t i = 0; i < kept.size(); ++i) plan_.areas[0][i] += kept[i];
   };
   add(part(which));
-  if (which == MemoryPart::kMomentum) return;
+  if (which == MemoryPart::kMomentum) return {};
   add(owner_residual());
   add(carried_);
+  return {};
 }
 
-void CompressedUnit::write_memory(MemoryPart which) {
+Status CompressedUnit::write_memory(MemoryPart which) {
   const std::span<float> kept = part(which);
   std::copy_n(plan_.areas[0], kept.size(), kept.data());
-  if (which == MemoryPart::kMomentum) return;
+  if (which == MemoryPart::kMomentum) return {};
   std::ranges::fill(owner_residual(), 0.0F);
   if (kept.empty()) carried_.assign(plan_.areas[0], plan_.areas[0] + plan_.count);
+  return {};
 }
 
-void CompressedUnit::scale_memory(float factor) {
+Status CompressedUnit::scale_memory(float factor) {
   memory_.rescale(factor);
   for (float& value : owner_residual()) value *= factor;
+  return {};
 }
 
 void CompressedUnit::take_memory(CompressedUnit& from, uint64_t first, uint64_t here,

@@ -2,7 +2,7 @@
 // exchanges that carry them between agents. Six kinds, by communicator, mode and codec:
 //
 //   allgather  gathered  every agent gets every agent's payload and sums what it decodes
-//                        (all-gather)
+//                        (all-gather); of elements on a GPU: device_unit.cc
 //   ps         owned     one agent gets all payloads, sums them and encodes the sum again
 //                        (gather, all-gather)
 //   ps         pushed    mode ps:sync: the same by a parameter-server shard, which keeps what its
@@ -42,6 +42,9 @@ class CompressedUnit {
   // Before the first round: the exchange of `stage` and its memory.
   void attach(size_t stage, Exchange* exchange, std::span<std::byte> memory);
 
+  // Before start(), when the round begins: of elements on a GPU all work that start() is to follow.
+  // `exchanges`: it will.
+  virtual Status prepare(uint64_t /*round*/, bool /*exchanges*/) { return {}; }
   // Encodes the first area. Returns what the first exchange begins with: block lengths by agent
   // (kinds that move blocks). `pulls`: the ranks bring nothing and want the parameters.
   std::span<const uint64_t> start(uint64_t round, bool pulls = false);
@@ -51,11 +54,11 @@ class CompressedUnit {
 
   // ---- between rounds: what this agent remembers, in one area for all parts
   // Into the first area; the others, whose sum with it counts, become 0. What there is none of: 0.
-  void read_memory(MemoryPart part);
+  virtual Status read_memory(MemoryPart part);
   // From the first area, which holds the sum of the areas. Without a residual the values go into
   // the next round's sum, so nothing is lost; without a momentum they are dropped.
-  void write_memory(MemoryPart part);
-  void scale_memory(float factor);
+  virtual Status write_memory(MemoryPart part);
+  virtual Status scale_memory(float factor);
   double residual_norm();
   // What `from`, of the same tensor, remembers of these elements of it.
   void take_memory(CompressedUnit& from, uint64_t first, uint64_t here, uint64_t elements);

@@ -44,7 +44,8 @@ struct UnitPlan {
   ShardMembers members = nullptr;          // which shards these are
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents
-  std::vector<float*> areas;               // the unit's first element in each local rank's area
+  // The unit's first element in each local rank's area; none: they are on GPUs (device_units.h)
+  std::vector<float*> areas;
 };
 
 // One exchange; its memory is its blocks, or its vector.

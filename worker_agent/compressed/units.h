@@ -8,7 +8,10 @@
 
 namespace gradbus {
 
+class DeviceUnits;
+
 std::unique_ptr<CompressedUnit> make_gathered_unit(UnitPlan plan);
+std::unique_ptr<CompressedUnit> make_device_unit(UnitPlan plan, DeviceUnits& device);
 std::unique_ptr<CompressedUnit> make_held_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_owned_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_pushed_unit(UnitPlan plan);

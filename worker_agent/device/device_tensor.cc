@@ -62,6 +62,8 @@ Result<std::shared_ptr<DeviceTensor>> DeviceTensor::make(const CudaPlugin& plugi
 }
 
 Status DeviceTensor::set_up() {
+  front_ =
+      static_cast<size_t>(std::ranges::find(plan_.devices, plan_.home) - plan_.devices.begin());
   GRADBUS_RETURN_IF_ERROR(check(cuda().create_stream(plan_.home, &home_), "a stream"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().create_event(plan_.home, &moved_), "an event"));
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
@@ -91,9 +93,12 @@ Status DeviceTensor::set_up(Rank& rank, uint32_t device) {
 
 Status DeviceTensor::set_up_pieces() {
   const uint64_t chunk = plan_.shape.chunk_elements;
+  const uint64_t piece_elements =
+      coded() ? plan_.unit_elements : kPieceBytes / dtype_bytes(plan_.shape.dtype);
+  const uint64_t rest = coded() ? chunk - 1 : 0;  // a unit that is all of the tensor ends anywhere
   if (plan_.leaves_node)
-    chunks_a_piece_ = static_cast<uint32_t>(std::clamp<uint64_t>(
-        kPieceBytes / (chunk * dtype_bytes(plan_.shape.dtype)), 1, plan_.shape.chunks));
+    chunks_a_piece_ = static_cast<uint32_t>(
+        std::clamp<uint64_t>((piece_elements + rest) / chunk, 1, plan_.shape.chunks));
   const uint64_t most = plan_.leaves_node ? chunks_a_piece_ * chunk : kPieceElementsMax;
   for (uint64_t first = 0; first < plan_.shape.count; first += most) {
     Piece piece{first, std::min(most, plan_.shape.count - first)};
@@ -141,10 +146,13 @@ DeviceTensor::~DeviceTensor() {
 Status DeviceTensor::start() {
   for (const Rank& rank : ranks_)
     GRADBUS_RETURN_IF_ERROR(check(cuda().wait_event(home_, rank.ready), "waiting for a rank"));
-  for (const Piece& piece : pieces_) GRADBUS_RETURN_IF_ERROR(sum(piece));
-  if (!plan_.leaves_node) return say_done();
-  summed_ = 0;
-  return {};
+  summed_ = plan_.leaves_node ? 0 : pieces_.size();
+  if (coded()) return {};
+  for (const Piece& piece : pieces_) {
+    GRADBUS_RETURN_IF_ERROR(sum(piece));
+    if (plan_.leaves_node) GRADBUS_RETURN_IF_ERROR(announce(piece));
+  }
+  return plan_.leaves_node ? Status() : say_done();
 }
 
 Status DeviceTensor::sum(const Piece& piece) {
@@ -161,9 +169,14 @@ Status DeviceTensor::sum(const Piece& piece) {
   for (size_t rank = 0; rank < ranks_.size(); ++rank)
     input.sources[rank] = input.targets[rank] =
         static_cast<std::byte*>(ranks_[rank].memory) + offset;
-  if (plan_.leaves_node && !by_nccl_) input.targets[0] = plan_.host + offset;
-  GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the sum of this node's ranks"));
-  if (!plan_.leaves_node) return {};
+  if (plan_.leaves_node)
+    input.targets[0] = sums_in_place() ? input.targets[front_] : plan_.host + offset;
+  return check(cuda().reduce(home_, &input), "the sum of this node's ranks");
+}
+
+Status DeviceTensor::announce(size_t unit) { return announce(pieces_[unit]); }
+
+Status DeviceTensor::announce(const Piece& piece) {
   GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(piece.summed, home_), "an event"));
   return check(cuda().ring(home_, doorbell_.get()), "a doorbell");
 }
@@ -179,24 +192,30 @@ bool DeviceTensor::summed(uint32_t chunk) {
 }
 
 Status DeviceTensor::deliver() {
-  for (const Piece& piece : pieces_) {
-    const uint64_t offset = piece.first * dtype_bytes(plan_.shape.dtype);
-    CudaReduce input{.source_count = 1,
-                     .target_count = static_cast<uint32_t>(ranks_.size()),
-                     .count = static_cast<uint32_t>(piece.elements),
-                     .dtype = static_cast<uint32_t>(plan_.shape.dtype),
-                     .op = static_cast<uint32_t>(plan_.shape.reduction.op)};
-    input.sources[0] = plan_.host + offset;
-    if (by_nccl_) {
-      input.sources[0] = static_cast<std::byte*>(ranks_[0].memory) + offset;
-      input.after = by_nccl_->after;
-      input.divisor = by_nccl_->divisor;
-    }
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
-      input.targets[rank] = static_cast<std::byte*>(ranks_[rank].memory) + offset;
-    GRADBUS_RETURN_IF_ERROR(check(cuda().reduce(home_, &input), "the result"));
-  }
+  if (!coded())
+    for (const Piece& piece : pieces_) GRADBUS_RETURN_IF_ERROR(spread(piece));
   return say_done();
+}
+
+Status DeviceTensor::spread(const Piece& piece) {
+  const uint64_t offset = piece.first * dtype_bytes(plan_.shape.dtype);
+  CudaReduce input{.source_count = 1,
+                   .target_count = static_cast<uint32_t>(ranks_.size()),
+                   .count = static_cast<uint32_t>(piece.elements),
+                   .dtype = static_cast<uint32_t>(plan_.shape.dtype),
+                   .op = static_cast<uint32_t>(plan_.shape.reduction.op)};
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    input.targets[rank] = static_cast<std::byte*>(ranks_[rank].memory) + offset;
+  input.sources[0] = sums_in_place() ? input.targets[front_] : plan_.host + offset;
+  if (by_nccl_) {
+    input.after = by_nccl_->after;
+    input.divisor = by_nccl_->divisor;
+  }
+  if (coded()) {  // where it came from it is
+    if (ranks_.size() == 1) return {};
+    std::swap(input.targets[front_], input.targets[--input.target_count]);
+  }
+  return check(cuda().reduce(home_, &input), "the result");
 }
 
 Status DeviceTensor::say_done() {

@@ -9,11 +9,14 @@
 //                 doorbell when it is there. The engine exchanges that area as any other, then
 //                 deliver() puts the result into all areas, in one pass as well. Or, by NCCL, into
 //                 the first area itself, where the engine has it summed between nodes.
+// Of a compressed tensor the sum stays on the home, in the area of the first rank there, unit by
+// unit; what is coded of it, and where the result comes from, is the caller's affair (compressed/
+// device_units.h).
 // Behind either a rank's event `done` is recorded, for which its streams wait. So no thread of any
 // process waits for a GPU, and the order is the streams' own: what a round reads was written by
 // what came before `ready`, and the next round's sum comes on the stream after this one's delivery.
 //
-// make() on the conductor's thread, start(), summed() and deliver() on the engine's.
+// make() on the conductor's thread, what a round consists of on the engine's.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +56,7 @@ struct DevicePlan {
   bool home_is_first = false;     // the first one's, else they take turns
   CellShape shape;
   bool leaves_node = false;
+  uint64_t unit_elements = 0;             // of a compressed tensor that leaves the node; 0: dense
   std::byte* host = nullptr;              // the first area in shared memory
   std::shared_ptr<PinnedSegment> pinned;  // which lies there
   int doorbell = -1;                      // of the engine, in which a copy of it is rung
@@ -76,12 +80,34 @@ class DeviceTensor {
 
   // All ranks have posted. GB-D624 when the GPU takes no work.
   Status start();
-  // Between nodes: this chunk of the sum is in shared memory, or the first area.
+  // Between nodes: this chunk of the sum is in shared memory, or the first area. Of a compressed
+  // tensor: what announce() came behind is done.
   bool summed(uint32_t chunk);
-  // Between nodes: the result is there.
+  // Between nodes: the result is there, of a compressed tensor in all areas.
   Status deliver();
   // Of summed(): what a GPU has failed with.
   const Status& failure() const { return failure_; }
+
+  // ---- compressed tensors, after start(): all on one stream, in this order
+  CudaStream* stream() const { return home_; }
+  // Where sums are, and results are to be.
+  float* front() const { return static_cast<float*>(ranks_[front_].memory); }
+  float* elements(uint32_t local_rank) const {
+    return static_cast<float*>(ranks_[local_rank].memory);
+  }
+  uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
+  // The ranks' sum of this unit goes to the front.
+  Status sum_unit(size_t unit) { return sum(pieces_[unit]); }
+  // Rings the engine when all that is on the stream by now is done.
+  Status announce(size_t unit);
+  // From the front to all others.
+  Status spread_unit(size_t unit) { return spread(pieces_[unit]); }
+  // What a function of the plug-in has answered, naming the tensor.
+  Status check(CudaResult result, const char* what) const;
+  const CudaTable& cuda() const { return *plugin_.table; }
+  // When what is there is to go: waits until the stream has done all; false when a second was not
+  // enough.
+  bool quiet();
 
  private:
   struct Rank {
@@ -98,14 +124,15 @@ class DeviceTensor {
   };
 
   DeviceTensor(const CudaPlugin& plugin, DevicePlan plan);
-  const CudaTable& cuda() const { return *plugin_.table; }
-  Status check(CudaResult result, const char* what) const;
+  bool coded() const { return plan_.unit_elements > 0; }
+  bool sums_in_place() const { return by_nccl_.has_value() || coded(); }
   Status set_up();
   Status set_up(Rank& rank, uint32_t device);
   Status set_up_pieces();
   Status sum(const Piece& piece);
+  Status announce(const Piece& piece);
+  Status spread(const Piece& piece);
   Status say_done();
-  bool quiet();
 
   const CudaPlugin& plugin_;
   const DevicePlan plan_;
@@ -113,7 +140,8 @@ class DeviceTensor {
   CudaStream* home_ = nullptr;
   CudaEvent* moved_ = nullptr;  // on home_, behind what `done` of other GPUs waits for
   std::vector<Rank> ranks_;     // by local rank
-  std::vector<Piece> pieces_;
+  size_t front_ = 0;            // of these, one on the home
+  std::vector<Piece> pieces_;   // of a compressed tensor: units
   uint32_t chunks_a_piece_ = 1;
   size_t summed_ = 0;  // pieces
   std::optional<Reduction> by_nccl_;

@@ -87,6 +87,7 @@ class CompressedCluster {
   void finish(uint32_t agent) {
     for (uint32_t local = 0; local < ranks(agent).size(); ++local)
       ASSERT_EQ(cluster_.completions(agent, local, 1).size(), 1u) << why();
+    cluster_.nodes[agent]->settle();
   }
   // The sum of what all ranks' areas hold.
   std::vector<double> total() {

@@ -46,6 +46,10 @@ struct Node {
   std::vector<uint32_t> ranks;  // by local rank
   std::vector<FakeClient> clients;
   std::vector<Cell> cells;
+  // Of a node whose tensor is not in its arena (Layout::place): the ranks' areas, and a wait until
+  // what completions announce is there.
+  std::vector<float*> areas_elsewhere;
+  std::function<void()> settle = [] {};
 };
 
 struct Layout {
@@ -57,6 +61,7 @@ struct Layout {
   std::shared_ptr<SnapshotKeeper> keeper = nullptr;  // of all shards
   uint64_t run = 1;
   PlacementPattern pattern = nullptr;
+  std::function<void(Node&, AddTensor&)> place = nullptr;  // an agent's tensor, before it is told
 
   uint32_t world() const { return agents * ranks_per_agent; }
   uint32_t agent_of(uint32_t rank) const {
@@ -187,10 +192,26 @@ class Cluster {
     shape.data_stride = place.data_stride;
     const auto segment = node.arenas[0]->segments()[place.segment];
     node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
-    node.engine.post(AddTensor{kJob, id, "t", spec.op, spec.root, algorithm, replicas,
-                               last_reduction(spec, layout_.world()), compression, shape, place,
-                               segment, held, one_shard, moved_ ? shards() : 0, nullptr, members_,
-                               moved_ ? moved_->tensor : 0});
+    AddTensor add{kJob,
+                  id,
+                  "t",
+                  spec.op,
+                  spec.root,
+                  algorithm,
+                  replicas,
+                  last_reduction(spec, layout_.world()),
+                  compression,
+                  shape,
+                  place,
+                  segment,
+                  held,
+                  one_shard,
+                  moved_ ? shards() : 0,
+                  nullptr,
+                  members_,
+                  moved_ ? moved_->tensor : 0};
+    if (layout_.place) layout_.place(node, add);
+    node.engine.post(std::move(add));
   }
 
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, uint64_t bytes = 0) {
@@ -214,6 +235,7 @@ class Cluster {
   }
 
   float* data(uint32_t agent, uint32_t area, uint32_t tensor) {
+    if (!nodes[agent]->areas_elsewhere.empty()) return nodes[agent]->areas_elsewhere[area];
     return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(area));
   }
 

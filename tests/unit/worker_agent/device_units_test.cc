@@ -1,0 +1,350 @@
+// Compressed tensors on GPUs, over the double of the plug-in whose streams take their time, against
+// the same in host memory: the same bits of results, and of what is remembered.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "tests/unit/worker_agent/compressed_cluster.h"
+#include "worker_agent/compressed/device_units.h"
+#include "worker_agent/compressed/units.h"
+
+namespace gradbus {
+namespace {
+
+using test::CompressedCase;
+using test::CompressedCluster;
+using test::kCount;
+using test::kUnit;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const CudaPlugin& double_of(const char* kind) {
+  setenv("GRADBUS_CUDA_DOUBLE", kind, 1);
+  static const CudaPlugin plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE).take();
+  return plugin;
+}
+
+// Memory of the double, as another process would open it.
+std::byte* map_share(const DeviceShare& share, uint64_t bytes) {
+  int32_t words[2];  // process, descriptor
+  std::memcpy(words, share.bytes, sizeof(words));
+  void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, words[1], 0);
+  EXPECT_NE(view, MAP_FAILED);
+  return static_cast<std::byte*>(view);
+}
+
+// An event of the double: how often it was recorded, and which of these has come.
+void wait_for(const std::byte* event) {
+  const auto* ticks = reinterpret_cast<const std::atomic<uint64_t>*>(event);
+  const Nanos deadline = monotonic_now() + 30 * kSecond;
+  while (ticks[1].load() < ticks[0].load()) {
+    ASSERT_LT(monotonic_now(), deadline) << "work on a stream has not ended";
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+Result<std::shared_ptr<DeviceTensor>> make_tensor(const CellShape& shape, uint64_t unit_elements,
+                                                  std::byte* host, int doorbell) {
+  DevicePlan plan;
+  plan.who = "tensor \"t\" of job \"job\"";
+  for (uint32_t rank = 0; rank < shape.local_size; ++rank) plan.devices.push_back((rank + 1) % 2);
+  plan.home = plan.devices.back();
+  plan.shape = shape;
+  plan.leaves_node = true;
+  plan.unit_elements = unit_elements;
+  plan.host = host;
+  plan.doorbell = doorbell;
+  return DeviceTensor::make(double_of("streams"), std::move(plan));
+}
+
+Result<std::shared_ptr<DeviceTensor>> make_tensor(const test::Node& node, const AddTensor& add) {
+  return make_tensor(add.shape, add.compression.unit_elements,
+                     add.segment->at(add.placement.data_offset),
+                     node.clients[0].channel->doorbell.get());
+}
+
+// As the conductor does.
+void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t agents) {
+  auto tensor = make_tensor(node, add);
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+  auto units = DeviceUnits::make(tensor.value(), {add.compression, add.shape.count, agent, agents});
+  ASSERT_TRUE(units.ok()) << units.status().message();
+  add.device = tensor.take();
+  add.device_units = units.take();
+  std::vector<std::byte*> done;
+  for (uint32_t rank = 0; rank < add.shape.local_size; ++rank) {
+    const DeviceArea& area = add.device->area(rank);
+    node.areas_elsewhere.push_back(
+        reinterpret_cast<float*>(map_share(area.memory, kCount * sizeof(float))));
+    done.push_back(map_share(area.done, 2 * sizeof(uint64_t)));
+  }
+  node.settle = [done] {
+    for (const std::byte* event : done) wait_for(event);
+  };
+  node.settle();
+}
+
+// Of the first `on_devices` agents.
+test::Layout layout(uint32_t agents, uint32_t ranks_per_agent, uint32_t on_devices) {
+  test::Layout made{.agents = agents, .ranks_per_agent = ranks_per_agent};
+  made.place = [=](test::Node& node, AddTensor& add) {
+    const uint32_t agent = node.ranks[0] / ranks_per_agent;
+    if (agent < on_devices) put_on_device(node, add, agent, agents);
+  };
+  return made;
+}
+
+// All ranks' areas.
+std::vector<std::vector<uint32_t>> bits_of(CompressedCluster& cluster) {
+  std::vector<std::vector<uint32_t>> all;
+  cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
+    std::vector<uint32_t>& bits = all.emplace_back(kCount);
+    std::memcpy(bits.data(), cluster.result(agent, local).data(), kCount * sizeof(float));
+  });
+  return all;
+}
+
+// One cluster in host memory, one on devices; the same is done with both.
+struct Pair {
+  Pair(const std::string& spec, uint32_t agents, uint32_t ranks, uint32_t on_devices)
+      : host(layout(agents, ranks, 0), {spec, Communicator::kAllGather}),
+        device(layout(agents, ranks, on_devices), {spec, Communicator::kAllGather}) {}
+
+  void expect_same(const char* after) { EXPECT_EQ(bits_of(host), bits_of(device)) << after; }
+  void round(uint64_t number, double memory_scale = 0) {
+    for (CompressedCluster* one : {&host, &device}) {
+      one->for_each_rank([&](uint32_t agent, uint32_t local) {
+        const uint32_t ranks = one->world() / one->agents();
+        one->put(agent, local, CompressedCluster::gradient(agent * ranks + local, number));
+      });
+      ASSERT_NO_FATAL_FAILURE(one->start(CompressedCluster::posted(memory_scale)));
+      ASSERT_NO_FATAL_FAILURE(one->finish());
+    }
+    expect_same("a round");
+  }
+  void memory(SubmissionKind kind, MemoryPart part = MemoryPart::kResidual) {
+    for (CompressedCluster* one : {&host, &device}) {
+      ASSERT_NO_FATAL_FAILURE(one->start(CompressedCluster::memory(kind, part)));
+      ASSERT_NO_FATAL_FAILURE(one->finish());
+    }
+    if (kind == SubmissionKind::kReadMemory) expect_same("reading what is remembered");
+  }
+  void put_everywhere(uint64_t seed) {
+    for (CompressedCluster* one : {&host, &device})
+      one->for_each_rank([&](uint32_t agent, uint32_t local) {
+        one->put(agent, local, CompressedCluster::gradient(agent * 10 + local, seed));
+      });
+  }
+
+  CompressedCluster host;
+  CompressedCluster device;
+};
+
+class EveryDeviceCodec : public testing::TestWithParam<const char*> {};
+
+// Expect: rounds, a change of the learning rate, what is read, and what was written have the bits
+// of host memory; nodes that differ in where they compress get the same, too.
+TEST_P(EveryDeviceCodec, HasTheBitsOfHostMemory) {
+  const struct { uint32_t agents, ranks, on_devices; } cases[] = {{2, 2, 1}, {3, 1, 3}, {2, 3, 2}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(testing::Message() << one.agents << " nodes of " << one.ranks << " ranks, "
+                                    << one.on_devices << " with GPUs");
+    Pair pair(GetParam(), one.agents, one.ranks, one.on_devices);
+    for (uint64_t round = 1; round <= 3; ++round) ASSERT_NO_FATAL_FAILURE(pair.round(round));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
+    ASSERT_NO_FATAL_FAILURE(pair.round(4, 0.3));
+    pair.put_everywhere(77);
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kWriteMemory));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, MemoryPart::kMomentum));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kWriteMemory, MemoryPart::kMomentum));
+    for (uint64_t round = 5; round <= 6; ++round) ASSERT_NO_FATAL_FAILURE(pair.round(round, 2));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceCodec,
+                         testing::Values("fp16", "bf16:ef=residual", "fp8", "int8",
+                                         "int8:ef=residual,decay=0.9", "int4", "qsgd",
+                                         "qsgd:bucket=0", "terngrad", "natural", "signsgd",
+                                         "efsignsgd", "onebit", "onebit:ef=none"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+// Expect: a NaN of one rank is in everybody's result, and the residual is what it was.
+TEST(DeviceUnits, WhatIsNotFiniteIsPassedOnAndNotRemembered) {
+  Pair pair("int8:ef=residual", 2, 2, 2);
+  ASSERT_NO_FATAL_FAILURE(pair.round(1));
+  for (CompressedCluster* one : {&pair.host, &pair.device}) {
+    std::vector<float> bad = CompressedCluster::gradient(0, 2);
+    bad[300] = std::numeric_limits<float>::infinity();
+    one->put(1, 1, bad);
+    one->start(CompressedCluster::posted());
+    ASSERT_NO_FATAL_FAILURE(one->finish());
+    const std::vector<float> result = one->result(0, 0);
+    EXPECT_TRUE(std::ranges::any_of(result, [](float value) { return !std::isfinite(value); }));
+  }
+  ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
+  ASSERT_NO_FATAL_FAILURE(pair.round(3));
+}
+
+CompressionPlan plan_of(const std::string& spec, Communicator communicator) {
+  return {parse_compression(spec).take(), communicator, kUnit, 0};
+}
+
+TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
+  const struct {
+    const char* spec;
+    Communicator communicator;
+    const char* says;
+  } cases[] = {
+      {"fp16", Communicator::kAllReduce, "what is sent as \"fp16\" by allreduce is"},
+      {"int8", Communicator::kPs, "by ps"},
+      {"topk", Communicator::kAllGather, "topk"},
+      {"rows", Communicator::kAllGather, "rows"},
+      {"signum", Communicator::kAllGather, "signum"},
+      {"int8:entropy=zstd", Communicator::kAllGather, "zstd"},
+      {"int8:ef=dgc", Communicator::kAllGather, "with a momentum"},
+      {"int8:nan=stop", Communicator::kAllGather, "the processor looks at"},
+      {"int8:fidelity=10", Communicator::kAllGather, "the processor looks at"},
+  };
+  for (const auto& one : cases) {
+    const Status status = fits_device("tensor t", plan_of(one.spec, one.communicator), kCount);
+    EXPECT_EQ(status.message().find("GB-D628 NOT_ON_GPU: tensor t: what is sent as"), 0U)
+        << one.spec;
+    EXPECT_THAT(status.message(), HasSubstr(one.says)) << one.spec;
+  }
+  EXPECT_TRUE(fits_device("tensor t", plan_of("int8", Communicator::kAllGather), kCount).ok());
+}
+
+TEST(DeviceUnits, NoMemoryIsOneLine) {
+  test::Layout made{.agents = 2, .ranks_per_agent = 2};
+  std::string says;
+  made.place = [&](test::Node& node, AddTensor& add) {
+    auto tensor = make_tensor(node, add);
+    ASSERT_TRUE(tensor.ok());
+    double_of("full");
+    says = DeviceUnits::make(tensor.value(), {add.compression, kCount, 0, 2}).status().message();
+    double_of("streams");
+  };
+  CompressedCluster cluster(made, {"int8", Communicator::kAllGather});
+  EXPECT_THAT(says, HasSubstr("GB-D623 GPU_MEMORY: tensor \"t\" of job \"job\": pinned memory for "
+                              "payloads: cudaMalloc: out of memory"));
+}
+
+// A unit that is all of its tensor, of agent 0 of two, outside of an engine.
+class OneUnit : public testing::Test {
+ protected:
+  static constexpr uint64_t kElements = 100;  // of chunks of 64
+
+  OneUnit() : host_(kElements), bell_(eventfd(0, 0)) {
+    plan_.spec = parse_compression("onebit").take();
+    plan_.count = plan_.shape.count_max = kElements;
+    TensorSpec spec;
+    spec.count = kElements;
+    const CellShape shape = make_cell_shape(spec, 64, {3, 2, true, true});
+    tensor_ = make_tensor(shape, kElements, reinterpret_cast<std::byte*>(host_.data()), bell_.get())
+                  .take();
+    const CompressionPlan compression{plan_.spec, Communicator::kAllGather, kElements, 0};
+    device_ = DeviceUnits::make(tensor_, {compression, kElements, 0, 2}).take();
+    unit_ = make_device_unit(plan_, *device_);
+    const Stage& stage = unit_->stages().front();
+    exchange_ =
+        std::make_unique<Exchange>(ExchangeId{0, 0}, stage.plan,
+                                   ExchangeMemory{{}, 0, device_->payloads().data(), stage.stride},
+                                   std::vector<uint32_t>{0}, Reduction{});
+    unit_->attach(0, exchange_.get(), device_->payloads().first(stage.bytes));
+    for (const uint32_t rank : {0, 1}) {
+      const DeviceArea& area = tensor_->area(rank);
+      areas_[rank] = reinterpret_cast<float*>(map_share(area.memory, kElements * sizeof(float)));
+      done_[rank] = map_share(area.done, 2 * sizeof(uint64_t));
+    }
+    settle();
+  }
+
+  void settle() {
+    for (const std::byte* event : done_) wait_for(event);
+  }
+
+  // The payload of what is in the area, when the stream has made it.
+  std::vector<std::byte> encode() {
+    EXPECT_TRUE(tensor_->start().ok());
+    EXPECT_TRUE(unit_->prepare(1, true).ok());
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond;
+         !tensor_->summed(1) && monotonic_now() < deadline;)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const size_t bytes = unit_->start(1)[0];
+    const std::span<const std::byte> own = device_->payloads().first(bytes);
+    return {own.begin(), own.end()};
+  }
+  Status receive(const std::vector<std::byte>& payload) {
+    Action deliver{.kind = Action::Kind::kDeliver, .source = 1};
+    deliver.bytes = deliver.total = payload.size();
+    exchange_->deliver(deliver, payload);
+    return unit_->advance(0).status();
+  }
+  std::vector<float> area(uint32_t rank) const { return {areas_[rank], areas_[rank] + kElements}; }
+
+  std::vector<float> host_;
+  Fd bell_;
+  UnitPlan plan_;
+  std::shared_ptr<DeviceTensor> tensor_;
+  std::shared_ptr<DeviceUnits> device_;
+  std::unique_ptr<CompressedUnit> unit_;
+  std::unique_ptr<Exchange> exchange_;
+  float* areas_[2] = {};
+  std::byte* done_[2] = {};
+};
+
+// Expect: the other agent's payload, the same as this one's, doubles it: two levels, 1 and -3.
+TEST_F(OneUnit, MayEndAnywhere) {
+  for (uint64_t i = 0; i < kElements; ++i) areas_[1][i] = i % 2 == 0 ? 1 : -3;
+  const std::vector<std::byte> payload = encode();
+  ASSERT_TRUE(receive(payload).ok());
+  ASSERT_TRUE(tensor_->deliver().ok());
+  settle();
+  for (uint64_t i = 0; i < kElements; ++i) {
+    ASSERT_EQ(areas_[0][i], i % 2 == 0 ? 2 : -6) << i;
+    ASSERT_EQ(areas_[1][i], areas_[0][i]) << i;
+  }
+}
+
+// Expect: it names its agent, and nothing of it is given to the device.
+TEST_F(OneUnit, RefusesWhatNoCodecHasWritten) {
+  std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
+  std::vector<std::byte> payload = encode();
+  const std::vector<float> before[] = {area(0), area(1)};
+  payload[4] = std::byte{101};  // its elements
+  EXPECT_THAT(receive(payload).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
+  payload[4] = std::byte{100};
+  payload.pop_back();
+  EXPECT_THAT(receive(payload).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
+  ASSERT_TRUE(tensor_->deliver().ok());
+  settle();
+  for (const uint32_t rank : {0, 1}) EXPECT_EQ(area(rank), before[rank]);
+}
+
+// Expect: one error that names the tensor; the other node hears that the job is over from others.
+TEST(DeviceUnits, AGpuThatFailsBreaksTheJob) {
+  CompressedCluster cluster(layout(2, 1, 1), {"int8", Communicator::kAllGather});
+  ASSERT_NO_FATAL_FAILURE(cluster.run_round(1));
+  double_of("broken");
+  cluster.start(0, CompressedCluster::posted());
+  const std::vector<JobBroken> broken = cluster.cluster().broken(0);
+  double_of("streams");
+  ASSERT_EQ(broken.size(), 1U);
+  EXPECT_THAT(broken[0].status.message(), HasSubstr("GB-D624 GPU_FAILED: tensor \"t\" of job"));
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,110 @@
+// What a compressed tensor whose elements are on a GPU (device/device_tensor.h) has there besides:
+// what its units remember, a buffer that payloads go through, and pinned memory of the host in
+// which the exchanges find them.
+//
+// A ROUND of a unit is two stretches of work on the tensor's stream, between which payloads travel
+// as ever:
+//
+//   encode()   the ranks' sum; its payload, which leaves what it lacks in the residual; a copy of
+//              the payload to the host; a ring for the engine
+//   decode()   once for each agent, in their order: a copy of a checked payload to the device, and
+//              the result becomes it, or is added to
+//   publish()  the result goes to the areas of all ranks
+//
+// The engine never waits: the next round's work comes behind this one's on the same stream, and no
+// peer sends before this node has begun, which is after the ring. So one buffer is enough for all
+// payloads of all units, and those in memory of the host are read before they are written to again.
+//
+// Bits are those of the processor's units (gathered_unit.cc): the same sum, codec, seeds and order.
+//
+// make() on the conductor's thread, all else on the engine's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compression/cuda/cuda_codec.h"
+#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/device/device_tensor.h"
+
+namespace gradbus {
+
+// GB-D628, with `who` before it, naming what is not done on a device: another communicator than
+// all-gather, a codec that selects, remembers or is not there, DGC's memory, nan=stop and
+// fidelity=.
+Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
+
+// A unit's exchange; the host's (gathered_unit.cc) is the same one.
+Stage gathered_stage(const UnitPlan& unit, const Codec& codec);
+
+struct DeviceUnitsPlan {
+  CompressionPlan compression;  // fits_device()
+  uint64_t count = 0;           // elements of the tensor
+  uint32_t agent_index = 0;
+  uint32_t agents = 2;
+};
+
+class DeviceUnits {
+ public:
+  // GB-D623, D624: why it cannot be.
+  static Result<std::shared_ptr<DeviceUnits>> make(std::shared_ptr<DeviceTensor> tensor,
+                                                   const DeviceUnitsPlan& plan);
+  ~DeviceUnits();
+  DeviceUnits(const DeviceUnits&) = delete;
+  DeviceUnits& operator=(const DeviceUnits&) = delete;
+
+  // For the exchanges of all units, one behind the other; zeros at first.
+  std::span<std::byte> payloads() const { return {host_, host_bytes_}; }
+  size_t payload_bytes(size_t unit) const { return units_[unit].payload_bytes; }
+
+  // ---- a round; GB-D624 when the GPU takes no work
+  // `payload`: payload_bytes() of payloads().
+  Status encode(size_t unit, uint64_t seed, std::span<std::byte> payload);
+  // `payload` has been checked, and is of payloads().
+  Status decode(size_t unit, std::span<const std::byte> payload, float scale, bool adds);
+  Status publish(size_t unit) { return tensor_->spread_unit(unit); }
+
+  // ---- rounds in which nothing is exchanged: CompressedUnit's verbs
+  // What is to come needs the ranks' sum alone.
+  Status sum(size_t unit);
+  Status read_memory(size_t unit, MemoryPart part);
+  Status write_memory(size_t unit, MemoryPart part);
+  Status scale_memory(size_t unit, float factor);
+
+ private:
+  struct Unit {
+    uint64_t first = 0;  // element
+    uint32_t elements = 0;
+    CudaCodec codec;
+    size_t payload_bytes = 0;
+    bool carries = false;  // without a residual: what was written goes into the next sum
+  };
+
+  DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnitsPlan& plan);
+  const CudaTable& cuda() const { return tensor_->cuda(); }
+  Status check(CudaResult result, const char* what) const { return tensor_->check(result, what); }
+  void plan_units(const DeviceUnitsPlan& plan);
+  CudaEncode encoding(const Unit& unit) const;
+  Status set_up(uint64_t count);
+  Status allocate(uint64_t bytes, void** memory, const char* what);
+  Status zero(float* elements, uint64_t count);
+  // to = to + kept
+  Status add_kept(const Unit& unit, float* to);
+
+  const std::shared_ptr<DeviceTensor> tensor_;
+  const bool has_residual_;
+  const float decay_;
+  std::vector<Unit> units_;
+  size_t workspace_bytes_ = 0;
+  size_t host_bytes_ = 0;
+  std::byte* host_ = nullptr;
+  void* kept_ = nullptr;  // of each element: the residual, or what is carried
+  void* payload_ = nullptr;
+  void* workspace_ = nullptr;  // null where no codec asks for it
+  void* zeros_ = nullptr;
+};
+
+}  // namespace gradbus
