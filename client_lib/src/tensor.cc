@@ -110,10 +110,10 @@ void Tensor::take_memory_alone(SubmissionKind kind, MemoryPart part) {
 Status Tensor::start_memory(SubmissionKind kind, MemoryPart part) {
   if (spec_.kind != CollectiveKind::kAllReduce || spec_.dtype != DType::kF32)
     return error("O900", "tensor \"" + spec_.name + "\" has no memory: it is no all-reduce of f32");
-  if (device_area_)
+  const bool kept_by_agent = !spec_.compression.empty() && cell_.shape().remote && spec_.count > 0;
+  if (device_area_ && !kept_by_agent)
     return error("O900", "tensor \"" + spec_.name + "\" lies on a GPU, where nothing is remembered",
                  "register it in host memory to carry over what a compression has remembered");
-  const bool kept_by_agent = !spec_.compression.empty() && cell_.shape().remote && spec_.count > 0;
   if (!kept_by_agent) {
     if (in_flight_)
       return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));

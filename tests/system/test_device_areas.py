@@ -41,6 +41,12 @@ def two_nodes():
         yield running
 
 
+@pytest.fixture(scope="module")
+def three_nodes():
+    with agents_with("streams", 3) as running:
+        yield running
+
+
 def expect(where):
     return {**WANTED, "GRADBUS_EXPECT": where}
 
@@ -56,10 +62,49 @@ def test_ranks_of_two_nodes_do(two_nodes, size):
     assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("shared")))
 
 
-# Expect: what is compressed, too; small tensors stay dense and are shared.
-@pytest.mark.parametrize(("mode", "where"), [("delayed:k=1", "staged"), ("sync/int8", "shared")])
-def test_what_is_delayed_or_compressed_is_copied(two_nodes, mode, where):
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", mode, **expect(where)))
+# Without those that draw: which numbers, depends on the tensor's id, and a second training has others.
+CODED = ["onebit", "int8:ef=residual", "fp16", "bf16:ef=residual", "fp8", "int8", "int4", "signsgd", "efsignsgd"]
+
+
+def coded(spec):
+    return f"sync/{spec}{',' if ':' in spec else ':'}communicator=allgather"
+
+
+# Expect: rounds, and what is remembered, have the bits of the processor's codecs.
+@pytest.mark.parametrize("size", [2, 4, 6])
+def test_what_is_compressed_on_gpus_of_two_nodes_has_the_bits_of_host_memory(two_nodes, size):
+    modes = [coded(spec) for spec in (CODED if size == 4 else CODED[:2])]
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared")))
+
+
+@pytest.mark.parametrize("size", [3, 6])
+def test_and_on_three_nodes(three_nodes, size):
+    modes = [coded(spec) for spec in CODED[:2]]
+    results = run_ranks(three_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared"))
+    assert_all_ok(results)
+
+
+# Expect: one node's ranks keep their elements in host memory, and payloads are the same.
+def test_nodes_may_differ_in_where_they_compress(two_nodes):
+    program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", coded("int8:ef=residual")]
+    ranks = []
+    for rank in range(4):
+        where = expect("all shared") if rank < 2 else {"GRADBUS_EXPECT": "staged"}
+        environment = dict(OMP_NUM_THREADS="1", **where)
+        ranks.append(two_nodes.start_rank(rank, 4, job="mixed", program=program, env=environment))
+    assert_all_ok([rank.finish(RANK_DEADLINE_S) for rank in ranks])
+
+
+# Expect: int8 is gathered by two nodes unless somebody says otherwise; topk is the processor's, and one line says so.
+@pytest.mark.parametrize(
+    ("mode", "where"), [("sync/int8", "all shared"), ("delayed:k=1", "staged"), ("sync/topk", None)]
+)
+def test_what_is_delayed_or_selected_is_copied(two_nodes, mode, where):
+    environment = expect(where) if where else WANTED
+    results = run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", mode, **environment)
+    assert_all_ok(results)
+    said = 'GB-D628 NOT_ON_GPU: tensor "[^"]*" of job "[^"]*": what is sent as "topk[^"]*" is compressed by the'
+    assert all(bool(re.search(said, output)) == (mode == "sync/topk") for _, output in results), results
 
 
 def test_what_else_there_is(two_nodes):
@@ -118,6 +163,11 @@ def test_one_rank_in_host_memory_has_all_of_its_node_copied(one_node):
 def test_nobody_waits_but_streams(where, request):
     """Ranks whose streams are slow: a sum has what they compute, and they get it when it is there."""
     assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
+
+
+def test_nobody_waits_for_codecs_either(two_nodes):
+    words = ["slow_streams.py", 4, "fp16:communicator=allgather"]
+    assert_all_ok(run_ranks(two_nodes, PYTHON, *words, **WANTED))
 
 
 def test_a_rank_that_is_killed_takes_nothing_with_it(one_node):

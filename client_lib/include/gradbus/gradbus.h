@@ -231,8 +231,8 @@ typedef struct gradbus_tensor_spec {
                        each step waits for its own result. Not from GRADBUS_MODE: ask
                        gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
   const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU that this rank's elements
-                                  are to lie on (gradbus_tensor_device_area), not with a compression
-                                  or a mode delayed; NULL: in shared memory */
+                                  are to lie on (gradbus_tensor_device_area), not with a mode
+                                  delayed or some compressions; NULL: in shared memory */
 } gradbus_tensor_spec;
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with

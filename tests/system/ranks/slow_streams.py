@@ -1,6 +1,10 @@
 """A bucket on a device (staging_double.py) whose streams take their time: nothing here waits for them but to look
 at what they have read in the end. Two streams take turns in computing, and one hands over what the other wrote.
+
+    slow_streams.py [COMPRESSION]   one that loses nothing of small whole numbers
 """
+
+import sys
 
 import gradbus.torch as gradbus
 import staging_double
@@ -9,16 +13,17 @@ from gradbus._session import current
 from gradbus.torch import _registered, _staging
 from gradbus.torch._layout import DTYPES
 
-COUNT, ROUNDS = 3_000_000, 4  # more than a piece
+COUNT, ROUNDS = 3_000_000, 4  # more than a piece, and than a unit
+compression = sys.argv[1] if len(sys.argv) > 1 else "none"
 
 gradbus.init()
 slow, other = staging_double.Stream((0.02, 0.05)), staging_double.Stream((0.01, 0.03))
 device = staging_double.device
 staging_double.install()
 parameter = torch.zeros(1)
-uuid = _staging.uuid_for_areas(parameter, "none", "sync")
+uuid = _staging.uuid_for_areas(parameter, compression, "sync")
 (core,) = current().register_buckets(
-    [("slow", COUNT, DTYPES["float32"][1], gradbus.Sum, "none", 0, "sync")], [uuid]
+    [("slow", COUNT, DTYPES["float32"][1], gradbus.Sum, compression, 0, "sync")], [uuid]
 )
 device.compute = slow
 bucket = _registered.Registered(core, parameter, 60_000)

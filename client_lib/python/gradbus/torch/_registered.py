@@ -23,6 +23,7 @@ class Registered:
         """``parameter``: one of those in it; ``timeout_ms``: of waits for its device."""
         self._make_place = functools.partial(_make_place, parameter, timeout_ms)
         self.core = core
+        self.compressed = False  # agents keep what its compression remembers
         self.place = self._make_place(core)
         self.flat: torch.Tensor = self.place.views[0]  # of the current lane
 
@@ -73,9 +74,10 @@ class Registered:
         self.bring()
 
     def write_memory(self, part: int) -> None:
-        """What is in flat is remembered instead."""
-        if self.place.carries(part):
+        """What is in flat is remembered instead; what is in flat then means nothing."""
+        if not self.compressed and self.place.carries(part):
             return
         self.place.release()
         self.hand_over(lambda: self.core.start_write_memory(part))
         self.finish()
+        self.bring()  # an agent's stream may read the view until then

@@ -386,7 +386,7 @@ def device_of(parameter: torch.Tensor) -> StagingDevice:
 
 def uuid_for_areas(parameter: torch.Tensor, compression: str, mode: str) -> bytes:
     """The device that a bucket's elements are to be shared on; none where they are staged or in place."""
-    possible = compression == "none" and not mode.startswith("delayed")
+    possible = mode == "sync" if compression != "none" else not mode.startswith("delayed")
     wanted = os.environ.get("GRADBUS_DEVICE_MEMORY", "0") == "1"
     return device_of(parameter).uuid() if wanted and possible and is_staged(parameter) else b""
 
