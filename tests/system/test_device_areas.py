@@ -95,9 +95,16 @@ def test_nodes_may_differ_in_where_they_compress(two_nodes):
     assert_all_ok([rank.finish(RANK_DEADLINE_S) for rank in ranks])
 
 
-# Expect: int8 is gathered by two nodes unless somebody says otherwise; topk is the processor's, and one line says so.
+# Expect: as nobody says how, two nodes gather int8 and sum fp16 in flight; topk is the processor's, one line says so.
 @pytest.mark.parametrize(
-    ("mode", "where"), [("sync/int8", "all shared"), ("delayed:k=1", "staged"), ("sync/topk", None)]
+    ("mode", "where"),
+    [
+        ("sync/int8", "all shared"),
+        ("sync/fp16", "all shared"),
+        ("sync/bf16:ef=residual", "all shared"),
+        ("delayed:k=1", "staged"),
+        ("sync/topk", None),
+    ],
 )
 def test_what_is_delayed_or_selected_is_copied(two_nodes, mode, where):
     environment = expect(where) if where else WANTED
@@ -165,9 +172,9 @@ def test_nobody_waits_but_streams(where, request):
     assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
 
 
-def test_nobody_waits_for_codecs_either(two_nodes):
-    words = ["slow_streams.py", 4, "fp16:communicator=allgather"]
-    assert_all_ok(run_ranks(two_nodes, PYTHON, *words, **WANTED))
+@pytest.mark.parametrize("spec", ["fp16:communicator=allgather", "fp16"])
+def test_nobody_waits_for_codecs_either(two_nodes, spec):
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "slow_streams.py", 4, spec, **WANTED))
 
 
 def test_a_rank_that_is_killed_takes_nothing_with_it(one_node):

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "compression/memory.h"
+#include "compression/payload.h"
 #include "worker_agent/compressed/units.h"
 
 namespace gradbus {
@@ -28,18 +29,23 @@ std::unique_ptr<Codec> codec_of(const CompressionPlan& compression, uint64_t cou
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count) {
   const CompressionSpec& spec = compression.spec;
   const std::string what = who + ": what is sent as \"" + spec.canonical + "\"";
-  if (compression.communicator != Communicator::kAllGather)
+  const bool summed = compression.communicator == Communicator::kAllReduce;
+  if (!summed && compression.communicator != Communicator::kAllGather)
     return refuse(what + " by " + std::string(communicator_name(compression.communicator)));
   if (spec.options.text("nan") == "stop" || spec.options.number("fidelity") > 0)
     return refuse(what + ", whose elements the processor looks at,");
   if (memory_options(spec, 1).kind == MemoryKind::kDgc) return refuse(what + ", with a momentum,");
+  if (spec.codec->make == nullptr) return refuse(what);
   const auto codec = cuda_codec(*codec_of(compression, count, 0));
-  if (!codec || codec->family == CudaFamily::kSelections || codec->momentum != 0)
+  if (!codec || codec->family == CudaFamily::kSelections || codec->momentum != 0 ||
+      (summed && codec->family != CudaFamily::kDense))
     return refuse(what);
   return {};
 }
 
-Stage gathered_stage(const UnitPlan& unit, const Codec& codec) {
+Stage device_stage(const UnitPlan& unit, const Codec& codec) {
+  if (unit.communicator == Communicator::kAllReduce)
+    return vector_stage(unit, static_cast<DType>(cuda_codec(codec)->dtype), unit.count);
   return blocks_stage(unit, CollectiveKind::kAllGather, 0, codec.payload_bytes_max(unit.count));
 }
 
@@ -47,6 +53,7 @@ Stage gathered_stage(const UnitPlan& unit, const Codec& codec) {
 
 DeviceUnits::DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnitsPlan& plan)
     : tensor_(std::move(tensor)),
+      skipped_(plan.compression.communicator == Communicator::kAllReduce ? kPayloadHeaderBytes : 0),
       has_residual_(memory_options(plan.compression.spec, plan.agents).kind ==
                     MemoryKind::kResidual),
       decay_(memory_options(plan.compression.spec, plan.agents).decay) {
@@ -57,6 +64,7 @@ void DeviceUnits::plan_units(const DeviceUnitsPlan& plan) {
   const uint64_t unit_elements = plan.compression.unit_elements;
   UnitPlan exchange;
   exchange.spec = plan.compression.spec;
+  exchange.communicator = plan.compression.communicator;
   exchange.agent_index = plan.agent_index;
   exchange.agents = plan.agents;
   for (uint64_t first = 0; first < plan.count; first += unit_elements) {
@@ -69,7 +77,7 @@ void DeviceUnits::plan_units(const DeviceUnitsPlan& plan) {
               .payload_bytes = codec->payload_bytes_max(exchange.count)};
     GRADBUS_CHECK(cuda_payload_bytes(unit.codec, unit.elements) == unit.payload_bytes);
     units_.push_back(unit);
-    host_bytes_ += gathered_stage(exchange, *codec).bytes;
+    host_bytes_ += device_stage(exchange, *codec).bytes;
     workspace_bytes_ = std::max(workspace_bytes_, cuda_workspace_bytes(encoding(unit)));
   }
 }
@@ -120,7 +128,7 @@ CudaEncode DeviceUnits::encoding(const Unit& unit) const {
 
 Status DeviceUnits::encode(size_t index, uint64_t seed, std::span<std::byte> payload) {
   Unit& unit = units_[index];
-  GRADBUS_CHECK(payload.size() == unit.payload_bytes);
+  GRADBUS_CHECK(payload.size() == payload_bytes(index));
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(index));
   float* const sum = tensor_->front() + unit.first;
   if (std::exchange(unit.carries, false)) GRADBUS_RETURN_IF_ERROR(add_kept(unit, sum));
@@ -129,17 +137,17 @@ Status DeviceUnits::encode(size_t index, uint64_t seed, std::span<std::byte> pay
   input.residual = has_residual_ ? static_cast<float*>(kept_) + unit.first : nullptr;
   input.seed = seed;
   GRADBUS_RETURN_IF_ERROR(check(cuda().encode(tensor_->stream(), &input), "encoding"));
-  GRADBUS_RETURN_IF_ERROR(
-      check(cuda().copy(tensor_->stream(), payload.data(), payload_, payload.size()), "a payload"));
+  GRADBUS_RETURN_IF_ERROR(check(
+      cuda().copy(tensor_->stream(), payload.data(), travelling(), payload.size()), "a payload"));
   return tensor_->announce(index);
 }
 
 Status DeviceUnits::decode(size_t index, std::span<const std::byte> payload, float scale,
                            bool adds) {
   const Unit& unit = units_[index];
-  GRADBUS_CHECK(payload.size() == unit.payload_bytes);
-  GRADBUS_RETURN_IF_ERROR(
-      check(cuda().copy(tensor_->stream(), payload_, payload.data(), payload.size()), "a payload"));
+  GRADBUS_CHECK(payload.size() == payload_bytes(index));
+  GRADBUS_RETURN_IF_ERROR(check(
+      cuda().copy(tensor_->stream(), travelling(), payload.data(), payload.size()), "a payload"));
   const CudaApply input{.codec = unit.codec,
                         .payload = static_cast<const uint8_t*>(payload_),
                         .to = tensor_->front() + unit.first,

@@ -15,7 +15,11 @@
 // peer sends before this node has begun, which is after the ring. So one buffer is enough for all
 // payloads of all units, and those in memory of the host are read before they are written to again.
 //
-// Bits are those of the processor's units (gathered_unit.cc): the same sum, codec, seeds and order.
+// Vectors of fp16 and bf16 that are added in flight are payloads without their header: the
+// processor adds them up between nodes, in pinned memory, and one comes back.
+//
+// Bits are those of the processor's units (gathered_unit.cc, summed_unit.cc): the same sum, codec,
+// seeds and order.
 //
 // make() on the conductor's thread, all else on the engine's.
 #pragma once
@@ -32,13 +36,13 @@
 
 namespace gradbus {
 
-// GB-D628, with `who` before it, naming what is not done on a device: another communicator than
-// all-gather, a codec that selects, remembers or is not there, DGC's memory, nan=stop and
-// fidelity=.
+// GB-D628, with `who` before it, naming what is not done on a device: owners and shards, codecs
+// that select, that remember something themselves or have no kernels, DGC's memory, nan=stop and
+// fidelity=. In flight: all but fp16 and bf16.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
-// A unit's exchange; the host's (gathered_unit.cc) is the same one.
-Stage gathered_stage(const UnitPlan& unit, const Codec& codec);
+// A unit's exchange, the same as of units in memory of the host.
+Stage device_stage(const UnitPlan& unit, const Codec& codec);
 
 struct DeviceUnitsPlan {
   CompressionPlan compression;  // fits_device()
@@ -58,7 +62,8 @@ class DeviceUnits {
 
   // For the exchanges of all units, one behind the other; zeros at first.
   std::span<std::byte> payloads() const { return {host_, host_bytes_}; }
-  size_t payload_bytes(size_t unit) const { return units_[unit].payload_bytes; }
+  // Of a unit's that travels.
+  size_t payload_bytes(size_t unit) const { return units_[unit].payload_bytes - skipped_; }
 
   // ---- a round; GB-D624 when the GPU takes no work
   // `payload`: payload_bytes() of payloads().
@@ -88,6 +93,7 @@ class DeviceUnits {
   Status check(CudaResult result, const char* what) const { return tensor_->check(result, what); }
   void plan_units(const DeviceUnitsPlan& plan);
   CudaEncode encoding(const Unit& unit) const;
+  uint8_t* travelling() const { return static_cast<uint8_t*>(payload_) + skipped_; }
   Status set_up(uint64_t count);
   Status allocate(uint64_t bytes, void** memory, const char* what);
   Status zero(float* elements, uint64_t count);
@@ -95,6 +101,7 @@ class DeviceUnits {
   Status add_kept(const Unit& unit, float* to);
 
   const std::shared_ptr<DeviceTensor> tensor_;
+  const size_t skipped_;  // bytes of a payload that do not travel
   const bool has_residual_;
   const float decay_;
   std::vector<Unit> units_;

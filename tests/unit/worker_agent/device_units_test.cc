@@ -113,8 +113,12 @@ std::vector<std::vector<uint32_t>> bits_of(CompressedCluster& cluster) {
 // One cluster in host memory, one on devices; the same is done with both.
 struct Pair {
   Pair(const std::string& spec, uint32_t agents, uint32_t ranks, uint32_t on_devices)
-      : host(layout(agents, ranks, 0), {spec, Communicator::kAllGather}),
-        device(layout(agents, ranks, on_devices), {spec, Communicator::kAllGather}) {}
+      : host(layout(agents, ranks, 0), {spec, way(spec)}, ReduceOp::kAverage),
+        device(layout(agents, ranks, on_devices), {spec, way(spec)}, ReduceOp::kAverage) {}
+  static Communicator way(const std::string& spec) {
+    const Communicator said = parse_compression(spec).take().communicator();
+    return said == Communicator::kAuto ? Communicator::kAllGather : said;
+  }
 
   void expect_same(const char* after) { EXPECT_EQ(bits_of(host), bits_of(device)) << after; }
   void round(uint64_t number, double memory_scale = 0) {
@@ -173,7 +177,9 @@ INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceCodec,
                          testing::Values("fp16", "bf16:ef=residual", "fp8", "int8",
                                          "int8:ef=residual,decay=0.9", "int4", "qsgd",
                                          "qsgd:bucket=0", "terngrad", "natural", "signsgd",
-                                         "efsignsgd", "onebit", "onebit:ef=none"),
+                                         "efsignsgd", "onebit", "onebit:ef=none",
+                                         "fp16:communicator=allreduce",
+                                         "bf16:ef=residual,communicator=allreduce"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::ranges::replace_if(
@@ -208,7 +214,9 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
     Communicator communicator;
     const char* says;
   } cases[] = {
-      {"fp16", Communicator::kAllReduce, "what is sent as \"fp16\" by allreduce is"},
+      {"randk", Communicator::kAllReduce, "randk"},
+      {"topk", Communicator::kAllReduce, "topk"},
+      {"powersgd", Communicator::kAllReduce, "powersgd"},
       {"int8", Communicator::kPs, "by ps"},
       {"topk", Communicator::kAllGather, "topk"},
       {"rows", Communicator::kAllGather, "rows"},
