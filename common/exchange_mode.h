@@ -115,8 +115,8 @@ struct ExchangeMode {
   bool on_shards() const { return kind >= Kind::kServerSync && kind <= Kind::kServerQuorum; }
   // Shards hold the parameters and step on them; else what they send back is the reduced gradient.
   bool holds_parameters() const { return on_shards() && kind != Kind::kServerSync; }
-  // That ranks may read and write (proto/frame.h, kReadKept) of a dense tensor: the parameters, the
-  // optimizer's vectors, counts of steps.
+  // That ranks may read and write (proto/frame.h, kReadKept): the parameters, the optimizer's
+  // vectors, counts of steps.
   uint32_t kept_parts() const { return holds_parameters() ? 2 + optimizer.vectors() : 0; }
   // All of a tensor's chunks are on one shard then. Dense gradients only.
   bool keeps_tensors_whole() const {

@@ -299,6 +299,8 @@ uint32_t EngineJob::push_source(const Exchange& exchange) {
 void EngineJob::send_data(Exchange& exchange, const Action& action) {
   FrameHeader header = exchange.frame(start_, action);
   if (exchange.plan().algorithm == Algorithm::kShards) header.source = push_source(exchange);
+  const bool writes = exchange.plan().parameters && writes_kept(header.source);
+  if (writes) header.codec = static_cast<uint8_t>(CodecId::kDense);  // as the rounds before any
   links_->send_data(action.peer, header, exchange.slice(action), {exchange.id(), action});
 }
 

@@ -131,8 +131,7 @@ Status EngineTensor::check_request(const Submission& record) const {
   const auto pull = static_cast<PullKind>(record.pull_only);
   if (pull > PullKind::kWrite) return wrong("pull_only is " + std::to_string(record.pull_only));
   const bool kept = pull == PullKind::kRead || pull == PullKind::kWrite;
-  if (kept &&
-      (record.kept_part >= kKeptPartsMax || !add_.holds_parameters || compressed_ != nullptr))
+  if (kept && (record.kept_part >= kKeptPartsMax || !add_.holds_parameters))
     return wrong("kept_part is " + std::to_string(record.kept_part));
   return {};
 }

@@ -49,7 +49,7 @@ Status Tensor::start_pull() {
 
 uint32_t Tensor::kept_parts() const {
   const Result<ExchangeMode> mode = parse_mode(spec_.mode);
-  return mode.ok() && spec_.compression.empty() ? mode.value().kept_parts() : 0;
+  return mode.ok() ? mode.value().kept_parts() : 0;
 }
 
 Status Tensor::start_kept(PullKind kind, uint32_t part) {
@@ -58,8 +58,7 @@ Status Tensor::start_kept(PullKind kind, uint32_t part) {
   return error("O900",
                "tensor \"" + spec_.name + "\": part " + std::to_string(part) +
                    " of what shards keep; there are " + std::to_string(parts),
-               "ask gradbus_kept_parts(): 0 where no shard holds parameters, or they travel "
-               "compressed");
+               "ask gradbus_kept_parts(): 0 where no shard holds parameters");
 }
 
 Status Tensor::start(uint64_t bytes, PullKind pull, uint32_t kept_part) {

@@ -141,18 +141,19 @@ def test_the_same_bits_as_without_a_loss(python, tmp_path, what):
     assert ends[0] == ends[1] and ends[0][0].startswith("end "), ends
 
 
-@pytest.mark.parametrize("mode, name", [
-    ("ps:async", "adam"), ("ps:ssp", "sgd"), ("ps:quorum,q=1", "adamw"), ("ps:async,replicas=1", "adagrad"),
-    ("ps:async", "lamb"),
+@pytest.mark.parametrize("mode, name, codec", [
+    ("ps:async", "adam", []), ("ps:ssp", "sgd", []), ("ps:quorum,q=1", "adamw", []),
+    ("ps:async,replicas=1", "adagrad", []), ("ps:async", "lamb", []),
+    ("ps:async", "adam", ["fp16"]), ("ps:quorum,q=1", "sgd", ["topk:ratio=0.05,ef=residual"]),
 ])  # fmt: skip
-def test_what_shards_remember_is_that_of_the_commit(newest, tmp_path, mode, name):
+def test_what_shards_remember_is_that_of_the_commit(newest, tmp_path, mode, name, codec):
     """Agents are lost, a shard that has no copy, all of them: the end has the same bits."""
     ends = []
     for kills in ([], [(5, [0]), (18, [1]), (39, [0, 1])]):
         folder = tmp_path / str(len(kills))
         folder.mkdir()
         with rigs.cluster(2, shards=2) as rig:
-            results = run_with_kills(rig, newest, folder, kills, "kept", mode, name, size=5)
+            results = run_with_kills(rig, newest, folder, kills, "kept", mode, name, *codec, size=5)
         assert_all_ok(results)
         assert all(("joins again" in output) == bool(kills) for _, output in results), results
         ends.append([output.splitlines()[-2] for _, output in results])

@@ -10,6 +10,17 @@
 #include "worker_agent/compressed/units.h"
 
 namespace gradbus {
+namespace {
+
+// Part 0 of what shards keep are the parameters.
+PullKind pull_of(const RoundRequest& request) {
+  if (!request.pull_only) return PullKind::kNone;
+  if (writes_kept(request.pull_source)) return PullKind::kWrite;
+  const bool reads = reads_kept(request.pull_source) && kept_part(request.pull_source) > 0;
+  return reads ? PullKind::kRead : PullKind::kParameters;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CompressedTensor>> CompressedTensor::create(const StartJob& job,
                                                                    const AddTensor& add,
@@ -154,7 +165,7 @@ ExchangeStarts CompressedTensor::start(size_t unit) {
     gauge_->take(first_area(unit));
     starts[1] = {exchanges_.back().get(), round_ / gauge_->every()};
   }
-  const std::span<const uint64_t> block_bytes = units_[unit]->start(round_, request_.pull_only);
+  const std::span<const uint64_t> block_bytes = units_[unit]->start(round_, pull_of(request_));
   starts[0] = {exchanges_[unit * stages_].get(), round_, block_bytes};
   return starts;
 }

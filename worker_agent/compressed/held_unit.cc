@@ -10,7 +10,8 @@ namespace gradbus {
 namespace {
 
 // The view is what this agent has of the parameters, the same bits as the shard's own view of it
-// (shard/coded_parameters.h). Ranks may write to their areas, so it is kept here.
+// (shard/coded_parameters.h). Ranks may write to their areas, so it is kept here. It stays as it is
+// in rounds that read something else that the shard keeps.
 class HeldUnit final : public CompressedUnit {
  public:
   explicit HeldUnit(UnitPlan unit)
@@ -21,15 +22,17 @@ class HeldUnit final : public CompressedUnit {
         plan(), std::max(codec_->payload_bytes_max(plan().count), plan().count * sizeof(float))));
   }
 
-  // First the parameters themselves: agent 0's are for all. Nothing is pushed to pull.
+  // First the parameters themselves, as whatever is put where shards keep it: agent 0's are for
+  // all. Nothing is pushed to pull.
   std::span<const uint64_t> encode(uint64_t round) override {
     const std::span<std::byte> push = block_memory(0, PayloadPushPull::kPushBlock);
-    if (round == 1 && plan().agent_index == 0) {
+    const bool dense = round == 1 || pull() == PullKind::kWrite;
+    if (dense && plan().agent_index == 0) {
       const std::span<const std::byte> brought = std::as_bytes(first_area());
       std::ranges::copy(brought, push.begin());
       return lengths(brought.size());
     }
-    if (round == 1 || pulls()) return lengths(0);
+    if (dense || pull() != PullKind::kNone) return lengths(0);
     const EncodeInput input = memory().compensate(first_area(), own_seed(round), round);
     const size_t bytes = codec_->encode(input, push);
     memory().update(*codec_, push.first(bytes));
@@ -41,24 +44,29 @@ class HeldUnit final : public CompressedUnit {
     const uint32_t shard = to.peer_of_shard(to.root) - to.agents;
     const std::span<const std::byte> answer =
         received(0, PayloadPushPull::kAnswerBlock, plan().agents + shard);
-    if (const Status status = take(answer); !status.ok())
+    const bool parameters = pull() != PullKind::kRead;
+    if (const Status status = parameters ? take(answer) : take_dense(answer, first_area());
+        !status.ok())
       return status.with_context("shard " + std::to_string(shard));
-    std::ranges::copy(view_, first_area().begin());
+    if (parameters) std::ranges::copy(view_, first_area().begin());
     publish();
     return std::span<const uint64_t>();
   }
 
  private:
   Status take(std::span<const std::byte> answer) {
-    if (!came_dense(0)) {
-      GRADBUS_RETURN_IF_ERROR(codec_->check(answer, plan().count));
-      codec_->accumulate(answer, 1, view_);
-      return {};
-    }
-    if (answer.size() != plan().count * sizeof(float))
-      return error("D611", "parameters of " + std::to_string(answer.size()) + " bytes, expected " +
-                               std::to_string(plan().count * sizeof(float)));
-    std::memcpy(view_.data(), answer.data(), answer.size());
+    if (came_dense(0)) return take_dense(answer, view_);
+    GRADBUS_RETURN_IF_ERROR(codec_->check(answer, plan().count));
+    codec_->accumulate(answer, 1, view_);
+    return {};
+  }
+
+  Status take_dense(std::span<const std::byte> answer, std::span<float> into) const {
+    if (!came_dense(0)) return error("D611", "a payload, where elements were asked for");
+    if (answer.size() != into.size_bytes())
+      return error("D611", "elements of " + std::to_string(answer.size()) + " bytes, expected " +
+                               std::to_string(into.size_bytes()));
+    std::memcpy(into.data(), answer.data(), answer.size());
     return {};
   }
 

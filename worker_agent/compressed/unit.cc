@@ -63,9 +63,9 @@ uint64_t CompressedUnit::own_seed(uint64_t round) const {
   return peer_seed(shared_seed(round), plan_.agent_index);
 }
 
-std::span<const uint64_t> CompressedUnit::start(uint64_t round, bool pulls) {
-  pulls_ = pulls;
-  const bool brings_gradient = !pulls && !(plan_.parameters && round == 1);
+std::span<const uint64_t> CompressedUnit::start(uint64_t round, PullKind pull) {
+  pull_ = pull;
+  const bool brings_gradient = pull == PullKind::kNone && !(plan_.parameters && round == 1);
   if (!brings_gradient) return encode(round);
   for (size_t i = 0; i < carried_.size(); ++i) plan_.areas[0][i] += carried_[i];
   carried_.clear();

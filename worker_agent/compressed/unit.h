@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "compression/memory.h"
+#include "proto/shm_layout.h"
 #include "worker_agent/compressed/unit_plan.h"
 #include "worker_agent/exchange.h"
 
@@ -46,8 +47,9 @@ class CompressedUnit {
   // `exchanges`: it will.
   virtual Status prepare(uint64_t /*round*/, bool /*exchanges*/) { return {}; }
   // Encodes the first area. Returns what the first exchange begins with: block lengths by agent
-  // (kinds that move blocks). `pulls`: the ranks bring nothing and want the parameters.
-  std::span<const uint64_t> start(uint64_t round, bool pulls = false);
+  // (kinds that move blocks). Where shards hold parameters the ranks may bring no gradient but
+  // `pull`: want the parameters, or read or write something else that shards keep.
+  std::span<const uint64_t> start(uint64_t round, PullKind pull = PullKind::kNone);
   // Exchange `stage` has ended: decodes or encodes, and returns what the next begins with; after
   // the last the result is in all areas. GB-D611 when a payload is nonsense; names its agent.
   virtual Result<std::span<const uint64_t>> advance(size_t stage) = 0;
@@ -74,7 +76,7 @@ class CompressedUnit {
   // What an owner's second encoding has left out, on the agent that owns the unit.
   virtual std::span<float> owner_residual() { return {}; }
   Memory& memory() { return memory_; }
-  bool pulls() const { return pulls_; }
+  PullKind pull() const { return pull_; }
 
   void add_stage(Stage stage);
   const UnitPlan& plan() const { return plan_; }
@@ -104,7 +106,7 @@ class CompressedUnit {
 
   const UnitPlan plan_;
   Memory memory_;
-  bool pulls_ = false;
+  PullKind pull_ = PullKind::kNone;
   std::vector<float> carried_;  // written without a memory to keep it
   std::vector<Stage> stages_;
   std::vector<Attached> attached_;

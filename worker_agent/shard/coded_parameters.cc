@@ -53,17 +53,17 @@ std::span<float> CodedParameters::view(uint32_t agent, uint32_t unit) const {
   return {reinterpret_cast<float*>(&coded_.bytes()[view_offset(agent, unit)]), elements(unit)};
 }
 
-// ---- pushes: in the first round agent 0's parameters, or nothing; then payloads, or nothing to
-// say that the agent pulls
+// ---- pushes: in the first round, and to write what is kept, agent 0's elements, or nothing; then
+// payloads, or nothing to say that the agent pulls
 
 Status CodedParameters::check_piece(uint32_t agent, const FrameHeader& header) const {
   const uint32_t unit = chunk_of(header);
-  const bool first = header.step == 1;
-  const CodecId codec = first ? CodecId::kDense : plan().collective.codec;
+  const bool dense = comes_dense(header);
+  const CodecId codec = dense ? CodecId::kDense : plan().collective.codec;
   GRADBUS_RETURN_IF_ERROR(
       expect_field(header, "codec", header.codec, static_cast<uint64_t>(codec)));
-  if (first || header.source == kPullOnly) {
-    const uint64_t bytes = first && agent == 0 ? elements(unit) * sizeof(float) : 0;
+  if (dense || header.source == kPullOnly || reads_kept(header.source)) {
+    const uint64_t bytes = dense && agent == 0 ? elements(unit) * sizeof(float) : 0;
     GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, bytes));
   } else {
     const uint64_t bytes_max = codec_->payload_bytes_max(elements(unit));
@@ -75,19 +75,19 @@ Status CodedParameters::check_piece(uint32_t agent, const FrameHeader& header) c
 Result<bool> CodedParameters::collect(uint32_t agent, const FrameHeader& header,
                                       std::span<const std::byte> frame) {
   const uint32_t unit = chunk_of(header);
-  const bool first = header.step == 1;
+  const bool dense = comes_dense(header);
   const std::span<std::byte> to =
-      first ? std::as_writable_bytes(view(agent, unit)) : payload(agent, unit);
+      dense ? std::as_writable_bytes(view(agent, unit)) : payload(agent, unit);
   const size_t from = pair(agent, unit);
   if (!arriving_.take(from, header, frame, to.data())) return false;
-  if (first || header.source == kPullOnly) return true;
+  if (dense || header.source == kPullOnly || reads_kept(header.source)) return true;
   const Status bad = codec_->check(to.first(arriving_.bytes(from)), elements(unit));
   return bad.ok() ? Result<bool>(true) : bad.with_context("tensor \"" + plan().name + "\"");
 }
 
 std::span<const float> CodedParameters::values_of(const Push& push) {
   const uint32_t unit = push.chunk;
-  if (pushes(push.agent, unit) == 1) return view(push.agent, unit);
+  if (pushes(push.agent, unit) == 1 || push.writes) return view(push.agent, unit);
   const size_t bytes = arriving_.bytes(pair(push.agent, unit));
   codec_->decode(payload(push.agent, unit).first(bytes), 1, scratch(unit));
   return scratch(unit);
@@ -97,15 +97,28 @@ std::span<const float> CodedParameters::values_of(const Push& push) {
 
 void CodedParameters::give(uint32_t agent, uint32_t unit, uint32_t staleness,
                            std::vector<ShardAnswer>& answers) {
-  Answer& answer = answers_[pair(agent, unit)];
-  const bool exact = pushes(agent, unit) == 1 || rests(agent, unit);
-  answer.dense = exact || !encode(agent, unit, answer.cut);
-  if (answer.dense) {
-    std::ranges::copy(parameters(unit), view(agent, unit).begin());
-    answer.cut = {view(agent, unit).size_bytes()};
-  }
-  answer.staleness = staleness;
+  answers_[pair(agent, unit)].staleness = staleness;
+  wanted_part(agent, unit) > 0 ? give_kept(agent, unit) : make_answer(agent, unit);
   send(agent, unit, answers);
+}
+
+void CodedParameters::make_answer(uint32_t agent, uint32_t unit) {
+  Answer& answer = answers_[pair(agent, unit)];
+  const bool exact = !answer.has_view || rests(agent, unit);
+  answer.has_view = true;
+  answer.dense = exact || !encode(agent, unit, answer.cut);
+  if (!answer.dense) return;
+  std::ranges::copy(parameters(unit), view(agent, unit).begin());
+  answer.cut = {view(agent, unit).size_bytes()};
+}
+
+void CodedParameters::give_kept(uint32_t agent, uint32_t unit) {
+  Answer& answer = answers_[pair(agent, unit)];
+  const std::span<float> view = this->view(agent, unit);
+  answer.view_aside.assign(view.begin(), view.end());
+  copy_kept(unit, wanted_part(agent, unit), view);
+  answer.dense = true;
+  answer.cut = {view.size_bytes()};
 }
 
 void CodedParameters::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) {
@@ -117,9 +130,11 @@ void CodedParameters::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswe
         {agent, unit, pushes(agent, unit), answer.staleness, index, answer.cut.bytes_of(index)});
 }
 
-// As it was: nothing has come into its memory since, and the view is what the agent will have.
+// As it was: nothing has come into its memory since, and the view is what the agent will have. Of
+// what is kept there is only what is kept now.
 void CodedParameters::answer_again(uint32_t agent, uint32_t unit,
                                    std::vector<ShardAnswer>& answers) {
+  if (wanted_part(agent, unit) > 0) give_kept(agent, unit);
   send(agent, unit, answers);
 }
 
@@ -142,8 +157,13 @@ bool CodedParameters::encode(uint32_t agent, uint32_t unit, PayloadCut& cut) {
 }
 
 void CodedParameters::on_sent(const ShardAnswer& answer) {
-  if (--answers_[pair(answer.agent, answer.chunk)].unsent == 0)
-    end_answer(answer.agent, answer.chunk);
+  Answer& whole = answers_[pair(answer.agent, answer.chunk)];
+  if (--whole.unsent > 0) return;
+  if (!whole.view_aside.empty()) {
+    std::ranges::copy(whole.view_aside, view(answer.agent, answer.chunk).begin());
+    whole.view_aside = {};
+  }
+  end_answer(answer.agent, answer.chunk);
 }
 
 Slice CodedParameters::slice(const ShardAnswer& answer) const {

@@ -14,12 +14,16 @@
 // to a pull, so that all have the same bits after a flush; where the payload would be no smaller;
 // and where the codec cannot carry the difference (an overflow), or the parameters are not finite.
 //
+// What the optimizer remembers travels dense both ways, and says nothing of the parameters: views
+// stay as they are where it is read.
+//
 // COPIES. A view follows from the answers, these from the parameters and the agent's round: a
 // shadow encodes what it sends to nobody, and so has views and last answers, the same bits.
 //
 // BUFFERS. Of parameters two, for nothing is sent from them. Of each agent and unit the view, which
-// dense answers are sent from and agent 0's first push comes into, and one payload: a push is used
-// up before its answer is made, and the next one waits until that was sent (must_wait).
+// dense answers are sent from and agent 0's dense pushes come into, and one payload: a push is used
+// up before its answer is made, and the next one waits until that was sent (must_wait). A view is
+// set aside, the only memory that is allocated later, while an answer with something else is sent.
 #pragma once
 
 #include <memory>
@@ -37,7 +41,6 @@ class CodedParameters final : public ParameterTensor {
 
   size_t answers_max() const override { return chunks_held() * frames_max_; }
   uint32_t chunk_of(const FrameHeader& header) const override { return header.exchange; }
-  uint32_t parts_kept() const override { return 0; }  // pushes bring no dense values to write
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;
   FrameHeader frame(const ShardAnswer& answer) const override;
@@ -61,11 +64,19 @@ class CodedParameters final : public ParameterTensor {
   struct Answer {  // the last one to an agent, of one unit
     PayloadCut cut = {};
     bool dense = false;
+    bool has_view = false;  // an earlier one brought parameters
     uint32_t staleness = 0;
-    uint32_t unsent = 0;  // frames that are the transport's
+    uint32_t unsent = 0;                 // frames that are the transport's
+    LargeVector<float> view_aside = {};  // while the view's memory has a part that is kept
   };
   CodedParameters(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   Status open_coded();
+  // The push, if it has a payload, is elements as they are.
+  static bool comes_dense(const FrameHeader& header) {
+    return header.step == 1 || writes_kept(header.source);
+  }
+  void make_answer(uint32_t agent, uint32_t unit);
+  void give_kept(uint32_t agent, uint32_t unit);
   bool encode(uint32_t agent, uint32_t unit, PayloadCut& cut);
   void send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers);
 

@@ -374,16 +374,19 @@ void ParameterTensor::give(uint32_t agent, uint32_t chunk, uint32_t staleness,
 
 // One is unused: of the others one is the parameters', and other agents may have one each.
 uint32_t ParameterTensor::wanted_buffer(uint32_t agent, uint32_t chunk) {
-  const uint32_t part = worker(agent, chunk).part;
+  const uint32_t part = wanted_part(agent, chunk);
   if (part == 0) return chunks_[slot(chunk)].current;
   const uint32_t copy = unused_buffer(chunk);
-  const std::span<float> into = parameters(chunk, copy);
+  copy_kept(chunk, part, parameters(chunk, copy));
+  return copy;
+}
+
+void ParameterTensor::copy_kept(uint32_t chunk, uint32_t part, std::span<float> into) const {
   if (part < vectors_kept()) {
-    std::ranges::copy(vector(chunk, part - 1), into.begin());
+    std::ranges::copy(kept_values(chunk, part), into.begin());
   } else {
     std::ranges::fill(into, static_cast<float>(chunks_[slot(chunk)].steps));
   }
-  return copy;
 }
 
 }  // namespace gradbus

@@ -67,6 +67,9 @@ class ParameterTensor : public ShardTensor {
   // Of the chunk's, with what the agent's last push has asked for: parameters, or a part that is
   // kept, copied for it.
   uint32_t wanted_buffer(uint32_t agent, uint32_t chunk);
+  // Which part the agent's last push has asked for; 0: the parameters.
+  uint32_t wanted_part(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).part; }
+  void copy_kept(uint32_t chunk, uint32_t part, std::span<float> into) const;
   // The agent's last push was a pull.
   bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 

@@ -304,8 +304,8 @@ GRADBUS_API gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, doubl
 GRADBUS_API gradbus_code gradbus_start_pull(gradbus_tensor* tensor);
 /* What shards keep of a tensor, for a checkpoint: part 0 are the parameters, then comes what the
  * optimizer remembers (sgd with momentum and adagrad: 1 part, adam, adamw and lamb: 2, the mean and
- * the mean square), last how many steps were made, a number for each element. So many parts there
- * are; 0 where no shard holds parameters, or they travel compressed. */
+ * the mean square), last how many steps were made, a number for each element, dense and exact also
+ * where gradients travel compressed. So many parts there are; 0 where no shard holds parameters. */
 GRADBUS_API uint32_t gradbus_kept_parts(const gradbus_tensor* tensor);
 /* Begins a round that makes no step; gradbus_wait brings that part. Every rank of the node calls
  * it; the same everywhere while no rank makes steps. It lies where parameters do: pull them after

@@ -604,6 +604,22 @@ TEST_F(BadPush, OfLaterRounds) {
   refused(0, good, "GB-D611");
 }
 
+TEST_F(BadPush, OfWhatIsKept) {
+  ASSERT_NO_FATAL_FAILURE(set());
+  const auto elements = std::as_bytes(std::span(values_));
+  header_.source = kReadKept + 1;
+  refused(0, payload(), "expected 0");
+  header_.source = kReadKept + 2;
+  refused(0, {}, "a part that is not kept");
+  header_.source = kWriteKept + 1;
+  refused(0, elements, "codec is");
+  header_.codec = static_cast<uint8_t>(CodecId::kDense);
+  refused(0, elements.first(1020), "total is 1020, expected 1024");
+  refused(1, elements, "total is 1024, expected 0");
+  EXPECT_TRUE(push(0, elements).ok());
+  EXPECT_THAT(answers_, SizeIs(1));
+}
+
 // ---- what an agent does not take of a shard
 
 class BadAnswer : public testing::Test {
@@ -651,6 +667,24 @@ TEST_F(BadAnswer, NamesItsShard) {
   EXPECT_EQ(area_, before);
   EXPECT_TRUE(answer(true, bytes).ok());
   EXPECT_EQ(area_, parameters);
+}
+
+// Expect: what is kept comes as elements, and is not taken for parameters.
+TEST_F(BadAnswer, ToWhatIsKept) {
+  const Vector parameters(100, 3), kept(100, 5);
+  unit_->start(1);
+  EXPECT_TRUE(answer(true, std::as_bytes(std::span(parameters))).ok());
+  unit_->start(2, PullKind::kRead);
+  const auto codec = make_codec(plan_.spec, plan_.shape);
+  std::vector<std::byte> payload(codec->payload_bytes_max(100));
+  payload.resize(codec->encode({.gradient = kept}, payload));
+  EXPECT_THAT(answer(false, payload).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("shard 0")));
+  EXPECT_EQ(area_, parameters);
+  EXPECT_TRUE(answer(true, std::as_bytes(std::span(kept))).ok());
+  EXPECT_EQ(area_, kept);
+  unit_->start(3);
+  EXPECT_TRUE(answer(false, payload).ok());
+  EXPECT_EQ(area_, Vector(100, 8)) << "5 more than the parameters";
 }
 
 // Expect: frames of one answer are all elements or all of a payload.

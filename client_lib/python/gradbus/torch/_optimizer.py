@@ -175,9 +175,8 @@ class _Distributed:
         """What shards' optimizers remember of parameters that shards hold, for a checkpoint.
 
         Momenta, moments and counts of steps, by parameter: on rank 0, to which they all come, and {} on the
-        others. All ranks call it after flush(), with which they have stopped making steps. Parameters that
-        travel compressed are not in it, nor those whose optimizer remembers nothing. Raises BusyError between
-        backward() and step().
+        others. All ranks call it after flush(), with which they have stopped making steps. Parameters whose
+        optimizer remembers nothing are not in it. Raises BusyError between backward() and step().
         """
         return self._gradbus.exchange.shard_state()
 
