@@ -155,6 +155,9 @@ class ShardJob final : public HostedJob {
   void begin_ring(const AddShardTensor& add);
   uint32_t holder(const MovedPlan& before, uint32_t chunk) const;
   Status begin_move(const ShardPlan& plan);
+  // What it is to begin with is itself still on its way here.
+  bool comes_too_early(const MovedPlan& before) const;
+  void begin_waiting_moves();
   Status begin_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part);
   Result<const ShardTensor*> old_tensor(const Predecessor& from, uint32_t chunk) const;
   ShardTensor* new_tensor(uint32_t id, uint32_t chunk) const;
@@ -193,6 +196,7 @@ class ShardJob final : public HostedJob {
   };
   std::vector<LateCredit> late_credits_;          // for pushes of chunks that are not here yet
   std::map<uint32_t, Predecessor> predecessors_;  // by the new tensor
+  std::vector<ShardPlan> waiting_moves_;          // of tensors whose predecessors still come
   std::vector<bool> replaced_;                    // by id: another one has its place
   struct PartsToSend {
     std::deque<MovedPart> parts;

@@ -4,6 +4,10 @@
 // the new ones, and their copies, from where they lie. A chunk that is not whole yet answers no
 // push, and a copy that is not whole says of none that it is taken.
 //
+// Ranks may go on to yet another placement with no round between. A shard then begins the second
+// move of a tensor when it has all that the first one brings; what others send of the second one
+// waits as for a tensor that was not added yet.
+//
 // What a lost shard held comes from its copy. A shard that is lost before it has sent all that
 // others wait for ends the job: the rest would be of no use.
 #include <algorithm>
@@ -73,8 +77,37 @@ uint32_t ShardJob::holder(const MovedPlan& before, uint32_t chunk) const {
              : peer;
 }
 
+// A tensor that began with nothing is to have had its first round: old_tensor() says so.
+bool ShardJob::comes_too_early(const MovedPlan& before) const {
+  const auto still_comes = [](const ShardTensor* of) {
+    if (of == nullptr || !of->plan().moved) return false;
+    const uint32_t chunks = of->plan().cut().chunks();
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk)
+      if (of->holds(chunk) && !of->is_set(chunk)) return true;
+    return false;
+  };
+  return still_comes(tensor(before.tensor)) || still_comes(shadow(before.tensor));
+}
+
+// Each may be what another one waits for.
+void ShardJob::begin_waiting_moves() {
+  const auto ready = [&] {
+    return std::ranges::find_if(
+        waiting_moves_, [&](const ShardPlan& plan) { return !comes_too_early(*plan.moved); });
+  };
+  for (auto next = ready(); next != waiting_moves_.end() && broken_.ok(); next = ready()) {
+    const ShardPlan plan = std::move(*next);
+    waiting_moves_.erase(next);
+    if (const Status status = begin_move(plan); !status.ok()) fail(status);
+  }
+}
+
 Status ShardJob::begin_move(const ShardPlan& plan) {
   const MovedPlan& before = *plan.moved;
+  if (comes_too_early(before)) {
+    waiting_moves_.push_back(plan);
+    return {};
+  }
   const uint32_t id = plan.collective.tensor;
   Predecessor& from = predecessors_[id];
   from.id = before.tensor;
@@ -105,6 +138,7 @@ Status ShardJob::begin_move(const ShardPlan& plan) {
                start_.name, plan.name, plan.collective.shards, from.unsent,
                std::accumulate(from.awaited.begin(), from.awaited.end(), 0U));
   take_held();
+  begin_waiting_moves();
   return {};
 }
 
@@ -227,6 +261,7 @@ Status ShardJob::on_moved(const HeldPush& push) {
   const KeptChunk of{header.step, std::bit_cast<float>(header.source)};
   place_part(*into, header.chunk,
              {header.exchange, header.total - first, std::span(values, length), of});
+  begin_waiting_moves();
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/unit/worker_agent/engine_cluster.h"
@@ -48,6 +49,11 @@ struct Move {
     return {parse_compression(codec).take(), Communicator::kPs, (large ? 10 : 2) * chunk, 0};
   }
 };
+
+void PrintTo(const Move& move, std::ostream* out) {
+  *out << move.mode << " " << move.codec << (move.faults ? " faults" : "")
+       << (move.large ? " large" : "");
+}
 
 class Moving : public testing::TestWithParam<Move> {
  protected:
@@ -255,59 +261,91 @@ INSTANTIATE_TEST_SUITE_P(
                     Move{"ps:ssp,max_staleness=1,optimizer=adam,lr=0.1,replicas=2", true, "fp16"},
                     Move{"ps:async,optimizer=adam,lr=0.1,replicas=2", false, "fp16", true}));
 
-// Expect: what encodings have left out, on agents and on shards that sum payloads, moves along: in
-// the end all that was pushed is there. So it is when a shard is lost after the move.
-TEST(Moved, WhatCodecsLeaveOutMoves) {
-  for (const char* const mode :
-       {"ps:async,lr=1", "ps:async,lr=1,replicas=2", "ps:sync", "ps:sync,replicas=2"}) {
-    const bool sums = std::string(mode).starts_with("ps:sync");
-    const bool copies = parse_mode(mode).take().replicas > 1;
-    const auto plan_of = [](uint64_t unit) {
-      return CompressionPlan{parse_compression("topk:ratio=0.1").take(), Communicator::kPs, unit,
-                             0};
-    };
-    Cluster cluster({.agents = 2, .shards = 2});
-    cluster.add_tensor(0, 1, 1);  // number 0 says that none was before
-    cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, plan_of(2 * kOldChunk), mode);
-    uint64_t round = 0;
-    std::vector<float> wanted(kCount), got(kCount);
-    const auto make_round = [&](uint32_t tensor, float scale, bool pull = false) {
-      ++round;
-      Submission record{};
-      record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
-      record.pull_only = pull ? 1 : 0;
-      for (uint32_t agent = 0; agent < 2; ++agent) {
-        for (uint64_t i = 0; i < kCount; ++i) {
-          const float value = scale * (static_cast<float>((i * 7 + round * 3 + agent) % 11) - 5);
-          cluster.data(agent, 0, tensor)[i] = value;
-          wanted[i] += sums ? value : -value;
-        }
-        cluster.post(agent, 0, tensor, round, record);
-      }
-      for (uint32_t agent = 0; agent < 2; ++agent)
-        ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u) << mode << " round " << round;
-      for (uint64_t i = 0; i < kCount; ++i)
-        got[i] = (sums ? got[i] : 0) + cluster.data(1, 0, tensor)[i];
-    };
-    if (!sums) make_round(1, 0);
-    for (int i = 0; i < 6; ++i) make_round(1, 1);
-    cluster.add_shard();
-    cluster.move_to({0, 1, 2}, {1, 2 * kOldChunk, 2, copies ? 2U : 1U});
-    cluster.add_compressed(2, spec(), kNewChunk, Algorithm::kShards, plan_of(3 * kNewChunk), mode);
-    round = 0;
-    make_round(2, 0);
-    EXPECT_NE(got, wanted) << "nothing was left out";
-    if (copies) {
-      cluster.kill(3);
-      for (const uint32_t node : {0, 1, 2, 4}) cluster.nodes[node]->engine.post(LoseShard{kJob, 1});
-    }
-    for (int i = 0; i < 40; ++i) make_round(2, 0);
-    if (!sums) make_round(2, 0, true);
-    EXPECT_EQ(got, wanted) << mode;
-    for (auto& node : cluster.nodes)
-      for (const JobBroken& broken : node->broken.take()) ADD_FAILURE() << broken.status.message();
-  }
+struct Moves {
+  std::string mode;
+  uint32_t times;
+  bool faults;
+};
+
+void PrintTo(const Moves& moves, std::ostream* out) {
+  *out << moves.mode << " " << moves.times << (moves.faults ? " faults" : "");
 }
+
+std::vector<Moves> every_moves() {
+  std::vector<Moves> all;
+  for (const char* mode :
+       {"ps:async,lr=1", "ps:async,lr=1,replicas=2", "ps:sync", "ps:sync,replicas=2"})
+    for (const uint32_t times : {1, 2, 3})
+      for (const bool faults : {false, true}) all.push_back({mode, times, faults});
+  return all;
+}
+
+class MovedTimes : public testing::TestWithParam<Moves> {};
+
+// Expect: what encodings have left out, on agents and on shards that sum payloads, moves along: in
+// the end all that was pushed is there. So it is when a shard is lost after the move, and after
+// several moves without a round between them.
+TEST_P(MovedTimes, WhatCodecsLeaveOutMoves) {
+  const auto& [mode, times, faults] = GetParam();
+  const bool sums = mode.starts_with("ps:sync");
+  const bool copies = parse_mode(mode).take().replicas > 1;
+  const auto plan_of = [](uint64_t unit) {
+    return CompressionPlan{parse_compression("topk:ratio=0.1").take(), Communicator::kPs, unit, 0};
+  };
+  Layout layout{.agents = 2, .shards = 2};
+  if (faults) layout.transport = unreliable;
+  Cluster cluster(layout);
+  cluster.add_tensor(0, 1, 1);  // number 0 says that none was before
+  cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, plan_of(2 * kOldChunk), mode);
+  uint64_t round = 0;
+  std::vector<float> wanted(kCount), got(kCount);
+  const auto make_round = [&](uint32_t tensor, float scale, bool pull = false) {
+    ++round;
+    Submission record{};
+    record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
+    record.pull_only = pull ? 1 : 0;
+    for (uint32_t agent = 0; agent < 2; ++agent) {
+      for (uint64_t i = 0; i < kCount; ++i) {
+        const float value = scale * (static_cast<float>((i * 7 + round * 3 + agent) % 11) - 5);
+        cluster.data(agent, 0, tensor)[i] = value;
+        wanted[i] += sums ? value : -value;
+      }
+      cluster.post(agent, 0, tensor, round, record);
+    }
+    for (uint32_t agent = 0; agent < 2; ++agent)
+      ASSERT_EQ(cluster.completions(agent, 0, 1).size(), 1u) << mode << " round " << round;
+    for (uint64_t i = 0; i < kCount; ++i)
+      got[i] = (sums ? got[i] : 0) + cluster.data(1, 0, tensor)[i];
+  };
+  if (!sums) make_round(1, 0);
+  for (int i = 0; i < 6; ++i) make_round(1, 1);
+  cluster.add_shard();
+  MovedPlan from{1, 2 * kOldChunk, 2, copies ? 2U : 1U};
+  const uint32_t last = 1 + times;
+  for (uint32_t tensor = 2; tensor <= last; ++tensor) {
+    const uint64_t chunk = tensor % 2 == 0 ? kNewChunk : kOldChunk;
+    std::vector<uint16_t> members = {0, 1, 2};
+    std::rotate(members.begin(), members.begin() + tensor % 3, members.end());
+    cluster.move_to(members, from);
+    cluster.add_compressed(tensor, spec(), chunk, Algorithm::kShards, plan_of(3 * chunk), mode);
+    from = {tensor, 3 * chunk, 3, copies ? 2U : 1U};
+    from.members = std::make_shared<const std::vector<uint16_t>>(members);
+  }
+  round = 0;
+  make_round(last, 0);
+  EXPECT_NE(got, wanted) << "nothing was left out";
+  if (copies) {
+    cluster.kill(3);
+    for (const uint32_t node : {0, 1, 2, 4}) cluster.nodes[node]->engine.post(LoseShard{kJob, 1});
+  }
+  for (int i = 0; i < 40; ++i) make_round(last, 0);
+  if (!sums) make_round(last, 0, true);
+  EXPECT_EQ(got, wanted) << mode;
+  for (auto& node : cluster.nodes)
+    for (const JobBroken& broken : node->broken.take()) ADD_FAILURE() << broken.status.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, MovedTimes, testing::ValuesIn(every_moves()));
 
 // Expect: ssp waits for no agent that has made no step since the fence; a quorum is of all that
 // were there.
