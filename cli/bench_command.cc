@@ -76,14 +76,23 @@ Status check_transport(const std::string& names) {
                     "take one of: " + known + "; or several with commas between");
 }
 
+// Those that the coordinator takes: shards are what a mode asks for.
 Status check_algorithm(const std::string& name) {
   std::string known;
+  std::vector<std::string> names;
   for (uint32_t number = 0; is_algorithm(number); ++number) {
-    const std::string_view one = algorithm_name(static_cast<Algorithm>(number));
-    if (one == name) return {};
-    known += (known.empty() ? "" : ", ") + std::string(one);
+    const auto algorithm = static_cast<Algorithm>(number);
+    if (algorithm == Algorithm::kShards) continue;
+    names.emplace_back(algorithm_name(algorithm));
+    if (names.back() == name) return {};
+    known += (known.empty() ? "" : ", ") + names.back();
   }
-  return bad_option("--algorithm is \"" + name.substr(0, 40) + "\"", "take one of: " + known);
+  const std::string nearest = closest_name(name, names);
+  std::string next = nearest.empty() ? "" : "did you mean: --algorithm " + nearest + "; ";
+  if (name == algorithm_name(Algorithm::kShards))
+    next = "did you mean: --mode ps:sync --shards 1; ";
+  return bad_option("--algorithm is \"" + name.substr(0, 40) + "\"",
+                    next + "take one of: " + known);
 }
 
 // Found now, not after the minutes a benchmark may take; nothing of an earlier run stays in it.

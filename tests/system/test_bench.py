@@ -236,6 +236,8 @@ def test_machine(env, tmp_path):
     (["all_reduce", "--op", "mean"], '--op is "mean"'),
     (["all_reduce", "--transport", "pigeon"], '--transport is "pigeon"'),
     (["all_reduce", "--algorithm", "circle"], '--algorithm is "circle"'),
+    (["all_reduce", "--algorithm", "rin"], "did you mean: --algorithm ring; take one of: auto, ring, "),
+    (["all_reduce", "--algorithm", "shards"], "did you mean: --mode ps:sync --shards 1; take one of: auto, ring, "),
     (["all_reduce", "--model", "alexnet"], 'no model "alexnet"'),
     (["all_reduce", "--json", "/nowhere/at/all.json"], "--json /nowhere/at/all.json cannot be written: No such file"),
     (["all_reduce", "--rank", "2"], "did you mean: --ranks"),
