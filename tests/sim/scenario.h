@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <vector>
 
 #include "tests/sim/random.h"
@@ -35,6 +36,9 @@ struct Way {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   Algorithm algorithm = Algorithm::kRing;
 };
+inline void PrintTo(const Way& way, std::ostream* out) {
+  *out << collective_name(way.kind) << " " << algorithm_name(way.algorithm);
+}
 std::vector<Way> all_ways();
 
 // Small and varied: 2 to 9 agents, 1 to 3 ranks each in any order, up to 6 tensors, 1 to 3 rounds.

@@ -13,6 +13,7 @@
 
 #include "common/kernels/half.h"
 #include "common/kernels/reduce_targets.h"
+#include "tests/unit/common/reduce_target_names.h"
 
 namespace gradbus {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/kernels/reduce_targets.h"
+#include "tests/unit/common/reduce_target_names.h"
 
 namespace gradbus {
 namespace {

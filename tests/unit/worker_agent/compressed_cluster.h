@@ -22,6 +22,10 @@ struct CompressedCase {
   Communicator communicator = Communicator::kAllGather;
 };
 
+inline void PrintTo(const CompressedCase& one, std::ostream* out) {
+  *out << one.spec << " " << communicator_name(one.communicator);
+}
+
 class CompressedCluster {
  public:
   CompressedCluster(const Layout& layout, const CompressedCase& what, ReduceOp op = ReduceOp::kSum)

@@ -287,6 +287,12 @@ struct Loss {
   }
 };
 
+void PrintTo(const Loss& loss, std::ostream* out) {
+  *out << loss.mode << " " << loss.shards << " shards" << (loss.faults ? " faults" : "")
+       << (loss.pattern.empty() ? "" : " pattern");
+  if (loss.codec != nullptr) *out << " " << loss.codec << (loss.large ? " large" : "");
+}
+
 class LostShard : public testing::TestWithParam<Loss> {
  protected:
   static constexpr uint32_t kAgents = 2;

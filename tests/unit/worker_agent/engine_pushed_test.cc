@@ -128,6 +128,10 @@ struct PushedCase {
   Layout layout;
 };
 
+void PrintTo(const PushedCase& pushed, std::ostream* out) {
+  *out << pushed.spec << " of " << pushed.layout.agents << " agents";
+}
+
 std::vector<PushedCase> every_case() {
   std::vector<PushedCase> cases;
   for (const CodecRow* row : codec_rows()) {
@@ -178,6 +182,10 @@ struct CountingCase {
   uint64_t count;
   uint64_t unit;
 };
+
+void PrintTo(const CountingCase& c, std::ostream* out) {
+  *out << c.agents << " agents " << c.shards << " shards " << c.count << " elements";
+}
 
 class Counting : public testing::TestWithParam<CountingCase> {};
 

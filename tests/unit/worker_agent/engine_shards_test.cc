@@ -60,6 +60,11 @@ struct SyncCase {
   bool faults;
 };
 
+void PrintTo(const SyncCase& c, std::ostream* out) {
+  *out << c.agents << " agents " << c.ranks << " ranks " << c.shards << " shards " << c.count
+       << " elements";
+}
+
 class SummedByShards : public testing::TestWithParam<SyncCase> {};
 
 // Expect: every rank gets the mean of all ranks' gradients, round after round.
@@ -457,6 +462,10 @@ struct KeptCase {
   const char* mode;
   uint32_t shards;
 };
+void PrintTo(const KeptCase& kept, std::ostream* out) {
+  *out << kept.mode << " " << kept.shards << " shards";
+}
+
 class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
  protected:
   // One push of each agent, the same values wherever it is made.
