@@ -6,6 +6,7 @@
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/momentum.h"
 #include "compression/kernels/sums.h"
+#include "compression/payload.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -38,22 +39,26 @@ bool all_finite(std::span<const float> values) {
   return first_not_finite(values.data(), values.size()) == values.size();
 }
 
-// Takes the gradient in, block by block; false, with the memories as they were, where it has a NaN
-// or Inf.
-bool take_in(const MomentumStep& step, std::span<const float> gradient, std::span<float> momentum,
-             std::span<float> residual) {
+enum class Taken : uint8_t { kNot, kWhole, kOverflowed };
+
+// Takes the gradient in, block by block; kNot, with the memories as they were, where it has a NaN
+// or Inf. A block of the residual is in the cache when it is looked at.
+Taken take_in(const MomentumStep& step, std::span<const float> gradient, std::span<float> momentum,
+              std::span<float> residual) {
   const size_t count = gradient.size();
-  if (count <= kLookFirst && !all_finite(gradient)) return false;
+  Taken taken = Taken::kWhole;
+  if (count <= kLookFirst && !all_finite(gradient)) return Taken::kNot;
   for (size_t first = 0; first < count; first += kTakenElements) {
     const size_t n = std::min(kTakenElements, count - first);
     if (count > kLookFirst && !all_finite(gradient.subspan(first, n))) {
       undo_momentum(step, gradient.first(first), momentum, residual);
-      return false;
+      return Taken::kNot;
     }
     accumulate_momentum(step, gradient.subspan(first, n), momentum.subspan(first, n),
                         residual.subspan(first, n));
+    if (!all_finite(residual.subspan(first, n))) taken = Taken::kOverflowed;
   }
-  return true;
+  return taken;
 }
 
 }  // namespace
@@ -92,18 +97,31 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
     input.step = step;
     return input;
   }
-  if (!take_in(step, gradient, momentum_, residual_)) return input;
+  const Taken taken = take_in(step, gradient, momentum_, residual_);
+  overflowed_ = taken == Taken::kOverflowed;
+  if (taken == Taken::kNot) return input;
   input.gradient = {};
   input.decay = 1;
   return input;
 }
 
 void Memory::update(const Codec& codec, std::span<const std::byte> payload) {
-  if (options_.kind == MemoryKind::kDgc && options_.masking) codec.clear_sent(payload, momentum_);
+  if (options_.kind != MemoryKind::kDgc) return;
+  if (options_.masking) codec.clear_sent(payload, momentum_);
+  if (overflowed_ || (options_.codec_takes_momentum && is_not_finite(payload))) end_overflow();
 }
 
 void Memory::update(const LinearCodec& codec) {
-  if (options_.kind == MemoryKind::kDgc && options_.masking) codec.clear_sent(momentum_);
+  if (options_.kind != MemoryKind::kDgc) return;
+  if (options_.masking) codec.clear_sent(momentum_);
+  if (overflowed_) end_overflow();
+}
+
+void Memory::end_overflow() {
+  overflowed_ = false;
+  for (size_t i = 0; i < residual_.size(); ++i)
+    if (!std::isfinite(residual_[i]) || !std::isfinite(momentum_[i]))
+      residual_[i] = momentum_[i] = 0;
 }
 
 void Memory::rescale(float factor) {

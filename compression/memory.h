@@ -7,7 +7,9 @@
 //             al. 2018, sections 3.1 and 3.2). Nesterov: m = momentum * (m + g), r = r + m + g
 //
 // A gradient that is not finite changes nothing here (of more than 1 Mi elements, but for a
-// rounding). Allocates at construction only. One unit, one
+// rounding). A finite one with which dgc's sums overflow makes a round that is not finite, for all
+// to see; then m and r are 0 where they were not finite, or no later round would be, and what the
+// other elements have is sent in later rounds. Allocates at construction only. One unit, one
 // thread.
 #pragma once
 
@@ -42,7 +44,7 @@ class Memory {
 
   // Takes the gradient in; the codec encodes the result, which lives until the next call.
   EncodeInput compensate(std::span<const float> gradient, uint64_t seed, uint64_t round);
-  // The payload that was made of it: momentum factor masking.
+  // The payload that was made of it: momentum factor masking, or the end of an overflow.
   void update(const Codec& codec, std::span<const std::byte> payload);
   // The same after finish() of a linear codec.
   void update(const LinearCodec& codec);
@@ -57,9 +59,12 @@ class Memory {
   }
 
  private:
+  void end_overflow();
+
   const MemoryOptions options_;
   LargeVector<float> residual_;
   LargeVector<float> momentum_;
+  bool overflowed_ = false;  // in this round, where the codec does not say it
 };
 
 }  // namespace gradbus

@@ -5,7 +5,8 @@
 // MOMENTUM. Before encode(): remember() takes the gradient into momentum and residual, unless it is
 // not finite, and says in a word of the device whether it did. encode() is given the gradient and
 // that word (CudaEncode::taken): of a gradient that was taken it sees the residual alone, of
-// another one what is not finite. After it: forget() sets the momentum of what was selected to 0.
+// another one what is not finite. After it, whatever the codec: forget() sets the momentum of what
+// was selected to 0, and momentum and residual of what has overflowed.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,30 @@ namespace gradbus {
 
 struct MemoryOptions;
 
+// What `taken` becomes.
+inline constexpr uint32_t kCudaNotTaken = 0;    // the gradient is not finite
+inline constexpr uint32_t kCudaOverflowed = 1;  // a sum with it is not
+inline constexpr uint32_t kCudaTaken = 2;
+
 // One step of momentum correction: vectors of `count` f32 in memory of the device.
 struct CudaMomentum {
   const float* gradient = nullptr;
   float* momentum = nullptr;
   float* residual = nullptr;
-  uint32_t* taken = nullptr;  // becomes 1, or 0 where the gradient is not finite
+  uint32_t* taken = nullptr;  // one of those above
   uint32_t count = 0;
   float factor = 0.9F;  // of the momentum
   float decay = 1;      // of the residual
   uint32_t nesterov = 0;
 };
 
-// Momentum factor masking, after a list (cuda_codec.h) of this unit.
+// The end of a round: momentum factor masking, after a list (cuda_codec.h) of this unit, and of an
+// overflow.
 struct CudaForget {
-  const uint8_t* list = nullptr;  // with room for `entries`
+  const uint8_t* list = nullptr;  // with room for `entries`; null: nothing is masked
   float* momentum = nullptr;
+  float* residual = nullptr;
+  const uint32_t* taken = nullptr;  // as remember() has left it
   uint32_t count = 0;
   uint32_t entries = 0;
 };
@@ -51,7 +60,7 @@ struct CudaReduce {
   uint32_t dtype = 0;  // DType
   uint32_t op = 0;     // ReduceOp
 };
-static_assert(sizeof(CudaMomentum) == 48 && sizeof(CudaForget) == 24 && sizeof(CudaReduce) == 296,
+static_assert(sizeof(CudaMomentum) == 48 && sizeof(CudaForget) == 40 && sizeof(CudaReduce) == 296,
               "part of kCudaAbi");
 
 // The step that this memory makes of each gradient, but for the pointers. Nothing where a device

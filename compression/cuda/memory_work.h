@@ -1,5 +1,5 @@
-// Kernels of DGC's memory: momentum correction (kernels/momentum.h) before a unit is encoded, and
-// momentum factor masking after it.
+// Kernels of DGC's memory: momentum correction (kernels/momentum.h) before a unit is encoded,
+// momentum factor masking and the end of an overflow after it.
 #pragma once
 
 #include "compression/cuda/cuda_memory.h"
@@ -14,7 +14,7 @@ struct TakenWork {
   GRADBUS_BOTH static uint32_t blocks() { return 1; }
   GRADBUS_BOTH static uint32_t phases() { return 1; }
   GRADBUS_BOTH void run(uint32_t, uint32_t, uint32_t thread, NoShared&) const {
-    if (thread == 0) *input.taken = 1;
+    if (thread == 0) *input.taken = kCudaTaken;
   }
 };
 
@@ -28,7 +28,7 @@ struct LookWork {
     bool finite = true;
     for_elements(input.count, block, thread,
                  [&](uint32_t i) { finite = is_finite(input.gradient[i]) && finite; });
-    if (!finite) lower_to(*input.taken, 0);
+    if (!finite) lower_to(*input.taken, kCudaNotTaken);
   }
 };
 
@@ -39,15 +39,19 @@ struct RememberWork {
   GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.count); }
   GRADBUS_BOTH static uint32_t phases() { return 1; }
   GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
-    if (*input.taken == 0) return;
+    if (*input.taken == kCudaNotTaken) return;
+    bool finite = true;
     for_elements(input.count, block, thread, [&](uint32_t i) {
       const float g = input.gradient[i];
       const float old = input.momentum[i];
       const bool nesterov = input.nesterov != 0;
       const float m = nesterov ? input.factor * (old + g) : input.factor * old + g;
       input.momentum[i] = m;
-      input.residual[i] = input.decay * input.residual[i] + (nesterov ? m + g : m);
+      const float r = input.decay * input.residual[i] + (nesterov ? m + g : m);
+      input.residual[i] = r;
+      finite = is_finite(r) && finite;
     });
+    if (!finite) lower_to(*input.taken, kCudaOverflowed);
   }
 };
 
@@ -67,6 +71,23 @@ struct ForgetWork {
   }
 };
 
+// What the encoder was to see.
+struct EndOverflowWork {
+  using Shared = NoShared;
+  CudaForget input;
+
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.count); }
+  GRADBUS_BOTH static uint32_t phases() { return 1; }
+  GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
+    if (*input.taken != kCudaOverflowed) return;
+    for_elements(input.count, block, thread, [&](uint32_t i) {
+      if (is_finite(input.residual[i]) && is_finite(input.momentum[i])) return;
+      input.residual[i] = 0;
+      input.momentum[i] = 0;
+    });
+  }
+};
+
 template <class Start>
 void start_remember(const CudaMomentum& input, const Start& start) {
   start(TakenWork{input});
@@ -76,7 +97,8 @@ void start_remember(const CudaMomentum& input, const Start& start) {
 
 template <class Start>
 void start_forget(const CudaForget& input, const Start& start) {
-  start(ForgetWork{input});
+  if (input.list != nullptr) start(ForgetWork{input});
+  start(EndOverflowWork{input});
 }
 
 }  // namespace gradbus

@@ -25,7 +25,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kCudaAbi = 4;
+inline constexpr uint32_t kCudaAbi = 5;
 inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
 inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
 

@@ -1,5 +1,7 @@
 #include "compression/kernels/momentum.h"
 
+#include <cmath>
+
 #include "common/check.h"
 #include "compression/kernels/call_up.h"
 
@@ -88,6 +90,7 @@ void undo_momentum(const MomentumStep& step, std::span<const float> gradient,
     const float m = momentum[i];
     residual[i] = divided(residual[i] - (step.nesterov ? m + g : m), step.decay);
     momentum[i] = step.nesterov ? divided(m, step.momentum) - g : divided(m - g, step.momentum);
+    if (!std::isfinite(residual[i]) || !std::isfinite(momentum[i])) residual[i] = momentum[i] = 0;
   }
 }
 

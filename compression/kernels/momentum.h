@@ -22,7 +22,7 @@ void accumulate_momentum(const MomentumStep& step, std::span<const float> gradie
 void accumulate_momentum_scalar(const MomentumStep& step, std::span<const float> gradient,
                                 std::span<float> momentum, std::span<float> residual);
 
-// Undoes accumulate_momentum() of that gradient, but for a rounding.
+// Undoes accumulate_momentum() of that gradient, but for a rounding; what overflowed is 0 then.
 void undo_momentum(const MomentumStep& step, std::span<const float> gradient,
                    std::span<float> momentum, std::span<float> residual);
 

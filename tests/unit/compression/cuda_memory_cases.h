@@ -41,8 +41,10 @@ void on_each_cuda_memory_case(std::string_view text, size_t count, CudaValues ki
   unit.momentum.assign(count, 0);
   for (uint64_t step = 1; step <= 4; ++step) {
     SCOPED_TRACE(step);
-    const bool odd = step == 3;  // between good ones
-    unit.one.gradient = cuda_case_values(odd ? kind : CudaValues::kNormal, count, count + step);
+    // Between good ones; twice huge overflows.
+    const bool odd = step == 3 || (step == 2 && kind == CudaValues::kHuge);
+    unit.one.gradient = odd ? cuda_case_values(kind, count, count + 3)
+                            : cuda_case_values(CudaValues::kNormal, count, count + step);
     const EncodeInput input = memory.compensate(unit.one.gradient, unit.one.seed, step);
     std::vector<std::byte> payload(codec->payload_bytes_max(count));
     payload.resize(codec->encode(input, payload));
@@ -61,6 +63,7 @@ void on_each_cuda_memory_case(std::string_view text, size_t count, CudaValues ki
     };
     expect_alike(unit.one.residual, vector_of(memory.residual()));
     expect_alike(unit.momentum, vector_of(memory.momentum()));
+    EXPECT_TRUE(std::ranges::all_of(unit.momentum, [](float m) { return std::isfinite(m); }));
   }
 }
 

@@ -26,8 +26,10 @@ std::vector<std::byte> round_on_host(CudaMomentum step, CudaEncode input, bool m
   input.payload = reinterpret_cast<uint8_t*>(payload.data());
   input.workspace = workspace.data();
   start_encode(input, start);
-  if (masks && input.codec.family == CudaFamily::kSelections)
-    start_forget({input.payload, step.momentum, input.count, input.choice.entries}, start);
+  const bool lists = masks && input.codec.family == CudaFamily::kSelections;
+  start_forget({lists ? input.payload : nullptr, step.momentum, step.residual, &taken, input.count,
+                input.choice.entries},
+               start);
   const auto* first = reinterpret_cast<const std::byte*>(payload.data());
   return {first, first + bytes};
 }
@@ -41,11 +43,14 @@ TEST(CudaMemory, IsTheMemorysMomentumCorrection) {
 
 TEST(CudaMemory, ListsReachNoFurtherThanTheUnit) {
   std::vector<uint32_t> list = {3, UINT32_MAX, 0, 0, 0, 0, 0, 2, 10, 4000000000};
-  std::vector<float> momentum(10, 1.0F);
-  start_forget({reinterpret_cast<const uint8_t*>(list.data()), momentum.data(), 10, 3},
+  std::vector<float> momentum(10, 1.0F), residual(10, 1.0F);
+  const uint32_t taken = kCudaTaken;
+  start_forget({reinterpret_cast<const uint8_t*>(list.data()), momentum.data(), residual.data(),
+                &taken, 10, 3},
                [](const auto& work) { run_on_host(work, GridOrder::kForwards); });
   EXPECT_EQ(std::count(momentum.begin(), momentum.end(), 1.0F), 9);
   EXPECT_EQ(momentum[2], 0);
+  EXPECT_EQ(std::count(residual.begin(), residual.end(), 1.0F), 10);
 }
 
 TEST(CudaMemory, OtherMemoriesHaveNone) {

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "compression/kernels/momentum.h"
+#include "compression/registry.h"
 #include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
@@ -91,6 +93,102 @@ TEST(Memory, ALongGradientThatIsNotFiniteIsUndone) {
     EXPECT_FALSE(memory.compensate(gradient, 0, 2).gradient.empty());
     EXPECT_TRUE(std::equal(residual.begin(), residual.end(), memory.residual().begin()));
     EXPECT_TRUE(std::equal(momentum.begin(), momentum.end(), memory.momentum().begin()));
+  }
+}
+
+// Two gradients whose element kHuge overflows with momentum 0.9, the others by torch's formula.
+constexpr size_t kHuge = 70;
+
+std::vector<float> huge_gradient(size_t count, uint64_t round) {
+  std::vector<float> gradient(count);
+  for (size_t i = 0; i < count; ++i) gradient[i] = std::sin(static_cast<float>(i + 7 * round));
+  if (round < 3) gradient[kHuge] = 3e38F;
+  return gradient;
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// Expect: all see the round that overflows, and nobody one after it; of the other elements nothing
+// is lost, with what the codec has sent.
+TEST(Memory, AnOverflowEndsWithItsRound) {
+  for (const size_t count : {size_t{300}, (size_t{1} << 20) + 3000}) {
+    for (const char* const text :
+         {"dgc:ratio=0.01,masking=no", "dgc:ratio=0.01,values=fp16,masking=no",
+          "topk:ratio=0.01,ef=dgc,masking=no", "dgc:ratio=0.01,nesterov=yes,masking=no",
+          "threshold:value=0.5,ef=dgc,masking=no", "int8:ef=dgc,masking=no",
+          "bf16:ef=dgc,masking=no"}) {
+      SCOPED_TRACE(std::string(text) + " of " + std::to_string(count));
+      const CompressionSpec spec = parse_compression(text).take();
+      const MemoryOptions options = memory_options(spec, 2);
+      const auto codec = make_codec(spec, {.count_max = count});
+      Memory memory(options, count);
+      std::vector<float> m(count), sent(count), total(count);
+      std::vector<std::byte> payload(codec->payload_bytes_max(count));
+      bool overflowed = false;
+      for (uint64_t round = 1; round <= 4; ++round) {
+        const std::vector<float> gradient = huge_gradient(count, round);
+        const EncodeInput input = memory.compensate(gradient, round, round);
+        const auto one = std::span(payload).first(codec->encode(input, payload));
+        memory.update(*codec, one);
+        codec->decode(one, 1, sent);
+        EXPECT_TRUE(all_finite(memory.residual()) && all_finite(memory.momentum())) << round;
+        overflowed |= !all_finite(sent);
+        EXPECT_TRUE(round <= 2 || all_finite(sent)) << round;
+        if (round == 2) {
+          EXPECT_EQ(memory.momentum()[kHuge], 0);
+          EXPECT_EQ(memory.residual()[kHuge], 0);
+        }
+        for (size_t i = 0; i < count; ++i) {
+          const float g = gradient[i];
+          m[i] = options.nesterov ? 0.9F * (m[i] + g) : 0.9F * m[i] + g;
+          if (i != kHuge)
+            total[i] +=
+                (options.nesterov ? m[i] + g : m[i]) - (all_finite({&sent[i], 1}) ? sent[i] : 0);
+        }
+      }
+      EXPECT_TRUE(overflowed);
+      for (size_t i = 0; i < count; ++i) {
+        if (i == kHuge) continue;
+        ASSERT_FLOAT_EQ(memory.momentum()[i], m[i]) << i;
+        ASSERT_NEAR(memory.residual()[i], total[i], 1e-4) << i;
+      }
+    }
+  }
+}
+
+// Expect: where a gradient is not finite either, what overflowed before that was found is 0, and
+// the rest as it was.
+TEST(Memory, AnOverflowIsUndone) {
+  constexpr size_t kCount = (size_t{1} << 20) + 3000;
+  Memory memory({.kind = MemoryKind::kDgc, .momentum = 0.5F}, kCount);
+  std::vector<float> gradient(kCount, 2);
+  gradient[kHuge] = 3e38F;
+  memory.compensate(gradient, 0, 1);
+  gradient[kCount - 5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(memory.compensate(gradient, 0, 2).gradient.empty());
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(memory.momentum()[i], i == kHuge ? 0 : 2) << i;
+    ASSERT_EQ(memory.residual()[i], i == kHuge ? 0 : 2) << i;
+  }
+}
+
+// Expect: the same of a codec whose vectors are added in flight.
+TEST(Memory, AnOverflowOfALinearCodecEndsWithItsRound) {
+  const CompressionSpec spec = parse_compression("fp16:ef=dgc").take();
+  const auto codec = spec.codec->make_linear(spec.options, {.count_max = 300});
+  Memory memory(memory_options(spec, 2), 300);
+  std::vector<float> result(300);
+  std::vector<std::byte> vector(2 * 300);
+  for (uint64_t round = 1; round <= 4; ++round) {
+    const std::vector<float> gradient = huge_gradient(300, round);
+    const EncodeInput input = memory.compensate(gradient, round, round);
+    codec->project(0, input, round, {}, vector);
+    codec->finish(input, round, 1, vector, 1, result);
+    memory.update(*codec);
+    EXPECT_EQ(all_finite(result), round > 2) << round;
+    EXPECT_TRUE(all_finite(memory.residual()) && all_finite(memory.momentum())) << round;
   }
 }
 

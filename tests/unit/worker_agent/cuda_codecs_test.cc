@@ -177,9 +177,14 @@ TEST_F(CudaDevice, RemembersAsMemoriesDo) {
         input.payload = static_cast<uint8_t*>(payload_);
         input.workspace = workspace_;
         must(table().encode(stream_, &input), "encode");
-        const CudaForget forget{input.payload, step.momentum, input.count, input.choice.entries};
-        if (masks && input.codec.family == CudaFamily::kSelections)
-          must(table().forget(stream_, &forget), "forget");
+        const bool lists = masks && input.codec.family == CudaFamily::kSelections;
+        const CudaForget forget{lists ? input.payload : nullptr,
+                                step.momentum,
+                                step.residual,
+                                step.taken,
+                                input.count,
+                                input.choice.entries};
+        must(table().forget(stream_, &forget), "forget");
         std::vector<std::byte> left(bytes);
         copy(left.data(), payload_, bytes);
         copy(unit.one.residual.data(), residual_, floats);
@@ -308,7 +313,7 @@ TEST_F(CudaDevice, RefusesWhatIsWrong) {
   CudaBlocks none;
   none.block = 0;
   EXPECT_EQ(table().blocks(stream_, &none), CudaResult::kInvalid);
-  const CudaForget longer{input.payload, nullptr, 3, 4};
+  const CudaForget longer{input.payload, nullptr, nullptr, nullptr, 3, 4};
   EXPECT_EQ(table().forget(stream_, &longer), CudaResult::kInvalid);
   input.codec = *cuda_codec(*cuda_case_codec("signum", 100));
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no momentum

@@ -28,7 +28,7 @@ TEST(CudaPlugin, WhatIsMissingIsOneLine) {
   expect_refusal(open_cuda_plugin("/nowhere/a.so"), Code::kUnavailable, "GB-D620 NO_CUDA_PLUGIN: ");
   expect_refusal(open_cuda_plugin("libm.so.6"), Code::kUnavailable, "lacks gradbus_cuda_table");
   expect_refusal(open_double("other_version"), Code::kVersion,
-                 "is of version 77, this program needs 4");
+                 ("is of version 77, this program needs " + std::to_string(kCudaAbi)).c_str());
   expect_refusal(open_double("hole"), Code::kVersion, "GB-D621 CUDA_PLUGIN_VERSION: ");
 }
 
