@@ -21,7 +21,7 @@ system_packages=(
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm
 # Tools that build the wheel, the newest PyTorch, and what tests, examples and benchmark plots use.
-python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout ruff mypy matplotlib)
+python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout pytest-xdist ruff mypy matplotlib)
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
