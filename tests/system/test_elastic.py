@@ -145,6 +145,7 @@ def test_the_same_bits_as_without_a_loss(python, tmp_path, what):
     ("ps:async", "adam", []), ("ps:ssp", "sgd", []), ("ps:quorum,q=1", "adamw", []),
     ("ps:async,replicas=1", "adagrad", []), ("ps:async", "lamb", []),
     ("ps:async", "adam", ["fp16"]), ("ps:quorum,q=1", "sgd", ["topk:ratio=0.05,ef=residual"]),
+    ("ps:async,replicas=1", "sgd", ["onebit"]), ("ps:quorum,q=1", "adamw", ["onebit"]),
 ])  # fmt: skip
 def test_what_shards_remember_is_that_of_the_commit(newest, tmp_path, mode, name, codec):
     """Agents are lost, a shard that has no copy, all of them: the end has the same bits."""

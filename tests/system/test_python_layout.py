@@ -84,6 +84,13 @@ def test_matrices_and_sparse_gradients_stay_alone():
     ]
 
 
+def test_what_is_compressed_has_no_gaps():
+    """Codecs would take them for elements: they would count in means, and be remembered."""
+    parameters = [layout.ParameterInfo(name, "float32", count, "onebit") for name, count in (("a", 17), ("b", 3))]
+    plans = layout.plan_buckets([info("c", 5), *parameters], MIB, "g")
+    assert [(shape(plan), plan.count) for plan in plans] == [([(2, 0, 3), (1, 3, 17)], 20), ([(0, 0, 5)], 16)]
+
+
 def test_layers_of_lamb_stay_alone():
     lamb = [layout.ParameterInfo(name, "float32", 5, mode="ps:ssp,optimizer=lamb") for name in "ab"]
     plans = layout.plan_buckets([info("c", 5), *lamb, info("d", 5)], MIB, "g")

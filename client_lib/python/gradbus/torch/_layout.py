@@ -84,9 +84,10 @@ class BucketPlan:
     name: str = ""
 
     def append(self, index: int, count: int) -> None:
-        """Adds a slot behind the others."""
+        """Adds a slot behind the others: right behind where a gap would be compressed, too."""
         self.slots.append(SlotPlan(index, self.count, count))
-        step = SLOT_ALIGNMENT_BYTES // DTYPES[self.dtype][2]
+        dense = self.compression == "none"
+        step = SLOT_ALIGNMENT_BYTES // DTYPES[self.dtype][2] if dense else 1
         self.count += -(-count // step) * step
 
 
