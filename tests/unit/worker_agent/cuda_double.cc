@@ -51,9 +51,11 @@ struct Ticks {
   std::atomic<uint64_t> recorded;
   std::atomic<uint64_t> came;
 };
+// As CUDA's: work on a stream that names it may come after it was destroyed.
 struct CudaEvent {
   Ticks* ticks;
-  Clock::time_point came;
+  Clock::time_point came = {};
+  uint32_t uses = 1;  // by streams, and until it is destroyed; under events_mutex
 };
 
 void CudaStream::run() {
@@ -223,7 +225,7 @@ CudaResult create_event(uint32_t, CudaEvent** event) {
   if (!works()) return CudaResult::kFailed;
   void* ticks = nullptr;
   if (make_memory(sizeof(Ticks), &ticks) != CudaResult::kOk) return CudaResult::kOutOfMemory;
-  *event = new CudaEvent{static_cast<Ticks*>(ticks), {}};
+  *event = new CudaEvent{static_cast<Ticks*>(ticks)};
   return CudaResult::kOk;
 }
 
@@ -231,19 +233,40 @@ CudaResult open_event(uint32_t device, const CudaShare* share, CudaEvent** event
   void* ticks = nullptr;
   if (const CudaResult opened = open_shared(device, share, &ticks); opened != CudaResult::kOk)
     return opened;
-  *event = new CudaEvent{static_cast<Ticks*>(ticks), {}};
+  *event = new CudaEvent{static_cast<Ticks*>(ticks)};
   return CudaResult::kOk;
 }
 
+std::mutex events_mutex;
+
 CudaResult destroy_event(CudaEvent* event) {
+  {
+    const std::scoped_lock lock(events_mutex);
+    if (--event->uses > 0) return CudaResult::kOk;
+  }
   const CudaResult released = release(event->ticks);
   delete event;
   return released;
 }
 
+// put(), of work with this event.
+template <typename Work>
+CudaResult put_use(CudaStream* stream, CudaEvent* event, const Work& work) {
+  {
+    const std::scoped_lock lock(events_mutex);
+    ++event->uses;
+  }
+  const CudaResult result = put(stream, [event, work] {
+    work();
+    destroy_event(event);
+  });
+  if (result != CudaResult::kOk) destroy_event(event);
+  return result;
+}
+
 CudaResult record_event(CudaEvent* event, CudaStream* stream) {
   const uint64_t number = event->ticks->recorded.fetch_add(1) + 1;
-  return put(stream, [event, number] {
+  return put_use(stream, event, [event, number] {
     event->came = Clock::now();
     event->ticks->came.store(number);
   });
@@ -256,7 +279,7 @@ CudaResult query_event(CudaEvent* event) {
 }
 
 CudaResult wait_event(CudaStream* stream, CudaEvent* event) {
-  return put(stream, [ticks = event->ticks, number = event->ticks->recorded.load()] {
+  return put_use(stream, event, [ticks = event->ticks, number = event->ticks->recorded.load()] {
     const Clock::time_point begun = Clock::now();
     while (ticks->came.load() < number && Clock::now() - begun < kStuck)
       std::this_thread::sleep_for(std::chrono::microseconds(50));
