@@ -128,3 +128,11 @@ def test_status_shows_a_set_as_a_job(python, tmp_path):
         (tmp_path / "end").touch()
         assert [rank.finish(60)[0] for rank in ranks] == [0, 0]
     assert shown.returncode == 0 and "shown/0" in shown.stdout, shown
+
+
+def test_a_job_shorter_than_a_heartbeat_has_its_counters():
+    with cluster(2, "--heartbeat-ms", "7000", "--lease-ms", "15000") as rig:
+        assert [rank.finish()[0] for rank in rig.start_job(2, "red:x:1000:f32:sum")] == [0, 0]
+        (job,) = rig.status()["jobs"]
+    assert job["received_bytes"] == 2 * 4000, job  # 1000 of 4 bytes to each of two, by any algorithm
+    assert [(rank["operations"], rank["bytes"]) for rank in job["ranks"]] == [(1, 4000)] * 2, job
