@@ -19,6 +19,7 @@ Json transport_json(const v1::TransportCounters& counters) {
           {"received_bytes", counters.received_bytes()},
           {"send_copied_bytes", counters.send_copied_bytes()},
           {"receive_copied_bytes", counters.receive_copied_bytes()},
+          {"shared_bytes", counters.shared_bytes()},
           {"spins", counters.spins()},
           {"spins_paid", counters.spins_paid()}};
 }

@@ -35,6 +35,7 @@ struct TransportTotals {
   uint64_t received_bytes = 0;
   uint64_t send_copied_bytes = 0;
   uint64_t receive_copied_bytes = 0;
+  uint64_t shared_bytes = 0;  // of those sent: through memory shared with a process of this machine
   std::vector<PathTotals> paths;  // in the order of preference; none of a transport that has one
   uint64_t switches = 0;          // of links, from one path to the next
 };

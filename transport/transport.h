@@ -68,7 +68,9 @@ struct TransportOptions {
   uint32_t posts_max = 256;                // sends and receives outstanding per link, each
   uint32_t peer_timeout_ms = 1500;  // TCP_USER_TIMEOUT, and the deadline of connect and hello
   std::string congestion_control = "auto";  // TCP only: auto, system or a name (net/congestion.h)
-  uint32_t queue_pairs = 1;                 // RDMA only: per link
+  bool local_links =
+      true;  // TCP only: shared memory to processes of one machine (tcp/stream_channel.h)
+  uint32_t queue_pairs = 1;     // RDMA only: per link
   uint32_t return_ms = 10'000;  // several paths: looks for a preferred one so often; 0: never
 };
 

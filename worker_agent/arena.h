@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client_lib/shm/cell.h"
-#include "client_lib/shm/segment.h"
+#include "common/segment.h"
 #include "common/status.h"
 
 namespace gradbus {

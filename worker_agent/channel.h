@@ -7,8 +7,8 @@
 #include <string>
 
 #include "client_lib/shm/ring.h"
-#include "client_lib/shm/segment.h"
 #include "common/fd.h"
+#include "common/segment.h"
 #include "common/status.h"
 #include "proto/shm_layout.h"
 

@@ -119,6 +119,7 @@ void describe(const TransportTotals& totals, v1::TransportCounters& counters) {
   counters.set_received_bytes(totals.received_bytes);
   counters.set_send_copied_bytes(totals.send_copied_bytes);
   counters.set_receive_copied_bytes(totals.receive_copied_bytes);
+  counters.set_shared_bytes(totals.shared_bytes);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "client_lib/shm/cell.h"
-#include "client_lib/shm/segment.h"
+#include "common/segment.h"
 #include "common/status.h"
 #include "worker_agent/arena.h"
 #include "worker_agent/channel.h"

@@ -37,6 +37,7 @@ struct AgentOptions {
   int64_t peer_timeout_ms = 1500;
   int64_t return_ms = 10'000;
   std::string congestion_control = "auto";
+  bool local_links = true;
   int64_t clients_max = 256;
   int64_t shm_bytes_max = 0;
   std::string huge_pages = "transparent";
@@ -90,6 +91,9 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("congestion-control", &o.congestion_control,
             "Of TCP links: system, a name that the kernel has, or auto (the system's; but for BBR, "
             "which only links with long round trips keep).");
+  table.add("local-links", &o.local_links,
+            "TCP links between processes of one machine go through shared memory; false: TCP "
+            "there, too.");
   table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
   table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
             "Shared memory for all jobs, in bytes; default: half of the machine's memory.");
@@ -118,6 +122,7 @@ Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
   options.queue_pairs = static_cast<uint32_t>(o.queue_pairs);
   options.peer_timeout_ms = static_cast<uint32_t>(o.peer_timeout_ms);
   options.congestion_control = o.congestion_control;
+  options.local_links = o.local_links;
   options.return_ms = static_cast<uint32_t>(o.return_ms);
   return open_transports(o.transport, options);
 }

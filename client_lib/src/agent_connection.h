@@ -7,9 +7,9 @@
 #include <string>
 
 #include "client_lib/shm/attach_socket.h"
-#include "client_lib/shm/segment.h"
 #include "client_lib/src/launch_env.h"
 #include "common/fd.h"
+#include "common/segment.h"
 #include "common/status.h"
 
 namespace gradbus {

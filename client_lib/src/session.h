@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "client_lib/shm/ring.h"
-#include "client_lib/shm/segment.h"
 #include "client_lib/src/agent_connection.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/tensor.h"
+#include "common/segment.h"
 #include "common/tensor_rules.h"
 #include "proto/shm_layout.h"
 

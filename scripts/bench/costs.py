@@ -7,6 +7,7 @@ up, warming up and ending cancel out. It counts every process: ranks, daemons an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -71,9 +72,13 @@ def transfer_costs(peers: list[Peer], clock: Clock) -> list[Entry]:
     found = []
     ours = (("Gradbus", ("--ranks", "2", "--agents", "1")),
             ("Gradbus, private buffers", ("--ranks", "2", "--agents", "1", "--private")),
-            ("Gradbus, TCP", ("--ranks", "2", "--agents", "2", "--transport", "tcp")))
+            ("Gradbus, two agents", ("--ranks", "2", "--agents", "2")),
+            ("Gradbus, two agents, TCP", ("--ranks", "2", "--agents", "2")))
     for name, options in ours:
-        cost = cpu_per_gb(gradbus_command(FEW, *options), gradbus_command(FEW + 100, *options), 100, clock)
+        few, many = (gradbus_command(count, *options) for count in (FEW, FEW + 100))
+        if name.endswith("TCP"):
+            few, many = (dataclasses.replace(one, environment=entrants.SOCKETS_ONLY) for one in (few, many))
+        cost = cpu_per_gb(few, many, 100, clock)
         found.append({"name": name, **cost})
     for peer in peers:
         cost = cpu_per_gb(peer_command(peer, FEW), peer_command(peer, FEW + 30), 30, clock)

@@ -21,6 +21,8 @@ JSON_FILE = "{json}"  # stands in a command for a file that the runner names and
 STORE_FILE = "{store}"  # and this one for a file of the ranks to meet in
 SMALL_BYTES_MAX = 64 << 10
 CORES = os.cpu_count() or 1
+# Agents of one machine that are to use TCP, as their peers do, and not the memory that they share.
+SOCKETS_ONLY = (("GRADBUS_AGENT_LOCAL_LINKS", "false"),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +84,15 @@ def sweeps(sizes: list[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def gradbus_sizes(name: str, sizes: list[int], effort: Effort, *options: str) -> Entrant:
+def gradbus_sizes(name: str, sizes: list[int], effort: Effort, *options: str,
+                  environment: tuple[tuple[str, str], ...] = ()) -> Entrant:
     """`gradbus bench all_reduce` over the sizes."""
     commands = []
     for part, (iterations, warmup) in grouped(sizes, effort):
         for first, last, factor in sweeps(part):
             words = [GRADBUS, "bench", "all_reduce", *options, "-b", str(first), "-e", str(last), "-f", str(factor),
                      "-n", str(iterations), "-w", str(warmup), "--check", "--json", JSON_FILE]
-            commands.append(Command(tuple(words)))
+            commands.append(Command(tuple(words), environment))
     return Entrant(name, True, tuple(commands))
 
 

@@ -80,7 +80,7 @@ def tcp_two(choice: Choice) -> Experiment:
     """Two agents, a rank each, TCP over loopback."""
     sizes = [4, 256, 4096, 65536, MIB, 10 * MIB, 100 * MIB] if not choice.quick else [4, 65536, 100 * MIB]
     where = ("--ranks", "2", "--agents", "2", "--transport", "tcp")
-    ours = entrants.gradbus_sizes(GRADBUS, sizes, choice.effort(), *where)
+    ours = entrants.gradbus_sizes(GRADBUS, sizes, choice.effort(), *where, environment=entrants.SOCKETS_ONLY)
     peers = [peer.sizes(2, sizes, choice.effort()) for peer in choice.peers(entrants.TCP_PEERS)]
     return Experiment("tcp-2", "Two agents over TCP loopback", "sizes", (ours, *peers), limits.tcp_limit())
 

@@ -33,6 +33,7 @@ class Bench(NamedTuple):
     shards: int
     mib: int
     link: bool
+    sockets: bool = False  # inside one machine: TCP where there would be shared memory
 
     def words(self) -> list[str]:
         """The command's."""
@@ -43,15 +44,19 @@ class Bench(NamedTuple):
                 str(self.shards), "--mode", self.mode, *codec, *link, "-b", size, "-e", size, "-n", "5", "-w",
                 "2"]  # fmt: skip
 
+    def variables(self) -> dict[str, str]:
+        """The embedded agents'."""
+        return {"GRADBUS_AGENT_LOCAL_LINKS": "false"} if self.sockets else {}
+
     def command(self) -> str:
         """As one would type it."""
-        return "gradbus " + " ".join(self.words())
+        return " ".join([*("=".join(pair) for pair in self.variables().items()), "gradbus", *self.words()])
 
     def run(self) -> dict[str, Any]:
         """The row: time_p50 in us, cpu_s_per_gb, shards_cpu_s_per_gb."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            run_gradbus([*self.words(), "--json", str(path)])
+            run_gradbus([*self.words(), "--json", str(path)], self.variables())
             return json.loads(path.read_text())[-1]
 
     def bound_us(self) -> float:
@@ -148,7 +153,8 @@ class Overlap(NamedTuple):
 
 SERVED_BENCHES = tuple(Bench("ps:sync", "", nodes, shards, SERVED_MIB, link=True) for nodes, shards in SERVED)
 COPIES = Copies(2)
-LOCAL_BENCHES = tuple(Bench(mode, codec, 2, 2, LOCAL_MIB, link=False) for mode, codec in LOCAL)
+LOCAL_BENCHES = tuple(Bench(mode, codec, 2, 2, LOCAL_MIB, link=False, sockets=sockets)
+                      for mode, codec in LOCAL for sockets in (False, True))  # fmt: skip
 # Beside an agent 1 + (n - 2) x, alone n x, twice that on half the rate; all the same where they can be.
 PLACES = (
     (2, ("agent-0", "agent-1"), "", (1 / 2, 1 / 2)),

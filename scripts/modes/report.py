@@ -130,6 +130,7 @@ def _local(found: Found) -> str:
         one = found(bench)
         if one:
             mode = f"`{bench.mode}`" + (f" with `{bench.codec}`" if bench.codec else "")
+            mode += ", TCP" if bench.sockets else ""
             rate, shards = bench.mib * 2**20 / one["time_p50"] / 1e3, one.get("shards_cpu_s_per_gb")
             bound = copies["gb_per_s"] / bench.passes() if copies and not bench.codec else None
             rows.append([mode, f"{rate:.2f}", f"{bound:.2f}" if bound else "-", f"{rate / bound:.2f}" if bound else "-",
@@ -138,9 +139,11 @@ def _local(found: Found) -> str:
         return ""
     return (
         "\n## Inside one machine\n\n"
-        f"`{bounds.LOCAL_BENCHES[1].command()}` and so on: two ranks on two agents, two shards, {bounds.LOCAL_MIB} "
-        "MiB, over TCP on loopback, all of them on these cores.\nBound: what these cores copy into sockets and out of "
-        "them when they do nothing else (`scripts/modes/copies.py`), over how often a dense gradient passes one.\n"
+        f"`{bounds.LOCAL_BENCHES[2].command()}` and so on: two ranks on two agents, two shards, {bounds.LOCAL_MIB} "
+        "MiB, all of them on these cores, joined by the memory that they share, or, *TCP*, by TCP on loopback "
+        "(`GRADBUS_AGENT_LOCAL_LINKS=false`).\nBound: what these cores copy into sockets and out of them when they do "
+        "nothing else (`scripts/modes/copies.py`), over how often a dense gradient passes one. Shared memory needs no "
+        "more copies than a socket, and spares what the kernel does beside them.\n"
         "CPU time is of all processes together, and of the shards among them, for each GB of gradient.\n\n"
         + _table(["mode", "GB/s", "bound", "of bound", "CPU s / GB", "of it shards"], rows)
     )

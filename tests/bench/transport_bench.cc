@@ -3,7 +3,7 @@
 // polling and asleep on wait_fd(). Figures are of this machine's loopback; compare only with its
 // own.
 //
-//   transport_bench [seconds per figure] [transport]
+//   transport_bench [seconds per figure] [transport] [no-local-links]
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
@@ -33,12 +33,14 @@ FrameHeader bench_header(FrameKind kind) {
   return header;
 }
 
+TransportOptions g_options;
+
 // One end, driven by one thread. Slots 0 to kPostsMax - 1 receive, the rest send.
 class End {
  public:
   End(const TransportRow& row, uint32_t streams)
       : memory_(2 * kPostsMax * kReceiveSlotBytes, std::byte{1}) {
-    TransportOptions options;
+    TransportOptions options = g_options;
     options.streams = streams;
     Result<std::unique_ptr<Transport>> created = row.create(options);
     if (!created.ok()) {
@@ -205,9 +207,11 @@ int run(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
   const TransportRow* row = find_transport(argc > 2 ? argv[2] : "tcp");
   if (row == nullptr || seconds <= 0) {
-    std::fprintf(stderr, "usage: transport_bench [seconds per figure] [transport]\n");
+    std::fprintf(stderr,
+                 "usage: transport_bench [seconds per figure] [transport] [no-local-links]\n");
     return 2;
   }
+  g_options.local_links = argc < 4;
   for (const uint32_t streams : {1, 2, 4}) {
     bench_throughput(*row, streams, false, seconds);
     bench_throughput(*row, streams, true, seconds);

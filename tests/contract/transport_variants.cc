@@ -18,12 +18,20 @@ Result<std::unique_ptr<Transport>> create_three_pairs(const TransportOptions& op
   return create_rdma(more);
 }
 
+Result<std::unique_ptr<Transport>> create_sockets_only(const TransportOptions& options) {
+  TransportOptions less = options;
+  less.local_links = false;
+  return open_transports("tcp", less);
+}
+
 constexpr char kTwoTcp[] = "tcp,tcp";
 constexpr char kTwoLoopbacks[] = "loopback,loopback";
 constexpr char kRdmaThenTcp[] = "rdma,tcp";
 
-// Links of several paths, or of several queue pairs; the name is part of a test's.
+// Links of several paths, of several queue pairs, or that leave the machine's memory alone; the
+// name is part of a test's.
 constexpr TransportRow kSeveral[] = {
+    {"tcp_sockets", "", always_available, create_sockets_only},
     {"tcp_and_tcp", "", always_available, create_several<kTwoTcp>},
     {"two_loopbacks", "", always_available, create_several<kTwoLoopbacks>},
     {"rdma_of_three_pairs", "", rdma_available, create_three_pairs},

@@ -57,6 +57,7 @@ TransportTotals FailoverTransport::totals() const {
     totals.received_bytes += inner.received_bytes;
     totals.send_copied_bytes += inner.send_copied_bytes;
     totals.receive_copied_bytes += inner.receive_copied_bytes;
+    totals.shared_bytes += inner.shared_bytes;
     totals.paths.push_back(
         {inner_[i].name + " " + inner_[i].transport->local_address(), links_on_[i].value()});
   }

@@ -3,12 +3,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/errors.h"
+
 namespace gradbus {
 
 IoResult io_failed(Status status) { return {Io::kFailed, std::move(status)}; }
 
 IoResult io_errno(int failure) {
   if (failure == EAGAIN) return {Io::kBlocked, {}};
+  if (failure == EBADMSG) return io_failed(error("D601", "shared memory was not used as agreed"));
   return io_failed(Status(Code::kPeerLost, std::strerror(failure)));
 }
 

@@ -20,7 +20,7 @@ void TcpTransport::read_frames(Stream& stream) {
   TcpLink& link = *stream.link;
   for (int step = 0; step < kReadStepsPerTurn; ++step) {
     if (!stream.readable && !stream.reader.step_is_buffered()) return;
-    const IoResult result = stream.reader.read(stream.fd.get(), link.receives, events_of(link));
+    const IoResult result = stream.reader.read(stream.channel, link.receives, events_of(link));
     copied_twice_bytes_.add(stream.reader.take_copied_bytes());
     if (!after_read(stream, result)) return;
   }
@@ -52,10 +52,15 @@ void TcpTransport::write_frames(Stream& stream) {
   TcpLink& link = *stream.link;
   for (int step = 0; step < kWriteStepsPerTurn; ++step) {
     if (!stream.writable || stream.writer.empty() || link.ending) return;
-    const IoResult result = stream.writer.write(stream.fd.get(), events_of(link));
+    const uint64_t queued = stream.writer.queued_bytes();
+    const IoResult result = stream.writer.write(stream.channel, events_of(link));
+    if (result.io == Io::kMore || stream.writer.queued_bytes() < queued) stream.blocked_since = 0;
     if (result.io == Io::kMore) continue;
     stream.writable = false;
-    if (result.io == Io::kBlocked) return poller_.start_ticks();
+    if (result.io == Io::kBlocked) {
+      if (stream.blocked_since == 0) stream.blocked_since = monotonic_now();
+      return poller_.start_ticks();
+    }
     // Broken, but frames that came before may still be unread: reading on finds the end.
     if (link.broken.ok()) link.broken = result.status;
     stream.readable = stream.hung_up = true;
@@ -78,7 +83,7 @@ void TcpTransport::note_end(Stream& stream, uint32_t edges) {
   TcpLink& link = *stream.link;
   if (link.state != TcpLink::State::kUp) return;  // the greeting finds out why
   const bool reset = (edges & EPOLLERR) != 0;
-  const int failure = reset ? socket_error(stream.fd.get()) : 0;
+  const int failure = reset ? socket_error(stream.channel.fd()) : 0;
   if (failure != 0 && link.broken.ok())
     link.broken = Status(Code::kPeerLost, std::strerror(failure));
   begin_ending(link, reset ? broken_grace() : orderly_grace());

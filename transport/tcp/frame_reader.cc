@@ -13,23 +13,16 @@
 namespace gradbus {
 namespace {
 
-ssize_t read_vector(int fd, const iovec* parts, int count) {
-  ssize_t bytes = 0;
-  do {
-    bytes = readv(fd, parts, count);
-  } while (bytes < 0 && errno == EINTR);
-  return bytes;
-}
-
 Io progress(size_t bytes, size_t asked) { return bytes < asked ? Io::kShort : Io::kMore; }
 
 }  // namespace
 
-IoResult FrameReader::read(int fd, BoundedQueue<Incoming>& receives, LinkEvents events) {
+IoResult FrameReader::read(StreamChannel& from, BoundedQueue<Incoming>& receives,
+                           LinkEvents events) {
   switch (state_) {
-    case State::kHeader: return read_header(fd);
+    case State::kHeader: return read_header(from);
     case State::kSlot: return take_slot(receives);
-    case State::kPayload: return read_payload(fd, events);
+    case State::kPayload: return read_payload(from, events);
   }
   return {};
 }
@@ -43,7 +36,7 @@ bool FrameReader::step_is_buffered() const {
   return false;
 }
 
-IoResult FrameReader::read_header(int fd) {
+IoResult FrameReader::read_header(StreamChannel& from) {
   if (buffered() >= sizeof(header_)) {
     std::memcpy(&header_, buffer_.data() + begin_, sizeof(header_));
     if (Status status = check_frame_header(header_); !status.ok()) {
@@ -56,7 +49,7 @@ IoResult FrameReader::read_header(int fd) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
   end_ -= std::exchange(begin_, 0);
   const iovec part{buffer_.data() + end_, read_ahead_bytes() - end_};
-  const ssize_t bytes = read_vector(fd, &part, 1);
+  const ssize_t bytes = from.read({&part, 1});
   if (bytes < 0) return io_errno(errno);
   if (bytes == 0) return ended();
   end_ += static_cast<size_t>(bytes);
@@ -81,13 +74,13 @@ IoResult FrameReader::take_slot(BoundedQueue<Incoming>& receives) {
   return {};
 }
 
-IoResult FrameReader::read_payload(int fd, LinkEvents events) {
+IoResult FrameReader::read_payload(StreamChannel& from, LinkEvents events) {
   filled_ += take_buffered(missing_payload());
   const std::span<std::byte> missing = missing_payload();
   if (missing.empty()) return deliver(events);
   begin_ = end_ = 0;
   const iovec parts[] = {{missing.data(), missing.size()}, {buffer_.data(), read_ahead_bytes()}};
-  const ssize_t result = read_vector(fd, parts, 2);
+  const ssize_t result = from.read(parts);
   if (result < 0) return io_errno(errno);
   if (result == 0) return ended();
   const auto bytes = static_cast<size_t>(result);

@@ -17,6 +17,7 @@
 #include "transport/bounded_queue.h"
 #include "transport/link_events.h"
 #include "transport/net/io_result.h"
+#include "transport/tcp/stream_channel.h"
 
 namespace gradbus {
 
@@ -28,10 +29,10 @@ struct Incoming {
 
 class FrameReader {
  public:
-  // One step: a system call, or a piece of a frame taken out of the read-ahead buffer.
-  IoResult read(int fd, BoundedQueue<Incoming>& receives, LinkEvents events);
+  // One step: a call of the channel, or a piece of a frame taken out of the read-ahead buffer.
+  IoResult read(StreamChannel& from, BoundedQueue<Incoming>& receives, LinkEvents events);
 
-  // The next step needs no system call.
+  // The next step does not ask the channel.
   bool step_is_buffered() const;
 
   // Payload bytes that went through the read-ahead buffer since this was last asked.
@@ -48,9 +49,9 @@ class FrameReader {
 
   enum class State : uint8_t { kHeader, kSlot, kPayload };
 
-  IoResult read_header(int fd);
+  IoResult read_header(StreamChannel& from);
   IoResult take_slot(BoundedQueue<Incoming>& receives);
-  IoResult read_payload(int fd, LinkEvents events);
+  IoResult read_payload(StreamChannel& from, LinkEvents events);
   IoResult deliver(LinkEvents events);
   IoResult ended() const;
 

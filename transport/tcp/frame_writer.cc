@@ -1,7 +1,5 @@
 #include "transport/tcp/frame_writer.h"
 
-#include <sys/socket.h>
-
 #include <cerrno>
 
 namespace gradbus {
@@ -11,7 +9,7 @@ namespace {
 size_t append_part(iovec* parts, size_t& count, const void* data, size_t bytes, size_t skip) {
   if (skip >= bytes) return skip - bytes;
   const auto* from = static_cast<const std::byte*>(data) + skip;
-  parts[count++] = {const_cast<std::byte*>(from), bytes - skip};  // sendmsg only reads them
+  parts[count++] = {const_cast<std::byte*>(from), bytes - skip};  // the channel only reads them
   return 0;
 }
 
@@ -50,16 +48,11 @@ void FrameWriter::advance(size_t written, LinkEvents events) {
   }
 }
 
-IoResult FrameWriter::write(int fd, LinkEvents events) {
-  msghdr message{};
-  message.msg_iov = parts_.data();
-  message.msg_iovlen = gather();
+IoResult FrameWriter::write(StreamChannel& to, LinkEvents events) {
+  const std::span<const iovec> parts(parts_.data(), gather());
   size_t offered = 0;
-  for (size_t i = 0; i < message.msg_iovlen; ++i) offered += parts_[i].iov_len;
-  ssize_t written = 0;
-  do {
-    written = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (written < 0 && errno == EINTR);
+  for (const iovec& part : parts) offered += part.iov_len;
+  const ssize_t written = to.write(parts);
   if (written < 0) return io_errno(errno);
   advance(static_cast<size_t>(written), events);
   return {static_cast<size_t>(written) < offered ? Io::kBlocked : Io::kMore, {}};

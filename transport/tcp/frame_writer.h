@@ -15,6 +15,7 @@
 #include "transport/bounded_queue.h"
 #include "transport/link_events.h"
 #include "transport/net/io_result.h"
+#include "transport/tcp/stream_channel.h"
 
 namespace gradbus {
 
@@ -25,8 +26,9 @@ class FrameWriter {
   // `payload` must stay as it is until kSent.
   void push(const FrameHeader& header, std::span<const std::byte> payload, uint64_t token);
 
-  // One system call for as many frames as a batch holds; each that is wholly written is kSent.
-  IoResult write(int fd, LinkEvents events);
+  // One call of the channel for as many frames as a batch holds; each that is wholly written is
+  // kSent.
+  IoResult write(StreamChannel& to, LinkEvents events);
 
   // Every frame not yet written ends with `code`.
   void abandon(LinkEvents events, Code code);

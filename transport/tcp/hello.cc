@@ -1,13 +1,13 @@
 #include "transport/tcp/hello.h"
 
 #include <sys/random.h>
-#include <sys/socket.h>
 
 #include <span>
 #include <string>
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "transport/net/local_socket.h"
 #include "transport/net/socket.h"
 
 namespace gradbus {
@@ -63,13 +63,12 @@ bool same_link(const Greeting& one, const Greeting& other) {
          one.hello.epoch == other.hello.epoch && one.hello.total == other.hello.total;
 }
 
-bool send_greeting(int fd, const Greeting& greeting) {
-  const FrameHeader frame = pack_greeting(greeting);
-  return send(fd, &frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(frame);
-}
-
 IoResult GreetingReader::read(int fd) {
   return read_missing(fd, std::as_writable_bytes(std::span(&frame_, 1)), filled_);
+}
+
+IoResult GreetingReader::read_with_fd(int fd, Fd& passed) {
+  return read_missing_with_fd(fd, std::as_writable_bytes(std::span(&frame_, 1)), filled_, passed);
 }
 
 }  // namespace gradbus

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/fd.h"
 #include "common/status.h"
 #include "proto/frame.h"
 #include "transport/net/io_result.h"
@@ -41,14 +42,13 @@ Result<Greeting> unpack_greeting(const FrameHeader& frame);
 // They belong to one link.
 bool same_link(const Greeting& one, const Greeting& other);
 
-// False when the connection cannot take 64 bytes at once: it is new, so then it is broken.
-bool send_greeting(int fd, const Greeting& greeting);
-
 // Collects the 64 bytes and not one more: frames may follow them.
 class GreetingReader {
  public:
   // kMore: frame() is whole.
   IoResult read(int fd);
+  // A descriptor that comes with them is put into `passed`.
+  IoResult read_with_fd(int fd, Fd& passed);
   const FrameHeader& frame() const { return frame_; }
 
  private:

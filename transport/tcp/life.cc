@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "transport/net/local_socket.h"
 #include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
 
@@ -50,16 +51,25 @@ Result<LinkId> TcpTransport::connect(std::string_view address, const FrameHeader
 }
 
 Status TcpTransport::add_stream(TcpLink& link, const SocketAddress& address) {
-  Result<Fd> fd = start_connect(address, options_.peer_timeout_ms, congestion_);
-  GRADBUS_RETURN_IF_ERROR(fd.status());
-  auto stream = std::make_unique<Stream>(fd.take(), link.peer, options_);
+  Result<StreamChannel> channel = open_channel(address);
+  GRADBUS_RETURN_IF_ERROR(channel.status());
+  auto stream = std::make_unique<Stream>(channel.take(), link.peer, options_);
   stream->role = Stream::Role::kLink;
   stream->link = &link;
   work_.reserve(++streams_alive_);
-  const bool watched = poller_.watch(stream->fd.get(), stream.get());
+  const bool watched = poller_.watch(stream->channel.fd(), stream.get());
   link.streams.push_back(std::move(stream));
   if (watched) return {};
   return error("D604", "cannot watch " + link.peer + ": " + std::strerror(errno));
+}
+
+Result<StreamChannel> TcpTransport::open_channel(const SocketAddress& address) {
+  StreamChannel neighbour =
+      options_.local_links ? StreamChannel::to_neighbour(address) : StreamChannel();
+  if (neighbour.valid()) return neighbour;
+  Result<Fd> fd = start_connect(address, options_.peer_timeout_ms, congestion_);
+  GRADBUS_RETURN_IF_ERROR(fd.status());
+  return StreamChannel(fd.take());
 }
 
 // A stream of a link that is connecting got an edge.
@@ -67,12 +77,12 @@ void TcpTransport::greet(Stream& stream) {
   TcpLink& link = *stream.link;
   if (!stream.writable || stream.up) return;
   if (!stream.greeted) {
-    const int failure = socket_error(stream.fd.get());
+    const int failure = socket_error(stream.channel.fd());
     if (failure != 0) return refuse_connect(link, std::strerror(failure));
-    congestion_.settle(stream.fd.get());
+    if (!stream.channel.local()) congestion_.settle(stream.channel.fd());
     Greeting greeting = link.greeting;
     while (link.streams[greeting.index].get() != &stream) ++greeting.index;
-    if (!send_greeting(stream.fd.get(), greeting)) return refuse_connect(link, "it went away");
+    if (!stream.channel.send_greeting(greeting)) return refuse_connect(link, "it went away");
     stream.greeted = true;
   }
   if (stream.readable) finish_greeting(stream);
@@ -80,7 +90,7 @@ void TcpTransport::greet(Stream& stream) {
 
 void TcpTransport::finish_greeting(Stream& stream) {
   TcpLink& link = *stream.link;
-  const IoResult result = stream.greeting.read(stream.fd.get());
+  const IoResult result = stream.channel.read_greeting(stream.greeting);
   if (result.io == Io::kBlocked) {
     stream.readable = false;
     return;
@@ -98,6 +108,7 @@ void TcpTransport::finish_greeting(Stream& stream) {
     return refuse_connect(link, "its answer belongs to another link");
   }
   stream.up = true;
+  stream.channel.begin();
   if (++link.streams_up < link.streams.size()) return;
   link.state = TcpLink::State::kUp;
   events_of(link).connected();
@@ -114,22 +125,31 @@ void TcpTransport::refuse_connect(TcpLink& link, std::string_view why, std::stri
 
 void TcpTransport::admit_guests() {
   Lobby::Streams leaving;
-  for (int i = 0; i < kGuestsPerPoll; ++i) {
-    Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms, congestion_);
-    if (!fd.valid()) {
-      if (errno != EMFILE && errno != ENFILE) break;
-      poller_.forget(listener_.get());  // or the waiting connection would wake us for ever
-      listening_ = false;
-      break;
-    }
-    std::string peer = format_address(peer_address_of(fd.get()));
-    auto stream = std::make_unique<Stream>(std::move(fd), std::move(peer), options_);
-    work_.reserve(++streams_alive_);
-    poller_.watch(stream->fd.get(), stream.get());  // unwatched, it leaves at its deadline
-    lobby_.admit(std::move(stream), monotonic_now() + peer_timeout(), leaving);
-  }
+  for (Listener& listener : listeners_) admit_from(listener, leaving);
   retire_all(leaving);
   poller_.start_ticks();
+}
+
+void TcpTransport::admit_from(Listener& listener, Lobby::Streams& leaving) {
+  const int fd_of_listener = listener.fd.get();
+  for (int i = 0; i < kGuestsPerPoll && listener.watched; ++i) {
+    Fd fd = listener.local
+                ? accept_locally(fd_of_listener)
+                : accept_connection(fd_of_listener, options_.peer_timeout_ms, congestion_);
+    if (!fd.valid()) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      poller_.forget(fd_of_listener);  // or the waiting connection would wake us for ever
+      listener.watched = false;
+      return;
+    }
+    std::string peer =
+        listener.local ? local_peer_of(fd.get()) : format_address(peer_address_of(fd.get()));
+    auto stream = std::make_unique<Stream>(StreamChannel(std::move(fd), listener.local),
+                                           std::move(peer), options_);
+    work_.reserve(++streams_alive_);
+    poller_.watch(stream->channel.fd(), stream.get());  // unwatched, it leaves at its deadline
+    lobby_.admit(std::move(stream), monotonic_now() + peer_timeout(), leaving);
+  }
 }
 
 void TcpTransport::hear_guest(Stream& guest) {
@@ -145,7 +165,7 @@ void TcpTransport::accept_party(Lobby::Party party) {
   answer.answer = true;
   for (uint32_t i = 0; i < party.streams.size() && answered; ++i) {
     answer.index = i;
-    answered = send_greeting(party.streams[i]->fd.get(), answer);
+    answered = party.streams[i]->channel.send_greeting(answer);
   }
   if (!answered) return retire_all(party.streams);
   auto accepted = std::make_unique<TcpLink>();
@@ -157,6 +177,8 @@ void TcpTransport::accept_party(Lobby::Party party) {
   for (const auto& stream : link.streams) {
     stream->role = Stream::Role::kLink;
     stream->link = &link;
+    stream->channel.begin();
+    stream->readable = true;
     queue(*stream);
   }
 }
@@ -196,7 +218,7 @@ void TcpTransport::end_link(TcpLink& link, Code code, std::string text) {
 void TcpTransport::part(std::unique_ptr<Stream> stream, bool drain) {
   stream->link = nullptr;
   if (!drain || stream->ended || draining_.size() >= kDrainingMax) return retire(std::move(stream));
-  (void)shutdown(stream->fd.get(), SHUT_WR);
+  (void)shutdown(stream->channel.fd(), SHUT_WR);
   stream->role = Stream::Role::kDraining;
   stream->readable = true;
   queue(*stream);
@@ -207,7 +229,7 @@ void TcpTransport::part(std::unique_ptr<Stream> stream, bool drain) {
 void TcpTransport::drain(Stream& stream) {
   std::array<std::byte, kDrainStepBytes> unwanted;
   for (int step = 0; step < kDrainStepsPerTurn; ++step) {
-    const ssize_t bytes = recv(stream.fd.get(), unwanted.data(), unwanted.size(), MSG_DONTWAIT);
+    const ssize_t bytes = recv(stream.channel.fd(), unwanted.data(), unwanted.size(), MSG_DONTWAIT);
     if (bytes > 0) continue;
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     for (Draining& one : draining_) {
@@ -220,8 +242,8 @@ void TcpTransport::drain(Stream& stream) {
 }
 
 void TcpTransport::retire(std::unique_ptr<Stream> stream) {
-  poller_.forget(stream->fd.get());
-  stream->fd.reset();
+  poller_.forget(stream->channel.fd());
+  stream->channel.close();
   stream->role = Stream::Role::kRetired;
   --streams_alive_;
   for (size_t left = stream->queued ? work_.size() : 0; left > 0; --left) {

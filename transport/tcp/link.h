@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/fd.h"
 #include "transport/bounded_queue.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"
 #include "transport/tcp/hello.h"
+#include "transport/tcp/stream_channel.h"
 #include "transport/transport.h"
 
 namespace gradbus {
@@ -27,13 +27,13 @@ struct Stream {
     kRetired,   // closed; freed at the next poll
   };
 
-  Stream(Fd socket, std::string peer_address, const TransportOptions& options)
-      : fd(std::move(socket)),
+  Stream(StreamChannel way, std::string peer_address, const TransportOptions& options)
+      : channel(std::move(way)),
         peer(std::move(peer_address)),
         user_timeout_ms(options.peer_timeout_ms),
         writer(options.posts_max) {}
 
-  Fd fd;
+  StreamChannel channel;
   std::string peer;  // its address, for messages
   Role role = Role::kGuest;
   TcpLink* link = nullptr;  // role kLink
@@ -47,6 +47,7 @@ struct Stream {
   bool up = false;       // both hellos are through
   bool ended = false;    // read to its end
   uint32_t user_timeout_ms;
+  Nanos blocked_since = 0;  // the channel has taken nothing since; 0: it takes what there is
   GreetingReader greeting;
   FrameReader reader;
   FrameWriter writer;

@@ -33,7 +33,7 @@ std::optional<Lobby::Party> Lobby::hear(Stream& guest, Streams& leaving) {
 bool Lobby::welcome(Guest& guest) {
   Stream& stream = *guest.stream;
   if (guest.greeting) return !stream.hung_up;  // it spoke; only its going away is news
-  const IoResult result = stream.greeting.read(stream.fd.get());
+  const IoResult result = stream.channel.read_greeting(stream.greeting);
   if (result.io == Io::kBlocked) {
     stream.readable = false;
     return true;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/errors.h"
+#include "transport/net/local_socket.h"
 #include "transport/net/socket.h"
 #include "transport/options.h"
 
@@ -32,9 +33,12 @@ Status TcpTransport::start() {
   GRADBUS_RETURN_IF_ERROR(bind_to.status());
   Result<Fd> listener = listen_on(bind_to.value(), congestion_);
   GRADBUS_RETURN_IF_ERROR(listener.status());
-  listener_ = listener.take();
-  listening_ = poller_.watch_listener(listener_.get());
-  address_ = format_address(reachable_address(local_address_of(listener_.get())));
+  const SocketAddress told = reachable_address(local_address_of(listener.value().get()));
+  address_ = format_address(told);
+  listeners_.push_back({listener.take()});
+  if (options_.local_links) listeners_.push_back({listen_locally(told), true});
+  std::erase_if(listeners_, [](const Listener& one) { return !one.fd.valid(); });
+  for (Listener& one : listeners_) one.watched = poller_.watch_listener(one.fd.get());
   return {};
 }
 
@@ -49,13 +53,14 @@ TcpLink* TcpTransport::open_link(LinkId id) const {
   return link == nullptr || link->state == TcpLink::State::kClosed ? nullptr : link;
 }
 
-// The kernel copies each byte into its buffers, at the other end out of them, and small payloads
-// come through the read-ahead buffer.
+// Each byte is copied into the kernel's buffers, or into shared memory, at the other end out of
+// them, and small payloads come through the read-ahead buffer.
 TransportTotals TcpTransport::totals() const {
   TransportTotals totals;
   totals.sent_bytes = totals.send_copied_bytes = sent_bytes_.value();
   totals.received_bytes = received_bytes_.value();
   totals.receive_copied_bytes = received_bytes_.value() + copied_twice_bytes_.value();
+  totals.shared_bytes = shared_bytes_.value();
   return totals;
 }
 
@@ -73,6 +78,7 @@ Code TcpTransport::post_send(LinkId id, const FrameHeader& header, Slice payload
   FrameHeader sealed_later = header;
   sealed_later.length = static_cast<uint32_t>(bytes->size());
   Stream& stream = choose_stream(*link, bytes->size());
+  if (stream.channel.local()) shared_bytes_.add(bytes->size());
   stream.writer.push(sealed_later, *bytes, token);
   if (has_work(stream)) queue(stream);
   return Code::kOk;
@@ -129,8 +135,10 @@ void TcpTransport::note(Stream& stream, uint32_t edges) {
   if (stream.role == Stream::Role::kRetired) return;
   if (edges & EPOLLIN) stream.readable = true;
   if (edges & EPOLLOUT) stream.writable = true;
+  if ((edges & EPOLLIN) && stream.channel.take_bells()) stream.writable = true;
   if (edges & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
     stream.readable = stream.writable = stream.hung_up = true;
+    stream.channel.hang_up();
     if (stream.role == Stream::Role::kLink) note_end(stream, edges);
   }
   queue(stream);

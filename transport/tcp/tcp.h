@@ -1,4 +1,5 @@
-// The TCP backend: several connections per link, all non-blocking, in one epoll set.
+// The TCP backend: several connections per link, all non-blocking, in one epoll set. Those to a
+// process of the same machine go through shared memory where they can (stream_channel.h).
 //
 // One role thread owns a TcpTransport; every member function is called by it. How a link begins on
 // the wire is in hello.h. How it ends: the side that ends it first finishes nothing, but what was
@@ -48,6 +49,11 @@ class TcpTransport final : public Transport {
   TransportTotals totals() const override;
 
  private:
+  struct Listener {
+    Fd fd;
+    bool local = false;    // for processes of this machine
+    bool watched = false;  // not for one tick when descriptors ran out
+  };
   struct Draining {
     std::unique_ptr<Stream> stream;
     Nanos deadline = 0;
@@ -79,7 +85,9 @@ class TcpTransport final : public Transport {
   // life.cc: before and after
   TcpLink& add_link(std::unique_ptr<TcpLink> link);
   Status add_stream(TcpLink& link, const SocketAddress& address);
+  Result<StreamChannel> open_channel(const SocketAddress& address);
   void admit_guests();
+  void admit_from(Listener& listener, Lobby::Streams& leaving);
   void hear_guest(Stream& guest);
   void accept_party(Lobby::Party party);
   void greet(Stream& stream);
@@ -99,8 +107,7 @@ class TcpTransport final : public Transport {
 
   TransportOptions options_;
   CongestionControl congestion_;
-  Fd listener_;
-  bool listening_ = false;  // false for one tick when descriptors ran out
+  std::vector<Listener> listeners_;
   std::string address_;
   Poller poller_;
   RegionTable regions_;
@@ -114,6 +121,7 @@ class TcpTransport final : public Transport {
   std::vector<Draining> draining_;
   Lobby::Streams retired_;  // an event of the running poll may still point at them
   Counter sent_bytes_;
+  Counter shared_bytes_;
   Counter received_bytes_;
   Counter copied_twice_bytes_;
 };

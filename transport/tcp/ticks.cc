@@ -2,6 +2,8 @@
 // read: a process that was not scheduled for a while must not take its own pause for its peer's.
 // Part of TcpTransport (tcp.h).
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "common/errors.h"
 #include "transport/net/socket.h"
@@ -15,14 +17,14 @@ namespace {
 // which is allowed, so a peer that answers gets this many times longer; a frozen one still ends.
 constexpr uint32_t kStallFactor = 20;
 
-// Whether the stream has frames that the kernel does not take.
-bool watch_window(Stream& stream, uint32_t peer_timeout_ms) {
-  const bool blocked = !stream.writable && !stream.writer.empty();
-  const bool stalled = blocked && peer_window_is_closed(stream.fd.get());
+// The stream has frames that the kernel does not take.
+bool is_blocked(const Stream& stream) { return !stream.writable && !stream.writer.empty(); }
+
+void watch_window(Stream& stream, uint32_t peer_timeout_ms) {
+  const bool stalled = is_blocked(stream) && peer_window_is_closed(stream.channel.fd());
   const uint32_t timeout_ms = stalled ? peer_timeout_ms * kStallFactor : peer_timeout_ms;
-  if (timeout_ms != stream.user_timeout_ms) set_user_timeout(stream.fd.get(), timeout_ms);
+  if (timeout_ms != stream.user_timeout_ms) set_user_timeout(stream.channel.fd(), timeout_ms);
   stream.user_timeout_ms = timeout_ms;
-  return blocked;
 }
 
 }  // namespace
@@ -40,8 +42,11 @@ void TcpTransport::tick() {
   retire_all(leaving);
   bool needed = !lobby_.empty() || !draining_.empty();
   links_.for_each([&](TcpLink& link) { needed |= tick_link(link, now); });
-  if (!listening_) listening_ = poller_.watch_listener(listener_.get());
-  if (!needed && listening_ && draining_.empty()) poller_.stop_ticks();
+  for (Listener& one : listeners_) {
+    if (!one.watched) one.watched = poller_.watch_listener(one.fd.get());
+    needed |= !one.watched;
+  }
+  if (!needed && draining_.empty()) poller_.stop_ticks();
 }
 
 // Whether the link still has a deadline.
@@ -60,7 +65,16 @@ bool TcpTransport::tick_link(TcpLink& link, Nanos now) {
   }
   bool blocked = false;
   for (const auto& stream : link.streams) {
-    blocked |= watch_window(*stream, options_.peer_timeout_ms);
+    blocked |= is_blocked(*stream);
+    if (!stream->channel.local()) {
+      watch_window(*stream, options_.peer_timeout_ms);
+    } else if (is_blocked(*stream) &&
+               now - stream->blocked_since >= peer_timeout() * kStallFactor) {
+      // What the kernel does for TCP: nothing else watches a neighbour.
+      link.broken = Status(Code::kPeerLost, std::strerror(ETIMEDOUT));
+      lose_link(link);
+      return false;
+    }
   }
   return blocked || link.ending;
 }

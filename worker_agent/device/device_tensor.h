@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "client_lib/shm/cell.h"
-#include "client_lib/shm/segment.h"
 #include "common/fd.h"
+#include "common/segment.h"
 #include "common/status.h"
 #include "proto/attach.h"
 #include "worker_agent/device/cuda_plugin.h"

@@ -11,10 +11,11 @@
 
 namespace gradbus {
 
-std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms, uint32_t streams) {
+std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms, uint32_t streams, bool local_links) {
   TransportOptions options;
   options.peer_timeout_ms = peer_timeout_ms;
   options.streams = streams;
+  options.local_links = local_links;
   return std::make_unique<Node>(TcpTransport::create(options).take());
 }
 

@@ -15,7 +15,8 @@ namespace gradbus {
 
 // A TcpTransport of its own port, one stream per link unless told otherwise. Its default timeout is
 // so long that a test in which something ends at once cannot take a timeout for it.
-std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms = 30'000, uint32_t streams = 1);
+std::unique_ptr<Node> tcp_node(uint32_t peer_timeout_ms = 30'000, uint32_t streams = 1,
+                               bool local_links = true);
 
 class RawPeer {
  public:

@@ -58,9 +58,14 @@ void talk(const std::string& address, uint64_t frames) {
 // Two seconds are promised; a machine that is busy with other things gets more.
 constexpr Nanos kToldWithin = 10 * kSecond;
 
-TEST(TcpDeath, AKilledPeerIsTold) {
+// Of a connection of either kind: through shared memory, or through TCP.
+class TcpDeathOf : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Links, TcpDeathOf, testing::Values(true, false),
+                         [](const auto& one) { return one.param ? "local" : "sockets"; });
+
+TEST_P(TcpDeathOf, AKilledPeerIsTold) {
   ChildAgent child([](const std::string& address) { talk(address, UINT64_MAX); });
-  const auto node = tcp_node(1500, 2);
+  const auto node = tcp_node(1500, 2, GetParam());
   child.start(*node);
   ASSERT_TRUE(poll_until({node.get()}, [&] { return !node->accepted.empty(); }));
   const LinkId link = node->accepted[0].link;
@@ -76,9 +81,9 @@ TEST(TcpDeath, AKilledPeerIsTold) {
   EXPECT_THAT(node->transport().link_error(link), testing::HasSubstr("GB-P102"));
 }
 
-TEST(TcpDeath, AKilledPeerIsToldAlsoWhenItsFramesAreNotWanted) {
+TEST_P(TcpDeathOf, AKilledPeerIsToldAlsoWhenItsFramesAreNotWanted) {
   ChildAgent child([](const std::string& address) { talk(address, 1); });
-  const auto node = tcp_node(1500, 2);
+  const auto node = tcp_node(1500, 2, GetParam());
   child.start(*node);
   ASSERT_TRUE(poll_until({node.get()}, [&] { return !node->accepted.empty(); }));
   const LinkId link = node->accepted[0].link;
@@ -101,8 +106,8 @@ uint64_t fill(Node& node, LinkId link) {
 }
 
 // The kernel alone would end this link after the peer timeout: its window is closed that long.
-TEST(TcpDeath, APeerThatIsSlowToReadIsNotDead) {
-  const auto a = tcp_node(3000), b = tcp_node(3000);
+TEST_P(TcpDeathOf, APeerThatIsSlowToReadIsNotDead) {
+  const auto a = tcp_node(3000, 1, GetParam()), b = tcp_node(3000);
   const Ends ends = join(*a, *b);
   const uint64_t sent = fill(*a, ends.opener);
   const Nanos stalled_until = monotonic_now() + 8 * kSecond;
@@ -114,8 +119,8 @@ TEST(TcpDeath, APeerThatIsSlowToReadIsNotDead) {
   EXPECT_TRUE(b->all_whole());
 }
 
-TEST(TcpDeath, APeerThatNeverReadsIsGivenUp) {
-  const auto a = tcp_node(50), b = tcp_node(30'000);
+TEST_P(TcpDeathOf, APeerThatNeverReadsIsGivenUp) {
+  const auto a = tcp_node(50, 1, GetParam()), b = tcp_node(30'000);
   const Ends ends = join(*b, *a);  // the opener is the one that has the time for it
   fill(*a, ends.acceptor);
   ASSERT_TRUE(poll_until({a.get()}, [&] { return a->closed.contains(ends.acceptor.index); }));

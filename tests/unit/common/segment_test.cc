@@ -1,5 +1,5 @@
 // Segments: sealed, preallocated, refused when they are not what was announced.
-#include "client_lib/shm/segment.h"
+#include "common/segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// A piece of shared memory: a memfd that the agent creates, fills and seals, and a client maps.
+// A piece of shared memory: a memfd that one process creates, fills and seals, and others map: an
+// agent and its clients, two agents of one machine.
 //
 // Sealed SHRINK | GROW | SEAL: nobody can truncate it under the other side's feet (an access beyond
 // the end would be a SIGBUS). Preallocated: when memory is short, creation fails, not a later
@@ -27,13 +28,13 @@ enum class HugePages : uint8_t {
 
 class Segment {
  public:
-  // Agent: at least `bytes` zero bytes (whole pages) under `name` (shown in /proc/PID/maps). S201
-  // with the numbers when there is not enough memory. Zeroing goes at a few GB/s: `breathe` is
+  // The creator: at least `bytes` zero bytes (whole pages) under `name` (shown in /proc/PID/maps).
+  // S201 with the numbers when there is not enough memory. Zeroing goes at a few GB/s: `breathe` is
   // called every 64 MiB, for a caller with deadlines of its own.
   static Result<std::shared_ptr<Segment>> create(const std::string& name, size_t bytes,
                                                  const std::function<void()>& breathe = {},
                                                  HugePages pages = HugePages::kNever);
-  // Client: maps a received descriptor. S212 unless it is sealed and exactly `bytes` long.
+  // The others: maps a received descriptor. S212 unless it is sealed and exactly `bytes` long.
   static Result<std::shared_ptr<Segment>> open(Fd fd, size_t bytes);
   // A world of one needs no agent: private memory behind the same type.
   static Result<std::shared_ptr<Segment>> anonymous(size_t bytes);
@@ -46,6 +47,8 @@ class Segment {
   std::span<std::byte> memory() const { return memory_; }
   size_t bytes() const { return memory_.size(); }
   int fd() const { return fd_.get(); }
+  // When nobody else is to map it: the memory stays.
+  void close_fd() { fd_.reset(); }
 
  private:
   Segment(Fd fd, std::span<std::byte> memory) : fd_(std::move(fd)), memory_(memory) {}

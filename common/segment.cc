@@ -1,4 +1,4 @@
-#include "client_lib/shm/segment.h"
+#include "common/segment.h"
 
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -95,7 +95,7 @@ std::shared_ptr<Segment> Segment::from_pool(const std::string& name, size_t byte
 Result<std::shared_ptr<Segment>> Segment::open(Fd fd, size_t bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals)
-    return error("S212", "the segment received from the agent is not sealed against resizing");
+    return error("S212", "the segment received is not sealed against resizing");
   struct stat info {};
   if (fstat(fd.get(), &info) != 0 || static_cast<size_t>(info.st_size) != bytes)
     return error("S212", "the segment has " + std::to_string(info.st_size) +

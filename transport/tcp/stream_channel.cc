@@ -1,0 +1,99 @@
+#include "transport/tcp/stream_channel.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "transport/net/local_socket.h"
+#include "transport/net/socket.h"
+
+namespace gradbus {
+namespace {
+
+constexpr char kSegmentName[] = "gradbus-link";
+
+ssize_t fails_with(int failure) {
+  errno = failure;
+  return -1;
+}
+
+}  // namespace
+
+StreamChannel StreamChannel::to_neighbour(const SocketAddress& address) {
+  StreamChannel channel(connect_locally(address), true);
+  if (!channel.valid()) return {};
+  Result<std::shared_ptr<Segment>> memory = Segment::create(kSegmentName, RingPair::kSegmentBytes);
+  if (!memory.ok()) return {};
+  channel.opener_ = true;
+  channel.rings_.emplace(memory.take(), true);
+  return channel;
+}
+
+bool StreamChannel::send_greeting(const Greeting& greeting) const {
+  const FrameHeader frame = pack_greeting(greeting);
+  const auto bytes = std::as_bytes(std::span(&frame, 1));
+  return send_with_fd(fd(), bytes, opener_ ? rings_->segment->fd() : -1);
+}
+
+IoResult StreamChannel::read_greeting(GreetingReader& reader) {
+  if (!local_ || opener_) return reader.read(fd());
+  Fd memory;
+  const IoResult result = reader.read_with_fd(fd(), memory);
+  if (memory.valid() && !rings_) {
+    Result<std::shared_ptr<Segment>> opened =
+        Segment::open(std::move(memory), RingPair::kSegmentBytes);
+    if (!opened.ok()) return io_failed(opened.status());
+    rings_.emplace(opened.take(), false);
+  }
+  if (result.io == Io::kMore && !rings_) return io_errno(EBADMSG);
+  return result;
+}
+
+void StreamChannel::begin() {
+  begun_ = true;
+  if (rings_) rings_->segment->close_fd();
+}
+
+bool StreamChannel::take_bells() {
+  if (!rings_ || !begun_) return false;
+  std::array<std::byte, 256> bells;
+  while (recv(fd(), bells.data(), bells.size(), MSG_DONTWAIT) ==
+         static_cast<ssize_t>(bells.size())) {
+  }
+  return true;
+}
+
+ssize_t StreamChannel::read(std::span<const iovec> parts) {
+  if (rings_) {
+    const ssize_t bytes = after(rings_->reader.read(parts));
+    return bytes < 0 && errno == EAGAIN && hung_up_ ? 0 : bytes;
+  }
+  ssize_t bytes = 0;
+  do {
+    bytes = readv(fd(), parts.data(), static_cast<int>(parts.size()));
+  } while (bytes < 0 && errno == EINTR);
+  return bytes;
+}
+
+ssize_t StreamChannel::write(std::span<const iovec> parts) {
+  if (rings_) return after(rings_->writer.write(parts));
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads them
+  message.msg_iovlen = parts.size();
+  ssize_t bytes = 0;
+  do {
+    bytes = sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (bytes < 0 && errno == EINTR);
+  return bytes;
+}
+
+// The bell: what byte it is means nothing. Where it does not fit, others lie there unheard.
+ssize_t StreamChannel::after(const RingStep& step) {
+  if (step.corrupt) return fails_with(EBADMSG);
+  const std::byte bell{1};
+  if (step.wake_other) (void)send(fd(), &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return step.bytes > 0 ? static_cast<ssize_t>(step.bytes) : fails_with(EAGAIN);
+}
+
+}  // namespace gradbus
