@@ -89,10 +89,22 @@ struct DeviceShare {
 };
 using DeviceId = std::array<uint8_t, 16>;  // of a GPU: its UUID, the same in every process
 
+// How memory of a GPU is opened: by CUDA's legacy IPC handles, or mapped by the driver, from a file
+// descriptor that comes with the packet, or from a fabric handle.
+enum class DeviceSharing : uint32_t { kLegacy = 1, kDescriptor = 2, kFabric = 3 };
+inline constexpr size_t kDeviceSharings = 3;
+
+struct DeviceMemory {
+  DeviceSharing sharing = DeviceSharing::kLegacy;
+  uint32_t reserved = 0;
+  uint64_t bytes = 0;  // kDescriptor, kFabric: to be mapped
+  DeviceShare handle;  // kLegacy, kFabric
+};
+
 // A rank's elements in memory of its GPU, which the agent owns. The rank records `ready` behind
 // what computes its elements, then posts; whatever uses the result waits for `done` on its stream.
 struct DeviceArea {
-  DeviceShare memory;
+  DeviceMemory memory;
   DeviceShare ready;
   DeviceShare done;
 };

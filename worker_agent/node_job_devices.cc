@@ -108,8 +108,14 @@ Status NodeJob::hold(const v1::ReadyTensor& ready, AddTensor add) {
     return {};
   }
   NcclQueue::Order order{.kind = NcclQueue::Order::Kind::kOpen, .tensor = ready.id()};
+  auto memory = placed.device->share(0);
+  if (!memory.ok()) {
+    report_nccl(ready.id(), memory.status());
+    return {};
+  }
   order.area = nccl_areas_++;
-  std::memcpy(order.share.bytes, placed.device->area(0).memory.bytes, sizeof(order.share.bytes));
+  order.share = memory.value().share;
+  order.descriptor = std::make_shared<Fd>(std::move(memory.value().descriptor));
   engine_.post(OrderNccl{id(), order});
   return {};
 }

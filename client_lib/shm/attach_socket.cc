@@ -81,7 +81,9 @@ Code send_packet(int socket, const void* packet, size_t bytes, const std::vector
   for (;;) {
     if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return Code::kOk;
     if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == ENOBUFS ? Code::kBusy : Code::kClosed;
+    // ETOOMANYREFS: descriptors that nobody has read yet.
+    const bool later = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
+    return later ? Code::kBusy : Code::kClosed;
   }
 }
 

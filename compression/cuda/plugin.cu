@@ -8,7 +8,9 @@
 #include <cstring>
 #include <new>
 
+#include "compression/cuda/answers.h"
 #include "compression/cuda/plugin.h"
+#include "compression/cuda/sharing.h"
 #include "compression/cuda/works.h"
 
 namespace gradbus {
@@ -18,54 +20,7 @@ struct CudaStream {
   cudaStream_t stream;
 };
 
-struct CudaEvent {
-  int device;
-  cudaEvent_t event;
-};
-
 namespace {
-
-thread_local char error_text[256] = "";
-
-CudaResult refuse(const char* why) {
-  std::snprintf(error_text, sizeof(error_text), "%s", why);
-  return CudaResult::kInvalid;
-}
-
-CudaResult result_of(cudaError_t error) {
-  switch (error) {
-    case cudaErrorInsufficientDriver:
-    case cudaErrorStubLibrary:
-    case cudaErrorSystemDriverMismatch:
-    case cudaErrorCompatNotSupportedOnDevice: return CudaResult::kNoDriver;
-    case cudaErrorNoDevice:
-    case cudaErrorInvalidDevice:
-    case cudaErrorDevicesUnavailable: return CudaResult::kNoDevice;
-    case cudaErrorMemoryAllocation: return CudaResult::kOutOfMemory;
-    default: return CudaResult::kFailed;
-  }
-}
-
-// "cudaMalloc: out of memory"; of a driver, its version and ours.
-CudaResult answer(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return CudaResult::kOk;
-  cudaGetLastError();  // so that the next call does not find it again
-  const CudaResult result = result_of(error);
-  int driver = 0;
-  if (result == CudaResult::kNoDriver && cudaDriverGetVersion(&driver) == cudaSuccess) {
-    if (driver == 0)
-      std::snprintf(error_text, sizeof(error_text), "no NVIDIA driver (libcuda.so.1)");
-    else
-      std::snprintf(error_text, sizeof(error_text),
-                    "the NVIDIA driver is for CUDA %d.%d, not %d.%d", driver / 1000,
-                    driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    return result;
-  }
-  std::snprintf(error_text, sizeof(error_text), "%s: %s", what, cudaGetErrorString(error));
-  return result;
-}
-
-const char* last_error() { return error_text; }
 
 // ---- devices and memory
 
@@ -92,18 +47,9 @@ CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
   return CudaResult::kOk;
 }
 
-CudaResult use(int device) { return answer(cudaSetDevice(device), "cudaSetDevice"); }
-
 CudaResult allocate(uint32_t device, uint64_t bytes, void** memory) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
+  if (const CudaResult result = use(device); result != CudaResult::kOk) return result;
   return answer(cudaMalloc(memory, bytes), "cudaMalloc");
-}
-
-CudaResult free_memory(uint32_t device, void* memory) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
-  return answer(cudaFree(memory), "cudaFree");
 }
 
 CudaResult allocate_host(uint64_t bytes, void** memory) {
@@ -120,8 +66,7 @@ CudaResult unpin(void* memory) { return answer(cudaHostUnregister(memory), "cuda
 
 CudaResult reach(uint32_t device, uint32_t other) {
   if (device == other) return CudaResult::kOk;
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
+  if (const CudaResult result = use(device); result != CudaResult::kOk) return result;
   int possible = 0;
   const cudaError_t error =
       cudaDeviceCanAccessPeer(&possible, static_cast<int>(device), static_cast<int>(other));
@@ -134,60 +79,10 @@ CudaResult reach(uint32_t device, uint32_t other) {
   return CudaResult::kOk;
 }
 
-// ---- what other processes have
-
-static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CudaShare) &&
-              sizeof(cudaIpcEventHandle_t) == sizeof(CudaShare));
-
-CudaResult share(uint32_t device, void* memory, CudaShare* share) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
-  cudaIpcMemHandle_t handle;
-  const CudaResult result = answer(cudaIpcGetMemHandle(&handle, memory), "cudaIpcGetMemHandle");
-  std::memcpy(share->bytes, &handle, sizeof(handle));
-  return result;
-}
-
-CudaResult open_memory(uint32_t device, const CudaShare* share, void** memory) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
-  cudaIpcMemHandle_t handle;
-  std::memcpy(&handle, share->bytes, sizeof(handle));
-  return answer(cudaIpcOpenMemHandle(memory, handle, cudaIpcMemLazyEnablePeerAccess),
-                "cudaIpcOpenMemHandle");
-}
-
-CudaResult close_memory(uint32_t device, void* memory) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
-  return answer(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle");
-}
-
-CudaResult share_event(CudaEvent* event, CudaShare* share) {
-  cudaIpcEventHandle_t handle;
-  const CudaResult result =
-      answer(cudaIpcGetEventHandle(&handle, event->event), "cudaIpcGetEventHandle");
-  std::memcpy(share->bytes, &handle, sizeof(handle));
-  return result;
-}
-
-CudaResult open_event(uint32_t device, const CudaShare* share, CudaEvent** event) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
-  cudaIpcEventHandle_t handle;
-  std::memcpy(&handle, share->bytes, sizeof(handle));
-  cudaEvent_t opened = nullptr;
-  const cudaError_t error = cudaIpcOpenEventHandle(&opened, handle);
-  if (error != cudaSuccess) return answer(error, "cudaIpcOpenEventHandle");
-  *event = new CudaEvent{static_cast<int>(device), opened};
-  return CudaResult::kOk;
-}
-
 // ---- streams and events
 
 CudaResult create_stream(uint32_t device, CudaStream** stream) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
+  if (const CudaResult result = use(device); result != CudaResult::kOk) return result;
   cudaStream_t made = nullptr;
   const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
   if (error != cudaSuccess) return answer(error, "cudaStreamCreate");
@@ -208,8 +103,7 @@ CudaResult synchronize(CudaStream* stream) {
 void* native_stream(CudaStream* stream) { return stream->stream; }
 
 CudaResult create_event_with(uint32_t device, unsigned int flags, CudaEvent** event) {
-  if (const CudaResult result = use(static_cast<int>(device)); result != CudaResult::kOk)
-    return result;
+  if (const CudaResult result = use(device); result != CudaResult::kOk) return result;
   cudaEvent_t made = nullptr;
   const cudaError_t error = cudaEventCreateWithFlags(&made, flags);
   if (error != cudaSuccess) return answer(error, "cudaEventCreate");
@@ -298,7 +192,9 @@ CudaResult check(const CudaCodec& codec, uint32_t count, const void* payload) {
 // Puts the kernels that works(start) lists on the stream.
 template <class Works>
 CudaResult start(CudaStream* stream, const Works& works) {
-  if (const CudaResult result = use(stream->device); result != CudaResult::kOk) return result;
+  if (const CudaResult result = use(static_cast<uint32_t>(stream->device));
+      result != CudaResult::kOk)
+    return result;
   works([stream](const auto& work) {
     run_work<<<work.blocks(), kBlockThreads, 0, stream->stream>>>(work);
   });
@@ -377,6 +273,7 @@ constexpr CudaTable kTable{.abi = kCudaAbi,
                            .device_count = device_count,
                            .device_info = device_info,
                            .allocate = allocate,
+                           .allocate_shared = allocate_shared,
                            .free = free_memory,
                            .allocate_host = allocate_host,
                            .free_host = free_host,

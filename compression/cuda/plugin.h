@@ -25,7 +25,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kCudaAbi = 5;
+inline constexpr uint32_t kCudaAbi = 6;
 inline constexpr char kCudaPluginFile[] = "libgradbus_cuda.so";
 inline constexpr char kCudaPluginEntry[] = "gradbus_cuda_table";
 
@@ -55,6 +55,20 @@ struct CudaShare {
   uint8_t bytes[64] = {};
 };
 
+// How memory of a device is opened by other processes. Numbers of proto/attach.h.
+enum class CudaSharing : uint32_t {
+  kLegacy = 1,      // CUDA's IPC handles: processes in one PID and IPC namespace
+  kDescriptor = 2,  // mapped by the driver (VMM), by a file descriptor
+  kFabric = 3,      // mapped by the driver, by a fabric handle, of GPUs that have them
+};
+
+struct CudaMemoryShare {
+  CudaSharing sharing = CudaSharing::kLegacy;
+  int32_t descriptor = -1;  // kDescriptor: who has it closes it; memory stays open without it
+  uint64_t bytes = 0;       // kDescriptor, kFabric: of the mapping
+  CudaShare handle = {};    // kLegacy, kFabric
+};
+
 struct CudaStream;  // of one device
 struct CudaEvent;
 
@@ -70,7 +84,11 @@ struct CudaTable {
 
   // These may wait for the device. Memory of the host is pinned: with any other, copy() may wait.
   CudaResult (*allocate)(uint32_t device, uint64_t bytes, void** memory) = nullptr;
-  CudaResult (*free)(uint32_t device, void* memory) = nullptr;
+  // For other processes, too; kInvalid where a device's memory cannot be shared so. Of kDescriptor
+  // and kFabric, all devices that reach this one can use it.
+  CudaResult (*allocate_shared)(uint32_t device, uint64_t bytes, CudaSharing sharing,
+                                void** memory) = nullptr;
+  CudaResult (*free)(uint32_t device, void* memory) = nullptr;  // of either kind
   CudaResult (*allocate_host)(uint64_t bytes, void** memory) = nullptr;
   CudaResult (*free_host)(void* memory) = nullptr;
   CudaResult (*create_stream)(uint32_t device, CudaStream** stream) = nullptr;
@@ -98,11 +116,12 @@ struct CudaTable {
   CudaResult (*pin)(void* memory, uint64_t bytes) = nullptr;
   CudaResult (*unpin)(void* memory) = nullptr;
 
-  // Between processes: of what allocate() gave, whole, and of shared events. What was opened is
-  // closed before its owner frees it; an event that was opened is destroyed as any other. A process
-  // cannot open what is its own.
-  CudaResult (*share)(uint32_t device, void* memory, CudaShare* share) = nullptr;
-  CudaResult (*open)(uint32_t device, const CudaShare* share, void** memory) = nullptr;
+  // Between processes: of what allocate_shared() gave, whole, and of shared events. share() may be
+  // called again, and gives a descriptor each time. What was opened is closed before its owner
+  // frees it; an event that was opened is destroyed as any other. A process need not be able to
+  // open what is its own.
+  CudaResult (*share)(uint32_t device, void* memory, CudaMemoryShare* share) = nullptr;
+  CudaResult (*open)(uint32_t device, const CudaMemoryShare* share, void** memory) = nullptr;
   CudaResult (*close)(uint32_t device, void* memory) = nullptr;
   CudaResult (*share_event)(CudaEvent* event, CudaShare* share) = nullptr;
   CudaResult (*open_event)(uint32_t device, const CudaShare* share, CudaEvent** event) = nullptr;

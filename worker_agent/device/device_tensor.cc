@@ -23,13 +23,24 @@ constexpr Nanos kQuietPatience = kSecond;
 
 static_assert(sizeof(DeviceShare) == sizeof(CudaShare));
 
+static_assert(static_cast<uint32_t>(DeviceSharing::kLegacy) ==
+                  static_cast<uint32_t>(CudaSharing::kLegacy) &&
+              static_cast<uint32_t>(DeviceSharing::kDescriptor) ==
+                  static_cast<uint32_t>(CudaSharing::kDescriptor) &&
+              static_cast<uint32_t>(DeviceSharing::kFabric) ==
+                  static_cast<uint32_t>(CudaSharing::kFabric));
+
+}  // namespace
+
 DeviceShare to_packet(const CudaShare& share) {
   DeviceShare words;
   std::memcpy(words.bytes, share.bytes, sizeof(words.bytes));
   return words;
 }
 
-}  // namespace
+DeviceMemory to_packet(const CudaMemoryShare& share) {
+  return {static_cast<DeviceSharing>(share.sharing), 0, share.bytes, to_packet(share.handle)};
+}
 
 Result<std::shared_ptr<PinnedSegment>> PinnedSegment::make(const CudaPlugin& plugin,
                                                            std::shared_ptr<Segment> segment) {
@@ -72,22 +83,30 @@ Status DeviceTensor::set_up() {
   return say_done();
 }
 
+Result<SharedMemory> DeviceTensor::share(void* memory, uint32_t device) const {
+  SharedMemory shared;
+  GRADBUS_RETURN_IF_ERROR(check(cuda().share(device, memory, &shared.share), "sharing memory"));
+  shared.descriptor.reset(shared.share.descriptor);
+  return shared;
+}
+
 // Shared memory is zeros still, and memory of a GPU is what somebody has left there.
 Status DeviceTensor::set_up(Rank& rank, uint32_t device) {
   const uint64_t bytes = plan_.shape.count * dtype_bytes(plan_.shape.dtype);
   GRADBUS_RETURN_IF_ERROR(check(cuda().reach(plan_.home, device), "another GPU's memory"));
-  GRADBUS_RETURN_IF_ERROR(check(cuda().allocate(device, bytes, &rank.memory), "memory"));
+  GRADBUS_RETURN_IF_ERROR(
+      check(cuda().allocate_shared(device, bytes, plan_.sharing, &rank.memory), "memory"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().create_shared_event(device, &rank.ready), "an event"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().create_shared_event(device, &rank.done), "an event"));
   if (device != plan_.home)
     GRADBUS_RETURN_IF_ERROR(check(cuda().create_stream(device, &rank.stream), "a stream"));
-  CudaShare memory;
+  const Result<SharedMemory> memory = share(rank.memory, device);
+  if (!memory.ok()) return memory.status();
   CudaShare ready;
   CudaShare done;
-  GRADBUS_RETURN_IF_ERROR(check(cuda().share(device, rank.memory, &memory), "sharing memory"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().share_event(rank.ready, &ready), "sharing an event"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().share_event(rank.done, &done), "sharing an event"));
-  rank.shared = {to_packet(memory), to_packet(ready), to_packet(done)};
+  rank.shared = {to_packet(memory.value().share), to_packet(ready), to_packet(done)};
   return check(cuda().copy(home_, rank.memory, plan_.host, bytes), "a copy");
 }
 

@@ -52,14 +52,25 @@ class PinnedSegment {
 struct DevicePlan {
   std::string who;                // "tensor "g0" of job "digits"", for messages
   std::vector<uint32_t> devices;  // by local rank
-  uint32_t home = 0;              // one of them
-  bool home_is_first = false;     // the first one's, else they take turns
+  CudaSharing sharing = CudaSharing::kLegacy;
+  uint32_t home = 0;           // one of them
+  bool home_is_first = false;  // the first one's, else they take turns
   CellShape shape;
   bool leaves_node = false;
   uint64_t unit_elements = 0;             // of a compressed tensor that leaves the node; 0: dense
   std::byte* host = nullptr;              // the first area in shared memory
   std::shared_ptr<PinnedSegment> pinned;  // which lies there
   int doorbell = -1;                      // of the engine, in which a copy of it is rung
+};
+
+// As the attach protocol has it.
+DeviceShare to_packet(const CudaShare& share);
+DeviceMemory to_packet(const CudaMemoryShare& share);
+
+// For one other process.
+struct SharedMemory {
+  CudaMemoryShare share;
+  Fd descriptor;  // the share's, if it has one
 };
 
 class DeviceTensor {
@@ -71,6 +82,10 @@ class DeviceTensor {
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
   const DeviceArea& area(uint32_t local_rank) const { return ranks_[local_rank].shared; }
+  // What another process opens the area's memory with; each call makes a descriptor of its own.
+  Result<SharedMemory> share(uint32_t local_rank) const {
+    return share(ranks_[local_rank].memory, plan_.devices[local_rank]);
+  }
   bool leaves_node() const { return plan_.leaves_node; }
   uint32_t home() const { return plan_.home; }
 
@@ -126,6 +141,7 @@ class DeviceTensor {
   DeviceTensor(const CudaPlugin& plugin, DevicePlan plan);
   bool coded() const { return plan_.unit_elements > 0; }
   bool sums_in_place() const { return by_nccl_.has_value() || coded(); }
+  Result<SharedMemory> share(void* memory, uint32_t device) const;
   Status set_up();
   Status set_up(Rank& rank, uint32_t device);
   Status set_up_pieces();

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <thread>
 
+#include "client_lib/shm/attach_socket.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -68,11 +69,12 @@ Status NcclChild::connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint3
   return give(order, "connect", deadline);
 }
 
-Status NcclChild::open(uint32_t area, const CudaShare& share, uint32_t device, Nanos deadline) {
+Status NcclChild::open(uint32_t area, const CudaMemoryShare& share, uint32_t device,
+                       Nanos deadline) {
   NcclOrder order{.verb = NcclVerb::kOpen};
   order.device = device;
   order.area = area;
-  order.share = share;
+  order.memory = share;
   return give(order, "open", deadline);
 }
 
@@ -108,7 +110,7 @@ Status NcclChild::collective(NcclVerb verb, const Call& call, NcclOrder order, c
   order.count = call.count;
   order.type = call.type;
   order.has_event = call.ready != nullptr ? 1 : 0;
-  if (call.ready != nullptr) order.share = *call.ready;
+  if (call.ready != nullptr) order.event = *call.ready;
   return give(order, what, deadline);
 }
 
@@ -123,7 +125,9 @@ Status NcclChild::give(NcclOrder order, const char* what, Nanos deadline) {
   what_ = what;
   overdue_ = deadline + kNcclAbortGrace;
   state_ = State::kBusy;
-  if (send(socket_.get(), &order, sizeof(order), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+  std::vector<int> descriptors;
+  if (order.memory.descriptor >= 0) descriptors.push_back(order.memory.descriptor);
+  if (send_packet(socket_.get(), &order, sizeof(order), descriptors) != Code::kOk)
     fail(error("D626", who_ + ": " + what + ": " + end_of_process()));
   return status_;
 }

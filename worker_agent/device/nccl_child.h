@@ -50,7 +50,8 @@ class NcclChild {
   // In kIdle only, else GB-D626 and nothing is done.
   Status new_id(Nanos deadline);  // see id()
   Status connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint32_t device, Nanos deadline);
-  Status open(uint32_t area, const CudaShare& share, uint32_t device, Nanos deadline);
+  // A descriptor of `share` is duplicated.
+  Status open(uint32_t area, const CudaMemoryShare& share, uint32_t device, Nanos deadline);
   Status all_reduce(const Call& call, NcclOp op, Nanos deadline);
   Status reduce_scatter(const Call& call, NcclOp op, Nanos deadline);
   Status all_gather(const Call& call, Nanos deadline);

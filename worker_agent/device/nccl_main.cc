@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/fd.h"
 #include "worker_agent/device/cuda_plugin.h"
 #include "worker_agent/device/nccl_communicator.h"
 #include "worker_agent/device/nccl_orders.h"
@@ -81,7 +82,7 @@ class NcclRank {
   Status open(const NcclOrder& order) {
     if (order.area >= kNcclAreasMax || areas_[order.area] != nullptr)
       return error("D626", "open: no free area " + std::to_string(order.area));
-    return told(table().open(order.device, &order.share, &areas_[order.area]), "opening memory");
+    return told(table().open(order.device, &order.memory, &areas_[order.area]), "opening memory");
   }
 
   Status collective(const NcclOrder& order) {
@@ -89,7 +90,7 @@ class NcclRank {
                        areas_[order.from_area] != nullptr && areas_[order.to_area] != nullptr;
     if (communicator_ == nullptr || !known)
       return error("D626", "a collective: not connected, or in an area that is not open");
-    if (order.has_event != 0) GRADBUS_RETURN_IF_ERROR(wait_for(order.share));
+    if (order.has_event != 0) GRADBUS_RETURN_IF_ERROR(wait_for(order.event));
     NcclCall call{.from = static_cast<const char*>(areas_[order.from_area]) + order.from,
                   .to = static_cast<char*>(areas_[order.to_area]) + order.to,
                   .count = order.count,
@@ -152,12 +153,31 @@ class NcclRank {
   Nanos deadline_ = 0;
 };
 
+// With its descriptor, if one came. False: there are no more.
+bool receive(NcclOrder& order, Fd& descriptor) {
+  iovec piece{&order, sizeof(order)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t got = recvmsg(kNcclSocket, &message, MSG_CMSG_CLOEXEC);
+  order.memory.descriptor = -1;  // until now the agent's number
+  const cmsghdr* part = CMSG_FIRSTHDR(&message);
+  if (got > 0 && part != nullptr && part->cmsg_type == SCM_RIGHTS)
+    std::memcpy(&order.memory.descriptor, CMSG_DATA(part), sizeof(int));
+  descriptor.reset(order.memory.descriptor);
+  return got == static_cast<ssize_t>(sizeof(order));
+}
+
 int serve() {
   // The agent's end is the end, also where a call of NCCL never returns.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   NcclRank rank;
   NcclOrder order;
-  while (recv(kNcclSocket, &order, sizeof(order), 0) == static_cast<ssize_t>(sizeof(order))) {
+  Fd descriptor;  // of the last order that had one
+  while (receive(order, descriptor)) {
     NcclAnswer answer;
     answer.number = order.number;
     const Status status = rank.obey(order, answer);

@@ -35,8 +35,9 @@ struct NcclOrder {
   uint32_t ranks = 0;
   uint32_t device = 0;  // kConnect, kOpen
 
-  uint32_t area = 0;     // kOpen: its number from then on, below kNcclAreasMax
-  CudaShare share = {};  // ... ; of collectives: the event that what they read is ready
+  uint32_t area = 0;            // kOpen: its number from then on, below kNcclAreasMax
+  CudaMemoryShare memory = {};  // ... ; its descriptor comes with the packet
+  CudaShare event = {};         // of collectives: what they read is ready
   uint32_t has_event = 0;
 
   uint32_t from_area = 0;  // collectives: where, in bytes, and how much, in elements

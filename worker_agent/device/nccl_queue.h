@@ -23,8 +23,9 @@ class NcclQueue {
     Kind kind = Kind::kNewId;
     uint32_t tensor = 0;  // kOpen: whose memory it is
     uint32_t area = 0;
-    CudaShare share = {};
-    NcclId id = {};  // kConnect
+    CudaMemoryShare share = {};
+    std::shared_ptr<Fd> descriptor = nullptr;  // of `share`, if that has one
+    NcclId id = {};                            // kConnect
     uint32_t rank = 0;
     uint32_t ranks = 0;
   };

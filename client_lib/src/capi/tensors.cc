@@ -150,8 +150,10 @@ gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_de
     if (!first.device_area() && first.why_not_on_device().empty())
       return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
     if (!first.device_area()) return Status(Code::kUnavailable, first.why_not_on_device());
-    static_assert(sizeof(*area) == sizeof(DeviceArea));
-    std::memcpy(area, &*first.device_area(), sizeof(*area));
+    const DeviceArea& found = *first.device_area();
+    std::memcpy(area->memory, found.memory.handle.bytes, sizeof(area->memory));
+    std::memcpy(area->ready, found.ready.bytes, sizeof(area->ready));
+    std::memcpy(area->done, found.done.bytes, sizeof(area->done));
     return {};
   });
 }

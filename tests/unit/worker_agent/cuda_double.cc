@@ -7,7 +7,9 @@
 // reaches another one's memory, those of "full" have none left.
 //
 // Memory of such a GPU and events lie in memfds, so another process can open what this one shares:
-// a CudaShare says which descriptor of which process.
+// a CudaShare says which descriptor of which process; by CudaSharing::kDescriptor the memfd's
+// descriptor travels. GRADBUS_CUDA_DOUBLE_REFUSES names what cannot be: legacy, vmm, fabric, export
+// (of what is there).
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -85,7 +87,22 @@ bool is(std::string_view kind) {
 bool has_streams() { return is("streams") || is("apart") || is("full"); }
 bool works() { return is("processor") || has_streams(); }
 
+constexpr std::string_view kSharings[] = {"", "legacy", "vmm", "fabric"};
+
+bool refuses(std::string_view what) {
+  const char* said = std::getenv("GRADBUS_CUDA_DOUBLE_REFUSES");
+  return said != nullptr && std::string_view(said).find(what) != std::string_view::npos;
+}
+
+thread_local std::string refused;  // the last answer, if it was that
+
+CudaResult refuse(std::string_view what) {
+  refused = "the double refuses " + std::string(what);
+  return CudaResult::kInvalid;
+}
+
 const char* last_error() {
+  if (!refused.empty()) return refused.c_str();
   if (is("apart")) return "one GPU cannot use the other's memory";
   if (is("cannot_pin")) return "cudaHostRegister: out of memory";
   return is("no_driver") ? "no NVIDIA driver (libcuda.so.1)" : "cudaMalloc: out of memory";
@@ -108,11 +125,13 @@ CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
 struct Place {
   int fd = -1;  // -1: another process's
   uint64_t bytes = 0;
+  CudaSharing sharing = CudaSharing::kLegacy;
 };
 struct Shared {
   int32_t process = 0;
   int32_t fd = -1;
   uint64_t bytes = 0;
+  CudaSharing sharing = CudaSharing::kLegacy;
 };
 static_assert(sizeof(Shared) <= sizeof(CudaShare));
 
@@ -124,7 +143,7 @@ CudaResult map_in(int fd, uint64_t bytes, bool own, void** memory) {
   if (!own || mapped == MAP_FAILED) close(fd);
   if (mapped == MAP_FAILED) return CudaResult::kOutOfMemory;
   const std::scoped_lock lock(places_mutex);
-  places[mapped] = {own ? fd : -1, bytes};
+  places[mapped] = {own ? fd : -1, bytes, CudaSharing::kLegacy};
   *memory = mapped;
   return CudaResult::kOk;
 }
@@ -137,8 +156,18 @@ CudaResult make_memory(uint64_t bytes, void** memory) {
 }
 
 CudaResult allocate(uint32_t, uint64_t bytes, void** memory) {
+  refused.clear();
   if (is("full") || (bytes > kMemoryBytes && !works())) return CudaResult::kOutOfMemory;
   return make_memory(bytes, memory);
+}
+
+CudaResult allocate_shared(uint32_t device, uint64_t bytes, CudaSharing sharing, void** memory) {
+  const std::string_view name = kSharings[static_cast<size_t>(sharing)];
+  if (refuses(name)) return refuse(name);
+  const CudaResult made = allocate(device, bytes, memory);
+  const std::scoped_lock lock(places_mutex);
+  if (made == CudaResult::kOk) places[*memory].sharing = sharing;
+  return made;
 }
 
 CudaResult release(void* memory) {
@@ -151,25 +180,56 @@ CudaResult release(void* memory) {
   return CudaResult::kOk;
 }
 
-CudaResult share(uint32_t, void* memory, CudaShare* share) {
+CudaResult share(void* memory, Shared& shared) {
   const std::scoped_lock lock(places_mutex);
   const auto found = places.find(memory);
   if (found == places.end() || found->second.fd < 0) return CudaResult::kInvalid;
-  const Shared shared{getpid(), found->second.fd, found->second.bytes};
-  *share = {};
-  std::memcpy(share->bytes, &shared, sizeof(shared));
+  const Place& place = found->second;
+  shared = {getpid(), place.fd, place.bytes, place.sharing};
   return CudaResult::kOk;
 }
 
-CudaResult open_shared(uint32_t, const CudaShare* share, void** memory) {
+CudaResult share_memory(uint32_t, void* memory, CudaMemoryShare* share_of) {
+  if (refuses("export")) return refuse("export");
   Shared shared;
-  std::memcpy(&shared, share->bytes, sizeof(shared));
+  const CudaResult result = share(memory, shared);
+  *share_of = {.sharing = shared.sharing};
+  if (result != CudaResult::kOk) return result;
+  if (shared.sharing != CudaSharing::kLegacy) share_of->bytes = shared.bytes;
+  if (shared.sharing == CudaSharing::kDescriptor) {
+    share_of->descriptor = fcntl(shared.fd, F_DUPFD_CLOEXEC, 0);
+    return share_of->descriptor < 0 ? CudaResult::kFailed : CudaResult::kOk;
+  }
+  std::memcpy(share_of->handle.bytes, &shared, sizeof(shared));
+  return result;
+}
+
+CudaResult share_event(CudaEvent* event, CudaShare* words) {
+  Shared shared;
+  *words = {};
+  const CudaResult result = share(event->ticks, shared);
+  std::memcpy(words->bytes, &shared, sizeof(shared));
+  return result;
+}
+
+CudaResult open_shared(const CudaShare& share, CudaSharing sharing, void** memory) {
+  Shared shared;
+  std::memcpy(&shared, share.bytes, sizeof(shared));
+  if (shared.sharing != sharing) return CudaResult::kInvalid;
   if (shared.process == getpid()) return CudaResult::kInvalid;  // as CUDA
   const std::string place =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.fd);
   const int fd = open(place.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return CudaResult::kFailed;
   return map_in(fd, shared.bytes, false, memory);
+}
+
+CudaResult open_memory(uint32_t, const CudaMemoryShare* share, void** memory) {
+  if (share->sharing != CudaSharing::kDescriptor)
+    return open_shared(share->handle, share->sharing, memory);
+  const int fd = fcntl(share->descriptor, F_DUPFD_CLOEXEC, 0);  // it stays the caller's
+  if (fd < 0) return CudaResult::kInvalid;
+  return map_in(fd, share->bytes, false, memory);
 }
 
 // ---- work
@@ -229,9 +289,10 @@ CudaResult create_event(uint32_t, CudaEvent** event) {
   return CudaResult::kOk;
 }
 
-CudaResult open_event(uint32_t device, const CudaShare* share, CudaEvent** event) {
+CudaResult open_event(uint32_t, const CudaShare* share, CudaEvent** event) {
   void* ticks = nullptr;
-  if (const CudaResult opened = open_shared(device, share, &ticks); opened != CudaResult::kOk)
+  if (const CudaResult opened = open_shared(*share, CudaSharing::kLegacy, &ticks);
+      opened != CudaResult::kOk)
     return opened;
   *event = new CudaEvent{static_cast<Ticks*>(ticks)};
   return CudaResult::kOk;
@@ -296,6 +357,7 @@ const CudaTable kTable{
     .device_count = device_count,
     .device_info = device_info,
     .allocate = allocate,
+    .allocate_shared = allocate_shared,
     .free = [](uint32_t, void* memory) { return release(memory); },
     .allocate_host = [](uint64_t bytes, void** memory) { return allocate(0, bytes, memory); },
     .free_host = release,
@@ -326,10 +388,10 @@ const CudaTable kTable{
           return is("cannot_pin") ? CudaResult::kOutOfMemory : on_processor([] {});
         },
     .unpin = [](void*) { return on_processor([] {}); },
-    .share = share,
-    .open = open_shared,
+    .share = share_memory,
+    .open = open_memory,
     .close = [](uint32_t, void* memory) { return release(memory); },
-    .share_event = [](CudaEvent* event, CudaShare* words) { return share(0, event->ticks, words); },
+    .share_event = share_event,
     .open_event = open_event,
     .copy = [](CudaStream* stream, void* to, const void* from,
                uint64_t bytes) { return put(stream, [=] { std::memcpy(to, from, bytes); }); },

@@ -1,5 +1,6 @@
 // Memory and events of one process in another: over the double, whose memory is the host's, and
 // over a GPU where there is one.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/fd.h"
 #include "common/reduce_op.h"
 #include "worker_agent/device/cuda_plugin.h"
 
@@ -21,6 +23,9 @@ constexpr size_t kCount = 5000;
 constexpr size_t kBytes = kCount * sizeof(float);
 constexpr char kMemory[] = "GRADBUS_TEST_SHARED_MEMORY";
 constexpr char kEvent[] = "GRADBUS_TEST_SHARED_EVENT";
+constexpr char kSharing[] = "GRADBUS_TEST_SHARED_HOW";
+constexpr char kMapping[] = "GRADBUS_TEST_SHARED_BYTES";
+constexpr char kDescriptor[] = "GRADBUS_TEST_SHARED_DESCRIPTOR";
 constexpr char kFile[] = "GRADBUS_TEST_SHARED_BY";
 
 std::string hexadecimal(const CudaShare& share) {
@@ -54,8 +59,26 @@ int run_other_process(const std::string& filter) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// A descriptor is inherited here; between agents and ranks it goes over their socket.
+void say_to_other_process(const CudaMemoryShare& memory, const CudaShare& event) {
+  setenv(kSharing, std::to_string(static_cast<uint32_t>(memory.sharing)).c_str(), 1);
+  setenv(kMapping, std::to_string(memory.bytes).c_str(), 1);
+  setenv(kDescriptor, std::to_string(memory.descriptor).c_str(), 1);
+  setenv(kMemory, hexadecimal(memory.handle).c_str(), 1);
+  setenv(kEvent, hexadecimal(event).c_str(), 1);
+  if (memory.descriptor >= 0) {
+    ASSERT_EQ(fcntl(memory.descriptor, F_SETFD, 0), 0);
+  }
+}
+
+CudaMemoryShare said_memory() {
+  return {static_cast<CudaSharing>(std::stoul(std::getenv(kSharing))),
+          std::stoi(std::getenv(kDescriptor)), std::stoull(std::getenv(kMapping)),
+          share_of(std::getenv(kMemory))};
+}
+
 // This process fills memory, another one adds the memory to itself.
-void share_with_another(const CudaPlugin& plugin) {
+void share_with_another(const CudaPlugin& plugin, CudaSharing sharing) {
   const CudaTable& table = *plugin.table;
   const auto must = [&](CudaResult result, const char* what) {
     ASSERT_EQ(result, CudaResult::kOk) << what << ": " << table.last_error();
@@ -65,22 +88,28 @@ void share_with_another(const CudaPlugin& plugin) {
   void* memory = nullptr;
   must(table.create_stream(0, &stream), "stream");
   must(table.create_shared_event(0, &event), "event");
-  must(table.allocate(0, kBytes, &memory), "memory");
+  must(table.allocate_shared(0, kBytes, sharing, &memory), "memory");
   std::vector<float> values(kCount);
   std::iota(values.begin(), values.end(), 1.0F);
   must(table.copy(stream, memory, values.data(), kBytes), "copy");
   must(table.record_event(event, stream), "record");
-  CudaShare shared_memory;
+  CudaMemoryShare shared_memory;
   CudaShare shared_event;
   must(table.share(0, memory, &shared_memory), "share");
   must(table.share_event(event, &shared_event), "share of an event");
+  EXPECT_EQ(shared_memory.sharing, sharing);
+  EXPECT_EQ(shared_memory.descriptor >= 0, sharing == CudaSharing::kDescriptor);
   void* own = nullptr;
-  EXPECT_NE(table.open(0, &shared_memory, &own), CudaResult::kOk);  // what is its own
+  if (sharing == CudaSharing::kLegacy) {
+    EXPECT_NE(table.open(0, &shared_memory, &own), CudaResult::kOk);  // what is its own
+  } else {
+    EXPECT_GE(shared_memory.bytes, kBytes);
+  }
 
-  setenv(kMemory, hexadecimal(shared_memory).c_str(), 1);
-  setenv(kEvent, hexadecimal(shared_event).c_str(), 1);
+  say_to_other_process(shared_memory, shared_event);
   setenv(kFile, plugin.file.c_str(), 1);
   EXPECT_EQ(run_other_process("CudaShare.DISABLED_TheOtherProcess"), 0);
+  const Fd closes(shared_memory.descriptor);
 
   std::vector<float> got(kCount);
   must(table.copy(stream, got.data(), memory, kBytes), "copy");
@@ -101,7 +130,7 @@ TEST(CudaShare, DISABLED_TheOtherProcess) {
   const auto must = [&](CudaResult result, const char* what) {
     ASSERT_EQ(result, CudaResult::kOk) << what << ": " << table.last_error();
   };
-  const CudaShare memory_share = share_of(std::getenv(kMemory));
+  const CudaMemoryShare memory_share = said_memory();
   const CudaShare event_share = share_of(std::getenv(kEvent));
   CudaStream* stream = nullptr;
   CudaEvent* event = nullptr;
@@ -121,19 +150,58 @@ TEST(CudaShare, DISABLED_TheOtherProcess) {
   must(table.destroy_stream(stream), "stream");
 }
 
-TEST(CudaShare, AnotherProcessAddsToItOnTheDouble) {
+class CudaSharings : public testing::TestWithParam<CudaSharing> {};
+
+TEST_P(CudaSharings, AnotherProcessAddsToItOnTheDouble) {
   setenv("GRADBUS_CUDA_DOUBLE", "processor", 1);
   const Result<CudaPlugin> plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
   ASSERT_TRUE(plugin.ok()) << plugin.status().message();
-  share_with_another(plugin.value());
+  share_with_another(plugin.value(), GetParam());
 }
 
-TEST(CudaShare, AnotherProcessAddsToItOnAGpu) {
+TEST_P(CudaSharings, AnotherProcessAddsToItOnAGpu) {
   const Result<const CudaPlugin*> plugin = system_cuda_plugin();
   if (!plugin.ok()) GTEST_SKIP() << plugin.status().message();
   const auto devices = cuda_devices(*plugin.value());
   if (!devices.ok()) GTEST_SKIP() << devices.status().message();
-  share_with_another(*plugin.value());
+  const CudaTable& table = *plugin.value()->table;
+  void* trial = nullptr;
+  if (table.allocate_shared(0, kBytes, GetParam(), &trial) == CudaResult::kInvalid)
+    GTEST_SKIP() << table.last_error();  // fabric handles, of most GPUs
+  table.free(0, trial);
+  share_with_another(*plugin.value(), GetParam());
+}
+
+std::string name_of(const testing::TestParamInfo<CudaSharing>& one) {
+  const std::string names[] = {"", "legacy", "descriptor", "fabric"};
+  return names[static_cast<size_t>(one.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaSharings,
+                         testing::Values(CudaSharing::kLegacy, CudaSharing::kDescriptor,
+                                         CudaSharing::kFabric),
+                         name_of);
+
+// Expect: kInvalid, a reason, and no memory.
+TEST(CudaShare, WhatCannotBeSharedSoIsRefused) {
+  setenv("GRADBUS_CUDA_DOUBLE", "processor", 1);
+  setenv("GRADBUS_CUDA_DOUBLE_REFUSES", "legacy,fabric", 1);
+  const Result<CudaPlugin> plugin = open_cuda_plugin(GRADBUS_CUDA_DOUBLE_FILE);
+  ASSERT_TRUE(plugin.ok()) << plugin.status().message();
+  const CudaTable& table = *plugin.value().table;
+  for (const CudaSharing sharing :
+       {CudaSharing::kLegacy, CudaSharing::kDescriptor, CudaSharing::kFabric}) {
+    void* memory = nullptr;
+    const CudaResult result = table.allocate_shared(0, kBytes, sharing, &memory);
+    if (sharing == CudaSharing::kDescriptor) {
+      EXPECT_EQ(result, CudaResult::kOk);
+      EXPECT_EQ(table.free(0, memory), CudaResult::kOk);
+    } else {
+      EXPECT_EQ(result, CudaResult::kInvalid);
+      EXPECT_STRNE(table.last_error(), "");
+    }
+  }
+  unsetenv("GRADBUS_CUDA_DOUBLE_REFUSES");
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
 // Elements of an area, as another process would open them.
 const float* look_at(const DeviceArea& area, uint64_t count) {
   int32_t words[2];  // of the double: process, descriptor
-  std::memcpy(words, area.memory.bytes, sizeof(words));
+  std::memcpy(words, area.memory.handle.bytes, sizeof(words));
   void* view = mmap(nullptr, count * sizeof(float), PROT_READ, MAP_SHARED, words[1], 0);
   EXPECT_NE(view, MAP_FAILED);
   return static_cast<const float*>(view);
@@ -133,11 +133,47 @@ TEST(DeviceTensor, AreasAreTheRanksOwn) {
   std::vector<DeviceShare> shares;
   for (const uint32_t rank : {0, 1}) {
     const DeviceArea& area = tensor.value()->area(rank);
-    shares.insert(shares.end(), {area.memory, area.ready, area.done});
+    shares.insert(shares.end(), {area.memory.handle, area.ready, area.done});
   }
   for (size_t i = 0; i < shares.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       EXPECT_NE(std::memcmp(&shares[i], &shares[j], sizeof(DeviceShare)), 0) << i << " " << j;
+}
+
+// Expect: a descriptor each time, of the rank's own memory: what another process writes there is
+// summed, and it finds the average. Legacy and fabric handles have none.
+TEST(DeviceTensor, IsSharedAsItsPlanSays) {
+  const CudaPlugin plugin = double_of("streams");
+  constexpr uint64_t kCount = 5000;
+  for (const CudaSharing sharing :
+       {CudaSharing::kLegacy, CudaSharing::kDescriptor, CudaSharing::kFabric}) {
+    Tensor made(kCount, 1000, false);
+    made.plan.sharing = sharing;
+    auto tensor = DeviceTensor::make(plugin, made.plan);
+    ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+    const bool has_descriptor = sharing == CudaSharing::kDescriptor;
+    for (const uint32_t rank : {0, 1}) {
+      EXPECT_EQ(tensor.value()->area(rank).memory.sharing, static_cast<DeviceSharing>(sharing));
+      const auto first = tensor.value()->share(rank);
+      const auto second = tensor.value()->share(rank);
+      ASSERT_TRUE(first.ok() && second.ok());
+      EXPECT_EQ(first.value().descriptor.valid(), has_descriptor);
+      EXPECT_EQ(first.value().descriptor.get() != second.value().descriptor.get(), has_descriptor);
+    }
+    if (!has_descriptor) continue;
+    const auto shared = tensor.value()->share(1);
+    ASSERT_TRUE(shared.ok());
+    void* view = mmap(nullptr, shared.value().share.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      shared.value().descriptor.get(), 0);
+    ASSERT_NE(view, MAP_FAILED);
+    ASSERT_TRUE(tensor.value()->quiet());
+    auto* const elements = static_cast<float*>(view);
+    for (uint64_t i = 0; i < kCount; ++i) elements[i] += 2;
+    ASSERT_TRUE(tensor.value()->start().ok());
+    tensor.value().reset();  // which waits for its streams
+    for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(elements[i], made.host[i] + 1) << i;
+    munmap(view, shared.value().share.bytes);
+  }
 }
 
 TEST(DeviceTensor, WhatIsMissingIsOneLineAndLeavesNothing) {
@@ -147,16 +183,20 @@ TEST(DeviceTensor, WhatIsMissingIsOneLineAndLeavesNothing) {
   } cases[] = {
       {"full",
        "GB-D623 GPU_MEMORY: tensor \"t\" of job \"test\": memory: cudaMalloc: out of memory"},
+      {"streams",
+       "GB-D624 GPU_FAILED: tensor \"t\" of job \"test\": memory: the double refuses legacy"},
       {"apart",
        "GB-D624 GPU_FAILED: tensor \"t\" of job \"test\": another GPU's memory: one GPU cannot use "
        "the other's memory"},
   };
   for (const auto& one : cases) {
     const CudaPlugin plugin = double_of(one.kind);
+    if (std::string(one.kind) == "streams") setenv("GRADBUS_CUDA_DOUBLE_REFUSES", "legacy", 1);
     Tensor made(100, 100, true);
     const auto tensor = DeviceTensor::make(plugin, made.plan);
     ASSERT_FALSE(tensor.ok()) << one.kind;
     EXPECT_EQ(tensor.status().message().find(one.says), 0U) << tensor.status().message();
+    unsetenv("GRADBUS_CUDA_DOUBLE_REFUSES");
   }
 }
 

@@ -81,7 +81,7 @@ void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t ag
   for (uint32_t rank = 0; rank < add.shape.local_size; ++rank) {
     const DeviceArea& area = add.device->area(rank);
     node.areas_elsewhere.push_back(
-        reinterpret_cast<float*>(map_share(area.memory, kCount * sizeof(float))));
+        reinterpret_cast<float*>(map_share(area.memory.handle, kCount * sizeof(float))));
     done.push_back(map_share(area.done, 2 * sizeof(uint64_t)));
   }
   node.settle = [done] {
@@ -274,7 +274,8 @@ class OneUnit : public testing::Test {
     unit_->attach(0, exchange_.get(), device_->payloads().first(stage.bytes));
     for (const uint32_t rank : {0, 1}) {
       const DeviceArea& area = tensor_->area(rank);
-      areas_[rank] = reinterpret_cast<float*>(map_share(area.memory, kElements * sizeof(float)));
+      areas_[rank] =
+          reinterpret_cast<float*>(map_share(area.memory.handle, kElements * sizeof(float)));
       done_[rank] = map_share(area.done, 2 * sizeof(uint64_t));
     }
     settle();

@@ -36,7 +36,9 @@ class NcclChildren : public test::NcclProcesses {
       ASSERT_TRUE(ranks_[rank]->connect(ranks_[0]->id(), rank, kRanks, 0, soon()).ok());
     expect_all_idle();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      const CudaShare share = share_new_area(kBytes);
+      // Of each kind, one.
+      const CudaMemoryShare share = share_new_area(kBytes, static_cast<CudaSharing>(1 + rank % 3));
+      const Fd closes(share.descriptor);
       std::iota(areas_[rank], areas_[rank] + kCount, static_cast<float>(rank + 1));
       ASSERT_TRUE(ranks_[rank]->open(7, share, 0, soon()).ok());
     }

@@ -27,10 +27,10 @@ class NcclProcesses : public testing::Test {
   }
 
   // The next one of areas_, and what another process opens it with.
-  CudaShare share_new_area(size_t bytes) {
+  CudaMemoryShare share_new_area(size_t bytes, CudaSharing sharing = CudaSharing::kLegacy) {
     void* memory = nullptr;
-    CudaShare share = {};
-    EXPECT_EQ(table().allocate(0, bytes, &memory), CudaResult::kOk);
+    CudaMemoryShare share = {};
+    EXPECT_EQ(table().allocate_shared(0, bytes, sharing, &memory), CudaResult::kOk);
     areas_.push_back(static_cast<float*>(memory));
     EXPECT_EQ(table().share(0, memory, &share), CudaResult::kOk);
     return share;
