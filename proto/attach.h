@@ -8,9 +8,13 @@
 //   client                                  agent
 //   Join                  ------------->    (waits until every rank of the job has joined)
 //                         <-------------    Joined   + fds: channel, first arena segment, doorbell
+//   TryDevice (each GPU)  ------------->    before tensors of it: how can this process open memory?
+//                         <-------------    DeviceTrial + fd: memory to try, in each way there is
+//   DeviceTried           ------------->    what it could not open
 //   Register (each tensor)------------->    (the coordinator compares all ranks)
 //                         <-------------    Segment  + fd, when the arena grew
-//                         <-------------    Registered (or Registered with a code and a sentence)
+//                         <-------------    Registered (or Registered with a code and a sentence);
+//                                           + fd, when its elements are opened by one
 //   Blocked               ------------->    "I have waited 1 s for this": feeds the stall report
 //                         <-------------    Notice: who is missing, or why the job failed
 //                         <-------------    ModeChange: an administrator's wish; every rank of the
@@ -41,6 +45,9 @@ enum class AttachType : uint16_t {
   kNotice = 7,
   kLeave = 8,
   kModeChange = 9,
+  kTryDevice = 10,
+  kDeviceTrial = 11,
+  kDeviceTried = 12,
 };
 
 struct AttachHeader {
@@ -93,6 +100,7 @@ using DeviceId = std::array<uint8_t, 16>;  // of a GPU: its UUID, the same in ev
 // descriptor that comes with the packet, or from a fabric handle.
 enum class DeviceSharing : uint32_t { kLegacy = 1, kDescriptor = 2, kFabric = 3 };
 inline constexpr size_t kDeviceSharings = 3;
+inline constexpr size_t kDeviceReasonBytes = 256;
 
 struct DeviceMemory {
   DeviceSharing sharing = DeviceSharing::kLegacy;
@@ -107,6 +115,30 @@ struct DeviceArea {
   DeviceMemory memory;
   DeviceShare ready;
   DeviceShare done;
+};
+
+struct TryDevicePacket {
+  static constexpr AttachType kType = AttachType::kTryDevice;
+  AttachHeader header;
+  DeviceId device = {};
+};
+
+// The memory and the event are there until DeviceTried.
+struct DeviceTrialPacket {
+  static constexpr AttachType kType = AttachType::kDeviceTrial;
+  AttachHeader header;
+  DeviceId device = {};
+  uint32_t count = 0;  // 0: the agent cannot share memory of it, and says why to Register
+  uint32_t reserved = 0;
+  DeviceMemory memory[kDeviceSharings];
+  DeviceShare event;
+};
+
+struct DeviceTriedPacket {
+  static constexpr AttachType kType = AttachType::kDeviceTried;
+  AttachHeader header;
+  DeviceId device = {};
+  char why_not[kDeviceSharings][kDeviceReasonBytes] = {};  // by DeviceSharing - 1; "": opened
 };
 
 struct RegisterPacket {

@@ -64,6 +64,14 @@ build_module() {
     cp -r client_lib/python/gradbus/. "$built/gradbus/"
 }
 
+# Gradients in memory that the agents share in this way, dense and compressed.
+in_agents_memory() {
+  local sharing=$1 gathered=communicator=allgather
+  shift
+  GRADBUS_DEVICE_MEMORY=1 GRADBUS_EXPECT="all shared" GRADBUS_AGENT_DEVICE_SHARING=$sharing "$@" compare cuda sync \
+    sync/fp16 "sync/int8:ef=residual,$gathered" "sync/efsignsgd:$gathered" "sync/onebit:$gathered" "sync/fp8:$gathered"
+}
+
 # By pytest where it is there, with shards; else what needs none.
 train_on_gpu() {
   export GRADBUS_BIN PYTHONPATH=$1
@@ -74,7 +82,7 @@ train_on_gpu() {
   fi
   local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)
   "${rank[@]}" compare cuda sync delayed:k=2 localsgd:H=2 gossip:every=1,wait=1 sync/int8 &&
-    GRADBUS_DEVICE_MEMORY=1 GRADBUS_EXPECT=shared "${rank[@]}" compare cuda sync &&
+    in_agents_memory legacy "${rank[@]}" && in_agents_memory vmm "${rank[@]}" &&
     "${rank[@]}" check cuda pinned accumulate carried mixed operations refused scaler unstopped &&
     "$GRADBUS_BIN/gradbus" run -np 2 --agents 2 --no-prefix -- "$python" examples/digits/train.py --device cuda
 }

@@ -15,6 +15,7 @@
 #include "client_lib/shm/tensor_spec.h"
 #include "worker_agent/attach_listener.h"
 #include "worker_agent/channel.h"
+#include "worker_agent/device/device_trial.h"
 
 namespace gradbus {
 
@@ -25,6 +26,11 @@ class AttachedClient {
     uint32_t request = 0;
     TensorSpec spec;
     std::optional<DeviceId> device = {};  // where it wants its elements; none: in host memory
+  };
+  struct TriedDevice {
+    std::unique_ptr<DeviceTrial> trial;  // until it has said what it could open
+    SharingReasons why_not;
+    Status problem;  // why there was none
   };
 
   explicit AttachedClient(AcceptedClient accepted);
@@ -56,6 +62,7 @@ class AttachedClient {
   uint32_t local_rank = 0;
   std::shared_ptr<Channel> channel;
   std::map<std::string, Wanted> wanted;
+  std::map<DeviceId, TriedDevice> tried;
   Nanos deadline = 0;      // kNew: for its first packet
   Nanos next_blocked = 0;  // earlier blocked reports are ignored
 

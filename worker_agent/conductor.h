@@ -26,10 +26,11 @@ struct ConductorOptions {
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
-  bool shard = false;                      // a parameter-server shard: takes no clients
-  uint64_t bits_per_s = 0;                 // of the network interface, told; 0: not known
-  std::shared_ptr<SnapshotKeeper> keeper;  // of a shard that keeps snapshots
-  int ready_fd = -1;                       // gets one line of JSON when clients can be served
+  bool shard = false;                        // a parameter-server shard: takes no clients
+  uint64_t bits_per_s = 0;                   // of the network interface, told; 0: not known
+  std::shared_ptr<SnapshotKeeper> keeper;    // of a shard that keeps snapshots
+  std::vector<CudaSharing> device_sharings;  // of GPUs' memory with ranks: Devices
+  int ready_fd = -1;                         // gets one line of JSON when clients can be served
 };
 
 class Conductor {
@@ -61,6 +62,9 @@ class Conductor {
   Status check_join(const AttachedClient& client, const JoinPacket& packet) const;
   Status on_register(AttachedClient& client, const RegisterPacket& packet);
   Status on_blocked(AttachedClient& client, const BlockedPacket& packet);
+  // (conductor_devices.cc)
+  Status on_try_device(AttachedClient& client, const TryDevicePacket& packet);
+  Status on_device_tried(AttachedClient& client, const DeviceTriedPacket& packet);
   void on_leave(AttachedClient& client);
   void flush_registrations();
   void refuse_join(AttachedClient& client, const Status& why);
@@ -112,7 +116,7 @@ class Conductor {
       std::make_shared<Mailbox<PathAnswer>>();
   Fd epoll_;
   ShmQuota quota_;
-  Devices devices_{[this] { keep_lease(); }};
+  Devices devices_{[this] { keep_lease(); }, options_.device_sharings};
   NcclUse nccl_;
   Clients clients_;                       // by socket
   std::map<int, int> client_of_process_;  // pidfd -> socket

@@ -91,6 +91,14 @@ Status Conductor::on_packet(AttachedClient& client, Packet& packet) {
       if (!running) break;
       return run([&](const BlockedPacket& blocked) { return on_blocked(client, blocked); },
                  packet.as<BlockedPacket>());
+    case AttachType::kTryDevice:
+      if (!running) break;
+      return run([&](const TryDevicePacket& trial) { return on_try_device(client, trial); },
+                 packet.as<TryDevicePacket>());
+    case AttachType::kDeviceTried:
+      if (!running) break;
+      return run([&](const DeviceTriedPacket& tried) { return on_device_tried(client, tried); },
+                 packet.as<DeviceTriedPacket>());
     case AttachType::kLeave: on_leave(client); return {};
     default: break;
   }

@@ -45,6 +45,7 @@ struct AgentOptions {
   int64_t snapshot_every = 60;
   int64_t snapshot_keep = 0;
   int64_t ready_fd = -1;
+  std::string device_sharing = "auto";
   bool exit_with_parent = false;
   std::string log_level = "info";
 };
@@ -108,6 +109,9 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "Seconds from one snapshot of a job to the next; 0: when the job ends.");
   table.add("snapshot-keep", &o.snapshot_keep, 0, 1'000'000,
             "Starts of a job whose snapshots are kept; older ones are removed. 0: all.");
+  table.add("device-sharing", &o.device_sharing,
+            "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
+            "fabric, or auto (the first of these that all ranks of the node can).");
   table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
             "Writes one line of JSON to this descriptor when clients can attach.");
   table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
@@ -172,6 +176,8 @@ Status serve(const AgentOptions& o) {
   if (!huge_pages.ok()) return huge_pages.status();
   const Result<uint64_t> bandwidth = parse_bandwidth(o.bandwidth);
   if (!bandwidth.ok()) return bandwidth.status();
+  Result<std::vector<CudaSharing>> sharings = parse_device_sharing(o.device_sharing);
+  if (!sharings.ok()) return sharings.status();
   Result<AttachListener> listener =
       o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
@@ -193,6 +199,7 @@ Status serve(const AgentOptions& o) {
   if (o.shard && !o.snapshots.empty())
     options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond,
                                                       static_cast<size_t>(o.snapshot_keep));
+  options.device_sharings = sharings.take();
   options.ready_fd = static_cast<int>(o.ready_fd);
 
   Mailbox<JobBroken> broken;

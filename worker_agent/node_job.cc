@@ -351,6 +351,7 @@ void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ran
     if (client == nullptr || (!ranks.empty() && !ranks.contains(client->rank))) continue;
     const auto wanted = client->wanted.find(ready.name());
     if (wanted == client->wanted.end() || wanted->second.spec != placed.spec) continue;
+    Fd descriptor;
     auto packet = make_packet<RegisteredPacket>(wanted->second.request);
     packet.tensor = ready.id();
     packet.segment = placed.placement.segment;
@@ -364,6 +365,8 @@ void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ran
     if (placed.device != nullptr && wanted->second.device) {
       packet.on_device = 1;
       packet.area = placed.device->area(client->local_rank);
+      if (packet.area.memory.sharing == DeviceSharing::kDescriptor)
+        descriptor = share_descriptor(*placed.device, *client, packet);
     } else if (placed.device != nullptr) {
       const Status on_gpu =
           error("O902", "tensor \"" + placed.spec.name + "\" was registered on a GPU before");
@@ -371,7 +374,7 @@ void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ran
       set_text(packet.text, on_gpu.message());
     }
     client->wanted.erase(wanted);
-    client->send(packet);
+    client->send(packet, descriptor.valid() ? std::vector{descriptor.get()} : std::vector<int>());
   }
 }
 

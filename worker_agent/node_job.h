@@ -96,8 +96,9 @@ class NodeJob {
                       const v1::ReadyTensor& ready);
   Status fits_devices(const PlacedTensor& placed, const CompressionPlan& compression,
                       const v1::ReadyTensor& ready) const;
-  Status make_on_devices(PlacedTensor& placed, const std::vector<std::optional<DeviceId>>& wanted,
-                         DevicePlan plan, const CompressionPlan& compression);
+  Status make_on_devices(PlacedTensor& placed,
+                         const std::vector<std::optional<WantedDevice>>& wanted, DevicePlan plan,
+                         const CompressionPlan& compression);
   struct HeldTensor {
     v1::ReadyTensor ready;
     AddTensor add;
@@ -106,6 +107,9 @@ class NodeJob {
   Status may_go_by_nccl(const PlacedTensor& placed);
   Status start_nccl(uint32_t device);
   void report_nccl(uint32_t tensor, const Status& status);
+  static Fd share_descriptor(const DeviceTensor& device, const AttachedClient& client,
+                             RegisteredPacket& packet);
+  void tell_sharing(const DevicePlan& plan);
   void tell_nccl(const PlacedTensor& placed, const Status& why_not);
   uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
   template <typename Packet>
@@ -140,6 +144,7 @@ class NodeJob {
   uint32_t nccl_areas_ = 0;                   // that it was to open
   std::vector<v1::NcclReport> nccl_reports_;
   std::shared_ptr<uint64_t> nccl_turns_ = std::make_shared<uint64_t>(0);  // the engine's
+  bool told_sharing_ = false;
   bool told_by_nccl_ = false;
   bool told_no_nccl_ = false;
   size_t announced_segments_ = 1;  // the first one goes with Joined

@@ -24,6 +24,14 @@ Nanos nccl_patience() {
   return ms > 0 ? ms * kMillisecond : kNcclPatience;
 }
 
+std::optional<WantedDevice> wanted_device(const AttachedClient& client,
+                                          const std::optional<DeviceId>& device) {
+  if (!device) return {};
+  const auto tried = client.tried.find(*device);
+  if (tried == client.tried.end()) return untried(*device);
+  return WantedDevice{*device, tried->second.why_not, tried->second.problem};
+}
+
 }  // namespace
 
 // Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
@@ -31,12 +39,12 @@ Nanos nccl_patience() {
 void NodeJob::put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
                              const v1::ReadyTensor& ready) {
   const TensorSpec& spec = placed.spec;
-  std::vector<std::optional<DeviceId>> wanted(clients_.size());
+  std::vector<std::optional<WantedDevice>> wanted(clients_.size());
   for (size_t rank = 0; rank < clients_.size(); ++rank) {
     if (clients_[rank] == nullptr) continue;
     const auto asked = clients_[rank]->wanted.find(spec.name);
     if (asked != clients_[rank]->wanted.end() && asked->second.spec == spec)
-      wanted[rank] = asked->second.device;
+      wanted[rank] = wanted_device(*clients_[rank], asked->second.device);
   }
   if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
   DevicePlan plan;
@@ -81,8 +89,8 @@ Status NodeJob::fits_devices(const PlacedTensor& placed, const CompressionPlan& 
 }
 
 Status NodeJob::make_on_devices(PlacedTensor& placed,
-                                const std::vector<std::optional<DeviceId>>& wanted, DevicePlan plan,
-                                const CompressionPlan& compression) {
+                                const std::vector<std::optional<WantedDevice>>& wanted,
+                                DevicePlan plan, const CompressionPlan& compression) {
   Result<std::shared_ptr<DeviceTensor>> device =
       devices_.make(wanted, std::move(plan), arena_.segments()[placed.placement.segment]);
   if (!device.ok()) return device.status();
@@ -93,7 +101,26 @@ Status NodeJob::make_on_devices(PlacedTensor& placed,
     placed.units = units.take();
   }
   placed.device = device.take();
+  tell_sharing(placed.device->plan());
   return {};
+}
+
+// Where an agent is out of descriptors the registration fails, and the job goes on.
+Fd NodeJob::share_descriptor(const DeviceTensor& device, const AttachedClient& client,
+                             RegisteredPacket& packet) {
+  auto shared = device.share(client.local_rank);
+  if (shared.ok()) return std::move(shared.value().descriptor);
+  packet.code = static_cast<uint32_t>(shared.status().code());
+  set_text(packet.text, shared.status().message());
+  return {};
+}
+
+// Once in a job: what can be opened is the processes' affair, not the tensors'.
+void NodeJob::tell_sharing(const DevicePlan& plan) {
+  if (std::exchange(told_sharing_, true)) return;
+  const bool first = plan.not_shared_by.empty();
+  spdlog::info("job \"{}\": memory of GPUs is shared with ranks by {}{}{}", name(),
+               name_of(plan.sharing), first ? "" : ", not by ", plan.not_shared_by);
 }
 
 // ---- NCCL

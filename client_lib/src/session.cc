@@ -188,7 +188,8 @@ Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
   return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
 }
 
-Status Session::settle(Registration& registration, const RegisteredPacket& place) {
+Status Session::settle(Registration& registration, const RegisteredPacket& place,
+                       std::vector<Fd> fds) {
   if (place.code != 0) {
     registration.failure = Status(static_cast<Code>(place.code), get_text(place.text));
     registration.done.store(true, std::memory_order_release);
@@ -205,7 +206,11 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
   if (tensor == nullptr || tensor->spec() != registration.spec) {
     tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
     tensor = tensors_.back().get();
-    if (place.on_device != 0) tensor->put_on_device(place.area);
+    if (place.on_device != 0) {
+      auto memory = take_device_memory(place.area.memory, fds);
+      if (!memory.ok()) return memory.status();
+      tensor->put_on_device({memory.take(), place.area.ready, place.area.done});
+    }
     if (place.on_device == 0) tensor->say_why_not_on_device(get_text(place.text));
   }
   registration.tensor = tensor;
@@ -412,18 +417,19 @@ Status Session::handle(Packet& packet) {
       mode_changes_.push_back({get_text(change.value().group), get_text(change.value().mode)});
       return {};
     }
-    case AttachType::kRegistered: {
-      const Result<RegisteredPacket> place = packet.as<RegisteredPacket>();
-      if (!place.ok()) return place.status();
-      const auto asked = asked_.find(packet.header.request);
-      if (asked == asked_.end()) return {};
-      const std::shared_ptr<Registration> registration = asked->second;
-      asked_.erase(asked);
-      --unsettled_;
-      return settle(*registration, place.value());
-    }
+    case AttachType::kRegistered: return take_registered(packet);
+    case AttachType::kDeviceTrial: return take_trial(packet);
     default: return bad_packet("type " + std::to_string(packet.header.type) + " from the agent");
   }
+}
+
+Status Session::take_registered(Packet& packet) {
+  const Result<RegisteredPacket> place = packet.as<RegisteredPacket>();
+  if (!place.ok()) return place.status();
+  const auto asked = asked_.extract(packet.header.request);
+  if (asked.empty()) return {};
+  --unsettled_;
+  return settle(*asked.mapped(), place.value(), std::move(packet.fds));
 }
 
 Status Session::add_segment(Packet& packet) {

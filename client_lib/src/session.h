@@ -51,6 +51,13 @@ struct Registration {
   std::atomic<uint64_t> turn{0};
 };
 
+// Memory of a GPU in each way that the agent shares it, and an event, to be tried.
+struct DeviceTrialOffer {
+  std::vector<SharedDeviceMemory> memory;
+  DeviceShare event;
+  std::atomic<bool> done{false};  // the rest was written before
+};
+
 // "Parameters that match this glob are to be exchanged in this mode."
 struct ModeChange {
   std::string group;
@@ -102,6 +109,13 @@ class Session {
                                                 std::optional<DeviceId> device = {});
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
 
+  // ---- GPUs (device_trials.cc)
+  // Waits for the agent's offer: empty where it cannot share memory of this GPU.
+  Result<std::shared_ptr<DeviceTrialOffer>> try_device(const DeviceId& device);
+  // One reason for each memory of the offer; "": it could be opened.
+  Status device_tried(const DeviceId& device, const DeviceTrialOffer& offer,
+                      const std::vector<std::string>& why_not);
+
   // ---- hot path
   // Hands the record to the agent; `tensor` and `round` are filled in.
   Status submit(Tensor& tensor, Submission record);
@@ -145,12 +159,15 @@ class Session {
 
   Status ask(const std::shared_ptr<Registration>& registration);
   Status settle_alone(Registration& registration);
-  Status settle(Registration& registration, const RegisteredPacket& packet);
+  Status settle(Registration& registration, const RegisteredPacket& packet,
+                std::vector<Fd> fds = {});
   Cell make_cell(const TensorSpec& spec, const Segment& segment,
                  const RegisteredPacket& place) const;
   void receive_all();
   Status handle(Packet& packet);
   Status add_segment(Packet& packet);
+  Status take_registered(Packet& packet);
+  Status take_trial(Packet& packet);
   void handle_notice(const NoticePacket& notice);
   void fail(const Status& status);
 
@@ -174,8 +191,9 @@ class Session {
   std::vector<std::shared_ptr<Segment>> arena_;
   Fd doorbell_;
   std::map<std::string, std::shared_ptr<Registration>> registrations_;
-  std::map<uint32_t, std::shared_ptr<Registration>> asked_;  // by request number
-  std::vector<std::unique_ptr<Tensor>> tensors_;             // owned; by age
+  std::map<uint32_t, std::shared_ptr<Registration>> asked_;       // by request number
+  std::map<uint32_t, std::shared_ptr<DeviceTrialOffer>> trials_;  // as above
+  std::vector<std::unique_ptr<Tensor>> tensors_;                  // owned; by age
   std::vector<Tensor*> tensor_by_id_;
   std::map<std::string, uint64_t> unnamed_;
   uint32_t next_request_ = 2;

@@ -13,6 +13,7 @@
 #include "client_lib/shm/cell.h"
 #include "client_lib/shm/tensor_spec.h"
 #include "common/clock.h"
+#include "common/fd.h"
 #include "common/status.h"
 #include "proto/attach.h"
 #include "proto/numbers.h"
@@ -32,6 +33,21 @@ struct WaitClock {
   }
 };
 
+// Memory of a GPU as it came from the agent.
+struct SharedDeviceMemory {
+  DeviceMemory memory;
+  Fd descriptor;  // of DeviceSharing::kDescriptor
+};
+// Takes its descriptor out of the packet's, where it has one. S211 for what no agent sends.
+Result<SharedDeviceMemory> take_device_memory(const DeviceMemory& memory, std::vector<Fd>& fds);
+
+// DeviceArea, for the process that it came to.
+struct TensorArea {
+  SharedDeviceMemory memory;
+  DeviceShare ready;
+  DeviceShare done;
+};
+
 class Tensor {
  public:
   Tensor(Session& session, TensorSpec spec, uint32_t id, const Cell& cell);
@@ -48,9 +64,9 @@ class Tensor {
 
   // Where this rank's elements are on its GPU, if they are there; else why not: "" where nobody
   // asked.
-  const std::optional<DeviceArea>& device_area() const { return device_area_; }
+  const std::optional<TensorArea>& device_area() const { return device_area_; }
   const std::string& why_not_on_device() const { return why_not_on_device_; }
-  void put_on_device(const DeviceArea& area) { device_area_ = area; }
+  void put_on_device(TensorArea area) { device_area_ = std::move(area); }
   void say_why_not_on_device(std::string why) { why_not_on_device_ = std::move(why); }
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
@@ -109,7 +125,7 @@ class Tensor {
   const TensorSpec spec_;
   const uint32_t id_;
   Cell cell_;
-  std::optional<DeviceArea> device_area_;
+  std::optional<TensorArea> device_area_;
   std::string why_not_on_device_;
   uint64_t round_ = 0;
   bool in_flight_ = false;

@@ -42,12 +42,20 @@ def test_every_mode_ends_in_the_same_bits(agents_and_shards, this_python, modes)
     assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "compare", "cuda", *modes))
 
 
-# Expect: through CUDA IPC, two processes and their agent on one GPU.
-def test_gradients_in_memory_of_the_agent(agents_and_shards, this_python):
-    wanted = {"GRADBUS_DEVICE_MEMORY": "1", "GRADBUS_EXPECT": "shared"}
-    for size in (2, 4):  # one and two ranks a node
-        results = run_ranks(agents_and_shards, this_python, "staged.py", size, "compare", "cuda", "sync", **wanted)
-        assert_all_ok(results)
+CODED = ["fp16", "bf16:ef=residual", "fp8", "int8:ef=residual", "int4", "signsgd", "efsignsgd", "onebit"]
+
+
+# Expect: two processes and their agent on one GPU; sums, and what is coded and remembered there.
+@pytest.mark.parametrize("sharing", ["legacy", "vmm"])
+def test_gradients_in_memory_of_the_agent(this_python, sharing):
+    wanted = {"GRADBUS_DEVICE_MEMORY": "1", "GRADBUS_EXPECT": "all shared"}
+    coded = [f"sync/{spec}{',' if ':' in spec else ':'}communicator=allgather" for spec in CODED]
+    with rigs.cluster(2, "--device-sharing", sharing) as rig:
+        for size in (2, 4):  # one and two ranks a node
+            words = ["compare", "cuda", "sync", "sync/fp16", *coded]
+            assert_all_ok(run_ranks(rig, this_python, "staged.py", size, *words, **wanted))
+        for agent in rig.agents:
+            assert f"memory of GPUs is shared with ranks by {sharing}" in agent.text(), agent.text()
 
 
 @pytest.mark.parametrize("what", ["accumulate", "carried", "mixed", "operations", "refused", "scaler", "unstopped"])

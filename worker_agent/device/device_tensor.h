@@ -53,6 +53,7 @@ struct DevicePlan {
   std::string who;                // "tensor "g0" of job "digits"", for messages
   std::vector<uint32_t> devices;  // by local rank
   CudaSharing sharing = CudaSharing::kLegacy;
+  std::string not_shared_by;   // what would have come before it, with the reasons
   uint32_t home = 0;           // one of them
   bool home_is_first = false;  // the first one's, else they take turns
   CellShape shape;
@@ -88,6 +89,7 @@ class DeviceTensor {
   }
   bool leaves_node() const { return plan_.leaves_node; }
   uint32_t home() const { return plan_.home; }
+  const DevicePlan& plan() const { return plan_; }
 
   // Before its first round, on the conductor's thread: what leaves the node is the first area, and
   // `last` is what remains to be done with the sum of all nodes.

@@ -22,7 +22,37 @@ std::string text_of(const DeviceId& id) {
   return text;
 }
 
+struct SharingRow {
+  CudaSharing sharing;
+  const char* name;
+};
+constexpr SharingRow kSharings[] = {{CudaSharing::kLegacy, "legacy"},
+                                    {CudaSharing::kDescriptor, "vmm"},
+                                    {CudaSharing::kFabric, "fabric"}};
+static_assert(std::size(kSharings) == kDeviceSharings);
+
 }  // namespace
+
+const char* name_of(CudaSharing sharing) {
+  return std::ranges::find(kSharings, sharing, &SharingRow::sharing)->name;
+}
+
+Result<std::vector<CudaSharing>> parse_device_sharing(const std::string& text) {
+  std::vector<CudaSharing> chosen;
+  for (const SharingRow& row : kSharings)
+    if (text == "auto" || text == row.name) chosen.push_back(row.sharing);
+  if (chosen.empty())
+    return error("F100", "--device-sharing \"" + text + "\" is not auto, legacy, vmm or fabric");
+  return chosen;
+}
+
+WantedDevice untried(const DeviceId& id) {
+  WantedDevice device{id, {}, {}};
+  for (const SharingRow& row : kSharings)
+    if (row.sharing != CudaSharing::kLegacy)
+      device.why_not[static_cast<size_t>(row.sharing) - 1] = "it has not tried to open it";
+  return device;
+}
 
 // A stream of each, made and thrown away, takes as long as all that CUDA does first.
 void Devices::look() {
@@ -76,8 +106,33 @@ Result<std::shared_ptr<PinnedSegment>> Devices::pin(const std::shared_ptr<Segmen
   return pinned;
 }
 
+Result<std::unique_ptr<DeviceTrial>> Devices::make_trial(const DeviceId& id) {
+  GRADBUS_RETURN_IF_ERROR(wait());
+  const Result<uint32_t> device = find(id);
+  if (!device.ok()) return device.status();
+  return DeviceTrial::make(*plugin_, device.value(), sharings_);
+}
+
+// The first one that every rank can open.
+Status Devices::choose_sharing(const std::vector<std::optional<WantedDevice>>& wanted,
+                               DevicePlan& plan) const {
+  for (const auto& rank : wanted) GRADBUS_RETURN_IF_ERROR(rank->problem);
+  for (const CudaSharing sharing : sharings_) {
+    const size_t index = static_cast<size_t>(sharing) - 1;
+    const auto refuses = std::ranges::find_if(
+        wanted, [&](const auto& rank) { return !rank->why_not[index].empty(); });
+    plan.sharing = sharing;
+    if (refuses == wanted.end()) return {};
+    plan.not_shared_by += (plan.not_shared_by.empty() ? "" : "; ") + std::string(name_of(sharing)) +
+                          ": local rank " + std::to_string(refuses - wanted.begin()) + ": " +
+                          (*refuses)->why_not[index];
+  }
+  return error("D628", plan.who + ": not all ranks of this node can open memory of its agent: " +
+                           plan.not_shared_by);
+}
+
 Result<std::shared_ptr<DeviceTensor>> Devices::make(
-    const std::vector<std::optional<DeviceId>>& wanted, DevicePlan plan,
+    const std::vector<std::optional<WantedDevice>>& wanted, DevicePlan plan,
     const std::shared_ptr<Segment>& segment) {
   const auto in_host_memory =
       std::ranges::find_if(wanted, [](const auto& device) { return !device; });
@@ -89,11 +144,12 @@ Result<std::shared_ptr<DeviceTensor>> Devices::make(
     return error("D628", plan.who + ": " + std::to_string(wanted.size()) +
                              " ranks on one node; a GPU sums " + std::to_string(kCudaAreasMax));
   GRADBUS_RETURN_IF_ERROR(wait());
-  for (const auto& id : wanted) {
-    const Result<uint32_t> device = find(*id);
+  for (const auto& rank : wanted) {
+    const Result<uint32_t> device = find(rank->id);
     if (!device.ok()) return device.status();
     plan.devices.push_back(device.value());
   }
+  GRADBUS_RETURN_IF_ERROR(choose_sharing(wanted, plan));
   if (plan.leaves_node) {
     auto pinned = pin(segment);
     if (!pinned.ok()) return pinned.status();

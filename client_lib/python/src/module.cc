@@ -154,6 +154,18 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("is_open", &Session::is_open)
       .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)
       .def("register_buckets", &register_buckets, "specs"_a, "devices"_a = std::vector<nb::bytes>())
+      .def(
+          "try_device",
+          [](Session& self, const nb::bytes& device) {
+            return self.try_device({device.c_str(), device.size()});
+          },
+          "device"_a)
+      .def(
+          "device_tried",
+          [](Session& self, const nb::bytes& device, const std::vector<std::string>& why_not) {
+            self.device_tried({device.c_str(), device.size()}, why_not);
+          },
+          "device"_a, "why_not"_a)
       .def("compression_for", &Session::compression_for, "tensor"_a, "elements"_a, "dims"_a)
       .def("mode_for", &Session::mode_for, "tensor"_a, "elements"_a, "dims"_a,
            "asked"_a = nb::none())

@@ -126,13 +126,20 @@ uint32_t Bucket::lane() {
   return gradbus_tensor_lane(tensor_);
 }
 
-std::variant<std::tuple<nb::bytes, nb::bytes, nb::bytes>, std::string> Bucket::device_area() {
+MemoryTuple to_tuple(const gradbus_device_memory& memory) {
+  return {static_cast<int>(memory.sharing), memory.descriptor, memory.bytes,
+          nb::bytes(memory.handle, sizeof(memory.handle))};
+}
+
+std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string> Bucket::device_area() {
   const OpenSession open(attachment_);
   gradbus_device_area area;
   const Outcome outcome = outcome_of(gradbus_tensor_device_area(tensor_, &area));
   if (outcome.code != GRADBUS_OK) return outcome.message;
+  gradbus_device_memory memory;
+  throw_unless_ok(outcome_of(gradbus_tensor_device_memory(tensor_, &memory)));
   const auto bytes = [](const auto& share) { return nb::bytes(share, sizeof(share)); };
-  return std::tuple(bytes(area.memory), bytes(area.ready), bytes(area.done));
+  return std::tuple(to_tuple(memory), bytes(area.ready), bytes(area.done));
 }
 
 int64_t Bucket::staleness() {

@@ -1,6 +1,7 @@
 // See session.h: attaching, leaving and starting operations.
 #include "session.h"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -215,6 +216,33 @@ std::vector<std::unique_ptr<Bucket>> Session::register_buckets(
     buckets.push_back(std::make_unique<Bucket>(attachment_, registration->tensors[i], specs[i]));
   }
   return buckets;
+}
+
+std::pair<std::vector<MemoryTuple>, nb::bytes> Session::try_device(const std::string& device) {
+  const auto trial = std::make_shared<gradbus_device_trial>();
+  if (device.size() != 16) throw_invalid("a GPU has an UUID of 16 bytes", "name one");
+  if (tried_.insert(device).second)
+    throw_unless_ok(call_interruptibly([attachment = attachment_, device, trial] {
+      const Attachment::Use use(attachment);
+      const auto* const id = reinterpret_cast<const unsigned char*>(device.data());
+      return use ? outcome_of(gradbus_try_device(attachment->session(), id, trial.get()))
+                 : closed_outcome();
+    }));
+  std::vector<MemoryTuple> memory;
+  for (uint64_t i = 0; i < trial->count; ++i) memory.push_back(to_tuple(trial->memory[i]));
+  return {memory, nb::bytes(trial->event, sizeof(trial->event))};
+}
+
+void Session::device_tried(const std::string& device, const std::vector<std::string>& why_not) {
+  const OpenSession open(attachment_);
+  std::array<const char*, 3> reasons{};
+  if (device.size() != 16 || why_not.size() > reasons.size())
+    throw_invalid("a trial of another GPU", "call try_device() first");
+  for (size_t i = 0; i < why_not.size(); ++i)
+    reasons[i] = why_not[i].empty() ? nullptr : why_not[i].c_str();
+  throw_unless_ok(outcome_of(
+      gradbus_device_tried(attachment_->session(),
+                           reinterpret_cast<const unsigned char*>(device.data()), reasons.data())));
 }
 
 std::unique_ptr<Operation> Session::start(const std::vector<Request>& requests, bool input_stays) {

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -45,6 +46,10 @@ struct BucketSpec {
   std::string device;  // 16 bytes: the UUID of a GPU; none: in shared memory
 };
 
+// Of gradbus_device_memory: sharing, descriptor, bytes, handle.
+using MemoryTuple = std::tuple<int, int32_t, uint64_t, nanobind::bytes>;
+MemoryTuple to_tuple(const gradbus_device_memory& memory);
+
 class Bucket {
  public:
   Bucket(std::shared_ptr<Attachment> attachment, gradbus_tensor* tensor, BucketSpec spec);
@@ -70,8 +75,8 @@ class Bucket {
   uint32_t lane();
   int64_t staleness();
   // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). Or, of those in
-  // shared memory, why.
-  std::variant<std::tuple<nanobind::bytes, nanobind::bytes, nanobind::bytes>, std::string>
+  // shared memory, why. A descriptor is the session's.
+  std::variant<std::tuple<MemoryTuple, nanobind::bytes, nanobind::bytes>, std::string>
   device_area();
   const BucketSpec& spec() const { return spec_; }
 
@@ -135,6 +140,9 @@ class Session {
   const Place& place() const { return place_; }
 
   std::vector<std::unique_ptr<Bucket>> register_buckets(const std::vector<BucketSpec>& specs);
+  // What the agent offers of this GPU, and an event; the first time it is asked for, then nothing.
+  std::pair<std::vector<MemoryTuple>, nanobind::bytes> try_device(const std::string& device);
+  void device_tried(const std::string& device, const std::vector<std::string>& why_not);
   // `input_stays`: the caller waits before it touches an input again.
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
@@ -154,6 +162,7 @@ class Session {
 
   std::shared_ptr<Attachment> attachment_;
   Place place_;
+  std::set<std::string> tried_;
 };
 
 }  // namespace gradbus::python

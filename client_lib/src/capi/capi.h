@@ -25,6 +25,8 @@ struct gradbus_session {
   // By first lane and number of lanes.
   std::mutex tensors_lock = {};
   std::map<std::pair<const gradbus::Tensor*, size_t>, std::unique_ptr<gradbus_tensor>> tensors = {};
+  // Under tensors_lock; each until gradbus_device_tried.
+  std::map<gradbus::DeviceId, std::shared_ptr<gradbus::DeviceTrialOffer>> trials = {};
 };
 struct gradbus_handle {
   std::vector<std::shared_ptr<gradbus::Operation>> operations;

@@ -143,21 +143,6 @@ void* gradbus_tensor_data(gradbus_tensor* tensor) {
   return tensor == nullptr ? nullptr : tensor->lanes.data(tensor->lanes.current());
 }
 
-gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_device_area* area) {
-  return guarded([&]() -> Status {
-    if (tensor == nullptr || area == nullptr) return missing("tensor or area");
-    const Tensor& first = tensor->lanes.first();
-    if (!first.device_area() && first.why_not_on_device().empty())
-      return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
-    if (!first.device_area()) return Status(Code::kUnavailable, first.why_not_on_device());
-    const DeviceArea& found = *first.device_area();
-    std::memcpy(area->memory, found.memory.handle.bytes, sizeof(area->memory));
-    std::memcpy(area->ready, found.ready.bytes, sizeof(area->ready));
-    std::memcpy(area->done, found.done.bytes, sizeof(area->done));
-    return {};
-  });
-}
-
 uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {
   return tensor == nullptr ? 0 : tensor->lanes.delay();
 }

@@ -23,6 +23,7 @@ staging_double.install()
 parameter = torch.zeros(1)
 uuid = _staging.uuid_for_areas(parameter, "none", "sync")
 session = current()
+_staging.try_devices(session, [uuid])
 cores = session.register_buckets(
     [(f"t{i}", count, DTYPES["float32"][1], gradbus.Sum, "none", 0, "sync") for i, count in enumerate(COUNTS)],
     [uuid] * len(COUNTS),

@@ -22,6 +22,7 @@ device = staging_double.device
 staging_double.install()
 parameter = torch.zeros(1)
 uuid = _staging.uuid_for_areas(parameter, compression, "sync")
+_staging.try_devices(current(), [uuid])
 (core,) = current().register_buckets(
     [("slow", COUNT, DTYPES["float32"][1], gradbus.Sum, compression, 0, "sync")], [uuid]
 )

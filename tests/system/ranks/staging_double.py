@@ -1,7 +1,8 @@
 """A test double of a staging device (gradbus.torch._staging): CPU tensors pass for tensors of a device.
 
 With GRADBUS_DEVICE_MEMORY=1 vectors are memory that the agent shares, of its own double (tests/unit/worker_agent/
-cuda_double.cc): memfds of the agent's, and events that are two counters in one.
+cuda_double.cc): memfds of the agent's, and events that are two counters in one. GRADBUS_STAGING_DOUBLE_REFUSES names
+what this process cannot open: legacy, vmm, fabric, events.
 
 Streams are threads that take their time before each copy. What work on a stream may count on is what
 the events that the stream has waited for cover: each stream knows the contents of the device's
@@ -11,6 +12,7 @@ is noted in `races`, and what it copies are NaNs.
 
 import itertools
 import mmap
+import os
 import queue
 import random
 import struct
@@ -93,9 +95,27 @@ class Stream:
         self.work.put(take)
 
 
-def map_share(share):
+NAMES = {1: "legacy", 2: "vmm", 3: "fabric"}
+
+
+def refuses(what):
+    return what in os.environ.get("GRADBUS_STAGING_DOUBLE_REFUSES", "")
+
+
+def map_memory(share):
+    """As the agent's double shares it."""
+    if refuses(NAMES[share.sharing]):
+        raise RuntimeError(f"this rank refuses {NAMES[share.sharing]}")
+    if share.sharing == 2:
+        return mmap.mmap(share.descriptor, share.size)
+    assert share.descriptor == -1
+    return map_share(share.handle, share.sharing)
+
+
+def map_share(share, sharing=1):
     """What the agent's double means by it."""
-    process, descriptor, size = struct.unpack_from("<iiQ", share)
+    process, descriptor, size, meant = struct.unpack_from("<iiQI", share)
+    assert meant == sharing, f"sharing {meant}, not {sharing}"
     with open(f"/proc/{process}/fd/{descriptor}", "r+b") as file:
         return mmap.mmap(file.fileno(), size)
 
@@ -129,7 +149,8 @@ class Area:
 
     def __init__(self, shares, lane):
         memory, ready, done = shares
-        self.memory = map_share(memory)
+        self.sharing = NAMES[memory.sharing]
+        self.memory = map_memory(memory)
         self.vector = torch.frombuffer(self.memory, dtype=lane.dtype, count=lane.numel())
         self.ready, self.done = SharedEvent(ready), SharedEvent(done)
         self.closed = False
@@ -162,6 +183,17 @@ class Device:
     def uuid(self):
         """The agent's double has two."""
         return bytes([0xD0, *[0] * 14, gradbus.local_rank() % 2])
+
+    def try_memory(self, share, event):
+        """Both are closed at once."""
+        try:
+            map_memory(share).close()
+            if refuses("events"):
+                raise RuntimeError("this rank refuses events")
+            map_share(event).close()
+        except RuntimeError as error:
+            return str(error)
+        return ""
 
     def open_area(self, shares, lane):
         self.areas.append(Area(shares, lane))

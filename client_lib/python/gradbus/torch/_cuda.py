@@ -9,9 +9,7 @@ registration to another.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import pathlib
-import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -20,10 +18,11 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import UnavailableError
+from ._cuda_memory import CannotOpen, MemoryShare, OpenMemory, find_driver, find_runtime, open_memory
 
 _cuda: Any = torch.cuda  # not all of it has types
+AreaShares = tuple[MemoryShare, bytes, bytes]  # memory, and the events `ready` and `done`
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
-_LAZY_PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess
 _SEGMENT = "/memfd:gradbus"  # as the agent names them
 
 
@@ -78,21 +77,31 @@ class CudaDevice:
         digits = said.replace("GPU-", "").replace("-", "")
         return bytes.fromhex(digits) if len(digits) == 32 else b""
 
-    def open_area(self, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor) -> CudaArea:
-        """By CUDA IPC."""
+    def open_area(self, shares: AreaShares, lane: torch.Tensor) -> CudaArea:
+        """Raises UnavailableError."""
         return CudaArea(self._device, shares, lane)
+
+    def try_memory(self, share: MemoryShare, event: bytes) -> str:
+        """Opens and closes both; "" or why not."""
+        try:
+            memory = _open_memory(self._device, share)
+            try:
+                _cuda.Event.from_ipc_handle(self._device, event)
+            finally:
+                memory.close()
+        except Exception as error:  # noqa: BLE001  # whatever torch says: the agent has other ways
+            return str(error).partition("\n")[0] or type(error).__name__
+        return ""
 
 
 class CudaArea:
     """See _staging.Area."""
 
-    def __init__(
-        self, device: torch.device, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor
-    ) -> None:
-        memory, ready, done = shares
+    def __init__(self, device: torch.device, shares: AreaShares, lane: torch.Tensor) -> None:
+        share, ready, done = shares
         self._device = device
-        self._address = _open_memory(device, memory)
-        elements = _Bytes(self._address, lane.numel() * lane.element_size())
+        self._memory = _opened_or_raise(device, share)
+        elements = _Bytes(self._memory.address, lane.numel() * lane.element_size())
         self.vector: torch.Tensor = torch.as_tensor(elements, device=device).view(lane.dtype)
         self.ready: Any = _cuda.Event.from_ipc_handle(device, ready)
         self.done: Any = _cuda.Event.from_ipc_handle(device, done)
@@ -101,8 +110,7 @@ class CudaArea:
         """When the device is done with it."""
         with torch.cuda.device(self._device):
             torch.cuda.current_stream().synchronize()
-            if _runtime().cudaIpcCloseMemHandle(ctypes.c_void_p(self._address)) != 0:
-                _forget_error()
+            self._memory.close()
 
 
 class _Bytes:
@@ -114,25 +122,20 @@ class _Bytes:
         }  # fmt: skip
 
 
-class _IpcHandle(ctypes.Structure):
-    _fields_ = [("words", ctypes.c_uint64 * 8)]
-
-
-def _open_memory(device: torch.device, share: bytes) -> int:
-    address = ctypes.c_void_p()
+def _open_memory(device: torch.device, share: MemoryShare) -> OpenMemory:
     with torch.cuda.device(device):
         torch.cuda.current_stream()  # the device's context is there
-        code = _runtime().cudaIpcOpenMemHandle(
-            ctypes.byref(address), _IpcHandle.from_buffer_copy(share), _LAZY_PEER_ACCESS
-        )
-    if code != 0:
-        _forget_error()
+        return open_memory(share, torch.cuda.current_device(), find_runtime(), find_driver)
+
+
+def _opened_or_raise(device: torch.device, share: MemoryShare) -> OpenMemory:
+    try:
+        return _open_memory(device, share)
+    except CannotOpen as error:
         raise UnavailableError(
-            f"GB-D628 NOT_ON_GPU: memory that the agent has on {device} cannot be opened here: "
-            f"cudaIpcOpenMemHandle: {_cuda.cudart().cudaGetErrorString(code)} | next: run agent and ranks with the "
-            "same PID and IPC namespaces, or without GRADBUS_DEVICE_MEMORY=1"
-        )
-    return int(address.value or 0)
+            f"GB-D628 NOT_ON_GPU: memory that the agent has on {device} cannot be opened here: {error} | next: run "
+            "the program without GRADBUS_DEVICE_MEMORY=1"
+        ) from None
 
 
 class Segment(NamedTuple):
@@ -232,21 +235,10 @@ def unregister_with_cuda(address: int) -> None:
         _forget_error()
 
 
-def _runtime() -> ctypes.CDLL:
-    """Torch's own."""
-    found = re.search(r"\S*libcudart\S*\.so\S*", _maps())
-    if not found:
-        raise UnavailableError(
-            "GB-D628 NOT_ON_GPU: this torch has CUDA's runtime inside itself | next: run without "
-            "GRADBUS_DEVICE_MEMORY=1"
-        )
-    return ctypes.CDLL(found[0])
-
-
 def _forget_error() -> None:
     # The runtime keeps a thread's last error, and torch's next launch would report it as its own.
-    with contextlib.suppress(UnavailableError):
-        _runtime().cudaGetLastError()
+    with contextlib.suppress(CannotOpen):
+        find_runtime().cudaGetLastError()
 
 
 PINNED = PinnedSegments(register_with_cuda, unregister_with_cuda, _maps)

@@ -35,7 +35,7 @@ from ._parameter_info import info_of, with_compression
 from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
-from ._staging import refuse_several_devices, uuid_for_areas
+from ._staging import refuse_several_devices, try_devices, uuid_for_areas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +118,7 @@ class GradientExchange:
             uuid_for_areas(first.named[1], plan.compression, first.registered_mode)
             for plan, first in zip(plans, firsts)
         ]
+        try_devices(session, devices)
         cores = session.register_buckets(specs, devices)
         for core, plan, first, spec in zip(cores, plans, firsts, specs):
             bucket = Bucket(
@@ -306,6 +307,7 @@ class GradientExchange:
         devices = [
             uuid_for_areas(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
         ]
+        try_devices(session, devices)
         for bucket, core in zip(moving, session.register_buckets(specs, devices)):
             bucket.placement = placement
             bucket.replace(core)

@@ -43,7 +43,8 @@ import torch
 
 from .. import _arrays, _core
 from .._errors import TimeoutError, bad_argument
-from ._cuda import CudaDevice
+from ._cuda import AreaShares, CudaDevice
+from ._cuda_memory import MemoryShare
 
 _CLOSE_S = 10.0  # for copies that are under way when shared memory is about to go
 _RESIDUAL = 1  # as gradbus_memory
@@ -86,7 +87,10 @@ class StagingDevice(Protocol):
     def uuid(self) -> bytes:
         """16 bytes, the same in every process; none where memory cannot be shared with others."""
 
-    def open_area(self, shares: tuple[bytes, bytes, bytes], lane: torch.Tensor) -> Area:
+    def try_memory(self, share: MemoryShare, event: bytes) -> str:
+        """Opens memory and an event that the agent offers, and closes them; "" or why that cannot be."""
+
+    def open_area(self, shares: AreaShares, lane: torch.Tensor) -> Area:
         """What Bucket.device_area() is of; elements as the lane's. UnavailableError if it cannot be."""
 
 
@@ -391,6 +395,16 @@ def uuid_for_areas(parameter: torch.Tensor, compression: str, mode: str) -> byte
     return device_of(parameter).uuid() if wanted and possible and is_staged(parameter) else b""
 
 
+def try_devices(session: _core.Session, uuids: Sequence[bytes]) -> None:
+    """Before tensors are registered on these: the agent hears, once, what can be opened here."""
+    for uuid in dict.fromkeys(filter(None, uuids)):
+        offered, event = session.try_device(uuid)
+        if offered:
+            device = next(known for known in _devices.values() if known.uuid() == uuid)
+            found = [device.try_memory(MemoryShare(*memory), event) for memory in offered]
+            session.device_tried(uuid, found)
+
+
 def place_of(
     parameter: torch.Tensor, lanes: Sequence[torch.Tensor], core: _core.Bucket, timeout_ms: int
 ) -> Place:
@@ -400,7 +414,8 @@ def place_of(
     device = device_of(parameter)
     shares = core.device_area()
     if not isinstance(shares, str):
-        return Shared(device, device.open_area(shares, lanes[0]))
+        memory, ready, done = shares
+        return Shared(device, device.open_area((MemoryShare(*memory), ready, done), lanes[0]))
     _say_once(shares)
     return Staged(device, lanes, core.name, timeout_ms)
 

@@ -1,0 +1,111 @@
+// gradbus.h: elements in memory of GPUs.
+#include <cstring>
+
+#include "client_lib/src/capi/capi.h"
+
+namespace gradbus::capi {
+namespace {
+
+static_assert(static_cast<uint32_t>(DeviceSharing::kLegacy) == GRADBUS_SHARING_LEGACY &&
+              static_cast<uint32_t>(DeviceSharing::kDescriptor) == GRADBUS_SHARING_DESCRIPTOR &&
+              static_cast<uint32_t>(DeviceSharing::kFabric) == GRADBUS_SHARING_FABRIC);
+static_assert(sizeof(gradbus_device_trial::memory) / sizeof(gradbus_device_memory) ==
+              kDeviceSharings);
+
+gradbus_device_memory to_c(const SharedDeviceMemory& shared) {
+  gradbus_device_memory memory{static_cast<gradbus_sharing>(shared.memory.sharing),
+                               shared.descriptor.get(),
+                               shared.memory.bytes,
+                               {}};
+  std::memcpy(memory.handle, shared.memory.handle.bytes, sizeof(memory.handle));
+  return memory;
+}
+
+DeviceId to_id(const unsigned char* device) {
+  DeviceId id;
+  std::memcpy(id.data(), device, id.size());
+  return id;
+}
+
+// Where its elements are, on a GPU.
+Result<const TensorArea*> device_area_of(const gradbus_tensor& tensor) {
+  const Tensor& first = tensor.lanes.first();
+  if (first.device_area()) return &*first.device_area();
+  if (!first.why_not_on_device().empty())
+    return Status(Code::kUnavailable, first.why_not_on_device());
+  return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
+}
+
+Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial& trial) {
+  const auto offer = session.session->try_device(id);
+  if (!offer.ok()) return offer.status();
+  trial = {};
+  for (const SharedDeviceMemory& memory : offer.value()->memory)
+    trial.memory[trial.count++] = to_c(memory);
+  std::memcpy(trial.event, offer.value()->event.bytes, sizeof(trial.event));
+  const std::lock_guard lock(session.tensors_lock);
+  session.trials[id] = offer.value();
+  return {};
+}
+
+Status device_tried(gradbus_session& session, const DeviceId& id, const char* const* why_not) {
+  std::shared_ptr<DeviceTrialOffer> offer;
+  {
+    const std::lock_guard lock(session.tensors_lock);
+    const auto found = session.trials.extract(id);
+    if (found.empty())
+      return error("O900", "this GPU is not being tried", "call gradbus_try_device() first");
+    offer = found.mapped();
+  }
+  std::vector<std::string> reasons;
+  for (size_t i = 0; i < offer->memory.size(); ++i)
+    reasons.emplace_back(why_not[i] == nullptr ? "" : why_not[i]);
+  return session.session->device_tried(id, *offer, reasons);
+}
+
+}  // namespace
+}  // namespace gradbus::capi
+
+using namespace gradbus;
+using namespace gradbus::capi;
+
+gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_device_area* area) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr || area == nullptr) return missing("tensor or area");
+    const Result<const TensorArea*> found = device_area_of(*tensor);
+    if (!found.ok()) return found.status();
+    std::memcpy(area->memory, found.value()->memory.memory.handle.bytes, sizeof(area->memory));
+    std::memcpy(area->ready, found.value()->ready.bytes, sizeof(area->ready));
+    std::memcpy(area->done, found.value()->done.bytes, sizeof(area->done));
+    return {};
+  });
+}
+
+gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
+                                          gradbus_device_memory* memory) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr || memory == nullptr) return missing("tensor or memory");
+    const Result<const TensorArea*> found = device_area_of(*tensor);
+    if (!found.ok()) return found.status();
+    *memory = to_c(found.value()->memory);
+    return {};
+  });
+}
+
+gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* device,
+                                gradbus_device_trial* trial) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || device == nullptr || trial == nullptr)
+      return missing("session, device or trial");
+    return try_device(*session, to_id(device), *trial);
+  });
+}
+
+gradbus_code gradbus_device_tried(gradbus_session* session, const unsigned char* device,
+                                  const char* const* why_not) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || device == nullptr || why_not == nullptr)
+      return missing("session, device or why_not");
+    return device_tried(*session, to_id(device), why_not);
+  });
+}
