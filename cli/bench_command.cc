@@ -156,7 +156,9 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
   for (const std::string& link : cluster.link_of) where += ", " + link;
   std::string what = std::string(work.collective->name);
   if (work.collective->number != kBarrier)
-    what += work.registered ? " of registered tensors, in place" : " of private buffers";
+    what += work.registered ? (work.on_device ? " of registered tensors, in memory of GPUs"
+                                              : " of registered tensors, in place")
+                            : " of private buffers";
   if (!work.model.empty()) what += ": " + storm_text(work);
   return {"# gradbus " GRADBUS_VERSION " bench: " + what, "# " + machine_text(), "# " + where,
           "# iterations " + std::to_string(work.iterations) + ", warm-up " +

@@ -27,7 +27,8 @@ say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 scripts/setup.sh --cuda
 say "building in $build"
 cmake --preset release -B "$build" -DGRADBUS_CUDA=ON >/dev/null
-cmake --build "$build" --target compression_test device_test gradbus_cli >/dev/null
+cmake --build "$build" --target compression_test device_test gradbus_cli gradbus-bench-rank gradbus-agent \
+  gradbus-server >/dev/null
 results=$build/report
 rm -rf "$results"
 mkdir -p "$results"
@@ -44,6 +45,11 @@ say "kernels on the GPU, timed"
 if "$build/bin/gradbus" bench codec --device cuda --elements 1024 none >/dev/null 2>"$results/gpu.log"; then
   "$build/bin/gradbus" bench codec --device cuda --elements "$elements" --json "$results/bench.json" |
     tee "$results/bench.txt" || failed=1
+  say "sums of two processes' gradients in memory of the GPU, timed"
+  for sharing in legacy vmm; do
+    CUDA_VISIBLE_DEVICES=0 GRADBUS_AGENT_DEVICE_SHARING=$sharing "$build/bin/gradbus" bench all_reduce --memory cuda \
+      --ranks 2 -b 1M -e 256M --check --json "$results/sums-$sharing.json" | tee "$results/sums-$sharing.txt" || failed=1
+  done
 else
   cat "$results/gpu.log"
 fi
@@ -92,7 +98,6 @@ if [[ -z $python ]] || ! "$python" -c 'import sys, torch; sys.exit(not torch.cud
 elif ! "$python" -c 'import nanobind' 2>/dev/null; then
   echo "skipped: $python has no nanobind, of which the Python module is made"
 else
-  cmake --build "$build" --target gradbus-agent gradbus-server gradbus_cli >/dev/null
   module=$(realpath "$build")/python
   if build_module "$module" >"$results/python.log" 2>&1; then
     train_on_gpu "$module" 2>&1 | tee "$results/torch.txt" || failed=1

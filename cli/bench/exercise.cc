@@ -14,6 +14,7 @@ class BarrierExercise final : public Exercise {
 
 Result<std::unique_ptr<Exercise>> make_any(gradbus_session* session, const BenchWork& work,
                                            const std::vector<Extent>& extents) {
+  if (work.on_device) return make_on_device(session, work, extents);
   return work.registered ? make_registered(session, work, extents)
                          : make_private(session, work, extents);
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cli/bench/known_data.h"
@@ -30,6 +31,8 @@ class Exercise {
   virtual Status run() = 0;
   // Elements of this rank's result that are wrong; after one run() on known data.
   virtual uint64_t count_wrong(const KnownData&) const { return 0; }
+  // Of elements on a GPU: what a copy of them takes that does not leave it. Not collective.
+  virtual std::optional<double> copy_seconds() const { return {}; }
 };
 
 // Takes memory and registers; errors are the library's own. Not collective but for registration.
@@ -45,10 +48,19 @@ Status to_status(gradbus_code code);
 // Where the known data of tensor `index` begins, so that tensors that were mixed up look wrong.
 constexpr uint64_t first_of(size_t index) { return index * 31; }
 
-// The two kinds (registered_exercise.cc, private_exercise.cc); `extents` has one entry per tensor.
+// The kinds (registered_exercise.cc, device_exercise.cc, private_exercise.cc); `extents` has one
+// entry per tensor.
 Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
                                                   const std::vector<Extent>& extents);
+Result<std::unique_ptr<Exercise>> make_on_device(gradbus_session* session, const BenchWork& work,
+                                                 const std::vector<Extent>& extents);
 Result<std::unique_ptr<Exercise>> make_private(gradbus_session* session, const BenchWork& work,
                                                const std::vector<Extent>& extents);
+
+// What the first two begin with; `device`: the UUID of a GPU, or null.
+Result<std::vector<gradbus_tensor*>> register_extents(gradbus_session* session,
+                                                      const BenchWork& work,
+                                                      const std::vector<Extent>& extents,
+                                                      const unsigned char* device);
 
 }  // namespace gradbus

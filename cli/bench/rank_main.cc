@@ -36,6 +36,7 @@ class Report {
     rows_.push_back(row_json(work_, row));
     const Status stored = work_.json == kStandardOutput ? Status() : store();
     say(row_text(work_, row));
+    if (const std::string text = device_text(row); !text.empty()) say(text);
     return stored;
   }
   // All rows are there.
@@ -96,7 +97,18 @@ class RankProgram {
         measure(session_, work_, *exercise.value(), extent.bytes, is_first() ? &cpu_ : nullptr);
     if (!measured.ok()) return measured.status();
     wrong_ += measured.value().wrong.value_or(0);
-    return is_first() ? report_->add(row_of(measured.value(), extent)) : Status();
+    if (!is_first()) return {};
+    BenchRow row = row_of(measured.value(), extent);
+    if (const auto seconds = exercise.value()->copy_seconds()) add_device(row, *seconds);
+    return report_->add(row);
+  }
+
+  // Bytes per nanosecond are GB/s.
+  void add_device(BenchRow& row, double copy_seconds) const {
+    const auto bytes = static_cast<double>(row.extent.bytes);
+    row.copy_gbs = 2 * bytes / copy_seconds / 1e9;
+    if (gradbus_local_size(session_) == work_.ranks && row.times.best > 0)
+      row.memory_gbs = 2 * work_.ranks * bytes / row.times.best / 1e3;
   }
 
   BenchRow row_of(const Measured& measured, const Extent& extent) const {

@@ -100,8 +100,10 @@ Status find_result(gradbus_session* session, const BenchWork& work, const Extent
 
 }  // namespace
 
-Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
-                                                  const std::vector<Extent>& extents) {
+Result<std::vector<gradbus_tensor*>> register_extents(gradbus_session* session,
+                                                      const BenchWork& work,
+                                                      const std::vector<Extent>& extents,
+                                                      const unsigned char* device) {
   std::vector<std::string> names;
   for (size_t i = 0; i < extents.size(); ++i) names.push_back(name_of(work, i, extents[i]));
   std::vector<gradbus_tensor_spec> specs(extents.size());
@@ -114,14 +116,23 @@ Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, cons
     specs[i].root = work.root;
     specs[i].mode = work.mode.empty() ? nullptr : work.mode.c_str();
     specs[i].compression = work.codec.empty() ? "none" : work.codec.c_str();
+    specs[i].device = device;
   }
   std::vector<gradbus_tensor*> tensors(extents.size());
   GRADBUS_RETURN_IF_ERROR(
       to_status(gradbus_register(session, specs.data(), specs.size(), tensors.data())));
+  return tensors;
+}
+
+Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
+                                                  const std::vector<Extent>& extents) {
+  const auto tensors = register_extents(session, work, extents, nullptr);
+  if (!tensors.ok()) return tensors.status();
   std::vector<Registered> registered;
   for (size_t i = 0; i < extents.size(); ++i) {
-    auto* const data = static_cast<std::byte*>(gradbus_tensor_data(tensors[i]));
-    registered.push_back({tensors[i], {data, extents[i].bytes}});
+    gradbus_tensor* const tensor = tensors.value()[i];
+    auto* const data = static_cast<std::byte*>(gradbus_tensor_data(tensor));
+    registered.push_back({tensor, {data, extents[i].bytes}});
     GRADBUS_RETURN_IF_ERROR(find_result(session, work, extents[i], registered.back()));
   }
   return std::unique_ptr<Exercise>(

@@ -71,6 +71,15 @@ std::string row_text(const BenchWork& work, const BenchRow& row) {
                    microseconds_text(row.times.p99).c_str());
 }
 
+std::string device_text(const BenchRow& row) {
+  if (!row.copy_gbs.has_value()) return "";
+  const std::string copy = formatted("a copy on one has %.1f GB/s", *row.copy_gbs);
+  if (!row.memory_gbs.has_value()) return "#   " + copy;
+  return formatted("#   GPUs read and write %.1f GB/s, %.2f of a copy: ", *row.memory_gbs,
+                   *row.memory_gbs / *row.copy_gbs) +
+         copy;
+}
+
 nlohmann::ordered_json row_json(const BenchWork& work, const BenchRow& row) {
   nlohmann::ordered_json object = {{"size", row.extent.bytes},  {"count", row.extent.count},
                                    {"type", type_text(work)},   {"redop", reduce_op_name(work.op)},
@@ -82,6 +91,9 @@ nlohmann::ordered_json row_json(const BenchWork& work, const BenchRow& row) {
   if (row.wrong.has_value()) object["#wrong"] = *row.wrong;
   if (row.cpu_s_per_gb.has_value()) object["cpu_s_per_gb"] = *row.cpu_s_per_gb;
   if (row.shards_cpu_s_per_gb.has_value()) object["shards_cpu_s_per_gb"] = *row.shards_cpu_s_per_gb;
+  if (work.on_device) object["memory"] = "cuda";
+  if (row.copy_gbs.has_value()) object["copy_gbs"] = *row.copy_gbs;
+  if (row.memory_gbs.has_value()) object["memory_gbs"] = *row.memory_gbs;
   if (!work.model.empty()) object["model"] = work.model;
   if (!work.codec.empty()) object["codec"] = work.codec;
   if (!work.mode.empty()) object["mode"] = work.mode;

@@ -29,6 +29,10 @@ struct BenchRow {
   std::optional<uint64_t> wrong;              // elements; empty: not checked
   std::optional<double> cpu_s_per_gb;         // empty: there were no bytes
   std::optional<double> shards_cpu_s_per_gb;  // or no shards
+  // Of elements on GPUs, in GB/s, what is read and what is written: by a copy; and, where all ranks
+  // are on one node, by the sum of all their vectors into all of them.
+  std::optional<double> copy_gbs;
+  std::optional<double> memory_gbs;
 };
 
 // `cpu_seconds` of all processes in `operations` operations of this extent.
@@ -38,6 +42,8 @@ std::optional<double> cpu_s_per_gb(double cpu_seconds, uint64_t operations, uint
 // The comment lines above the columns.
 std::string column_titles();
 std::string row_text(const BenchWork& work, const BenchRow& row);
+// "": there is nothing to say of GPUs.
+std::string device_text(const BenchRow& row);
 nlohmann::ordered_json row_json(const BenchWork& work, const BenchRow& row);
 
 }  // namespace gradbus

@@ -103,6 +103,18 @@ Status check_mode(const BenchWork& work) {
                     "gradbus bench all_reduce --mode " + work.mode.substr(0, 40));
 }
 
+Status choose_memory(const BenchOptions& options, BenchWork& work) {
+  if (options.memory == "host") return {};
+  if (options.memory != "cuda")
+    return bad_option("--memory is \"" + options.memory.substr(0, 40) + "\"",
+                      "take one of: host, cuda");
+  work.on_device = true;
+  if (work.registered && work.collective->number == GRADBUS_ALLREDUCE && work.mode.empty())
+    return {};
+  return bad_option("--memory cuda is for an all_reduce of registered tensors, in mode sync",
+                    "gradbus bench all_reduce --memory cuda");
+}
+
 Status choose_model(const BenchOptions& options, BenchWork& work) {
   work.model = options.model;
   if (options.model.empty())
@@ -176,6 +188,7 @@ Result<BenchWork> make_work(const BenchOptions& options, int ranks) {
   GRADBUS_RETURN_IF_ERROR(choose_model(options, work));
   GRADBUS_RETURN_IF_ERROR(check_codec(work));
   GRADBUS_RETURN_IF_ERROR(check_mode(work));
+  GRADBUS_RETURN_IF_ERROR(choose_memory(options, work));
   GRADBUS_RETURN_IF_ERROR(choose_sizes(options, work));
   return work;
 }
@@ -210,6 +223,9 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--codec", options.codec,
                  "compress between agents: topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option("--mode", options.mode, "sync, or through shards: ps:sync, ps:async,lr=0.1, ...");
+  app.add_option("--memory", options.memory,
+                 "where registered tensors lie: host, or cuda (in GPUs, by the agents' plug-in)")
+      ->capture_default_str();
   app.add_option(
       "--json", options.json,
       "write the rows to this file, too; -: to standard output, and the table to standard error");
@@ -234,6 +250,7 @@ std::vector<std::string> bench_words(const BenchOptions& options) {
   if (!options.fuse.empty()) words.push_back("--fuse=" + options.fuse);
   if (!options.codec.empty()) words.push_back("--codec=" + options.codec);
   if (!options.mode.empty()) words.push_back("--mode=" + options.mode);
+  if (options.memory != "host") words.push_back("--memory=" + options.memory);
   if (!options.json.empty()) words.push_back("--json=" + options.json);
   return words;
 }

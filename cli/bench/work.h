@@ -34,7 +34,8 @@ struct BenchOptions {
   std::string fuse;   // "": every tensor by itself
   std::string codec;  // "": dense
   std::string mode;   // "": sync; else one of shards
-  std::string json;   // "": no file; json_file.h
+  std::string memory = "host";
+  std::string json;  // "": no file; json_file.h
   uint64_t seed = 1;
 };
 
@@ -52,6 +53,7 @@ struct BenchWork {
   int warmup = 0;
   bool check = false;
   bool registered = false;  // tensors in shared memory, in place; else private buffers
+  bool on_device = false;   // ... in memory of GPUs
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;  // kNone when the collective has none
   int root = 0;

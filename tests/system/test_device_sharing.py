@@ -5,6 +5,7 @@ GRADBUS_STAGING_DOUBLE_REFUSES of ranks.
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -171,6 +172,49 @@ def test_nccl_processes_open_it_too(way):
         for agent in rig.agents:
             assert "gradients on GPUs are summed between nodes by NCCL" in agent.text(), agent.text()
             assert f"memory of GPUs is shared with ranks by {way}" in agent.text(), agent.text()
+
+
+def bench(*words, kind="streams", **variables):
+    double = {"GRADBUS_CUDA_PLUGIN": str(LIBRARIES / "libcuda_double.so"), "GRADBUS_CUDA_DOUBLE": kind}
+    environment = {**os.environ, **double, **variables}
+    command = [rigs.BIN / "gradbus", "bench", "all_reduce", "--memory", "cuda", "--json", "-", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+
+
+# Expect: every element right; rates as the bytes and the time have it, beside that of a copy.
+@pytest.mark.parametrize("way", WAYS)
+def test_a_benchmark_of_sums_in_memory_of_gpus(way):
+    words = ["--ranks", "3", "-b", "4", "-e", "1M", "-f", "512", "-n", "3", "-w", "1", "--check"]
+    done = bench(*words, GRADBUS_AGENT_DEVICE_SHARING=way)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["size"] for row in rows] == [4, 2048, 1 << 20]
+    for row in rows:
+        assert row["#wrong"] == 0 and row["memory"] == "cuda" and row["copy_gbs"] > 0, row
+        assert row["memory_gbs"] == pytest.approx(2 * 3 * row["size"] / row["time"] / 1e3), row
+
+
+def test_a_benchmark_of_sums_between_nodes():
+    words = ["--ranks", "4", "--agents", "2", "-b", "1M", "-e", "1M", "-n", "2", "-w", "1"]
+    done = bench(*words, "--check")
+    assert done.returncode == 0 and json.loads(done.stdout)[0]["#wrong"] == 0, done.stderr
+    assert "memory_gbs" not in json.loads(done.stdout)[0]
+    coded = bench(*words, "--codec", "int8:communicator=allgather")
+    assert coded.returncode == 0, coded.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"GRADBUS_CUDA_PLUGIN": "/nowhere/a.so"}, "GB-D620 NO_CUDA_PLUGIN: "),
+        ({"kind": "no_driver"}, "GB-D622 NO_GPU: "),
+        ({"kind": "full"}, "GB-D623 GPU_MEMORY: "),
+    ],
+    ids=["no plugin", "no driver", "full"],
+)
+def test_a_benchmark_that_cannot_be(variables, reason):
+    done = bench("-b", "4", "-e", "4", **variables)
+    assert done.returncode == 1 and reason in done.stderr, done
 
 
 def test_a_way_that_there_is_not_is_refused_at_the_start():

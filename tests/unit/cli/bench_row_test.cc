@@ -81,6 +81,23 @@ TEST(BenchRow, WhatWasNotCheckedIsNotCalledRight) {
   EXPECT_THAT(row_text(work, row), ::testing::HasSubstr(" N/A "));
 }
 
+// Expect: of what was measured on GPUs, and nothing elsewhere.
+TEST(BenchRow, MemoryOfGpusIsComparedWithACopy) {
+  BenchWork work = work_of("all_reduce", 2);
+  BenchRow row = make_row(work, {256, 256, 1024}, {2.0, 3.0, 4.0});
+  EXPECT_EQ(device_text(row), "");
+  EXPECT_FALSE(row_json(work, row).contains("memory"));
+  work.on_device = true;
+  row.copy_gbs = 2000;
+  EXPECT_EQ(device_text(row), "#   a copy on one has 2000.0 GB/s");
+  row.memory_gbs = 500;
+  EXPECT_EQ(device_text(row),
+            "#   GPUs read and write 500.0 GB/s, 0.25 of a copy: a copy on one has 2000.0 GB/s");
+  EXPECT_EQ(row_json(work, row)["memory"], "cuda");
+  EXPECT_EQ(row_json(work, row)["memory_gbs"], 500);
+  EXPECT_EQ(row_json(work, row)["copy_gbs"], 2000);
+}
+
 TEST(BenchRow, ColumnsStandUnderTheirTitles) {
   const BenchWork work = work_of("all_gather", 4);
   const std::string row =

@@ -94,6 +94,18 @@ TEST(BenchWork, ContradictionsAreNamed) {
   EXPECT_THAT(refusal(options), HasSubstr("--fuse groups the tensors of a model"));
   options.model = "resnet51";
   EXPECT_THAT(refusal(options), HasSubstr("no model \"resnet51\""));
+  options = options_of("all_reduce");
+  options.memory = "tape";
+  EXPECT_THAT(refusal(options), HasSubstr("--memory is \"tape\" | next: take one of: host, cuda"));
+  options.memory = "cuda";
+  options.mode = "ps:sync";
+  EXPECT_THAT(refusal(options), HasSubstr("--memory cuda is for an all_reduce"));
+  options.mode = "";
+  options.private_buffers = true;
+  EXPECT_THAT(refusal(options), HasSubstr("--memory cuda is for an all_reduce"));
+  options = options_of("broadcast");
+  options.memory = "cuda";
+  EXPECT_THAT(refusal(options), HasSubstr("--memory cuda is for an all_reduce"));
   options = options_of("broadcast");
   options.model = "resnet50";
   EXPECT_THAT(refusal(options), HasSubstr("--model exchanges gradients"));
@@ -114,6 +126,7 @@ TEST(BenchWork, WordsGiveTheSameOptions) {
   given.fuse = "25M";
   given.json = "out file.json";
   given.seed = 99;
+  given.memory = "cuda";
   CLI::App app;
   BenchOptions read;
   app.add_option("collective", read.collective)->required();
@@ -125,6 +138,7 @@ TEST(BenchWork, WordsGiveTheSameOptions) {
   EXPECT_EQ(read.json, "out file.json");
   EXPECT_TRUE(read.check && read.private_buffers);
   EXPECT_EQ(read.seed, 99u);
+  EXPECT_EQ(read.memory, "cuda");
 }
 
 }  // namespace

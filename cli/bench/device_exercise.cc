@@ -1,0 +1,96 @@
+// Tensors in memory of a GPU that the agent has: all-reduce. An operation is over when this rank's
+// stream has come behind it.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "cli/bench/device_area.h"
+#include "cli/bench/exercise.h"
+
+namespace gradbus {
+namespace {
+
+class DeviceExercise final : public Exercise {
+ public:
+  DeviceExercise(int rank, std::shared_ptr<BenchDevice> device) : rank_(rank), device_(device) {}
+
+  Status add(gradbus_tensor* tensor, uint64_t bytes) {
+    areas_.push_back({std::make_unique<BenchArea>(device_, tensor), bytes});
+    bytes_max_ = std::max(bytes_max_, bytes);
+    return areas_.back().area->open();
+  }
+
+  void fill(const KnownData& known) override {
+    std::vector<std::byte> host(bytes_max_);
+    for (size_t i = 0; i < areas_.size(); ++i) {
+      const std::span<std::byte> data(host.data(), areas_[i].bytes);
+      known.fill(rank_, first_of(i), data);
+      keep(device_->copy(areas_[i].area->elements(), data.data(), data.size()));
+    }
+  }
+
+  void zero() override {
+    const std::vector<std::byte> host(bytes_max_);
+    for (const One& one : areas_) keep(device_->copy(one.area->elements(), host.data(), one.bytes));
+  }
+
+  Status run() override {
+    GRADBUS_RETURN_IF_ERROR(failure_);
+    for (const One& one : areas_) GRADBUS_RETURN_IF_ERROR(one.area->start());
+    for (const One& one : areas_) GRADBUS_RETURN_IF_ERROR(one.area->wait());
+    return device_->told(device_->cuda().synchronize(device_->stream()), "a result");
+  }
+
+  uint64_t count_wrong(const KnownData& known) const override {
+    uint64_t wrong = 0;
+    std::vector<std::byte> host(bytes_max_);
+    for (size_t i = 0; i < areas_.size(); ++i) {
+      const std::span<std::byte> data(host.data(), areas_[i].bytes);
+      // What could not be looked at counts as wrong.
+      const Status copied = device_->copy(data.data(), areas_[i].area->elements(), data.size());
+      wrong += copied.ok() ? known.count_wrong(KnownData::kResult, first_of(i), data) : data.size();
+    }
+    return wrong;
+  }
+
+  std::optional<double> copy_seconds() const override {
+    double all = 0;
+    for (const One& one : areas_) {
+      const Result<double> seconds = device_->copy_seconds(one.area->elements(), one.bytes);
+      if (!seconds.ok()) return {};
+      all += seconds.value();
+    }
+    return all;
+  }
+
+ private:
+  struct One {
+    std::unique_ptr<BenchArea> area;
+    uint64_t bytes;
+  };
+  void keep(const Status& status) {
+    if (failure_.ok()) failure_ = status;
+  }
+
+  const int rank_;
+  const std::shared_ptr<BenchDevice> device_;
+  std::vector<One> areas_;
+  uint64_t bytes_max_ = 0;
+  Status failure_;  // of what cannot say so itself
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Exercise>> make_on_device(gradbus_session* session, const BenchWork& work,
+                                                 const std::vector<Extent>& extents) {
+  const auto device = BenchDevice::open(session);
+  if (!device.ok()) return device.status();
+  const auto tensors = register_extents(session, work, extents, device.value()->uuid());
+  if (!tensors.ok()) return tensors.status();
+  auto exercise = std::make_unique<DeviceExercise>(gradbus_rank(session), device.value());
+  for (size_t i = 0; i < extents.size(); ++i)
+    GRADBUS_RETURN_IF_ERROR(exercise->add(tensors.value()[i], extents[i].bytes));
+  return std::unique_ptr<Exercise>(std::move(exercise));
+}
+
+}  // namespace gradbus
