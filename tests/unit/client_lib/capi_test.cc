@@ -302,6 +302,27 @@ TEST_F(Alone, ACompressionIsAShortTextOfUtf8) {
   EXPECT_EQ(gradbus_compression_for(session, nullptr, 1, 1, &policy), GRADBUS_INVALID);
 }
 
+// Expect: no agent, so nothing to try; what was not begun has no end.
+TEST_F(Alone, HasNoMemoryOfGpusToTry) {
+  const unsigned char device[16] = {7};
+  const char* const nothing[3] = {};
+  gradbus_device_trial trial;
+  trial.count = 9;
+  EXPECT_EQ(gradbus_device_tried(session, device, nothing), GRADBUS_INVALID);
+  ASSERT_EQ(gradbus_try_device(session, device, &trial), GRADBUS_OK) << gradbus_last_error();
+  EXPECT_EQ(trial.count, 0U);
+  EXPECT_EQ(gradbus_device_tried(session, device, nothing), GRADBUS_OK) << gradbus_last_error();
+  EXPECT_EQ(gradbus_device_tried(session, device, nothing), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_try_device(session, nullptr, &trial), GRADBUS_INVALID);
+  gradbus_tensor_spec spec = spec_of("w", 8, GRADBUS_F32, GRADBUS_SUM);
+  spec.device = device;
+  gradbus_tensor* tensor = nullptr;
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  gradbus_device_memory memory;
+  EXPECT_NE(gradbus_tensor_device_memory(tensor, &memory), GRADBUS_OK);
+  EXPECT_EQ(gradbus_tensor_device_memory(tensor, nullptr), GRADBUS_INVALID);
+}
+
 TEST(Options, AnotherStructSizeIsAVersionSkew) {
   gradbus_options options;
   gradbus_options_init(&options);
