@@ -7,6 +7,7 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "worker_agent/compressed/device_coding.h"
 #include "worker_agent/compressed/device_units.h"
 #include "worker_agent/node_job.h"
 

@@ -21,7 +21,7 @@ size_t samples_wanted(size_t count, double ratio, double sample) {
 }
 
 // A stride is given up for one that is 8 less, so the last one had under 9 / 1 of what it has.
-size_t samples_max(size_t count, double ratio, double sample) {
+size_t samples_limit(size_t count, double ratio, double sample) {
   return std::min(count, 9 * samples_wanted(count, ratio, sample));
 }
 
@@ -45,7 +45,7 @@ Dgc::Dgc(const DgcOptions& options, WireType type, size_t count_max)
     : SelectingCodec(CodecId::kDgc, type),
       options_(options),
       largest_(count_max, dgc_sizes(count_max, options.ratio.largest(), options.sample).k),
-      samples_max_(samples_max(count_max, options.ratio.ratio, options.sample)),
+      samples_max_(samples_limit(count_max, options.ratio.ratio, options.sample)),
       sample_(new float[samples_max_]) {}
 
 size_t Dgc::entries_max(size_t count) const {

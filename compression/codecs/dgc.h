@@ -42,6 +42,8 @@ class Dgc : public SelectingCodec {
   DgcSizes sizes(size_t count, uint64_t round) const;
   // Elements that the sample's rank 2 k may reach before they are too many to choose from.
   size_t candidates() const { return largest_.candidates(); }
+  // Of any round.
+  size_t samples_max() const { return samples_max_; }
 
  private:
   size_t entries_min(size_t count) const override { return count == 0 ? 0 : 1; }

@@ -113,4 +113,13 @@ CudaChoice cuda_choice(const LinearCodec& codec, size_t count, bool has_residual
   return choice;
 }
 
+// Warm-ups begin with the most entries; of dgc, which samples less the more it sends, with the
+// fewest samples.
+CudaChoice cuda_choice_max(const Codec& codec, size_t count) {
+  CudaChoice most = cuda_choice(codec, count, /*round=*/1, /*has_residual=*/false);
+  if (const auto* as = dynamic_cast<const Dgc*>(&codec))
+    most.samples = static_cast<uint32_t>(as->samples_max());
+  return most;
+}
+
 }  // namespace gradbus

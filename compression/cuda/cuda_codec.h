@@ -107,6 +107,8 @@ std::optional<CudaCodec> cuda_codec(const LinearCodec& codec);
 // Of a codec that has a CudaCodec; all zeros but for those of selections.
 CudaChoice cuda_choice(const Codec& codec, size_t count, uint64_t round, bool has_residual);
 CudaChoice cuda_choice(const LinearCodec& codec, size_t count, bool has_residual);
+// No round of a unit as long as the codec was made for needs a longer list or workspace.
+CudaChoice cuda_choice_max(const Codec& codec, size_t count);
 
 // Of the payload of `count` elements: payload_bytes_max() of the codec it was made of. Of
 // selections: of a list of `entries`.

@@ -63,7 +63,8 @@ def test_ranks_of_two_nodes_do(two_nodes, size):
 
 
 # Without those that draw: which numbers, depends on the tensor's id, and a second training has others.
-CODED = ["onebit", "int8:ef=residual", "fp16", "bf16:ef=residual", "fp8", "int8", "int4", "signsgd", "efsignsgd"]
+CODED = ["onebit", "int8:ef=residual", "topk:ratio=0.1", "fp16", "bf16:ef=residual", "fp8", "int8", "int4"]
+CODED += ["signsgd", "efsignsgd"]
 
 
 def coded(spec):
@@ -73,20 +74,21 @@ def coded(spec):
 # Expect: rounds, and what is remembered, have the bits of the processor's codecs.
 @pytest.mark.parametrize("size", [2, 4, 6])
 def test_what_is_compressed_on_gpus_of_two_nodes_has_the_bits_of_host_memory(two_nodes, size):
-    modes = [coded(spec) for spec in (CODED if size == 4 else CODED[:2])]
+    modes = [coded(spec) for spec in (CODED if size == 4 else CODED[:3])]
     assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared")))
 
 
 @pytest.mark.parametrize("size", [3, 6])
 def test_and_on_three_nodes(three_nodes, size):
-    modes = [coded(spec) for spec in CODED[:2]]
+    modes = [coded(spec) for spec in CODED[:3]]
     results = run_ranks(three_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared"))
     assert_all_ok(results)
 
 
 # Expect: one node's ranks keep their elements in host memory, and payloads are the same.
 def test_nodes_may_differ_in_where_they_compress(two_nodes):
-    program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", coded("int8:ef=residual")]
+    modes = [coded(spec) for spec in CODED[1:3]]
+    program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", *modes]
     ranks = []
     for rank in range(4):
         where = expect("all shared") if rank < 2 else {"GRADBUS_EXPECT": "staged"}
@@ -95,23 +97,25 @@ def test_nodes_may_differ_in_where_they_compress(two_nodes):
     assert_all_ok([rank.finish(RANK_DEADLINE_S) for rank in ranks])
 
 
-# Expect: as nobody says how, two nodes gather int8 and sum fp16 in flight; topk is the processor's, one line says so.
+# Expect: as nobody says how, two nodes gather int8 and sum fp16 in flight; threshold is the processor's,
+# one line says so.
 @pytest.mark.parametrize(
     ("mode", "where"),
     [
         ("sync/int8", "all shared"),
         ("sync/fp16", "all shared"),
         ("sync/bf16:ef=residual", "all shared"),
+        ("sync/topk", "all shared"),
         ("delayed:k=1", "staged"),
-        ("sync/topk", None),
+        ("sync/threshold", None),
     ],
 )
-def test_what_is_delayed_or_selected_is_copied(two_nodes, mode, where):
+def test_what_is_delayed_or_not_coded_there_is_copied(two_nodes, mode, where):
     environment = expect(where) if where else WANTED
     results = run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", mode, **environment)
     assert_all_ok(results)
-    said = 'GB-D628 NOT_ON_GPU: tensor "[^"]*" of job "[^"]*": what is sent as "topk[^"]*" is compressed by the'
-    assert all(bool(re.search(said, output)) == (mode == "sync/topk") for _, output in results), results
+    said = 'GB-D628 NOT_ON_GPU: tensor "[^"]*" of job "[^"]*": what is sent as "threshold[^"]*" is compressed by the'
+    assert all(bool(re.search(said, output)) == (mode == "sync/threshold") for _, output in results), results
 
 
 def test_what_else_there_is(two_nodes):
@@ -172,7 +176,7 @@ def test_nobody_waits_but_streams(where, request):
     assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
 
 
-@pytest.mark.parametrize("spec", ["fp16:communicator=allgather", "fp16"])
+@pytest.mark.parametrize("spec", ["fp16:communicator=allgather", "fp16", "topk:ratio=1,ef=none"])
 def test_nobody_waits_for_codecs_either(two_nodes, spec):
     assert_all_ok(run_ranks(two_nodes, PYTHON, "slow_streams.py", 4, spec, **WANTED))
 

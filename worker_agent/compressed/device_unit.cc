@@ -9,15 +9,13 @@ namespace {
 class DeviceUnit : public CompressedUnit {
  public:
   DeviceUnit(UnitPlan unit, DeviceUnits& device)
-      : CompressedUnit(std::move(unit)),
-        device_(device),
-        codec_(make_codec(plan().spec, plan().shape)) {
-    add_stage(device_stage(plan(), *codec_));
+      : CompressedUnit(std::move(unit)), device_(device) {
+    add_stage(device_stage(plan(), codec()));
   }
 
   Status prepare(uint64_t round, bool exchanges) override {
     if (!exchanges) return device_.sum(index());
-    return device_.encode(index(), own_seed(round), outgoing());
+    return device_.encode(index(), round, own_seed(round), outgoing());
   }
 
   Status read_memory(MemoryPart part) override { return device_.read_memory(index(), part); }
@@ -29,27 +27,28 @@ class DeviceUnit : public CompressedUnit {
   virtual std::span<std::byte> outgoing() const = 0;
 
   DeviceUnits& device() { return device_; }
-  const Codec& codec() const { return *codec_; }
+  const Codec& codec() const { return device_.codec(index()); }
   size_t index() const { return plan().index; }
   size_t payload_bytes() const { return device_.payload_bytes(index()); }
 
  private:
   DeviceUnits& device_;
-  std::unique_ptr<Codec> codec_;
 };
 
 class GatheredDeviceUnit final : public DeviceUnit {
  public:
   using DeviceUnit::DeviceUnit;
 
-  std::span<const uint64_t> encode(uint64_t) override { return lengths(payload_bytes()); }
+  std::span<const uint64_t> encode(uint64_t) override {
+    return lengths(device().finish(index(), outgoing()));
+  }
 
   Result<std::span<const uint64_t>> advance(size_t) override {
     for (uint32_t agent = 0; agent < plan().agents; ++agent)
       GRADBUS_RETURN_IF_ERROR(check_payload(codec(), block(0, agent), plan().count, agent));
     for (uint32_t agent = 0; agent < plan().agents; ++agent)
       GRADBUS_RETURN_IF_ERROR(
-          device().decode(index(), block(0, agent), plan().scale, /*adds=*/agent > 0));
+          device().decode(index(), agent, block(0, agent), plan().scale, /*adds=*/agent > 0));
     GRADBUS_RETURN_IF_ERROR(device().publish(index()));
     return std::span<const uint64_t>();
   }
@@ -65,7 +64,7 @@ class SummedDeviceUnit final : public DeviceUnit {
   std::span<const uint64_t> encode(uint64_t) override { return {}; }
 
   Result<std::span<const uint64_t>> advance(size_t) override {
-    GRADBUS_RETURN_IF_ERROR(device().decode(index(), vector(0), plan().scale, /*adds=*/false));
+    GRADBUS_RETURN_IF_ERROR(device().decode(index(), 0, vector(0), plan().scale, /*adds=*/false));
     GRADBUS_RETURN_IF_ERROR(device().publish(index()));
     return std::span<const uint64_t>();
   }

@@ -5,54 +5,27 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/errors.h"
+#include "compression/cuda/cuda_selection.h"
 #include "compression/memory.h"
-#include "compression/payload.h"
-#include "worker_agent/compressed/units.h"
 
 namespace gradbus {
 namespace {
 
 constexpr uint64_t kZeros = 1 << 16;  // elements: a few copies for a unit, 256 KiB for a tensor
+constexpr size_t kListAlign = 128;
 
-Status refuse(const std::string& what) {
-  return error("D628", what + " is compressed by the processor");
-}
-
-std::unique_ptr<Codec> codec_of(const CompressionPlan& compression, uint64_t count, uint32_t unit) {
-  return make_codec(compression.spec, unit_shape(compression, count, unit));
+size_t list_stride(const DeviceCoding& coding) {
+  return (coding.device_bytes() + kListAlign - 1) / kListAlign * kListAlign;
 }
 
 }  // namespace
-
-// The residual is the only thing that is remembered on a device.
-Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count) {
-  const CompressionSpec& spec = compression.spec;
-  const std::string what = who + ": what is sent as \"" + spec.canonical + "\"";
-  const bool summed = compression.communicator == Communicator::kAllReduce;
-  if (!summed && compression.communicator != Communicator::kAllGather)
-    return refuse(what + " by " + std::string(communicator_name(compression.communicator)));
-  if (spec.options.text("nan") == "stop" || spec.options.number("fidelity") > 0)
-    return refuse(what + ", whose elements the processor looks at,");
-  if (memory_options(spec, 1).kind == MemoryKind::kDgc) return refuse(what + ", with a momentum,");
-  if (spec.codec->make == nullptr) return refuse(what);
-  const auto codec = cuda_codec(*codec_of(compression, count, 0));
-  if (!codec || codec->family == CudaFamily::kSelections || codec->momentum != 0 ||
-      (summed && codec->family != CudaFamily::kDense))
-    return refuse(what);
-  return {};
-}
-
-Stage device_stage(const UnitPlan& unit, const Codec& codec) {
-  if (unit.communicator == Communicator::kAllReduce)
-    return vector_stage(unit, static_cast<DType>(cuda_codec(codec)->dtype), unit.count);
-  return blocks_stage(unit, CollectiveKind::kAllGather, 0, codec.payload_bytes_max(unit.count));
-}
 
 // ---- set-up
 
 DeviceUnits::DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnitsPlan& plan)
     : tensor_(std::move(tensor)),
+      agent_index_(plan.agent_index),
+      agents_(plan.agents),
       skipped_(plan.compression.communicator == Communicator::kAllReduce ? kPayloadHeaderBytes : 0),
       has_residual_(memory_options(plan.compression.spec, plan.agents).kind ==
                     MemoryKind::kResidual),
@@ -68,17 +41,18 @@ void DeviceUnits::plan_units(const DeviceUnitsPlan& plan) {
   exchange.agent_index = plan.agent_index;
   exchange.agents = plan.agents;
   for (uint64_t first = 0; first < plan.count; first += unit_elements) {
-    const auto codec =
-        codec_of(plan.compression, plan.count, static_cast<uint32_t>(first / unit_elements));
-    exchange.count = std::min(unit_elements, plan.count - first);
-    Unit unit{.first = first,
-              .elements = static_cast<uint32_t>(exchange.count),
-              .codec = cuda_codec(*codec).value(),
-              .payload_bytes = codec->payload_bytes_max(exchange.count)};
-    GRADBUS_CHECK(cuda_payload_bytes(unit.codec, unit.elements) == unit.payload_bytes);
-    units_.push_back(unit);
-    host_bytes_ += device_stage(exchange, *codec).bytes;
-    workspace_bytes_ = std::max(workspace_bytes_, cuda_workspace_bytes(encoding(unit)));
+    const CodecShape shape =
+        unit_shape(plan.compression, plan.count, static_cast<uint32_t>(first / unit_elements));
+    exchange.count = shape.count_max;
+    const Unit& unit = units_.emplace_back(
+        Unit{.first = first,
+             .elements = static_cast<uint32_t>(shape.count_max),
+             .coding = {make_codec(plan.compression.spec, shape), shape.count_max}});
+    payloads_bytes_ += device_stage(exchange, *unit.coding.codec).bytes;
+    lists_bytes_ += unit.coding.lists() ? agents_ * list_stride(unit.coding) : 0;
+    device_bytes_ = std::max(device_bytes_, unit.coding.device_bytes());
+    workspace_bytes_ =
+        std::max(workspace_bytes_, cuda_workspace_bytes(encoding(unit, unit.coding.most)));
   }
 }
 
@@ -95,14 +69,21 @@ Status DeviceUnits::allocate(uint64_t bytes, void** memory, const char* what) {
 
 Status DeviceUnits::set_up(uint64_t count) {
   const uint64_t zeros = std::min(count, kZeros) * sizeof(float);
+  const uint64_t host_bytes = std::max(payloads_bytes_ + lists_bytes_, zeros);
   void* host = nullptr;
-  GRADBUS_RETURN_IF_ERROR(check(cuda().allocate_host(std::max<uint64_t>(host_bytes_, zeros), &host),
-                                "pinned memory for payloads"));
+  GRADBUS_RETURN_IF_ERROR(
+      check(cuda().allocate_host(host_bytes, &host), "pinned memory for payloads"));
   host_ = static_cast<std::byte*>(host);
-  std::memset(host_, 0, std::max<uint64_t>(host_bytes_, zeros));
+  std::memset(host_, 0, host_bytes);
+  std::byte* lists = host_ + payloads_bytes_;
+  for (Unit& unit : units_) {
+    if (!unit.coding.lists()) continue;
+    unit.lists = {lists, agents_ * list_stride(unit.coding)};
+    lists += unit.lists.size();
+  }
   GRADBUS_RETURN_IF_ERROR(allocate(zeros, &zeros_, "memory"));
   GRADBUS_RETURN_IF_ERROR(allocate(count * sizeof(float), &kept_, "memory for a residual"));
-  GRADBUS_RETURN_IF_ERROR(allocate(units_.front().payload_bytes, &payload_, "memory for payloads"));
+  GRADBUS_RETURN_IF_ERROR(allocate(device_bytes_, &payload_, "memory for payloads"));
   if (workspace_bytes_ > 0)
     GRADBUS_RETURN_IF_ERROR(allocate(workspace_bytes_, &workspace_, "memory to encode in"));
   GRADBUS_RETURN_IF_ERROR(check(cuda().copy(tensor_->stream(), zeros_, host_, zeros), "a copy"));
@@ -118,42 +99,70 @@ DeviceUnits::~DeviceUnits() {
 
 // ---- a round
 
-CudaEncode DeviceUnits::encoding(const Unit& unit) const {
-  return {.codec = unit.codec,
+CudaEncode DeviceUnits::encoding(const Unit& unit, const CudaChoice& choice) const {
+  return {.codec = unit.coding.on_device,
           .payload = static_cast<uint8_t*>(payload_),
           .workspace = workspace_,
           .count = unit.elements,
-          .decay = decay_};
+          .decay = decay_,
+          .choice = choice};
 }
 
-Status DeviceUnits::encode(size_t index, uint64_t seed, std::span<std::byte> payload) {
+std::span<std::byte> DeviceUnits::list(const Unit& unit, uint32_t agent) const {
+  const size_t stride = list_stride(unit.coding);
+  return unit.lists.subspan(agent * stride, stride);
+}
+
+Status DeviceUnits::encode(size_t index, uint64_t round, uint64_t seed,
+                           std::span<std::byte> payload) {
   Unit& unit = units_[index];
   GRADBUS_CHECK(payload.size() == payload_bytes(index));
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(index));
   float* const sum = tensor_->front() + unit.first;
   if (std::exchange(unit.carries, false)) GRADBUS_RETURN_IF_ERROR(add_kept(unit, sum));
-  CudaEncode input = encoding(unit);
+  const DeviceCoding& coding = unit.coding;
+  CudaEncode input =
+      encoding(unit, cuda_choice(*coding.codec, unit.elements, round, has_residual_));
+  GRADBUS_CHECK(input.choice.entries <= coding.most.entries &&
+                cuda_workspace_bytes(input) <= workspace_bytes_);
   input.gradient = sum;
   input.residual = has_residual_ ? static_cast<float*>(kept_) + unit.first : nullptr;
   input.seed = seed;
   GRADBUS_RETURN_IF_ERROR(check(cuda().encode(tensor_->stream(), &input), "encoding"));
-  GRADBUS_RETURN_IF_ERROR(check(
-      cuda().copy(tensor_->stream(), payload.data(), travelling(), payload.size()), "a payload"));
+  unit.entries = input.choice.entries;
+  const size_t list_bytes = cuda_payload_bytes(coding.on_device, 0, unit.entries);
+  const auto to = coding.lists() ? list(unit, agent_index_).first(list_bytes) : payload;
+  GRADBUS_RETURN_IF_ERROR(
+      check(cuda().copy(tensor_->stream(), to.data(), travelling(), to.size()), "a payload"));
   return tensor_->announce(index);
 }
 
-Status DeviceUnits::decode(size_t index, std::span<const std::byte> payload, float scale,
-                           bool adds) {
+size_t DeviceUnits::finish(size_t index, std::span<std::byte> payload) {
   const Unit& unit = units_[index];
-  GRADBUS_CHECK(payload.size() == payload_bytes(index));
+  if (!unit.coding.lists()) return payload.size();
+  return payload_of_list(unit.coding.on_device, unit.elements, unit.entries,
+                         list(unit, agent_index_), payload);
+}
+
+// A list is no longer than its payload needs; of one that is not finite, a header.
+Status DeviceUnits::decode(size_t index, uint32_t agent, std::span<const std::byte> payload,
+                           float scale, bool adds) {
+  const Unit& unit = units_[index];
+  CudaApply input{.codec = unit.coding.on_device,
+                  .payload = static_cast<const uint8_t*>(payload_),
+                  .to = tensor_->front() + unit.first,
+                  .count = unit.elements,
+                  .scale = scale,
+                  .add = adds ? 1U : 0U};
+  if (unit.coding.lists()) {
+    input.entries = payload_header(payload).entries;
+    const std::span<std::byte> taken = list(unit, agent);
+    payload = taken.first(list_of_payload(payload, input.entries, taken));
+  } else {
+    GRADBUS_CHECK(payload.size() == payload_bytes(index));
+  }
   GRADBUS_RETURN_IF_ERROR(check(
       cuda().copy(tensor_->stream(), travelling(), payload.data(), payload.size()), "a payload"));
-  const CudaApply input{.codec = unit.codec,
-                        .payload = static_cast<const uint8_t*>(payload_),
-                        .to = tensor_->front() + unit.first,
-                        .count = unit.elements,
-                        .scale = scale,
-                        .add = adds ? 1U : 0U};
   return check(cuda().apply(tensor_->stream(), &input), "decoding");
 }
 

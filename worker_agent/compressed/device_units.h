@@ -7,9 +7,13 @@
 //
 //   encode()   the ranks' sum; its payload, which leaves what it lacks in the residual; a copy of
 //              the payload to the host; a ring for the engine
+//   finish()   when that has come: the payload is whole
 //   decode()   once for each agent, in their order: a copy of a checked payload to the device, and
 //              the result becomes it, or is added to
 //   publish()  the result goes to the areas of all ranks
+//
+// Of codecs that select, what is copied are lists (compression/cuda/cuda_codec.h), which have a
+// place for each unit and agent: finish() and decode() write payloads and lists of each other.
 //
 // The engine never waits: the next round's work comes behind this one's on the same stream, and no
 // peer sends before this node has begun, which is after the ring. So one buffer is enough for all
@@ -30,19 +34,10 @@
 #include <string>
 #include <vector>
 
-#include "compression/cuda/cuda_codec.h"
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/device_coding.h"
 #include "worker_agent/device/device_tensor.h"
 
 namespace gradbus {
-
-// GB-D628, with `who` before it, naming what is not done on a device: owners and shards, codecs
-// that select, that remember something themselves or have no kernels, DGC's memory, nan=stop and
-// fidelity=. In flight: all but fp16 and bf16.
-Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
-
-// A unit's exchange, the same as of units in memory of the host.
-Stage device_stage(const UnitPlan& unit, const Codec& codec);
 
 struct DeviceUnitsPlan {
   CompressionPlan compression;  // fits_device()
@@ -61,15 +56,19 @@ class DeviceUnits {
   DeviceUnits& operator=(const DeviceUnits&) = delete;
 
   // For the exchanges of all units, one behind the other; zeros at first.
-  std::span<std::byte> payloads() const { return {host_, host_bytes_}; }
-  // Of a unit's that travels.
-  size_t payload_bytes(size_t unit) const { return units_[unit].payload_bytes - skipped_; }
+  std::span<std::byte> payloads() const { return {host_, payloads_bytes_}; }
+  const Codec& codec(size_t unit) const { return *units_[unit].coding.codec; }
+  // Of a unit's that travels, at most.
+  size_t payload_bytes(size_t unit) const { return units_[unit].coding.payload_bytes - skipped_; }
 
   // ---- a round; GB-D624 when the GPU takes no work
   // `payload`: payload_bytes() of payloads().
-  Status encode(size_t unit, uint64_t seed, std::span<std::byte> payload);
-  // `payload` has been checked, and is of payloads().
-  Status decode(size_t unit, std::span<const std::byte> payload, float scale, bool adds);
+  Status encode(size_t unit, uint64_t round, uint64_t seed, std::span<std::byte> payload);
+  // Returns how long it is.
+  size_t finish(size_t unit, std::span<std::byte> payload);
+  // `payload`, of this agent, has been checked, and is of payloads().
+  Status decode(size_t unit, uint32_t agent, std::span<const std::byte> payload, float scale,
+                bool adds);
   Status publish(size_t unit) { return tensor_->spread_unit(unit); }
 
   // ---- rounds in which nothing is exchanged: CompressedUnit's verbs
@@ -83,16 +82,18 @@ class DeviceUnits {
   struct Unit {
     uint64_t first = 0;  // element
     uint32_t elements = 0;
-    CudaCodec codec;
-    size_t payload_bytes = 0;
-    bool carries = false;  // without a residual: what was written goes into the next sum
+    DeviceCoding coding;
+    std::span<std::byte> lists = {};  // in memory of the host, by agent; none: of no selection
+    uint32_t entries = 0;             // that the list of this round has room for
+    bool carries = false;             // without a residual: what was written goes into the next sum
   };
 
   DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnitsPlan& plan);
   const CudaTable& cuda() const { return tensor_->cuda(); }
   Status check(CudaResult result, const char* what) const { return tensor_->check(result, what); }
   void plan_units(const DeviceUnitsPlan& plan);
-  CudaEncode encoding(const Unit& unit) const;
+  CudaEncode encoding(const Unit& unit, const CudaChoice& choice) const;
+  std::span<std::byte> list(const Unit& unit, uint32_t agent) const;
   uint8_t* travelling() const { return static_cast<uint8_t*>(payload_) + skipped_; }
   Status set_up(uint64_t count);
   Status allocate(uint64_t bytes, void** memory, const char* what);
@@ -101,14 +102,18 @@ class DeviceUnits {
   Status add_kept(const Unit& unit, float* to);
 
   const std::shared_ptr<DeviceTensor> tensor_;
+  const uint32_t agent_index_;
+  const uint32_t agents_;
   const size_t skipped_;  // bytes of a payload that do not travel
   const bool has_residual_;
   const float decay_;
   std::vector<Unit> units_;
+  size_t device_bytes_ = 0;  // of what is encoded
   size_t workspace_bytes_ = 0;
-  size_t host_bytes_ = 0;
-  std::byte* host_ = nullptr;
-  void* kept_ = nullptr;  // of each element: the residual, or what is carried
+  size_t payloads_bytes_ = 0;
+  size_t lists_bytes_ = 0;
+  std::byte* host_ = nullptr;  // payloads, then lists
+  void* kept_ = nullptr;       // of each element: the residual, or what is carried
   void* payload_ = nullptr;
   void* workspace_ = nullptr;  // null where no codec asks for it
   void* zeros_ = nullptr;

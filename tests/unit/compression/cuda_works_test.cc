@@ -53,6 +53,25 @@ void apply_on_host(CudaApply input, const std::vector<std::byte>& bytes, std::ve
   start_apply(input, [](const auto& work) { run_on_host(work, GridOrder::kForwards); });
 }
 
+// Expect: what is made room for once is enough in each round of a warm-up and behind it.
+TEST(CudaChoices, NoRoundNeedsMoreRoom) {
+  for (const std::string_view text :
+       {"topk:ratio=0.01,warmup=12", "dgc:ratio=0.01,warmup=12", "dgc:ratio=0.0001,warmup=12,c=0.5",
+        "dgc:ratio=0.3,sample=0.5,warmup=12", "randk:ratio=0.3", "threshold", "int8"}) {
+    for (const size_t count : {1, 100, 10007, 300000}) {
+      const auto codec = cuda_case_codec(text, count);
+      CudaEncode room{.codec = cuda_codec(*codec).value(), .count = static_cast<uint32_t>(count)};
+      CudaEncode input = room;
+      room.choice = cuda_choice_max(*codec, count);
+      for (uint64_t round = 1; round <= 15; ++round) {
+        input.choice = cuda_choice(*codec, count, round, true);
+        EXPECT_LE(input.choice.entries, room.choice.entries) << text << " " << count;
+        EXPECT_LE(cuda_workspace_bytes(input), cuda_workspace_bytes(room)) << text << " " << count;
+      }
+    }
+  }
+}
+
 TEST(CudaWorks, EncodeTheCodecsBytes) {
   on_each_cuda_case([](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
     const auto plan = cuda_codec(codec);

@@ -150,6 +150,38 @@ struct Pair {
   CompressedCluster device;
 };
 
+// A name for it.
+std::string name_of(const testing::TestParamInfo<const char*>& one) {
+  std::string name = one.param;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+constexpr const char* kSpecs[] = {"fp16",
+                                  "bf16:ef=residual",
+                                  "fp8",
+                                  "int8",
+                                  "int8:ef=residual,decay=0.9",
+                                  "int4",
+                                  "qsgd",
+                                  "qsgd:bucket=0",
+                                  "terngrad",
+                                  "natural",
+                                  "signsgd",
+                                  "efsignsgd",
+                                  "onebit",
+                                  "onebit:ef=none",
+                                  "topk:ratio=0.02",
+                                  "topk:ratio=0.02,values=fp16,decay=0.8,warmup=4,stages=2",
+                                  "topk:ef=none",
+                                  "dgc:ratio=0.05,ef=residual",
+                                  "dgc:ratio=0.01,sample=0.1,ef=residual,warmup=4",
+                                  "randk:ratio=0.1,communicator=allgather",
+                                  "randk:ratio=0.6,ef=residual,communicator=allgather",
+                                  "fp16:communicator=allreduce",
+                                  "bf16:ef=residual,communicator=allreduce"};
+
 class EveryDeviceCodec : public testing::TestWithParam<const char*> {};
 
 // Expect: rounds, a change of the learning rate, what is read, and what was written have the bits
@@ -173,23 +205,13 @@ TEST_P(EveryDeviceCodec, HasTheBitsOfHostMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceCodec,
-                         testing::Values("fp16", "bf16:ef=residual", "fp8", "int8",
-                                         "int8:ef=residual,decay=0.9", "int4", "qsgd",
-                                         "qsgd:bucket=0", "terngrad", "natural", "signsgd",
-                                         "efsignsgd", "onebit", "onebit:ef=none",
-                                         "fp16:communicator=allreduce",
-                                         "bf16:ef=residual,communicator=allreduce"),
-                         [](const auto& one) {
-                           std::string name = one.param;
-                           std::ranges::replace_if(
-                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceCodec, testing::ValuesIn(kSpecs), name_of);
 
-// Expect: a NaN of one rank is in everybody's result, and the residual is what it was.
-TEST(DeviceUnits, WhatIsNotFiniteIsPassedOnAndNotRemembered) {
-  Pair pair("int8:ef=residual", 2, 2, 2);
+class EveryDeviceMemory : public testing::TestWithParam<const char*> {};
+
+// Expect: an Inf of one rank is in everybody's result, and what is remembered is what it was.
+TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
+  Pair pair(GetParam(), 2, 2, 2);
   ASSERT_NO_FATAL_FAILURE(pair.round(1));
   for (CompressedCluster* one : {&pair.host, &pair.device}) {
     std::vector<float> bad = CompressedCluster::gradient(0, 2);
@@ -197,12 +219,18 @@ TEST(DeviceUnits, WhatIsNotFiniteIsPassedOnAndNotRemembered) {
     one->put(1, 1, bad);
     one->start(CompressedCluster::posted());
     ASSERT_NO_FATAL_FAILURE(one->finish());
-    const std::vector<float> result = one->result(0, 0);
-    EXPECT_TRUE(std::ranges::any_of(result, [](float value) { return !std::isfinite(value); }));
+    one->for_each_rank([&](uint32_t agent, uint32_t local) {
+      EXPECT_TRUE(std::ranges::any_of(one->result(agent, local),
+                                      [](float value) { return !std::isfinite(value); }));
+    });
   }
-  ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
+  for (const MemoryPart part : {MemoryPart::kResidual, MemoryPart::kMomentum})
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, part));
   ASSERT_NO_FATAL_FAILURE(pair.round(3));
 }
+
+INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceMemory,
+                         testing::Values("int8:ef=residual", "topk:ratio=0.02"), name_of);
 
 CompressionPlan plan_of(const std::string& spec, Communicator communicator) {
   return {parse_compression(spec).take(), communicator, kUnit, 0};
@@ -218,7 +246,9 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
       {"topk", Communicator::kAllReduce, "topk"},
       {"powersgd", Communicator::kAllReduce, "powersgd"},
       {"int8", Communicator::kPs, "by ps"},
-      {"topk", Communicator::kAllGather, "topk"},
+      {"topk", Communicator::kPs, "by ps"},
+      {"dgc", Communicator::kAllGather, "with a momentum"},
+      {"threshold", Communicator::kAllGather, "threshold"},
       {"rows", Communicator::kAllGather, "rows"},
       {"signum", Communicator::kAllGather, "signum"},
       {"int8:entropy=zstd", Communicator::kAllGather, "zstd"},
@@ -255,8 +285,9 @@ class OneUnit : public testing::Test {
  protected:
   static constexpr uint64_t kElements = 100;  // of chunks of 64
 
-  OneUnit() : host_(kElements), bell_(eventfd(0, 0)) {
-    plan_.spec = parse_compression("onebit").take();
+  explicit OneUnit(const char* compression_spec = "onebit")
+      : host_(kElements), bell_(eventfd(0, 0)) {
+    plan_.spec = parse_compression(compression_spec).take();
     plan_.count = plan_.shape.count_max = kElements;
     TensorSpec spec;
     spec.count = kElements;
@@ -341,6 +372,34 @@ TEST_F(OneUnit, RefusesWhatNoCodecHasWritten) {
   ASSERT_TRUE(tensor_->deliver().ok());
   settle();
   for (const uint32_t rank : {0, 1}) EXPECT_EQ(area(rank), before[rank]);
+}
+
+// 10 of the 100 elements.
+class OneList : public OneUnit {
+ protected:
+  OneList() : OneUnit("topk:ratio=0.1") {}
+};
+
+// Expect: what the other agent sends again of the same elements doubles them.
+TEST_F(OneList, IsWhatWasSelected) {
+  for (uint64_t i = 0; i < kElements; ++i) areas_[0][i] = i % 10 == 7 ? 5 : 0.25F;
+  const std::vector<std::byte> payload = encode();
+  ASSERT_TRUE(receive(payload).ok());
+  ASSERT_TRUE(tensor_->deliver().ok());
+  settle();
+  for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(areas_[1][i], i % 10 == 7 ? 10 : 0) << i;
+}
+
+// Expect: more entries than a list has room for, and indices that are none, name their agent.
+TEST_F(OneList, IsNotMadeOfWhatNoCodecHasWritten) {
+  std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
+  const std::vector<std::byte> payload = encode();
+  std::vector<std::byte> longer = payload;
+  longer[12] = std::byte{11};  // its entries
+  EXPECT_THAT(receive(longer).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
+  std::vector<std::byte> beyond = payload;
+  std::fill(beyond.begin() + 16 + 10 * sizeof(float), beyond.end(), std::byte{0xff});
+  EXPECT_THAT(receive(beyond).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
 }
 
 // Expect: one error that names the tensor; the other node hears that the job is over from others.
