@@ -60,6 +60,7 @@ Status EngineJob::add_tensor(AddTensor add) {
   if (add.holds_parameters) start_.staleness->add(id);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   reducing_.reserve(tensors_.size());
+  coding_.reserve(tensors_.size());
   if (nccl_ != nullptr) nccl_->reserve(tensors_.size());
   assisting_.reserve(tensors_.size() * start_.local_ranks.size());
   if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
@@ -108,6 +109,7 @@ size_t EngineJob::do_work() {
   for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
     work += take_submissions(rank);
   work += reduce_local();
+  work += resume_coded();
   work += assist();
   work += run_nccl();
   work += flush_completions();
@@ -181,45 +183,9 @@ void EngineJob::begin(EngineTensor& tensor) {
   }
 }
 
-// One chunk of each tensor a turn: received frames are not kept waiting behind a large sum.
-size_t EngineJob::reduce_local() {
-  size_t work = 0;
-  for (size_t i = 0; i < reducing_.size();) {
-    EngineTensor& tensor = *reducing_[i];
-    const int64_t chunk = tensor.reduce_some();
-    if (tensor.device() != nullptr && !tensor.device()->failure().ok())
-      return fail(tensor.device()->failure()), work;
-    if (chunk >= 0) {
-      ++work;
-      if (tensor.compressed() == nullptr) {
-        Exchange& dense = *tensor.exchanges().front();
-        dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
-        run_actions(dense);
-      } else {
-        advance(tensor, tensor.compressed()->chunk_reduced());
-      }
-    }
-    if (tensor.reducing()) {
-      ++i;
-    } else {
-      reducing_.erase(reducing_.begin() + static_cast<ptrdiff_t>(i));
-    }
-  }
-  return work;
-}
-
-size_t EngineJob::assist() {
-  size_t chunks = 0;
-  for (const auto& [tensor, round] : assisting_)
-    if (tensor->cell().may_help(round)) chunks += tensor->cell().help(round, kAgentWorker, 1);
-  std::erase_if(assisting_,
-                [](const auto& work) { return !work.first->cell().may_help(work.second); });
-  return chunks;
-}
-
 bool EngineJob::idle() const {
   if (!assisting_.empty()) return false;
-  // A GPU rings when it has summed.
+  // A GPU rings when it has summed, or coded.
   const auto works = [](EngineTensor* tensor) { return tensor->device() == nullptr; };
   if (std::any_of(reducing_.begin(), reducing_.end(), works)) return false;
   if (std::any_of(held_.begin(), held_.end(), [](const auto& held) { return held.has_value(); }))
@@ -282,6 +248,8 @@ void EngineJob::on_ended(const Exchange& exchange) {
 void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& starts) {
   if (!starts.ok()) return fail(starts.status().with_context("job \"" + start_.name + "\""));
   for (const ExchangeStart& next : starts.value()) start(next);
+  if (tensor.compressed()->waits() && std::ranges::count(coding_, &tensor) == 0)
+    coding_.push_back(&tensor);
   if (!tensor.compressed()->done() || !tensor.running()) return;
   if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
     start_.fidelity->post(*sample);

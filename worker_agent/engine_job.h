@@ -77,6 +77,7 @@ class EngineJob final : public HostedJob {
   void begin(EngineTensor& tensor);
   size_t reduce_local();
   size_t assist();
+  size_t resume_coded();
   size_t run_nccl();
   void take_turn(const Exchange& exchange, uint64_t number);
   void on_nccl_ended(const NcclQueue::Ended& ended);
@@ -107,6 +108,7 @@ class EngineJob final : public HostedJob {
   std::unique_ptr<JobLinks> links_;
   std::vector<std::unique_ptr<EngineTensor>> tensors_;  // by id, with holes
   std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
+  std::vector<EngineTensor*> coding_;                   // ... in which GPUs code what comes next
   std::vector<std::pair<EngineTensor*, uint64_t>>
       assisting_;  // one-node rounds with chunks to claim
   std::vector<EarlyCredit> early_credits_;

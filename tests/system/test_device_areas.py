@@ -67,8 +67,12 @@ CODED = ["onebit", "int8:ef=residual", "topk:ratio=0.1", "fp16", "bf16:ef=residu
 CODED += ["signsgd", "efsignsgd"]
 
 
-def coded(spec):
-    return f"sync/{spec}{',' if ':' in spec else ':'}communicator=allgather"
+# Units that one node sums and sends to all; signs are a vote then.
+OWNED = ["int8:ef=residual", "topk:ratio=0.1", "signsgd", "onebit", "fp16"]
+
+
+def coded(spec, communicator="allgather"):
+    return f"sync/{spec}{',' if ':' in spec else ':'}communicator={communicator}"
 
 
 # Expect: rounds, and what is remembered, have the bits of the processor's codecs.
@@ -85,9 +89,16 @@ def test_and_on_three_nodes(three_nodes, size):
     assert_all_ok(results)
 
 
+@pytest.mark.parametrize(("where", "size"), [("two_nodes", 4), ("three_nodes", 3)])
+def test_and_where_one_node_sums_for_all(request, where, size):
+    modes = [coded(spec, "ps") for spec in (OWNED if size == 3 else OWNED[:2])]
+    rig = request.getfixturevalue(where)
+    assert_all_ok(run_ranks(rig, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared")))
+
+
 # Expect: one node's ranks keep their elements in host memory, and payloads are the same.
 def test_nodes_may_differ_in_where_they_compress(two_nodes):
-    modes = [coded(spec) for spec in CODED[1:3]]
+    modes = [coded(spec, way) for spec in CODED[1:3] for way in ("allgather", "ps")]
     program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", *modes]
     ranks = []
     for rank in range(4):
@@ -176,7 +187,9 @@ def test_nobody_waits_but_streams(where, request):
     assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
 
 
-@pytest.mark.parametrize("spec", ["fp16:communicator=allgather", "fp16", "topk:ratio=1,ef=none"])
+@pytest.mark.parametrize(
+    "spec", ["fp16:communicator=allgather", "fp16", "topk:ratio=1,ef=none", "fp16:communicator=ps"]
+)
 def test_nobody_waits_for_codecs_either(two_nodes, spec):
     assert_all_ok(run_ranks(two_nodes, PYTHON, "slow_streams.py", 4, spec, **WANTED))
 

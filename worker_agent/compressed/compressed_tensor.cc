@@ -47,6 +47,7 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
                          ? make_unit(unit_plan(index))
                          : make_device_unit(unit_plan(index), *add_.device_units));
   stages_ = units_.front()->stages().size();
+  waiting_.reserve(units_.size());
   // A node that is alone with its shards has nobody to compare dense sums with.
   const auto every = add.compression.spec.options.number("fidelity");
   if (every > 0 && job.agents > 1 && !add.holds_parameters)
@@ -220,13 +221,30 @@ Result<ExchangeStarts> CompressedTensor::ended(const Exchange& exchange) {
   if (unit < units_.size()) {
     const Result<std::span<const uint64_t>> next = units_[unit]->advance(stage);
     if (!next.ok()) return next.status().with_context("tensor \"" + add_.name + "\"");
-    if (stage + 1 < stages_) {
-      Exchange* const following = exchanges_[unit * stages_ + stage + 1].get();
-      return ExchangeStarts{{{following, round_, next.value()}}};
+    if (units_[unit]->waits()) {
+      waiting_.push_back({unit, stage + 1});
+      return ExchangeStarts{};
     }
+    if (stage + 1 < stages_) return start(unit, stage + 1, next.value());
   }
   --open_;
   if (done() && measured_unit_ < units_.size()) measure();
+  return ExchangeStarts{};
+}
+
+ExchangeStarts CompressedTensor::start(size_t unit, size_t stage,
+                                       std::span<const uint64_t> block_bytes) const {
+  return {{{exchanges_[unit * stages_ + stage].get(), round_, block_bytes}}};
+}
+
+Result<ExchangeStarts> CompressedTensor::resume() {
+  for (const Waiting one : waiting_) {
+    const Result<std::span<const uint64_t>> next = units_[one.unit]->resume();
+    if (!next.ok()) return next.status();
+    if (units_[one.unit]->waits()) continue;
+    std::erase_if(waiting_, [one](const Waiting& other) { return other.unit == one.unit; });
+    return start(one.unit, one.stage, next.value());
+  }
   return ExchangeStarts{};
 }
 

@@ -69,6 +69,9 @@ class CompressedTensor {
   Result<ExchangeStarts> chunk_reduced();
   // An exchange has ended. GB-D611: a peer sent nonsense.
   Result<ExchangeStarts> ended(const Exchange& exchange);
+  // A GPU works on what exchanges are to carry. It rings the engine; then one of them may begin.
+  bool waits() const { return !waiting_.empty(); }
+  Result<ExchangeStarts> resume();
   bool done() const { return open_ == 0; }
   // What the round that is done has measured, if it has.
   const FidelitySample* fidelity() const { return measured_ ? &sample_ : nullptr; }
@@ -82,6 +85,7 @@ class CompressedTensor {
   UnitPlan unit_plan(uint32_t index) const;
   std::span<float> first_area(size_t unit) const;
   ExchangeStarts start(size_t unit);
+  ExchangeStarts start(size_t unit, size_t stage, std::span<const uint64_t> block_bytes) const;
   Status refuse_not_finite(size_t unit) const;
   Status take_turn_with_memory();
   void measure();
@@ -99,6 +103,11 @@ class CompressedTensor {
   RoundRequest request_;
   uint64_t round_ = 0;  // that were exchanged
   uint64_t chunks_reduced_ = 0;
+  struct Waiting {
+    size_t unit;
+    size_t stage;  // that it will begin
+  };
+  std::vector<Waiting> waiting_;
   size_t open_ = 0;  // units, and the gauge, that are not done with the round
   size_t measured_unit_ = 0;
   bool measured_ = false;

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "compression/memory.h"
+#include "worker_agent/compressed/second_encoding.h"
 
 namespace gradbus {
 namespace {
@@ -16,6 +17,19 @@ Status refuse(const std::string& what) {
 bool is_worthwhile(const CudaCodec& codec) {
   return codec.family != CudaFamily::kSelections ||
          static_cast<CudaRule>(codec.rule) != CudaRule::kThreshold;
+}
+
+bool has_owners(const CompressionPlan& compression) {
+  return compression.communicator == Communicator::kPs;
+}
+
+// What an owner sends has kernels where what it gets has.
+bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
+  if (compression.spec.codec->make == nullptr) return false;
+  const auto codec = cuda_codec(*make_codec(compression.spec, shape));
+  if (!codec || codec->momentum != 0 || !is_worthwhile(*codec)) return false;
+  return compression.communicator != Communicator::kAllReduce ||
+         codec->family == CudaFamily::kDense;
 }
 
 }  // namespace
@@ -36,24 +50,29 @@ size_t DeviceCoding::device_bytes() const {
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count) {
   const CompressionSpec& spec = compression.spec;
   const std::string what = who + ": what is sent as \"" + spec.canonical + "\"";
-  const bool summed = compression.communicator == Communicator::kAllReduce;
-  if (!summed && compression.communicator != Communicator::kAllGather)
-    return refuse(what + " by " + std::string(communicator_name(compression.communicator)));
   if (spec.options.text("nan") == "stop" || spec.options.number("fidelity") > 0)
     return refuse(what + ", whose elements the processor looks at,");
   if (memory_options(spec, 1).kind == MemoryKind::kDgc) return refuse(what + ", with a momentum,");
-  if (spec.codec->make == nullptr) return refuse(what);
-  const auto codec = cuda_codec(*make_codec(spec, unit_shape(compression, count, 0)));
-  if (!codec || codec->momentum != 0 || !is_worthwhile(*codec) ||
-      (summed && codec->family != CudaFamily::kDense))
-    return refuse(what);
-  return {};
+  return has_kernels(compression, unit_shape(compression, count, 0)) ? Status() : refuse(what);
 }
 
-Stage device_stage(const UnitPlan& unit, const Codec& codec) {
+std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
+                                         const CodecShape& shape) {
+  std::vector<DeviceCoding> codings;
+  codings.emplace_back(make_codec(compression.spec, shape), shape.count_max);
+  if (has_owners(compression))
+    codings.emplace_back(second_codec(compression.spec, shape), shape.count_max);
+  return codings;
+}
+
+std::vector<Stage> device_stages(const UnitPlan& unit, const std::vector<DeviceCoding>& codings) {
+  const DeviceCoding& first = codings.front();
   if (unit.communicator == Communicator::kAllReduce)
-    return vector_stage(unit, static_cast<DType>(cuda_codec(codec)->dtype), unit.count);
-  return blocks_stage(unit, CollectiveKind::kAllGather, 0, codec.payload_bytes_max(unit.count));
+    return {vector_stage(unit, static_cast<DType>(first.on_device.dtype), unit.count)};
+  if (codings.size() == 1)
+    return {blocks_stage(unit, CollectiveKind::kAllGather, 0, first.payload_bytes)};
+  return {blocks_stage(unit, CollectiveKind::kGather, unit.owner(), first.payload_bytes),
+          blocks_stage(unit, CollectiveKind::kAllGather, 0, codings.back().payload_bytes)};
 }
 
 }  // namespace gradbus

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "compression/cuda/cuda_codec.h"
 #include "compression/payload.h"
@@ -28,12 +29,16 @@ struct DeviceCoding {
   size_t payload_bytes = 0;  // at most
 };
 
-// GB-D628, with `who` before it, naming what is not done on a device: owners and shards, codecs
-// that remember something themselves or have no kernels, threshold, DGC's memory, nan=stop and
-// fidelity=. In flight: all but fp16 and bf16.
+// GB-D628, with `who` before it, naming what is not done on a device: codecs that remember
+// something themselves or have no kernels, threshold, DGC's memory, nan=stop and fidelity=. In
+// flight: all but fp16 and bf16.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
-// A unit's exchange, the same as of units in memory of the host.
-Stage device_stage(const UnitPlan& unit, const Codec& codec);
+// Of a unit: of the node's sum, and where units have owners, of what these send back.
+std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
+                                         const CodecShape& shape);
+
+// A unit's exchanges, the same as of units in memory of the host.
+std::vector<Stage> device_stages(const UnitPlan& unit, const std::vector<DeviceCoding>& codings);
 
 }  // namespace gradbus

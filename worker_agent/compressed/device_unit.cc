@@ -1,5 +1,7 @@
-// Units whose elements are on a GPU, gathered (gathered_unit.cc) or summed (summed_unit.cc): all
-// that is left here is when what happens, and the check of what comes from peers.
+// Units whose elements are on a GPU, gathered (gathered_unit.cc), owned (owned_unit.cc) or summed
+// (summed_unit.cc): all that is left here is when what happens, and the check of what comes from
+// peers.
+#include "compression/random.h"
 #include "worker_agent/compressed/device_units.h"
 #include "worker_agent/compressed/units.h"
 
@@ -10,12 +12,13 @@ class DeviceUnit : public CompressedUnit {
  public:
   DeviceUnit(UnitPlan unit, DeviceUnits& device)
       : CompressedUnit(std::move(unit)), device_(device) {
-    add_stage(device_stage(plan(), codec()));
+    for (Stage& stage : device_stages(plan(), device_.codings(index())))
+      add_stage(std::move(stage));
   }
 
   Status prepare(uint64_t round, bool exchanges) override {
     if (!exchanges) return device_.sum(index());
-    return device_.encode(index(), round, own_seed(round), outgoing());
+    return device_.encode(index(), {round, own_seed(round)}, outgoing());
   }
 
   Status read_memory(MemoryPart part) override { return device_.read_memory(index(), part); }
@@ -24,12 +27,27 @@ class DeviceUnit : public CompressedUnit {
 
  protected:
   // What prepare() has made, in memory of the exchange.
-  virtual std::span<std::byte> outgoing() const = 0;
+  virtual std::span<std::byte> outgoing() const { return outgoing(0, Encoding::kNode); }
+  std::span<std::byte> outgoing(size_t stage, Encoding encoding) const {
+    return own_block(stage).first(device_.payload_bytes(index(), encoding));
+  }
 
   DeviceUnits& device() { return device_; }
-  const Codec& codec() const { return device_.codec(index()); }
   size_t index() const { return plan().index; }
-  size_t payload_bytes() const { return device_.payload_bytes(index()); }
+
+  Status check(size_t stage, Encoding encoding, uint32_t agent) const {
+    const DeviceCoding& coding = device_.codings(index())[static_cast<size_t>(encoding)];
+    return check_payload(*coding.codec, block(stage, agent), plan().count, agent);
+  }
+  // The sum of what all agents have sent.
+  Status sum(float scale) {
+    for (uint32_t agent = 0; agent < plan().agents; ++agent)
+      GRADBUS_RETURN_IF_ERROR(check(0, Encoding::kNode, agent));
+    for (uint32_t agent = 0; agent < plan().agents; ++agent)
+      GRADBUS_RETURN_IF_ERROR(device_.decode(index(), Encoding::kNode, agent, block(0, agent),
+                                             {scale, /*adds=*/agent > 0}));
+    return {};
+  }
 
  private:
   DeviceUnits& device_;
@@ -40,21 +58,58 @@ class GatheredDeviceUnit final : public DeviceUnit {
   using DeviceUnit::DeviceUnit;
 
   std::span<const uint64_t> encode(uint64_t) override {
-    return lengths(device().finish(index(), outgoing()));
+    return lengths(device().finish(index(), Encoding::kNode, outgoing()));
   }
 
   Result<std::span<const uint64_t>> advance(size_t) override {
-    for (uint32_t agent = 0; agent < plan().agents; ++agent)
-      GRADBUS_RETURN_IF_ERROR(check_payload(codec(), block(0, agent), plan().count, agent));
-    for (uint32_t agent = 0; agent < plan().agents; ++agent)
-      GRADBUS_RETURN_IF_ERROR(
-          device().decode(index(), agent, block(0, agent), plan().scale, /*adds=*/agent > 0));
+    GRADBUS_RETURN_IF_ERROR(sum(plan().scale));
+    GRADBUS_RETURN_IF_ERROR(device().publish(index()));
+    return std::span<const uint64_t>();
+  }
+};
+
+class OwnedDeviceUnit final : public DeviceUnit {
+ public:
+  using DeviceUnit::DeviceUnit;
+
+  std::span<const uint64_t> encode(uint64_t round) override {
+    round_ = round;
+    return lengths(device().finish(index(), Encoding::kNode, outgoing()));
+  }
+
+  Result<std::span<const uint64_t>> advance(size_t stage) override {
+    return stage == 0 ? encode_sum() : take();
+  }
+
+  Result<std::span<const uint64_t>> resume() override {
+    const Result<bool> came = device().came(index());
+    if (!came.ok()) return came.status();
+    if (!came.value()) return std::span<const uint64_t>();
+    set_waits(false);
+    return lengths(device().finish(index(), Encoding::kOwner, outgoing(1, Encoding::kOwner)));
+  }
+
+ private:
+  // The owner's block goes to all; the others' are empty.
+  Result<std::span<const uint64_t>> encode_sum() {
+    if (plan().agent_index != plan().owner()) return lengths(0);
+    GRADBUS_RETURN_IF_ERROR(sum(1));
+    GRADBUS_RETURN_IF_ERROR(device().encode_again(index(), {round_, mix_u64(own_seed(round_))},
+                                                  outgoing(1, Encoding::kOwner)));
+    set_waits(true);
+    return std::span<const uint64_t>();
+  }
+
+  Result<std::span<const uint64_t>> take() {
+    const uint32_t owner = plan().owner();
+    GRADBUS_RETURN_IF_ERROR(check(1, Encoding::kOwner, owner));
+    GRADBUS_RETURN_IF_ERROR(device().decode(index(), Encoding::kOwner, owner, block(1, owner),
+                                            {plan().scale, /*adds=*/false}));
     GRADBUS_RETURN_IF_ERROR(device().publish(index()));
     return std::span<const uint64_t>();
   }
 
- private:
-  std::span<std::byte> outgoing() const override { return own_block(0).first(payload_bytes()); }
+  uint64_t round_ = 0;
 };
 
 class SummedDeviceUnit final : public DeviceUnit {
@@ -64,7 +119,8 @@ class SummedDeviceUnit final : public DeviceUnit {
   std::span<const uint64_t> encode(uint64_t) override { return {}; }
 
   Result<std::span<const uint64_t>> advance(size_t) override {
-    GRADBUS_RETURN_IF_ERROR(device().decode(index(), 0, vector(0), plan().scale, /*adds=*/false));
+    GRADBUS_RETURN_IF_ERROR(device().decode(index(), Encoding::kNode, plan().agent_index, vector(0),
+                                            {plan().scale, /*adds=*/false}));
     GRADBUS_RETURN_IF_ERROR(device().publish(index()));
     return std::span<const uint64_t>();
   }
@@ -76,9 +132,12 @@ class SummedDeviceUnit final : public DeviceUnit {
 }  // namespace
 
 std::unique_ptr<CompressedUnit> make_device_unit(UnitPlan plan, DeviceUnits& device) {
-  if (plan.communicator == Communicator::kAllReduce)
-    return std::make_unique<SummedDeviceUnit>(std::move(plan), device);
-  return std::make_unique<GatheredDeviceUnit>(std::move(plan), device);
+  switch (plan.communicator) {
+    case Communicator::kAllReduce:
+      return std::make_unique<SummedDeviceUnit>(std::move(plan), device);
+    case Communicator::kPs: return std::make_unique<OwnedDeviceUnit>(std::move(plan), device);
+    default: return std::make_unique<GatheredDeviceUnit>(std::move(plan), device);
+  }
 }
 
 }  // namespace gradbus

@@ -14,8 +14,12 @@ namespace {
 constexpr uint64_t kZeros = 1 << 16;  // elements: a few copies for a unit, 256 KiB for a tensor
 constexpr size_t kListAlign = 128;
 
-size_t list_stride(const DeviceCoding& coding) {
-  return (coding.device_bytes() + kListAlign - 1) / kListAlign * kListAlign;
+// Of any of a unit's encodings.
+size_t list_stride(const std::vector<DeviceCoding>& codings) {
+  size_t bytes = 0;
+  for (const DeviceCoding& coding : codings)
+    if (coding.lists()) bytes = std::max(bytes, coding.device_bytes());
+  return (bytes + kListAlign - 1) / kListAlign * kListAlign;
 }
 
 }  // namespace
@@ -41,18 +45,24 @@ void DeviceUnits::plan_units(const DeviceUnitsPlan& plan) {
   exchange.agent_index = plan.agent_index;
   exchange.agents = plan.agents;
   for (uint64_t first = 0; first < plan.count; first += unit_elements) {
-    const CodecShape shape =
-        unit_shape(plan.compression, plan.count, static_cast<uint32_t>(first / unit_elements));
+    exchange.index = static_cast<uint32_t>(first / unit_elements);
+    const CodecShape shape = unit_shape(plan.compression, plan.count, exchange.index);
     exchange.count = shape.count_max;
-    const Unit& unit = units_.emplace_back(
-        Unit{.first = first,
-             .elements = static_cast<uint32_t>(shape.count_max),
-             .coding = {make_codec(plan.compression.spec, shape), shape.count_max}});
-    payloads_bytes_ += device_stage(exchange, *unit.coding.codec).bytes;
-    lists_bytes_ += unit.coding.lists() ? agents_ * list_stride(unit.coding) : 0;
-    device_bytes_ = std::max(device_bytes_, unit.coding.device_bytes());
+    Unit& unit = units_.emplace_back(
+        Unit{.first = first, .elements = static_cast<uint32_t>(shape.count_max)});
+    unit.codings = device_codings(plan.compression, shape);
+    for (const Stage& stage : device_stages(exchange, unit.codings)) payloads_bytes_ += stage.bytes;
+    if (unit.codings.size() > 1 && has_residual_ && owns(exchange.index)) owned_ += unit.elements;
+    plan_memory(unit);
+  }
+}
+
+void DeviceUnits::plan_memory(const Unit& unit) {
+  lists_bytes_ += agents_ * list_stride(unit.codings);
+  for (const DeviceCoding& coding : unit.codings) {
+    device_bytes_ = std::max(device_bytes_, coding.device_bytes());
     workspace_bytes_ =
-        std::max(workspace_bytes_, cuda_workspace_bytes(encoding(unit, unit.coding.most)));
+        std::max(workspace_bytes_, cuda_workspace_bytes(input(unit, coding, coding.most)));
   }
 }
 
@@ -75,32 +85,45 @@ Status DeviceUnits::set_up(uint64_t count) {
       check(cuda().allocate_host(host_bytes, &host), "pinned memory for payloads"));
   host_ = static_cast<std::byte*>(host);
   std::memset(host_, 0, host_bytes);
-  std::byte* lists = host_ + payloads_bytes_;
-  for (Unit& unit : units_) {
-    if (!unit.coding.lists()) continue;
-    unit.lists = {lists, agents_ * list_stride(unit.coding)};
-    lists += unit.lists.size();
-  }
   GRADBUS_RETURN_IF_ERROR(allocate(zeros, &zeros_, "memory"));
   GRADBUS_RETURN_IF_ERROR(allocate(count * sizeof(float), &kept_, "memory for a residual"));
   GRADBUS_RETURN_IF_ERROR(allocate(device_bytes_, &payload_, "memory for payloads"));
   if (workspace_bytes_ > 0)
     GRADBUS_RETURN_IF_ERROR(allocate(workspace_bytes_, &workspace_, "memory to encode in"));
+  if (owned_ > 0)
+    GRADBUS_RETURN_IF_ERROR(
+        allocate(owned_ * sizeof(float), &owner_kept_, "memory for an owner's residual"));
+  place_units();
   GRADBUS_RETURN_IF_ERROR(check(cuda().copy(tensor_->stream(), zeros_, host_, zeros), "a copy"));
+  GRADBUS_RETURN_IF_ERROR(zero(static_cast<float*>(owner_kept_), owned_));
   return zero(static_cast<float*>(kept_), count);
+}
+
+void DeviceUnits::place_units() {
+  std::byte* lists = host_ + payloads_bytes_;
+  auto* owner_residual = static_cast<float*>(owner_kept_);
+  for (size_t index = 0; index < units_.size(); ++index) {
+    Unit& unit = units_[index];
+    unit.lists = {lists, agents_ * list_stride(unit.codings)};
+    lists += unit.lists.size();
+    if (owner_kept_ == nullptr || !owns(index)) continue;
+    unit.owner_residual = owner_residual;
+    owner_residual += unit.elements;
+  }
 }
 
 DeviceUnits::~DeviceUnits() {
   if (!tensor_->quiet()) return;  // which says so itself; memory that is in use is left
-  for (void* const memory : {kept_, payload_, workspace_, zeros_})
+  for (void* const memory : {kept_, owner_kept_, payload_, workspace_, zeros_})
     if (memory != nullptr) cuda().free(tensor_->home(), memory);
   if (host_ != nullptr) cuda().free_host(host_);
 }
 
 // ---- a round
 
-CudaEncode DeviceUnits::encoding(const Unit& unit, const CudaChoice& choice) const {
-  return {.codec = unit.coding.on_device,
+CudaEncode DeviceUnits::input(const Unit& unit, const DeviceCoding& coding,
+                              const CudaChoice& choice) const {
+  return {.codec = coding.on_device,
           .payload = static_cast<uint8_t*>(payload_),
           .workspace = workspace_,
           .count = unit.elements,
@@ -109,25 +132,35 @@ CudaEncode DeviceUnits::encoding(const Unit& unit, const CudaChoice& choice) con
 }
 
 std::span<std::byte> DeviceUnits::list(const Unit& unit, uint32_t agent) const {
-  const size_t stride = list_stride(unit.coding);
+  const size_t stride = unit.lists.size() / agents_;
   return unit.lists.subspan(agent * stride, stride);
 }
 
-Status DeviceUnits::encode(size_t index, uint64_t round, uint64_t seed,
-                           std::span<std::byte> payload) {
+Status DeviceUnits::encode(size_t index, const EncodingRound& round, std::span<std::byte> payload) {
   Unit& unit = units_[index];
-  GRADBUS_CHECK(payload.size() == payload_bytes(index));
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(index));
-  float* const sum = tensor_->front() + unit.first;
-  if (std::exchange(unit.carries, false)) GRADBUS_RETURN_IF_ERROR(add_kept(unit, sum));
-  const DeviceCoding& coding = unit.coding;
-  CudaEncode input =
-      encoding(unit, cuda_choice(*coding.codec, unit.elements, round, has_residual_));
+  if (std::exchange(unit.carries, false))
+    GRADBUS_RETURN_IF_ERROR(add(kept(unit), unit.elements, tensor_->front() + unit.first));
+  return encode(index, Encoding::kNode, round, has_residual_ ? kept(unit) : nullptr, payload);
+}
+
+Status DeviceUnits::encode_again(size_t index, const EncodingRound& round,
+                                 std::span<std::byte> payload) {
+  return encode(index, Encoding::kOwner, round, units_[index].owner_residual, payload);
+}
+
+Status DeviceUnits::encode(size_t index, Encoding encoding, const EncodingRound& round,
+                           float* residual, std::span<std::byte> payload) {
+  Unit& unit = units_[index];
+  const DeviceCoding& coding = this->coding(unit, encoding);
+  GRADBUS_CHECK(payload.size() == payload_bytes(index, encoding));
+  CudaEncode input = this->input(
+      unit, coding, cuda_choice(*coding.codec, unit.elements, round.number, residual != nullptr));
   GRADBUS_CHECK(input.choice.entries <= coding.most.entries &&
                 cuda_workspace_bytes(input) <= workspace_bytes_);
-  input.gradient = sum;
-  input.residual = has_residual_ ? static_cast<float*>(kept_) + unit.first : nullptr;
-  input.seed = seed;
+  input.gradient = tensor_->front() + unit.first;
+  input.residual = residual;
+  input.seed = round.seed;
   GRADBUS_RETURN_IF_ERROR(check(cuda().encode(tensor_->stream(), &input), "encoding"));
   unit.entries = input.choice.entries;
   const size_t list_bytes = cuda_payload_bytes(coding.on_device, 0, unit.entries);
@@ -137,29 +170,31 @@ Status DeviceUnits::encode(size_t index, uint64_t round, uint64_t seed,
   return tensor_->announce(index);
 }
 
-size_t DeviceUnits::finish(size_t index, std::span<std::byte> payload) {
+size_t DeviceUnits::finish(size_t index, Encoding encoding, std::span<std::byte> payload) {
   const Unit& unit = units_[index];
-  if (!unit.coding.lists()) return payload.size();
-  return payload_of_list(unit.coding.on_device, unit.elements, unit.entries,
-                         list(unit, agent_index_), payload);
+  const DeviceCoding& coding = this->coding(unit, encoding);
+  if (!coding.lists()) return payload.size();
+  return payload_of_list(coding.on_device, unit.elements, unit.entries, list(unit, agent_index_),
+                         payload);
 }
 
 // A list is no longer than its payload needs; of one that is not finite, a header.
-Status DeviceUnits::decode(size_t index, uint32_t agent, std::span<const std::byte> payload,
-                           float scale, bool adds) {
+Status DeviceUnits::decode(size_t index, Encoding encoding, uint32_t agent,
+                           std::span<const std::byte> payload, const Decoded& decoded) {
   const Unit& unit = units_[index];
-  CudaApply input{.codec = unit.coding.on_device,
+  const DeviceCoding& coding = this->coding(unit, encoding);
+  CudaApply input{.codec = coding.on_device,
                   .payload = static_cast<const uint8_t*>(payload_),
                   .to = tensor_->front() + unit.first,
                   .count = unit.elements,
-                  .scale = scale,
-                  .add = adds ? 1U : 0U};
-  if (unit.coding.lists()) {
+                  .scale = decoded.scale,
+                  .add = decoded.adds ? 1U : 0U};
+  if (coding.lists()) {
     input.entries = payload_header(payload).entries;
     const std::span<std::byte> taken = list(unit, agent);
     payload = taken.first(list_of_payload(payload, input.entries, taken));
   } else {
-    GRADBUS_CHECK(payload.size() == payload_bytes(index));
+    GRADBUS_CHECK(payload.size() == payload_bytes(index, encoding));
   }
   GRADBUS_RETURN_IF_ERROR(check(
       cuda().copy(tensor_->stream(), travelling(), payload.data(), payload.size()), "a payload"));
@@ -182,14 +217,14 @@ Status DeviceUnits::zero(float* elements, uint64_t count) {
   return {};
 }
 
-Status DeviceUnits::add_kept(const Unit& unit, float* to) {
+Status DeviceUnits::add(const float* kept, uint32_t elements, float* to) {
   CudaReduce input{.source_count = 2,
                    .target_count = 1,
-                   .count = unit.elements,
+                   .count = elements,
                    .dtype = static_cast<uint32_t>(DType::kF32),
                    .op = static_cast<uint32_t>(ReduceOp::kSum)};
   input.sources[0] = input.targets[0] = to;
-  input.sources[1] = static_cast<float*>(kept_) + unit.first;
+  input.sources[1] = kept;
   return check(cuda().reduce(tensor_->stream(), &input), "adding what was kept");
 }
 
@@ -197,16 +232,20 @@ Status DeviceUnits::read_memory(size_t index, MemoryPart part) {
   const Unit& unit = units_[index];
   for (uint32_t rank = 0; rank < tensor_->local_size(); ++rank)
     GRADBUS_RETURN_IF_ERROR(zero(tensor_->elements(rank) + unit.first, unit.elements));
-  const bool keeps = part == MemoryPart::kResidual && (has_residual_ || unit.carries);
-  return keeps ? add_kept(unit, tensor_->elements(0) + unit.first) : Status();
+  if (part != MemoryPart::kResidual) return {};
+  float* const to = tensor_->elements(0) + unit.first;
+  if (has_residual_ || unit.carries) GRADBUS_RETURN_IF_ERROR(add(kept(unit), unit.elements, to));
+  return unit.owner_residual == nullptr ? Status() : add(unit.owner_residual, unit.elements, to);
 }
 
 Status DeviceUnits::write_memory(size_t index, MemoryPart part) {
   Unit& unit = units_[index];
   if (part != MemoryPart::kResidual) return {};
   unit.carries = !has_residual_;
-  return check(cuda().copy(tensor_->stream(), static_cast<float*>(kept_) + unit.first,
-                           tensor_->front() + unit.first, unit.elements * sizeof(float)),
+  if (unit.owner_residual != nullptr)
+    GRADBUS_RETURN_IF_ERROR(zero(unit.owner_residual, unit.elements));
+  return check(cuda().copy(tensor_->stream(), kept(unit), tensor_->front() + unit.first,
+                           unit.elements * sizeof(float)),
                "what is to be kept");
 }
 
@@ -214,13 +253,19 @@ Status DeviceUnits::write_memory(size_t index, MemoryPart part) {
 Status DeviceUnits::scale_memory(size_t index, float factor) {
   if (!has_residual_) return {};
   const Unit& unit = units_[index];
+  GRADBUS_RETURN_IF_ERROR(scale(kept(unit), unit.elements, factor));
+  return unit.owner_residual == nullptr ? Status()
+                                        : scale(unit.owner_residual, unit.elements, factor);
+}
+
+Status DeviceUnits::scale(float* kept, uint32_t elements, float factor) {
   CudaReduce input{.before = factor,
                    .source_count = 1,
                    .target_count = 1,
-                   .count = unit.elements,
+                   .count = elements,
                    .dtype = static_cast<uint32_t>(DType::kF32),
                    .op = static_cast<uint32_t>(ReduceOp::kSum)};
-  input.sources[0] = input.targets[0] = static_cast<float*>(kept_) + unit.first;
+  input.sources[0] = input.targets[0] = kept;
   return check(cuda().reduce(tensor_->stream(), &input), "scaling what is kept");
 }
 

@@ -46,6 +46,20 @@ struct DeviceUnitsPlan {
   uint32_t agents = 2;
 };
 
+// Of the node's sum, or of the sum of all by the unit's owner (second_encoding.h).
+enum class Encoding : uint8_t { kNode, kOwner };
+
+struct EncodingRound {
+  uint64_t number = 1;
+  uint64_t seed = 0;
+};
+
+// What becomes of what a payload holds.
+struct Decoded {
+  float scale = 1;
+  bool adds = false;  // to the result
+};
+
 class DeviceUnits {
  public:
   // GB-D623, D624: why it cannot be.
@@ -57,18 +71,24 @@ class DeviceUnits {
 
   // For the exchanges of all units, one behind the other; zeros at first.
   std::span<std::byte> payloads() const { return {host_, payloads_bytes_}; }
-  const Codec& codec(size_t unit) const { return *units_[unit].coding.codec; }
+  const std::vector<DeviceCoding>& codings(size_t unit) const { return units_[unit].codings; }
   // Of a unit's that travels, at most.
-  size_t payload_bytes(size_t unit) const { return units_[unit].coding.payload_bytes - skipped_; }
+  size_t payload_bytes(size_t unit, Encoding encoding) const {
+    return coding(units_[unit], encoding).payload_bytes - skipped_;
+  }
 
   // ---- a round; GB-D624 when the GPU takes no work
   // `payload`: payload_bytes() of payloads().
-  Status encode(size_t unit, uint64_t round, uint64_t seed, std::span<std::byte> payload);
+  Status encode(size_t unit, const EncodingRound& round, std::span<std::byte> payload);
+  // Of the unit's owner: what has been decoded is encoded again.
+  Status encode_again(size_t unit, const EncodingRound& round, std::span<std::byte> payload);
+  // Whether that has come.
+  Result<bool> came(size_t unit) const { return tensor_->came(unit); }
   // Returns how long it is.
-  size_t finish(size_t unit, std::span<std::byte> payload);
+  size_t finish(size_t unit, Encoding encoding, std::span<std::byte> payload);
   // `payload`, of this agent, has been checked, and is of payloads().
-  Status decode(size_t unit, uint32_t agent, std::span<const std::byte> payload, float scale,
-                bool adds);
+  Status decode(size_t unit, Encoding encoding, uint32_t agent, std::span<const std::byte> payload,
+                const Decoded& decoded);
   Status publish(size_t unit) { return tensor_->spread_unit(unit); }
 
   // ---- rounds in which nothing is exchanged: CompressedUnit's verbs
@@ -82,9 +102,10 @@ class DeviceUnits {
   struct Unit {
     uint64_t first = 0;  // element
     uint32_t elements = 0;
-    DeviceCoding coding;
+    std::vector<DeviceCoding> codings = {};  // by Encoding
+    float* owner_residual = nullptr;         // what an owner's encodings have left out
     std::span<std::byte> lists = {};  // in memory of the host, by agent; none: of no selection
-    uint32_t entries = 0;             // that the list of this round has room for
+    uint32_t entries = 0;             // that the newest list has room for
     bool carries = false;             // without a residual: what was written goes into the next sum
   };
 
@@ -92,14 +113,25 @@ class DeviceUnits {
   const CudaTable& cuda() const { return tensor_->cuda(); }
   Status check(CudaResult result, const char* what) const { return tensor_->check(result, what); }
   void plan_units(const DeviceUnitsPlan& plan);
-  CudaEncode encoding(const Unit& unit, const CudaChoice& choice) const;
+  void plan_memory(const Unit& unit);
+  void place_units();
+  static const DeviceCoding& coding(const Unit& unit, Encoding encoding) {
+    return unit.codings[static_cast<size_t>(encoding)];
+  }
+  CudaEncode input(const Unit& unit, const DeviceCoding& coding, const CudaChoice& choice) const;
+  // From the front; the ring.
+  Status encode(size_t unit, Encoding encoding, const EncodingRound& round, float* residual,
+                std::span<std::byte> payload);
+  bool owns(size_t unit) const { return unit % agents_ == agent_index_; }
   std::span<std::byte> list(const Unit& unit, uint32_t agent) const;
   uint8_t* travelling() const { return static_cast<uint8_t*>(payload_) + skipped_; }
   Status set_up(uint64_t count);
   Status allocate(uint64_t bytes, void** memory, const char* what);
   Status zero(float* elements, uint64_t count);
+  float* kept(const Unit& unit) const { return static_cast<float*>(kept_) + unit.first; }
   // to = to + kept
-  Status add_kept(const Unit& unit, float* to);
+  Status add(const float* kept, uint32_t elements, float* to);
+  Status scale(float* kept, uint32_t elements, float factor);
 
   const std::shared_ptr<DeviceTensor> tensor_;
   const uint32_t agent_index_;
@@ -114,6 +146,8 @@ class DeviceUnits {
   size_t lists_bytes_ = 0;
   std::byte* host_ = nullptr;  // payloads, then lists
   void* kept_ = nullptr;       // of each element: the residual, or what is carried
+  uint64_t owned_ = 0;         // elements of which there is an owner's residual
+  void* owner_kept_ = nullptr;
   void* payload_ = nullptr;
   void* workspace_ = nullptr;  // null where no codec asks for it
   void* zeros_ = nullptr;

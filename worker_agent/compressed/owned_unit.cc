@@ -11,7 +11,7 @@ class OwnedUnit final : public CompressedUnit {
   explicit OwnedUnit(UnitPlan unit)
       : CompressedUnit(std::move(unit)),
         codec_(make_codec(plan().spec, plan().shape)),
-        owner_(plan().index % plan().agents),
+        owner_(plan().owner()),
         sum_codec_(second_codec(plan().spec, plan().shape)),
         sum_memory_(second_memory(plan().spec, plan().agents), owns() ? plan().count : 0) {
     const size_t count = plan().count;

@@ -2,7 +2,7 @@
 // exchanges that carry them between agents. Six kinds, by communicator, mode and codec:
 //
 //   allgather  gathered  every agent gets every agent's payload and sums what it decodes
-//                        (all-gather); of elements on a GPU: device_unit.cc
+//                        (all-gather)
 //   ps         owned     one agent gets all payloads, sums them and encodes the sum again
 //                        (gather, all-gather)
 //   ps         pushed    mode ps:sync: the same by a parameter-server shard, which keeps what its
@@ -14,6 +14,8 @@
 //                        (all-reduce, 1 or 2 rounds)
 //   allreduce  merged    codecs that select: each agent merges the entries of a range of elements
 //                        (all-to-all, all-gather)
+//
+// Of elements on a GPU there are gathered, owned and summed ones (device_unit.cc).
 //
 // All agents decode the same bytes in the same order, so all get the same bits.
 //
@@ -53,6 +55,10 @@ class CompressedUnit {
   // Exchange `stage` has ended: decodes or encodes, and returns what the next begins with; after
   // the last the result is in all areas. GB-D611 when a payload is nonsense; names its agent.
   virtual Result<std::span<const uint64_t>> advance(size_t stage) = 0;
+  // A GPU makes what the next exchange is to carry: advance() has returned nothing, and resume()
+  // will return it. While it is not there the unit goes on waiting.
+  bool waits() const { return waits_; }
+  virtual Result<std::span<const uint64_t>> resume() { return std::span<const uint64_t>(); }
 
   // ---- between rounds: what this agent remembers, in one area for all parts
   // Into the first area; the others, whose sum with it counts, become 0. What there is none of: 0.
@@ -77,6 +83,7 @@ class CompressedUnit {
   virtual std::span<float> owner_residual() { return {}; }
   Memory& memory() { return memory_; }
   PullKind pull() const { return pull_; }
+  void set_waits(bool waits) { waits_ = waits; }
 
   void add_stage(Stage stage);
   const UnitPlan& plan() const { return plan_; }
@@ -107,6 +114,7 @@ class CompressedUnit {
   const UnitPlan plan_;
   Memory memory_;
   PullKind pull_ = PullKind::kNone;
+  bool waits_ = false;
   std::vector<float> carried_;  // written without a memory to keep it
   std::vector<Stage> stages_;
   std::vector<Attached> attached_;

@@ -44,6 +44,9 @@ struct UnitPlan {
   ShardMembers members = nullptr;          // which shards these are
   Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
   float scale = 1;                         // of the sum of all agents
+  // Where units have owners: this one's.
+  uint32_t owner() const { return index % agents; }
+
   // The unit's first element in each local rank's area; none: they are on GPUs (device_units.h)
   std::vector<float*> areas;
 };

@@ -200,6 +200,13 @@ Status DeviceTensor::announce(const Piece& piece) {
   return check(cuda().ring(home_, doorbell_.get()), "a doorbell");
 }
 
+Result<bool> DeviceTensor::came(size_t unit) const {
+  const CudaResult result = cuda().query_event(pieces_[unit].summed);
+  if (result == CudaResult::kNotReady) return false;
+  GRADBUS_RETURN_IF_ERROR(check(result, "what it was told to do"));
+  return true;
+}
+
 bool DeviceTensor::summed(uint32_t chunk) {
   while (summed_ * chunks_a_piece_ <= chunk && failure_.ok()) {
     const CudaResult result = cuda().query_event(pieces_[summed_].summed);

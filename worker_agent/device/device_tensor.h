@@ -117,6 +117,8 @@ class DeviceTensor {
   Status sum_unit(size_t unit) { return sum(pieces_[unit]); }
   // Rings the engine when all that is on the stream by now is done.
   Status announce(size_t unit);
+  // What announce() came behind last is done, later than summed(): in the middle of a round.
+  Result<bool> came(size_t unit) const;
   // From the front to all others.
   Status spread_unit(size_t unit) { return spread(pieces_[unit]); }
   // What a function of the plug-in has answered, naming the tensor.

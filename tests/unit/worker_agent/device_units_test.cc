@@ -179,6 +179,16 @@ constexpr const char* kSpecs[] = {"fp16",
                                   "dgc:ratio=0.01,sample=0.1,ef=residual,warmup=4",
                                   "randk:ratio=0.1,communicator=allgather",
                                   "randk:ratio=0.6,ef=residual,communicator=allgather",
+                                  "fp16:communicator=ps",
+                                  "int8:ef=residual,decay=0.9,communicator=ps",
+                                  "qsgd:communicator=ps",
+                                  "signsgd:communicator=ps",
+                                  "signsgd:ef=residual,communicator=ps",
+                                  "onebit:communicator=ps",
+                                  "topk:ratio=0.05,communicator=ps",
+                                  "topk:ratio=0.05,values=bf16,warmup=3,communicator=ps",
+                                  "dgc:ratio=0.05,ef=residual,communicator=ps",
+                                  "randk:ratio=0.3,communicator=ps",
                                   "fp16:communicator=allreduce",
                                   "bf16:ef=residual,communicator=allreduce"};
 
@@ -230,7 +240,10 @@ TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceMemory,
-                         testing::Values("int8:ef=residual", "topk:ratio=0.02"), name_of);
+                         testing::Values("int8:ef=residual", "topk:ratio=0.02",
+                                         "int8:ef=residual,communicator=ps",
+                                         "topk:ratio=0.05,communicator=ps"),
+                         name_of);
 
 CompressionPlan plan_of(const std::string& spec, Communicator communicator) {
   return {parse_compression(spec).take(), communicator, kUnit, 0};
@@ -245,8 +258,6 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
       {"randk", Communicator::kAllReduce, "randk"},
       {"topk", Communicator::kAllReduce, "topk"},
       {"powersgd", Communicator::kAllReduce, "powersgd"},
-      {"int8", Communicator::kPs, "by ps"},
-      {"topk", Communicator::kPs, "by ps"},
       {"dgc", Communicator::kAllGather, "with a momentum"},
       {"threshold", Communicator::kAllGather, "threshold"},
       {"rows", Communicator::kAllGather, "rows"},
@@ -262,7 +273,8 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
         << one.spec;
     EXPECT_THAT(status.message(), HasSubstr(one.says)) << one.spec;
   }
-  EXPECT_TRUE(fits_device("tensor t", plan_of("int8", Communicator::kAllGather), kCount).ok());
+  for (const Communicator communicator : {Communicator::kAllGather, Communicator::kPs})
+    EXPECT_TRUE(fits_device("tensor t", plan_of("int8", communicator), kCount).ok());
 }
 
 TEST(DeviceUnits, NoMemoryIsOneLine) {
@@ -285,24 +297,29 @@ class OneUnit : public testing::Test {
  protected:
   static constexpr uint64_t kElements = 100;  // of chunks of 64
 
-  explicit OneUnit(const char* compression_spec = "onebit")
+  explicit OneUnit(const char* compression_spec = "onebit",
+                   Communicator communicator = Communicator::kAllGather)
       : host_(kElements), bell_(eventfd(0, 0)) {
     plan_.spec = parse_compression(compression_spec).take();
+    plan_.communicator = communicator;
     plan_.count = plan_.shape.count_max = kElements;
     TensorSpec spec;
     spec.count = kElements;
     const CellShape shape = make_cell_shape(spec, 64, {3, 2, true, true});
     tensor_ = make_tensor(shape, kElements, reinterpret_cast<std::byte*>(host_.data()), bell_.get())
                   .take();
-    const CompressionPlan compression{plan_.spec, Communicator::kAllGather, kElements, 0};
+    const CompressionPlan compression{plan_.spec, communicator, kElements, 0};
     device_ = DeviceUnits::make(tensor_, {compression, kElements, 0, 2}).take();
     unit_ = make_device_unit(plan_, *device_);
-    const Stage& stage = unit_->stages().front();
-    exchange_ =
-        std::make_unique<Exchange>(ExchangeId{0, 0}, stage.plan,
-                                   ExchangeMemory{{}, 0, device_->payloads().data(), stage.stride},
-                                   std::vector<uint32_t>{0}, Reduction{});
-    unit_->attach(0, exchange_.get(), device_->payloads().first(stage.bytes));
+    std::span<std::byte> rest = device_->payloads();
+    for (size_t s = 0; s < unit_->stages().size(); ++s) {
+      const Stage& stage = unit_->stages()[s];
+      exchanges_.push_back(std::make_unique<Exchange>(
+          ExchangeId{0, static_cast<uint16_t>(s)}, stage.plan,
+          ExchangeMemory{{}, 0, rest.data(), stage.stride}, std::vector<uint32_t>{0}, Reduction{}));
+      unit_->attach(s, exchanges_.back().get(), rest.first(stage.bytes));
+      rest = rest.subspan(stage.bytes);
+    }
     for (const uint32_t rank : {0, 1}) {
       const DeviceArea& area = tensor_->area(rank);
       areas_[rank] =
@@ -330,7 +347,7 @@ class OneUnit : public testing::Test {
   Status receive(const std::vector<std::byte>& payload) {
     Action deliver{.kind = Action::Kind::kDeliver, .source = 1};
     deliver.bytes = deliver.total = payload.size();
-    exchange_->deliver(deliver, payload);
+    exchanges_.front()->deliver(deliver, payload);
     return unit_->advance(0).status();
   }
   std::vector<float> area(uint32_t rank) const { return {areas_[rank], areas_[rank] + kElements}; }
@@ -341,7 +358,7 @@ class OneUnit : public testing::Test {
   std::shared_ptr<DeviceTensor> tensor_;
   std::shared_ptr<DeviceUnits> device_;
   std::unique_ptr<CompressedUnit> unit_;
-  std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
   float* areas_[2] = {};
   std::byte* done_[2] = {};
 };
@@ -400,6 +417,54 @@ TEST_F(OneList, IsNotMadeOfWhatNoCodecHasWritten) {
   std::vector<std::byte> beyond = payload;
   std::fill(beyond.begin() + 16 + 10 * sizeof(float), beyond.end(), std::byte{0xff});
   EXPECT_THAT(receive(beyond).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
+}
+
+// Which agent 0 owns.
+class OneOwned : public OneUnit {
+ protected:
+  OneOwned() : OneUnit("topk:ratio=0.1", Communicator::kPs) {}
+
+  // What the owner begins its second exchange with.
+  Result<std::span<const uint64_t>> resume() {
+    for (const Nanos deadline = monotonic_now() + 30 * kSecond; monotonic_now() < deadline;) {
+      Result<std::span<const uint64_t>> lengths = unit_->resume();
+      if (!lengths.ok() || !unit_->waits()) return lengths;
+      EXPECT_TRUE(lengths.value().empty());
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return Status(Code::kTimeout, "the unit waits");
+  }
+};
+
+// Expect: the sum of both payloads comes back as one payload, and becomes the result.
+TEST_F(OneOwned, IsSummedAndSentBack) {
+  for (uint64_t i = 0; i < kElements; ++i) areas_[0][i] = i % 10 == 7 ? 5 : 0.25F;
+  const std::vector<std::byte> payload = encode();
+  ASSERT_TRUE(receive(payload).ok());
+  ASSERT_TRUE(unit_->waits());
+  const Result<std::span<const uint64_t>> lengths = resume();
+  ASSERT_TRUE(lengths.ok()) << lengths.status().message();
+  ASSERT_EQ(lengths.value()[0], payload.size());
+  ASSERT_TRUE(unit_->advance(1).ok());
+  EXPECT_FALSE(unit_->waits());
+  ASSERT_TRUE(tensor_->deliver().ok());
+  settle();
+  for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(areas_[1][i], i % 10 == 7 ? 10 : 0) << i;
+}
+
+// Expect: one error that names the tensor, when it fails at the sum, and when it does after.
+TEST_F(OneOwned, SaysWhenItsGpuFails) {
+  std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
+  const std::vector<std::byte> payload = encode();
+  double_of("broken");
+  const Status at_once = receive(payload);
+  double_of("streams");
+  EXPECT_THAT(at_once.message(), HasSubstr("GB-D624 GPU_FAILED: tensor \"t\" of job"));
+  ASSERT_TRUE(unit_->advance(0).ok());
+  double_of("broken");
+  const Status later = resume().status();
+  double_of("streams");
+  EXPECT_THAT(later.message(), HasSubstr("GB-D624 GPU_FAILED: tensor \"t\" of job"));
 }
 
 // Expect: one error that names the tensor; the other node hears that the job is over from others.

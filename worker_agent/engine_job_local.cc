@@ -1,0 +1,62 @@
+// What a turn of the engine does of a job on this node: the sums of its ranks, on the processor or
+// on GPUs, and what GPUs have coded in the middle of a round.
+#include "worker_agent/engine_job.h"
+
+namespace gradbus {
+
+// One chunk of each tensor a turn: received frames are not kept waiting behind a large sum.
+size_t EngineJob::reduce_local() {
+  size_t work = 0;
+  for (size_t i = 0; i < reducing_.size();) {
+    EngineTensor& tensor = *reducing_[i];
+    const int64_t chunk = tensor.reduce_some();
+    if (tensor.device() != nullptr && !tensor.device()->failure().ok())
+      return fail(tensor.device()->failure()), work;
+    if (chunk >= 0) {
+      ++work;
+      if (tensor.compressed() == nullptr) {
+        Exchange& dense = *tensor.exchanges().front();
+        dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
+        run_actions(dense);
+      } else {
+        advance(tensor, tensor.compressed()->chunk_reduced());
+      }
+    }
+    if (tensor.reducing()) {
+      ++i;
+    } else {
+      reducing_.erase(reducing_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  return work;
+}
+
+size_t EngineJob::assist() {
+  size_t chunks = 0;
+  for (const auto& [tensor, round] : assisting_)
+    if (tensor->cell().may_help(round)) chunks += tensor->cell().help(round, kAgentWorker, 1);
+  std::erase_if(assisting_,
+                [](const auto& work) { return !work.first->cell().may_help(work.second); });
+  return chunks;
+}
+
+// Each of a tensor's units that GPUs have done with since.
+size_t EngineJob::resume_coded() {
+  size_t work = 0;
+  for (size_t i = 0; i < coding_.size() && broken_.ok();) {
+    EngineTensor& tensor = *coding_[i];
+    const Result<ExchangeStarts> starts = tensor.compressed()->resume();
+    const bool began = starts.ok() && starts.value()[0].exchange != nullptr;
+    advance(tensor, starts);
+    work += began ? 1 : 0;
+    if (began && tensor.compressed()->waits()) continue;
+    if (tensor.compressed()->waits()) {
+      ++i;
+    } else {
+      coding_.erase(coding_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  return work;
+}
+
+}  // namespace gradbus
