@@ -236,7 +236,8 @@ CudaResult remember(CudaStream* stream, const CudaMomentum* input) {
 
 CudaResult forget(CudaStream* stream, const CudaForget* input) {
   if (input->entries > input->count) return refuse("a list longer than the unit");
-  if (!is_aligned(input->list)) return refuse("a list that is not aligned to 16 bytes");
+  if (input->list != nullptr && !is_aligned(input->list))
+    return refuse("a list that is not aligned to 16 bytes");
   if (input->taken == nullptr) return refuse("no word for what was taken");
   if (input->count != 0 && (input->momentum == nullptr || input->residual == nullptr))
     return refuse("a vector of what is forgotten is missing");

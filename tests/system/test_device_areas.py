@@ -64,11 +64,11 @@ def test_ranks_of_two_nodes_do(two_nodes, size):
 
 # Without those that draw: which numbers, depends on the tensor's id, and a second training has others.
 CODED = ["onebit", "int8:ef=residual", "topk:ratio=0.1", "fp16", "bf16:ef=residual", "fp8", "int8", "int4"]
-CODED += ["signsgd", "efsignsgd"]
+CODED += ["signsgd", "efsignsgd", "signum", "topk:ratio=0.1,ef=dgc", "int8:ef=dgc,nesterov=yes"]
 
 
 # Units that one node sums and sends to all; signs are a vote then.
-OWNED = ["int8:ef=residual", "topk:ratio=0.1", "signsgd", "onebit", "fp16"]
+OWNED = ["int8:ef=residual", "topk:ratio=0.1,ef=dgc", "signsgd", "signum", "onebit", "topk:ratio=0.1", "fp16"]
 
 
 def coded(spec, communicator="allgather"):

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/errors.h"
+#include "compression/cuda/cuda_memory.h"
 #include "compression/memory.h"
 #include "worker_agent/compressed/second_encoding.h"
 
@@ -27,9 +28,16 @@ bool has_owners(const CompressionPlan& compression) {
 bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
   if (compression.spec.codec->make == nullptr) return false;
   const auto codec = cuda_codec(*make_codec(compression.spec, shape));
-  if (!codec || codec->momentum != 0 || !is_worthwhile(*codec)) return false;
+  if (!codec || !is_worthwhile(*codec)) return false;
   return compression.communicator != Communicator::kAllReduce ||
          codec->family == CudaFamily::kDense;
+}
+
+// DGC's, unless gradients are clipped by the norm of a unit. Signum has a momentum of its own.
+bool has_memory(const CompressionSpec& spec) {
+  const MemoryOptions options = memory_options(spec, 1);
+  if (options.kind != MemoryKind::kDgc) return true;
+  return cuda_momentum(options).has_value() && spec.codec->id != CodecId::kSignum;
 }
 
 }  // namespace
@@ -46,13 +54,12 @@ size_t DeviceCoding::device_bytes() const {
   return lists() ? cuda_payload_bytes(on_device, 0, most.entries) : payload_bytes;
 }
 
-// The residual is the only thing that is remembered on a device.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count) {
   const CompressionSpec& spec = compression.spec;
   const std::string what = who + ": what is sent as \"" + spec.canonical + "\"";
   if (spec.options.text("nan") == "stop" || spec.options.number("fidelity") > 0)
     return refuse(what + ", whose elements the processor looks at,");
-  if (memory_options(spec, 1).kind == MemoryKind::kDgc) return refuse(what + ", with a momentum,");
+  if (!has_memory(spec)) return refuse(what + ", with such a momentum,");
   return has_kernels(compression, unit_shape(compression, count, 0)) ? Status() : refuse(what);
 }
 

@@ -29,9 +29,8 @@ struct DeviceCoding {
   size_t payload_bytes = 0;  // at most
 };
 
-// GB-D628, with `who` before it, naming what is not done on a device: codecs that remember
-// something themselves or have no kernels, threshold, DGC's memory, nan=stop and fidelity=. In
-// flight: all but fp16 and bf16.
+// GB-D628, with `who` before it, naming what is not done on a device: codecs that have no kernels,
+// threshold, clipped gradients, nan=stop and fidelity=. In flight: all but fp16 and bf16.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
 // Of a unit: of the node's sum, and where units have owners, of what these send back.

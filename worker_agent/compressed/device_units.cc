@@ -6,12 +6,10 @@
 
 #include "common/check.h"
 #include "compression/cuda/cuda_selection.h"
-#include "compression/memory.h"
 
 namespace gradbus {
 namespace {
 
-constexpr uint64_t kZeros = 1 << 16;  // elements: a few copies for a unit, 256 KiB for a tensor
 constexpr size_t kListAlign = 128;
 
 // Of any of a unit's encodings.
@@ -31,9 +29,8 @@ DeviceUnits::DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnits
       agent_index_(plan.agent_index),
       agents_(plan.agents),
       skipped_(plan.compression.communicator == Communicator::kAllReduce ? kPayloadHeaderBytes : 0),
-      has_residual_(memory_options(plan.compression.spec, plan.agents).kind ==
-                    MemoryKind::kResidual),
-      decay_(memory_options(plan.compression.spec, plan.agents).decay) {
+      memory_(memory_options(plan.compression.spec, plan.agents)),
+      has_residual_(memory_.kind != MemoryKind::kNone) {
   plan_units(plan);
 }
 
@@ -78,7 +75,7 @@ Status DeviceUnits::allocate(uint64_t bytes, void** memory, const char* what) {
 }
 
 Status DeviceUnits::set_up(uint64_t count) {
-  const uint64_t zeros = std::min(count, kZeros) * sizeof(float);
+  const uint64_t zeros = std::min(count, kZerosMax) * sizeof(float);
   const uint64_t host_bytes = std::max(payloads_bytes_ + lists_bytes_, zeros);
   void* host = nullptr;
   GRADBUS_RETURN_IF_ERROR(
@@ -93,9 +90,15 @@ Status DeviceUnits::set_up(uint64_t count) {
   if (owned_ > 0)
     GRADBUS_RETURN_IF_ERROR(
         allocate(owned_ * sizeof(float), &owner_kept_, "memory for an owner's residual"));
+  const bool has_momentum = units_.front().codings.front().on_device.momentum != 0;
+  if (has_momentum || memory_.kind == MemoryKind::kDgc)
+    GRADBUS_RETURN_IF_ERROR(allocate(count * sizeof(float), &momentum_, "memory for a momentum"));
+  if (memory_.kind == MemoryKind::kDgc)
+    GRADBUS_RETURN_IF_ERROR(allocate(sizeof(uint32_t), &taken_, "memory for a word"));
   place_units();
   GRADBUS_RETURN_IF_ERROR(check(cuda().copy(tensor_->stream(), zeros_, host_, zeros), "a copy"));
   GRADBUS_RETURN_IF_ERROR(zero(static_cast<float*>(owner_kept_), owned_));
+  if (momentum_ != nullptr) GRADBUS_RETURN_IF_ERROR(zero(static_cast<float*>(momentum_), count));
   return zero(static_cast<float*>(kept_), count);
 }
 
@@ -114,7 +117,7 @@ void DeviceUnits::place_units() {
 
 DeviceUnits::~DeviceUnits() {
   if (!tensor_->quiet()) return;  // which says so itself; memory that is in use is left
-  for (void* const memory : {kept_, owner_kept_, payload_, workspace_, zeros_})
+  for (void* const memory : {kept_, owner_kept_, momentum_, taken_, payload_, workspace_, zeros_})
     if (memory != nullptr) cuda().free(tensor_->home(), memory);
   if (host_ != nullptr) cuda().free_host(host_);
 }
@@ -127,7 +130,7 @@ CudaEncode DeviceUnits::input(const Unit& unit, const DeviceCoding& coding,
           .payload = static_cast<uint8_t*>(payload_),
           .workspace = workspace_,
           .count = unit.elements,
-          .decay = decay_,
+          .decay = memory_.decay,
           .choice = choice};
 }
 
@@ -141,26 +144,40 @@ Status DeviceUnits::encode(size_t index, const EncodingRound& round, std::span<s
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(index));
   if (std::exchange(unit.carries, false))
     GRADBUS_RETURN_IF_ERROR(add(kept(unit), unit.elements, tensor_->front() + unit.first));
-  return encode(index, Encoding::kNode, round, has_residual_ ? kept(unit) : nullptr, payload);
+  CudaEncode input =
+      this->input(unit, Encoding::kNode, round, has_residual_ ? kept(unit) : nullptr);
+  if (input.codec.momentum != 0) input.momentum = momentum(unit);
+  input.taken = static_cast<const uint32_t*>(taken_);
+  if (taken_ != nullptr) GRADBUS_RETURN_IF_ERROR(remember(unit));
+  GRADBUS_RETURN_IF_ERROR(encode(index, Encoding::kNode, input, payload));
+  return taken_ != nullptr ? forget(unit) : Status();
 }
 
 Status DeviceUnits::encode_again(size_t index, const EncodingRound& round,
                                  std::span<std::byte> payload) {
-  return encode(index, Encoding::kOwner, round, units_[index].owner_residual, payload);
+  const Unit& unit = units_[index];
+  return encode(index, Encoding::kOwner, input(unit, Encoding::kOwner, round, unit.owner_residual),
+                payload);
 }
 
-Status DeviceUnits::encode(size_t index, Encoding encoding, const EncodingRound& round,
-                           float* residual, std::span<std::byte> payload) {
+CudaEncode DeviceUnits::input(const Unit& unit, Encoding encoding, const EncodingRound& round,
+                              float* residual) const {
+  const DeviceCoding& coding = this->coding(unit, encoding);
+  CudaEncode made = input(
+      unit, coding, cuda_choice(*coding.codec, unit.elements, round.number, residual != nullptr));
+  GRADBUS_CHECK(made.choice.entries <= coding.most.entries &&
+                cuda_workspace_bytes(made) <= workspace_bytes_);
+  made.gradient = tensor_->front() + unit.first;
+  made.residual = residual;
+  made.seed = round.seed;
+  return made;
+}
+
+Status DeviceUnits::encode(size_t index, Encoding encoding, const CudaEncode& input,
+                           std::span<std::byte> payload) {
   Unit& unit = units_[index];
   const DeviceCoding& coding = this->coding(unit, encoding);
   GRADBUS_CHECK(payload.size() == payload_bytes(index, encoding));
-  CudaEncode input = this->input(
-      unit, coding, cuda_choice(*coding.codec, unit.elements, round.number, residual != nullptr));
-  GRADBUS_CHECK(input.choice.entries <= coding.most.entries &&
-                cuda_workspace_bytes(input) <= workspace_bytes_);
-  input.gradient = tensor_->front() + unit.first;
-  input.residual = residual;
-  input.seed = round.seed;
   GRADBUS_RETURN_IF_ERROR(check(cuda().encode(tensor_->stream(), &input), "encoding"));
   unit.entries = input.choice.entries;
   const size_t list_bytes = cuda_payload_bytes(coding.on_device, 0, unit.entries);
@@ -201,72 +218,9 @@ Status DeviceUnits::decode(size_t index, Encoding encoding, uint32_t agent,
   return check(cuda().apply(tensor_->stream(), &input), "decoding");
 }
 
-// ---- what is remembered
-
 Status DeviceUnits::sum(size_t unit) {
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(unit));
   return tensor_->announce(unit);
-}
-
-Status DeviceUnits::zero(float* elements, uint64_t count) {
-  for (uint64_t first = 0; first < count; first += kZeros) {
-    const uint64_t bytes = std::min(kZeros, count - first) * sizeof(float);
-    GRADBUS_RETURN_IF_ERROR(
-        check(cuda().copy(tensor_->stream(), elements + first, zeros_, bytes), "zeros"));
-  }
-  return {};
-}
-
-Status DeviceUnits::add(const float* kept, uint32_t elements, float* to) {
-  CudaReduce input{.source_count = 2,
-                   .target_count = 1,
-                   .count = elements,
-                   .dtype = static_cast<uint32_t>(DType::kF32),
-                   .op = static_cast<uint32_t>(ReduceOp::kSum)};
-  input.sources[0] = input.targets[0] = to;
-  input.sources[1] = kept;
-  return check(cuda().reduce(tensor_->stream(), &input), "adding what was kept");
-}
-
-Status DeviceUnits::read_memory(size_t index, MemoryPart part) {
-  const Unit& unit = units_[index];
-  for (uint32_t rank = 0; rank < tensor_->local_size(); ++rank)
-    GRADBUS_RETURN_IF_ERROR(zero(tensor_->elements(rank) + unit.first, unit.elements));
-  if (part != MemoryPart::kResidual) return {};
-  float* const to = tensor_->elements(0) + unit.first;
-  if (has_residual_ || unit.carries) GRADBUS_RETURN_IF_ERROR(add(kept(unit), unit.elements, to));
-  return unit.owner_residual == nullptr ? Status() : add(unit.owner_residual, unit.elements, to);
-}
-
-Status DeviceUnits::write_memory(size_t index, MemoryPart part) {
-  Unit& unit = units_[index];
-  if (part != MemoryPart::kResidual) return {};
-  unit.carries = !has_residual_;
-  if (unit.owner_residual != nullptr)
-    GRADBUS_RETURN_IF_ERROR(zero(unit.owner_residual, unit.elements));
-  return check(cuda().copy(tensor_->stream(), kept(unit), tensor_->front() + unit.first,
-                           unit.elements * sizeof(float)),
-               "what is to be kept");
-}
-
-// As Memory::rescale(): what is carried stays as it was written.
-Status DeviceUnits::scale_memory(size_t index, float factor) {
-  if (!has_residual_) return {};
-  const Unit& unit = units_[index];
-  GRADBUS_RETURN_IF_ERROR(scale(kept(unit), unit.elements, factor));
-  return unit.owner_residual == nullptr ? Status()
-                                        : scale(unit.owner_residual, unit.elements, factor);
-}
-
-Status DeviceUnits::scale(float* kept, uint32_t elements, float factor) {
-  CudaReduce input{.before = factor,
-                   .source_count = 1,
-                   .target_count = 1,
-                   .count = elements,
-                   .dtype = static_cast<uint32_t>(DType::kF32),
-                   .op = static_cast<uint32_t>(ReduceOp::kSum)};
-  input.sources[0] = input.targets[0] = kept;
-  return check(cuda().reduce(tensor_->stream(), &input), "scaling what is kept");
 }
 
 }  // namespace gradbus

@@ -6,7 +6,8 @@
 // as ever:
 //
 //   encode()   the ranks' sum; its payload, which leaves what it lacks in the residual; a copy of
-//              the payload to the host; a ring for the engine
+//              the payload to the host; a ring for the engine. With a momentum, that is brought up
+//              to date before, and masked after the ring
 //   finish()   when that has come: the payload is whole
 //   decode()   once for each agent, in their order: a copy of a checked payload to the device, and
 //              the result becomes it, or is added to
@@ -34,6 +35,7 @@
 #include <string>
 #include <vector>
 
+#include "compression/memory.h"
 #include "worker_agent/compressed/device_coding.h"
 #include "worker_agent/device/device_tensor.h"
 
@@ -119,8 +121,11 @@ class DeviceUnits {
     return unit.codings[static_cast<size_t>(encoding)];
   }
   CudaEncode input(const Unit& unit, const DeviceCoding& coding, const CudaChoice& choice) const;
-  // From the front; the ring.
-  Status encode(size_t unit, Encoding encoding, const EncodingRound& round, float* residual,
+  // From the front, into the residual, if there is one; but for the node's own momentum.
+  CudaEncode input(const Unit& unit, Encoding encoding, const EncodingRound& round,
+                   float* residual) const;
+  // A copy of what is encoded for the host, and the ring.
+  Status encode(size_t unit, Encoding encoding, const CudaEncode& input,
                 std::span<std::byte> payload);
   bool owns(size_t unit) const { return unit % agents_ == agent_index_; }
   std::span<std::byte> list(const Unit& unit, uint32_t agent) const;
@@ -129,16 +134,25 @@ class DeviceUnits {
   Status allocate(uint64_t bytes, void** memory, const char* what);
   Status zero(float* elements, uint64_t count);
   float* kept(const Unit& unit) const { return static_cast<float*>(kept_) + unit.first; }
+  float* momentum(const Unit& unit) const { return static_cast<float*>(momentum_) + unit.first; }
+  // Before and after the node's sum is encoded (compression/cuda/cuda_memory.h).
+  Status remember(const Unit& unit);
+  Status forget(const Unit& unit);
   // to = to + kept
   Status add(const float* kept, uint32_t elements, float* to);
   Status scale(float* kept, uint32_t elements, float factor);
+  // as = front
+  Status keep(const Unit& unit, float* as);
+
+  // Elements: a few copies for a unit, 256 KiB for a tensor.
+  static constexpr uint64_t kZerosMax = 1 << 16;
 
   const std::shared_ptr<DeviceTensor> tensor_;
   const uint32_t agent_index_;
   const uint32_t agents_;
   const size_t skipped_;  // bytes of a payload that do not travel
+  const MemoryOptions memory_;
   const bool has_residual_;
-  const float decay_;
   std::vector<Unit> units_;
   size_t device_bytes_ = 0;  // of what is encoded
   size_t workspace_bytes_ = 0;
@@ -148,6 +162,8 @@ class DeviceUnits {
   void* kept_ = nullptr;       // of each element: the residual, or what is carried
   uint64_t owned_ = 0;         // elements of which there is an owner's residual
   void* owner_kept_ = nullptr;
+  void* momentum_ = nullptr;  // of each element, DGC's or Signum's; null: none
+  void* taken_ = nullptr;     // a word, of DGC's: of the unit that is encoded
   void* payload_ = nullptr;
   void* workspace_ = nullptr;  // null where no codec asks for it
   void* zeros_ = nullptr;

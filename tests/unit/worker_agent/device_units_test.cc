@@ -132,6 +132,19 @@ struct Pair {
     }
     expect_same("a round");
   }
+  // One element of one rank is this. Nothing is compared: which NaN a sum gives may differ.
+  void round_with(uint64_t number, size_t element, float value) {
+    for (CompressedCluster* one : {&host, &device}) {
+      one->for_each_rank([&](uint32_t agent, uint32_t local) {
+        std::vector<float> gradient = CompressedCluster::gradient(agent + local, number);
+        const bool last = agent + 1 == one->agents() && local + 1 == one->world() / one->agents();
+        if (last) gradient[element] = value;
+        one->put(agent, local, gradient);
+      });
+      ASSERT_NO_FATAL_FAILURE(one->start(CompressedCluster::posted()));
+      ASSERT_NO_FATAL_FAILURE(one->finish());
+    }
+  }
   void memory(SubmissionKind kind, MemoryPart part = MemoryPart::kResidual) {
     for (CompressedCluster* one : {&host, &device}) {
       ASSERT_NO_FATAL_FAILURE(one->start(CompressedCluster::memory(kind, part)));
@@ -189,6 +202,16 @@ constexpr const char* kSpecs[] = {"fp16",
                                   "topk:ratio=0.05,values=bf16,warmup=3,communicator=ps",
                                   "dgc:ratio=0.05,ef=residual,communicator=ps",
                                   "randk:ratio=0.3,communicator=ps",
+                                  "signum",
+                                  "signum:beta=0.5,ef=residual,decay=0.5,communicator=ps",
+                                  "dgc:ratio=0.02",
+                                  "dgc:ratio=0.05,nesterov=yes,warmup=4,communicator=ps",
+                                  "dgc:ratio=0.05,masking=no,decay=0.9",
+                                  "topk:ratio=0.05,values=fp16,ef=dgc",
+                                  "randk:ratio=0.3,ef=dgc,communicator=allgather",
+                                  "int8:ef=dgc",
+                                  "onebit:ef=dgc,nesterov=yes,communicator=ps",
+                                  "fp16:ef=dgc,communicator=allreduce",
                                   "fp16:communicator=allreduce",
                                   "bf16:ef=residual,communicator=allreduce"};
 
@@ -209,7 +232,9 @@ TEST_P(EveryDeviceCodec, HasTheBitsOfHostMemory) {
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kWriteMemory));
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, MemoryPart::kMomentum));
+    pair.put_everywhere(78);
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kWriteMemory, MemoryPart::kMomentum));
+    ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, MemoryPart::kMomentum));
     for (uint64_t round = 5; round <= 6; ++round) ASSERT_NO_FATAL_FAILURE(pair.round(round, 2));
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory));
   }
@@ -223,17 +248,11 @@ class EveryDeviceMemory : public testing::TestWithParam<const char*> {};
 TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
   Pair pair(GetParam(), 2, 2, 2);
   ASSERT_NO_FATAL_FAILURE(pair.round(1));
-  for (CompressedCluster* one : {&pair.host, &pair.device}) {
-    std::vector<float> bad = CompressedCluster::gradient(0, 2);
-    bad[300] = std::numeric_limits<float>::infinity();
-    one->put(1, 1, bad);
-    one->start(CompressedCluster::posted());
-    ASSERT_NO_FATAL_FAILURE(one->finish());
-    one->for_each_rank([&](uint32_t agent, uint32_t local) {
-      EXPECT_TRUE(std::ranges::any_of(one->result(agent, local),
-                                      [](float value) { return !std::isfinite(value); }));
-    });
-  }
+  ASSERT_NO_FATAL_FAILURE(pair.round_with(2, 300, std::numeric_limits<float>::infinity()));
+  pair.device.for_each_rank([&](uint32_t agent, uint32_t local) {
+    EXPECT_TRUE(std::ranges::any_of(pair.device.result(agent, local),
+                                    [](float value) { return !std::isfinite(value); }));
+  });
   for (const MemoryPart part : {MemoryPart::kResidual, MemoryPart::kMomentum})
     ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, part));
   ASSERT_NO_FATAL_FAILURE(pair.round(3));
@@ -242,8 +261,31 @@ TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceMemory,
                          testing::Values("int8:ef=residual", "topk:ratio=0.02",
                                          "int8:ef=residual,communicator=ps",
-                                         "topk:ratio=0.05,communicator=ps"),
+                                         "topk:ratio=0.05,communicator=ps", "signum",
+                                         "dgc:ratio=0.02", "int8:ef=dgc"),
                          name_of);
+
+// Expect: a momentum that grows beyond what a float holds is shown once, and begins anew.
+TEST(DeviceUnits, WhatOverflowsBeginsAnew) {
+  for (const char* spec : {"int8:ef=dgc", "dgc:ratio=0.02,masking=no"}) {
+    SCOPED_TRACE(spec);
+    Pair pair(spec, 2, 1, 2);
+    const auto overflows = [&] {
+      return std::ranges::any_of(pair.device.result(0, 0),
+                                 [](float value) { return !std::isfinite(value); });
+    };
+    ASSERT_NO_FATAL_FAILURE(pair.round_with(1, 300, 3e38F));
+    EXPECT_FALSE(overflows());
+    ASSERT_NO_FATAL_FAILURE(pair.round_with(2, 300, 3e38F));
+    EXPECT_TRUE(overflows());
+    for (const MemoryPart part : {MemoryPart::kResidual, MemoryPart::kMomentum}) {
+      ASSERT_NO_FATAL_FAILURE(pair.memory(SubmissionKind::kReadMemory, part));
+      EXPECT_EQ(pair.device.result(1, 0)[300], 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(pair.round(3));
+    EXPECT_FALSE(overflows());
+  }
+}
 
 CompressionPlan plan_of(const std::string& spec, Communicator communicator) {
   return {parse_compression(spec).take(), communicator, kUnit, 0};
@@ -258,12 +300,11 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
       {"randk", Communicator::kAllReduce, "randk"},
       {"topk", Communicator::kAllReduce, "topk"},
       {"powersgd", Communicator::kAllReduce, "powersgd"},
-      {"dgc", Communicator::kAllGather, "with a momentum"},
+      {"dgc:clip=1", Communicator::kAllGather, "with such a momentum"},
+      {"signum:ef=dgc", Communicator::kAllGather, "with such a momentum"},
       {"threshold", Communicator::kAllGather, "threshold"},
       {"rows", Communicator::kAllGather, "rows"},
-      {"signum", Communicator::kAllGather, "signum"},
       {"int8:entropy=zstd", Communicator::kAllGather, "zstd"},
-      {"int8:ef=dgc", Communicator::kAllGather, "with a momentum"},
       {"int8:nan=stop", Communicator::kAllGather, "the processor looks at"},
       {"int8:fidelity=10", Communicator::kAllGather, "the processor looks at"},
   };
