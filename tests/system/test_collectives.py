@@ -136,3 +136,16 @@ def test_a_job_shorter_than_a_heartbeat_has_its_counters():
         (job,) = rig.status()["jobs"]
     assert job["received_bytes"] == 2 * 4000, job  # 1000 of 4 bytes to each of two, by any algorithm
     assert [(rank["operations"], rank["bytes"]) for rank in job["ranks"]] == [(1, 4000)] * 2, job
+
+
+@pytest.mark.parametrize("second", [(), ("--local-links=false",)], ids=["shared", "sockets"])
+def test_agents_of_one_machine_share_memory_where_both_allow_it(second):
+    with rigs.cluster(1) as rig:
+        rig.start_agent("node-1", *second)
+        for number in range(2):  # over links that the first job has measured, and over new ones
+            ranks = rig.start_job(2, "red:x:100000:f32:sum", job=f"job-{number}")
+            assert [rank.finish()[0] for rank in ranks] == [0, 0]
+        carried = [agent["transport"] for agent in rig.status()["agents"]]
+    for one in carried:
+        assert one["sent_bytes"] >= 2 * 200_000, carried  # half of 100,000 floats, to one agent, in each job
+        assert one["shared_bytes"] == (0 if second else one["sent_bytes"]), carried
