@@ -1,5 +1,5 @@
-// GPUs: the plug-in, the driver under it, the GPUs that they reach, and whether memory of the host
-// can be registered with them, which copies need in order not to wait.
+// GPUs: the plug-in, the driver under it, the GPUs that they reach, whether memory of the host can
+// be registered with them, which copies need in order not to wait, and whether cards reach theirs.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ Finding devices_finding(const CudaPlugin& plugin, const std::vector<CudaDeviceIn
     old = old || device.major < kCapabilityMin;
   }
   if (old) return {Level::kWarn, "cuda", value, "use a GPU of compute capability 8.0 or newer"};
-  return {Level::kOk, "cuda", value + "; the agent does not use it yet", ""};
+  return {Level::kOk, "cuda", value + "; ranks that set GRADBUS_DEVICE_MEMORY=1 use it", ""};
 }
 
 // Shared memory of the kind that gradients lie in; nullptr: there is none.
@@ -77,7 +77,34 @@ Finding pinning_finding(const CudaPlugin& plugin) {
           "right to pin it (seccomp profile, ulimit -l unlimited)"};
 }
 
+// NCCL is who uses it (docs/GPU.md). It finds the kernel's other way, dma-buf, by itself.
+Finding gpudirect_finding(const std::string& modules) {
+  for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
+    if (!names_in(modules + "/" + module).empty())
+      return {Level::kOk, "gpudirect",
+              std::string(module) + ": NCCL (gradbus-server --nccl) sends from GPUs' memory", ""};
+  }
+  return {Level::kMissing, "gpudirect",
+          "no nvidia_peermem: NCCL sends from GPUs' memory where the driver has dma-buf",
+          "with a driver older than 515, or closed kernel modules: modprobe nvidia_peermem"};
+}
+
 }  // namespace
+
+std::vector<Finding> check_gpu() {
+  return gpu_findings("/proc/driver/nvidia/gpus", "/sys/class/infiniband", "/sys/module");
+}
+
+std::vector<Finding> gpu_findings(const std::string& gpus, const std::string& infiniband,
+                                  const std::string& modules) {
+  const size_t count = names_in(gpus).size();
+  if (count == 0)
+    return {
+        {Level::kMissing, "gpu", "no NVIDIA GPU with a driver", "nothing: ranks compute on CPUs"}};
+  std::vector<Finding> findings = {{Level::kOk, "gpu", std::to_string(count) + " NVIDIA", ""}};
+  if (!names_in(infiniband).empty()) findings.push_back(gpudirect_finding(modules));
+  return findings;
+}
 
 std::vector<Finding> cuda_findings(const Result<const CudaPlugin*>& plugin) {
   if (!plugin.ok()) return no_cuda(plugin.status());

@@ -82,13 +82,6 @@ std::vector<Finding> check_rdma() {
   return findings;
 }
 
-std::vector<Finding> check_gpu() {
-  const std::vector<std::string> gpus = names_in("/proc/driver/nvidia/gpus");
-  if (!gpus.empty()) return {{Level::kOk, "gpu", std::to_string(gpus.size()) + " NVIDIA", ""}};
-  return {
-      {Level::kMissing, "gpu", "no NVIDIA GPU with a driver", "nothing: ranks compute on CPUs"}};
-}
-
 std::vector<Finding> check_libraries() {
   return {library("libibverbs.so.1", "RDMA", "for RDMA: apt install libibverbs1"),
           library("libcuda.so.1", "CUDA", "for GPUs: install the NVIDIA driver"),

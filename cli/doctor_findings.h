@@ -37,10 +37,14 @@ std::vector<Finding> check_locked_memory();
 // doctor_devices.cc
 std::vector<Finding> check_network();
 std::vector<Finding> check_rdma();
-std::vector<Finding> check_gpu();
 std::vector<Finding> check_libraries();
 
 // doctor_cuda.cc
+std::vector<Finding> check_gpu();
+// GPUs, and whether a card for RDMA reaches their memory by itself (GPUDirect RDMA), under what is
+// /proc/driver/nvidia/gpus, /sys/class/infiniband and /sys/module on a real machine.
+std::vector<Finding> gpu_findings(const std::string& gpus, const std::string& infiniband,
+                                  const std::string& modules);
 std::vector<Finding> check_cuda();
 // The line "cuda" and the line "cuda pinning" of a plug-in, or of none and why.
 std::vector<Finding> cuda_findings(const Result<const CudaPlugin*>& plugin);

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "cli/doctor_findings.h"
 #include "worker_agent/device/cuda_plugin.h"
@@ -88,6 +91,30 @@ TEST(DoctorCuda, LeavesNothingPinned) {
   cuda_findings(&plugin);
   EXPECT_EQ(pins, 1);
   EXPECT_EQ(unpins, 1);
+}
+
+// From a /proc and a /sys of the test's own: without RDMA nobody could use it.
+TEST(DoctorGpu, SaysWhetherCardsReachGpusMemory) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("doctor_gpu_" + std::to_string(::getpid()));
+  const auto found = [&] {
+    return gpu_findings((root / "gpus").string(), (root / "ib").string(), (root / "mod").string());
+  };
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].level, Level::kMissing);
+  std::filesystem::create_directories(root / "gpus/0000:01:00.0");
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].value, "1 NVIDIA");
+  std::filesystem::create_directories(root / "ib/mlx5_0");
+  ASSERT_EQ(found().size(), 2U);
+  EXPECT_EQ(found()[1].name, "gpudirect");
+  EXPECT_EQ(found()[1].level, Level::kMissing);
+  EXPECT_THAT(found()[1].next, HasSubstr("modprobe nvidia_peermem"));
+  std::filesystem::create_directories(root / "mod/nvidia_peermem/parameters");
+  ASSERT_EQ(found().size(), 2U);
+  EXPECT_EQ(found()[1].level, Level::kOk);
+  EXPECT_EQ(found()[1].next, "");
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace
