@@ -48,6 +48,7 @@ void Coordinator::receive(uint64_t id, const v1::AgentMessage& message, Nanos no
   if (at == agents_.end()) return;  // its lease has ended; the stream is being closed
   at->second.heard = now;
   dispatch(id, at->second, message, now);
+  admit_waiting(now);
 }
 
 void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& message, Nanos now) {
@@ -120,6 +121,24 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
     return refuse_join(outbox_, id, clean_text(message.job(), kJobNameBytesMax), message.rank(),
                        bad);
   }
+  const Job* running = find_live_job(message.job());
+  if (running != nullptr && running->state() == Job::State::kRunning &&
+      waiting_.add(id, message, now)) {
+    return;
+  }
+  admit(id, agent, message, now);
+}
+
+void Coordinator::admit_waiting(Nanos now) {
+  if (waiting_.empty()) return;
+  const auto has_ended = [this](const std::string& job) { return find_live_job(job) == nullptr; };
+  for (const WaitingJoins::Join& join : waiting_.take(has_ended, now)) {
+    const auto at = agents_.find(join.agent);
+    if (at != agents_.end()) admit(join.agent, at->second, join.message, now);
+  }
+}
+
+void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now) {
   Job* job = find_live_job(message.job());
   if (job == nullptr && live_jobs_.size() >= kLiveJobsMax) {
     return refuse_join(
@@ -174,6 +193,7 @@ void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message
 // mistake: the two messages crossed.
 void Coordinator::rank_left(uint64_t id, const v1::RankLeft& message, Nanos now) {
   const bool by_name = message.job_id() == 0;
+  if (by_name && waiting_.forget(id, message.job(), message.rank())) return;
   Job* job = by_name ? find_live_job(message.job()) : find_job(message.job_id());
   if (by_name && job == nullptr) return;
   checked(job != nullptr && job->rank_left(id, message, now), id, "RankLeft");
@@ -195,6 +215,7 @@ void Coordinator::tick(Nanos now) {
   forgive_own_pause(now);
   end_silent_leases(now);
   for (auto& [id, job] : jobs_) job->tick(now);
+  admit_waiting(now);
   forget_ended_jobs(now);
   measure_next_path(now);
 }
@@ -221,6 +242,7 @@ v1::StopJobReply Coordinator::stop_job(const v1::StopJobRequest& request, Nanos 
   if (Job* job = find_live_job(request.job())) {
     const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
     job->fail(short_error("J405", "job " + in_quotes(request.job()) + ": " + reason), now);
+    admit_waiting(now);
     return reply;
   }
   *reply.mutable_error() =

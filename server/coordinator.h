@@ -21,6 +21,7 @@
 #include "server/job.h"
 #include "server/outbox.h"
 #include "server/paths.h"
+#include "server/waiting_joins.h"
 
 namespace gradbus {
 
@@ -69,6 +70,8 @@ class Coordinator {
   void heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& message, Nanos now);
   void join_job(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now);
   Status check_join(const v1::JoinJob& message) const;
+  void admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now);
+  void admit_waiting(Nanos now);
   void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);
   void refuse_tensors(uint64_t id, const v1::RegisterTensors& message);
   void rank_left(uint64_t id, const v1::RankLeft& message, Nanos now);
@@ -97,6 +100,7 @@ class Coordinator {
   std::map<uint64_t, Agent> agents_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
+  WaitingJoins waiting_;
   Paths paths_;
   uint64_t warnings_ = 0;
   Nanos ticked_at_;

@@ -111,7 +111,9 @@ void Coordinator::refuse(uint64_t id, const Status& status) {
 void Coordinator::lose(uint64_t id, const std::string& why, Nanos now) {
   outbox_.note("lost agent " + why);
   paths_.detach(id);
+  waiting_.forget(id);
   for (auto& [job_id, job] : jobs_) job->agent_lost(id, why, now);
+  admit_waiting(now);
 }
 
 void Coordinator::disconnect(uint64_t id, Nanos now) {

@@ -24,6 +24,12 @@ def test_operations_of_one_name_keep_their_order(rig, size):
     run(rig, size, "queue:g", "queue:g", "queue:h")
 
 
+def test_a_job_starts_again_at_once(rig):
+    """Its former ranks have ended, but the coordinator may not have heard of all of them when the first new one asks."""
+    for size in (4, 2, 3, 2, 4, 4, 2, 3) * 2:
+        run(rig, size, "barrier")
+
+
 def test_more_tensors_in_flight_than_a_ring_holds(rig):
     run(rig, 2, "flood:3000", "barrier")
 
