@@ -28,6 +28,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "compression/cuda/plugin.h"
 #include "compression/cuda/works.h"
@@ -87,22 +88,27 @@ bool is(std::string_view kind) {
 bool has_streams() { return is("streams") || is("apart") || is("full"); }
 bool works() { return is("processor") || has_streams(); }
 
-constexpr std::string_view kSharings[] = {"", "legacy", "vmm", "fabric"};
+constexpr std::pair<std::string_view, const char*> kSharings[] = {
+    {},
+    {"legacy", "the double refuses legacy"},
+    {"vmm", "the double refuses vmm"},
+    {"fabric", "the double refuses fabric"}};
 
 bool refuses(std::string_view what) {
   const char* said = std::getenv("GRADBUS_CUDA_DOUBLE_REFUSES");
   return said != nullptr && std::string_view(said).find(what) != std::string_view::npos;
 }
 
-thread_local std::string refused;  // the last answer, if it was that
+// Of the whole process, for LeakSanitizer cannot read what a loaded library has for each thread.
+std::atomic<const char*> refusal{nullptr};  // the last answer, if it was that
 
-CudaResult refuse(std::string_view what) {
-  refused = "the double refuses " + std::string(what);
+CudaResult refuse(const char* text) {
+  refusal = text;
   return CudaResult::kInvalid;
 }
 
 const char* last_error() {
-  if (!refused.empty()) return refused.c_str();
+  if (const char* text = refusal) return text;
   if (is("apart")) return "one GPU cannot use the other's memory";
   if (is("cannot_pin")) return "cudaHostRegister: out of memory";
   return is("no_driver") ? "no NVIDIA driver (libcuda.so.1)" : "cudaMalloc: out of memory";
@@ -156,14 +162,14 @@ CudaResult make_memory(uint64_t bytes, void** memory) {
 }
 
 CudaResult allocate(uint32_t, uint64_t bytes, void** memory) {
-  refused.clear();
+  refusal = nullptr;
   if (is("full") || (bytes > kMemoryBytes && !works())) return CudaResult::kOutOfMemory;
   return make_memory(bytes, memory);
 }
 
 CudaResult allocate_shared(uint32_t device, uint64_t bytes, CudaSharing sharing, void** memory) {
-  const std::string_view name = kSharings[static_cast<size_t>(sharing)];
-  if (refuses(name)) return refuse(name);
+  const auto [name, text] = kSharings[static_cast<size_t>(sharing)];
+  if (refuses(name)) return refuse(text);
   const CudaResult made = allocate(device, bytes, memory);
   const std::scoped_lock lock(places_mutex);
   if (made == CudaResult::kOk) places[*memory].sharing = sharing;
@@ -190,7 +196,7 @@ CudaResult share(void* memory, Shared& shared) {
 }
 
 CudaResult share_memory(uint32_t, void* memory, CudaMemoryShare* share_of) {
-  if (refuses("export")) return refuse("export");
+  if (refuses("export")) return refuse("the double refuses export");
   Shared shared;
   const CudaResult result = share(memory, shared);
   *share_of = {.sharing = shared.sharing};
