@@ -62,6 +62,7 @@ float BlockTopK::norm(const EncodeInput& input, size_t block) {
 }
 
 void BlockTopK::choose(std::span<const float> norms) {
+  GRADBUS_CHECK(norms.size() == blocks_);
   const auto before = [&](uint32_t a, uint32_t b) {
     const bool a_nan = std::isnan(norms[a]);
     const bool b_nan = std::isnan(norms[b]);
@@ -98,8 +99,7 @@ void BlockTopK::project(uint32_t round, const EncodeInput& input, uint64_t,
       store_field(&vector[block * sizeof(float)], norm(input, block));
     return;
   }
-  GRADBUS_CHECK(sum_before.size() == blocks_ * sizeof(float));
-  choose({reinterpret_cast<const float*>(sum_before.data()), blocks_});
+  choose({reinterpret_cast<const float*>(sum_before.data()), sum_before.size() / sizeof(float)});
   for (size_t i = 0; i < sent_blocks_; ++i)
     write_block(input, order_[i], place(vector.data(), i * block_));
 }

@@ -30,6 +30,8 @@ class BlockTopK final : public LinearCodec {
   size_t block() const { return block_; }
   std::span<const uint32_t> chosen() const { return {order_.data(), sent_blocks_}; }
   bool finite() const { return finite_; }
+  // ... and what project() begins round 1 with: from the summed norms of all blocks.
+  void choose(std::span<const float> norms);
 
   void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
@@ -39,7 +41,6 @@ class BlockTopK final : public LinearCodec {
 
  private:
   float norm(const EncodeInput& input, size_t block);
-  void choose(std::span<const float> norms);
   void write_block(const EncodeInput& input, size_t block, std::byte* to);
   void finish_sent(const EncodeInput& input, size_t block, const std::byte* sum, float scale,
                    std::span<float> values);

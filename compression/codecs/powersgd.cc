@@ -174,15 +174,26 @@ void PowerSgd::project(uint32_t round, const EncodeInput& input, uint64_t shared
     renew_q(shared_seed);
     return multiply(input, product);
   }
-  GRADBUS_CHECK(sum_before.size() == p_.size() * sizeof(float));
-  const std::span<const float> p = floats(sum_before);
-  if (!is_finite(p)) {  // on all agents; then all that finish() makes of Q is NaN
+  if (!take_p(floats(sum_before))) {  // on all agents; then all that finish() makes of Q is NaN
     std::fill_n(product, vector_elements(1), std::numeric_limits<float>::quiet_NaN());
     return;
   }
-  std::copy(p.begin(), p.end(), p_.begin());
-  orthogonalise_p();
   multiply_transposed(input, product);
+}
+
+bool PowerSgd::take_p(std::span<const float> sum) {
+  GRADBUS_CHECK(sum.size() == p_.size());
+  if (!is_finite(sum)) return false;
+  std::copy(sum.begin(), sum.end(), p_.begin());
+  orthogonalise_p();
+  return true;
+}
+
+void PowerSgd::take_q(std::span<const float> sum, uint32_t agents) {
+  GRADBUS_CHECK(sum.size() == vector_elements(1));
+  const auto count = static_cast<float>(agents);
+  for (size_t k = 0; k < rank_; ++k)
+    for (size_t j = 0; j < columns_; ++j) q_[k * stride_ + j] = sum[k * columns_ + j] / count;
 }
 
 void PowerSgd::settle(const EncodeInput& input, const MatrixTile& tile, size_t row, size_t column,
@@ -199,16 +210,13 @@ void PowerSgd::settle(const EncodeInput& input, const MatrixTile& tile, size_t r
 
 void PowerSgd::finish(const EncodeInput& input, uint64_t, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) {
-  GRADBUS_CHECK(sum.size() == vector_elements(1) * sizeof(float) && values.size() == count_);
-  const std::span<const float> q = floats(sum);
-  const auto count = static_cast<float>(agents);
-  for (size_t k = 0; k < rank_; ++k)
-    for (size_t j = 0; j < columns_; ++j) q_[k * stride_ + j] = q[k * columns_ + j] / count;
+  GRADBUS_CHECK(values.size() == count_);
+  take_q(floats(sum), agents);
   for (size_t row = 0; row < rows_; row += kTileRows) {
     const float* p = coefficients(row);
     for_each_tile(input, row, [&](const MatrixTile& tile, size_t column) {
       multiply_out(p, q_.data() + column, stride_, rank_, tile.width, tile_sent_.data());
-      settle(input, tile, row, column, scale * count, values);
+      settle(input, tile, row, column, scale * static_cast<float>(agents), values);
     });
   }
 }

@@ -39,6 +39,11 @@ class PowerSgd final : public LinearCodec {
   size_t stride() const { return stride_; }
   std::span<const float> p() const { return p_; }
   std::span<const float> q() const { return q_; }
+  // ... and what project() and finish() do beside multiplying: before round 0; with its sum, false
+  // where that is not finite; with the sum of round 1.
+  void renew_q(uint64_t shared_seed);
+  bool take_p(std::span<const float> sum);
+  void take_q(std::span<const float> sum, uint32_t agents);
 
   void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                std::span<const std::byte> sum_before, std::span<std::byte> vector) override;
@@ -46,7 +51,6 @@ class PowerSgd final : public LinearCodec {
               std::span<const std::byte> sum, float scale, std::span<float> values) override;
 
  private:
-  void renew_q(uint64_t seed);
   void multiply(const EncodeInput& input, float* product);             // P = M Q
   void multiply_transposed(const EncodeInput& input, float* product);  // Q = M^T P
   void orthogonalise_p();

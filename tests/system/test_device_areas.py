@@ -117,6 +117,7 @@ def test_nodes_may_differ_in_where_they_compress(two_nodes):
         ("sync/fp16", "all shared"),
         ("sync/bf16:ef=residual", "all shared"),
         ("sync/topk", "all shared"),
+        ("sync/blocktopk:block=64,ratio=0.1", "all shared"),
         ("delayed:k=1", "staged"),
         ("sync/threshold", None),
     ],

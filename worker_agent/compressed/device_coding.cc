@@ -4,6 +4,7 @@
 #include "common/errors.h"
 #include "compression/cuda/cuda_memory.h"
 #include "compression/memory.h"
+#include "worker_agent/compressed/device_linear.h"
 #include "worker_agent/compressed/second_encoding.h"
 
 namespace gradbus {
@@ -26,6 +27,7 @@ bool has_owners(const CompressionPlan& compression) {
 
 // What an owner sends has kernels where what it gets has.
 bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
+  if (make_device_linear(compression.spec, shape) != nullptr) return true;
   if (compression.spec.codec->make == nullptr) return false;
   const auto codec = cuda_codec(*make_codec(compression.spec, shape));
   if (!codec || !is_worthwhile(*codec)) return false;
@@ -33,11 +35,13 @@ bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
          codec->family == CudaFamily::kDense;
 }
 
-// DGC's, unless gradients are clipped by the norm of a unit. Signum has a momentum of its own.
+// DGC's, unless gradients are clipped by the norm of a unit. Signum has a momentum of its own, and
+// linear codecs end a round when other units have begun one, for which there is one word `taken`.
 bool has_memory(const CompressionSpec& spec) {
   const MemoryOptions options = memory_options(spec, 1);
   if (options.kind != MemoryKind::kDgc) return true;
-  return cuda_momentum(options).has_value() && spec.codec->id != CodecId::kSignum;
+  return cuda_momentum(options).has_value() && spec.codec->id != CodecId::kSignum &&
+         spec.codec->make != nullptr;
 }
 
 }  // namespace

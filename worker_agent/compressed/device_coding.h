@@ -30,7 +30,8 @@ struct DeviceCoding {
 };
 
 // GB-D628, with `who` before it, naming what is not done on a device: codecs that have no kernels,
-// threshold, clipped gradients, nan=stop and fidelity=. In flight: all but fp16 and bf16.
+// threshold, clipped gradients, nan=stop and fidelity=. In flight: all but fp16, bf16, powersgd and
+// blocktopk.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
 // Of a unit: of the node's sum, and where units have owners, of what these send back.

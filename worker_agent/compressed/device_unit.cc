@@ -1,6 +1,6 @@
 // Units whose elements are on a GPU, gathered (gathered_unit.cc), owned (owned_unit.cc) or summed
-// (summed_unit.cc): all that is left here is when what happens, and the check of what comes from
-// peers.
+// (summed_unit.cc), in one round or two: all that is left here is when what happens, and the check
+// of what comes from peers.
 #include "compression/random.h"
 #include "worker_agent/compressed/device_units.h"
 #include "worker_agent/compressed/units.h"
@@ -12,8 +12,7 @@ class DeviceUnit : public CompressedUnit {
  public:
   DeviceUnit(UnitPlan unit, DeviceUnits& device)
       : CompressedUnit(std::move(unit)), device_(device) {
-    for (Stage& stage : device_stages(plan(), device_.codings(index())))
-      add_stage(std::move(stage));
+    for (Stage& stage : device_.stages(plan())) add_stage(std::move(stage));
   }
 
   Status prepare(uint64_t round, bool exchanges) override {
@@ -129,9 +128,42 @@ class SummedDeviceUnit final : public DeviceUnit {
   std::span<std::byte> outgoing() const override { return vector(0); }
 };
 
+class LinearDeviceUnit final : public DeviceUnit {
+ public:
+  using DeviceUnit::DeviceUnit;
+
+  Status prepare(uint64_t round, bool exchanges) override {
+    if (!exchanges) return device().sum(index());
+    return device().project(index(), shared_seed(round), vector(0));
+  }
+
+  std::span<const uint64_t> encode(uint64_t) override { return {}; }
+
+  Result<std::span<const uint64_t>> advance(size_t stage) override {
+    if (stage == 0) {
+      const Result<bool> comes = device().project_again(index(), vector(0), vector(1));
+      GRADBUS_RETURN_IF_ERROR(comes.status());
+      set_waits(comes.value());
+      return std::span<const uint64_t>();
+    }
+    GRADBUS_RETURN_IF_ERROR(device().finish(index(), vector(1), plan().scale));
+    GRADBUS_RETURN_IF_ERROR(device().publish(index()));
+    return std::span<const uint64_t>();
+  }
+
+  Result<std::span<const uint64_t>> resume() override {
+    const Result<bool> came = device().came(index());
+    GRADBUS_RETURN_IF_ERROR(came.status());
+    set_waits(!came.value());
+    return std::span<const uint64_t>();
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<CompressedUnit> make_device_unit(UnitPlan plan, DeviceUnits& device) {
+  if (device.is_linear(plan.index))
+    return std::make_unique<LinearDeviceUnit>(std::move(plan), device);
   switch (plan.communicator) {
     case Communicator::kAllReduce:
       return std::make_unique<SummedDeviceUnit>(std::move(plan), device);

@@ -12,12 +12,14 @@ namespace {
 
 constexpr size_t kListAlign = 128;
 
+size_t aligned(size_t bytes) { return (bytes + kListAlign - 1) / kListAlign * kListAlign; }
+
 // Of any of a unit's encodings.
 size_t list_stride(const std::vector<DeviceCoding>& codings) {
   size_t bytes = 0;
   for (const DeviceCoding& coding : codings)
     if (coding.lists()) bytes = std::max(bytes, coding.device_bytes());
-  return (bytes + kListAlign - 1) / kListAlign * kListAlign;
+  return aligned(bytes);
 }
 
 }  // namespace
@@ -47,15 +49,32 @@ void DeviceUnits::plan_units(const DeviceUnitsPlan& plan) {
     exchange.count = shape.count_max;
     Unit& unit = units_.emplace_back(
         Unit{.first = first, .elements = static_cast<uint32_t>(shape.count_max)});
-    unit.codings = device_codings(plan.compression, shape);
-    for (const Stage& stage : device_stages(exchange, unit.codings)) payloads_bytes_ += stage.bytes;
+    unit.linear = make_device_linear(plan.compression.spec, shape);
+    if (unit.linear == nullptr) unit.codings = device_codings(plan.compression, shape);
+    for (const Stage& stage : stages(exchange)) payloads_bytes_ += stage.bytes;
     if (unit.codings.size() > 1 && has_residual_ && owns(exchange.index)) owned_ += unit.elements;
     plan_memory(unit);
   }
 }
 
+std::vector<Stage> DeviceUnits::stages(const UnitPlan& unit) const {
+  const Unit& here = units_[unit.index];
+  return here.linear == nullptr ? device_stages(unit, here.codings)
+                                : vector_stages(unit, here.linear->codec());
+}
+
+size_t DeviceUnits::lists_bytes(const Unit& unit) const {
+  return unit.linear == nullptr ? agents_ * list_stride(unit.codings)
+                                : aligned(unit.linear->parts_bytes());
+}
+
 void DeviceUnits::plan_memory(const Unit& unit) {
-  lists_bytes_ += agents_ * list_stride(unit.codings);
+  lists_bytes_ += lists_bytes(unit);
+  if (unit.linear != nullptr) {
+    workspace_bytes_ = std::max(workspace_bytes_, unit.linear->parts_bytes());
+    for (const uint32_t round : {0U, 1U})
+      device_bytes_ = std::max(device_bytes_, unit.linear->vector_bytes(round));
+  }
   for (const DeviceCoding& coding : unit.codings) {
     device_bytes_ = std::max(device_bytes_, coding.device_bytes());
     workspace_bytes_ =
@@ -76,7 +95,8 @@ Status DeviceUnits::allocate(uint64_t bytes, void** memory, const char* what) {
 
 Status DeviceUnits::set_up(uint64_t count) {
   const uint64_t zeros = std::min(count, kZerosMax) * sizeof(float);
-  const uint64_t host_bytes = std::max(payloads_bytes_ + lists_bytes_, zeros);
+  const uint64_t zeros_at = payloads_bytes_ + lists_bytes_;
+  const uint64_t host_bytes = zeros_at + zeros;
   void* host = nullptr;
   GRADBUS_RETURN_IF_ERROR(
       check(cuda().allocate_host(host_bytes, &host), "pinned memory for payloads"));
@@ -90,13 +110,15 @@ Status DeviceUnits::set_up(uint64_t count) {
   if (owned_ > 0)
     GRADBUS_RETURN_IF_ERROR(
         allocate(owned_ * sizeof(float), &owner_kept_, "memory for an owner's residual"));
-  const bool has_momentum = units_.front().codings.front().on_device.momentum != 0;
+  const std::vector<DeviceCoding>& codings = units_.front().codings;
+  const bool has_momentum = !codings.empty() && codings.front().on_device.momentum != 0;
   if (has_momentum || memory_.kind == MemoryKind::kDgc)
     GRADBUS_RETURN_IF_ERROR(allocate(count * sizeof(float), &momentum_, "memory for a momentum"));
   if (memory_.kind == MemoryKind::kDgc)
     GRADBUS_RETURN_IF_ERROR(allocate(sizeof(uint32_t), &taken_, "memory for a word"));
   place_units();
-  GRADBUS_RETURN_IF_ERROR(check(cuda().copy(tensor_->stream(), zeros_, host_, zeros), "a copy"));
+  GRADBUS_RETURN_IF_ERROR(
+      check(cuda().copy(tensor_->stream(), zeros_, host_ + zeros_at, zeros), "a copy"));
   GRADBUS_RETURN_IF_ERROR(zero(static_cast<float*>(owner_kept_), owned_));
   if (momentum_ != nullptr) GRADBUS_RETURN_IF_ERROR(zero(static_cast<float*>(momentum_), count));
   return zero(static_cast<float*>(kept_), count);
@@ -107,7 +129,7 @@ void DeviceUnits::place_units() {
   auto* owner_residual = static_cast<float*>(owner_kept_);
   for (size_t index = 0; index < units_.size(); ++index) {
     Unit& unit = units_[index];
-    unit.lists = {lists, agents_ * list_stride(unit.codings)};
+    unit.lists = {lists, lists_bytes(unit)};
     lists += unit.lists.size();
     if (owner_kept_ == nullptr || !owns(index)) continue;
     unit.owner_residual = owner_residual;
@@ -139,11 +161,16 @@ std::span<std::byte> DeviceUnits::list(const Unit& unit, uint32_t agent) const {
   return unit.lists.subspan(agent * stride, stride);
 }
 
-Status DeviceUnits::encode(size_t index, const EncodingRound& round, std::span<std::byte> payload) {
+Status DeviceUnits::sum_up(size_t index) {
   Unit& unit = units_[index];
   GRADBUS_RETURN_IF_ERROR(tensor_->sum_unit(index));
-  if (std::exchange(unit.carries, false))
-    GRADBUS_RETURN_IF_ERROR(add(kept(unit), unit.elements, tensor_->front() + unit.first));
+  if (!std::exchange(unit.carries, false)) return {};
+  return add(kept(unit), unit.elements, tensor_->front() + unit.first);
+}
+
+Status DeviceUnits::encode(size_t index, const EncodingRound& round, std::span<std::byte> payload) {
+  const Unit& unit = units_[index];
+  GRADBUS_RETURN_IF_ERROR(sum_up(index));
   CudaEncode input =
       this->input(unit, Encoding::kNode, round, has_residual_ ? kept(unit) : nullptr);
   if (input.codec.momentum != 0) input.momentum = momentum(unit);

@@ -21,7 +21,11 @@
 // payloads of all units, and those in memory of the host are read before they are written to again.
 //
 // Vectors of fp16 and bf16 that are added in flight are payloads without their header: the
-// processor adds them up between nodes, in pinned memory, and one comes back.
+// processor adds them up between nodes, in pinned memory, and one comes back. powersgd and
+// blocktopk (device_linear.h) have two vectors in a round:
+//
+//   project()  the first: of the ranks' sum; the second: of what has come of the first
+//   finish()   what has come of the second becomes the result, and the residual lacks it
 //
 // Bits are those of the processor's units (gathered_unit.cc, summed_unit.cc): the same sum, codec,
 // seeds and order.
@@ -37,6 +41,7 @@
 
 #include "compression/memory.h"
 #include "worker_agent/compressed/device_coding.h"
+#include "worker_agent/compressed/device_linear.h"
 #include "worker_agent/device/device_tensor.h"
 
 namespace gradbus {
@@ -74,6 +79,9 @@ class DeviceUnits {
   // For the exchanges of all units, one behind the other; zeros at first.
   std::span<std::byte> payloads() const { return {host_, payloads_bytes_}; }
   const std::vector<DeviceCoding>& codings(size_t unit) const { return units_[unit].codings; }
+  bool is_linear(size_t unit) const { return units_[unit].linear != nullptr; }
+  // Of that unit, the same as where it is in memory of the host.
+  std::vector<Stage> stages(const UnitPlan& unit) const;
   // Of a unit's that travels, at most.
   size_t payload_bytes(size_t unit, Encoding encoding) const {
     return coding(units_[unit], encoding).payload_bytes - skipped_;
@@ -93,6 +101,13 @@ class DeviceUnits {
                 const Decoded& decoded);
   Status publish(size_t unit) { return tensor_->spread_unit(unit); }
 
+  // ---- a round of powersgd or blocktopk
+  Status project(size_t unit, uint64_t shared_seed, std::span<std::byte> vector);
+  // False: `vector` is there already; else it came().
+  Result<bool> project_again(size_t unit, std::span<const std::byte> sum,
+                             std::span<std::byte> vector);
+  Status finish(size_t unit, std::span<const std::byte> sum, float scale);
+
   // ---- rounds in which nothing is exchanged: CompressedUnit's verbs
   // What is to come needs the ranks' sum alone.
   Status sum(size_t unit);
@@ -104,11 +119,13 @@ class DeviceUnits {
   struct Unit {
     uint64_t first = 0;  // element
     uint32_t elements = 0;
-    std::vector<DeviceCoding> codings = {};  // by Encoding
-    float* owner_residual = nullptr;         // what an owner's encodings have left out
-    std::span<std::byte> lists = {};  // in memory of the host, by agent; none: of no selection
-    uint32_t entries = 0;             // that the newest list has room for
-    bool carries = false;             // without a residual: what was written goes into the next sum
+    std::vector<DeviceCoding> codings = {};  // by Encoding; none: it is linear
+    std::unique_ptr<DeviceLinear> linear = {};
+    float* owner_residual = nullptr;  // what an owner's encodings have left out
+    // In memory of the host: lists by agent, or parts of `linear`; none of others.
+    std::span<std::byte> lists = {};
+    uint32_t entries = 0;  // that the newest list has room for
+    bool carries = false;  // without a residual: what was written goes into the next sum
   };
 
   DeviceUnits(std::shared_ptr<DeviceTensor> tensor, const DeviceUnitsPlan& plan);
@@ -116,6 +133,7 @@ class DeviceUnits {
   Status check(CudaResult result, const char* what) const { return tensor_->check(result, what); }
   void plan_units(const DeviceUnitsPlan& plan);
   void plan_memory(const Unit& unit);
+  size_t lists_bytes(const Unit& unit) const;
   void place_units();
   static const DeviceCoding& coding(const Unit& unit, Encoding encoding) {
     return unit.codings[static_cast<size_t>(encoding)];
@@ -135,6 +153,13 @@ class DeviceUnits {
   Status zero(float* elements, uint64_t count);
   float* kept(const Unit& unit) const { return static_cast<float*>(kept_) + unit.first; }
   float* momentum(const Unit& unit) const { return static_cast<float*>(momentum_) + unit.first; }
+  // The ranks' sum, and what is carried.
+  Status sum_up(size_t unit);
+  // A vector of a linear codec, with what it needs, for the host, and the ring.
+  Status project(size_t unit, uint32_t round, const DeviceLinear::Part& part,
+                 std::span<std::byte> vector);
+  DeviceLinear::Place place(const Unit& unit) const;
+  Status copy_part(const Unit& unit, const DeviceLinear::Part& part);
   // Before and after the node's sum is encoded (compression/cuda/cuda_memory.h).
   Status remember(const Unit& unit);
   Status forget(const Unit& unit);
@@ -158,7 +183,7 @@ class DeviceUnits {
   size_t workspace_bytes_ = 0;
   size_t payloads_bytes_ = 0;
   size_t lists_bytes_ = 0;
-  std::byte* host_ = nullptr;  // payloads, then lists
+  std::byte* host_ = nullptr;  // payloads, then lists or parts, then zeros
   void* kept_ = nullptr;       // of each element: the residual, or what is carried
   uint64_t owned_ = 0;         // elements of which there is an owner's residual
   void* owner_kept_ = nullptr;

@@ -10,8 +10,7 @@ class SummedUnit final : public CompressedUnit {
   explicit SummedUnit(UnitPlan unit)
       : CompressedUnit(std::move(unit)),
         codec_(plan().spec.codec->make_linear(plan().spec.options, plan().shape)) {
-    for (uint32_t round = 0; round < codec_->rounds(); ++round)
-      add_stage(vector_stage(plan(), codec_->dtype(round), codec_->vector_elements(round)));
+    for (Stage& stage : vector_stages(plan(), *codec_)) add_stage(std::move(stage));
   }
 
   std::span<const uint64_t> encode(uint64_t round) override {

@@ -107,4 +107,11 @@ Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements) {
   return stage;
 }
 
+std::vector<Stage> vector_stages(const UnitPlan& unit, const LinearCodec& codec) {
+  std::vector<Stage> stages;
+  for (uint32_t round = 0; round < codec.rounds(); ++round)
+    stages.push_back(vector_stage(unit, codec.dtype(round), codec.vector_elements(round)));
+  return stages;
+}
+
 }  // namespace gradbus

@@ -65,5 +65,7 @@ Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
 Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max);
 // A vector that is summed by the agents.
 Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements);
+// One of these for each round of such a codec.
+std::vector<Stage> vector_stages(const UnitPlan& unit, const LinearCodec& codec);
 
 }  // namespace gradbus

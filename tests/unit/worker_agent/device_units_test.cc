@@ -116,7 +116,9 @@ struct Pair {
       : host(layout(agents, ranks, 0), {spec, way(spec)}, ReduceOp::kAverage),
         device(layout(agents, ranks, on_devices), {spec, way(spec)}, ReduceOp::kAverage) {}
   static Communicator way(const std::string& spec) {
-    const Communicator said = parse_compression(spec).take().communicator();
+    const CompressionSpec parsed = parse_compression(spec).take();
+    if (parsed.codec->make == nullptr) return Communicator::kAllReduce;
+    const Communicator said = parsed.communicator();
     return said == Communicator::kAuto ? Communicator::kAllGather : said;
   }
 
@@ -213,7 +215,13 @@ constexpr const char* kSpecs[] = {"fp16",
                                   "onebit:ef=dgc,nesterov=yes,communicator=ps",
                                   "fp16:ef=dgc,communicator=allreduce",
                                   "fp16:communicator=allreduce",
-                                  "bf16:ef=residual,communicator=allreduce"};
+                                  "bf16:ef=residual,communicator=allreduce",
+                                  "powersgd",
+                                  "powersgd:rank=3,decay=0.9",
+                                  "powersgd:ef=none",
+                                  "blocktopk:block=64,ratio=0.2",
+                                  "blocktopk:block=33,ratio=0.5,values=fp16,decay=0.8",
+                                  "blocktopk:block=100,ef=none"};
 
 class EveryDeviceCodec : public testing::TestWithParam<const char*> {};
 
@@ -261,8 +269,9 @@ TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceMemory,
                          testing::Values("int8:ef=residual", "topk:ratio=0.02",
                                          "int8:ef=residual,communicator=ps",
-                                         "topk:ratio=0.05,communicator=ps", "signum",
-                                         "dgc:ratio=0.02", "int8:ef=dgc"),
+                                         "topk:ratio=0.05,communicator=ps", "signum", "powersgd",
+                                         "blocktopk:block=64,ratio=0.2", "dgc:ratio=0.02",
+                                         "int8:ef=dgc"),
                          name_of);
 
 // Expect: a momentum that grows beyond what a float holds is shown once, and begins anew.
@@ -299,7 +308,7 @@ TEST(DeviceUnits, WhatIsNotDoneThereIsRefusedByName) {
   } cases[] = {
       {"randk", Communicator::kAllReduce, "randk"},
       {"topk", Communicator::kAllReduce, "topk"},
-      {"powersgd", Communicator::kAllReduce, "powersgd"},
+      {"powersgd:ef=dgc", Communicator::kAllReduce, "with such a momentum"},
       {"dgc:clip=1", Communicator::kAllGather, "with such a momentum"},
       {"signum:ef=dgc", Communicator::kAllGather, "with such a momentum"},
       {"threshold", Communicator::kAllGather, "threshold"},
