@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Feeds each codec's decoder with made-up payloads (libFuzzer, with ASan and UBSan).
+# Feeds each codec's decoder with made-up payloads (libFuzzer, with ASan and UBSan), one codec on each core.
 #
 #   scripts/fuzz.sh              every codec, 600 seconds each
 #   scripts/fuzz.sh 20           ... 20 seconds each
@@ -8,6 +8,20 @@
 # Exit status 1 when one of them found something; the input lies in build/fuzz/findings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+if [[ ${1:-} == --one ]]; then  # --one SECONDS CODEC: one of those that the lines below start
+  name=${3//[:=,.]/_}
+  log=build/fuzz/$name.log
+  mkdir -p "build/fuzz/corpus/$name"
+  if GRADBUS_FUZZ_CODEC=$3 build/fuzz/bin/codec_fuzz -max_total_time="$2" -max_len=8192 -timeout=10 \
+    -artifact_prefix="build/fuzz/findings/$name-" -print_final_stats=1 "build/fuzz/corpus/$name" >"$log" 2>&1; then
+    printf '%-20s %s\n' "$3" "$(grep -o 'number_of_executed_units: .*' "$log")"
+    exit 0
+  fi
+  printf '%-20s FOUND SOMETHING\n%s\n' "$3" "$(tail -40 "$log")"
+  exit 1
+fi
+
 seconds=${1:-600}
 shift || true
 codecs=("$@")
@@ -18,16 +32,5 @@ codecs=("$@")
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target codec_fuzz >/dev/null
 mkdir -p build/fuzz/findings
-failed=()
-for codec in "${codecs[@]}"; do
-  corpus=build/fuzz/corpus/${codec//[:=,.]/_}
-  mkdir -p "$corpus"
-  if GRADBUS_FUZZ_CODEC=$codec build/fuzz/bin/codec_fuzz -max_total_time="$seconds" -max_len=8192 -timeout=10 \
-    -artifact_prefix=build/fuzz/findings/ -print_final_stats=1 "$corpus" >build/fuzz/last.log 2>&1; then
-    printf '%-20s %s\n' "$codec" "$(grep -o 'number_of_executed_units: .*' build/fuzz/last.log)"
-  else
-    failed+=("$codec")
-    tail -40 build/fuzz/last.log
-  fi
-done
-[[ ${#failed[@]} == 0 ]] || { echo "findings: ${failed[*]}"; exit 1; }
+printf '%s\n' "${codecs[@]}" | xargs -P "$(nproc)" -I{} scripts/fuzz.sh --one "$seconds" {} ||
+  { echo "findings: build/fuzz/findings"; exit 1; }

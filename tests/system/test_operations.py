@@ -25,7 +25,7 @@ def test_operations_of_one_name_keep_their_order(rig, size):
 
 
 def test_a_job_starts_again_at_once(rig):
-    """Its former ranks have ended, but the coordinator may not have heard of all of them when the first new one asks."""
+    """Former ranks have ended, but the coordinator may not have heard of all of them when the first new one asks."""
     for size in (4, 2, 3, 2, 4, 4, 2, 3) * 2:
         run(rig, size, "barrier")
 
