@@ -100,6 +100,22 @@ Status NcclChild::broadcast(const Call& call, uint32_t root, Nanos deadline) {
   return collective(NcclVerb::kBroadcast, call, order, "broadcast", deadline);
 }
 
+Status NcclChild::send(const Call& call, uint32_t peer, Nanos deadline) {
+  NcclOrder order;
+  order.peer = peer;
+  Call one = call;
+  one.to = call.from;
+  return collective(NcclVerb::kSend, one, order, "send", deadline);
+}
+
+Status NcclChild::receive(const Call& call, uint32_t peer, Nanos deadline) {
+  NcclOrder order;
+  order.peer = peer;
+  Call one = call;
+  one.from = call.to;
+  return collective(NcclVerb::kReceive, one, order, "receive", deadline);
+}
+
 Status NcclChild::collective(NcclVerb verb, const Call& call, NcclOrder order, const char* what,
                              Nanos deadline) {
   order.verb = verb;

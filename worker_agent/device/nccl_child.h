@@ -34,8 +34,8 @@ class NcclChild {
     uint64_t offset = 0;  // bytes
   };
   struct Call {
-    Place from;
-    Place to;
+    Place from = {};
+    Place to = {};
     uint64_t count = 0;  // elements, as of NcclCall
     NcclType type = NcclType::kF32;
     const CudaShare* ready = nullptr;  // shared event: what is read is there. null: it is
@@ -56,6 +56,8 @@ class NcclChild {
   Status reduce_scatter(const Call& call, NcclOp op, Nanos deadline);
   Status all_gather(const Call& call, Nanos deadline);
   Status broadcast(const Call& call, uint32_t root, Nanos deadline);
+  Status send(const Call& call, uint32_t peer, Nanos deadline);     // `to` does not matter
+  Status receive(const Call& call, uint32_t peer, Nanos deadline);  // `from` does not matter
 
   // kBusy until the order is done; never back from kFailed.
   State poll(Nanos now);

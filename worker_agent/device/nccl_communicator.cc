@@ -60,6 +60,20 @@ Status NcclCommunicator::broadcast(const NcclCall& call, uint32_t root) {
                  "broadcast", NcclState::kLaunching, call.deadline);
 }
 
+Status NcclCommunicator::send(const NcclCall& call, uint32_t peer) {
+  GRADBUS_RETURN_IF_ERROR(refuse_unless(NcclState::kReady, "send"));
+  return started(
+      library_.send(call.from, call.count, call.type, static_cast<int>(peer), comm_, call.stream),
+      "send", NcclState::kLaunching, call.deadline);
+}
+
+Status NcclCommunicator::receive(const NcclCall& call, uint32_t peer) {
+  GRADBUS_RETURN_IF_ERROR(refuse_unless(NcclState::kReady, "receive"));
+  return started(
+      library_.receive(call.to, call.count, call.type, static_cast<int>(peer), comm_, call.stream),
+      "receive", NcclState::kLaunching, call.deadline);
+}
+
 NcclState NcclCommunicator::poll(Nanos now) {
   const bool waits = state_ == NcclState::kConnecting || state_ == NcclState::kLaunching ||
                      state_ == NcclState::kRunning;

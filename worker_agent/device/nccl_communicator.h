@@ -34,8 +34,8 @@ enum class NcclState : uint8_t {
 struct NcclCall {
   const void* from = nullptr;
   void* to = nullptr;
-  size_t count =
-      0;  // all_reduce, broadcast: of both; reduce_scatter: of `to`; all_gather: of `from`
+  // all_reduce, broadcast: of both; reduce_scatter, receive: of `to`; all_gather, send: of `from`
+  size_t count = 0;
   NcclType type = NcclType::kF32;
   void* stream = nullptr;  // a cudaStream_t
   Nanos deadline = 0;
@@ -61,6 +61,9 @@ class NcclCommunicator {
   Status reduce_scatter(const NcclCall& call, NcclOp op);
   Status all_gather(const NcclCall& call);
   Status broadcast(const NcclCall& call, uint32_t root);
+  // The same count and type on both ends; the other ranks have no part in it.
+  Status send(const NcclCall& call, uint32_t peer);
+  Status receive(const NcclCall& call, uint32_t peer);
 
   NcclState poll(Nanos now);
   // In kRunning: the event behind the operation has come.

@@ -49,7 +49,9 @@ static_assert(sizeof(NcclConfig) == 48, "ncclConfig_t of NCCL 2.18");
   X(reduce_scatter, ncclReduceScatter, const void*, void*, size_t, NcclType, NcclOp, NcclComm*, \
     void*)                                                                                      \
   X(all_gather, ncclAllGather, const void*, void*, size_t, NcclType, NcclComm*, void*)          \
-  X(broadcast, ncclBroadcast, const void*, void*, size_t, NcclType, int, NcclComm*, void*)
+  X(broadcast, ncclBroadcast, const void*, void*, size_t, NcclType, int, NcclComm*, void*)      \
+  X(send, ncclSend, const void*, size_t, NcclType, int, NcclComm*, void*)                       \
+  X(receive, ncclRecv, void*, size_t, NcclType, int, NcclComm*, void*)
 
 struct NcclLibrary {
   const char* (*error_text)(NcclResult) = nullptr;  // ncclGetErrorString

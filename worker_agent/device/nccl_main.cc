@@ -40,7 +40,9 @@ class NcclRank {
       case NcclVerb::kAllReduce:
       case NcclVerb::kReduceScatter:
       case NcclVerb::kAllGather:
-      case NcclVerb::kBroadcast: return collective(order);
+      case NcclVerb::kBroadcast:
+      case NcclVerb::kSend:
+      case NcclVerb::kReceive: return collective(order);
     }
     return error("D626", "no order is like that");
   }
@@ -106,6 +108,8 @@ class NcclRank {
       case NcclVerb::kAllReduce: return communicator_->all_reduce(call, order.op);
       case NcclVerb::kReduceScatter: return communicator_->reduce_scatter(call, order.op);
       case NcclVerb::kAllGather: return communicator_->all_gather(call);
+      case NcclVerb::kSend: return communicator_->send(call, order.peer);
+      case NcclVerb::kReceive: return communicator_->receive(call, order.peer);
       default: return communicator_->broadcast(call, order.root);
     }
   }

@@ -23,6 +23,8 @@ enum class NcclVerb : uint32_t {
   kReduceScatter = 5,
   kAllGather = 6,
   kBroadcast = 7,
+  kSend = 8,
+  kReceive = 9,
 };
 
 struct NcclOrder {
@@ -42,7 +44,8 @@ struct NcclOrder {
 
   uint32_t from_area = 0;  // collectives: where, in bytes, and how much, in elements
   uint32_t to_area = 0;
-  uint32_t root = 0;
+  uint32_t root = 0;  // kBroadcast
+  uint32_t peer = 0;  // kSend, kReceive
   uint64_t from = 0;
   uint64_t to = 0;
   uint64_t count = 0;  // as NcclCall

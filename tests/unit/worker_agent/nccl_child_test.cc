@@ -92,6 +92,17 @@ TEST_F(NcclChildren, SumWhatTheAgentShares) {
   }
 }
 
+TEST_F(NcclChildren, OneSendsToAnother) {
+  start_all();
+  for (const uint32_t to : {1U, 2U}) {
+    ASSERT_TRUE(ranks_[to]->receive({.to = {7, kBytes / 2}, .count = kCount}, 0, soon()).ok());
+    ASSERT_TRUE(ranks_[0]->send({.from = {7, 0}, .count = kCount}, to, soon()).ok());
+    expect_all_idle();
+    for (size_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(areas_[to][2 * kCount + i], static_cast<float>(i + 1)) << i;
+  }
+}
+
 TEST_F(NcclChildren, AreasThatAreNotOpenAreRefused) {
   start_all();
   ASSERT_TRUE(

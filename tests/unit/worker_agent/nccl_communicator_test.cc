@@ -90,6 +90,26 @@ TEST_F(NcclRanks, ScatterGatherAndBroadcastInTurn) {
   EXPECT_EQ(nccl.aborted, 0);
 }
 
+// Rank 1 is not asked.
+TEST_F(NcclRanks, OneSendsToAnother) {
+  connect_all();
+  ASSERT_TRUE(ranks[2]->receive(call(2, 2), 0).ok());
+  EXPECT_EQ(ranks[2]->poll(1), NcclState::kRunning);
+  EXPECT_FALSE(nccl.is_done(result[2].data()));
+  ASSERT_TRUE(ranks[0]->send(call(0, 2), 2).ok());
+  EXPECT_EQ(ranks[0]->poll(1), NcclState::kRunning);
+  EXPECT_TRUE(nccl.is_done(data[0].data()) && nccl.is_done(result[2].data()));
+  ranks[0]->finished();
+  ranks[2]->finished();
+  EXPECT_THAT(result[2], ElementsAre(0, 1, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_EQ(ranks[1]->state(), NcclState::kReady);
+  EXPECT_EQ(ranks[0]->state(), NcclState::kReady);
+  ASSERT_TRUE(ranks[0]->receive(call(0, 1), 1).ok());
+  EXPECT_EQ(ranks[0]->poll(kDeadline), NcclState::kFailed);
+  EXPECT_THAT(ranks[0]->status().message(), HasSubstr("rank 0: receive has not ended"));
+  EXPECT_THAT(ranks[0]->send(call(0, 1), 1).message(), HasSubstr("receive has not ended"));
+}
+
 TEST_F(NcclRanks, WhoWaitsForARankGivesUpAtItsDeadline) {
   ASSERT_TRUE(ranks[0]->connect(ids[0], 0, kRanks, kDeadline).ok());
   EXPECT_EQ(ranks[0]->poll(kDeadline - 1), NcclState::kConnecting);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace gradbus {
 
@@ -18,7 +19,7 @@ struct NcclComm {
 
 namespace {
 
-enum class Kind { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+enum class Kind { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kPass };
 
 struct Call {
   Kind kind;
@@ -31,6 +32,8 @@ struct Call {
 struct Group {
   std::map<uint32_t, NcclComm*> members;
   std::map<uint32_t, Call> calls;
+  std::map<std::pair<uint32_t, uint32_t>, Call> sends;  // from, to: not received yet
+  std::map<std::pair<uint32_t, uint32_t>, Call> receives;
 };
 
 NcclDouble* current = nullptr;
@@ -75,6 +78,23 @@ NcclResult post(NcclComm* comm, const Call& call) {
     done.insert(theirs.to);
   }
   group.calls.clear();
+  return NcclResult::kSuccess;
+}
+
+// Whichever end calls last passes the elements on.
+NcclResult pass(NcclComm* comm, const std::pair<uint32_t, uint32_t>& ends, const Call& call) {
+  Group& group = groups[comm->id];
+  const bool sends = comm->rank == ends.first;
+  (sends ? group.sends : group.receives)[ends] = call;
+  done.erase(sends ? call.from : call.to);
+  const auto sent = group.sends.find(ends);
+  const auto received = group.receives.find(ends);
+  if (sent == group.sends.end() || received == group.receives.end()) return NcclResult::kSuccess;
+  std::copy_n(sent->second.from, sent->second.count, received->second.to);
+  done.insert(sent->second.from);
+  done.insert(received->second.to);
+  group.sends.erase(sent);
+  group.receives.erase(received);
   return NcclResult::kSuccess;
 }
 
@@ -156,6 +176,14 @@ NcclDouble::NcclDouble() {
                           NcclComm* comm, void*) {
     return post(comm, call_of(Kind::kBroadcast, from, to, count, root));
   };
+  library_.send = [](const void* from, size_t count, NcclType, int peer, NcclComm* comm, void*) {
+    return pass(comm, {comm->rank, static_cast<uint32_t>(peer)},
+                call_of(Kind::kPass, from, nullptr, count));
+  };
+  library_.receive = [](void* to, size_t count, NcclType, int peer, NcclComm* comm, void*) {
+    return pass(comm, {static_cast<uint32_t>(peer), comm->rank},
+                call_of(Kind::kPass, nullptr, to, count));
+  };
 }
 
 NcclDouble::~NcclDouble() {
@@ -164,6 +192,6 @@ NcclDouble::~NcclDouble() {
   current = nullptr;
 }
 
-bool NcclDouble::is_done(const void* to) const { return done.count(to) != 0; }
+bool NcclDouble::is_done(const void* memory) const { return done.count(memory) != 0; }
 
 }  // namespace gradbus

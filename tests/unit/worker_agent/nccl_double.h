@@ -29,8 +29,9 @@ class NcclDouble {
   int aborted = 0;  // of those that were
   int last_blocking = 1;
 
-  // True when all ranks have called what this rank has called last, and it was done.
-  bool is_done(const void* to) const;
+  // True when all ranks, or both ends, have called what this rank has called last, and it was done:
+  // of what it has called with `memory` to write to, or to send.
+  bool is_done(const void* memory) const;
 
  private:
   NcclLibrary library_;
