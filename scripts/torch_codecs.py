@@ -130,12 +130,12 @@ class TernGrad(TorchCodec):
 
 
 class EfSignSgd(TorchCodec):
-    """Signs and the mean magnitude of 2048."""
+    """Signs and the mean magnitude of 1024."""
 
     residual = True
 
     def encode(self, gradient):
-        blocks = self.compensate(gradient).view(-1, 2048)
+        blocks = self.compensate(gradient).view(-1, 1024)
         level = blocks.abs().mean(1, keepdim=True)
         negative = blocks < 0
         blocks.sub_(torch.where(negative, -level, level))
@@ -144,27 +144,27 @@ class EfSignSgd(TorchCodec):
     def accumulate(self, payload, total):
         packed, level = payload
         sign = 1 - unpack_bits(packed).float().mul_(2)
-        total.view(-1, 2048).addcmul_(sign.view(-1, 2048), level)
+        total.view(-1, 1024).addcmul_(sign.view(-1, 1024), level)
 
 
 class OneBit(TorchCodec):
-    """Signs, the mean of the negative elements of 2048 and that of the others."""
+    """Signs, the mean of the negative elements of 1024 and that of the others."""
 
     residual = True
 
     def encode(self, gradient):
-        blocks = self.compensate(gradient).view(-1, 2048)
+        blocks = self.compensate(gradient).view(-1, 1024)
         negative = blocks < 0
         negatives = negative.sum(1, keepdim=True)
         below = blocks.clamp(max=0).sum(1, keepdim=True) / negatives.clamp(min=1)
-        rest = blocks.clamp(min=0).sum(1, keepdim=True) / (2048 - negatives).clamp(min=1)
+        rest = blocks.clamp(min=0).sum(1, keepdim=True) / (1024 - negatives).clamp(min=1)
         blocks.sub_(torch.where(negative, below, rest))
         return pack_bits(negative), below, rest
 
     def accumulate(self, payload, total):
         packed, below, rest = payload
-        negative = unpack_bits(packed).bool().view(-1, 2048)
-        total.view(-1, 2048).add_(torch.where(negative, below, rest))
+        negative = unpack_bits(packed).bool().view(-1, 1024)
+        total.view(-1, 1024).add_(torch.where(negative, below, rest))
 
 
 class Signum(TorchCodec):

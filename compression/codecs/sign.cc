@@ -22,7 +22,7 @@ CodecOption beta_option() {
 
 CodecOption block_option() {
   return {.name = "block",
-          .default_text = "2048",
+          .default_text = "1024",
           .min = 0,
           .max = 2147483648,
           .sentence =
@@ -36,7 +36,7 @@ float number(const CodecOptions& options, std::string_view name) {
 }
 
 std::unique_ptr<Codec> make_signsgd(const CodecOptions& options, const CodecShape&) {
-  return std::make_unique<SignCodec>(CodecId::kSignSgd, SignCodec::Level::kStep, kSignBlockElements,
+  return std::make_unique<SignCodec>(CodecId::kSignSgd, SignCodec::Level::kStep, kVoteBlockElements,
                                      number(options, "step"));
 }
 

@@ -31,9 +31,12 @@
 
 namespace gradbus {
 
-// 16 KiB of gradient and residual: this block and the next, which is read meanwhile, fit a
-// first-level cache of 32 KiB. Levels are 1/64 of the payload.
-inline constexpr size_t kSignBlockElements = 2048;
+// 8 KiB of gradient and residual: the loads of the next block begin while what this one lacks is
+// written (Zen 4: efsignsgd encodes in 0.88 of the time it takes with 2048). Levels are 1/32 of the
+// payload.
+inline constexpr size_t kSignBlockElements = 1024;
+// Of signsgd, which keeps nothing unless it is told to: with 1024 it took 1.12 times as long.
+inline constexpr size_t kVoteBlockElements = 4096;
 
 class SignCodec : public Codec {
  public:

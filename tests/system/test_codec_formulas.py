@@ -197,9 +197,9 @@ def test_signs(probe, gradient):
         above = block[~negative].mean() if (~negative).any() else 0
         return np.where(negative, below, above)
 
-    assert_close(probe("efsignsgd", gradient)[0], blockwise(gradient, 2048, mean_magnitude))
+    assert_close(probe("efsignsgd", gradient)[0], blockwise(gradient, 1024, mean_magnitude))
     assert_close(probe("efsignsgd:block=0", gradient)[0], mean_magnitude(gradient.astype(float)))
-    assert_close(probe("onebit", gradient)[0], blockwise(gradient, 2048, two_means))
+    assert_close(probe("onebit", gradient)[0], blockwise(gradient, 1024, two_means))
 
 
 def test_block_top_k(probe, gradient):
