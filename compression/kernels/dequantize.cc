@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "compression/kernels/call_up.h"
 #include "compression/kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/dequantize.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
@@ -77,7 +77,7 @@ HWY_INLINE size_t dequantize_vectors(const Value& value, const DequantizePiece& 
   const F32 d;
   const F32Vec factors = hn::Set(d, factor);
   for (; at + kLanes <= end; at += kLanes) {
-    if constexpr (kAdd) gradbus::call_up(piece.to + at + kAhead);
+    if constexpr (kAdd) hwy::Prefetch(piece.to + at + kAhead);
     const U32Vec code = hn::PromoteTo(U32(), hn::LoadU(U8(), piece.codes + at));
     F32Vec result = hn::Mul(value.decode(code), factors);
     if constexpr (kAdd) result = hn::Add(hn::LoadU(d, piece.to + at), result);

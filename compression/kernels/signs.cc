@@ -269,7 +269,7 @@ HWY_INLINE void Unpack(const std::byte* words, size_t count, SignLevels levels, 
     std::memcpy(&word, words + first / 8, sizeof(word));
     const bool whole = first + 64 <= count;
     if (kAdd)
-      for (size_t i = 0; i < 64; i += kLineElements) gradbus::call_up(values + first + kAhead + i);
+      for (size_t i = 0; i < 64; i += kLineElements) hwy::Prefetch(values + first + kAhead + i);
     UnpackWord<kAdd>(word, whole ? 64 : count - first, levels, values + first);
   }
 }
