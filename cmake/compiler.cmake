@@ -6,11 +6,20 @@ add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wnon-vi
 add_compile_definitions(GRADBUS_VERSION="${PROJECT_VERSION}")
 include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # SVE's vectors have no size at compile time, so they cannot be members: Arm takes NEON.
+  set(disabled_targets HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)
+elseif(GRADBUS_SANITIZE)
+  # The kernels' code is the same for each width: two widths and the scalar one are enough here.
+  set(disabled_targets HWY_SSSE3|HWY_SSE4)
+endif()
+if(disabled_targets)
+  add_compile_definitions(HWY_DISABLED_TARGETS=\(${disabled_targets}\))
+endif()
+
 if(GRADBUS_SANITIZE)
   add_compile_options(-fsanitize=${GRADBUS_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${GRADBUS_SANITIZE})
-  # The kernels' code is the same for each width: two widths and the scalar one are enough here.
-  add_compile_definitions(HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_SSE4\))
 else()
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fstack-protector-strong>)
   if(NOT CMAKE_BUILD_TYPE STREQUAL Debug)

@@ -115,6 +115,7 @@ const std::byte* wide_elements(DType dtype, const std::byte* from, size_t count,
 // where the compiler does not unroll its loops (-O2).
 template <typename T, size_t kCount>
 struct Dots {
+  HWY_INLINE Dots() {}  // one that the compiler writes is not for this target (Arm)
   HWY_INLINE void load(const double* sums) {
     ab = hn::LoadU(F64(), sums);
     aa = hn::LoadU(F64(), sums + kAdasumLanes);
