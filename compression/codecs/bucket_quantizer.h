@@ -62,8 +62,9 @@ class BucketQuantizer final : public Codec {
   // The first packed code of element `at`, a multiple of kBucketGranule, of a unit of `count`.
   size_t code_offset(size_t count, size_t at) const;
 
-  // Encodes the whole blocks of a gradient without a residual; returns how many elements they have.
-  size_t encode_whole_blocks(const EncodeInput& input, std::span<std::byte> body) const;
+  // Encodes whole blocks, each while a later one is taken in; returns how many elements they have.
+  size_t encode_whole_blocks(const EncodeInput& input, size_t block,
+                             std::span<std::byte> body) const;
   void encode_block(const EncodeInput& input, size_t first, size_t count,
                     std::span<std::byte> body) const;
   // Makes the scales of a block's buckets; returns its v, or of a long bucket that of a piece.
@@ -81,7 +82,6 @@ class BucketQuantizer final : public Codec {
   const QuantizerOptions options_;  // bucket: rounded, not 0
   const size_t block_;              // elements: some whole buckets, or one that is longer
   const size_t kept_block_;         // the same where something is kept
-  const bool overlaps_;             // blocks are coded while later ones are taken in
 };
 
 }  // namespace gradbus

@@ -84,7 +84,8 @@ struct DequantizePiece {
 
 void quantize(const CodeFormat& format, const QuantizePiece& piece);
 // ... and take_statistics(ahead.run, ahead.largest, ahead.squares) in the same loop, as the one is
-// arithmetic and the other waits for memory. The count is a multiple of kBucketGranule.
+// arithmetic and the other waits for memory. The count is a multiple of kBucketGranule; the run has
+// a gradient, and something kept where the piece has a residual.
 void quantize(const CodeFormat& format, const QuantizePiece& piece, const TakenAhead& ahead);
 void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
 
