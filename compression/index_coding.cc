@@ -6,32 +6,10 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "compression/kernels/golomb.h"
 #include "compression/payload.h"
 
 namespace gradbus {
-
-// The rest of a division by m in `width` = floor(log2 m) bits for the first `shorts` values, in one
-// more for the others. The bit that may be missing comes last, so `width` bits tell which it is.
-struct GolombCode {
-  explicit GolombCode(uint32_t m)
-      : divisor(m),
-        width(static_cast<uint32_t>(std::bit_width(m)) - 1),
-        shorts(static_cast<uint32_t>((uint64_t{2} << width) - m)),
-        shift(31 + width + 1),
-        reciprocal((uint64_t{1} << shift) / m + 1) {}
-
-  // gap / m for gap < 2^31, exact: reciprocal * m exceeds 2^shift by at most m < 2^(shift - 31)
-  // (Granlund and Montgomery 1994). reciprocal <= 2^32 + 1, so the product fits 64 bits.
-  uint32_t quotient(uint32_t gap) const {
-    return static_cast<uint32_t>((gap * reciprocal) >> shift);
-  }
-
-  uint32_t divisor;
-  uint32_t width;
-  uint32_t shorts;
-  uint32_t shift;
-  uint64_t reciprocal;
-};
 
 namespace {
 
@@ -99,20 +77,29 @@ size_t golomb_bytes(std::span<const uint32_t> indices, size_t count) {
   return (bits + 7) / 8;
 }
 
+void put_entry(const GolombCode& code, uint32_t gap, BitWriter& writer) {
+  GolombEntry entry = golomb_entry(code, gap);
+  for (; entry.quotient >= 24; entry.quotient -= 24) writer.put(0, 24);
+  writer.put(entry.tail << entry.quotient, entry.quotient + entry.tail_bits);
+}
+
 std::byte* encode_golomb(std::span<const uint32_t> indices, size_t count, std::span<std::byte> to) {
   const GolombCode code(golomb_divisor(count, indices.size()));
   BitWriter writer(to);
-  uint32_t following = 0;
-  for (const uint32_t index : indices) {
-    const uint32_t gap = index - following;
-    uint32_t quotient = code.quotient(gap);
-    const uint32_t rest = gap - quotient * code.divisor;
-    const uint32_t is_long = rest >= code.shorts ? 1 : 0;
-    const uint64_t number = rest + (code.shorts & (0 - is_long));
-    const uint64_t bits = number >> is_long | (number & is_long) << code.width;
-    for (; quotient >= 24; quotient -= 24) writer.put(0, 24);
-    writer.put((bits << 1 | 1) << quotient, quotient + 1 + code.width + is_long);
-    following = index + 1;
+  if (indices.empty()) return writer.finish();
+  put_entry(code, indices[0], writer);
+  std::array<uint64_t, kGolombBlock / 2> words;
+  std::array<uint64_t, kGolombBlock / 2> lengths;
+  for (size_t i = 1; i < indices.size();) {
+    const size_t entries = std::min(kGolombBlock, (indices.size() - i) / 2 * 2);
+    if (entries != 0 && golomb_pairs(code, &indices[i], entries, words.data(), lengths.data())) {
+      for (size_t pair = 0; pair < entries / 2; ++pair)
+        writer.put(words[pair], static_cast<uint32_t>(lengths[pair]));
+      i += entries;
+      continue;
+    }
+    for (const size_t end = std::min(i + kGolombBlock, indices.size()); i < end; ++i)
+      put_entry(code, indices[i] - indices[i - 1] - 1, writer);
   }
   return writer.finish();
 }
@@ -209,10 +196,12 @@ size_t index_bytes(IndexCode code, std::span<const uint32_t> indices, size_t cou
   return 0;
 }
 
-IndexCode smallest_index_code(std::span<const uint32_t> indices, size_t count) {
+namespace {
+
+IndexCode smallest_beside(size_t golomb, std::span<const uint32_t> indices, size_t count) {
   const size_t entries = indices.size();
   IndexCode best = IndexCode::kGolomb;
-  size_t best_bytes = golomb_bytes(indices, count);
+  size_t best_bytes = golomb;
   const auto take = [&](IndexCode code, size_t bytes) {
     if (bytes > best_bytes) return;
     best = code;
@@ -224,6 +213,31 @@ IndexCode smallest_index_code(std::span<const uint32_t> indices, size_t count) {
   take(IndexCode::kBitmap, (count + 7) / 8);
   take(IndexCode::kRaw, indices.size_bytes());
   return best;
+}
+
+// Whatever the gaps: their quotients add up to (count - entries) / m at most.
+size_t golomb_bytes_max(size_t entries, size_t count) {
+  const GolombCode code(golomb_divisor(count, entries));
+  return (entries * (code.width + 2) + (count - entries) / code.divisor + 7) / 8;
+}
+
+}  // namespace
+
+IndexCode smallest_index_code(std::span<const uint32_t> indices, size_t count) {
+  return smallest_beside(golomb_bytes(indices, count), indices, count);
+}
+
+EncodedIndices encode_smallest(std::span<const uint32_t> indices, size_t count,
+                               std::span<std::byte> to) {
+  IndexCode code = IndexCode::kGolomb;
+  if (golomb_bytes_max(indices.size(), count) <= to.size()) {
+    const size_t bytes = encode_indices(IndexCode::kGolomb, indices, count, to);
+    code = smallest_beside(bytes, indices, count);
+    if (code == IndexCode::kGolomb) return {code, bytes};
+  } else {
+    code = smallest_index_code(indices, count);
+  }
+  return {code, encode_indices(code, indices, count, to)};
 }
 
 size_t encode_indices(IndexCode code, std::span<const uint32_t> indices, size_t count,

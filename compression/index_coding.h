@@ -48,6 +48,15 @@ constexpr size_t index_bytes_max(size_t entries, size_t count) {
 size_t encode_indices(IndexCode code, std::span<const uint32_t> indices, size_t count,
                       std::span<std::byte> to);
 
+// The same in the smallest code. Most often that is Golomb's, so where there is room for it
+// whatever the gaps are it is written before its length is known.
+struct EncodedIndices {
+  IndexCode code = IndexCode::kGolomb;
+  size_t bytes = 0;
+};
+EncodedIndices encode_smallest(std::span<const uint32_t> indices, size_t count,
+                               std::span<std::byte> to);
+
 struct GolombCode;
 
 // Hands the indices out again, block by block. Safe for any bytes: what comes out is ascending,

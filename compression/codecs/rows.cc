@@ -50,14 +50,13 @@ size_t Rows::encode(const EncodeInput& input, std::span<std::byte> payload) {
   const Written sent = input.residual.empty() ? take_rows(input.gradient, values)
                                               : take_compensated_rows(input, values);
   const std::span<const uint32_t> indices(indices_.get(), sent.rows);
-  const IndexCode code = smallest_index_code(indices, rows_of(count));
   const size_t value_bytes = sent.elements * wire_type_bytes(type_);
-  const size_t bytes =
-      value_bytes + encode_indices(code, indices, rows_of(count),
-                                   payload.subspan(kPayloadHeaderBytes + value_bytes));
+  const EncodedIndices encoded =
+      encode_smallest(indices, rows_of(count), payload.subspan(kPayloadHeaderBytes + value_bytes));
+  const size_t bytes = value_bytes + encoded.bytes;
   PayloadHeader header{.codec = static_cast<uint8_t>(CodecId::kRows)};
   header.flags =
-      static_cast<uint8_t>(static_cast<uint32_t>(code) | static_cast<uint32_t>(type_) << 2);
+      static_cast<uint8_t>(static_cast<uint32_t>(encoded.code) | static_cast<uint32_t>(type_) << 2);
   header.count = static_cast<uint32_t>(count);
   header.bytes = static_cast<uint32_t>(bytes);
   header.entries = static_cast<uint32_t>(sent.elements);

@@ -104,11 +104,14 @@ bool wants_bitmap(size_t entries, size_t count) { return 10 * entries >= 3 * cou
 
 size_t seal_sparse(CodecId codec, WireType type, size_t count, std::span<const uint32_t> indices,
                    std::span<std::byte> payload) {
-  const IndexCode code = wants_bitmap(indices.size(), count) ? IndexCode::kBitmap
-                                                             : smallest_index_code(indices, count);
-  const size_t values_end = kPayloadHeaderBytes + indices.size() * wire_type_bytes(type);
-  const size_t bytes = encode_indices(code, indices, count, payload.subspan(values_end));
-  return seal(codec, type, count, code, indices.size(), bytes, payload);
+  const std::span<std::byte> to =
+      payload.subspan(kPayloadHeaderBytes + indices.size() * wire_type_bytes(type));
+  EncodedIndices encoded{.code = IndexCode::kBitmap};
+  if (wants_bitmap(indices.size(), count))
+    encoded.bytes = encode_indices(encoded.code, indices, count, to);
+  else
+    encoded = encode_smallest(indices, count, to);
+  return seal(codec, type, count, encoded.code, indices.size(), encoded.bytes, payload);
 }
 
 size_t seal_sparse(CodecId codec, WireType type, size_t count, size_t entries,

@@ -77,13 +77,12 @@ struct Lists {
 // branch would be a toss of a coin. Where 1 in 1000 is, a branch for each word takes 0.92 of the
 // time.
 HWY_INLINE void Put(hn::Vec<F32> v, hn::Mask<I32> mask, uint32_t first, Lists& to) {
-  const F32 d;
   const U32 du;
-  hn::StoreU(hn::Compress(v, hn::RebindMask(d, mask)), d, to.values);
-  hn::StoreU(hn::Compress(hn::Iota(du, first), hn::RebindMask(du, mask)), du, to.indices);
-  const size_t found = hn::CountTrue(I32(), mask);
-  to.values += found;
-  to.indices += found;
+  const Squeeze squeeze(F32(), ToBits(mask));
+  hn::StoreU(squeeze.of(v), F32(), to.values);
+  hn::StoreU(squeeze.of(hn::Iota(du, first)), du, to.indices);
+  to.values += squeeze.found();
+  to.indices += squeeze.found();
 }
 
 // Unless something in it is not finite. Nothing is stored before that is known, so its vectors wait
@@ -167,10 +166,10 @@ size_t KeepListed(uint32_t from, size_t count, uint32_t* indices, float* values)
   for (; i + kLanes <= count; i += kLanes) {
     const auto v = hn::LoadU(d, values + i);
     const auto index = hn::LoadU(du, indices + i);
-    const auto mask = hn::Gt(hn::BitCast(I32(), hn::Abs(v)), below);
-    hn::StoreU(hn::Compress(v, hn::RebindMask(d, mask)), d, values + kept);
-    hn::StoreU(hn::Compress(index, hn::RebindMask(du, mask)), du, indices + kept);
-    kept += hn::CountTrue(I32(), mask);
+    const Squeeze squeeze(d, ToBits(hn::Gt(hn::BitCast(I32(), hn::Abs(v)), below)));
+    hn::StoreU(squeeze.of(v), d, values + kept);
+    hn::StoreU(squeeze.of(index), du, indices + kept);
+    kept += squeeze.found();
   }
   for (; i < count; ++i) {
     const bool keeps = magnitude_key(values[i]) >= from;

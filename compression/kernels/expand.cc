@@ -1,35 +1,14 @@
 #include "compression/kernels/expand.h"
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
+
+#include "compression/kernels/bit_places.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/expand.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-
-#ifndef GRADBUS_COMPRESSION_KERNELS_EXPAND_RANKS
-#define GRADBUS_COMPRESSION_KERNELS_EXPAND_RANKS
-namespace gradbus {
-namespace {
-
-using Ranks = std::array<std::array<uint8_t, 8>, 256>;
-
-// Of a byte of bits: which of its values bit i takes, the number of bits below it.
-constexpr Ranks make_ranks() {
-  Ranks ranks{};
-  for (uint32_t bits = 0; bits < 256; ++bits)
-    for (uint32_t i = 0; i < 8; ++i)
-      ranks[bits][i] = static_cast<uint8_t>(std::popcount(bits & ((1u << i) - 1)));
-  return ranks;
-}
-constexpr Ranks kRanks = make_ranks();
-
-}  // namespace
-}  // namespace gradbus
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace gradbus {
@@ -64,7 +43,7 @@ constexpr size_t kLanes = hn::MaxLanes(F32());
 HWY_INLINE size_t AddVector(uint32_t bits, const float* values, float* sum) {
   const F32 d;
   const hn::Rebind<uint8_t, F32> bytes;
-  const auto ranks = hn::PromoteTo(Index(), hn::LoadU(bytes, kRanks[bits].data()));
+  const auto ranks = hn::PromoteTo(Index(), hn::LoadU(bytes, kBitRanks[bits].data()));
   const auto found = hn::TableLookupLanes(hn::LoadU(d, values), hn::IndicesFromVec(d, ranks));
   const uint8_t stored[8] = {static_cast<uint8_t>(bits)};
   const auto mask = hn::LoadMaskBits(d, stored);

@@ -107,13 +107,11 @@ HWY_INLINE size_t PutWords(From* from, size_t count, const uint64_t* masks, floa
     for (size_t j = 0; j < 64; j += kLanes) {
       const uint64_t bits = (masks[first / 64] >> j) & ((uint64_t{1} << kLanes) - 1);
       if (bits == 0) continue;
-      uint8_t bytes[8];
-      std::memcpy(bytes, &bits, sizeof(bytes));
-      const auto mask = hn::LoadMaskBits(d, bytes);
+      const Squeeze squeeze(d, bits);
       const auto v = hn::LoadU(d, from + first + j);
-      hn::StoreU(hn::Compress(v, mask), d, to);
-      if constexpr (kMoves) hn::StoreU(hn::IfThenZeroElse(mask, v), d, from + first + j);
-      to += hwy::PopCount(bits);
+      hn::StoreU(squeeze.of(v), d, to);
+      if constexpr (kMoves) hn::StoreU(hn::IfThenZeroElse(MaskOf(bits), v), d, from + first + j);
+      to += squeeze.found();
     }
   }
   const size_t found = static_cast<size_t>(to - values);

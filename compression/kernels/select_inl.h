@@ -13,6 +13,7 @@
 
 #include "compression/kernels/call_up.h"
 #include "compression/kernels/select.h"
+#include "compression/kernels/squeeze_inl.h"
 #include "hwy/highway.h"
 
 // Vectors without a size at compile time.
@@ -42,6 +43,12 @@ HWY_API uint64_t ToBits(hn::Mask<I32> mask) {
   Bits bits;
   std::memcpy(&bits, bytes, sizeof(bits));
   return bits;
+}
+
+HWY_API hn::Mask<F32> MaskOf(uint64_t bits) {
+  uint8_t bytes[8];
+  std::memcpy(bytes, &bits, sizeof(bytes));
+  return hn::LoadMaskBits(F32(), bytes);
 }
 
 HWY_API void CallUpWord(const float* word) {

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "tests/unit/compression/each_target.h"
 
 namespace gradbus {
 namespace {
@@ -145,6 +148,73 @@ TEST(IndexCoding, GolombReadsEntriesOfEveryLength) {
     const Bytes bytes = encode(IndexCode::kGolomb, indices, count);
     EXPECT_EQ(decode(IndexCode::kGolomb, bytes, indices.size(), count), indices) << mean;
     EXPECT_TRUE(valid(IndexCode::kGolomb, bytes, indices.size(), count)) << mean;
+  }
+}
+
+// The code as index_coding.h puts it, a bit after the other.
+Bytes golomb_by_definition(const Indices& indices, size_t count) {
+  const uint32_t m = golomb_divisor(count, indices.size());
+  const auto width = static_cast<uint32_t>(std::bit_width(m)) - 1;
+  const uint32_t shorts = (2u << width) - m;
+  std::vector<bool> bits;
+  uint32_t following = 0;
+  for (const uint32_t index : indices) {
+    const uint32_t gap = index - following;
+    bits.insert(bits.end(), gap / m, false);
+    bits.push_back(true);
+    const uint32_t rest = gap % m;
+    const uint32_t word = rest < shorts ? rest : (rest + shorts) / 2;
+    for (uint32_t i = 0; i < width; ++i) bits.push_back((word >> i & 1) != 0);
+    if (rest >= shorts) bits.push_back((rest + shorts) % 2 != 0);
+    following = index + 1;
+  }
+  Bytes bytes((bits.size() + 7) / 8);
+  for (size_t i = 0; i < bits.size(); ++i)
+    bytes[i / 8] = static_cast<uint8_t>(bytes[i / 8] | bits[i] << i % 8);
+  return bytes;
+}
+
+// Of the gaps of a density, and of some that are long: those go another way.
+TEST(IndexCoding, GolombIsItsDefinitionOnEachTarget) {
+  on_each_target([] {
+    for (const double density : {0.6, 0.3, 0.1, 0.03, 0.01, 0.001, 0.0001, 0.000003}) {
+      for (const size_t entries : {0u, 1u, 2u, 3u, 16u, 17u, 18u, 255u, 256u, 257u, 258u, 1001u}) {
+        std::mt19937_64 random(entries);
+        std::geometric_distribution<uint32_t> gap(density);
+        Indices indices;
+        uint32_t next = 0;
+        for (size_t i = 0; i < entries; ++i) {
+          next += entries > 300 && i % 401 == 400 ? 1000000 : gap(random);
+          indices.push_back(next++);
+        }
+        const size_t count = next + gap(random) + 1;
+        SCOPED_TRACE(testing::Message() << entries << " at " << density);
+        EXPECT_EQ(encode(IndexCode::kGolomb, indices, count), golomb_by_definition(indices, count));
+      }
+    }
+  });
+}
+
+// Into a buffer that has room for any gaps and into one that has not.
+TEST(IndexCoding, TheSmallestIsWrittenAtOnce) {
+  Indices clusters;
+  for (uint32_t i = 0; i < 5000; ++i) clusters.push_back(i / 100 * 1'000'000 + i % 100);
+  for (const double density : {0.0, 0.0002, 0.001, 0.02, 0.2, 0.5, 0.9}) {
+    for (const bool clustered : {false, true}) {
+      const size_t count = clustered ? 50'000'000 : 100'003;
+      const Indices indices = clustered ? clusters : random_indices(count, density, 5);
+      const IndexCode best = smallest_index_code(indices, count);
+      const Bytes want = encode(best, indices, count);
+      for (const size_t room : {want.size(), want.size() + 4 * indices.size() + 64}) {
+        Bytes bytes(room);
+        const EncodedIndices got =
+            encode_smallest(indices, count, std::as_writable_bytes(std::span(bytes)));
+        EXPECT_EQ(got.code, best);
+        ASSERT_EQ(got.bytes, want.size());
+        bytes.resize(got.bytes);
+        EXPECT_EQ(bytes, want);
+      }
+    }
   }
 }
 
