@@ -2,18 +2,20 @@
 
     .venv/bin/python scripts/torch_codecs.py                       # all, 16 Mi elements of f32
     .venv/bin/python scripts/torch_codecs.py topk int8 --elements 67108864
+    .venv/bin/python scripts/torch_codecs.py --memory default      # a residual only where it is the codec's default
 
-One thread each, same elements, normal data, and the residual where it is the codec's default. The
-PyTorch forms are what a programmer writes who knows the library: as in GRACE's and MergeComp's
-public code, but with payloads packed to the same bits, buckets of the same length, in-place
-operations, no Python loop over elements and no copy that could be left out. They do less in this:
+One thread each, same elements, normal data, with a residual. The PyTorch forms are what a programmer
+writes who knows the library: as in GRACE's and MergeComp's public code, but with payloads packed to
+the same bits, buckets of the same length, in-place operations, no Python loop over elements and no
+copy that could be left out. They do less in this:
 - topk, randk and dgc send raw int64 indices: no entropy coding, payloads twice as large;
-- dgc takes the threshold of its sample as it is; randk draws with replacement;
+- dgc takes the threshold of its sample as it is;
 - nothing looks for NaN or Inf, so randk need not read what it does not send.
 
 `encode` is from the gradient to a payload, with residual and momentum brought up to date; `decode`
 adds a payload to a sum. Of powersgd only both together compare: the fused one writes its residual
-when it decodes. The table has GB/s of f32 and how many times the fused codec is as fast.
+when it decodes. The table has GB/s of f32, how many times the fused codec is as fast, and how many
+times one would be that is as fast as memory allows (the bounds of `gradbus bench codec`).
 """
 
 # ruff: noqa: D102  (what the two methods of every codec do is said at TorchCodec)
@@ -41,72 +43,79 @@ def unpack_bits(packed: torch.Tensor) -> torch.Tensor:
 
 
 class TorchCodec:
-    """`encode` returns a payload; `accumulate` adds one to `total`. Vectors of `count` elements."""
+    """`encode` returns a payload; `add` adds `alpha` times one to `total`. Vectors of `count` elements."""
 
-    residual = False  # v = g + r is sent, and r becomes what the payload lacks
+    feedback = False  # a residual is the default: v = g + r is sent, and r becomes what the payload lacks
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, residual: bool):
         self.count = count
-        self.kept = torch.zeros(count if self.residual else 0)
+        self.residual = residual
+        self.kept = torch.zeros(count if residual else 0)
 
     def compensate(self, gradient: torch.Tensor) -> torch.Tensor:
         """What is to be sent; the memory of the residual itself, where there is one."""
         return self.kept.add_(gradient) if self.residual else gradient
+
+    def keep_rest(self, payload):
+        """Takes the payload off the residual; for codecs that do not while they encode."""
+        if self.residual:
+            self.add(payload, self.kept, -1)
+        return payload
 
 
 class Fp16(TorchCodec):
     """Rounded to f16."""
 
     def encode(self, gradient):
-        return gradient.half()
+        return self.keep_rest(self.compensate(gradient).half())
 
-    def accumulate(self, payload, total):
-        total.add_(payload)
+    def add(self, payload, total, alpha):
+        total.add_(payload, alpha=alpha)
 
 
 class Int8(TorchCodec):
     """Whole numbers from -127 to 127, a scale per 1024."""
 
     def encode(self, gradient):
-        blocks = gradient.view(-1, 1024)
+        blocks = self.compensate(gradient).view(-1, 1024)
         step = blocks.abs().amax(1, keepdim=True) / 127
-        return torch.div(blocks, step).round_().to(torch.int8), step
+        return self.keep_rest((torch.div(blocks, step).round_().to(torch.int8), step))
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         codes, step = payload
-        total.view(-1, 1024).addcmul_(codes, step)
+        total.view(-1, 1024).addcmul_(codes, step, value=alpha)
 
 
 class Qsgd(TorchCodec):
     """Levels of the L2 norm of 512, rounded at random."""
 
     def encode(self, gradient):
-        buckets = gradient.view(-1, 512)
+        buckets = self.compensate(gradient).view(-1, 512)
         norm = buckets.norm(dim=1, keepdim=True)
         level = torch.rand_like(buckets).add_(buckets / norm * 127).floor_()
-        return level.to(torch.int8), norm / 127
+        return self.keep_rest((level.to(torch.int8), norm / 127))
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         codes, step = payload
-        total.view(-1, 512).addcmul_(codes, step)
+        total.view(-1, 512).addcmul_(codes, step, value=alpha)
 
 
 class Natural(TorchCodec):
     """Powers of two, rounded at random, below the largest of 1024: sign and exponent in a byte."""
 
     def encode(self, gradient):  # by bits, as GRACE's
-        bits = gradient.view(torch.int32).view(-1, 1024)
+        bits = self.compensate(gradient).view(torch.int32).view(-1, 1024)
         exponent = (bits >> 23).bitwise_and_(255)
         exponent += (bits & 0x7FFFFF) > torch.randint_like(bits, 0x7FFFFF)
         top = exponent.amax(1, keepdim=True)
         code = (exponent - top).add_(127).clamp_(min=0).to(torch.uint8)
-        return code.bitwise_or_((bits < 0).to(torch.uint8) << 7), top
+        return self.keep_rest((code.bitwise_or_((bits < 0).to(torch.uint8) << 7), top))
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         codes, top = payload
         bits = (codes & 127).to(torch.int32).add_(top - 127).bitwise_left_shift_(23)
         bits.bitwise_or_((codes & 128).to(torch.int32) << 24)
-        total.view(-1, 1024).add_(bits.view(torch.float32))
+        total.view(-1, 1024).add_(bits.view(torch.float32), alpha=alpha)
 
 
 class TernGrad(TorchCodec):
@@ -116,41 +125,42 @@ class TernGrad(TorchCodec):
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)
 
     def encode(self, gradient):
-        buckets = gradient.view(-1, 2048)
+        buckets = self.compensate(gradient).view(-1, 2048)
         clip = buckets.std(dim=1, keepdim=True) * 2.5
         bound = torch.minimum(clip, buckets.abs().amax(1, keepdim=True))
         chance = (buckets / bound).clamp_(-1, 1)
         ternary = torch.rand_like(buckets).add_(chance).floor_().add_(1).to(torch.uint8)
-        return (ternary.view(-1, 4) * self.places).sum(1, dtype=torch.uint8), bound
+        return self.keep_rest(((ternary.view(-1, 4) * self.places).sum(1, dtype=torch.uint8), bound))
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         packed, bound = payload
         ternary = ((packed.unsqueeze(1) >> self.shifts) & 3).view(-1, 2048).to(torch.int8) - 1
-        total.view(-1, 2048).addcmul_(ternary, bound)
+        total.view(-1, 2048).addcmul_(ternary, bound, value=alpha)
 
 
 class EfSignSgd(TorchCodec):
     """Signs and the mean magnitude of 1024."""
 
-    residual = True
+    feedback = True
 
     def encode(self, gradient):
         blocks = self.compensate(gradient).view(-1, 1024)
         level = blocks.abs().mean(1, keepdim=True)
         negative = blocks < 0
-        blocks.sub_(torch.where(negative, -level, level))
+        if self.residual:
+            blocks.sub_(torch.where(negative, -level, level))
         return pack_bits(negative), level
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         packed, level = payload
         sign = 1 - unpack_bits(packed).float().mul_(2)
-        total.view(-1, 1024).addcmul_(sign.view(-1, 1024), level)
+        total.view(-1, 1024).addcmul_(sign.view(-1, 1024), level, value=alpha)
 
 
 class OneBit(TorchCodec):
     """Signs, the mean of the negative elements of 1024 and that of the others."""
 
-    residual = True
+    feedback = True
 
     def encode(self, gradient):
         blocks = self.compensate(gradient).view(-1, 1024)
@@ -158,65 +168,80 @@ class OneBit(TorchCodec):
         negatives = negative.sum(1, keepdim=True)
         below = blocks.clamp(max=0).sum(1, keepdim=True) / negatives.clamp(min=1)
         rest = blocks.clamp(min=0).sum(1, keepdim=True) / (1024 - negatives).clamp(min=1)
-        blocks.sub_(torch.where(negative, below, rest))
+        if self.residual:
+            blocks.sub_(torch.where(negative, below, rest))
         return pack_bits(negative), below, rest
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         packed, below, rest = payload
         negative = unpack_bits(packed).bool().view(-1, 1024)
-        total.view(-1, 1024).add_(torch.where(negative, below, rest))
+        total.view(-1, 1024).add_(torch.where(negative, below, rest), alpha=alpha)
 
 
 class Signum(TorchCodec):
-    """The sign of the momentum."""
+    """The sign of the momentum, and 1 for every element."""
 
-    def __init__(self, count):
-        super().__init__(count)
+    def __init__(self, count, residual):
+        super().__init__(count, residual)
         self.momentum = torch.zeros(count)
 
     def encode(self, gradient):
-        return pack_bits(self.momentum.mul_(0.9).add_(gradient) < 0)
+        negative = self.momentum.mul_(0.9).add_(self.compensate(gradient)) < 0
+        if self.residual:
+            self.kept.sub_(torch.where(negative, -1.0, 1.0))
+        return pack_bits(negative)
 
-    def accumulate(self, payload, total):
-        total.add_(1 - unpack_bits(payload).float().mul_(2))
+    def add(self, payload, total, alpha):
+        total.add_(1 - unpack_bits(payload).float().mul_(2), alpha=alpha)
 
 
 class TopK(TorchCodec):
     """The largest 1 %."""
 
-    residual = True
+    feedback = True
     ratio = 0.01
 
     def encode(self, gradient):
         v = self.compensate(gradient)
         indices = v.abs().topk(int(self.count * self.ratio), sorted=False).indices
         values = v[indices]
-        v[indices] = 0
+        if self.residual:
+            v[indices] = 0
         return values, indices
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         values, indices = payload
-        total.index_add_(0, indices, values)
+        total.index_add_(0, indices, values, alpha=alpha)
 
 
 class RandK(TopK):
-    """1 % drawn at random, with replacement."""
+    """1 % drawn at random, each set of so many equally likely.
 
-    residual = False
+    GRACE's and MergeComp's torch.randperm(count)[:k] takes 20 times as long as this.
+    """
+
+    feedback = False
 
     def encode(self, gradient):
-        indices = torch.randint(self.count, (int(self.count * self.ratio),))
-        return gradient[indices].mul_(1 / self.ratio), indices
+        v = self.compensate(gradient)
+        k = int(self.count * self.ratio)
+        drawn = torch.randint(self.count, (k + k // 50,)).unique()
+        indices = drawn[torch.randperm(drawn.numel())[:k]]
+        if not self.residual:
+            return v[indices].mul_(1 / self.ratio), indices
+        values = v[indices]
+        v[indices] = 0
+        return values, indices
 
 
 class Dgc(TopK):
     """The largest 0.1 % by the threshold of a 1 % sample, with momentum correction and masking."""
 
-    residual = True
+    feedback = True
     ratio = 0.001
 
-    def __init__(self, count):
-        super().__init__(count)
+    def __init__(self, count, residual):
+        super().__init__(count, residual)
         self.momentum = torch.zeros(count)
 
     def encode(self, gradient):
@@ -233,10 +258,10 @@ class Dgc(TopK):
 class PowerSgd(TorchCodec):
     """Rank 2 of the square matrix, warm start."""
 
-    residual = True
+    feedback = True
 
-    def __init__(self, count):
-        super().__init__(count)
+    def __init__(self, count, residual):
+        super().__init__(count, residual)
         self.q = torch.randn(int(count**0.5), 2)
 
     def encode(self, gradient):
@@ -246,13 +271,25 @@ class PowerSgd(TorchCodec):
         m.addmm_(p, self.q.T, alpha=-1)
         return p, self.q
 
-    def accumulate(self, payload, total):
+    def add(self, payload, total, alpha):
         p, q = payload
-        total.view(p.shape[0], -1).addmm_(p, q.T)
+        total.view(p.shape[0], -1).addmm_(p, q.T, alpha=alpha)
 
 
-CODECS = {"fp16": Fp16, "int8": Int8, "qsgd": Qsgd, "natural": Natural, "terngrad": TernGrad, "efsignsgd": EfSignSgd,
-          "onebit": OneBit, "signum": Signum, "topk": TopK, "randk": RandK, "dgc": Dgc, "powersgd": PowerSgd}
+CODECS = {
+    "fp16": Fp16,
+    "int8": Int8,
+    "qsgd": Qsgd,
+    "natural": Natural,
+    "terngrad": TernGrad,
+    "efsignsgd": EfSignSgd,
+    "onebit": OneBit,
+    "signum": Signum,
+    "topk": TopK,
+    "randk": RandK,
+    "dgc": Dgc,
+    "powersgd": PowerSgd,
+}
 
 
 def best_seconds(iterations: int, work) -> float:
@@ -266,25 +303,30 @@ def best_seconds(iterations: int, work) -> float:
     return best
 
 
-def torch_gbs(name: str, count: int, iterations: int) -> tuple[float, float]:
+def torch_gbs(codec: TorchCodec, count: int, iterations: int) -> tuple[float, float]:
     """GB/s of f32 of encoding and of decoding."""
-    codec = CODECS[name](count)
     gradient = torch.randn(count) * 1e-3
     total = torch.zeros(count)
     encode_s = best_seconds(iterations, lambda: codec.encode(gradient))
     payload = codec.encode(gradient)
-    decode_s = best_seconds(iterations, lambda: codec.accumulate(payload, total))
+    decode_s = best_seconds(iterations, lambda: codec.add(payload, total, 1))
     return count * 4e-9 / encode_s, count * 4e-9 / decode_s
 
 
-def fused_gbs(program: str, name: str, count: int) -> tuple[float, float]:
-    """The same of `gradbus bench codec`."""
+def fused_row(program: str, spec: str, count: int) -> dict:
+    """The row of `gradbus bench codec`."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "codec.json"
-        command = [program, "bench", "codec", name, "--elements", str(count), "--json", str(file)]
+        command = [program, "bench", "codec", spec, "--elements", str(count), "--json", str(file)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        row = json.loads(file.read_text())[0]
-    return row["encode_gbs"], row["decode_gbs"]
+        return json.loads(file.read_text())[0]
+
+
+def cells(what: str, plain: float, row: dict) -> str:
+    """Of encoding or decoding: PyTorch, fused, times, and the times that memory allows."""
+    fused = row[f"{what}_gbs"]
+    allowed = fused / row[f"{what}_bound"]
+    return f" {plain:>14.3f} {fused:>7.2f} {fused / plain:>6.1f}x {allowed / plain:>7.1f}x"
 
 
 def main() -> None:
@@ -293,19 +335,24 @@ def main() -> None:
     parser.add_argument("codecs", nargs="*", default=list(CODECS), help=" ".join(CODECS))
     parser.add_argument("--elements", type=int, default=1 << 24, help="a square and a multiple of 2048")
     parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--memory", choices=["residual", "default"], default="residual")
     parser.add_argument("--gradbus", default="build/release/bin/gradbus", help="the program")
     options = parser.parse_args()
     if options.elements % 2048 != 0 or int(options.elements**0.5) ** 2 != options.elements:
         parser.error("--elements: a square and a multiple of 2048, such as 16777216 or 67108864")
     torch.set_num_threads(1)
     print(f"# {options.elements} elements of f32, one thread, PyTorch {torch.__version__}; GB/s of f32")
-    title = "".join(f" {what + ': torch':>14} {'fused':>7} {'times':>7}" for what in ("encode", "decode"))
-    print(f"{'codec':<10}{title}")
+    title = "".join(
+        f" {what + ': torch':>14} {'fused':>7} {'times':>7} {'at most':>8}" for what in ("encode", "decode")
+    )
+    print(f"{'codec':<24}{title}")
     for name in options.codecs:
-        plain = torch_gbs(name, options.elements, options.iterations)
-        fused = fused_gbs(options.gradbus, name, options.elements)
-        print(f"{name:<10} {plain[0]:>14.3f} {fused[0]:>7.2f} {fused[0] / plain[0]:>6.1f}x"
-              f" {plain[1]:>14.3f} {fused[1]:>7.2f} {fused[1] / plain[1]:>6.1f}x", flush=True)
+        kind = CODECS[name]
+        residual = options.memory == "residual" or kind.feedback
+        spec = name if residual == kind.feedback else f"{name}:ef=residual"
+        plain = torch_gbs(kind(options.elements, residual), options.elements, options.iterations)
+        row = fused_row(options.gradbus, spec, options.elements)
+        print(f"{spec:<24}{cells('encode', plain[0], row)}{cells('decode', plain[1], row)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ void narrow_input(DType dtype, const EncodeInput& input, std::byte* to) {
   alignas(64) std::array<float, kDenseBlock> scratch;
   for (size_t at = 0; at < count; at += kDenseBlock) {
     const size_t n = std::min(kDenseBlock, count - at);
-    const float* values = compensate(input, at, n, scratch.data());
+    const float* values = compensate_ahead(input, at, n, scratch.data());
     narrow(dtype, values, n, to + at * dtype_bytes(dtype), residual + at);
   }
 }

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
 #include "compression/random.h"
+#include "hwy/cache_control.h"
 
 namespace gradbus {
 namespace {
@@ -38,6 +39,14 @@ RandKOptions options_of(const CodecOptions& options) {
                                    : RandKScale::kAuto};
 }
 
+// What comes next, as much as comes while a block's indices are listed.
+void call_up(const EncodeInput& input, size_t first) {
+  constexpr size_t kElements = 1024;
+  for (size_t i = 0; i < kElements; i += 16) {
+    hwy::Prefetch(input.gradient.data() + first + i);
+  }
+}
+
 // Writes v to the residual and factor * v of the drawn elements to `sent`, in the same pass: out of
 // the cache a gather at the end took a fifth of the time. Returns the index of v's first NaN or
 // Inf, or kAllFinite.
@@ -46,6 +55,7 @@ size_t take_in(const EncodeInput& input, IndexDraw& draw, float factor, float* s
   return for_each_compensated_block(input, [&](size_t first, const float* v, size_t count) {
     const size_t bad = first_not_finite(v, count);
     if (bad < count) return bad;
+    call_up(input, first + count);
     for (const uint32_t index : draw.list(first, count)) sent[next++] = factor * v[index - first];
     return count;
   });
@@ -82,6 +92,8 @@ void IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
 
 std::span<const uint32_t> IndexDraw::list(size_t first, size_t count) {
   uint32_t* const to = indices_.data() + listed_;
+  const uint64_t* const following = &marks_[first / 64] + count / 64;
+  for (size_t i = 0; i < count / 64; i += 8) hwy::Prefetch(following + i);
   const size_t found = put_indices(&marks_[first / 64], count, static_cast<uint32_t>(first), to);
   listed_ += found;
   return {to, found};

@@ -11,16 +11,15 @@
 namespace gradbus {
 namespace {
 
-// Shorter than kSelectElements: what is found, up to all of it, takes room in L1 too.
-constexpr size_t kThresholdBlock = 512;
-constexpr size_t kBlockMasks = kThresholdBlock / 64;
+// v, and what is found where it has to be rounded first, share 32 KiB of L1.
+constexpr size_t kThresholdBlock = 2048;
 
 }  // namespace
 
 Threshold::Threshold(float value, WireType type, size_t count_max)
     : SparseCodec(CodecId::kThreshold, type),
       key_(magnitude_key(value)),
-      masks_(new uint64_t[count_max / 64 + kBlockMasks]),
+      masks_(new uint64_t[count_max / 64 + 1]),
       indices_(new uint32_t[count_max + kIndexSlack]) {}
 
 size_t Threshold::encode(const EncodeInput& input, std::span<std::byte> payload) {
@@ -45,40 +44,45 @@ size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload
   entries_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
   const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);
-  std::array<float, kThresholdBlock + kValueSlack> found;
   for (size_t first = 0; first < input.count(); first += kThresholdBlock) {
     SelectBlock block{.decay = input.decay,
-                      .count = std::min(kThresholdBlock, input.count() - first)};
+                      .count = std::min(kThresholdBlock, input.count() - first),
+                      .clears = sends_exactly()};
     if (!input.gradient.empty()) block.gradient = &input.gradient[first];
     if (!input.residual.empty()) block.kept = &input.residual[first];
-    uint64_t* const masks = &masks_[first / 64];
-    const size_t taken = take_block(block, key_, masks);
-    if (taken < block.count) return give_up(input, first, taken, values);
-    const size_t more = gather(block, masks, found.data());
-    store_wire_values(type(), found.data(), more, &values[entries_ * wire_type_bytes(type())]);
-    entries_ += more;
+    const TakenBlock got =
+        take(block, &masks_[first / 64], values.subspan(entries_ * wire_type_bytes(type())));
+    entries_ += got.found;
+    if (got.taken < block.count) return give_up(input, first + got.taken, values);
   }
   return kAllFinite;
 }
 
-size_t Threshold::gather(const SelectBlock& block, const uint64_t* masks, float* found) const {
-  if (block.kept == nullptr) return put_values(block.gradient, block.count, masks, found);
-  return sends_exactly() ? move_values(block.kept, block.count, masks, found)
-                         : put_values(block.kept, block.count, masks, found);
+// Where the payload's values are those that are found, and there is room for what lies behind
+// them, they are put there at once.
+TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks,
+                           std::span<std::byte> values) const {
+  if (sends_exactly() && values.size() >= (block.count + kValueSlack) * sizeof(float) &&
+      reinterpret_cast<uintptr_t>(values.data()) % alignof(float) == 0)
+    return take_block(block, key_, masks, reinterpret_cast<float*>(values.data()));
+  std::array<float, kThresholdBlock + kValueSlack> found;
+  const TakenBlock got = take_block(block, key_, masks, found.data());
+  store_wire_values(type(), found.data(), got.found, values.data());
+  return got;
 }
 
-// The block at `first` has it, behind what was taken of it; what lies before was written.
-size_t Threshold::give_up(const EncodeInput& input, size_t first, size_t taken,
+// The word behind the first `taken` elements has it; they were written.
+size_t Threshold::give_up(const EncodeInput& input, size_t taken,
                           std::span<const std::byte> values) const {
-  size_t bad = first + taken;
+  size_t bad = taken;
   while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
   if (input.residual.empty()) return bad;
   size_t sent = 0;
-  for (size_t m = 0; sends_exactly() && m < first / 64; ++m)
+  for (size_t m = 0; sends_exactly() && m < taken / 64; ++m)
     for (uint64_t mask = masks_[m]; mask != 0; mask &= mask - 1)
       input.residual[64 * m + static_cast<size_t>(std::countr_zero(mask))] =
           load_field<float>(&values[sizeof(float) * sent++]);
-  restore_residual(input, first + taken);
+  restore_residual(input, taken);
   return bad;
 }
 

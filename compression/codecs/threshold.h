@@ -27,9 +27,9 @@ class Threshold final : public SparseCodec {
   // The index of v's first element that is not finite, with the residual as it was; or kAllFinite
   // with v there, but 0 where it was sent exactly.
   size_t collect(const EncodeInput& input, std::span<std::byte> payload);
-  size_t gather(const SelectBlock& block, const uint64_t* masks, float* found) const;
-  size_t give_up(const EncodeInput& input, size_t first, size_t taken,
-                 std::span<const std::byte> values) const;
+  // A block and its values, of which as many as were found before come first.
+  TakenBlock take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values) const;
+  size_t give_up(const EncodeInput& input, size_t taken, std::span<const std::byte> values) const;
   std::span<const uint32_t> listed(size_t count);
 
   const uint32_t key_;

@@ -82,7 +82,7 @@ struct Bf16Element {
 template <class Element>
 size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* residual) {
   const F32 d;
-  const bool calls_up = kCallsUp;  // which stores of bytes might change
+  const bool calls_up = kCallsUp && residual == nullptr;  // else who compensates does
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {

@@ -45,12 +45,6 @@ HWY_API uint64_t ToBits(hn::Mask<I32> mask) {
   return bits;
 }
 
-HWY_API hn::Mask<F32> MaskOf(uint64_t bits) {
-  uint8_t bytes[8];
-  std::memcpy(bytes, &bits, sizeof(bytes));
-  return hn::LoadMaskBits(F32(), bytes);
-}
-
 HWY_API void CallUpWord(const float* word) {
   for (size_t i = 0; i < 64; i += 16) gradbus::call_up(word + i);
 }

@@ -86,32 +86,24 @@ void expect_same_bits(const std::vector<float>& got, const std::vector<float>& w
   }
 }
 
-void expect_same_values(const std::vector<float>& from, const std::vector<uint64_t>& masks) {
-  const size_t count = from.size();
-  std::vector<float> got(count + kValueSlack), want(count);
-  const size_t found = put_values(from.data(), count, masks.data(), got.data());
-  ASSERT_EQ(found, put_values_scalar(from.data(), count, masks.data(), want.data()));
-  expect_same_bits(got, want, found);
-  std::vector<float> left = from, left_scalar = from;
-  ASSERT_EQ(found, move_values(left.data(), count, masks.data(), got.data()));
-  ASSERT_EQ(found, move_values_scalar(left_scalar.data(), count, masks.data(), want.data()));
-  expect_same_bits(got, want, found);
-  expect_same_bits(left, left_scalar, count);
-}
-
 // Memory of exactly that size, so a sanitizer sees a byte too far.
 void expect_same_block(const std::vector<float>& gradient, const std::vector<float>& kept,
-                       float decay, size_t count) {
+                       float decay, size_t count, uint32_t from, bool clears) {
   std::vector<float> left = kept, left_scalar = kept;
   SelectBlock block{.gradient = gradient.empty() ? nullptr : gradient.data(),
                     .kept = kept.empty() ? nullptr : left.data(),
                     .decay = decay,
-                    .count = count};
+                    .count = count,
+                    .clears = clears};
   std::vector<uint64_t> got((count + 63) / 64, 99), want((count + 63) / 64, 99);
-  const size_t taken = take_block(block, 0x3c000000, got.data());
+  std::vector<float> values(count + kValueSlack), values_scalar(count);
+  const TakenBlock taken = take_block(block, from, got.data(), values.data());
   if (!kept.empty()) block.kept = left_scalar.data();
-  ASSERT_EQ(taken, take_block_scalar(block, 0x3c000000, want.data()));
+  const TakenBlock scalar = take_block_scalar(block, from, want.data(), values_scalar.data());
+  ASSERT_EQ(taken.taken, scalar.taken);
+  ASSERT_EQ(taken.found, scalar.found);
   ASSERT_EQ(got, want) << count;
+  expect_same_bits(values, values_scalar, scalar.found);
   expect_same_bits(left, left_scalar, kept.size());
 }
 
@@ -125,9 +117,13 @@ TEST(Select, BlocksEqualScalarOnEveryTarget) {
         for (std::vector<float>* values : {&gradient, &kept})
           for (float& value : *values)
             if (finite && !(std::abs(value) < 1e38F)) value = -0.5F;
-        expect_same_block(gradient, {}, 1, count);
-        expect_same_block({}, kept, 0.9F, count);
-        expect_same_block(gradient, kept, 0.5F, count);
+        for (const uint32_t from : {0u, 0x3c000000u, 0x7f000000u}) {
+          for (const bool clears : {false, true}) {
+            expect_same_block(gradient, {}, 1, count, from, clears);
+            expect_same_block({}, kept, 0.9F, count, from, clears);
+            expect_same_block(gradient, kept, 0.5F, count, from, clears);
+          }
+        }
       }
     }
   });
@@ -142,22 +138,12 @@ TEST(Select, BlocksStopInFrontOfAWordThatIsNotFinite) {
       std::fill_n(expected.begin(), 64, 3.0F);
       std::vector<uint64_t> masks(4, 77);
       const SelectBlock block{gradient.data(), kept.data(), 1, 200};
-      ASSERT_EQ(take_block(block, magnitude_key(3), masks.data()), 64u);
+      float values[200 + kValueSlack];
+      const TakenBlock taken = take_block(block, magnitude_key(3), masks.data(), values);
+      EXPECT_EQ(taken.taken, 64u);
+      EXPECT_EQ(taken.found, 64u);
       EXPECT_EQ(kept, expected);
       EXPECT_EQ(masks, (std::vector<uint64_t>{~uint64_t{0}, 77, 77, 77}));
-    }
-  });
-}
-
-TEST(Select, ValuesOfAnyBitsOnEveryTarget) {
-  on_every_target([&] {
-    for (const size_t count : kCounts) {
-      const std::vector<float> gradient = hard_values(count, count);
-      for (const uint64_t bits : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x8001000180000001}}) {
-        std::vector<uint64_t> masks((count + 63) / 64, bits);
-        if (count % 64 != 0) masks.back() &= (uint64_t{1} << count % 64) - 1;
-        expect_same_values(gradient, masks);
-      }
     }
   });
 }
@@ -165,15 +151,20 @@ TEST(Select, ValuesOfAnyBitsOnEveryTarget) {
 TEST(Select, BlocksByHand) {
   const float gradient[] = {1, -2, 0.5F, 4};
   float kept[] = {2, 2, -1, 2};
-  const SelectBlock block{gradient, kept, 0.5F, 4};  // v = 2, -1, 0, 5
+  SelectBlock block{gradient, kept, 0.5F, 4};  // v = 2, -1, 0, 5
   uint64_t mask = 0;
-  EXPECT_EQ(take_block(block, magnitude_key(2), &mask), 4u);
+  float values[4 + kValueSlack];
+  const TakenBlock taken = take_block(block, magnitude_key(2), &mask, values);
+  EXPECT_EQ(taken.taken, 4u);
   EXPECT_EQ(mask, 0b1001u);
-  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{2, -1, 0, 5}));
-  float values[2 + kValueSlack];
-  ASSERT_EQ(move_values(kept, 4, &mask, values), 2u);
+  ASSERT_EQ(taken.found, 2u);
   EXPECT_EQ(std::vector<float>(values, values + 2), (std::vector<float>{2, 5}));
-  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{0, -1, 0, 0}));
+  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{2, -1, 0, 5}));
+  block.clears = true;
+  block.gradient = nullptr;  // v = 1, -0.5, 0, 2.5
+  ASSERT_EQ(take_block(block, magnitude_key(1), &mask, values).found, 2u);
+  EXPECT_EQ(std::vector<float>(values, values + 2), (std::vector<float>{1, 2.5F}));
+  EXPECT_EQ(std::vector<float>(kept, kept + 4), (std::vector<float>{0, -0.5F, 0, 0}));
 }
 
 TEST(Select, IndicesOfBitsOnEveryTarget) {
