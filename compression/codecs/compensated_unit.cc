@@ -1,6 +1,9 @@
 #include "compression/codecs/compensated_unit.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "compression/kernels/compensate.h"
 
 namespace gradbus {
 

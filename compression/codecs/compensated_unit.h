@@ -8,15 +8,12 @@
 // undone: (v - gradient) / decay, the old residual but for one rounding.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
 #include "compression/kernels/collect.h"
-#include "compression/kernels/compensate.h"
 
 namespace gradbus {
 
@@ -37,27 +34,5 @@ EncodeInput compensated(const EncodeInput& input);
 size_t look_first(const EncodeInput& input);
 // Undoes the writing of the first `count` elements.
 void restore_residual(const EncodeInput& input, size_t count);
-
-// Calls visit(first, v, block) for block after block; it returns the index within the block of a
-// NaN or Inf, or `block`. Returns the index within the unit of the first such element, with the
-// residual as it was, or kAllFinite, with v there.
-template <typename Visit>
-size_t for_each_compensated_block(const EncodeInput& input, const Visit& visit) {
-  if (input.gradient.empty() && input.decay == 1 && !input.residual.empty())
-    return for_each_compensated_block(compensated(input), visit);  // v is there already
-  if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
-  std::array<float, kBlockElements> scratch;
-  const bool writes = !input.residual.empty();
-  for (size_t first = 0; first < input.count(); first += kBlockElements) {
-    const size_t block = std::min(kBlockElements, input.count() - first);
-    const float* v = compensate(input, first, block, scratch.data());
-    if (const size_t bad = visit(first, v, block); bad < block) {
-      if (writes) restore_residual(input, first);
-      return first + bad;
-    }
-    if (writes) std::copy_n(v, block, &input.residual[first]);
-  }
-  return kAllFinite;
-}
 
 }  // namespace gradbus

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
+#include "compression/kernels/compensate.h"
 
 namespace gradbus {
 

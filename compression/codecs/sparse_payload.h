@@ -33,7 +33,7 @@ struct Selection {
   std::span<const uint32_t> indices = {};
   std::span<const float> values = {};
   size_t not_finite = kAllFinite;  // the index of v's first NaN or Inf: nothing is selected then
-  bool cleared = false;            // the residual holds 0 already, not v, where it was selected
+  bool cleared = false;            // the residual lacks already what was selected
 };
 
 size_t sparse_bytes_max(WireType type, size_t count, size_t entries_max);

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
+#include "compression/kernels/compensate.h"
+#include "compression/kernels/expand.h"
 #include "compression/kernels/select.h"
 
 namespace gradbus {
@@ -13,6 +16,14 @@ namespace {
 
 // v, and what is found where it has to be rounded first, share 32 KiB of L1.
 constexpr size_t kThresholdBlock = 2048;
+
+// Calls visit(element) for every bit of the masks of `count` elements, in order.
+template <typename Visit>
+void for_each_bit(const uint64_t* masks, size_t count, const Visit& visit) {
+  for (size_t m = 0; m < (count + 63) / 64; ++m)
+    for (uint64_t mask = masks[m]; mask != 0; mask &= mask - 1)
+      visit(64 * m + static_cast<size_t>(std::countr_zero(mask)));
+}
 
 }  // namespace
 
@@ -29,29 +40,27 @@ size_t Threshold::encode(const EncodeInput& input, std::span<std::byte> payload)
   if (const size_t bad = collect(input, payload); bad != kAllFinite)
     return encode_not_finite(CodecId::kThreshold, count, bad, compensated_element(input, bad),
                              payload);
-  const bool exact = sends_exactly() || input.residual.empty();
-  if (exact && wants_bitmap(entries_, count))
+  if (wants_bitmap(entries_, count))
     return seal_sparse(CodecId::kThreshold, type(), count, entries_, masks_.get(), payload);
-  const std::span<const uint32_t> indices = listed(count);
-  const size_t bytes = seal_sparse(CodecId::kThreshold, type(), count, indices, payload);
-  if (!exact) subtract_sent(payload.first(bytes), {.indices = indices}, input.residual);
-  return bytes;
+  return seal_sparse(CodecId::kThreshold, type(), count, listed(count), payload);
 }
 
 size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload) {
-  if (input.gradient.empty() && input.decay == 1 && !input.residual.empty() && !sends_exactly())
-    return collect(compensated(input), payload);  // v is there already
   entries_ = 0;
   if (const size_t bad = look_first(input); bad != kAllFinite) return bad;
+  const bool settles = !sends_exactly() && !input.residual.empty();
+  const bool v_is_there = settles && input.gradient.empty() && input.decay == 1;
+  const EncodeInput from = v_is_there ? compensated(input) : input;
   const std::span<std::byte> values = payload.subspan(kPayloadHeaderBytes);
   for (size_t first = 0; first < input.count(); first += kThresholdBlock) {
     SelectBlock block{.decay = input.decay,
                       .count = std::min(kThresholdBlock, input.count() - first),
                       .clears = sends_exactly()};
-    if (!input.gradient.empty()) block.gradient = &input.gradient[first];
-    if (!input.residual.empty()) block.kept = &input.residual[first];
-    const TakenBlock got =
-        take(block, &masks_[first / 64], values.subspan(entries_ * wire_type_bytes(type())));
+    if (!from.gradient.empty()) block.gradient = &from.gradient[first];
+    if (!from.residual.empty()) block.kept = &from.residual[first];
+    uint64_t* const masks = &masks_[first / 64];
+    const TakenBlock got = take(block, masks, values.subspan(entries_ * wire_type_bytes(type())),
+                                settles ? &input.residual[first] : nullptr);
     entries_ += got.found;
     if (got.taken < block.count) return give_up(input, first + got.taken, values);
   }
@@ -60,28 +69,45 @@ size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload
 
 // Where the payload's values are those that are found, and there is room for what lies behind
 // them, they are put there at once.
-TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks,
-                           std::span<std::byte> values) const {
+TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values,
+                           float* settled) const {
   if (sends_exactly() && values.size() >= (block.count + kValueSlack) * sizeof(float) &&
       reinterpret_cast<uintptr_t>(values.data()) % alignof(float) == 0)
     return take_block(block, key_, masks, reinterpret_cast<float*>(values.data()));
   std::array<float, kThresholdBlock + kValueSlack> found;
   const TakenBlock got = take_block(block, key_, masks, found.data());
   store_wire_values(type(), found.data(), got.found, values.data());
+  if (settled == nullptr) return got;
+  load_wire_values(type(), values.data(), got.found, -1, found.data());
+  if (first_not_finite(found.data(), got.found) == got.found) {
+    add_expanded(reinterpret_cast<const std::byte*>(masks), got.taken, found.data(), settled);
+    return got;
+  }
+  const float* lost = found.data();
+  for_each_bit(masks, got.taken, [&](size_t i) {
+    settled[i] = std::isfinite(*lost) ? settled[i] + *lost : 0;
+    ++lost;
+  });
   return got;
 }
 
-// The word behind the first `taken` elements has it; they were written.
+// The word behind the first `taken` elements has it; they were written, less what was sent. What
+// overflowed on its way was dropped; of it there is nothing to restore.
 size_t Threshold::give_up(const EncodeInput& input, size_t taken,
                           std::span<const std::byte> values) const {
   size_t bad = taken;
   while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
   if (input.residual.empty()) return bad;
-  size_t sent = 0;
-  for (size_t m = 0; sends_exactly() && m < taken / 64; ++m)
-    for (uint64_t mask = masks_[m]; mask != 0; mask &= mask - 1)
-      input.residual[64 * m + static_cast<size_t>(std::countr_zero(mask))] =
-          load_field<float>(&values[sizeof(float) * sent++]);
+  const std::byte* from = values.data();
+  for_each_bit(masks_.get(), taken, [&](size_t i) {
+    float sent = 0;
+    load_wire_values(type(), from, 1, 1, &sent);
+    from += wire_type_bytes(type());
+    if (std::isfinite(sent))
+      input.residual[i] += sent;
+    else
+      input.residual[i] = input.gradient.empty() ? 0 : input.gradient[i];
+  });
   restore_residual(input, taken);
   return bad;
 }

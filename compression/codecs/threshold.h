@@ -25,10 +25,11 @@ class Threshold final : public SparseCodec {
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }
   // The index of v's first element that is not finite, with the residual as it was; or kAllFinite
-  // with v there, but 0 where it was sent exactly.
+  // with v there, less what is sent.
   size_t collect(const EncodeInput& input, std::span<std::byte> payload);
-  // A block and its values, of which as many as were found before come first.
-  TakenBlock take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values) const;
+  // A block's values, and masks; takes what was sent off `settled`, where there is such.
+  TakenBlock take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values,
+                  float* settled) const;
   size_t give_up(const EncodeInput& input, size_t taken, std::span<const std::byte> values) const;
   std::span<const uint32_t> listed(size_t count);
 

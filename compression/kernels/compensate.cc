@@ -14,6 +14,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
+using I32 = hn::RebindToSigned<F32>;
 
 constexpr size_t kAhead = 1024;  // measured with blocktopk's norms: 15 % faster
 
@@ -46,12 +47,22 @@ void CompensateAhead(const float* gradient, const float* residual, float decay, 
   CompensateVectors<true>(gradient, residual, decay, count, to);
 }
 
+// The bits of |x|, which are those of Inf or more where it is not finite.
+HWY_INLINE hn::Vec<I32> Magnitude(const float* values) {
+  return hn::BitCast(I32(), hn::Abs(hn::LoadU(F32(), values)));
+}
+
 size_t FirstNotFinite(const float* values, size_t count) {
-  const F32 d;
+  const I32 d;
   const size_t lanes = hn::Lanes(d);
+  const auto finite = hn::Set(d, 0x7f7fffff);
   size_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    if (!hn::AllTrue(d, hn::IsFinite(hn::LoadU(d, values + i)))) break;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    const auto first = hn::Max(Magnitude(values + i), Magnitude(values + i + lanes));
+    const auto second =
+        hn::Max(Magnitude(values + i + 2 * lanes), Magnitude(values + i + 3 * lanes));
+    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(hn::Max(first, second), finite)))) break;
+  }
   while (i < count && values[i] - values[i] == 0) ++i;
   return i;
 }

@@ -311,6 +311,54 @@ TEST(RandK, DoesNotScaleWithFeedback) {
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(sent[i] + residual[i], 3);
 }
 
+// A unit of several blocks and a part of one, with values that are exact in f16, too: what is sent,
+// twice as large where it is scaled, is taken off the residual.
+TEST(RandK, TakesWhatItSendsOffTheResidual) {
+  constexpr size_t kCount = 3 * 2048 + 77;
+  std::vector<float> gradient(kCount), kept(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    gradient[i] = static_cast<float>(i % 37);
+    kept[i] = static_cast<float>(2 * (i % 7));
+  }
+  for (const WireType type : {WireType::kF32, WireType::kFp16}) {
+    for (const RandKScale scale : {RandKScale::kAuto, RandKScale::kYes}) {
+      std::vector<float> residual = kept;
+      const float factor = scale == RandKScale::kYes
+                               ? static_cast<float>(kCount) / static_cast<float>(kCount / 2)
+                               : 1;
+      RandK randk({.ratio = 0.5, .scale = scale}, type, kCount);
+      const std::vector<float> sent =
+          decode(randk, encode(randk, {.gradient = gradient, .residual = residual, .decay = 0.5F}),
+                 kCount);
+      size_t drawn = 0;
+      for (size_t i = 0; i < kCount; ++i) {
+        const float v = gradient[i] + 0.5F * kept[i];
+        EXPECT_EQ(residual[i], v - sent[i]) << i;
+        if (sent[i] == 0) continue;
+        ++drawn;
+        EXPECT_NEAR(sent[i], factor * v, 0.001 * v) << i;
+      }
+      EXPECT_NEAR(static_cast<double>(drawn), kCount / 2, kCount / 20);  // some of them are zeros
+    }
+  }
+}
+
+// Expect: what was taken off and written before the bad element is as it was.
+TEST(RandK, GivesTheResidualBack) {
+  constexpr size_t kCount = 3 * 2048;
+  for (const WireType type : {WireType::kF32, WireType::kFp16}) {
+    for (const RandKScale scale : {RandKScale::kAuto, RandKScale::kYes}) {
+      std::vector<float> kept(kCount), gradient(kCount, 3);
+      for (size_t i = 0; i < kCount; ++i) kept[i] = static_cast<float>(i % 13);
+      kept[5000] = std::numeric_limits<float>::infinity();
+      std::vector<float> residual = kept;
+      RandK randk({.ratio = 0.5, .scale = scale}, type, kCount);
+      EXPECT_TRUE(is_not_finite(encode(randk, {.gradient = gradient, .residual = residual})));
+      EXPECT_EQ(residual, kept);
+    }
+  }
+}
+
 // An element that is not drawn is seen all the same.
 TEST(RandK, SeesWhatItDoesNotSend) {
   std::vector<float> gradient(1000, 1);
@@ -403,7 +451,9 @@ TEST(Threshold, MaySendNothingOrAll) {
 // the residual what was not sent; a unit of several blocks and a part of one.
 TEST(Threshold, IsThePayloadOfThatSelection) {
   constexpr size_t kCount = 3 * 2048 + 77;
-  const std::vector<float> gradient = normal(kCount, 3), kept = normal(kCount, 4);
+  std::vector<float> gradient = normal(kCount, 3);
+  const std::vector<float> kept = normal(kCount, 4);
+  gradient[3000] = 1e6F;  // overflows in f16
   for (const WireType type : {WireType::kF32, WireType::kFp16}) {
     for (const float value : {0.3F, 1.0F, 3.0F, 50.0F}) {  // three in four, a third, few, none
       std::vector<uint32_t> indices;
@@ -432,6 +482,7 @@ TEST(Threshold, GivesTheResidualBack) {
     std::vector<float> kept(kCount), gradient(kCount);
     for (size_t i = 0; i < kCount; ++i) kept[i] = static_cast<float>(i % 13);
     kept[5000] = std::numeric_limits<float>::infinity();
+    gradient[200] = type == WireType::kF32 ? 1e6F : 0;
     std::vector<float> residual = kept;
     Threshold threshold(6, type, kCount);
     const Payload payload = encode(threshold, {.gradient = gradient, .residual = residual});
