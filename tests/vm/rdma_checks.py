@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import rig as rigs  # noqa: E402
@@ -36,8 +37,14 @@ def run(*command: str, timeout: float = DEADLINE_S, env: dict | None = None) -> 
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                           timeout=timeout, env={**os.environ, **(env or {})})
-    assert done.returncode == 0, f"{words} ended with {done.returncode}: {done.stdout[-3000:]}"
+    said = "\n".join(line for line in done.stdout.splitlines() if "] [info] " not in line)
+    assert done.returncode == 0, f"{words} ended with {done.returncode}: {said[-3000:]}"
     return done.stdout
+
+
+def lockups() -> int:
+    """How often the kernel has found one of its processors stuck: for 20 s and more it ran nothing else."""
+    return run("dmesg").count("soft lockup")
 
 
 def counter(device: str, name: str) -> int:
@@ -305,6 +312,14 @@ def paths(_: pathlib.Path) -> str:
 STEPS = (doctor, locked_memory, bench, digits, torch_digits, cable, copies, killed_agent, loss, flap, paths, contract)
 
 
+def attempt(step: Callable[[pathlib.Path], str], out: pathlib.Path) -> tuple[bool, str]:
+    """Whether a step succeeds, and what it found or why it failed."""
+    try:
+        return True, step(out)
+    except Exception:
+        return False, traceback.format_exc()
+
+
 def main() -> int:
     """Runs the steps that were named, or all."""
     out = pathlib.Path(sys.argv[1])
@@ -316,10 +331,12 @@ def main() -> int:
         if wanted and step.__name__ not in wanted:
             continue
         began = time.monotonic()
-        try:
-            ok, text = True, step(out)
-        except Exception:
-            ok, text = False, traceback.format_exc()
+        stuck = lockups()
+        ok, text = attempt(step, out)
+        # The emulated processor itself stood still, as on a machine that is paused: no deadline in there holds.
+        if not ok and lockups() > stuck:
+            ok, again = attempt(step, out)
+            text = f"{again}\n(again, after the kernel had found a processor stuck; the first time: {text})"
         report[step.__name__] = {"ok": ok, "seconds": round(time.monotonic() - began, 1), "text": text}
         (out / "steps.json").write_text(json.dumps(report, indent=1))
         print(step.__name__, json.dumps(report[step.__name__], indent=1).replace("\\n", "\n"), flush=True)

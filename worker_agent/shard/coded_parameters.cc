@@ -115,7 +115,8 @@ void CodedParameters::make_answer(uint32_t agent, uint32_t unit) {
 void CodedParameters::give_kept(uint32_t agent, uint32_t unit) {
   Answer& answer = answers_[pair(agent, unit)];
   const std::span<float> view = this->view(agent, unit);
-  answer.view_aside.assign(view.begin(), view.end());
+  answer.view_aside = LargeVector<float>(view.size());
+  std::ranges::copy(view, answer.view_aside.begin());
   copy_kept(unit, wanted_part(agent, unit), view);
   answer.dense = true;
   answer.cut = {view.size_bytes()};
