@@ -8,6 +8,7 @@
 # send it over the cable, so that loss (netem) and an interface that goes down are felt by TCP and
 # RDMA alike.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
+>/run/out/begun  # machine.py waits for it
 hostname vm
 ip link set lo up
 ip link add near type veth peer name far
