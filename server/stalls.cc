@@ -210,13 +210,17 @@ std::string Stalls::sentence(const std::string& tensor, uint64_t round, Nanos no
                     (group.needed->empty() ? elsewhere(group.waiting) : ""));
 }
 
-// A rank that was stopped after it had started the round is among these.
+// A rank that was stopped after it had started the round is among the first, one that gave up and
+// ended among the second.
 std::string Stalls::elsewhere(const RankSet& waiting) const {
   RankSet others;
+  RankSet ended;
   for (const auto& [rank, record] : roll_->ranks())
-    if (!waiting.contains(rank)) others.insert(rank);
-  if (others.empty()) return "";
-  return "; not waiting, so computing or stopped: " + roll_->places(others);
+    if (!waiting.contains(rank)) (roll_->has_left(rank) ? ended : others).insert(rank);
+  std::string text;
+  if (!others.empty()) text += "; not waiting, so computing or stopped: " + roll_->places(others);
+  if (!ended.empty()) text += "; ended: " + roll_->places(ended);
+  return text;
 }
 
 }  // namespace gradbus

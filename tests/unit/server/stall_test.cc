@@ -117,6 +117,19 @@ TEST_F(Stall, DataOnTheWayIsSaid) {
       "not waiting, so computing or stopped: rank 1 (node-b)");
 }
 
+TEST_F(Stall, ARankThatGaveUpAndEndedIsNotSaidToCompute) {
+  start(4);
+  ready("t");
+  wait(0, "t", 1, 3000);
+  wait(3, "t", 1, 3000);
+  cluster.left(2, job, 3, true);
+  answer("t", 1, {});
+  EXPECT_EQ(notice(1).text(),
+            "every rank has started \"t\" round 1, its data is on the way; waiting: rank 0 for "
+            "3.0 s; not waiting, so computing or stopped: rank 2 (node-a), rank 1 (node-b); ended: "
+            "rank 3 (node-b)");
+}
+
 TEST_F(Stall, ARegistrationIsReportedWithoutAsking) {
   start(4);
   ask(0, "t");
