@@ -75,7 +75,7 @@ constexpr ErrorInfo kErrors[] = {
     {"D626", "NCCL_FAILED", Code::kUnavailable,
      "An NCCL operation failed, on this rank or on another one. Its communicator was aborted.",
      "look at the other ranks' messages; NCCL_DEBUG=WARN makes NCCL say more"},
-    {"D627", "NCCL_TIMEOUT", Code::kTimeout,
+    {"D627", "NCCL_TIMEOUT", Code::kUnavailable,
      "An NCCL operation did not end by its deadline. Its communicator was aborted.",
      "look for the rank that did not call it; NCCL_DEBUG=INFO shows NCCL's paths"},
     {"D628", "NOT_ON_GPU", Code::kUnavailable,

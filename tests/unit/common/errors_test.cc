@@ -53,6 +53,15 @@ TEST(ErrorsTest, IdsAndNamesAreUnique) {
   EXPECT_GT(ids.size(), 30u);
 }
 
+// gradbus_wait: "after TIMEOUT the operation is still in flight and can be waited for again", so no
+// error that ends a job may be one. J404 ends gradbus_init, M006 is gradbus.elastic's.
+TEST(ErrorsTest, ATimeoutEndsNoJob) {
+  for (const ErrorInfo& row : all_errors()) {
+    if (row.code != Code::kTimeout) continue;
+    EXPECT_TRUE(row.id == "P110" || row.id == "J404" || row.id == "M006") << row.id;
+  }
+}
+
 TEST(ErrorsTest, EveryRowIsComplete) {
   for (const ErrorInfo& row : all_errors()) {
     EXPECT_TRUE(is_id(row.id)) << row.id;
