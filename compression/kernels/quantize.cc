@@ -34,21 +34,14 @@ void QuantizeAndTake(const CodeFormat& format, const QuantizePiece& piece,
 
 #else
 
+using U16 = hn::Repartition<uint16_t, U32>;
+using U16Vec = hn::Vec<U16>;
+
 // The code is the byte of each lane that begins at bit kCodeAt of the rule; the rest is rubbish.
 struct Coded {
   U32Vec code;
   F32Vec value;
 };
-
-// Of `yes` where a bit of the mask is set, else of `no`: one operation where there is such a one.
-HWY_INLINE U32Vec select_bits(uint32_t mask, U32Vec yes, U32Vec no) {
-  const U32Vec bits = hn::Set(U32(), mask);
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  return hn::IfVecThenElse(bits, yes, no);
-#else
-  return hn::OrAnd(hn::AndNot(bits, no), bits, yes);  // where IfVecThenElse() asks sign bits
-#endif
-}
 
 // A rule is made for a bucket: `inverse` and `step` may hold powers of two that it needs besides.
 //
@@ -75,14 +68,13 @@ struct NearestRule {
 };
 
 // x in parts of 2^-15, rounded in the same way by adding 2^23 + offset * 2^15; the random bits are
-// parts too, and carry into the level above. The code begins at bit 15; added to itself at 16,
-// where it need not be shifted: one shift or permutation a cycle is what bounds these loops (AMD
-// EPYC).
+// parts too, and carry into the level above. The code begins at bit 15; vectors of 16 lanes take it
+// from bit 16, where it need not be shifted.
 template <bool kClipped>
 struct RandomRule {
   static constexpr bool kRandom = true;
   static constexpr bool kJoins = true;
-  static constexpr int kCodeAt = 16;
+  static constexpr int kCodeAt = kLanes == 16 ? 16 : 15;
   static HWY_INLINE U32Vec lower(U32Vec mixed) {
     return hn::And(hn::Xor(mixed, hn::ShiftRight<16>(mixed)), hn::Set(U32(), 0x7fff));
   }
@@ -100,7 +92,8 @@ struct RandomRule {
     const U32Vec parts = hn::BitCast(du, hn::Add(x, hn::Set(d, whole)));
     const U32Vec carried = hn::Add(parts, random);
     const U32Vec level = hn::And(carried, hn::Set(du, ~0x7fffu));
-    return {hn::Add(carried, carried), hn::Sub(hn::BitCast(d, level), hn::Set(d, whole))};
+    return {kCodeAt == 16 ? hn::Add(carried, carried) : carried,
+            hn::Sub(hn::BitCast(d, level), hn::Set(d, whole))};
   }
 
   float inverse;
@@ -114,9 +107,9 @@ using ClippedRule = RandomRule<true>;
 
 // Adding `whole`, 2^(e + 23 - mantissa bits) with e the exponent of the magnitude but at least that
 // of subnormals, rounds to what the format has there and counts its steps in the lowest byte: the
-// mantissa with its leading one; both have the sign of x. To it come the exponents above the
-// smallest; `whole` holds the -smallest of that, mod 256, which is even and so leaves ties as they
-// are.
+// mantissa with its leading one. To it come the exponents above the smallest; `whole` holds the
+// -smallest of that, mod 256, which is even and so leaves ties as they are. Bit 7 is then 0, and
+// takes the sign.
 template <int kMantissaBits, int kExponentMin>
 struct Fp8Rule {
   static constexpr bool kRandom = false;
@@ -133,15 +126,13 @@ struct Fp8Rule {
     const F32 d;
     const U32 du;
     const U32Vec bits = hn::BitCast(du, x);
-    const U32Vec sign = hn::Set(du, 0x80000000);
     const U32Vec exponent = hn::Max(hn::And(bits, hn::Set(du, 0x7f800000)), hn::Set(du, kSmallest));
-    const U32Vec magnitude = hn::Add(exponent, hn::Set(du, kWhole));
-    const F32Vec whole = hn::BitCast(d, hn::OrAnd(magnitude, bits, sign));
-    const F32Vec sum = hn::Add(x, whole);
+    const F32Vec whole = hn::BitCast(d, hn::Add(exponent, hn::Set(du, kWhole)));
+    const F32Vec sum = hn::Add(hn::Abs(x), whole);
     const U32Vec code = hn::Add(hn::BitCast(du, sum), hn::ShiftRight<kShift>(exponent));
     const U32Vec value = hn::BitCast(du, hn::Sub(sum, whole));
-    return {select_bits(0x80, hn::ShiftRight<24>(bits), code),
-            hn::BitCast(d, hn::OrAnd(value, bits, sign))};
+    return {hn::OrAnd(code, hn::ShiftRight<24>(bits), hn::Set(du, 0x80)),
+            hn::BitCast(d, hn::OrAnd(value, bits, hn::Set(du, 0x80000000)))};
   }
 
   float inverse;
@@ -171,7 +162,8 @@ struct NaturalRule {
     const U32 d;
     const U32Vec rounded = hn::Add(hn::BitCast(d, x), random);
     const U32Vec power = hn::And(rounded, hn::Set(d, 0xff800000));
-    return {select_bits(0x80000000, rounded, hn::Add(rounded, rounded)), hn::BitCast(F32(), power)};
+    return {hn::OrAnd(hn::Add(rounded, rounded), rounded, hn::Set(d, 0x80000000)),
+            hn::BitCast(F32(), power)};
   }
 
   float inverse;
@@ -217,28 +209,37 @@ HWY_INLINE void store_sixteens(const CodePair& pair, uint8_t* to) {
   }
 }
 
-// The byte that begins at bit kAt, moved to bit kTo, alone.
-template <int kAt, int kTo>
-HWY_INLINE U32Vec byte_to(U32Vec code) {
-  const U32Vec only = hn::Set(U32(), 0xffu << kTo);
-  if constexpr (kAt == kTo) return hn::And(code, only);
-  if constexpr (kAt == 24) return hn::And(hn::ShiftRight<kAt - kTo>(code), only);
-  if constexpr (kAt > kTo) return hn::And(hn::ShiftRight<(kAt - kTo) % 32>(code), only);
-  return hn::And(hn::ShiftLeft<(kTo + 32 - kAt) % 32>(code), only);
+// The bytes of `first` and `second` that begin at bit kAt: in the lower and upper half of each
+// lane, at its bit 0, or, of bit 24, at 8.
+template <int kAt>
+HWY_INLINE U16Vec halves_of(U32Vec first, U32Vec second) {
+  const U16 d;
+  if constexpr (kAt == 0) {
+    second = hn::ShiftLeft<16>(second);
+  } else if constexpr (kAt == 24) {
+    first = hn::ShiftRight<16>(first);
+  } else {
+    static_assert(kAt == 15);
+    first = hn::ShiftRight<15>(first);
+    second = hn::Add(second, second);
+  }
+  return hn::OddEven(hn::BitCast(d, second), hn::BitCast(d, first));
 }
 
 // Four vectors in order, of 4 or 8 lanes: their bytes side by side in each lane, then in each block
 // of four lanes, then across the two of them. Narrowed one by one they take twice the operations,
 // a third of all that natural needed on AVX2.
-template <class Rule>
+template <int kAt>
 HWY_INLINE void store_four(U32Vec a, U32Vec b, U32Vec c, U32Vec e, uint8_t* to) {
-  constexpr int kAt = Rule::kCodeAt;
   const U32 d;
   const hn::Repartition<uint8_t, U32> bytes;
-  alignas(64) static constexpr uint8_t kColumns[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                       2, 6, 10, 14, 3, 7, 11, 15};
-  const U32Vec lanes = hn::Or(hn::Or(byte_to<kAt, 0>(a), byte_to<kAt, 8>(b)),
-                              hn::Or(byte_to<kAt, 16>(c), byte_to<kAt, 24>(e)));
+  alignas(64) static constexpr uint8_t kColumns[16] = {0, 4, 8, 12, 2, 6, 10, 14,
+                                                       1, 5, 9, 13, 3, 7, 11, 15};
+  const U16Vec even = halves_of<kAt>(a, b);
+  const U16Vec odd = halves_of<kAt>(c, e);
+  const auto low = hn::Set(U16(), 0xff);
+  const U16Vec lanes = kAt == 24 ? hn::Or(hn::ShiftRight<8>(even), hn::AndNot(low, odd))
+                                 : hn::Or(hn::And(even, low), hn::ShiftLeft<8>(odd));
   const auto columns = hn::LoadDup128(bytes, kColumns);
   const auto blocks = hn::BitCast(d, hn::TableLookupBytes(hn::BitCast(bytes, lanes), columns));
   if constexpr (kLanes == 8) {
@@ -253,14 +254,15 @@ HWY_INLINE void store_four(U32Vec a, U32Vec b, U32Vec c, U32Vec e, uint8_t* to) 
 // Of a whole group, whose halves have kVectors vectors each.
 template <class Rule, size_t kVectors>
 HWY_INLINE void store_codes(const CodePair (&pairs)[kVectors], uint8_t* to) {
+  constexpr int kAt = Rule::kCodeAt;
   if constexpr (kVectors == 1) {
     store_sixteens<Rule>(pairs[0], to);
   } else if constexpr (kVectors == 2) {
-    store_four<Rule>(pairs[0].lower, pairs[1].lower, pairs[0].upper, pairs[1].upper, to);
+    store_four<kAt>(pairs[0].lower, pairs[1].lower, pairs[0].upper, pairs[1].upper, to);
   } else {
     static_assert(kVectors == 4);
-    store_four<Rule>(pairs[0].lower, pairs[1].lower, pairs[2].lower, pairs[3].lower, to);
-    store_four<Rule>(pairs[0].upper, pairs[1].upper, pairs[2].upper, pairs[3].upper, to + 16);
+    store_four<kAt>(pairs[0].lower, pairs[1].lower, pairs[2].lower, pairs[3].lower, to);
+    store_four<kAt>(pairs[0].upper, pairs[1].upper, pairs[2].upper, pairs[3].upper, to + 16);
   }
 }
 
