@@ -7,6 +7,7 @@
 #include "compression/cuda/elements.h"
 #include "compression/cuda/grid.h"
 #include "compression/kernels/lanes.h"
+#include "compression/kernels/statistics.h"
 
 namespace gradbus {
 
@@ -46,6 +47,8 @@ GRADBUS_BOTH inline BucketPiece bucket_piece(const CudaEncode& input, uint32_t b
   return {of, of * bucket + at, smaller(kPieceElements, end - at)};
 }
 
+static_assert(kSquareLanes == 2 * kSumLanes);
+
 // v of a piece, and what its buckets' steps come from.
 struct BucketValues {
   static constexpr uint32_t kGranules = kPieceElements / kBucketGranule;
@@ -60,7 +63,7 @@ struct BucketValues {
       values[e] = e < piece.count ? compensated(input, piece.first + e) : 0.0F;
   }
 
-  // The largest of each granule, and for each bucket the sums of its 16 lanes.
+  // The largest of each granule, and for each bucket its squares' lanes j and j + 16, added up.
   GRADBUS_BOTH void gather(const CudaEncode& input, const BucketPiece& piece, uint32_t thread) {
     if (thread < kGranules) {
       uint32_t most = 0;
@@ -74,10 +77,16 @@ struct BucketValues {
     const uint32_t run = smaller(input.codec.bucket, kPieceElements);
     for (uint32_t b = thread / kSumLanes; b * run < piece.count; b += kBlockThreads / kSumLanes) {
       const uint32_t end = smaller((b + 1) * run, piece.count);
-      double sum = 0;
-      for (uint32_t e = b * run + thread % kSumLanes; e < end; e += kSumLanes)
-        sum += static_cast<double>(values[e]) * values[e];
-      lanes[b][thread % kSumLanes] = sum;
+      const auto square = [&](uint32_t e) {
+        return e < end ? static_cast<double>(values[e]) * values[e] : 0.0;
+      };
+      double lower = 0;
+      double upper = 0;
+      for (uint32_t e = b * run + thread % kSumLanes; e < end; e += kSquareLanes) {
+        lower += square(e);
+        upper += square(e + kSumLanes);
+      }
+      lanes[b][thread % kSumLanes] = lower + upper;
     }
   }
 

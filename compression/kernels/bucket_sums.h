@@ -14,7 +14,9 @@ namespace gradbus {
 
 struct BucketSums {
   uint32_t largest = 0;
-  alignas(64) double lanes[kSumLanes] = {};
+  alignas(64) double lanes[kSquareLanes] = {};
+
+  double squares() { return tree_sum<kSquareLanes>(lanes); }  // once: overwrites them
 
   // Elements [at, end) of a bucket that begins at `first`, one at a time.
   void add(const StatisticsRun& run, size_t first, size_t at, size_t end) {
@@ -22,7 +24,7 @@ struct BucketSums {
       float v = run.gradient == nullptr ? 0.0F : run.gradient[at];
       if (run.kept != nullptr) run.v[at] = v = v + run.decay * run.kept[at];
       largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7fffffff);
-      lanes[(at - first) % kSumLanes] += static_cast<double>(v) * v;
+      lanes[(at - first) % kSquareLanes] += static_cast<double>(v) * v;
     }
   }
 };

@@ -1,5 +1,6 @@
-// Sums that are alike on every processor, however wide its vectors, are kept in 16 lanes: lane l
-// takes the elements l, l + 16, ... and at the end the lanes are added up as a tree.
+// Sums that are alike on every processor, however wide its vectors, are kept in 16 lanes (those of
+// statistics.h in 32): lane l takes the elements l, l + 16, ... and at the end the lanes are added
+// up as a tree.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,9 @@ constexpr size_t whole_lanes(size_t count) {
 }
 
 // Overwrites the lanes.
-template <typename T>
+template <size_t kWidth = kSumLanes, typename T>
 constexpr T tree_sum(T* lanes) {
-  for (size_t width = kSumLanes / 2; width > 0; width /= 2)
+  for (size_t width = kWidth / 2; width > 0; width /= 2)
     for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
   return lanes[0];
 }

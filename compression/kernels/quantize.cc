@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "common/check.h"
-#include "compression/kernels/bucket_sums.h"
 #include "compression/kernels/call_up.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -381,10 +380,8 @@ void QuantizeAndTakeBy(const CodeFormat& format, const QuantizePiece& whole,
       quantize_scalar(format, rest_of(piece, first, end));
       for (size_t at = first; at < end; at += kStride) take(at);
     }
-    BucketSums of;
-    taker.put(of);
-    if constexpr (Asked::kLargest) ahead.largest[b] = of.largest;
-    if constexpr (Asked::kSquares) ahead.squares[b] = tree_sum(of.lanes);
+    if constexpr (Asked::kLargest) ahead.largest[b] = taker.largest();
+    if constexpr (Asked::kSquares) ahead.squares[b] = taker.squares();
   }
 }
 

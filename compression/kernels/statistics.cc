@@ -29,14 +29,19 @@ void TakeFrom(const StatisticsRun& whole, uint32_t* largest, double* squares) {
   const StatisticsRun run = whole;  // which stores to `v` cannot change
   for (size_t first = 0; first < run.count; first += run.bucket) {
     const size_t end = std::min(first + run.bucket, run.count);
-    BucketSums of;
     Taker<Source, Asked> taker;
     size_t at = first;
     for (; at + kStride <= end; at += kStride) taker.take(run, at);
+    if (HWY_LIKELY(at == end)) {
+      if constexpr (Asked::kLargest) *largest++ = taker.largest();
+      if constexpr (Asked::kSquares) *squares++ = taker.squares();
+      continue;
+    }
+    BucketSums of;
     taker.put(of);
-    if (at < end) of.add(run, first, at, end);
+    of.add(run, first, at, end);
     if constexpr (Asked::kLargest) *largest++ = of.largest;
-    if constexpr (Asked::kSquares) *squares++ = tree_sum(of.lanes);
+    if constexpr (Asked::kSquares) *squares++ = of.squares();
   }
 }
 
@@ -70,7 +75,7 @@ void take_statistics_scalar(const StatisticsRun& run, uint32_t* largest, double*
     BucketSums of;
     of.add(run, first, first, std::min(first + run.bucket, run.count));
     if (largest != nullptr) *largest++ = of.largest;
-    if (squares != nullptr) *squares++ = tree_sum(of.lanes);
+    if (squares != nullptr) *squares++ = of.squares();
   }
 }
 

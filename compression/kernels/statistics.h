@@ -1,14 +1,18 @@
 // What a quantizer asks of a bucket before it chooses a scale: the largest magnitude, and where it
 // wants it the sum of squares, in the pass that makes v. Pure; any thread.
 //
-// The sum has one order on every processor: f64, element i of the run into lane i % 16, then lanes
-// j and j + 8, j + 4, j + 2, j + 1. Squares of f32 neither overflow nor underflow in f64.
+// The sum has one order on every processor: f64, element i of the bucket into lane i % 32, then
+// lanes j and j + 16, j + 8, j + 4, j + 2, j + 1. With 16 lanes each addition waited for the one
+// before it: qsgd took 1.1 times as long (Zen 3). Squares of f32 neither overflow nor underflow in
+// f64.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace gradbus {
+
+inline constexpr size_t kSquareLanes = 32;
 
 // A run of elements that begins with a bucket, v[i] = gradient[i] + decay * kept[i] as in
 // compensate.h.

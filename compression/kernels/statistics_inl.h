@@ -20,10 +20,10 @@ HWY_BEFORE_NAMESPACE();
 namespace gradbus {
 namespace HWY_NAMESPACE {
 
-using F64 = hn::CappedTag<double, kSumLanes>;
+using F64 = hn::CappedTag<double, kSquareLanes>;
 using F64Vec = hn::Vec<F64>;
 inline constexpr size_t kDoubles = hn::MaxLanes(F64());
-inline constexpr size_t kStride = 2 * kSumLanes;  // it goes over the lanes twice
+inline constexpr size_t kStride = kSquareLanes;
 
 // ---- v, which has a gradient, something kept, or both
 
@@ -86,31 +86,62 @@ class Taker<Source, Asked, std::index_sequence<kIndex...>> {
   // The stride at `i`.
   HWY_INLINE void take(const StatisticsRun& run, size_t i) { (take_vector<kIndex>(run, i), ...); }
 
+  // For a bucket that has elements left.
   HWY_INLINE void put(BucketSums& of) {
-    for (size_t i = 1; i < kVectors; ++i) largest_[0] = hn::Max(largest_[0], largest_[i]);
-    of.largest = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), largest_[0])));
+    of.largest = largest();
     if constexpr (Asked::kSquares)
-      (hn::StoreU(sums_[kIndex], F64(), of.lanes + kIndex * kDoubles), ...);
+      ((hn::StoreU(sums_[2 * kIndex], F64(), of.lanes + 2 * kIndex * kDoubles),
+        hn::StoreU(sums_[2 * kIndex + 1], F64(), of.lanes + (2 * kIndex + 1) * kDoubles)),
+       ...);
+  }
+
+  HWY_INLINE uint32_t largest() {
+    for (size_t i = 1; i < kMaxima; ++i) largest_[0] = hn::Max(largest_[0], largest_[i]);
+    return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), largest_[0])));
+  }
+
+  // As tree_sum() adds the lanes up: the halves, and so on. Once.
+  HWY_INLINE double squares() {
+    fold<kVectors>();
+    alignas(64) double lanes[kDoubles];
+    hn::Store(sums_[0], F64(), lanes);
+    return tree_sum<kDoubles>(lanes);
   }
 
  private:
   static constexpr size_t kVectors = sizeof...(kIndex);
+  // AVX2 has 16 registers, and the sums take eight.
+  static constexpr size_t kMaxima = Asked::kSquares ? 2 : kVectors;
+  static_assert(kVectors >= 2);
+
+  template <size_t kWidth>
+  HWY_INLINE void fold() {
+    fold_by(std::make_index_sequence<kWidth>());
+    if constexpr (kWidth > 1) fold<kWidth / 2>();
+  }
+  template <size_t... kAt>
+  HWY_INLINE void fold_by(std::index_sequence<kAt...>) {
+    ((sums_[kAt] = hn::Add(sums_[kAt], sums_[kAt + sizeof...(kAt)])), ...);
+  }
 
   template <size_t kAt>
   HWY_INLINE void take_vector(const StatisticsRun& run, size_t i) {
     const I32 d;
     const F32Vec v = Source::take(run, i + kAt * kLanes);
     if constexpr (Asked::kLargest)
-      largest_[kAt] = hn::Max(largest_[kAt], hn::BitCast(d, hn::Abs(v)));
+      largest_[kAt % kMaxima] = hn::Max(largest_[kAt % kMaxima], hn::BitCast(d, hn::Abs(v)));
     if constexpr (!Asked::kSquares) return;
-    constexpr size_t kSum = 2 * kAt % kVectors;
+    constexpr size_t kSum = 2 * kAt;
     const float* const from = Source::taken(run) + i + kAt * kLanes;
     sums_[kSum] = add_squares(from, sums_[kSum]);
     sums_[kSum + 1] = add_squares(from + kDoubles, sums_[kSum + 1]);
   }
 
   hn::Vec<I32> largest_[kVectors] = {(static_cast<void>(kIndex), hn::Zero(I32()))...};
-  F64Vec sums_[kVectors] = {(static_cast<void>(kIndex), hn::Zero(F64()))...};
+  F64Vec sums_[2 * kVectors] = {
+      (static_cast<void>(kIndex), hn::Zero(F64()))...,
+      (static_cast<void>(kIndex), hn::Zero(F64()))...,
+  };
 };
 
 }  // namespace HWY_NAMESPACE

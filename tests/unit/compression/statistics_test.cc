@@ -43,7 +43,7 @@ double sum_of_squares(std::span<const float> values) {
   return sum;
 }
 
-// Element 16 joins lane 0: (1 + 256) there and 9 in lane 1; FLT_MAX squared is no Inf in f64.
+// FLT_MAX squared is no Inf in f64.
 TEST(Statistics, SumOfSquaresByHand) {
   std::vector<float> values(17);
   values[0] = 1;
@@ -52,6 +52,15 @@ TEST(Statistics, SumOfSquaresByHand) {
   EXPECT_EQ(sum_of_squares(values), 266);
   const double large = std::numeric_limits<float>::max();
   EXPECT_EQ(sum_of_squares(std::vector<float>{std::numeric_limits<float>::max()}), large * large);
+}
+
+// 2^54 has neighbours 4 away. Elements 32 and 64 join its lane, where each 1 is lost; elements 16,
+// 48 and 80 have a lane of their own, and their 3 count.
+TEST(Statistics, SquaresHave32Lanes) {
+  std::vector<float> values(96);
+  values[0] = 0x1p27F;
+  for (const size_t i : {32, 64, 16, 48, 80}) values[i] = 1;
+  on_each_target([&] { EXPECT_EQ(sum_of_squares(values), 0x1p54 + 4); });
 }
 
 // v = 1 + 0.5 * 4 and 0 + 0.5 * -2; without a gradient -0 becomes 0, as in compensate().
