@@ -141,8 +141,8 @@ using E4m3Rule = Fp8Rule<3, -6>;
 using E5m2Rule = Fp8Rule<2, -14>;
 
 // As in quantize_scalar.cc, with the sign left in front: x is at most 1, so bit 30 of the rounded x
-// is 0, and so is bit 7 of its exponent field. The random bits come where they are added, with
-// their half.
+// is 0, and so is bit 7 of its exponent field; added to its magnitude, it keeps the sign, and the
+// field moves up to it. The random bits come where they are added, with their half.
 struct NaturalRule {
   static constexpr bool kRandom = true;
   static constexpr bool kJoins = true;
@@ -161,8 +161,7 @@ struct NaturalRule {
     const U32 d;
     const U32Vec rounded = hn::Add(hn::BitCast(d, x), random);
     const U32Vec power = hn::And(rounded, hn::Set(d, 0xff800000));
-    return {hn::OrAnd(hn::Add(rounded, rounded), rounded, hn::Set(d, 0x80000000)),
-            hn::BitCast(F32(), power)};
+    return {hn::Add(rounded, hn::And(rounded, hn::Set(d, 0x7fffffff))), hn::BitCast(F32(), power)};
   }
 
   float inverse;
