@@ -118,8 +118,7 @@ def _placed(found: Found) -> str:
     return (
         "\n## Shards beside agents, and on slower links\n\n"
         f"`{bounds.PLACED[0].command()}` and so on: {bounds.PLACED_MIB} MiB; one of them on a link of half the rate "
-        "where it says so.\nBound: the slowest link's, for the parts that the shards hold (MODES.md, *Where chunks "
-        "lie*).\n\n"
+        "where it says so.\nBound: the slowest link's, for the shares of the shards (design/parameter-server.md).\n\n"
         + _table(["nodes", "shards on", "slower", "parts", "bound, ms", "median, ms", "bound / median"], rows)
     )
 
