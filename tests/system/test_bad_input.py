@@ -3,6 +3,7 @@ the right party, in time; nothing hangs, nobody else is disturbed, nothing is le
 
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -370,7 +371,11 @@ def test_no_daemon(tmp_path):
 def test_no_permission(lone):
     """Another user may not open the socket, and is told so."""
     lone.folder.chmod(0o755)
-    rank = lone.start_rank(0, 2, user=65534, group=65534, extra_groups=[])
+    # The other user cannot reach the programs of a clone in a home folder of mode 700.
+    program = shutil.copy(rigs.BIN / "scripted_rank", lone.folder)
+    shutil.copy(rigs.BIN.parent / "lib/libgradbus.so.0", lone.folder)
+    rank = lone.start_rank(0, 2, program=[program], env={"LD_LIBRARY_PATH": str(lone.folder)},
+                           user=65534, group=65534, extra_groups=[], cwd="/")
     assert_error(rank.finish(), "A302", lone.agents[0].ready["socket"])
 
 
@@ -387,9 +392,9 @@ def test_a_full_dev_shm(tmp_path):
     """Gradients live in sealed memfds, so a full /dev/shm harms nobody."""
     script = (
         "mount -t tmpfs -o size=64k none /dev/shm && head -c 100k /dev/zero >/dev/shm/full 2>/dev/null; "
-        f"df --output=avail /dev/shm | tail -1 && exec {rigs.BIN}/gradbus run -np 4 --agents 2 -- "
-        f"{rigs.BIN}/scripted_rank red:x:1000000:i64:sum")
-    run = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60,
+        'df --output=avail /dev/shm | tail -1 && exec "$0"/gradbus run -np 4 --agents 2 -- '
+        '"$0"/scripted_rank red:x:1000000:i64:sum')
+    run = subprocess.run(["unshare", "-m", "sh", "-c", script, rigs.BIN], capture_output=True, text=True, timeout=60,
                          check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[0].strip() == "0", "the file system was not full"

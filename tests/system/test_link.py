@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -135,7 +136,7 @@ def test_a_given_master_address_wins(env):
 
 
 def test_status_works_from_a_rank(env):
-    look = f"[ $GRADBUS_RANK != 1 ] || {GRADBUS} status --json"
+    look = f"[ $GRADBUS_RANK != 1 ] || {shlex.quote(GRADBUS)} status --json"
     done = run(env, words_for("1gbit", "sh", "-c", look, agents=2, ranks=2))
     assert done.returncode == 0, done.stderr
     assert '"name":"agent-0"' in done.stdout and '"name":"agent-1"' in done.stdout
@@ -149,7 +150,7 @@ def test_a_sum_is_exact_and_no_faster_than_the_link(env, tmp_path):
     count, rounds, agents, bits_per_second = MIB // 2, 2, 3, 20e6
     # The ranks leave the times themselves: neither the job's start nor a late reader is in between.
     steps = f"barrier touch:{tmp_path}/begin.$GRADBUS_RANK steps:w:{count}:{rounds} touch:{tmp_path}/end.$GRADBUS_RANK"
-    script = f"{SCRIPTED_RANK} {steps} && grep link0 /proc/net/dev"
+    script = f"{shlex.quote(SCRIPTED_RANK)} {steps} && grep link0 /proc/net/dev"
     done = run(env, words_for("20mbit", "sh", "-c", script, agents=agents, ranks=6))
     # scripted_rank compares every element with 1 + 2 + ... + 6, else ends with 4.
     assert done.returncode == 0, done.stdout + done.stderr
@@ -247,7 +248,7 @@ def test_a_delay_is_real_or_the_missing_module_is_named(env):
 SHOW_PATHS = f"""
 [ $GRADBUS_RANK = 1 ] || exit 0
 for attempt in $(seq 300); do
-  {GRADBUS} status --json | tee status.$GRADBUS_RANK | grep -q beta_ns && exec cat status.$GRADBUS_RANK
+  {shlex.quote(GRADBUS)} status --json | tee status.$GRADBUS_RANK | grep -q beta_ns && exec cat status.$GRADBUS_RANK
   sleep 0.05
 done
 """

@@ -38,16 +38,19 @@ def steps(tmp_path_factory):
     if why_not():
         pytest.skip(f"no virtual machine: {why_not()}")
     out = tmp_path_factory.mktemp("vm")
-    command = ["env", f"GRADBUS_BIN={rigs.BIN.resolve()}", "python3", str(VM / "rdma_checks.py"), "/run/out"]
-    outcome = machine.run(command, pathlib.Path(out), SECONDS_MAX)
+    shown = tmp_path_factory.mktemp("a folder of the host") / "note"
+    shown.write_text("from the host")
+    command = ["env", f"GRADBUS_BIN={rigs.BIN.resolve()}", f"GRADBUS_VM_NOTE={shown}",
+               "python3", str(VM / "rdma_checks.py"), "/run/out"]
+    outcome = machine.run(command, pathlib.Path(out), SECONDS_MAX, folders=[rigs.BIN, shown.parent])
     report = out / "steps.json"
     found = json.loads(report.read_text()) if report.exists() else {}
     return {"found": found, "said": f"{outcome.output[-3000:]}\nconsole:\n{outcome.console[-3000:]}"}
 
 
 @pytest.mark.parametrize("step", [
-    "doctor", "locked_memory", "bench", "digits", "torch_digits", "cable", "copies", "killed_agent", "loss", "flap",
-    "paths", "contract",
+    "folders", "doctor", "locked_memory", "bench", "digits", "torch_digits", "cable", "copies", "killed_agent", "loss",
+    "flap", "paths", "contract",
 ])  # fmt: skip
 def test_over_soft_roce(steps, step):
     if step == "torch_digits" and not conftest.PYTHONS["debian"].exists():

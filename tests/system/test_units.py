@@ -15,8 +15,11 @@ pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason=
 
 
 def installed(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """The unit with the programs of this build."""
-    text = (FOLDER / name).read_text().replace("/usr/bin", str(rigs.BIN))
+    """The unit with the programs of this build, which may be in a folder with blanks in its name."""
+    programs = folder / "programs"
+    if not programs.exists():
+        programs.symlink_to(rigs.BIN.resolve())
+    text = (FOLDER / name).read_text().replace("/usr/bin", str(programs))
     (folder / name).write_text(text)
     return folder / name
 

@@ -9,12 +9,17 @@ while read -r module; do
   $b insmod "/modules/$module" || $b echo "cannot load $module"
 done </modules/order
 shared=trans=virtio,version=9p2000.L,msize=524288
-$b mount -t 9p -o "$shared,ro,cache=loose" hostroot /root || $b poweroff -f
+$b mount -t 9p -o "$shared,ro,cache=loose" hostroot /host || $b poweroff -f
+$b mount -o bind /host /root
 for folder in proc sys dev; do $b mount -o move /$folder /root/$folder; done
 for folder in tmp run; do $b mount -t tmpfs tmpfs /root/$folder; done
 $b mkdir -p /root/run/out /root/dev/shm /root/dev/pts
 $b mount -t tmpfs tmpfs /root/dev/shm
 $b mount -t devpts devpts /root/dev/pts
 $b mount -t 9p -o "$shared" out /root/run/out
+# Folders that the command needs and that the mounts above have hidden.
+while read -r folder; do
+  $b mkdir -p "/root$folder" && $b mount -o bind "/host$folder" "/root$folder"
+done </root/run/out/folders
 $b chroot /root /bin/bash /run/out/guest.sh
 $b poweroff -f

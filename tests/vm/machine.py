@@ -3,11 +3,11 @@
 
     python3 tests/vm/machine.py [--seconds N] [--count-instructions] -- COMMAND...
 
-QEMU emulates the processor, so it runs wherever QEMU does (and some ten times slower); the kernel is
-Debian's; the root file system is this machine's own, read-only. Inside, /tmp, /run and /dev/shm are
-empty and writable, and a file written to /run/out is there afterwards. guest.sh says what the network
-looks like. The command runs in the current folder; its exit status is this program's, 124 when it took
-too long.
+QEMU emulates the processor, so it runs wherever QEMU does (and some ten times slower). The kernel is
+Debian's. The root file system is this machine's own, read-only. Inside, /tmp, /run and /dev/shm are new
+and writable. The current folder and the repository are visible at their usual paths, also below those
+three. A file written to /run/out is there afterwards. guest.sh describes the network. The command runs in
+the current folder; its exit status is this program's, 124 when it took too long.
 
 With --count-instructions it has one processor, whose clock goes on by a nanosecond with each instruction,
 and jumps to the next event where there are none: every CPU time in there, of the kernel's counting, is a
@@ -38,6 +38,8 @@ TIMED_OUT = 124
 # The emulated kernel may stand still before its first line; that was seen once, and it takes 20 s on a busy host.
 START_SECONDS = 120.0
 STARTS = 3
+# init.sh mounts new file systems over these folders of the host.
+HIDDEN = ("/tmp", "/run", "/dev")
 
 
 @dataclasses.dataclass
@@ -92,7 +94,7 @@ def archive(entries: dict[str, tuple[int, bytes]]) -> bytes:
 def initial_files(version: str) -> bytes:
     """What the kernel starts with: busybox, the modules and init.sh."""
     folder, program, plain = 0o040755, 0o100755, 0o100644
-    entries = {name: (folder, b"") for name in ("bin", "modules", "proc", "sys", "dev", "root")}
+    entries = {name: (folder, b"") for name in ("bin", "modules", "proc", "sys", "dev", "host", "root")}
     entries["bin/busybox"] = (program, BUSYBOX.read_bytes())
     entries["init"] = (program, (HERE / "init.sh").read_bytes())
     modules = module_files(version)
@@ -111,7 +113,8 @@ def qemu_command(image: pathlib.Path, initial: pathlib.Path, out: pathlib.Path, 
              "-nographic", "-serial", "stdio", "-no-reboot", "-kernel", str(image), "-initrd", str(initial),
              "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check"]
     for tag, path, options in (("hostroot", pathlib.Path("/"), ",readonly=on,multidevs=remap"), ("out", out, "")):
-        words += ["-fsdev", f"local,id={tag},path={path},security_model=none{options}",
+        escaped = str(path).replace(",", ",,")
+        words += ["-fsdev", f"local,id={tag},path={escaped},security_model=none{options}",
                   "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
     return words
 
@@ -133,11 +136,21 @@ def run_once(words: list[str], console: typing.IO[str], begun: pathlib.Path, sec
     return begun.exists()
 
 
-def run(command: list[str], out: pathlib.Path, seconds: float, counting: bool = False) -> Outcome:
-    """Runs `command` in a new machine; what it wrote to /run/out is in `out`. `counting`: instructions."""
+def hidden_folders(folders: typing.Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """The folders that the machine has to mount again, because they are below one of HIDDEN."""
+    resolved = {folder.resolve() for folder in folders}
+    return sorted(folder for folder in resolved if any(folder.is_relative_to(top) for top in HIDDEN))
+
+
+def run(command: list[str], out: pathlib.Path, seconds: float, counting: bool = False,
+        folders: typing.Iterable[pathlib.Path] = ()) -> Outcome:
+    """Runs `command` in a new machine; what it wrote to /run/out is in `out`. `counting`: instructions.
+    `folders`: what the command needs besides the current folder and the repository."""
     image = kernel()
-    folder = shlex.quote(str(pathlib.Path.cwd()))
-    (out / "command").write_text(f"cd {folder} || exit\n{shlex.join(command)}\n")
+    here = pathlib.Path.cwd()
+    (out / "command").write_text(f"cd {shlex.quote(str(here))} || exit\n{shlex.join(command)}\n")
+    shown = hidden_folders([here, HERE.parents[1], *folders])
+    (out / "folders").write_text("".join(f"{folder}\n" for folder in shown))
     shutil.copy(HERE / "guest.sh", out / "guest.sh")
     status = out / "status"
     status.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -129,12 +130,24 @@ def doctor(_: pathlib.Path) -> str:
     return place["value"]
 
 
+def folders(_: pathlib.Path) -> str:
+    """A folder of the host is visible although this machine has its own /tmp, so a clone may be there."""
+    note = pathlib.Path(os.environ["GRADBUS_VM_NOTE"])
+    assert note.is_relative_to(tempfile.gettempdir()), note
+    assert note.read_text() == "from the host"
+    return str(note)
+
+
 def locked_memory(_: pathlib.Path) -> str:
     """An agent that may lock next to nothing says so in one line."""
-    done = subprocess.run(
-        ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set=-all", "prlimit", "--memlock=4096",
-         str(rigs.BIN / "gradbus"), "doctor", "--json"],
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    # The other user cannot reach a program in a home folder of mode 700.
+    with tempfile.TemporaryDirectory(prefix="gradbus-vm-") as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(rigs.BIN / "gradbus", folder)
+        done = subprocess.run(
+            ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set=-all", "prlimit", "--memlock=4096",
+             program, "doctor", "--json"],
+            capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd="/")
     findings = [one for one in json.loads(done.stdout)["findings"] if one["name"] == "rdma memory"]
     assert findings and "GB-D606" in findings[0]["value"], done.stdout + done.stderr
     assert "limited to 1 MiB" in findings[0]["value"] and "ulimit -l" in findings[0]["next"], findings
@@ -309,7 +322,8 @@ def paths(_: pathlib.Path) -> str:
     return "; ".join(line for line in logs.splitlines() if " now tcp " in line)
 
 
-STEPS = (doctor, locked_memory, bench, digits, torch_digits, cable, copies, killed_agent, loss, flap, paths, contract)
+STEPS = (folders, doctor, locked_memory, bench, digits, torch_digits, cable, copies, killed_agent, loss, flap, paths,
+         contract)
 
 
 def attempt(step: Callable[[pathlib.Path], str], out: pathlib.Path) -> tuple[bool, str]:
