@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "client_lib/src/launch_env.h"
+#include "client_lib/src/launch_traces.h"
 
 namespace gradbus {
 namespace {
@@ -20,6 +21,8 @@ int show_environment() {
   print("rank", std::to_string(identity.value().rank));
   print("world size", std::to_string(identity.value().world_size));
   print("socket", default_socket_path(read_environment));
+  const std::string warning = alone_warning(identity.value(), read_environment);
+  if (!warning.empty()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   return kExitOk;
 }
 
@@ -27,8 +30,8 @@ int show_environment() {
 
 Action declare_env(CLI::App& app) {
   app.footer(
-      "Looked at in this order: GRADBUS_*, torchrun, Open MPI, PMI, Slurm; else one process "
-      "alone.");
+      "Looked at in this order: GRADBUS_*, torchrun, Horovod, Open MPI, PMI, Slurm; else one "
+      "process alone.");
   return show_environment;
 }
 

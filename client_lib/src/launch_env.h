@@ -1,9 +1,10 @@
 // Which rank of which job is this process? Read from explicit arguments or the launcher's
 // variables.
 //
-// Sources, first complete one wins: explicit options, GRADBUS_*, torchrun, Open MPI, PMI (MPICH,
-// Slurm's srun --mpi=pmi2), Slurm, else a world of one. A variable that is present but not a number
-// in range is an error that names it, never a silent fall-through.
+// Sources, first complete one wins: explicit options, GRADBUS_*, torchrun, Horovod, Open MPI, PMI
+// (MPICH, Slurm's srun --mpi=pmi2), Slurm, else a world of one. A variable that is present but not
+// a number in range is an error that names it, never a silent fall-through. launch_traces.h warns
+// about a world of one that looks wrong.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 namespace gradbus {
 
 struct LaunchIdentity {
-  std::string launcher;  // "arguments", "gradbus", "torchrun", "openmpi", "pmi", "slurm", "single"
+  std::string launcher;  // "arguments", "gradbus", "torchrun", "horovod", "openmpi", "pmi",
+                         // "slurm", "single"
   std::string job;
   int64_t rank = 0;
   int64_t world_size = 1;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "client_lib/src/launch_traces.h"
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
@@ -50,6 +51,7 @@ Session::Session(LaunchIdentity identity, SessionOptions options)
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   Result<LaunchIdentity> identity = find_identity(options.identity, read_environment);
   if (!identity.ok()) return identity.status();
+  warn_if_alone(identity.value());
   SessionOptions chosen = options;
   if (chosen.socket_path.empty()) chosen.socket_path = default_socket_path(read_environment);
   std::unique_ptr<Session> session(new Session(identity.take(), std::move(chosen)));

@@ -21,7 +21,9 @@ PYTHONS = {
     "debian": rigs.REPOSITORY / ".venv-debian/bin/python",
 }
 RANKS = pathlib.Path(__file__).parent / "ranks"
-LAUNCHER_PREFIXES = ("GRADBUS_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_")
+LAUNCHER_PREFIXES = (
+    "GRADBUS_", "HOROVOD_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "FLUX_", "JSM_", "TORCHELASTIC_",
+)  # fmt: skip
 LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of it
 

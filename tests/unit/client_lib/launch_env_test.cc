@@ -1,5 +1,6 @@
 // Who am I: every launcher's variables, their order, and values that are not numbers.
 #include "client_lib/src/launch_env.h"
+#include "client_lib/src/launch_traces.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,12 @@ const Case kCases[] = {
       {"MASTER_ADDR", "h"},
       {"MASTER_PORT", "29500"}},
      "torchrun-r-h-29500"},
+    {"horovod",
+     {{"HOROVOD_RANK", "1"},
+      {"HOROVOD_SIZE", "4"},
+      {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+      {"HOROVOD_GLOO_RENDEZVOUS_PORT", "4567"}},
+     "horovod-10.0.0.1-4567"},
     {"openmpi",
      {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_NAMESPACE", "n1"}},
      "openmpi-n1"},
@@ -69,6 +76,48 @@ TEST(LaunchEnv, NothingSetIsAWorldOfOne) {
   const auto found = find_identity({}, reader({{"RANK", "0"}}));
   EXPECT_EQ(found.value().launcher, "single");
   EXPECT_EQ(found.value().world_size, 1);
+}
+
+// The warning of a process with these variables; "" when there is none.
+std::string warning(const Variables& variables) {
+  const auto identity = find_identity({}, reader(variables));
+  return identity.ok() ? alone_warning(identity.value(), reader(variables)) : "error";
+}
+
+TEST(LaunchEnv, TracesOfALauncherBesideAWorldOfOneAreNamed) {
+  const std::string flux = warning({{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}});
+  EXPECT_NE(flux.find("GB-J407 ALONE"), std::string::npos) << flux;
+  EXPECT_NE(flux.find("FLUX_TASK_RANK=1 and FLUX_JOB_SIZE=4"), std::string::npos) << flux;
+  EXPECT_NE(flux.find("GRADBUS_RANK=$FLUX_TASK_RANK GRADBUS_SIZE=$FLUX_JOB_SIZE"),
+            std::string::npos)
+      << flux;
+  const Variables contradictions[] = {
+      {{"RANK", "0"}},
+      {{"HOROVOD_RANK", "1"}},
+      {{"SLURM_NTASKS", "8"}},
+      {{"JSM_NAMESPACE_RANK", "0"}, {"JSM_NAMESPACE_SIZE", "2"}},
+      {{"PALS_RANKID", "3"}},
+      {{"PMIX_RANK", "0"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}},
+  };
+  for (const Variables& variables : contradictions)
+    EXPECT_NE(warning(variables).find("GB-J407"), std::string::npos)
+        << variables.begin()->first << ": " << warning(variables);
+}
+
+TEST(LaunchEnv, AWorldOfOneThatWasMeantIsNotContradicted) {
+  const Variables meant[] = {
+      {},
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+      {{"SLURM_NTASKS", "1"}},
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}},
+      {{"GRADBUS_RANK", "0"}, {"GRADBUS_SIZE", "1"}, {"SLURM_NTASKS", "8"}},
+      {{"HOROVOD_FUSION_THRESHOLD", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}},
+      {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}},
+  };
+  for (const Variables& variables : meant)
+    EXPECT_EQ(warning(variables), "") << (variables.empty() ? "" : variables.begin()->first);
+  EXPECT_EQ(alone_warning({"arguments", "j", 0, 1}, reader({{"SLURM_NTASKS", "8"}})), "");
 }
 
 TEST(LaunchEnv, NotANumberIsNamed) {

@@ -1,0 +1,21 @@
+// Traces of a launcher around a process that has found a world of one rank.
+//
+// Training then runs alone in each process and no error follows, so init() prints one warning.
+// Only variables that hold a rank or a number of ranks count: images and allocations set many
+// others for processes that are rightly alone.
+#pragma once
+
+#include <string>
+
+#include "client_lib/src/launch_env.h"
+
+namespace gradbus {
+
+// The warning's one line (GB-J407), or "" when nothing contradicts a world of one. Explicit
+// arguments and GRADBUS_SIZE=1 are never contradicted.
+std::string alone_warning(const LaunchIdentity& identity, const ReadVariable& read);
+
+// Prints it on stderr, at most once in a process. Any thread.
+void warn_if_alone(const LaunchIdentity& identity);
+
+}  // namespace gradbus
