@@ -67,12 +67,12 @@ class Bucket(Registered):
         for slot in self.slots:
             slot.passes_left = passes
 
-    def restart(self) -> None:
+    def restart(self, set_to_none: bool) -> None:
         """Gradients of zeros, where the next ones are to be added."""
         if not self._sparse:
             self.flat.zero_()
         for slot in self.slots:
-            slot.restart()
+            slot.restart(set_to_none)
 
     def forget(self) -> None:
         """Others have written to it."""

@@ -191,6 +191,7 @@ class GradientExchange:
 
     def _start(self, bucket: Bucket) -> None:
         if bucket.on_shards is not None:
+            bucket.on_shards.refuse_frozen()
             bucket.core.set_learning_rate(self._learning_rate(bucket.group))
         if self._rescale_memory and bucket.compressed:
             bucket.follow(self._learning_rate(bucket.group))
@@ -334,17 +335,20 @@ class GradientExchange:
         self._synchronized = False
         for bucket in self._buckets:
             for slot in bucket.slots if bucket.on_shards is not None else ():
-                slot.parameter.grad = slot.view if slot.adopted else slot.parameter.grad
+                slot.show()
 
     @torch.no_grad()
-    def zero(self) -> None:
-        """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first."""
+    def zero(self, set_to_none: bool = True) -> None:
+        """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first.
+
+        ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
+        """
         self._refuse_when_detached()
         if self._in_flight():
             self.synchronize()
         for bucket in self._buckets:
             bucket.begin_round(self._passes)
-            bucket.restart()
+            bucket.restart(set_to_none)
         self._synchronized = False
 
     @torch.no_grad()
@@ -447,8 +451,7 @@ class GradientExchange:
         self._hooks.clear()
         for bucket in self._buckets:
             for slot in bucket.slots:
-                if slot.parameter.grad is slot.view:
-                    slot.parameter.grad = slot.view.clone() if keep_gradients else None
+                slot.let_go(keep_gradients)
 
 
 def _can_move(bucket: Bucket) -> bool:

@@ -59,6 +59,9 @@ class OuterBucket:
     def _step_theta(self, mean: torch.Tensor) -> None:
         # As torch.optim.SGD(nesterov=True) does it, bit for bit.
         if self.momentum is not None:
+            for slot in self.bucket.slots:
+                if not slot.parameter.requires_grad:
+                    slot.of(self.momentum).zero_()  # or a frozen parameter would move
             self.momentum.mul_(self._momentum_factor).add_(mean)
             mean.add_(self.momentum, alpha=self._momentum_factor)
         self.theta.add_(mean, alpha=-self._lr)

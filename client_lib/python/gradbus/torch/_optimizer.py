@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -30,6 +31,11 @@ from ._shard_memory import ShardState
 _optimizer_numbers = itertools.count()
 
 Closure = Callable[[], Any]
+
+# Torch 1 zeroes, torch 2 sets to None.
+_SET_TO_NONE: bool = (
+    inspect.signature(torch.optim.Optimizer.zero_grad).parameters["set_to_none"].default
+)
 
 
 class _Distributed:
@@ -73,11 +79,13 @@ class _Distributed:
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Zeroes the gradients; an exchanged ``.grad`` stays a view of its bucket for both values of
-        ``set_to_none`` (which then matters only to frozen parameters)."""
+    def zero_grad(self, set_to_none: bool = _SET_TO_NONE) -> None:
+        """Zeroes the gradients. An exchanged ``.grad`` stays in its bucket for both values of ``set_to_none``.
+
+        Frozen parameters get None or zeros, as in one process.
+        """
         exchange = self._gradbus.exchange
-        exchange.zero()
+        exchange.zero(set_to_none)
         for parameter in _parameters_of(self):
             if parameter.grad is not None and not exchange.owns(parameter):
                 if set_to_none:
@@ -389,7 +397,10 @@ def DistributedOptimizer(  # used like a class, hence its name
             step, as ``rows`` both ways. Others' sparse gradients are made dense, with a warning but
             where shards step.
 
-    A parameter that no loss used counts as zero; its gradient is never None after a step.
+    A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
+    frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
+    ``.grad`` may be replaced or get other storage between steps. The dtype, shape and device of a parameter
+    must not change.
 
     Raises InvalidError (names, dtype, device, arguments), MismatchError naming the bucket when ranks
     have different models, ExhaustedError (shared memory). From backward(): BusyError for more
@@ -407,11 +418,15 @@ def DistributedOptimizer(  # used like a class, hence its name
         process_set, compression, rescale_memory, mode, next(_optimizer_numbers),
         _sparse_of(sparse_parameters, named),
     )  # fmt: skip
+    _wrap(optimizer, named, settings)
+    return optimizer
+
+
+def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], settings: Settings) -> None:
     state = State(optimizer, settings)
     state.parameters = list(zip(named, _groups_of(optimizer, named)))
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
-    return optimizer
 
 
 def needs_reattaching(optimizer: Any) -> bool:

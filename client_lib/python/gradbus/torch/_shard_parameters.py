@@ -103,6 +103,15 @@ class ShardParameters:
         self.is_set = False  # the shards have the parameters
         self._gradient: torch.Tensor | None = None
 
+    def refuse_frozen(self) -> None:
+        """Raises InvalidError: the shards' optimizer would move a frozen parameter by momentum and weight decay."""
+        for slot in self._bucket.slots:
+            if not slot.parameter.requires_grad:
+                raise bad_argument(
+                    f"parameter '{slot.name}' was frozen, and shards hold it and step on it",
+                    "freeze it before DistributedOptimizer(), or use mode sync",
+                )
+
     def start_setting(self) -> None:
         """The first round brings parameters to the shards; gradients there are stay."""
         if self._gradient is not None:

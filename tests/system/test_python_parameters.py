@@ -1,0 +1,17 @@
+"""Parameters that change while they are trained, through real daemons: equal to one process, or one error."""
+
+import pytest
+import rig as rigs
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_changed_parameters_equal_one_process(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "parameters.py", size))
+
+
+def test_a_frozen_parameter_on_shards_is_refused(python):
+    with rigs.cluster(1, shards=1) as rig:
+        assert_all_ok(run_ranks(rig, python, "parameters.py", 2, "shards_case"))
