@@ -15,3 +15,7 @@ def test_changed_parameters_equal_one_process(two_agents, python, size):
 def test_a_frozen_parameter_on_shards_is_refused(python):
     with rigs.cluster(1, shards=1) as rig:
         assert_all_ok(run_ranks(rig, python, "parameters.py", 2, "shards_case"))
+
+
+def test_an_optimizer_that_some_ranks_have_shifts_no_others(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "optimizer_numbers.py", 3))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,11 +23,8 @@ from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
 from ._memory import CompressionState
 from ._mode_changes import ModeChange
+from ._numbers import keep_number, next_number
 from ._shard_memory import ShardState
-
-# Numbers the optimizers of this process, so that two of them (a GAN) never share buckets. Ranks make
-# their optimizers in the same order; if they do not, registration reports the names.
-_optimizer_numbers = itertools.count()
 
 Closure = Callable[[], Any]
 
@@ -415,9 +411,10 @@ def DistributedOptimizer(  # used like a class, hence its name
     settings = Settings(
         backward_passes_per_step, bucket_bytes,
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
-        process_set, compression, rescale_memory, mode, next(_optimizer_numbers),
-        _sparse_of(sparse_parameters, named),
+        process_set, compression, rescale_memory, mode, 0, _sparse_of(sparse_parameters, named),
     )  # fmt: skip
+    # Last, for a rank that was refused and calls again.
+    settings = dataclasses.replace(settings, number=next_number(process_set))
     _wrap(optimizer, named, settings)
     return optimizer
 
@@ -442,6 +439,7 @@ def reattach(optimizer: Any, steps: int, changes: Sequence[ModeChange], fresh_sh
     it can be called again then, in another session.
     """
     old = optimizer._gradbus
+    keep_number(old.settings.process_set, old.settings.number)
     _take_away(optimizer)
     state = State(optimizer, dataclasses.replace(old.settings, fresh_shards=fresh_shards))
     state.parameters, state.steps, state.changes = old.parameters, steps, list(changes)
