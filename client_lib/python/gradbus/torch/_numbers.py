@@ -23,7 +23,8 @@ def next_number(process_set: ProcessSet) -> int:
 def keep_number(process_set: ProcessSet, number: int) -> None:
     """An optimizer of the session before keeps its number: no other one gets it."""
     if process_set not in _next:
-        process_set._before_close(lambda _, key=weakref.ref(process_set): _forget(key))
+        reference = weakref.ref(process_set)
+        process_set._before_close(lambda _: _forget(reference))
     _next[process_set] = max(number + 1, _next.get(process_set, 0))
 
 

@@ -413,13 +413,13 @@ def DistributedOptimizer(  # used like a class, hence its name
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
         process_set, compression, rescale_memory, mode, 0, _sparse_of(sparse_parameters, named),
     )  # fmt: skip
-    # Last, for a rank that was refused and calls again.
-    settings = dataclasses.replace(settings, number=next_number(process_set))
     _wrap(optimizer, named, settings)
     return optimizer
 
 
 def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], settings: Settings) -> None:
+    # A number comes last: a rank whose arguments were refused calls again.
+    settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
     state.parameters = list(zip(named, _groups_of(optimizer, named)))
     fill(optimizer, state, (state.exchange, state.local), [])
