@@ -25,7 +25,12 @@ def made(optimizer: Flushable) -> None:
     """From here on flush() and staleness() are its, too, as long as it lives."""
     if not _made:
         before_close(lambda _: _made.clear())
-    _made.append(weakref.ref(optimizer))
+    _made[:] = [*(one for one in _made if one() is not None), weakref.ref(optimizer)]
+
+
+def superseded(optimizer: Flushable | None) -> None:
+    """A newer one has its parameters: flush() and staleness() leave it out."""
+    _made[:] = [one for one in _made if one() is not optimizer]
 
 
 def _alive() -> list[Flushable]:

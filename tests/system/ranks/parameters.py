@@ -261,9 +261,10 @@ def case_other_shape_is_refused():
 
 def case_gradient_with_a_graph_is_refused():
     ours, _ = pair()
-    wrap(sgd(ours.parameters()), ours)
+    optimizer = wrap(sgd(ours.parameters()), ours)
     x, y = batches()[0]
     refused(lambda: loss_of(ours, mine(x), mine(y)).backward(create_graph=True), "graph")
+    del optimizer
 
 
 def main():

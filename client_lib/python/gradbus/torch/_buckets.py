@@ -31,6 +31,7 @@ class Bucket(Registered):
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self.slots_left = 0
         self.started = False
+        self.undrained = False  # results of mode delayed are left
         self._taken = True  # the result of the last start
         self._drained: bool | None = None  # what drain() found, until it has been used
         self.compressed = plan.compression != "none"
@@ -98,6 +99,7 @@ class Bucket(Registered):
         self.hand_over()
         self._drained = None
         self.started = True
+        self.undrained = self._plan.mode.startswith("delayed")
         self._taken = False
 
     def start_pull(self, rests: bool = True) -> None:
@@ -131,6 +133,7 @@ class Bucket(Registered):
         if self.compensation is not None:
             self.compensation.correct(self.flat) if found else self.compensation.forget()
         self._drained = found
+        self.undrained = self.undrained and found
 
     def use_drained(self) -> bool:
         """A step takes what drain() has found; False: it was nothing."""

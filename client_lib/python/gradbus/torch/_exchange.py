@@ -12,6 +12,7 @@ backward and the one that calls step may differ but never overlap.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import warnings
@@ -22,16 +23,16 @@ from typing import Any
 import torch
 
 from .. import _core
-from .._errors import BusyError, ClosedError, InvalidError, bad_argument
+from .._errors import BusyError, bad_argument
 from .._ops import Sum
 from .._process_sets import ProcessSet, session_of
 from ._buckets import Bucket, NamedParameter
 from ._delay_compensation import Compensation, DelayCompensation
-from ._detach import detach_before_close
+from ._detach import SHUT_DOWN, closed_error, detach_before_close
 from ._hooks import after_accumulation
 from ._layout import DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
-from ._parameter_info import info_of, with_compression
+from ._parameter_info import info_of, sparse_on_device_error, with_compression
 from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
@@ -85,6 +86,7 @@ class GradientExchange:
         self._hooks: list[Any] = []
         self._synchronized = False
         self._detached = False
+        self._why_detached = SHUT_DOWN
         detach_before_close(self, process_set)
 
     @property
@@ -98,7 +100,7 @@ class GradientExchange:
         Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ,
         UnavailableError when a mode wants shards and there are none.
         """
-        if self._in_flight():
+        if self.in_flight:
             raise _in_flight_error("parameters cannot be added")
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
@@ -142,7 +144,7 @@ class GradientExchange:
         info = with_compression(self._compression, session, info_of(name, tensor), tensor)
         if parameter.sparse and info.count and tensor.dim() > 1:
             if info.device != "cpu" and not parameter.held_by_shards:
-                raise _sparse_on_device_error(name, tensor)
+                raise sparse_on_device_error(name, tensor)
             # Of shards that step come whole parameters: what is sparse then is what travels.
             info = dataclasses.replace(
                 info, compression=self._of_sparse(info), sparse=not parameter.held_by_shards
@@ -204,17 +206,17 @@ class GradientExchange:
 
     @property
     def detached(self) -> bool:
-        """True after shutdown(): the shared memory is gone."""
+        """True after shutdown(), or when a newer wrapper took over: the shared memory is gone."""
         return self._detached
 
-    def _refuse_when_detached(self) -> None:
+    def refuse_when_detached(self) -> None:
+        """Raises ClosedError."""
         if self._detached:
-            raise ClosedError(
-                "GB-O900 BAD_ARGUMENT: the session of this optimizer was shut down | next: call "
-                "gradbus.init() and DistributedOptimizer() again"
-            )
+            raise closed_error(self._why_detached)
 
-    def _in_flight(self) -> bool:
+    @property
+    def in_flight(self) -> bool:
+        """An exchange was started and not waited for."""
         return any(bucket.started for bucket in self._buckets)
 
     @torch.no_grad()
@@ -224,7 +226,7 @@ class GradientExchange:
         A parameter without a gradient (``.grad`` is None) takes part with zeros. After a TimeoutError
         it may be called again.
         """
-        self._refuse_when_detached()
+        self.refuse_when_detached()
         if self._synchronized:
             return
         self._refuse_strangers(all_parameters)
@@ -264,8 +266,8 @@ class GradientExchange:
         False when there were none at all: every exchange is over. Every rank calls it until then.
         After a TimeoutError it may be called again: nothing that was found is lost.
         """
-        self._refuse_when_detached()
-        if self._in_flight():
+        self.refuse_when_detached()
+        if self.in_flight:
             raise _in_flight_error("flush() is called")
         draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
         for bucket in draining:
@@ -343,8 +345,8 @@ class GradientExchange:
 
         ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
         """
-        self._refuse_when_detached()
-        if self._in_flight():
+        self.refuse_when_detached()
+        if self.in_flight:
             self.synchronize()
         for bucket in self._buckets:
             bucket.begin_round(self._passes)
@@ -416,8 +418,8 @@ class GradientExchange:
             bucket.forget()
 
     def _refuse_between_backward_and_step(self, what: str) -> None:
-        self._refuse_when_detached()
-        if self._in_flight() or self._synchronized:
+        self.refuse_when_detached()
+        if self.in_flight or self._synchronized:
             raise _in_flight_error(f"{what} is called")
 
     def owns(self, parameter: torch.Tensor) -> bool:
@@ -430,6 +432,24 @@ class GradientExchange:
         self._let_go(process_goes_on)
         for bucket in self._buckets:
             bucket.place.close()
+
+    def release(self, why: str) -> None:
+        """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
+        if not self._detached:
+            self._why_detached = why
+            self.detach(True)
+            self._buckets.clear()
+
+    def __del__(self) -> None:
+        # Its hooks and gradients are the parameters', which live on.
+        with contextlib.suppress(Exception):
+            if not self._detached:
+                self._let_go(not self.in_flight)
+
+    @property
+    def has_undrained(self) -> bool:
+        """Results of mode delayed have not been used."""
+        return any(bucket.undrained for bucket in self._buckets)
 
     def suspend(self) -> None:
         """Others exchange these parameters from now on; what this one has registered stays."""
@@ -460,13 +480,6 @@ def _can_move(bucket: Bucket) -> bool:
     if bucket.on_shards is None:  # shards may have something to remember of what is compressed
         return bucket.used or not bucket.compressed
     return bucket.on_shards.is_set
-
-
-def _sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:
-    return bad_argument(
-        f"parameter '{name}' is on {parameter.device} and has sparse gradients, whose rows are found in host memory",
-        "keep that parameter on the CPU, or make its layer with sparse=False and leave it out of sparse_parameters",
-    )
 
 
 def _warn_of_dense_rows(name: str) -> None:

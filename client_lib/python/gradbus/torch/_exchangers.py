@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from .._errors import (
     UnavailableError,
     bad_argument,
 )
+from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets import NamedParameter
 from ._delay_compensation import compensation_of
@@ -56,7 +58,9 @@ class State:
 
     def __init__(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
         self.settings = settings
-        self.learning_rate = functools.partial(_learning_rate, optimizer)
+        # The optimizer holds this: references back are weak, so that both go with the last user of it.
+        self._optimizer = weakref.ref(optimizer)
+        self.learning_rate = functools.partial(_learning_rate, self._optimizer)
         self.inner_step = _inner_step(optimizer)
         self.skip_synchronize = False
         self.steps = 0
@@ -64,6 +68,7 @@ class State:
         self.parameters: list[tuple[NamedParameter, int]] = []  # and their groups
         self.changes: list[ModeChange] = []  # of modes, in force
         self.changes_seen = 0
+        self.is_superseded = False  # by a newer wrapper of these parameters
         self.placement = 0  # of shards: the newest that was asked for
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()
@@ -83,6 +88,16 @@ class State:
         )
         return exchange, local
 
+    def release(self, what: str, next_step: str) -> None:
+        """Another wrapper has these parameters from here on."""
+        why = f"{what} | next: {next_step}"
+        for exchange in (self.exchange, *self.parked.values()):
+            exchange.release(why)
+        self.parked.clear()
+        self.local.release(why)
+        self.is_superseded = True
+        superseded(self._optimizer())
+
     def modes(self, changes: Sequence[ModeChange]) -> _Modes:
         """By parameter, with these changes: what it would be exchanged in."""
         session = session_of(self.settings.process_set, "DistributedOptimizer")
@@ -94,13 +109,23 @@ class State:
         )
 
 
-def _learning_rate(optimizer: torch.optim.Optimizer, group: int) -> float:
-    return float(optimizer.param_groups[group]["lr"])
+def _learning_rate(optimizer: Callable[[], Any], group: int) -> float:
+    return float(optimizer().param_groups[group]["lr"])
 
 
 def _inner_step(optimizer: Any) -> Callable[..., Any]:
     counted = optimizer.__dict__.get("step")
-    return counted if counted is not None else functools.partial(type(optimizer).step, optimizer)
+    return counted if counted is not None else weakly(type(optimizer).step, optimizer)
+
+
+def weakly(method: Callable[..., Any], owner: Any) -> Callable[..., Any]:
+    """The method of this object, which it does not keep alive."""
+    reference = weakref.ref(owner)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return method(reference(), *arguments, **options)
+
+    return call
 
 
 def add(

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from .. import _core
-from .._errors import BusyError, ClosedError, InvalidError, bad_argument
+from .._errors import BusyError, InvalidError, bad_argument
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._averaging import Agreement, Averaging, Circle
 from ._broadcast import NamedTensors, _broadcast_tensors
 from ._buckets import NamedParameter
-from ._detach import detach_before_close
+from ._detach import SHUT_DOWN, closed_error, detach_before_close
 from ._gossip import PairSessions, pair_of, topology_of
 from ._layout import cut_name
 from ._local_steps import LocalSteps, split_by_bytes
@@ -82,6 +82,7 @@ class LocalModes:
         self._pairs: PairSessions | None = None  # of gossip
         self._parameters: dict[torch.nn.Parameter, str] = {}
         self._detached = False
+        self._why_detached = SHUT_DOWN
         detach_before_close(self, process_set)
 
     def add(self, parameters: Sequence[LocalParameter]) -> None:
@@ -179,10 +180,7 @@ class LocalModes:
 
     def _refuse_when_detached(self) -> None:
         if self._detached:
-            raise ClosedError(
-                "GB-O900 BAD_ARGUMENT: the session of this optimizer was shut down | next: call "
-                "gradbus.init() and DistributedOptimizer() again"
-            )
+            raise closed_error(self._why_detached)
 
     @property
     def _groups(self) -> list[LocalSteps | Averaging]:
@@ -230,9 +228,14 @@ class LocalModes:
             for parameter, grad in kept:
                 parameter.grad = grad
 
+    @property
+    def settled(self) -> bool:
+        """No steps were made since the last exchange, and none is under way."""
+        return all(group.settled for group in self._groups)
+
     def _refuse_unless_settled(self, what: str) -> None:
         self._refuse_when_detached()
-        if not all(group.settled for group in self._groups):
+        if not self.settled:
             raise BusyError(
                 f"GB-O905 IN_FLIGHT: {what} is called while ranks step on their own | next: call "
                 "flush() first, on every rank"
@@ -307,6 +310,12 @@ class LocalModes:
         buckets = [bucket for bucket in self._buckets if bucket.flat.dtype == torch.float32]
         check_state(state, {slot.name: slot.view.shape for b in buckets for slot in b.slots})
         write_state(buckets, state)
+
+    def release(self, why: str) -> None:
+        """Others exchange these parameters for ever, and ``why`` is said to callers."""
+        if not self._detached:
+            self._why_detached = why
+            self.detach(True)
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""

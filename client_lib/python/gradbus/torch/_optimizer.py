@@ -18,13 +18,14 @@ from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
 from .._session import current
 from ._buckets import NamedParameter
-from ._exchangers import Settings, State, add, fill, take_up_changes
+from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
 from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
 from ._memory import CompressionState
 from ._mode_changes import ModeChange
 from ._numbers import keep_number, next_number
 from ._shard_memory import ShardState
+from ._takeover import take_over
 
 Closure = Callable[[], Any]
 
@@ -91,12 +92,14 @@ class _Distributed:
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's. Every rank must add the same group; its gradients are exchanged from now on."""
+        state = self._gradbus
+        state.exchange.refuse_when_detached()
         super().add_param_group(param_group)  # type: ignore[misc]
         number = len(self.param_groups) - 1
-        state = self._gradbus
         added = [(pair, number) for pair in _numbered(self.param_groups[number], number)]
         add(self, state, (state.exchange, state.local), added, state.changes)
         state.parameters += added
+        take_over(state, f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})")
         state.parked.clear()  # they lack these
 
     def flush(self) -> int:
@@ -422,13 +425,15 @@ def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], setting
     settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
     state.parameters = list(zip(named, _groups_of(optimizer, named)))
+    take_over(state, f"a newer DistributedOptimizer ({_plain_name(optimizer)})")
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
 
 
 def needs_reattaching(optimizer: Any) -> bool:
     """Its session was shut down."""
-    return bool(optimizer._gradbus.exchange.detached)
+    state = optimizer._gradbus
+    return bool(state.exchange.detached) and not state.is_superseded
 
 
 def reattach(optimizer: Any, steps: int, changes: Sequence[ModeChange], fresh_shards: bool) -> None:
@@ -455,8 +460,13 @@ def _put_in_front(optimizer: Any, state: State) -> None:
     made(optimizer)
     if counted is not None:
         # The copied attributes tell the scheduler that its wrapper is still in place.
-        step = functools.partial(_Distributed.step, optimizer)
+        step = weakly(_Distributed.step, optimizer)
         optimizer.step = functools.update_wrapper(step, counted)
+
+
+def _plain_name(optimizer: Any) -> str:
+    plain = _plain_class(type(optimizer)) if isinstance(optimizer, _Distributed) else type(optimizer)
+    return plain.__name__
 
 
 def _take_away(optimizer: Any) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from .. import _core
-from .._errors import bad_argument
+from .._errors import InvalidError, bad_argument
 from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo
 from ._staging import checked_device
 
@@ -37,4 +37,12 @@ def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
         )
     return ParameterInfo(
         name, dtype, parameter.numel(), device=checked_device(name, parameter)
+    )
+
+
+def sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:
+    """For what is exchanged as rows."""
+    return bad_argument(
+        f"parameter '{name}' is on {parameter.device} and has sparse gradients, whose rows are found in host memory",
+        "keep that parameter on the CPU, or make its layer with sparse=False and leave it out of sparse_parameters",
     )

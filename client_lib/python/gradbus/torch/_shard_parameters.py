@@ -6,6 +6,7 @@ class and options become options of the mode, its groups' learning rates go with
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ class ShardParameters:
     """What a bucket does besides, when shards hold its parameters."""
 
     def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+        self._bucket = weakref.proxy(bucket)  # which holds this
         self.is_set = False  # the shards have the parameters
         self._gradient: torch.Tensor | None = None
 
