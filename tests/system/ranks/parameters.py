@@ -259,6 +259,25 @@ def case_other_shape_is_refused():
     refused(step, "'2.bias'", "(1,)", "(3,)")
 
 
+def case_other_things_for_named_parameters():
+    """What users pass instead gets one line that names the right call."""
+    ours, _ = pair()
+    for wrong, text in (
+        (ours.parameters(), "parameters without names"),
+        (list(ours.parameters()), "parameters without names"),
+        (ours, "a Linear"),
+        (ours.named_parameters, "has a method"),
+        ([("0.weight",)], "a tuple"),
+        (dict(enumerate(ours.parameters())), "a tuple"),
+        (ours.state_dict().keys(), "a str"),
+    ):
+
+        def call(wrong=wrong):
+            gradbus.DistributedOptimizer(sgd(ours.parameters()), wrong)
+
+        refused(call, text, "model.named_parameters()")
+
+
 def case_gradient_with_a_graph_is_refused():
     ours, _ = pair()
     optimizer = wrap(sgd(ours.parameters()), ours)

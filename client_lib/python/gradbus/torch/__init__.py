@@ -14,11 +14,12 @@ from .. import __version__ as __version__
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
 from ._elastic import ElasticState
 from ._memory import reshard_compression_state
-from ._optimizer import DistributedOptimizer
+from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
 
 __all__ = [  # noqa: PLE0604
     *_base,
     "DistributedOptimizer",
+    "DistributedOptimizerBase",
     "ElasticState",
     "broadcast_optimizer_state",
     "broadcast_parameters",

@@ -9,7 +9,7 @@ import torch
 from .._errors import bad_argument
 from ..elastic import Saved, State
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
-from ._optimizer import _Distributed, needs_reattaching, reattach
+from ._optimizer import DistributedOptimizerBase, needs_reattaching, reattach
 
 # Entry of the commit that is no value of the user's, whose names do not begin so.
 _RANDOM = "_random"
@@ -30,7 +30,7 @@ class ElasticState(State):
 
     def _optimizers(self) -> list[Any]:
         values = (getattr(self, name) for name in self._names)
-        return [value for value in values if isinstance(value, _Distributed)]
+        return [value for value in values if isinstance(value, DistributedOptimizerBase)]
 
     def _settle(self) -> None:
         for optimizer in self._optimizers():
@@ -45,7 +45,7 @@ class ElasticState(State):
         saved = super()._save()
         for name in self._names:
             value = getattr(self, name)
-            if isinstance(value, _Distributed):
+            if isinstance(value, DistributedOptimizerBase):
                 saved[name] = (saved[name], _remembered(value))
         saved[_RANDOM] = torch.get_rng_state()
         return saved
@@ -54,13 +54,13 @@ class ElasticState(State):
         super()._load(saved, number)
         for name in self._names:
             value = getattr(self, name)
-            if isinstance(value, _Distributed):
+            if isinstance(value, DistributedOptimizerBase):
                 _remind(value, saved[name][1], number)
         torch.set_rng_state(saved[_RANDOM])
 
     def _put(self, name: str, value: Any) -> None:
         held = getattr(self, name)
-        super()._put(name, value[0] if isinstance(held, _Distributed) else value)
+        super()._put(name, value[0] if isinstance(held, DistributedOptimizerBase) else value)
 
     def _share(self) -> None:
         """Models and optimizers as they are, what is left pickled."""
@@ -70,7 +70,7 @@ class ElasticState(State):
                 value = getattr(self, name)
                 if isinstance(value, torch.nn.Module):
                     broadcast_parameters(value)
-                elif isinstance(value, _Distributed):
+                elif isinstance(value, DistributedOptimizerBase):
                     broadcast_optimizer_state(cast(torch.optim.Optimizer, value))
                 else:
                     self._names += (name,)

@@ -8,7 +8,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -96,7 +96,7 @@ class State:
         self.parked.clear()
         self.local.release(why)
         self.is_superseded = True
-        superseded(self._optimizer())
+        superseded(cast(Any, self._optimizer()))
 
     def modes(self, changes: Sequence[ModeChange]) -> _Modes:
         """By parameter, with these changes: what it would be exchanged in."""

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -23,6 +23,7 @@ from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
 from ._memory import CompressionState
 from ._mode_changes import ModeChange
+from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
 from ._shard_memory import ShardState
 from ._takeover import take_over
@@ -35,11 +36,19 @@ _SET_TO_NONE: bool = (
 )
 
 
-class _Distributed:
-    """The methods that go in front of the optimizer's own. See DistributedOptimizer."""
+if TYPE_CHECKING:
+    _Optimizer = torch.optim.Optimizer  # what every instance is, too
+else:
+    _Optimizer = object
+
+
+class DistributedOptimizerBase(_Optimizer):
+    """What DistributedOptimizer() returns, for annotations and isinstance().
+
+    These methods go in front of the optimizer's own; it is still of its own class as well.
+    """
 
     _gradbus: State
-    param_groups: list[dict[str, Any]]
 
     def synchronize(self) -> None:
         """Waits for the exchange: after it every ``.grad`` is the result. step() does it by itself.
@@ -48,7 +57,7 @@ class _Distributed:
         TimeoutError (may be called again).
         """
         state = self._gradbus
-        state.exchange.synchronize(p for p in _parameters_of(self) if not state.local.owns(p))
+        state.exchange.synchronize(p for p in parameters_of(self) if not state.local.owns(p))
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -83,7 +92,7 @@ class _Distributed:
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
-        for parameter in _parameters_of(self):
+        for parameter in parameters_of(self):
             if parameter.grad is not None and not exchange.owns(parameter):
                 if set_to_none:
                     parameter.grad = None
@@ -94,9 +103,9 @@ class _Distributed:
         """As torch's. Every rank must add the same group; its gradients are exchanged from now on."""
         state = self._gradbus
         state.exchange.refuse_when_detached()
-        super().add_param_group(param_group)  # type: ignore[misc]
+        super().add_param_group(param_group)
         number = len(self.param_groups) - 1
-        added = [(pair, number) for pair in _numbered(self.param_groups[number], number)]
+        added = [(pair, number) for pair in numbered(self.param_groups[number], number)]
         add(self, state, (state.exchange, state.local), added, state.changes)
         state.parameters += added
         take_over(state, f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})")
@@ -230,12 +239,12 @@ class _Distributed:
 
 
 def _plain_class(distributed: type) -> type:
-    return distributed.__mro__[2]  # after the distributed class and _Distributed
+    return distributed.__mro__[2]  # after the distributed class and DistributedOptimizerBase
 
 
 @functools.cache
 def _distributed_class(plain: type) -> type:
-    return type(f"Distributed{plain.__name__}", (_Distributed, plain), {"__module__": __name__})
+    return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), {"__module__": __name__})
 
 
 def _step_inside(optimizer: Any, closure: Closure | None) -> Any:
@@ -267,59 +276,6 @@ def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> Compres
     }
 
 
-def _parameters_of(optimizer: Any) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def _numbered(group: dict[str, Any], number: int) -> list[NamedParameter]:
-    return [
-        (f"group{number}.{index}", parameter)
-        for index, parameter in enumerate(group["params"])
-        if parameter.requires_grad
-    ]
-
-
-def _named(
-    optimizer: torch.optim.Optimizer, names: Iterable[tuple[str, Any]]
-) -> list[NamedParameter]:
-    """The optimizer's trainable parameters in the order of `names`."""
-    ours = {id(p): p for p in _parameters_of(optimizer) if p.requires_grad}
-    named: dict[str, torch.nn.Parameter] = {}
-    for name, parameter in names:
-        if ours.pop(id(parameter), None) is None:
-            continue  # frozen, of another optimizer, or shared and already named
-        if name in named:
-            raise bad_argument(
-                f"DistributedOptimizer: two parameters are named '{name}'",
-                "give each model its own prefix",
-            )
-        named[name] = parameter
-    if ours:
-        shapes = ", ".join(str(tuple(p.shape)) for p in ours.values())
-        raise bad_argument(
-            f"DistributedOptimizer: {len(ours)} parameters have no name; their shapes: {shapes}",
-            "pass the named_parameters() of the whole model",
-        )
-    return list(named.items())
-
-
-def _groups_of(optimizer: torch.optim.Optimizer, named: list[NamedParameter]) -> list[int]:
-    group_of = {
-        id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]
-    }
-    return [group_of[id(parameter)] for _, parameter in named]
-
-
-def _all_named(
-    optimizer: torch.optim.Optimizer, names: Iterable[tuple[str, Any]] | None
-) -> list[NamedParameter]:
-    if names is not None:
-        return _named(optimizer, names)
-    groups = enumerate(optimizer.param_groups)
-    return [pair for number, group in groups for pair in _numbered(group, number)]
-
-
 def _sparse_of(
     parameters: Iterable[torch.nn.Parameter], named: list[NamedParameter]
 ) -> frozenset[torch.nn.Parameter]:
@@ -339,7 +295,7 @@ def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes
             f"DistributedOptimizer: {type(optimizer).__name__} is no torch optimizer",
             "pass a torch.optim.Optimizer",
         )
-    if isinstance(optimizer, _Distributed) and not optimizer._gradbus.exchange.detached:
+    if isinstance(optimizer, DistributedOptimizerBase) and not optimizer._gradbus.exchange.detached:
         raise bad_argument("DistributedOptimizer: already distributed", "wrap an optimizer once")
     for name, value in (
         ("backward_passes_per_step", backward_passes_per_step),
@@ -360,7 +316,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     rescale_memory: bool = False,
     mode: str | None = None,
     sparse_parameters: Iterable[torch.nn.Parameter] = (),
-) -> Any:
+) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
     The same object is returned, its class now a subclass of what it was, so learning-rate schedulers
@@ -406,10 +362,10 @@ def DistributedOptimizer(  # used like a class, hence its name
     backward passes than announced.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, DistributedOptimizerBase):
         _take_away(optimizer)  # of a session that was shut down
     session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
-    named = _all_named(optimizer, named_parameters)
+    named = all_named(optimizer, named_parameters)
     compression = checked_compression(compression, "DistributedOptimizer")
     settings = Settings(
         backward_passes_per_step, bucket_bytes,
@@ -417,14 +373,14 @@ def DistributedOptimizer(  # used like a class, hence its name
         process_set, compression, rescale_memory, mode, 0, _sparse_of(sparse_parameters, named),
     )  # fmt: skip
     _wrap(optimizer, named, settings)
-    return optimizer
+    return cast(DistributedOptimizerBase, optimizer)
 
 
 def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], settings: Settings) -> None:
     # A number comes last: a rank whose arguments were refused calls again.
     settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
-    state.parameters = list(zip(named, _groups_of(optimizer, named)))
+    state.parameters = list(zip(named, groups_of(optimizer, named)))
     take_over(state, f"a newer DistributedOptimizer ({_plain_name(optimizer)})")
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
@@ -460,12 +416,12 @@ def _put_in_front(optimizer: Any, state: State) -> None:
     made(optimizer)
     if counted is not None:
         # The copied attributes tell the scheduler that its wrapper is still in place.
-        step = weakly(_Distributed.step, optimizer)
+        step = weakly(DistributedOptimizerBase.step, optimizer)
         optimizer.step = functools.update_wrapper(step, counted)
 
 
 def _plain_name(optimizer: Any) -> str:
-    plain = _plain_class(type(optimizer)) if isinstance(optimizer, _Distributed) else type(optimizer)
+    plain = _plain_class(type(optimizer)) if isinstance(optimizer, DistributedOptimizerBase) else type(optimizer)
     return plain.__name__
 
 
