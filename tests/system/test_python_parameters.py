@@ -19,3 +19,8 @@ def test_a_frozen_parameter_on_shards_is_refused(python):
 
 def test_an_optimizer_that_some_ranks_have_shifts_no_others(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "optimizer_numbers.py", 3))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_complex_parameters_equal_one_process(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "complex_parameters.py", size))

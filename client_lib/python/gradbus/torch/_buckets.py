@@ -9,6 +9,7 @@ import torch
 from .. import _core
 from ._delay_compensation import DelayCompensation
 from ._layout import BucketPlan
+from ._parameter_info import shaped_as
 from ._registered import Registered
 from ._shard_parameters import ShardParameters
 from ._slots import Slot, SparseSlot
@@ -54,7 +55,7 @@ class Bucket(Registered):
     def _views(
         self, offset: int, count: int, parameter: torch.nn.Parameter
     ) -> list[torch.Tensor]:
-        return [lane[offset : offset + count].view(parameter.shape) for lane in self.place.views]
+        return [shaped_as(parameter, lane[offset : offset + count]) for lane in self.place.views]
 
     def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
         name, parameter = named

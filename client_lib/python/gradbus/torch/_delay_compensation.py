@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ._parameter_info import shaped_as
+
 if TYPE_CHECKING:
     from .. import _core
     from ._layout import BucketPlan
@@ -71,14 +73,14 @@ class DelayCompensation:
             self.correct(gradient)
         now = self._unused.pop()
         for place, parameter in self._slots:
-            now[place].view(parameter.shape).copy_(parameter)
+            shaped_as(parameter, now[place]).copy_(parameter)
         self._then.append(now)
 
     def correct(self, gradient: torch.Tensor) -> None:
         """The oldest gradient that was under way, in place."""
         change = self._then.popleft()
         for place, parameter in self._slots:
-            then = change[place].view(parameter.shape)
+            then = shaped_as(parameter, change[place])
             torch.sub(parameter.to(then.dtype), then, out=then)
         self._correct(gradient, change)
         self._unused.append(change)
@@ -98,11 +100,14 @@ class DelayCompensation:
         return mean_square.mul_(self._decay).add_(finite.mul_(1 - self._decay))
 
     def mean_squares(self) -> list[torch.Tensor]:
-        """s by parameter, in the plan's order, as views; empty unless adaptive."""
+        """s by parameter, in the plan's order, as views; empty unless adaptive. Of complex ones: of both parts."""
         mean = self._mean_square
         if mean is None:
             return []
-        return [mean[place].view(parameter.shape) for place, parameter in self._slots]
+        return [
+            mean[place].view(*parameter.shape, *([2] if parameter.is_complex() else []))
+            for place, parameter in self._slots
+        ]
 
     def forget(self) -> None:
         """Nothing is under way."""

@@ -27,6 +27,8 @@ DTYPES = {
     "float16": ("f16", 3, 2),
     "bfloat16": ("bf16", 4, 2),
 }
+# Complex numbers travel as pairs of these.
+PAIRS_OF = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,15 @@ class ParameterInfo:
     """What the layout depends on."""
 
     name: str
-    dtype: str
-    count: int
+    dtype: str  # of its elements; of a complex parameter: of their parts
+    count: int  # of real numbers
     compression: str = "none"
     columns: int = 0  # of the tensor seen as a matrix; 0: a vector
     group: int = 0  # parameter group, where what is done depends on its learning rate
     mode: str = "sync"  # as gradbus_tensor_spec wants it
     sparse: bool = False  # its gradients come sparse
     device: str = "cpu"  # the type alone: ranks may number theirs as they like
+    is_complex: bool = False
 
     @property
     def kind(self) -> tuple[str, str, int, str, str]:
@@ -83,8 +86,9 @@ class BucketPlan:
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
 
-    def append(self, index: int, count: int) -> None:
+    def append(self, index: int, count: int, is_complex: bool = False) -> None:
         """Adds a slot behind the others: right behind where a gap would be compressed, too."""
+        self.count += self.count % 2 if is_complex else 0  # torch wants pairs at even places
         self.slots.append(SlotPlan(index, self.count, count))
         dense = self.compression == "none"
         step = SLOT_ALIGNMENT_BYTES // DTYPES[self.dtype][2] if dense else 1
@@ -108,7 +112,7 @@ def plan_buckets(
                 info.dtype, info.compression, group=info.group, mode=info.mode, device=info.device
             )
             plans.append(plan)
-        plan.append(index, info.count)
+        plan.append(index, info.count, info.is_complex)
     for number, plan in enumerate(plans):
         plan.name = _bucket_name(prefix, number, plan, parameters)
     return plans

@@ -325,8 +325,9 @@ def DistributedOptimizer(  # used like a class, hence its name
     synchronize() or step(). All ranks must wrap the same parameters in the same order.
 
     Args:
-        optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16 or bfloat16, on
-            the CPU or on one GPU (docs/GPU.md); frozen parameters (requires_grad False) are left alone.
+        optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16, bfloat16,
+            complex64 or complex128 (exchanged as pairs of reals), on the CPU or on one GPU (docs/GPU.md);
+            frozen parameters (requires_grad False) are left alone.
         named_parameters: ``model.named_parameters()``, for readable errors; without it parameters
             are called ``group0.0``, ``group0.1``, ...
         backward_passes_per_step: backward() calls whose gradients add up locally before a step.

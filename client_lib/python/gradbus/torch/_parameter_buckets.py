@@ -16,7 +16,7 @@ from .. import _core
 from .._ops import Average
 from ._buckets import NamedParameter
 from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
-from ._parameter_info import info_of
+from ._parameter_info import info_of, real_count, shaped_as
 from ._registered import Registered
 from ._staging import refuse_several_devices
 
@@ -32,12 +32,12 @@ class ParameterSlot:
     ) -> None:
         self.name = name
         self.parameter = parameter
-        self._range = slice(offset, offset + parameter.numel())
+        self._range = slice(offset, offset + real_count(parameter))
         self.view = self.of(flat)
 
     def of(self, vector: torch.Tensor) -> torch.Tensor:
         """This parameter's elements of a vector that is laid out as the bucket is."""
-        return vector[self._range].view(self.parameter.shape)
+        return shaped_as(self.parameter, vector[self._range])
 
 
 class ParameterBucket(Registered):

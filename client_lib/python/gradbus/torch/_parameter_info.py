@@ -8,7 +8,7 @@ import torch
 
 from .. import _core
 from .._errors import InvalidError, bad_argument
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, ParameterInfo
+from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, PAIRS_OF, ParameterInfo
 from ._staging import checked_device
 
 
@@ -31,13 +31,26 @@ def with_compression(
 def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
     """Raises InvalidError for a dtype or a device that cannot be exchanged."""
     dtype = str(parameter.dtype).replace("torch.", "")
-    if dtype not in DTYPES:
+    if dtype not in DTYPES and dtype not in PAIRS_OF:
         raise bad_argument(
-            f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join(DTYPES)}"
+            f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join([*DTYPES, *PAIRS_OF])}"
         )
     return ParameterInfo(
-        name, dtype, parameter.numel(), device=checked_device(name, parameter)
-    )
+        name, PAIRS_OF.get(dtype, dtype), real_count(parameter),
+        device=checked_device(name, parameter), is_complex=parameter.is_complex(),
+    )  # fmt: skip
+
+
+def real_count(parameter: torch.Tensor) -> int:
+    """How many real numbers the parameter has."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
+def shaped_as(parameter: torch.Tensor, reals: torch.Tensor) -> torch.Tensor:
+    """A vector of real numbers as a tensor of the parameter's shape, complex if it is: a view."""
+    if parameter.is_complex():
+        return torch.view_as_complex(reals.view(*parameter.shape, 2))
+    return reals.view(parameter.shape)
 
 
 def sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:

@@ -255,6 +255,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def _rows_of(matrix: torch.Tensor) -> torch.Tensor:
     # Extremes of whole numbers read the table at memory's rate, ten times as fast as norms or any().
     # A NaN is none of 0; a row of zeros and -0 counts, too, and adds zeros.
+    matrix = torch.view_as_real(matrix) if matrix.is_complex() else matrix
     bits = matrix.view(_BITS[matrix.element_size()]).reshape(matrix.shape[0], -1)
     return bits.amax(1).ne(0).logical_or_(bits.amin(1).ne(0)).nonzero().flatten()
 
