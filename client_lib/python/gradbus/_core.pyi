@@ -5,6 +5,7 @@ from typing import Any
 version: str
 
 def glob_matches(glob: str, text: str) -> bool: ...
+def hash_bytes(elements: Any) -> int: ...
 
 class Bucket:
     @property

@@ -9,8 +9,11 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <span>
 #include <tuple>
 
+#include "array.h"
+#include "hash.h"
 #include "session.h"
 
 namespace nb = nanobind;
@@ -186,6 +189,13 @@ NB_MODULE(_core, module) {
   module.attr("version") = gradbus_version();
   module.def("glob_matches", [](const std::string& glob, const std::string& text) {
     return gradbus_glob_matches(glob.c_str(), text.c_str()) != 0;
+  });
+  module.def("hash_bytes", [](nb::handle elements) {
+    using gradbus::python::Access, gradbus::python::array_of;
+    const auto array = array_of(elements, Access::kRead, "hash_bytes");
+    const std::span bytes(static_cast<const std::byte*>(array.data), array.bytes());
+    const nb::gil_scoped_release release;
+    return gradbus::python::hash_bytes(bytes);
   });
   gradbus::python::bind_bucket(module);
   gradbus::python::bind_request(module);

@@ -30,9 +30,13 @@ class Bucket(Registered):
         super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
         self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
-        self.slots_left = 0
+        self._slots_left = 0  # whose gradients of this round are not complete
         self.started = False
         self.undrained = False  # results of mode delayed are left
+        self.done = False  # the result of this step is in .grad
+        self.again = False  # and after it came more gradients
+        self.is_delayed = plan.mode.startswith("delayed")
+        self._is_noted = False  # what there is after a pass that does not start the exchange
         self._taken = True  # the result of the last start
         self._drained: bool | None = None  # what drain() found, until it has been used
         self.compressed = plan.compression != "none"
@@ -62,12 +66,55 @@ class Bucket(Registered):
         views = self._views(offset, count, parameter)
         return (SparseSlot if self._sparse else Slot)(name, parameter, views)
 
-    def begin_round(self, passes: int) -> None:
+    def begin_round(self) -> None:
         """Forgets what has arrived."""
-        self.slots_left = len(self.slots)
-        self.started = False
+        self._slots_left = len(self.slots)
+        self.started = self.done = self.again = False
+        self._is_noted = False
         for slot in self.slots:
-            slot.passes_left = passes
+            slot.begin_round()
+
+    def count(self, slot: Slot, passes: int) -> bool:
+        """One more gradient; True when it was the last one of this round's ``passes``."""
+        self._slots_left -= slot.count(passes)
+        return self.is_full
+
+    def end_pass(self, passes: int) -> None:
+        """No more gradients come in this backward pass."""
+        self._slots_left -= sum([slot.end_pass(passes) for slot in self.slots])
+
+    @property
+    def is_full(self) -> bool:
+        """All gradients of this round are there."""
+        return self._slots_left == 0
+
+    def adopt(self) -> None:
+        """Every ``.grad`` is the view, zeros where no gradient came."""
+        for slot in self.slots:
+            slot.adopt()
+
+    def point(self) -> None:
+        """Every ``.grad`` is the view, with what is there."""
+        for slot in self.slots:
+            slot.point()
+            slot.note()
+
+    def note(self) -> None:
+        """From here on to start() nobody should write to the gradients."""
+        self._is_noted = True
+        for slot in self.slots:
+            slot.note()
+
+    def changed_since_noted(self) -> Slot | None:
+        """Whose gradient somebody has written to since note()."""
+        return self._changed() if self._is_noted else None
+
+    def changed_in_flight(self) -> Slot | None:
+        """Whose gradient somebody has written to since start()."""
+        return self._changed() if self.started and not self._taken else None
+
+    def _changed(self) -> Slot | None:
+        return next((slot for slot in self.slots if not slot.is_as_noted()), None)
 
     def restart(self, set_to_none: bool) -> None:
         """Gradients of zeros, where the next ones are to be added."""
@@ -102,6 +149,8 @@ class Bucket(Registered):
         self.started = True
         self.undrained = self._plan.mode.startswith("delayed")
         self._taken = False
+        for slot in self.slots:
+            slot.note()
 
     def start_pull(self, rests: bool = True) -> None:
         """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""

@@ -1,13 +1,10 @@
 """The gradients of one optimizer: born in shared memory, exchanged while backward still runs.
 
 Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd
-accumulates straight into shared memory (on a device: into what is copied there, _staging.py). A hook
-counts the slots of a bucket; the last one starts the exchange (wait-free backpropagation).
-synchronize() starts what backward did not fill and waits.
+accumulates straight into shared memory (on a device: into what is copied there, _staging.py). When
+buckets are exchanged and waited for: _rounds.py.
 
-Invariants: between start and the end of the wait the bucket belongs to Gradbus, nothing here touches
-it; every rank starts every bucket once per round, whatever its parameters did. The thread that runs
-backward and the one that calls step may differ but never overlap.
+The thread that runs backward and the one that calls step may differ but never overlap.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +19,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from .._errors import BusyError, bad_argument
+from .._errors import bad_argument
 from .._ops import Sum
 from .._process_sets import ProcessSet, session_of
 from ._buckets import Bucket, NamedParameter
@@ -33,6 +29,7 @@ from ._hooks import after_accumulation
 from ._layout import DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_info import info_of, sparse_on_device_error, with_compression
+from ._rounds import Rounds, in_flight_error
 from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
@@ -70,21 +67,24 @@ class GradientExchange:
         learning_rate: Callable[[int], float],
         rescale_memory: bool = False,
         placement: int = 0,
+        waits_in_backward: bool = True,
     ) -> None:
-        self._passes = passes
         self._bucket_bytes = bucket_bytes
         self._op = op
         self._prefix = prefix
         self._process_set = process_set
         self._compression = compression  # None: the job's policy
-        self._learning_rate = learning_rate  # of a parameter group, now
         self._rescale_memory = rescale_memory  # when it changes
         self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
+        self._held_by_shards: set[torch.nn.Parameter] = set()
+        self._rounds = Rounds(
+            self._buckets, passes, op, waits_in_backward, prefix, process_set,
+            learning_rate, rescale_memory,
+        )  # fmt: skip
         self._hooks: list[Any] = []
-        self._synchronized = False
         self._detached = False
         self._why_detached = SHUT_DOWN
         detach_before_close(self, process_set)
@@ -101,7 +101,7 @@ class GradientExchange:
         UnavailableError when a mode wants shards and there are none.
         """
         if self.in_flight:
-            raise _in_flight_error("parameters cannot be added")
+            raise in_flight_error("parameters cannot be added")
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
         session = session_of(self._process_set, "DistributedOptimizer")
@@ -129,12 +129,13 @@ class GradientExchange:
             bucket.spec, bucket.placement = spec, self._placement
             if first.held_by_shards:
                 bucket.on_shards = ShardParameters(bucket)
+                self._held_by_shards.update(slot.parameter for slot in bucket.slots)
             if first.compensation is not None:
                 bucket.compensation = DelayCompensation(
                     first.compensation, plan, [parameter.named[1] for parameter in parameters],
                     bucket.flat, session.size if self._op == Sum else 1,
                 )  # fmt: skip
-            bucket.begin_round(self._passes)
+            bucket.begin_round()
             self._buckets.append(bucket)
             for slot in bucket.slots:
                 self._watch(bucket, slot)
@@ -163,41 +164,14 @@ class GradientExchange:
         self._parameters.add(slot.parameter)
         # Weak references: the hook lives as long as the parameter, the optimizer may go earlier, and a
         # slot that the parameter's hook held would hold the parameter for ever.
-        exchange, bucket_, slot_ = weakref.ref(self), weakref.ref(bucket), weakref.ref(slot)
+        rounds, bucket_, slot_ = weakref.ref(self._rounds), weakref.ref(bucket), weakref.ref(slot)
 
         def on_gradient() -> None:
-            self_, its_bucket, its_slot = exchange(), bucket_(), slot_()
-            if self_ is not None and its_bucket is not None and its_slot is not None:
-                self_._on_gradient(its_bucket, its_slot)
+            its_rounds, its_bucket, its_slot = rounds(), bucket_(), slot_()
+            if its_rounds is not None and its_bucket is not None and its_slot is not None:
+                its_rounds.on_gradient(its_bucket, its_slot)
 
         self._hooks.append(after_accumulation(slot.parameter, on_gradient))
-
-    def _on_gradient(self, bucket: Bucket, slot: Slot) -> None:
-        if slot.passes_left == 0:
-            raise _in_flight_error(
-                f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
-            )
-        if bucket.on_shards is None and slot.makes_dense():
-            _warn_of_dense_rows(slot.name)
-        with torch.no_grad():
-            slot.adopt()
-        bucket.place.produced()
-        self._synchronized = False
-        slot.passes_left -= 1
-        if slot.passes_left == 0:
-            bucket.slots_left -= 1
-            # Shards get the parameters first, when all buckets can be begun: synchronize().
-            unset = bucket.on_shards is not None and not bucket.on_shards.is_set
-            if bucket.slots_left == 0 and not unset:
-                self._start(bucket)
-
-    def _start(self, bucket: Bucket) -> None:
-        if bucket.on_shards is not None:
-            bucket.on_shards.refuse_frozen()
-            bucket.core.set_learning_rate(self._learning_rate(bucket.group))
-        if self._rescale_memory and bucket.compressed:
-            bucket.follow(self._learning_rate(bucket.group))
-        bucket.start()
 
     @property
     def process_set(self) -> ProcessSet:
@@ -217,47 +191,27 @@ class GradientExchange:
     @property
     def in_flight(self) -> bool:
         """An exchange was started and not waited for."""
-        return any(bucket.started for bucket in self._buckets)
+        return self._rounds.in_flight
 
     @torch.no_grad()
-    def synchronize(self, all_parameters: Iterable[torch.Tensor] = ()) -> None:
+    def synchronize(
+        self, all_parameters: Iterable[torch.Tensor] = (), is_step: bool = False
+    ) -> None:
         """After this every ``.grad`` is the result. Nothing happens when it already is.
 
-        A parameter without a gradient (``.grad`` is None) takes part with zeros. After a TimeoutError
-        it may be called again.
+        A parameter without a gradient (``.grad`` is None) takes part with zeros. ``is_step``: a step
+        calls it, and not the user. After a TimeoutError it may be called again.
         """
         self.refuse_when_detached()
-        if self._synchronized:
-            return
         self._refuse_strangers(all_parameters)
-        waiting = [bucket for bucket in self._buckets if not bucket.started]
-        for bucket in waiting:
-            for slot in bucket.slots:
-                slot.adopt()
-        set_parameters(self._on_shards)
-        for bucket in waiting:
-            self._start(bucket)
-        for bucket in self._buckets:
-            bucket.wait()
-        self._point_everywhere()
-        for held in self._on_shards:
-            held.hide()
-        self._synchronized = True
+        if is_step:
+            self._rounds.refuse_changes_before_exchange()
+        self._rounds.synchronize()
 
     @property
     def holds_nothing(self) -> bool:
         """No parameters lie elsewhere: it can be suspended and resumed."""
-        return not self._on_shards
-
-    @property
-    def _on_shards(self) -> list[ShardParameters]:
-        return [b.on_shards for b in self._buckets if b.on_shards is not None]
-
-    def _point_everywhere(self) -> None:
-        for bucket in self._buckets:
-            for slot in bucket.slots:
-                slot.point()
-            bucket.begin_round(self._passes)
+        return not any(bucket.on_shards for bucket in self._buckets)
 
     @torch.no_grad()
     def drain(self) -> bool:
@@ -267,13 +221,15 @@ class GradientExchange:
         After a TimeoutError it may be called again: nothing that was found is lost.
         """
         self.refuse_when_detached()
-        if self.in_flight:
-            raise _in_flight_error("flush() is called")
+        if self._rounds.is_between_backward_and_step:
+            raise in_flight_error("flush() is called")
         draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
         for bucket in draining:
             bucket.drain()
         found = [bucket.use_drained() for bucket in draining]
-        self._point_everywhere()
+        for bucket in self._buckets:
+            bucket.point()
+        self._rounds.begin()
         return any(found)
 
     @torch.no_grad()
@@ -334,7 +290,7 @@ class GradientExchange:
 
     def end_round(self) -> None:
         """The results were used; the next synchronize() exchanges again."""
-        self._synchronized = False
+        self._rounds.end()
         for bucket in self._buckets:
             for slot in bucket.slots if bucket.on_shards is not None else ():
                 slot.show()
@@ -346,12 +302,10 @@ class GradientExchange:
         ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
         """
         self.refuse_when_detached()
-        if self.in_flight:
-            self.synchronize()
+        self._rounds.abandon()
+        self._rounds.begin()
         for bucket in self._buckets:
-            bucket.begin_round(self._passes)
             bucket.restart(set_to_none)
-        self._synchronized = False
 
     @torch.no_grad()
     def compression_state(self) -> CompressionState:
@@ -419,8 +373,12 @@ class GradientExchange:
 
     def _refuse_between_backward_and_step(self, what: str) -> None:
         self.refuse_when_detached()
-        if self.in_flight or self._synchronized:
-            raise _in_flight_error(f"{what} is called")
+        if self._rounds.is_between_backward_and_step:
+            raise in_flight_error(f"{what} is called")
+
+    def steps_on(self, parameter: torch.Tensor) -> bool:
+        """This rank's optimizer does, with gradients that are exchanged here."""
+        return parameter in self._parameters and parameter not in self._held_by_shards
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """True when the parameter has a slot here."""
@@ -458,8 +416,8 @@ class GradientExchange:
 
     def resume(self) -> None:
         """After suspend(): this one exchanges them again, as at its start."""
+        self._rounds.begin()
         for bucket in self._buckets:
-            bucket.begin_round(self._passes)
             bucket.forget()
             for slot in bucket.slots:
                 slot.adopted = False
@@ -480,18 +438,3 @@ def _can_move(bucket: Bucket) -> bool:
     if bucket.on_shards is None:  # shards may have something to remember of what is compressed
         return bucket.used or not bucket.compressed
     return bucket.on_shards.is_set
-
-
-def _warn_of_dense_rows(name: str) -> None:
-    warnings.warn(
-        f"parameter '{name}' has sparse gradients, and they are exchanged dense: pass it in "
-        "DistributedOptimizer(sparse_parameters=...) to exchange the rows alone",
-        stacklevel=3,
-    )
-
-
-def _in_flight_error(what: str) -> BusyError:
-    return BusyError(
-        f"GB-O905 IN_FLIGHT: {what} while gradients are being exchanged | next: call step(), "
-        "synchronize() or zero_grad() first, or raise backward_passes_per_step"
-    )

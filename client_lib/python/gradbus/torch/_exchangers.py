@@ -43,6 +43,8 @@ class Settings:
     mode: str | None
     number: int
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
+    waits_in_backward: bool = True
+    check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
     fresh_shards: bool = False  # shards take the parameters of ranks, not those of snapshots
 
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
@@ -64,6 +66,7 @@ class State:
         self.inner_step = _inner_step(optimizer)
         self.skip_synchronize = False
         self.steps = 0
+        self.replicas_compared = False  # of the parameters that there are now
         self.fence_period = fence_period()
         self.parameters: list[tuple[NamedParameter, int]] = []  # and their groups
         self.changes: list[ModeChange] = []  # of modes, in force
@@ -82,6 +85,7 @@ class State:
         exchange = GradientExchange(
             asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
             asked.compression, self.learning_rate, asked.rescale_memory, self.placement,
+            asked.waits_in_backward,
         )  # fmt: skip
         local = LocalModes(
             f"local{suffix}", asked.bucket_bytes, asked.process_set, asked.compression

@@ -20,7 +20,7 @@ import torch
 
 from .. import _core
 from .._errors import BusyError, InvalidError, bad_argument
-from .._process_sets import ProcessSet, global_process_set, session_of
+from .._process_sets import ProcessSet, session_of
 from ._averaging import Agreement, Averaging, Circle
 from ._broadcast import NamedTensors, _broadcast_tensors
 from ._buckets import NamedParameter
@@ -31,6 +31,7 @@ from ._local_steps import LocalSteps, split_by_bytes
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_buckets import Compress, ParameterBucket, register
 from ._parameter_info import info_of, with_compression
+from ._replicas import lowest_rank
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
 OuterState = dict[str, dict[str, torch.Tensor]]
@@ -199,7 +200,7 @@ class LocalModes:
         named: NamedTensors = [
             (slot.name, slot.parameter) for group in new for slot, _ in group.outer_slots()
         ]
-        root = 0 if self._process_set is global_process_set else self._process_set.ranks[0]
+        root = lowest_rank(self._process_set)
         _broadcast_tensors(self._prefix, named, root, self._process_set)
         for group in new:
             group.anchor()

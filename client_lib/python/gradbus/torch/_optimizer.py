@@ -17,7 +17,9 @@ from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
 from .._session import current
+from ._broadcast import broadcast_parameters
 from ._buckets import NamedParameter
+from ._ddp import refuse_ddp
 from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
 from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
@@ -25,6 +27,7 @@ from ._memory import CompressionState
 from ._mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
+from ._replicas import compare_at_fence, compare_before_step, lowest_rank
 from ._shard_memory import ShardState
 from ._takeover import take_over
 
@@ -53,11 +56,11 @@ class DistributedOptimizerBase(_Optimizer):
     def synchronize(self) -> None:
         """Waits for the exchange: after it every ``.grad`` is the result. step() does it by itself.
 
-        Call it to read or clip gradients before step(). Raises MismatchError, PeerLostError,
-        TimeoutError (may be called again).
+        With ``wait="step"``, call it before you read or change gradients; with ``wait="backward"``, when
+        you do so after fewer backward passes than announced. Raises BusyError (a gradient was changed
+        during the exchange), MismatchError, PeerLostError, TimeoutError (may be called again).
         """
-        state = self._gradbus
-        state.exchange.synchronize(p for p in parameters_of(self) if not state.local.owns(p))
+        _synchronize(self, is_step=False)
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -70,9 +73,14 @@ class DistributedOptimizerBase(_Optimizer):
 
     def step(self, closure: Closure | None = None) -> Any:
         """One step of the wrapped optimizer after synchronize(); with a closure, each evaluation
-        of it is followed by one. Then the modes of parameters (diloco, ...) do what is due."""
+        of it is followed by one. Then the modes of parameters (diloco, ...) do what is due.
+
+        Raises what synchronize() does, and MismatchError when the ranks' parameters differ: see
+        ``check_every``.
+        """
         state = self._gradbus
         state.local.before_step()
+        compare_before_step(state)
         try:
             result = _step_inside(self, closure)
         finally:
@@ -110,6 +118,7 @@ class DistributedOptimizerBase(_Optimizer):
         state.parameters += added
         take_over(state, f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})")
         state.parked.clear()  # they lack these
+        state.replicas_compared = False
 
     def flush(self) -> int:
         """Ends what is under way, so that all ranks have the same parameters, bit for bit; returns
@@ -133,6 +142,7 @@ class DistributedOptimizerBase(_Optimizer):
             steps += 1
         state.exchange.end_round()
         steps += state.exchange.pull() + state.local.flush()
+        compare_at_fence(state)
         take_up_changes(self)
         return steps
 
@@ -253,13 +263,19 @@ def _step_inside(optimizer: Any, closure: Closure | None) -> Any:
         return state.inner_step() if closure is None else state.inner_step(closure)
     if closure is not None:
         return state.inner_step(functools.partial(_evaluate, optimizer, closure))
-    optimizer.synchronize()
+    _synchronize(optimizer, is_step=True)
     return state.inner_step()
+
+
+def _synchronize(optimizer: Any, is_step: bool) -> None:
+    state = optimizer._gradbus
+    exchanged = (p for p in parameters_of(optimizer) if not state.local.owns(p))
+    state.exchange.synchronize(exchanged, is_step)
 
 
 def _evaluate(optimizer: Any, closure: Closure) -> Any:
     loss = closure()
-    optimizer.synchronize()
+    _synchronize(optimizer, is_step=True)
     exchange = optimizer._gradbus.exchange
     # A line search branches on the loss, so ranks must see the same one to take the same branch;
     # ranks that search on their own need not.
@@ -289,6 +305,18 @@ def _sparse_of(
     return sparse
 
 
+def _check_wait(wait: str, check_every: int) -> None:
+    if wait not in ("backward", "step"):
+        raise bad_argument(
+            f"DistributedOptimizer: wait={wait!r}", 'pass "backward" (the default) or "step"'
+        )
+    if not isinstance(check_every, int) or check_every < 0:
+        raise bad_argument(
+            f"DistributedOptimizer: check_every={check_every!r}",
+            "pass a number of steps, or 0 to compare the replicas in the first step only",
+        )
+
+
 def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise bad_argument(
@@ -316,13 +344,17 @@ def DistributedOptimizer(  # used like a class, hence its name
     rescale_memory: bool = False,
     mode: str | None = None,
     sparse_parameters: Iterable[torch.nn.Parameter] = (),
+    wait: str = "backward",
+    broadcast: bool = False,
+    check_every: int = 0,
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
     The same object is returned, its class now a subclass of what it was, so learning-rate schedulers
     and references made before stay valid. Gradients live in shared memory from the second backward
-    on and are exchanged while backward still runs; do not touch ``.grad`` between backward() and
-    synchronize() or step(). All ranks must wrap the same parameters in the same order.
+    on and are exchanged while backward still runs. When backward() returns, ``.grad`` is the result: clip,
+    scale and log it as in one process. All ranks must wrap the same parameters in the same order, and
+    make as many backward passes between two steps.
 
     Args:
         optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16, bfloat16,
@@ -330,7 +362,8 @@ def DistributedOptimizer(  # used like a class, hence its name
             frozen parameters (requires_grad False) are left alone.
         named_parameters: ``model.named_parameters()``, for readable errors; without it parameters
             are called ``group0.0``, ``group0.1``, ...
-        backward_passes_per_step: backward() calls whose gradients add up locally before a step.
+        backward_passes_per_step: backward() calls whose gradients add up locally before a step. The
+            last one exchanges. More of them before a step are exchanged as well, as in DDP.
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
         process_set: whose ranks share this model; call it on its members only.
@@ -352,6 +385,15 @@ def DistributedOptimizer(  # used like a class, hence its name
             is said, and ``.grad`` is a sparse tensor of the rows that any rank has used; where shards
             step, as ``rows`` both ways. Others' sparse gradients are made dense, with a warning but
             where shards step.
+        wait: ``"backward"``: the last backward() before a step waits for the exchange, as in DDP.
+            ``"step"``: step() or synchronize() waits, so that code between backward() and step() hides
+            more of the exchange; call synchronize() before you change gradients, or BusyError is
+            raised. Modes in which shards step (``"ps:async"``, ...) always wait in step().
+        broadcast: gives every rank the parameters of the lowest rank, as broadcast_parameters() does
+            (which also takes buffers: call it for a model with batch normalization).
+        check_every: the first step compares a hash of the parameters over all ranks, and so does every
+            ``check_every``-th step (0: none after the first). Parameters of other modes than ``"sync"``,
+            ``"delayed"`` and ``"ps:sync"`` are compared in flush(), and only if this is not 0.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
     frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
@@ -359,19 +401,26 @@ def DistributedOptimizer(  # used like a class, hence its name
     must not change.
 
     Raises InvalidError (names, dtype, device, arguments), MismatchError naming the bucket when ranks
-    have different models, ExhaustedError (shared memory). From backward(): BusyError for more
-    backward passes than announced.
+    have different models, ExhaustedError (shared memory). From backward(): BusyError (a gradient was
+    changed during the exchange, or came twice in one pass after none before did), MismatchError (ranks
+    made different numbers of passes), PeerLostError, TimeoutError. From step(): MismatchError naming the
+    first parameter that is not the same on all ranks.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
+    _check_wait(wait, check_every)
     if isinstance(optimizer, DistributedOptimizerBase):
         _take_away(optimizer)  # of a session that was shut down
     session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     named = all_named(optimizer, named_parameters)
+    refuse_ddp(named)
+    if broadcast:
+        broadcast_parameters(named, lowest_rank(process_set), process_set)
     compression = checked_compression(compression, "DistributedOptimizer")
     settings = Settings(
         backward_passes_per_step, bucket_bytes,
         checked_op(op, "DistributedOptimizer", (Average, Sum)),
         process_set, compression, rescale_memory, mode, 0, _sparse_of(sparse_parameters, named),
+        wait == "backward", check_every,
     )  # fmt: skip
     _wrap(optimizer, named, settings)
     return cast(DistributedOptimizerBase, optimizer)

@@ -28,7 +28,13 @@ class Slot:
     ) -> None:
         self.name = name
         self.parameter = parameter
-        self.passes_left = 0
+        self._grads = 0  # in this backward pass
+        # As many as any pass has brought, two where a reentrant checkpoint shares the layer; 0: none
+        # has ended yet, and nobody knows how many will come.
+        self._grads_per_pass = 0
+        self._passes = 0  # in this round
+        self._is_ready = False  # the gradient of this round is complete
+        self._noted: tuple[torch.Tensor | None, int, int] = (None, 0, 0)  # .grad, its version and address
         # False until the first gradient arrived: that one is copied; later ones are born in place.
         self.adopted = False
         # Of the zeros that zero_grad(set_to_none=True) put there instead of None; None: not so.
@@ -42,6 +48,31 @@ class Slot:
         self._addresses = [view.data_ptr() for view in views]
         self._shape, self._stride, self._dtype = views[0].shape, views[0].stride(), views[0].dtype
         self.use_lane(0)
+
+    def begin_round(self) -> None:
+        """No gradient has arrived."""
+        self._grads = self._passes = 0
+        self._is_ready = False
+
+    def count(self, passes: int) -> bool:
+        """One more gradient has arrived; True when it is the last one of this round's ``passes``."""
+        self._grads += 1
+        is_last = self._grads == self._grads_per_pass and self._passes + 1 >= passes
+        return self._becomes_ready(is_last)
+
+    def end_pass(self, passes: int) -> bool:
+        """No more gradients come in this backward pass; True when the round's last one has come."""
+        if not self._grads:
+            return False
+        self._grads_per_pass = max(self._grads, self._grads_per_pass)
+        self._grads = 0
+        self._passes += 1
+        return self._becomes_ready(self._passes >= passes)
+
+    def _becomes_ready(self, is_complete: bool) -> bool:
+        becomes = is_complete and not self._is_ready
+        self._is_ready |= becomes
+        return becomes
 
     def use_lane(self, lane: int) -> None:
         """From here on the view is that of this lane."""
@@ -106,6 +137,17 @@ class Slot:
 
     def fill(self) -> None:
         """Before the bucket is handed on: the view is this rank's gradient."""
+
+    def note(self) -> None:
+        """From here on nobody should set or write to ``.grad``. Torch counts the writes."""
+        self._noted = _identity_of(self.parameter.grad)
+
+    def is_as_noted(self, writes: int = 0) -> bool:
+        """Since note() nobody has, but for so many writes; a parameter frozen meanwhile does not count."""
+        noted, version, address = self._noted
+        grad, version_now, address_now = _identity_of(self.parameter.grad)
+        same = grad is noted and version_now == version + writes and address_now == address
+        return same or not self.parameter.requires_grad
 
     def point(self) -> None:
         """Makes ``.grad`` the view; a frozen parameter without a gradient keeps none."""
@@ -175,6 +217,12 @@ class Slot:
 
     def forget(self) -> None:
         """Others have written to the view."""
+
+
+def _identity_of(grad: torch.Tensor | None) -> tuple[torch.Tensor | None, int, int]:
+    if grad is None:
+        return None, 0, 0
+    return grad, grad._version, grad.data_ptr() if grad.layout == torch.strided else 0
 
 
 class SparseSlot(Slot):

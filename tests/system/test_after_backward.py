@@ -1,0 +1,48 @@
+"""Gradients are the result when backward() returns, and replicas that differ are found in the first step."""
+
+import json
+
+import pytest
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_gradients_are_the_result_after_backward(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "after_backward.py", size))
+
+
+def reports(results):
+    """The last JSON line of every rank."""
+    for number, (status, output) in enumerate(results):
+        assert status == 0, f"rank {number}: {status}\n{output}"
+    return [json.loads(output.strip().splitlines()[-1]) for _, output in results]
+
+
+@pytest.mark.parametrize(
+    ("mode", "parts"),
+    [
+        ("forgotten", ["'0.weight' (and 3 more)", "ranks 1, 2 differ from rank 0", "broadcast=True"]),
+        ("one_bit", ["'2.weight' is not", "rank 1 differs from rank 0"]),
+        ("drifting", ["'2.bias' is not", "rank 1 differs from rank 0", "after 6 steps"]),
+        ("in_a_set", ["rank 2 differs from rank 1", "root_rank=1"]),
+    ],
+)
+def test_replicas_that_differ_are_named(two_agents, python, mode, parts):
+    results = reports(run_ranks(two_agents, python, "unequal.py", 3, mode))
+    for report in results[1:] if mode == "in_a_set" else results:
+        assert report["error"] == "MismatchError" and "GB-O906" in report["text"], report
+        assert "gradbus.broadcast_parameters(model, root_rank=" in report["text"], report
+        assert all(part in report["text"] for part in parts), report
+        assert report["seconds"] < 30, report
+    assert len({report["text"] for report in results[1:]}) == 1, results
+
+
+def test_replicas_may_differ_where_modes_let_them(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "unequal.py", 3, "equal"))
+
+
+def test_other_numbers_of_passes_are_an_error(two_agents, python):
+    for report in reports(run_ranks(two_agents, python, "unequal.py", 3, "fewer_passes")):
+        assert report["error"] == "MismatchError" and report["seconds"] < 30, report
