@@ -46,3 +46,14 @@ def test_replicas_may_differ_where_modes_let_them(two_agents, python):
 def test_other_numbers_of_passes_are_an_error(two_agents, python):
     for report in reports(run_ranks(two_agents, python, "unequal.py", 3, "fewer_passes")):
         assert report["error"] == "MismatchError" and report["seconds"] < 30, report
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_model_that_ddp_averages_is_refused(two_agents, python, order, tmp_path):
+    results = run_ranks(
+        two_agents, python, "unequal.py", 2, "averaged_twice", str(tmp_path / "group"), order,
+        GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    for report in reports(results):
+        assert report["error"] == "InvalidError" and "GB-O900" in report["text"], report
+        assert "DistributedDataParallel" in report["text"] and "0.weight'" in report["text"], report

@@ -94,6 +94,25 @@ def fewer_passes():
     report((gradbus.MismatchError, gradbus.PeerLostError, gradbus.ClosedError), train)
 
 
+def averaged_twice(file, order):
+    """The model is in a DistributedDataParallel, made before or after the optimizer."""
+    rank, size = gradbus.rank(), gradbus.size()
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{file}", rank=rank, world_size=size
+    )
+    model = model_of(0)
+    wrap = torch.nn.parallel.DistributedDataParallel
+    step(model, wrapped(model))  # a process group alone is no harm
+    if order == "before":
+        averaged = wrap(model)
+        report(gradbus.InvalidError, lambda: wrapped(averaged))
+    else:
+        optimizer = wrapped(model)
+        averaged = wrap(model)
+        report(gradbus.InvalidError, lambda: step(averaged, optimizer))
+    torch.distributed.destroy_process_group()
+
+
 def equal():
     """What is allowed: other buffers, NaNs, frozen parameters, broadcast=True, modes without replicas."""
     model = model_of(gradbus.rank())
@@ -123,5 +142,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     gradbus.init()
     torch.manual_seed(100 + gradbus.rank())
-    globals()[sys.argv[1]]()
+    globals()[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()

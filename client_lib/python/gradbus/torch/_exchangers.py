@@ -41,7 +41,7 @@ class Settings:
     compression: str | None
     rescale_memory: bool
     mode: str | None
-    number: int
+    number: int = 0
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
     waits_in_backward: bool = True
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's

@@ -351,79 +351,76 @@ def DistributedOptimizer(  # used like a class, hence its name
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
     The same object is returned, its class now a subclass of what it was, so learning-rate schedulers
-    and references made before stay valid. Gradients live in shared memory from the second backward
-    on and are exchanged while backward still runs. When backward() returns, ``.grad`` is the result: clip,
-    scale and log it as in one process. All ranks must wrap the same parameters in the same order, and
-    make as many backward passes between two steps.
+    and references made before stay valid. Gradients live in shared memory and are exchanged while
+    backward still runs. When backward() returns, ``.grad`` is the result: clip, scale and log it as in one
+    process. All ranks wrap the same parameters in the same order, and make as many passes between steps.
 
     Args:
         optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16, bfloat16,
-            complex64 or complex128 (exchanged as pairs of reals), on the CPU or on one GPU (docs/GPU.md);
-            frozen parameters (requires_grad False) are left alone.
-        named_parameters: ``model.named_parameters()``, for readable errors; without it parameters
-            are called ``group0.0``, ``group0.1``, ...
-        backward_passes_per_step: backward() calls whose gradients add up locally before a step. The
-            last one exchanges. More of them before a step are exchanged as well, as in DDP.
+            complex64 or complex128 (pairs of reals), on the CPU or one GPU; frozen ones are left alone.
+        named_parameters: ``model.named_parameters()``, for readable errors.
+        backward_passes_per_step: backward() calls whose gradients add up locally; the last one exchanges
+            them. Further ones before a step are exchanged as well, as in DDP.
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
         process_set: whose ranks share this model; call it on its members only.
-        compression: of float32 gradients (``localsgd``, ``diloco``: of what steps changed; not with
-            ``averaging`` and ``gossip``) between nodes, ``gradbus.Compression.fp16`` or a text such
-            as ``"topk:ratio=0.01"``; parameters of one dimension or fewer than 16,384 elements stay
-            dense. None: what the job's policy says (``gradbus run --compression``, ``--policy``).
+        compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
+            ``"topk:ratio=0.01"`` (docs/COMPRESSION.md). None: the job's policy decides.
         rescale_memory: when a group's learning rate changes, what error feedback has kept is scaled
             by old / new, so that the steps it stands for keep their size. For plain SGD.
-        mode: ``"sync"``; ``"delayed:k=1"``: a step uses the mean gradient of k steps before, so up
-            to k exchanges hide behind computing and a slow rank holds nobody up for k steps;
-            ``"averaging:every=10"`` (or ``every_ms=500``), ``"gossip"``, ``"localsgd:H=8"``,
-            ``"diloco:H=50"``: ranks step on their own gradients, and their parameters are brought
-            together by means, of all or of pairs; ``"ps:sync"``, ``"ps:async"``, ...: by shards, which
-            step on the parameters themselves but in ``ps:sync``. See ``flush()`` and
-            docs/MODES.md. None: what the job's policy says (``gradbus run --mode``, ``--policy``).
+        mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
+            ``"diloco:H=50"``, ``"ps:async"``, ... (docs/MODES.md). None: the job's policy decides.
         sparse_parameters: those whose gradients come sparse, as ``nn.Embedding(sparse=True)`` makes
-            them; all of a SparseAdam's do. They are exchanged as ``rows``, unless another compression
-            is said, and ``.grad`` is a sparse tensor of the rows that any rank has used; where shards
-            step, as ``rows`` both ways. Others' sparse gradients are made dense, with a warning but
-            where shards step.
-        wait: ``"backward"``: the last backward() before a step waits for the exchange, as in DDP.
-            ``"step"``: step() or synchronize() waits, so that code between backward() and step() hides
-            more of the exchange; call synchronize() before you change gradients, or BusyError is
-            raised. Modes in which shards step (``"ps:async"``, ...) always wait in step().
-        broadcast: gives every rank the parameters of the lowest rank, as broadcast_parameters() does
-            (which also takes buffers: call it for a model with batch normalization).
-        check_every: the first step compares a hash of the parameters over all ranks, and so does every
-            ``check_every``-th step (0: none after the first). Parameters of other modes than ``"sync"``,
-            ``"delayed"`` and ``"ps:sync"`` are compared in flush(), and only if this is not 0.
+            them; all of a SparseAdam's do. Their rows are exchanged. Other sparse gradients are made
+            dense, with a warning but where shards step.
+        wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits;
+            call synchronize() before you change gradients, or BusyError is raised. Modes in which shards
+            step (``"ps:async"``, ...) always wait in step().
+        broadcast: gives all ranks the parameters of the lowest one (broadcast_parameters(model): buffers, too).
+        check_every: the first step compares a hash of the parameters over all ranks, and so does each
+            ``check_every``-th (0: none). In modes that exchange parameters or keep them on shards, flush()
+            compares them instead, unless this is 0.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
     frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
-    ``.grad`` may be replaced or get other storage between steps. The dtype, shape and device of a parameter
-    must not change.
+    ``.grad`` may be replaced or get other storage between steps; dtype, shape and device must not change.
 
-    Raises InvalidError (names, dtype, device, arguments), MismatchError naming the bucket when ranks
-    have different models, ExhaustedError (shared memory). From backward(): BusyError (a gradient was
-    changed during the exchange, or came twice in one pass after none before did), MismatchError (ranks
-    made different numbers of passes), PeerLostError, TimeoutError. From step(): MismatchError naming the
-    first parameter that is not the same on all ranks.
+    Raises InvalidError (arguments), MismatchError (ranks have different models), ExhaustedError. From
+    backward(): BusyError (a gradient was changed in flight), MismatchError (ranks make different numbers of
+    passes), PeerLostError, TimeoutError. From step(): MismatchError naming the first parameter that differs.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
     _check_wait(wait, check_every)
+    settings = Settings(
+        backward_passes_per_step, bucket_bytes, op, process_set, compression, rescale_memory, mode,
+        waits_in_backward=wait == "backward", check_every=check_every,
+    )  # fmt: skip
+    _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)
+    return cast(DistributedOptimizerBase, optimizer)
+
+
+def _distribute(
+    optimizer: torch.optim.Optimizer,
+    settings: Settings,
+    named_parameters: Iterable[tuple[str, Any]] | None,
+    sparse_parameters: Iterable[torch.nn.Parameter],
+    broadcast: bool,
+) -> None:
     if isinstance(optimizer, DistributedOptimizerBase):
         _take_away(optimizer)  # of a session that was shut down
+    process_set = settings.process_set
     session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     named = all_named(optimizer, named_parameters)
     refuse_ddp(named)
+    settings = dataclasses.replace(
+        settings,
+        op=checked_op(settings.op, "DistributedOptimizer", (Average, Sum)),
+        compression=checked_compression(settings.compression, "DistributedOptimizer"),
+        sparse=_sparse_of(sparse_parameters, named),
+    )
     if broadcast:
         broadcast_parameters(named, lowest_rank(process_set), process_set)
-    compression = checked_compression(compression, "DistributedOptimizer")
-    settings = Settings(
-        backward_passes_per_step, bucket_bytes,
-        checked_op(op, "DistributedOptimizer", (Average, Sum)),
-        process_set, compression, rescale_memory, mode, 0, _sparse_of(sparse_parameters, named),
-        wait == "backward", check_every,
-    )  # fmt: skip
     _wrap(optimizer, named, settings)
-    return cast(DistributedOptimizerBase, optimizer)
 
 
 def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], settings: Settings) -> None:

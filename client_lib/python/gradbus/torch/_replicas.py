@@ -21,6 +21,7 @@ from .._moves import allgather
 from .._ops import BitOr
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce
+from ._ddp import refuse_ddp
 
 if TYPE_CHECKING:
     from ._buckets import NamedParameter
@@ -39,6 +40,8 @@ def compare_before_step(state: State) -> None:
     every = state.settings.check_every
     if state.replicas_compared and not (every and state.steps % every == 0):
         return
+    if not state.replicas_compared:
+        refuse_ddp(named for named, _ in state.parameters)  # made after the optimizer
     exchange = state.exchange
     _compare([n for n, _ in state.parameters if exchange.steps_on(n[1])], state)
     state.replicas_compared = True
