@@ -22,6 +22,7 @@ from .._errors import (
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets import NamedParameter
+from ._compression_report import report_no_effect
 from ._delay_compensation import compensation_of
 from ._exchange import ExchangedParameter, GradientExchange
 from ._local_modes import LocalModes, LocalParameter, is_local
@@ -141,6 +142,7 @@ def add(
 ) -> None:
     """Gives each parameter to those who exchange it in its mode."""
     session = session_of(state.settings.process_set, "DistributedOptimizer")
+    report_no_effect(state.settings.compression, session, [pair for pair, _ in parameters])
     exchanged: list[ExchangedParameter] = []
     stepping: list[LocalParameter] = []
     for pair, group in parameters:
