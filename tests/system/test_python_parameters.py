@@ -24,3 +24,8 @@ def test_an_optimizer_that_some_ranks_have_shifts_no_others(two_agents, python):
 @pytest.mark.parametrize("size", [1, 3])
 def test_complex_parameters_equal_one_process(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "complex_parameters.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_sequences_of_calls_equal_one_process(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "sequences.py", size))
