@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,9 +13,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -52,12 +57,14 @@ void restore_signals() {
   if (spec.death_signal != 0) prctl(PR_SET_PDEATHSIG, spec.death_signal);
   if (getppid() != parent) _exit(127);  // it died before prctl could notice
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) give_up(report_fd);
   const auto or_null = [null](int fd) { return fd < 0 ? null : fd; };
   place(or_null(spec.stdin_fd), STDIN_FILENO, report_fd);
   place(or_null(spec.stdout_fd), STDOUT_FILENO, report_fd);
   place(or_null(spec.stderr_fd), STDERR_FILENO, report_fd);
   // The report pipe must not sit on the number that the ready descriptor gets.
   const int report = fcntl(report_fd, F_DUPFD_CLOEXEC, kReadyFd + 1);
+  if (report < 0) give_up(report_fd);
   if (spec.netns_fd >= 0 && setns(spec.netns_fd, CLONE_NEWNET) != 0) give_up(report);
   if (spec.ready_fd >= 0) place(spec.ready_fd, kReadyFd, report);
   restore_signals();
@@ -76,7 +83,43 @@ int read_exec_error(const Fd& report) {
 }
 
 Status cannot_start(const ChildSpec& spec, int reason) {
-  return error("H201", "\"" + spec.words.front() + "\" cannot be started: " + strerror(reason));
+  return system_error("H201", "\"" + spec.words.front() + "\" cannot be started", reason);
+}
+
+Status cannot_watch(const ChildSpec& spec, int reason) {
+  return system_error("H201",
+                      "\"" + spec.words.front() + "\" cannot be watched (pidfd_open, eventfd)",
+                      reason, "allow the system call pidfd_open (seccomp profile)");
+}
+
+void wait_and_tell(pid_t pid, int end) {
+  siginfo_t info{};
+  while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(end, &one, sizeof(one));
+  close(end);
+}
+
+// For containers whose seccomp profile refuses pidfd_open: a thread waits for the child. It ends
+// with the child, or when somebody else has buried it.
+Fd watch_by_thread(pid_t pid) {
+  Fd end(eventfd(0, EFD_CLOEXEC));
+  Fd copy(end.valid() ? fcntl(end.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  if (!copy.valid()) return Fd();
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the main thread
+  try {
+    std::thread([pid, fd = copy.get()] { wait_and_tell(pid, fd); }).detach();
+    copy.release();
+  } catch (const std::system_error& problem) {
+    errno = problem.code().value();
+    end.reset();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return end;
 }
 
 }  // namespace
@@ -94,16 +137,20 @@ Result<Child> start_child(const ChildSpec& spec) {
   if (pid == 0) become(spec, words.data(), environment.data(), parent, report_write.get());
   setpgid(pid, pid);  // on both sides, so the group exists before anybody signals it
   report_write.reset();
-  Child child{pid, open_pidfd(pid)};
+  Child child{pid, watch_child(pid)};
+  const int no_watch = child.end.valid() ? 0 : errno;
   const int reason = read_exec_error(report);
-  if (reason == 0 && child.pidfd.valid()) return child;
-  const int why = reason != 0 ? reason : errno;
+  if (reason == 0 && no_watch == 0) return child;
   bury_by(child, monotonic_now());
-  return cannot_start(spec, why);
+  return reason != 0 ? cannot_start(spec, reason) : cannot_watch(spec, no_watch);
 }
 
-// By its number: glibc 2.36 declares pidfd_open without extern "C".
-Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+Fd watch_child(pid_t pid) {
+  // By its number: glibc 2.36 declares pidfd_open without extern "C".
+  Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  const bool refused = errno == EPERM || errno == EACCES || errno == ENOSYS;
+  return pidfd.valid() || !refused ? std::move(pidfd) : watch_by_thread(pid);
+}
 
 std::string ExitState::text() const {
   if (signal == 0) return "exit status " + std::to_string(code);
@@ -125,7 +172,7 @@ void bury(const Child& child) {
 }
 
 void bury_by(const Child& child, int64_t deadline) {
-  pollfd end{child.pidfd.get(), POLLIN, 0};
+  pollfd end{child.end.get(), POLLIN, 0};
   const int64_t left_ms = std::max<int64_t>(0, (deadline - monotonic_now()) / kMillisecond);
   if (left_ms == 0 || poll(&end, 1, static_cast<int>(left_ms)) <= 0) kill(-child.pid, SIGKILL);
   bury(child);
@@ -135,8 +182,7 @@ Result<Pipe> make_pipe(PipeUse use) {
   const int flags = use == PipeUse::kForPolling ? O_NONBLOCK : 0;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0 || fcntl(ends[0], F_SETFL, flags) != 0)
-    return error("H200", std::string("no pipe for a rank's output: ") + strerror(errno),
-                 "raise the limit on open files (ulimit -n)");
+    return system_error("H200", "no pipe for a rank's output", errno);
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 

@@ -27,15 +27,16 @@ inline constexpr int kReadyFd = 3;
 
 struct Child {
   pid_t pid = -1;  // also the number of its process group
-  Fd pidfd;        // readable when it has ended
+  Fd end;          // readable when it has ended
 };
 
 // GB-H201 when the program cannot be started, with the system's reason. All other descriptors of
 // this process are close-on-exec, and signals are as a shell would leave them.
 Result<Child> start_child(const ChildSpec& spec);
 
-// Readable when process `pid` has ended.
-Fd open_pidfd(pid_t pid);
+// Readable when the child `pid` has ended: a pidfd, or an eventfd of a thread that waits for it
+// where the system refuses pidfd_open.
+Fd watch_child(pid_t pid);
 
 struct ExitState {
   int code = 0;  // when signal is 0

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "common/endpoint.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -35,15 +36,22 @@ Status status_of(const v1::Error& refusal) {
 }  // namespace
 
 CoordinatorClient::CoordinatorClient(const std::string& address) : address_(address) {
+  const Result<std::string> target = coordinator_endpoint(address, "--coordinator");
+  if (!target.ok()) {
+    wrong_address_ = target.status();
+    return;
+  }
+  address_ = target.value();
   grpc::ChannelArguments arguments;
   // A proxy of the environment is for the world outside, never for the cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kReplyBytesMax);
   stub_ = v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+      grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
 }
 
 Result<v1::StatusReply> CoordinatorClient::status(const std::string& job) {
+  if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
   limit(context);
   v1::StatusRequest request;
@@ -55,6 +63,7 @@ Result<v1::StatusReply> CoordinatorClient::status(const std::string& job) {
 }
 
 Status CoordinatorClient::stop_job(const std::string& job, const std::string& reason) {
+  if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
   limit(context);
   v1::StopJobRequest request;
@@ -67,6 +76,7 @@ Status CoordinatorClient::stop_job(const std::string& job, const std::string& re
 }
 
 Status CoordinatorClient::change_mode(const v1::ChangeModeRequest& request) {
+  if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
   limit(context);
   v1::ChangeModeReply reply;

@@ -11,6 +11,7 @@ namespace gradbus {
 
 class CoordinatorClient {
  public:
+  // HOST is enough. What is no address is told by each call (GB-F100).
   explicit CoordinatorClient(const std::string& address);
 
   // `job`: "" for all. GB-C501 when nobody answers within 2 s.
@@ -23,6 +24,7 @@ class CoordinatorClient {
   Status lost(const std::string& reason) const;
 
   std::string address_;
+  Status wrong_address_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 

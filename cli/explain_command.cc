@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/error_pages.h"
+#include "cli/text_table.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -24,6 +26,14 @@ const ErrorInfo* find_by_id_or_name(const std::string& word) {
 
 void print(const std::string& line) { std::printf("%s\n", line.c_str()); }
 
+// A word in front, then the text behind it, within 80 columns.
+void print_field(const std::string& name, std::string_view text) {
+  constexpr size_t kIndent = 11;
+  std::string lines = wrapped(std::string(text), kIndent);
+  lines.replace(2, name.size() + 1, name + ":");
+  std::fputs(lines.c_str(), stdout);
+}
+
 int explain_one(const std::string& word) {
   const ErrorInfo* info = find_by_id_or_name(upper(word));
   if (info == nullptr)
@@ -32,8 +42,14 @@ int explain_one(const std::string& word) {
   print("GB-" + std::string(info->id) + " " + std::string(info->name) + " (" +
         std::string(code_name(info->code)) + ")");
   print("");
-  print("  what:  " + std::string(info->meaning));
-  print("  next:  " + std::string(info->next));
+  print_field("what", info->meaning);
+  if (const ErrorPage* page = find_error_page(info->id)) {
+    print_field("cause", page->cause);
+    print_field("fault", page->fault);
+    print_field("do", page->steps);
+    print_field("example", page->example);
+  }
+  print_field("next", info->next);
   return kExitOk;
 }
 

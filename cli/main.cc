@@ -63,9 +63,20 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 Status unknown_option(const CLI::App& app, const std::string& word) {
   const std::string nearest = closest_name(word.substr(0, word.find('=')), option_names(app));
-  return error(
-      "F101", "gradbus " + app.get_name() + " has no option \"" + word + "\"",
-      nearest.empty() ? "gradbus " + app.get_name() + " --help" : "did you mean: " + nearest);
+  const std::string name = app.get_parent() == nullptr ? "gradbus" : "gradbus " + app.get_name();
+  return error("F101", name + " has no option \"" + word + "\"",
+               nearest.empty() ? name + " --help" : "did you mean: " + nearest);
+}
+
+// Of the command itself, as "--help" or "-h".
+bool is_option(const CLI::App& app, const std::string& word) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames())
+      if (word == "--" + name) return true;
+    for (const std::string& name : option->get_snames())
+      if (word == "-" + name) return true;
+  }
+  return false;
 }
 
 // CLI11 knows one-letter short options only; mpirun's spelling is -np.
@@ -136,6 +147,8 @@ int run_main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return argc < 2 ? kExitUsage : kExitOk;
   }
+  if (first.starts_with("-") && !is_option(app, first))
+    return fail(unknown_option(app, first), kExitUsage);
   if (!first.starts_with("-") && !is_command(first))
     return fail(unknown_command(first), kExitUsage);
   return parse_and_act(app, actions, argc, argv);

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -65,7 +66,7 @@ void leave_the_terminal(int pipe) {
 
 Result<OrphanGuard> OrphanGuard::start() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return error("H200", std::string("no pipe: ") + strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("H200", "no pipe", errno);
   Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   const pid_t pid = fork();
@@ -73,7 +74,7 @@ Result<OrphanGuard> OrphanGuard::start() {
     return error("H200", std::string("no process can be started: ") + strerror(errno),
                  "raise the limit on processes (ulimit -u)");
   if (pid == 0) guard_main(read_end.get());
-  return OrphanGuard(Child{pid, open_pidfd(pid)}, std::move(write_end));
+  return OrphanGuard(Child{pid, watch_child(pid)}, std::move(write_end));
 }
 
 OrphanGuard::OrphanGuard(Child child, Fd pipe) : child_(std::move(child)), pipe_(std::move(pipe)) {}

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 
@@ -42,8 +43,8 @@ void LineStream::show_progress() {
 Result<std::unique_ptr<FileStream>> FileStream::create(Screen& screen, const std::string& path) {
   Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd.valid())
-    return error("H200", "the output file " + path + " cannot be written: " + strerror(errno),
-                 "choose another --output-filename");
+    return system_error("H200", "the output file " + path + " cannot be written", errno,
+                        "choose another --output-filename");
   return std::make_unique<FileStream>(screen, path, std::move(fd));
 }
 

@@ -12,6 +12,8 @@
 namespace gradbus {
 namespace {
 
+constexpr char kFix[] = "name a file that exists and can be read in --policy";
+
 std::string at_line(const std::string& path, const toml::source_region& region) {
   return path + ":" + std::to_string(region.begin.line);
 }
@@ -119,13 +121,16 @@ Result<PolicyFile> read_rules(const std::string& path, const toml::table& root) 
 
 Result<PolicyFile> read_policy_file(const std::string& path) {
   std::error_code failure;  // toml++ reads a directory as an empty file
-  if (std::filesystem::is_directory(path, failure)) return error("F102", path + ": is a directory");
+  if (std::filesystem::is_directory(path, failure))
+    return error("F102", path + ": is a directory", kFix);
   try {
     return read_rules(path, toml::parse_file(path));
   } catch (const toml::parse_error& wrong) {
     const bool unreadable = wrong.source().begin.line == 0;
-    return error("F102", (unreadable ? path : at_line(path, wrong.source())) + ": " +
-                             std::string(wrong.description()));
+    return error("F102",
+                 (unreadable ? path : at_line(path, wrong.source())) + ": " +
+                     std::string(wrong.description()),
+                 unreadable ? kFix : "fix that line; docs/COMPRESSION.md describes policy files");
   }
 }
 

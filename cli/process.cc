@@ -23,7 +23,7 @@ Process::Process(std::string name, Child child, std::vector<OutputPipe> pipes, O
 }
 
 void Process::watch(PollSet& set, bool outputs_paused) const {
-  if (running()) set.watch(child_.pidfd.get(), POLLIN);
+  if (running()) set.watch(child_.end.get(), POLLIN);
   if (outputs_paused) return;
   for (const OutputPipe& pipe : pipes_) set.watch(pipe.fd.get(), POLLIN);
 }
@@ -31,7 +31,7 @@ void Process::watch(PollSet& set, bool outputs_paused) const {
 void Process::serve(const PollSet& set, Nanos now, bool hold_output) {
   for (OutputPipe& pipe : pipes_)
     if (set.events(pipe.fd.get()) != 0) read_pipe(pipe);
-  if (running() && set.events(child_.pidfd.get()) != 0 && has_ended(child_, &exit_)) {
+  if (running() && set.events(child_.end.get()) != 0 && has_ended(child_, &exit_)) {
     state_ = State::kSettling;
     ended_unseen_ = true;
     settle_until_ = now + kSettle;
@@ -75,7 +75,7 @@ void Process::finish() {
   guard_->forget_group(child_.pid);
   bury(child_);
   held_.reset();
-  child_.pidfd.reset();
+  child_.end.reset();
   state_ = State::kDone;
 }
 

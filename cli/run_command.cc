@@ -19,6 +19,7 @@
 #include "cli/run_options.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
+#include "common/system_error.h"
 #include "transport/registry.h"
 
 namespace gradbus {
@@ -26,6 +27,7 @@ namespace {
 
 constexpr int kExitNotExecutable = 126;
 constexpr int kExitNotFound = 127;
+constexpr rlim_t kOwnFiles = kDaemonFilesMin;  // daemons inherit the limit
 
 bool wants_colour(const RunOptions& options) {
   const char* no_colour = std::getenv("NO_COLOR");
@@ -42,12 +44,18 @@ Result<LaunchPlan> plan_job(const RunOptions& options) {
 }
 
 // Each rank costs three descriptors here and a few more while it starts.
-void raise_open_files_limit(int ranks) {
+Status prepare_open_files(int ranks) {
   rlimit limit{};
-  const rlim_t needed = static_cast<rlim_t>(ranks) * 4 + 64;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(limit.rlim_max, needed);
+  const rlim_t wanted = static_cast<rlim_t>(ranks) * 4 + 64;
+  const rlim_t needed = static_cast<rlim_t>(ranks) * 3 + kOwnFiles;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return {};
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= needed) return {};
+  return error("S220",
+               std::to_string(ranks) + " ranks and their daemons need " + std::to_string(needed) +
+                   " open files, and this process may open " + std::to_string(limit.rlim_cur),
+               "raise the limit: ulimit -n " + std::to_string(wanted));
 }
 
 Status make_output_directory(const std::string& path) {
@@ -192,7 +200,8 @@ int run(const RunOptions& options) {
     return fail(program.status(), exit_code_without(options.command.front()));
   if (const Status status = make_output_directory(options.output_directory); !status.ok())
     return fail(status, kExitUsage);
-  raise_open_files_limit(plan.value().ranks);
+  if (const Status files = prepare_open_files(plan.value().ranks); !files.ok())
+    return fail(files, kExitFailed);
   SignalQueue signals;
   Result<OrphanGuard> guard = OrphanGuard::start();
   if (!guard.ok()) return fail(guard.status(), kExitFailed);

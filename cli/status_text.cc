@@ -8,25 +8,6 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kColumns = 80;
-
-// Words wrapped at blanks to 80 columns, each line with `indent` blanks in front.
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string lines;
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = begin + kColumns - indent;
-    if (end >= text.size()) {
-      end = text.size();
-    } else if (const size_t blank = text.rfind(' ', end);
-               blank != std::string::npos && blank > begin) {
-      end = blank;
-    }
-    lines += std::string(indent, ' ') + text.substr(begin, end - begin) + "\n";
-    begin = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
-  }
-  return lines;
-}
-
 std::string joined(const google::protobuf::RepeatedPtrField<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;

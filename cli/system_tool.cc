@@ -11,6 +11,7 @@
 
 #include "cli/child.h"
 #include "cli/rank_env.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -39,7 +40,7 @@ std::string output_of(const Fd& file) {
 }
 
 bool ends_by(const Child& child, Nanos until, ExitState* state) {
-  pollfd end{child.pidfd.get(), POLLIN, 0};
+  pollfd end{child.end.get(), POLLIN, 0};
   const Nanos left = std::max<Nanos>(0, until - monotonic_now());
   // Signals are blocked here (SignalQueue), so nothing else ends the wait.
   poll(&end, 1, static_cast<int>(left / kMillisecond));
@@ -51,8 +52,7 @@ bool ends_by(const Child& child, Nanos until, ExitState* state) {
 Status run_tool(const SystemTool& tool, Nanos until) {
   const Fd input = memory_file(tool.input);
   const Fd output = memory_file("");
-  if (!input.valid() || !output.valid())
-    return failed(std::string("no file in memory: ") + strerror(errno));
+  if (!input.valid() || !output.valid()) return system_error("H203", "no file in memory", errno);
   ChildSpec spec{tool.words, own_environment()};
   spec.stdin_fd = input.get();
   spec.stdout_fd = spec.stderr_fd = output.get();

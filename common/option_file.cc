@@ -97,8 +97,10 @@ Status apply_option_file(const std::string& path, const std::string& section,
     return apply_table(path, section, toml::parse_file(path), options);
   } catch (const toml::parse_error& wrong) {
     const uint32_t line = wrong.source().begin.line;  // 0: the file could not be read
-    return error("F102", (line == 0 ? path : at_line(path, wrong.source())) + ": " +
-                             std::string(wrong.description()));
+    return error("F102",
+                 (line == 0 ? path : at_line(path, wrong.source())) + ": " +
+                     std::string(wrong.description()),
+                 line == 0 ? "name a file that exists and can be read in --config" : "");
   }
 }
 

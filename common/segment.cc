@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -22,8 +23,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 std::string mib(size_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
 Status no_memory(const std::string& name, size_t bytes, int cause) {
-  return error("S201",
-               "segment \"" + name + "\" needs " + mib(bytes) + ": " + std::strerror(cause));
+  return system_error("S201", "segment \"" + name + "\" needs " + mib(bytes), cause);
 }
 
 // The kernel's rule for shared memory is "advise".

@@ -21,6 +21,7 @@
 #include "common/exchange_mode.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "common/system_error.h"
 #include "server/service.h"
 
 namespace gradbus {
@@ -210,6 +211,7 @@ Status become_shard(std::vector<char*> arguments) {
 }
 
 Status serve(const ServerOptions& options, const sigset_t& signals) {
+  GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Result<std::unique_ptr<Service>> service = Service::start(service_options(options));
   if (!service.ok()) return service.status();
   const std::string address = service.value()->address();

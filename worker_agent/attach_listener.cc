@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -18,9 +19,9 @@ namespace {
 constexpr int kBacklog = 128;
 
 Status cannot(const std::string& what, const std::string& path, int cause) {
-  const std::string text = what + " " + path + ": " + std::strerror(cause);
-  return error(cause == EACCES || cause == EPERM || cause == EROFS ? "A302" : "D603", text,
-               "choose another --socket, in a folder that this user may write");
+  const bool forbidden = cause == EACCES || cause == EPERM || cause == EROFS;
+  return system_error(forbidden ? "A302" : "D603", what + " " + path, cause,
+                      "choose another --socket, in a folder that this user may write");
 }
 
 Result<sockaddr_un> socket_address(const std::string& path) {
@@ -90,6 +91,7 @@ std::optional<AcceptedClient> AttachListener::accept() {
   client.uid = peer.uid;
   client.pid = peer.pid;
   client.process = open_process(client.socket.get(), peer.pid);
+  if (!client.process.valid() && peer.pid > 0) client.trace = ProcessTrace(peer.pid);
   return client;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/fd.h"
+#include "common/process_trace.h"
 #include "common/status.h"
 
 namespace gradbus {
@@ -17,6 +18,7 @@ struct AcceptedClient {
   // Readable when the process has ended, also while a child it forked still holds the socket. Not
   // there when the process lives in another pid namespace on an old kernel.
   Fd process;
+  ProcessTrace trace;  // for a client without `process`
   uid_t uid = 0;
   pid_t pid = 0;  // 0 when it lives in another pid namespace: shown, never a key
 };

@@ -37,6 +37,8 @@ class AttachedClient {
 
   int fd() const { return accepted_.socket.get(); }
   int process_fd() const { return accepted_.process.get(); }
+  // For a client without process_fd().
+  bool process_ended() const { return accepted_.trace.ended(); }
   uid_t uid() const { return accepted_.uid; }
 
   // Queues a packet with copies of the descriptors and tries to send it.

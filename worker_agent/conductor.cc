@@ -106,6 +106,7 @@ void Conductor::tick() {
     broken_links_.erase(current);
     fail_job(id, status, true);
   }
+  look_for_ended_processes(now);
   expire_silent_clients(now);
   remove_finished_jobs();
 }

@@ -71,6 +71,7 @@ class Conductor {
   void refuse_tensor(AttachedClient& client, uint32_t request, const Status& why);
   void drop_client(int fd);
   void lost_client(const AttachedClient& client);
+  void look_for_ended_processes(Nanos now);
   void expire_silent_clients(Nanos now);
 
   // ---- coordinator (conductor_control.cc)
@@ -119,6 +120,7 @@ class Conductor {
   Devices devices_{[this] { keep_lease(); }, options_.device_sharings};
   NcclUse nccl_;
   Clients clients_;                       // by socket
+  Nanos next_look_ = 0;  // for ended processes of clients without a pidfd
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
   ShardDuty shard_duty_;

@@ -18,6 +18,8 @@ constexpr Nanos kBlockedReportsEvery = 200 * kMillisecond;
 // Tensors that one client may wait for at once.
 constexpr size_t kWantedMax = 1u << 16;
 
+constexpr Nanos kLookEvery = 250 * kMillisecond;
+
 bool printable(const std::string& text) {
   for (const unsigned char c : text)
     if (c < 0x20 || c == 0x7f) return false;
@@ -289,6 +291,16 @@ void Conductor::drop_client(int fd) {
     client_of_process_.erase(client.process_fd());
   }
   clients_.erase(found);
+}
+
+// Where pidfd_open is refused (containers with an old seccomp profile), nothing wakes us.
+void Conductor::look_for_ended_processes(Nanos now) {
+  if (now < next_look_) return;
+  next_look_ = now + kLookEvery;
+  std::vector<int> ended;
+  for (const auto& [fd, client] : clients_)
+    if (client->process_fd() < 0 && client->process_ended()) ended.push_back(fd);
+  for (const int fd : ended) on_process_ended(fd);
 }
 
 void Conductor::expire_silent_clients(Nanos now) {

@@ -11,9 +11,11 @@
 #include <thread>
 
 #include "common/bit_rate.h"
+#include "common/endpoint.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "common/system_error.h"
 #include "transport/registry.h"
 #include "worker_agent/conductor.h"
 #include "worker_agent/engine.h"
@@ -169,6 +171,7 @@ Fd open_signals() {
 }
 
 Status serve(const AgentOptions& o) {
+  GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Fd signals = open_signals();
   const Result<mode_t> mode = parse_mode(o.socket_mode);
   if (!mode.ok()) return mode.status();
@@ -178,6 +181,8 @@ Status serve(const AgentOptions& o) {
   if (!bandwidth.ok()) return bandwidth.status();
   Result<std::vector<CudaSharing>> sharings = parse_device_sharing(o.device_sharing);
   if (!sharings.ok()) return sharings.status();
+  const Result<std::string> coordinator = coordinator_endpoint(o.coordinator, "--coordinator");
+  if (!coordinator.ok()) return coordinator.status();
   Result<AttachListener> listener =
       o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
@@ -186,7 +191,7 @@ Status serve(const AgentOptions& o) {
 
   ConductorOptions options;
   options.name = o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
-  options.coordinator = o.coordinator;
+  options.coordinator = coordinator.value();
   const std::string address = transport.value()->local_address();
   options.addresses[common_name(o.transport, o.bind)] = address;
   options.cores = std::max(1u, std::thread::hardware_concurrency());

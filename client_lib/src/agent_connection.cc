@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 #include "proto/shm_layout.h"
 
 namespace gradbus {
@@ -18,8 +19,7 @@ constexpr Nanos kJoinReplyGrace = 3 * kSecond;
 Status agent_lost() { return error("A301", "the agent of this node closed its connection"); }
 
 Status cannot_open(const std::string& path, int cause) {
-  const std::string what = "socket " + path + ": " + std::strerror(cause);
-  return cause == EACCES || cause == EPERM ? error("A302", what) : error("A300", what);
+  return system_error(cause == EACCES || cause == EPERM ? "A302" : "A300", "socket " + path, cause);
 }
 
 JoinPacket join_packet(const LaunchIdentity& identity, Nanos start_timeout) {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 
@@ -17,8 +17,8 @@ Status Poller::open(Nanos tick_interval) {
   wake_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!epoll_.valid() || !add(wake_.get(), EPOLLIN, kWake) || !add(timer_.get(), EPOLLIN, kTick)) {
-    return error("D603", std::string("no descriptors for the data plane: ") + std::strerror(errno),
-                 "raise the limit on open files: ulimit -n");
+    return system_error("D603", "no descriptors for the data plane", errno,
+                        "raise the limit on open files: ulimit -n");
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -31,8 +32,18 @@ void prepare_link_socket(int fd, uint32_t peer_timeout_ms) {
   set_user_timeout(fd, peer_timeout_ms);
 }
 
+// What to do about a failed bind depends on why it failed; empty: what the error itself says.
+const char* next_step(int reason) {
+  switch (reason) {
+    case EADDRNOTAVAIL: return "name an address of this machine (ip -brief address)";
+    case EACCES: return "choose a port above 1023 (0 takes any free one)";
+    default: return "";
+  }
+}
+
 Status cannot(const char* id, const char* verb, const SocketAddress& address) {
-  return error(id, std::string(verb) + " " + format_address(address) + ": " + std::strerror(errno));
+  return system_error(id, std::string(verb) + " " + format_address(address), errno,
+                      next_step(errno));
 }
 
 Fd open_socket(const SocketAddress& address, const CongestionControl& congestion) {

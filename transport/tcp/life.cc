@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 #include "transport/net/local_socket.h"
 #include "transport/net/socket.h"
 #include "transport/tcp/tcp.h"
@@ -60,7 +61,7 @@ Status TcpTransport::add_stream(TcpLink& link, const SocketAddress& address) {
   const bool watched = poller_.watch(stream->channel.fd(), stream.get());
   link.streams.push_back(std::move(stream));
   if (watched) return {};
-  return error("D604", "cannot watch " + link.peer + ": " + std::strerror(errno));
+  return system_error("D604", "cannot watch " + link.peer, errno);
 }
 
 Result<StreamChannel> TcpTransport::open_channel(const SocketAddress& address) {

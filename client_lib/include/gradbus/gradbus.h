@@ -116,9 +116,9 @@ typedef struct gradbus_options {
 GRADBUS_API void gradbus_options_init(gradbus_options* options);
 
 /* Attaches and waits until every rank of the job has. Ranks come from, in this order: `options`,
- * GRADBUS_RANK/SIZE/JOB, torchrun, Horovod, Open MPI, PMI, Slurm, else one process alone (which needs no
- * daemon). options may be NULL. Errors: INVALID (a variable is not a number, a rank is out of
- * range), UNAVAILABLE (no agent), PERMISSION, MISMATCH (rank taken, world sizes differ),
+ * GRADBUS_RANK/SIZE/JOB, torchrun, Horovod, Open MPI, PMI, Slurm, else one process alone (which
+ * needs no daemon). options may be NULL. Errors: INVALID (a variable is not a number, a rank is out
+ * of range), UNAVAILABLE (no agent), PERMISSION, MISMATCH (rank taken, world sizes differ),
  * VERSION_SKEW, TIMEOUT (names the missing ranks). */
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
 

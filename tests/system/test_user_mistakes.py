@@ -1,0 +1,94 @@
+"""Mistakes that users make, one a row: a real command or program, its exit status, and what its message must say.
+
+Every message is one line in the product's form (`GB-X123 NAME: what | next: what to do`) or, in Python, the
+last line of an exception. A row that hangs, says nothing, or blames somebody else is a defect.
+"""
+
+import re
+import subprocess
+
+import conftest
+import pytest
+import rig as rigs
+
+DEADLINE_S = 60.0
+GRADBUS, AGENT, SERVER = "gradbus", "gradbus-agent", "gradbus-server"
+
+# mistake: (command, exit status, error, words of the message)
+COMMANDS = {
+    "a command with a typo": ([GRADBUS, "stauts"], 2, "F101", ["did you mean: gradbus status"]),
+    "an option with a typo": ([GRADBUS, "--verison"], 2, "F101", ['"--verison"', "did you mean: --version"]),
+    "an option of run with a typo": ([GRADBUS, "run", "--agnets", "2", "--", "true"], 2, "F101", ["--agents"]),
+    "a program that is not there": ([GRADBUS, "run", "-np", "1", "--", "/nowhere/train"], 127, "H201",
+                                    ["/nowhere/train", "No such file"]),
+    "no rank at all": ([GRADBUS, "run", "-np", "0", "--", "true"], 2, "J401", ["-np"]),
+    "more agents than ranks": ([GRADBUS, "run", "-np", "2", "--agents", "4", "--", "true"], 2, "H200",
+                               ["4 agents for 2 ranks"]),
+    "a policy file that is not there": ([GRADBUS, "run", "-np", "1", "--policy", "nofile.toml", "--", "true"], 2,
+                                        "F102", ["nofile.toml", "--policy"]),
+    "a configuration that is not there": ([AGENT, "--config", "nofile.toml"], 1, "F102", ["nofile.toml", "--config"]),
+    "a compression with a typo": ([GRADBUS, "run", "-np", "1", "--compression", "topkk", "--", "true"], 2, "O910",
+                                  ["topkk"]),
+    "a mode with a typo": ([GRADBUS, "run", "-np", "1", "--mode", "delayd:k=1", "--", "true"], 2, "O911", ["delayd"]),
+    "a coordinator that is a URL": ([GRADBUS, "status", "--coordinator", "http://node-1:7400"], 2, "F100",
+                                    ["http://node-1:7400", "HOST:PORT"]),
+    "a coordinator's port with letters": ([AGENT, "--coordinator", "node-1:74OO"], 1, "F100",
+                                          ["--coordinator", "node-1:74OO"]),
+    "a coordinator that is not there": ([GRADBUS, "status", "--coordinator", "127.0.0.1:1"], 2, "C501",
+                                        ["127.0.0.1:1"]),
+    "an address of another machine": ([AGENT, "--bind", "203.0.113.7:0"], 1, "D603",
+                                      ["203.0.113.7", "an address of this machine"]),
+    "an error that does not exist": ([GRADBUS, "explain", "P999"], 1, "F100", ["P999"]),
+    "a rank out of range": (["scripted_rank", "barrier"], 3, "J401", ["rank 4", "0..3"]),
+    "a rank that is a word": (["scripted_rank", "barrier"], 3, "J401", ["GRADBUS_RANK", '"zero"']),
+    "no agent": (["scripted_rank", "barrier"], 3, "A300", ["nowhere.sock"]),
+    "a launcher that is not known": (["scripted_rank", "barrier"], 0, "J407", ["FLUX_TASK_RANK=1", "GRADBUS_RANK"]),
+}  # fmt: skip
+VARIABLES = {
+    "a rank out of range": {"GRADBUS_RANK": "4", "GRADBUS_SIZE": "4"},
+    "a rank that is a word": {"GRADBUS_RANK": "zero", "GRADBUS_SIZE": "4"},
+    "no agent": {"GRADBUS_RANK": "0", "GRADBUS_SIZE": "2", "GRADBUS_SOCKET": "/tmp/nowhere.sock"},
+    "a launcher that is not known": {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"},
+}
+
+# function of ranks/mistakes.py: (exit status of rank 0, kind of exception, words of its last line)
+PROGRAMS = {
+    "other_width": (1, "MismatchError", ["GB-O902", "rank 0", "rank 1"]),
+    "other_shape": (1, "MismatchError", ["GB-O902", "f32[3]", "f32[4]"]),
+    "other_dtype": (1, "MismatchError", ["GB-O902", "f32[3]", "f64[3]"]),
+    "other_root": (1, "MismatchError", ["GB-O902", "root 0", "root 1"]),
+    "other_name": (1, "MismatchError", ["GB-O903", "loss.0", "loss.1"]),
+    "other_layers": (1, "MismatchError", ["GB-O90"]),
+    "fewer_batches": (1, "PeerLostError", ["GB-P105", "rank 1"]),
+    "only_rank_0": (1, "PeerLostError", ["GB-P105", "rank 1", "same number of steps"]),
+    "two_backwards": (1, "BusyError", ["GB-O905", "backward_passes_per_step"]),
+    "a_rank_raises": (1, "PeerLostError", ["GB-P105", "rank 1", "that rank's output"]),
+    "a_rank_is_killed": (1, "PeerLostError", ["GB-P101", "rank 1"]),
+    "model_for_optimizer": (1, "", ["optimizer"]),
+    "compression_with_typo": (1, "InvalidError", ["GB-O910", "topkk"]),
+    "mode_with_typo": (1, "InvalidError", ["GB-O911", "delayd"]),
+    "root_out_of_range": (1, "InvalidError", ["GB-O900", "root"]),
+}
+
+
+@pytest.mark.parametrize("mistake", COMMANDS)
+def test_a_command(mistake, tmp_path):
+    words, status, error, parts = COMMANDS[mistake]
+    env = conftest.clean_environment(TMPDIR=str(tmp_path), **VARIABLES.get(mistake, {}))
+    socket = ["--socket", str(tmp_path / "a.sock")] if words[0] == AGENT else []
+    done = subprocess.run([rigs.BIN / words[0], *words[1:], *socket], env=env, text=True, capture_output=True,
+                          timeout=DEADLINE_S, check=False, cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == status, said
+    lines = [line for line in said.splitlines() if f"GB-{error} " in line]
+    assert len(lines) == 1 and re.search(rf"GB-{error} [A-Z_]+: .+ \| next: .+", lines[0]), said
+    assert [part for part in parts if part not in lines[0]] == [], lines[0]
+
+
+@pytest.mark.parametrize("mistake", PROGRAMS)
+def test_a_program(two_agents, python, mistake):
+    status, kind, parts = PROGRAMS[mistake]
+    (first, output), _ = conftest.run_ranks(two_agents, python, "mistakes.py", 2, mistake)
+    assert first == status, output
+    last = output.strip().splitlines()[-1]
+    assert kind in last and [part for part in parts if part not in last] == [], output
