@@ -28,6 +28,13 @@ ages: dict[str, int] = optimizer.staleness()
 steps: int = flush(optimizer)
 scaler = torch.amp.GradScaler()
 scaler.unscale_(optimizer)
+loss: torch.Tensor = gradbus.allreduce(torch.ones(2), "loss", op=gradbus.Sum)
+metric: float = gradbus.allreduce(0.5)
+handle = gradbus.allreduce_async(torch.ones(2))
+later: torch.Tensor = gradbus.synchronize(handle)
+losses: list[torch.Tensor] = gradbus.grouped_allreduce([loss, later])
+copied: torch.Tensor = gradbus.broadcast(loss, root_rank=0)
+shard: torch.Tensor = gradbus.reducescatter(torch.ones(4))
 """
 
 # Each line has one mistake.
@@ -44,6 +51,13 @@ gradbus.DistributedOptimizer(plain, model.parameters())
 gradbus.DistributedOptimizer(plain, backward_passes_per_step="2")
 gradbus.DistributedOptimizer(plain, wiat="step")
 gradbus.DistributedOptimizer(model)
+gradbus.allreduce(torch.ones(2), False)
+gradbus.allreduce(torch.ones(2), name=3)
+gradbus.allreduce(torch.ones(2), opp=gradbus.Sum)
+gradbus.allreduce(torch.ones(2)).no_method()
+gradbus.synchronize(torch.ones(2))
+gradbus.synchronize(gradbus.allreduce_async(torch.ones(2))).no_method()
+gradbus.init([0, 1])
 """
 FIRST_MISTAKE = 7
 

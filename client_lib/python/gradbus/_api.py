@@ -7,10 +7,14 @@ the others get a MismatchError, PeerLostError or TimeoutError, never a hang.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
 
+from ._errors import bad_argument
 from ._handles import Handle
 from ._process_sets import ProcessSet, global_process_set, session_of
+
+T = TypeVar("T")
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -18,15 +22,30 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     session_of(process_set, "barrier").barrier()
 
 
-def poll(handle: Handle) -> bool:
+def _checked_handle(handle: Handle[T], verb: str) -> Handle[T]:
+    if isinstance(handle, Handle):
+        return handle
+    raise bad_argument(
+        f"{verb}: a {type(handle).__name__} is no handle", "pass what allreduce_async() returned"
+    )
+
+
+def poll(handle: Handle[Any]) -> bool:
     """True when synchronize(handle) would not block."""
-    return handle.poll()
+    return _checked_handle(handle, "poll").poll()
 
 
-def synchronize(handle: Handle, timeout: float | None = None) -> Any:
+def synchronize(handle: Handle[T], timeout: float | None = None) -> T:
     """Waits for an ``*_async`` operation and returns its result.
 
     ``timeout`` in seconds, default init()'s op_timeout; after a TimeoutError the operation is still
     in flight and can be waited for again.
     """
-    return handle.wait(None if timeout is None else max(0, round(timeout * 1000)))
+    waited = _checked_handle(handle, "synchronize")
+    if timeout is None:
+        return waited.wait()
+    if not isinstance(timeout, (int, float)) or not math.isfinite(timeout):
+        raise bad_argument(
+            f"synchronize: timeout={timeout!r} is no number of seconds", "pass timeout=60"
+        )
+    return waited.wait(max(0, round(timeout * 1000)))

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Protocol
 
 from ._errors import bad_argument
+from ._numbers import Numbers, PythonNumbers
 
 
 class Framework(Protocol):
@@ -22,6 +23,21 @@ class Framework(Protocol):
 
     def as_bytes(self, array: Any) -> Any:
         """A one-dimensional uint8 view of a contiguous array, for dtypes that are only moved."""
+
+    def exported(self, array: Any) -> Any:
+        """What the extension reads of a contiguous array."""
+
+    def parts(self, array: Any) -> Any:
+        """A contiguous array of complex numbers as the array of their real and imaginary parts, a view."""
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        """A new array of integers of another width, modulo 2 to the power of its bits."""
+
+    def divided(self, array: Any, divisor: int) -> Any:
+        """A new array of unsigned integers, rounded down."""
+
+    def scaled(self, array: Any, factor: float) -> Any:
+        """A new array of integers: multiplied as float64, truncated toward zero."""
 
     def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         """A new contiguous array of the same dtype."""
@@ -43,7 +59,8 @@ class Framework(Protocol):
 
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int32", "int64", "int8", "uint8")
+NATIVE_INTEGERS = ("int32", "int64", "int8", "uint8")
+COMPLEX = ("complex64", "complex128")
 BOOL = "bool"
 
 
@@ -63,6 +80,22 @@ class _Numpy:
 
     def as_bytes(self, array: Any) -> Any:
         return array.reshape(-1).view("uint8")
+
+    def exported(self, array: Any) -> Any:
+        return array
+
+    def parts(self, array: Any) -> Any:
+        return array.reshape(-1).view(array.real.dtype)
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        return array.astype(dtype)
+
+    def divided(self, array: Any, divisor: int) -> Any:
+        return (array // array.dtype.type(divisor)).astype(array.dtype)
+
+    def scaled(self, array: Any, factor: float) -> Any:
+        numpy = sys.modules["numpy"]
+        return numpy.asarray(array.astype("float64") * factor).astype(array.dtype)
 
     def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         return sys.modules["numpy"].empty(shape, dtype=like.dtype)
@@ -91,10 +124,28 @@ class _Torch:
             raise bad_argument(f"{what} is on meta, where it has no values", "pass one with memory")
         # A copy from a device follows what is in the current stream, and is there when it returns.
         on_host = array.detach() if device_type_of(array) == "cpu" else _copy_on_host(array)
+        if on_host.is_conj() or on_host.is_neg():  # torch has noted to do it later
+            on_host = on_host.resolve_conj().resolve_neg()
         return on_host.contiguous()
 
     def as_bytes(self, array: Any) -> Any:
-        return array.reshape(-1).view(sys.modules["torch"].uint8)
+        return _flat(array).view(sys.modules["torch"].uint8)
+
+    def exported(self, array: Any) -> Any:
+        return array if array.numel() > 1 else _flat(array)
+
+    def parts(self, array: Any) -> Any:
+        return sys.modules["torch"].view_as_real(_flat(array))
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        return array.to(getattr(sys.modules["torch"], dtype))
+
+    def divided(self, array: Any, divisor: int) -> Any:
+        numbers = array.numpy()
+        return sys.modules["torch"].from_numpy(numbers // numbers.dtype.type(divisor))
+
+    def scaled(self, array: Any, factor: float) -> Any:
+        return (array.to(sys.modules["torch"].float64) * factor).to(array.dtype)
 
     def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         return sys.modules["torch"].empty(shape, dtype=like.dtype)
@@ -116,23 +167,47 @@ class _Torch:
         return torch.tensor(values, dtype=torch.int64)
 
 
+def _flat(array: Any) -> Any:
+    """A contiguous tensor in one dimension. The strides of one with a single element may be any."""
+    return array.as_strided((array.numel(),), (1,))
+
+
 def _copy_on_host(array: Any) -> Any:
     return array.detach().to("cpu", copy=True)
 
 
 _NUMPY = _Numpy()
 _TORCH = _Torch()
+_NUMBERS = PythonNumbers()
 
 
 def framework_of(array: Any) -> Framework | None:
-    """numpy's or torch's row, or None for any other object."""
+    """numpy's or torch's row, that of Numbers, or None for any other object."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _TORCH
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
         return _NUMPY
-    return None
+    return _NUMBERS if isinstance(array, Numbers) else None
+
+
+def check_writable(array: Any, what: str) -> None:
+    """InvalidError unless results can be written to every element of a numpy array or torch tensor."""
+    if hasattr(array, "data_ptr"):
+        strided = array.layout == sys.modules["torch"].strided and array.numel() > 1
+        stride = array.stride() if strided else ()
+        if any(step == 0 and size > 1 for step, size in zip(stride, array.shape)):
+            raise bad_argument(
+                f"{what} has several elements in one place (expand())", "pass it .contiguous()"
+            )
+    elif not getattr(getattr(array, "flags", None), "writeable", True):
+        raise bad_argument(f"{what} is not writable", "pass a writable array")
+
+
+def needs_gradient(tensor: Any) -> bool:
+    """Whether autograd is to see what happens to it."""
+    return bool(getattr(tensor, "requires_grad", False) and sys.modules["torch"].is_grad_enabled())
 
 
 def is_same_memory(prepared: Any, original: Any) -> bool:
@@ -146,7 +221,7 @@ def is_same_memory(prepared: Any, original: Any) -> bool:
 def is_native(framework: Framework, array: Any) -> bool:
     """True for dtypes whose arrays the extension reads as they are. Others travel as bytes: also
     bool, which not every version of torch exports."""
-    return framework.dtype_name(array) in FLOATS + INTEGERS
+    return framework.dtype_name(array) in FLOATS + NATIVE_INTEGERS
 
 
 def row_elements(shape: tuple[int, ...]) -> int:

@@ -28,7 +28,7 @@ class Code(enum.IntEnum):
     INTERNAL = 12
 
 
-class GradbusError(Exception):
+class GradbusError(RuntimeError):
     """Base of all; ``code`` says which kind, the text says what, who and what to do next."""
 
     code: Code = Code.INTERNAL

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from . import _core
 
+T = TypeVar("T")
 
-class Handle:
+
+class Handle(Generic[T]):
     """An operation in flight. ``poll(handle)`` asks, ``synchronize(handle)`` waits and returns.
 
     A handle may be synchronized more than once; the result is computed once. One thread at a time.
     """
 
     def __init__(
-        self, operation: _core.Operation, finish: Callable[[_core.Operation], Any]
+        self, operation: _core.Operation, finish: Callable[[_core.Operation], T]
     ) -> None:
         self._operation: _core.Operation | None = operation
         self._finish = finish
@@ -25,10 +27,10 @@ class Handle:
         """True when ``wait`` would not block (it returns the result or raises the error)."""
         return self._operation is None or self._operation.poll()
 
-    def wait(self, timeout_ms: int | None = None) -> Any:
+    def wait(self, timeout_ms: int | None = None) -> T:
         """The result. Raises TimeoutError after ``timeout_ms`` (the operation is still in flight)."""
         if self._operation is not None:
             self._operation.wait(timeout_ms)
             self._result = self._finish(self._operation)
             self._operation = None
-        return self._result
+        return self._result  # type: ignore[no-any-return]

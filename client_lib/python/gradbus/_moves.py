@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _core
-from ._arrays import framework_of
+from ._arrays import check_writable, framework_of, needs_gradient
 from ._errors import bad_argument
 from ._handles import Handle
+from ._how import put_back
+from ._numbers import numbers_of
 from ._ops import whole_number
 from ._parts import (
     Blocks,
@@ -19,18 +21,26 @@ from ._parts import (
     name_in_group,
     start_group,
     start_one,
+    tensor_list,
     what_is,
 )
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
-from ._reductions import put_back
+
+T = TypeVar("T")
+
+
+def _differentiable() -> Any:
+    from . import _autograd  # which needs torch, and this module
+
+    return _autograd
 
 
 def broadcast_async_(
-    tensor: Any,
+    tensor: T,
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> Handle[T]:
     """Starts broadcast_(); the tensor holds the root's values after synchronize()."""
     session = session_of(process_set, "broadcast")
     root = checked_root(root_rank, "broadcast", process_set)
@@ -38,22 +48,26 @@ def broadcast_async_(
 
 
 def _broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
+    what = what_is("broadcast", name)
     framework = framework_of(tensor)
     if framework is None:
         request = _core.Request(Collective.BROADCAST, name, output=tensor, root=root)
         return Part(request, lambda *_: tensor)
-    array = framework.contiguous(tensor, what_is("broadcast", name))
+    check_writable(tensor, what)
+    array = framework.contiguous(tensor, what)
     moved = movable(framework, array)
-    request = _core.Request(Collective.BROADCAST, name, output=moved, root=root)
+    request = _core.Request(
+        Collective.BROADCAST, name, output=moved, root=root
+    )
     return Part(request, lambda *_: put_back(framework, array, tensor))
 
 
 def broadcast_(
-    tensor: Any,
+    tensor: T,
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> T:
     """Overwrites the tensor with the root's values, in place; returns it. Any dtype.
 
     ``root_rank`` is a rank of the job, also with a process set. Raises InvalidError, MismatchError
@@ -63,13 +77,14 @@ def broadcast_(
 
 
 def broadcast_async(
-    tensor: Any,
+    tensor: T,
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> Handle[T]:
     """Starts broadcast()."""
     what = what_is("broadcast", name)
+    tensor = numbers_of(tensor, what)
     framework = framework_or_refuse(
         tensor, what, "use broadcast_() on it, or pass a numpy array or torch tensor"
     )
@@ -86,24 +101,44 @@ def broadcast_async(
 
 
 def broadcast(
-    tensor: Any,
+    tensor: T,
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's tensor, as a new one; `tensor` gives the shape and dtype. Errors: broadcast_()."""
+) -> T:
+    """The root's tensor, as a new one; `tensor` gives the shape and dtype. Errors: broadcast_().
+
+    Where the tensor needs a gradient, the root gets the sum of all ranks' gradients, the others zeros.
+    """
+    if needs_gradient(tensor):
+        return _differentiable().broadcast(  # type: ignore[no-any-return]
+            tensor, root_rank, name, process_set
+        )
     return broadcast_async(tensor, root_rank, name, process_set).wait()
 
 
-def _allgather_part(tensor: Any, name: str | None) -> Part:
+def _allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Part:
     blocks = Blocks(tensor, what_is("allgather", name))
-    request = _core.Request(Collective.ALLGATHER, name, blocks.payload([blocks.shape[0]]))
+    payload = blocks.payload([blocks.shape[0]])
+    request = _core.Request(Collective.ALLGATHER, name, payload)
+    if with_rows:
+        return Part(request, blocks.received)
     return Part(request, lambda operation, index: blocks.received(operation, index)[0])
+
+
+def allgather_rows(
+    tensor: Any, name: str | None, process_set: ProcessSet
+) -> tuple[Any, list[int]]:
+    """allgather(), and the rows of each rank."""
+    session = session_of(process_set, "allgather")
+    part = _allgather_part(tensor, name, with_rows=True)
+    result, rows = start_one(session, part, stays=True).wait()
+    return result, rows
 
 
 def allgather_async(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
+) -> Handle[Any]:
     """Starts allgather()."""
     return start_one(session_of(process_set, "allgather"), _allgather_part(tensor, name))
 
@@ -113,25 +148,29 @@ def allgather(
 ) -> Any:
     """All ranks' tensors joined along axis 0 in rank order; axis 0 may differ, the others not.
 
-    A scalar counts as shape (1,). Any dtype. Raises InvalidError, MismatchError, PeerLostError,
-    TimeoutError.
+    A scalar counts as shape (1,); of Python's numbers and lists of them comes a list. Any dtype. A torch
+    tensor that needs a gradient gets the sum of all ranks' gradients of its rows. Raises InvalidError,
+    MismatchError, PeerLostError, TimeoutError.
     """
+    if needs_gradient(tensor):
+        return _differentiable().allgather(tensor, name, process_set)
     session = session_of(process_set, "allgather")
     return start_one(session, _allgather_part(tensor, name), stays=True).wait()
 
 
 def _grouped_allgather(
     tensors: Sequence[Any], name: str | None, process_set: ProcessSet, stays: bool
-) -> Handle:
+) -> Handle[Any]:
     parts = [
-        _allgather_part(tensor, name_in_group(name, index)) for index, tensor in enumerate(tensors)
+        _allgather_part(tensor, name_in_group(name, index))
+        for index, tensor in enumerate(tensor_list(tensors, "grouped_allgather"))
     ]
     return start_group(session_of(process_set, "grouped_allgather"), parts, stays)
 
 
 def grouped_allgather_async(
     tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle:
+) -> Handle[Any]:
     """Starts grouped_allgather()."""
     return _grouped_allgather(tensors, name, process_set, False)
 
@@ -145,7 +184,8 @@ def grouped_allgather(
 
 def _gather_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
     blocks = Blocks(tensor, what_is("gather", name))
-    request = _core.Request(Collective.GATHER, name, blocks.payload([blocks.shape[0]]), root=root)
+    payload = blocks.payload([blocks.shape[0]])
+    request = _core.Request(Collective.GATHER, name, payload, root=root)
     if session.rank != root:
         return Part(request, lambda *_: None)
     return Part(request, lambda operation, index: blocks.received(operation, index)[0])
@@ -156,7 +196,7 @@ def gather_async(
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> Handle[Any]:
     """Starts gather()."""
     session = session_of(process_set, "gather")
     root = checked_root(root_rank, "gather", process_set)
@@ -177,24 +217,26 @@ def gather(
 
 def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
     what = what_is("scatter", name)
+    tensor = numbers_of(tensor, what)
     framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
     source = framework.contiguous(tensor, what)
     shape = tuple(source.shape)
     if session.rank != root:
         result = framework.empty(source, shape)
         request = _core.Request(
-            Collective.SCATTER, name, output=movable(framework, result), root=root
-        )
+            Collective.SCATTER, name, output=movable(framework, result), root=root,
+        )  # fmt: skip
         return Part(request, lambda *_: framework.returned(result, tensor))
     if not shape or shape[0] % session.size != 0:
         raise bad_argument(
             f"{what} has shape {shape}: its axis 0 cannot be cut into {session.size} equal parts",
             "pass as many rows for each rank",
         )
-    result = framework.empty(source, (shape[0] // session.size, *shape[1:]))
+    part = (shape[0] // session.size, *shape[1:])
+    result = framework.empty(source, part)
     request = _core.Request(
-        Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root
-    )
+        Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root,
+    )  # fmt: skip
     return Part(request, lambda *_: framework.returned(result, tensor))
 
 
@@ -203,7 +245,7 @@ def scatter_async(
     root_rank: int = 0,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> Handle[Any]:
     """Starts scatter()."""
     session = session_of(process_set, "scatter")
     root = checked_root(root_rank, "scatter", process_set)
@@ -236,7 +278,10 @@ def _equal_splits(rows: int, size: int, what: str) -> list[int]:
 
 
 def _checked_splits(splits: Any, rows: int, size: int, what: str) -> list[int]:
-    numbers = [whole_number(split) for split in splits]
+    try:
+        numbers = [whole_number(split) for split in splits]
+    except TypeError:
+        numbers = []
     if len(numbers) != size or any(number is None or number < 0 for number in numbers):
         raise bad_argument(
             f"{what}: splits={splits!r}", f"pass {size} whole numbers of at least 0, one per rank"
@@ -250,7 +295,9 @@ def _checked_splits(splits: Any, rows: int, size: int, what: str) -> list[int]:
     return checked
 
 
-def _alltoall_part(tensor: Any, splits: Any, name: str | None, size: int) -> Part:
+def _alltoall_part(
+    tensor: Any, splits: Any, name: str | None, size: int, with_rows: bool = False
+) -> Part:
     what = what_is("alltoall", name)
     blocks = Blocks(tensor, what)
     rows = (
@@ -259,14 +306,26 @@ def _alltoall_part(tensor: Any, splits: Any, name: str | None, size: int) -> Par
         else _checked_splits(splits, blocks.shape[0], size, what)
     )
     request = _core.Request(
-        Collective.ALLTOALL, name, blocks.payload(rows), send_counts=blocks.send_counts(rows)
-    )
+        Collective.ALLTOALL, name, blocks.payload(rows), send_counts=blocks.send_counts(rows),
+    )  # fmt: skip
 
     def finish(operation: _core.Operation, index: int) -> Any:
         result, received = blocks.received(operation, index)
+        if with_rows:
+            return result, received
         return result if splits is None else (result, blocks.framework.integers(received))
 
     return Part(request, finish)
+
+
+def alltoall_rows(
+    tensor: Any, splits: Any, name: str | None, process_set: ProcessSet
+) -> tuple[Any, list[int]]:
+    """alltoall(), and the rows that came from each rank."""
+    session = session_of(process_set, "alltoall")
+    part = _alltoall_part(tensor, splits, name, session.size, with_rows=True)
+    result, rows = start_one(session, part, stays=True).wait()
+    return result, rows
 
 
 def alltoall_async(
@@ -274,7 +333,7 @@ def alltoall_async(
     splits: Any = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Handle:
+) -> Handle[Any]:
     """Starts alltoall()."""
     session = session_of(process_set, "alltoall")
     return start_one(session, _alltoall_part(tensor, splits, name, session.size))
@@ -290,9 +349,11 @@ def alltoall(
     sent to this one, joined along axis 0 in rank order.
 
     With ``splits`` the result is a pair: that, and how many rows came from each rank (int64). Without,
-    every rank gets an equal number of rows. Any dtype. Raises InvalidError, MismatchError,
-    PeerLostError, TimeoutError.
+    every rank gets an equal number of rows. Any dtype. A torch tensor that needs a gradient gets it by
+    the same way back. Raises InvalidError, MismatchError, PeerLostError, TimeoutError.
     """
+    if needs_gradient(tensor):
+        return _differentiable().alltoall(tensor, splits, name, process_set)
     session = session_of(process_set, "alltoall")
     part = _alltoall_part(tensor, splits, name, session.size)
     return start_one(session, part, stays=True).wait()

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 from . import _core
-from ._parts import Collective, int64
+from ._parts import Collective, int64, what_is
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
 
 _LEAST_BYTES = 1024
@@ -31,6 +31,7 @@ def broadcast_object(
 
     Raises InvalidError, PeerLostError, TimeoutError, and what pickle raises.
     """
+    what_is("broadcast_object", name)
     session = session_of(process_set, "broadcast_object")
     root = checked_root(root_rank, "broadcast_object", process_set)
     is_root = session.rank == root
@@ -52,6 +53,7 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Every rank's object, in rank order. Raises PeerLostError, TimeoutError, and what pickle raises."""
+    what_is("allgather_object", name)
     session = session_of(process_set, "allgather_object")
     payload = bytearray(pickle.dumps(obj, protocol=4))
     operation = session.start([_core.Request(Collective.ALLGATHER, name, payload)])

@@ -34,6 +34,7 @@ Adasum = ReduceOp.ADASUM
 
 OF_FLOATS = (Sum, Average, Min, Max, Product, Adasum)
 OF_INTEGERS = (Sum, Average, Min, Max, Product, BitAnd, BitOr)
+OF_COMPLEX = (Sum, Average)
 OF_BOOLS = (Min, Max, BitAnd, BitOr)
 ALL = tuple(ReduceOp)
 ALL_BUT_ADASUM = tuple(op for op in ReduceOp if op is not Adasum)
@@ -47,7 +48,7 @@ def op_names(ops: Sequence[ReduceOp]) -> str:
 
 def checked_op(op: int, verb: str, allowed: Sequence[ReduceOp] = ALL) -> ReduceOp:
     """The operation, or an InvalidError naming it and those that the call knows."""
-    if isinstance(op, int) and op in allowed:
+    if isinstance(op, int) and not isinstance(op, bool) and op in allowed:
         return ReduceOp(op)
     raise bad_argument(f"{verb}: op={op!r}", f"pass {op_names(allowed)}")
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import enum
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import (
     BOOL,
+    COMPLEX,
     FLOATS,
-    INTEGERS,
     Framework,
     framework_of,
     is_native,
@@ -23,7 +23,9 @@ from ._arrays import (
 )
 from ._errors import bad_argument
 from ._handles import Handle
-from ._ops import OF_BOOLS, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
+from ._integers import INTEGERS
+from ._numbers import numbers_of
+from ._ops import OF_BOOLS, OF_COMPLEX, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
 
 _BOOL_NUMBER = 9  # GRADBUS_BOOL
 
@@ -48,13 +50,13 @@ class Part(NamedTuple):
     finish: Callable[[_core.Operation, int], Any]
 
 
-def start_one(session: _core.Session, part: Part, stays: bool = False) -> Handle:
+def start_one(session: _core.Session, part: Part, stays: bool = False) -> Handle[Any]:
     """``stays``: the caller waits before anybody touches the input again."""
     operation = session.start([part.request], stays)
     return Handle(operation, lambda ended: part.finish(ended, 0))
 
 
-def start_group(session: _core.Session, parts: Sequence[Part], stays: bool = False) -> Handle:
+def start_group(session: _core.Session, parts: Sequence[Part], stays: bool = False) -> Handle[list[Any]]:
     """One handle for all parts; its result is the list of theirs."""
     operation = session.start([part.request for part in parts], stays)
     return Handle(
@@ -63,8 +65,25 @@ def start_group(session: _core.Session, parts: Sequence[Part], stays: bool = Fal
 
 
 def what_is(verb: str, name: str | None) -> str:
-    """How messages speak of an operation."""
-    return f"{verb}: the tensor" if name is None else f"{verb}: tensor '{name}'"
+    """How messages speak of an operation; InvalidError for what is no name."""
+    if name is None:
+        return f"{verb}: the tensor"
+    if not isinstance(name, str):
+        raise bad_argument(
+            f"{verb}: name={name!r} is no text", "pass name= as text, and op=gradbus.Sum or another"
+        )
+    if "\0" in name:
+        raise bad_argument(f"{verb}: name={name!r} has a NUL in it", "pass a name without it")
+    return f"{verb}: tensor '{name}'"
+
+
+def tensor_list(tensors: Iterable[Any], verb: str) -> list[Any]:
+    """The tensors of a group."""
+    if isinstance(tensors, Iterable) and not hasattr(tensors, "dtype"):
+        return list(tensors)
+    raise bad_argument(
+        f"{verb}: a {type(tensors).__name__} is no list of tensors", "pass a list, as in [tensor]"
+    )
 
 
 def name_in_group(name: str | None, index: int) -> str | None:
@@ -87,23 +106,27 @@ def _ops_for(dtype: str) -> Sequence[ReduceOp]:
         return OF_FLOATS
     if dtype in INTEGERS:
         return OF_INTEGERS
+    if dtype in COMPLEX:
+        return OF_COMPLEX
     return OF_BOOLS if dtype == BOOL else ()
 
 
-def check_reducible(framework: Framework, tensor: Any, op: ReduceOp, what: str) -> None:
-    """InvalidError unless arrays of this dtype can be combined by ``op``."""
+def check_reducible(framework: Framework, tensor: Any, op: ReduceOp, what: str) -> str:
+    """The dtype; InvalidError unless arrays of it can be combined by ``op``."""
     dtype = framework.dtype_name(tensor)
     ops = _ops_for(dtype)
     if not ops:
         raise bad_argument(
             f"{what} has dtype {dtype}, which cannot be reduced",
-            "convert it to float32, float64, float16, bfloat16, int32, int64, int8, uint8 or bool",
+            "convert it to float32, float64, float16, bfloat16, complex64, complex128, an integer of 8 "
+            "to 64 bits or bool",
         )
     if op not in ops:
         raise bad_argument(
             f"{what} has dtype {dtype}, for which {op_names([op])} is not defined",
             f"use {op_names(ops)}",
         )
+    return dtype
 
 
 class Wire(NamedTuple):
@@ -114,15 +137,24 @@ class Wire(NamedTuple):
 
 
 def reducible(framework: Framework, contiguous: Any) -> Wire:
-    """Truth values are handed over as bytes, with their own number."""
-    if framework.dtype_name(contiguous) == BOOL:
+    """Truth values are handed over as bytes, with their own number; complex ones as pairs of reals."""
+    dtype = framework.dtype_name(contiguous)
+    if dtype == BOOL:
         return Wire(framework.as_bytes(contiguous), _BOOL_NUMBER)
-    return Wire(contiguous, None)
+    if dtype in COMPLEX:
+        return Wire(framework.parts(contiguous), None)
+    return Wire(framework.exported(contiguous), None)
 
 
 def movable(framework: Framework, contiguous: Any) -> Any:
     """What only moves may have any dtype: those that we cannot add up travel as bytes."""
-    return contiguous if is_native(framework, contiguous) else framework.as_bytes(contiguous)
+    native = is_native(framework, contiguous)
+    return framework.exported(contiguous) if native else framework.as_bytes(contiguous)
+
+
+def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """As it is compared between ranks: a scalar is as good as one element."""
+    return tuple(shape) or (1,)
 
 
 def int64(values: Sequence[int]) -> array[int]:
@@ -138,6 +170,7 @@ class Blocks:
     """
 
     def __init__(self, tensor: Any, what: str) -> None:
+        tensor = numbers_of(tensor, what)
         self.what = what
         self.framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
         self._given = tensor
@@ -146,9 +179,8 @@ class Blocks:
         self.row = row_elements(self.shape)
         self._moved = movable(self.framework, self.source)
         # Elements as sent for each element of the tensor.
-        self.ratio = self.framework.item_bytes(self.source) // self.framework.item_bytes(
-            self._moved
-        )
+        native = is_native(self.framework, self.source)
+        self.ratio = 1 if native else self.framework.item_bytes(self.source)  # else bytes travel
 
     def payload(self, rows: Sequence[int]) -> Any:
         """What to send; ``rows``: of each block that this rank brings."""

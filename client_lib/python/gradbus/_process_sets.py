@@ -22,7 +22,10 @@ class ProcessSet:
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        numbers = [whole_number(rank) for rank in ranks]
+        try:
+            numbers = [whole_number(rank) for rank in ranks]
+        except TypeError:
+            numbers = [None]
         if None in numbers:
             raise bad_argument(
                 f"process set: {ranks!r} is no list of ranks", "pass whole numbers, e.g. [0, 2]"
@@ -79,6 +82,8 @@ class ProcessSet:
         self._callbacks.clear()
         session, self._session = self._session, None
         self._added = False
+        if self in _added:
+            _added.remove(self)
         if session is not None:
             session.close()
 
@@ -110,26 +115,39 @@ class _GlobalProcessSet(ProcessSet):
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
+_added: list[ProcessSet] = []  # in the order in which they were added
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Makes a set usable; returns it. Every rank of the job calls it, members or not, in one order.
 
     Raises MismatchError (the ranks gave different lists: all of them learn it), InvalidError (an
-    empty list, a rank that does not exist or is named twice), TimeoutError.
+    empty list, a rank that does not exist or is named twice, the ranks of a set that there is, in any
+    order), TimeoutError.
     """
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if made.initialized:
         raise bad_argument(
-            f"add_process_set: {made!r} is in use already", "make a new ProcessSet of these ranks"
+            f"add_process_set: {made!r} is in use already", "pass another set, or use this one"
+        )
+    same = next((known for known in _added if sorted(known.ranks) == sorted(made.ranks)), None)
+    if same is not None:
+        raise bad_argument(
+            f"add_process_set: {same!r} has the ranks of {made!r} already",
+            "use that set, or call gradbus.remove_process_set() with it on every rank first",
         )
     made._open()
+    _added.append(made)
     return made
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Leaves the set; False when it was not added (or is all of them). Members call it when they
-    have finished its operations; the others may."""
+    """Leaves the set; False when it was not added (or is all of them). Every rank calls it, members
+    when they have finished its operations; then a set of the same ranks may be added again."""
+    if not isinstance(process_set, ProcessSet):
+        raise bad_argument(
+            f"remove_process_set: process_set={process_set!r}", "pass what add_process_set() returned"
+        )
     if process_set is global_process_set or not process_set.initialized:
         return False
     process_set._close()
@@ -149,11 +167,12 @@ def checked_root(root_rank: int, verb: str, process_set: ProcessSet = global_pro
     """The number in the set of a root that is given, as everywhere, by its rank in the job."""
     session = session_of(process_set, verb)
     members = range(session.size) if process_set is global_process_set else process_set.ranks
-    if not isinstance(root_rank, int) or root_rank not in members:
+    number = None if isinstance(root_rank, (bool, float)) else whole_number(root_rank)
+    if number is None or number not in members:
         allowed = (
             f"a rank below {session.size}"
             if process_set is global_process_set
             else f"one of {process_set.ranks}"
         )
         raise bad_argument(f"{verb}: root_rank={root_rank!r}", f"pass {allowed}")
-    return members.index(root_rank)
+    return members.index(number)

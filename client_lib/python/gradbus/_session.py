@@ -10,6 +10,7 @@ import dataclasses
 import math
 import operator
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,18 @@ def _whole(value: int | None, name: str, least: int) -> int | None:
 
 
 def _path(socket: str | os.PathLike[str] | None) -> str | None:
-    return None if socket is None else os.fspath(socket)
+    if socket is None or isinstance(socket, (str, os.PathLike)):
+        return None if socket is None else os.fspath(socket)
+    raise bad_argument(f"init: socket={socket!r} is no path", "leave it out, or pass the agent's socket")
+
+
+def _job(job: str | None) -> str | None:
+    if job is None or isinstance(job, str):
+        return job
+    raise bad_argument(
+        f"init: job={job!r} is no text",
+        "leave it out to take it from the launcher; for a set of ranks pass process_sets=[[0, 1]]",
+    )
 
 
 def init(
@@ -92,15 +104,42 @@ def init(
         op_timeout: seconds after which a wait raises TimeoutError (default 60).
         process_sets: sets to add at once, the same on every rank.
 
-    Calling it again without arguments does nothing. Raises InvalidError, UnavailableError (no
-    agent), PermissionError, MismatchError (rank taken, sizes differ), VersionSkewError and
-    TimeoutError (names the missing ranks).
+    Calling it again changes nothing; it warns of arguments that differ from the first ones. Raises
+    InvalidError, UnavailableError (no agent), PermissionError, MismatchError (rank taken, sizes
+    differ), VersionSkewError and TimeoutError (names the missing ranks).
     """
+    given = _Arguments(job, rank, size, socket, start_timeout, op_timeout, process_sets)
     if is_initialized():
-        if any(value is not None for value in (job, rank, size, socket)):
-            raise bad_argument("init: already initialized", "call gradbus.shutdown() first")
+        _warn_of_differences(given)
         return
-    _open(_Arguments(job, rank, size, socket, start_timeout, op_timeout, process_sets))
+    _open(given)
+
+
+def _warn_of_differences(given: _Arguments) -> None:
+    """Arguments that are not those of the session that is open."""
+    now = current()
+    known = {"job": now.job, "rank": now.rank, "size": now.size}
+    differ = []
+    for field in dataclasses.fields(given):
+        value, first = getattr(given, field.name), getattr(_arguments, field.name)
+        if value not in (field.default, first, known.get(field.name, first)):
+            differ.append(f"{field.name}={value!r}")
+    if differ:
+        warnings.warn(
+            f"GB-O900 BAD_ARGUMENT: init: already initialized, {', '.join(differ)} changes nothing"
+            " | next: call gradbus.shutdown() first",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _process_sets(given: Sequence[ProcessSet]) -> list[ProcessSet]:
+    try:
+        return list(given)
+    except TypeError:
+        raise bad_argument(
+            f"init: process_sets={given!r} is no list", "pass a list of ProcessSet or of lists of ranks"
+        ) from None
 
 
 def join_again(start_timeout: float) -> None:
@@ -110,8 +149,9 @@ def join_again(start_timeout: float) -> None:
 
 def _open(arguments: _Arguments, start_timeout: float | None = None) -> None:
     global _session, _session_pid, _arguments
+    sets = _process_sets(arguments.process_sets)
     _session = _core.Session(
-        job=arguments.job,
+        job=_job(arguments.job),
         socket_path=_path(arguments.socket),
         rank=_whole(arguments.rank, "rank", 0),
         world_size=_whole(arguments.size, "size", 1),
@@ -120,7 +160,7 @@ def _open(arguments: _Arguments, start_timeout: float | None = None) -> None:
     )
     _session_pid = os.getpid()
     _arguments = arguments
-    for process_set in arguments.process_sets:
+    for process_set in sets:
         _add_process_set(process_set)
 
 

@@ -128,8 +128,8 @@ def check_torch_collectives(rank, size):
 
 def check_process_set_of_parameters(rank, size):
     """Two models, one for each half of the ranks."""
-    even, odd = list(range(0, size, 2)), list(range(1, size, 2)) or [0]
-    sets = [gradbus.add_process_set(even), gradbus.add_process_set(odd)]
+    even, odd = list(range(0, size, 2)), list(range(1, size, 2))
+    sets = [gradbus.add_process_set(ranks) for ranks in (even, odd) if ranks]
     mine = sets[0] if rank in even else sets[1]
     layer = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.constant_(layer.weight, float(rank))

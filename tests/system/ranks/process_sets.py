@@ -66,6 +66,7 @@ def check_refused(call, kind, *parts):
 def whole():
     size = gradbus.size()
     lists = [[0], [size - 1, 0], list(range(size)), list(range(0, size, 2)), [1]]
+    lists = list({tuple(sorted(members)): members for members in lists}.values())
     sets = [gradbus.add_process_set(members) for members in lists]
     for process_set, members in zip(sets, lists):
         check_members(process_set, members)
@@ -78,13 +79,17 @@ def whole():
     check_refused(lambda: gradbus.add_process_set([0, size]), invalid, f"0..{size - 1}")
     check_refused(lambda: gradbus.add_process_set(["0"]), invalid, "'0'")
     check_refused(lambda: gradbus.add_process_set(sets[0]), invalid, "in use")
+    for known in (sets[0].ranks, sets[1].ranks[::-1], gradbus.ProcessSet(sets[1].ranks)):
+        check_refused(lambda known=known: gradbus.add_process_set(known), invalid, "already")
     gradbus.barrier()
     assert gradbus.remove_process_set(sets[1]) and not gradbus.remove_process_set(sets[1])
     assert not gradbus.remove_process_set(gradbus.global_process_set)
     check_refused(lambda: gradbus.allreduce(np.ones(1), process_set=sets[1]), invalid, "not known")
-    check_members(sets[2], lists[2])
+    again = gradbus.add_process_set(lists[1])
+    check_members(again, lists[1])
+    check_members(sets[0], lists[0])
     gradbus.shutdown()
-    assert not sets[2].initialized
+    assert not sets[0].initialized
     print("ok")
 
 

@@ -1,0 +1,169 @@
+"""What the reductions do before they start: from their arguments and a tensor to parts of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import _core
+from ._arrays import (
+    COMPLEX,
+    Framework,
+    check_writable,
+    framework_of,
+    is_same_memory,
+    row_elements,
+)
+from ._errors import bad_argument
+from ._integers import INTEGERS, Width, width_of
+from ._numbers import numbers_of
+from ._ops import ALL_BUT_ADASUM, Average, ReduceOp, checked_compression, checked_factor, checked_op
+from ._parts import (
+    Collective,
+    Part,
+    check_reducible,
+    framework_or_refuse,
+    reducible,
+    shape_of,
+    what_is,
+)
+from ._process_sets import ProcessSet, session_of
+
+_INSTEAD = "use allreduce_() on it, or pass a numpy array or torch tensor"
+_TENSOR = "pass a numpy array or torch tensor"
+
+
+class How:
+    """The arguments that all reductions have, checked, and the session they run in."""
+
+    def __init__(
+        self,
+        verb: str,
+        process_set: ProcessSet,
+        op: int,
+        prescale_factor: float,
+        postscale_factor: float,
+        allowed: Sequence[ReduceOp] = ALL_BUT_ADASUM,
+        compression: str | None = None,
+    ) -> None:
+        self.verb = verb
+        self.op = checked_op(op, verb, allowed)
+        self.prescale = checked_factor(prescale_factor, "prescale_factor", verb)
+        self.postscale = checked_factor(postscale_factor, "postscale_factor", verb)
+        self.compression = checked_compression(compression, verb)
+        self.process_set = process_set
+        self.session = session_of(process_set, verb)
+
+
+class _Given(NamedTuple):
+    """A tensor to be reduced, and its copy or view as it is sent."""
+
+    how: How
+    framework: Framework
+    tensor: Any
+    source: Any
+    width: Width | None  # of integers that travel as wider ones
+    scales: bool  # the core applies the factors; those of integers are applied here
+
+    def request(
+        self, collective: Collective, name: str | None, into: Any, root: int = 0, rows: bool = False
+    ) -> _core.Request:
+        """``into``: an array like the source, or None; ``rows``: they are never cut."""
+        sent, dtype = reducible(self.framework, self.source)
+        result = None if into is None else reducible(self.framework, into).array
+        shape = shape_of(self.source.shape)
+        parts = 2 if self.framework.dtype_name(self.source) in COMPLEX else 1
+        return _core.Request(
+            collective, name, sent, result, op=self.width.op if self.width else self.how.op,
+            prescale=self.how.prescale if self.scales else 1.0,
+            postscale=self.how.postscale if self.scales else 1.0,
+            dtype=dtype, root=root, row_elements=max(1, row_elements(shape)) * parts if rows else 1,
+            compression=self.how.compression,
+        )  # fmt: skip
+
+    def empty(self, shape: Sequence[int]) -> Any:
+        """For a result."""
+        return self.framework.empty(self.source, tuple(shape))
+
+    def finished(self, result: Any) -> Any:
+        """The result in the tensor's dtype, with the factor that the core did not apply."""
+        if self.width is not None:
+            result = self.width.narrow(self.framework, result, self.how.session.size)
+        if self.scales or self.how.postscale == 1:
+            return result
+        return self.framework.scaled(result, self.how.postscale)
+
+    def returned(self, result: Any) -> Any:
+        """The finished result where the tensor lies."""
+        return self.framework.returned(self.finished(result), self.tensor)
+
+
+def _given(how: How, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
+    tensor = numbers_of(tensor, what, how.op is Average)
+    framework = framework_or_refuse(tensor, what, instead)
+    dtype = check_reducible(framework, tensor, how.op, what)
+    source = framework.contiguous(tensor, what)
+    if dtype not in INTEGERS:
+        return _Given(how, framework, tensor, source, None, True)
+    if how.prescale != 1:
+        source = framework.scaled(source, how.prescale)
+    width = width_of(dtype, how.op)
+    if width is not None:
+        source = width.widen(framework, source)
+    return _Given(how, framework, tensor, source, width, False)
+
+
+def allreduce_part(how: How, tensor: Any, name: str | None) -> Part:
+    """Its result is a new tensor."""
+    given = _given(how, tensor, what_is(how.verb, name), _INSTEAD)
+    result = given.empty(given.source.shape)
+    request = given.request(Collective.ALLREDUCE, name, result)
+    return Part(request, lambda *_: given.returned(result))
+
+
+def allreduce_in_place_part(how: How, tensor: Any, name: str | None) -> Part:
+    """Its result is the tensor."""
+    what = what_is(how.verb, name)
+    if framework_of(tensor) is None:
+        request = _core.Request(
+            Collective.ALLREDUCE, name, tensor, tensor, op=how.op, prescale=how.prescale,
+            postscale=how.postscale, compression=how.compression,
+        )  # fmt: skip
+        return Part(request, lambda *_: tensor)
+    check_writable(tensor, what)
+    given = _given(how, tensor, what, _INSTEAD)
+    request = given.request(Collective.ALLREDUCE, name, given.source)
+    return Part(request, lambda *_: put_back(given.framework, given.finished(given.source), tensor))
+
+
+def put_back(framework: Framework | None, array: Any, tensor: Any) -> Any:
+    """Copies a result that was made in a contiguous copy into the tensor it stands for."""
+    if framework is not None and array is not tensor and not is_same_memory(array, tensor):
+        framework.copy(array.reshape(tensor.shape), tensor)
+    return tensor
+
+
+def reduce_part(how: How, tensor: Any, name: str | None, root: int) -> Part:
+    """Its result is a new tensor on the root, else None."""
+    given = _given(how, tensor, what_is(how.verb, name))
+    is_root = how.session.rank == root
+    result = given.empty(given.source.shape) if is_root else None
+    request = given.request(Collective.REDUCE, name, result, root)
+    return Part(request, lambda *_: given.returned(result) if is_root else None)
+
+
+def reducescatter_part(how: How, tensor: Any, name: str | None) -> Part:
+    """Its result is a new tensor: this rank's rows."""
+    what = what_is(how.verb, name)
+    given = _given(how, tensor, what)
+    shape = tuple(given.source.shape)
+    if not shape:
+        raise bad_argument(f"{what} is a scalar", "pass a tensor with an axis 0 to cut")
+    result = given.empty((rows_of_rank(shape[0], how.session), *shape[1:]))
+    request = given.request(Collective.REDUCESCATTER, name, result, rows=True)
+    return Part(request, lambda *_: given.returned(result))
+
+
+def rows_of_rank(rows: int, session: _core.Session) -> int:
+    """How many rows of an axis a reduce-scatter gives to this rank."""
+    return rows // session.size + (1 if session.rank < rows % session.size else 0)

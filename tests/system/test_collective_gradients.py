@@ -1,0 +1,15 @@
+"""torch's autograd through the collectives, compared with one process."""
+
+import pytest
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.parametrize("mode", ["every_collective", "all_to_all", "others", "training"])
+def test_gradients(two_agents, python, mode):
+    assert_all_ok(run_ranks(two_agents, python, "gradients.py", 3, mode))
+
+
+def test_gradients_alone(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "gradients.py", 1, "every_collective"))

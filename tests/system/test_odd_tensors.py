@@ -1,0 +1,16 @@
+"""Collectives of every dtype, layout and Python's own numbers, compared with NumPy."""
+
+import pytest
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("mode", ["edges", "numbers"])
+def test_odd_tensors(two_agents, python, mode, size):
+    assert_all_ok(run_ranks(two_agents, python, "odd_tensors.py", size, mode))
+
+
+def test_random_layouts_equal_numpy(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "odd_tensors.py", 3, "fuzz", "200"))
