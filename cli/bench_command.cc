@@ -288,7 +288,8 @@ Action declare_bench(CLI::App& app) {
                  "NODE=RATE[,DELAY], e.g. shard-1=500mbit; repeatable")
       ->allow_extra_args(false);
   declare_bench_options(app, options->bench);
-  app.add_option("--op-timeout", cluster.op_timeout, "seconds until a collective must end");
+  app.add_option("--op-timeout", cluster.op_timeout,
+                 "seconds until a collective must end (default 1800)");
   app.add_flag("-v,--verbose", cluster.verbose, "pids, addresses and the daemons' logs");
   return [&app, options] { return act(app, *options); };
 }

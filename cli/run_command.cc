@@ -269,7 +269,8 @@ Action declare_run(CLI::App& app) {
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");
   app.add_option("--start-timeout", options->start_timeout, "seconds until all ranks have joined");
-  app.add_option("--op-timeout", options->op_timeout, "seconds until a collective must end");
+  app.add_option("--op-timeout", options->op_timeout,
+                 "seconds until a collective must end (default 1800); deaths are found without it");
   app.add_option("--elastic-timeout", options->elastic_timeout,
                  "seconds until gradbus.elastic has all ranks in the job again after a loss");
   app.add_option("--output-filename", options->output_directory,

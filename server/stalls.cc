@@ -154,7 +154,7 @@ Nanos Stalls::steady_since() const {
   return latest;
 }
 
-bool Stalls::all_wait_long_enough(const Groups& groups, Nanos now) const {
+bool Stalls::all_wait_long_enough(const Groups& groups, Nanos) const {
   const Nanos steady = steady_since();
   RankSet waiting;
   for (const auto& [key, group] : groups) {
@@ -162,7 +162,11 @@ bool Stalls::all_wait_long_enough(const Groups& groups, Nanos now) const {
     if (key.second > 0 && group.asked_at < steady) return false;
     waiting.insert(group.waiting.begin(), group.waiting.end());
   }
-  const auto brief = [&](uint32_t rank) { return now - waits_.at(rank).since < deadlock_; };
+  // Only what a rank has said itself counts: it may have advanced since.
+  const auto brief = [&](uint32_t rank) {
+    const Wait& wait = waits_.at(rank);
+    return wait.heard - wait.since < deadlock_;
+  };
   return !waiting.empty() && waiting == roll_->joined() &&
          std::none_of(waiting.begin(), waiting.end(), brief);
 }

@@ -14,6 +14,7 @@
 #include "worker_agent/engine.h"
 #include "worker_agent/node_job.h"
 #include "worker_agent/shard_duty.h"
+#include "worker_agent/stall_log.h"
 
 namespace gradbus {
 
@@ -120,10 +121,11 @@ class Conductor {
   Devices devices_{[this] { keep_lease(); }, options_.device_sharings};
   NcclUse nccl_;
   Clients clients_;                       // by socket
-  Nanos next_look_ = 0;  // for ended processes of clients without a pidfd
+  Nanos next_look_ = 0;                   // for ended processes of clients without a pidfd
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
   ShardDuty shard_duty_;
+  StallLog stall_log_;
   std::map<uint64_t, BrokenLink> broken_links_;
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
       registrations_;  // by job, rank: this turn's

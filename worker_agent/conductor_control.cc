@@ -264,7 +264,8 @@ void Conductor::on_nccl_settled(const v1::NcclSettled& settled) {
 void Conductor::on_stall(const v1::StallNotice& notice) {
   NodeJob* running = job(notice.job_id());
   if (running == nullptr || running->failed()) return;
-  spdlog::warn("job \"{}\" waits: {}", running->name(), notice.text());
+  if (stall_log_.due(notice.job_id(), notice.tensor(), notice.round(), monotonic_now()))
+    spdlog::warn("job \"{}\" waits: {}", running->name(), notice.text());
   running->notify(Code::kOk, notice.text());
 }
 

@@ -1,5 +1,7 @@
 #include "client_lib/src/agent_connection.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -104,6 +106,11 @@ Status AgentConnection::send(const void* packet, size_t bytes) {
       default: return agent_lost();
     }
   }
+}
+
+bool AgentConnection::has_unread() const {
+  int bytes = 0;
+  return ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 Status AgentConnection::receive(Packet& packet) {

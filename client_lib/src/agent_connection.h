@@ -35,6 +35,8 @@ class AgentConnection {
   Status receive(Packet& packet);
   bool wait(Nanos timeout) const { return wait_readable(socket_.get(), timeout); }
   void close() { socket_.reset(); }
+  // The agent has not taken all packets that were sent to it.
+  bool has_unread() const;
 
  private:
   explicit AgentConnection(Fd socket) : socket_(std::move(socket)) {}

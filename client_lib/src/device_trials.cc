@@ -43,14 +43,14 @@ Result<std::shared_ptr<DeviceTrialOffer>> Session::try_device(const DeviceId& de
     GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
     trials_[packet.header.request] = offer;
   }
-  const Nanos deadline = monotonic_now() + options_.op_timeout;
+  const Nanos deadline = monotonic_now() + options_.start_timeout;
   while (!offer->done.load(std::memory_order_acquire)) {
     progress();
     if (offer->done.load(std::memory_order_acquire)) break;
     GRADBUS_RETURN_IF_ERROR(failure());
     if (monotonic_now() >= deadline)
       return error("P110", "rank " + std::to_string(rank()) + " waited " +
-                               std::to_string(options_.op_timeout / kSecond) +
+                               std::to_string(options_.start_timeout / kSecond) +
                                " s for its agent's memory of a GPU");
     connection_->wait(kTrialSleep);
   }

@@ -44,8 +44,7 @@ Status Operation::use(TensorSpec spec) {
 
 void Operation::advance() {
   const std::lock_guard lock(lock_);
-  while (step()) {
-  }
+  while (step()) session_.note_progress();
 }
 
 bool Operation::over() {

@@ -101,10 +101,14 @@ Status Session::attach(AgentConnection connection) {
   completions_ =
       RingConsumer<CompletionRecord>(RingMemory::at(channel_->at(kCompletionRingOffset)));
   connection_ = std::move(connection);
+  registry_.add(this);
   return {};
 }
 
 Session::~Session() {
+  registry_.remove(this);
+  registry_.unsettled.fetch_sub(unsettled_.load());
+  registry_.streams.fetch_sub(streams_.load());
   if (!connection_) return;
   const auto packet = make_packet<LeavePacket>();
   (void)connection_->send(&packet, sizeof(packet));
@@ -159,6 +163,7 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
   asked_[packet.header.request] = registration;
   ++unsettled_;
+  ++registry_.unsettled;
   return {};
 }
 
@@ -222,7 +227,7 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
 
 Status Session::wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock) {
   const Nanos started = monotonic_now();
-  clock.begin(started);
+  clock.begin(started, advances_.load(std::memory_order_relaxed));
   const WaitSubject subject{registration.spec.name, 0, clock};
   for (;;) {
     progress();
@@ -231,7 +236,7 @@ Status Session::wait_registered(const Registration& registration, Nanos timeout,
     const Nanos now = monotonic_now();
     if (now - started > timeout) return timed_out(subject, now - clock.began, nullptr);
     report_when_due(subject, now);
-    connection_->wait(kSleepSlice);
+    connection_->wait(socket_slice());
   }
 }
 
@@ -298,9 +303,17 @@ void Session::drain_completions() {
 // ---- waiting
 
 Nanos Session::sleep_slice(const WaitSubject& subject) const {
-  if (streams_.load(std::memory_order_relaxed) > (subject.stream ? 1 : 0))
+  if (registry_.streams.load(std::memory_order_relaxed) > (subject.stream ? 1 : 0))
     return kSleepSliceBesideStreams;
-  return unsettled_.load(std::memory_order_relaxed) > 0 ? kSleepSliceWhileRegistering : kSleepSlice;
+  return registry_.unsettled.load(std::memory_order_relaxed) > 0 ? kSleepSliceWhileRegistering
+                                                                 : kSleepSlice;
+}
+
+// This session's own answers end the sleep, those of others do not.
+Nanos Session::socket_slice() const {
+  if (registry_.streams.load(std::memory_order_relaxed) > 0) return kSleepSliceBesideStreams;
+  const bool others = registry_.unsettled.load(std::memory_order_relaxed) > unsettled_.load();
+  return others ? kSleepSliceWhileRegistering : kSleepSlice;
 }
 
 Status Session::between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started,
@@ -314,19 +327,39 @@ Status Session::between_sleeps(const Cell& cell, const WaitSubject& subject, Nan
 }
 
 void Session::report_when_due(const WaitSubject& subject, Nanos now) {
+  subject.clock.look(now, advances_.load(std::memory_order_relaxed));
   if (now - subject.clock.reported < kBlockedReportEvery) return;
   subject.clock.reported = now;
-  report_blocked(subject, now - subject.clock.began);
+  report_blocked(subject, now - subject.clock.advanced, now);
 }
 
-void Session::report_blocked(const WaitSubject& subject, Nanos waited) {
+// The coordinator needs a report every second to prove that no wait can end.
+void Session::report_blocked(const WaitSubject& subject, Nanos waited, Nanos now) {
   const std::lock_guard lock(control_);
   if (!connection_) return;
+  if (const Status silent = look_at_agent(now); !silent.ok()) return fail(silent);
   auto packet = make_packet<BlockedPacket>();
   set_text(packet.name, subject.name);
   packet.round = subject.round;
   packet.waited_ms = static_cast<uint64_t>(waited / kMillisecond);
   (void)connection_->send(&packet, sizeof(packet));
+}
+
+// A frozen agent keeps its socket open. Its silence is what it left unread from one look to the
+// next; a long pause between two looks may be this process's own, so it counts as two reports at
+// most.
+Status Session::look_at_agent(Nanos now) {
+  if (!connection_->has_unread()) {
+    agent_looked_at_ = 0;
+    agent_silent_ = 0;
+    return {};
+  }
+  if (agent_looked_at_ != 0)
+    agent_silent_ += std::min(now - agent_looked_at_, 2 * kBlockedReportEvery);
+  agent_looked_at_ = now;
+  if (agent_silent_ < options_.agent_timeout) return {};
+  return error("A301", "the agent of this node has not read its socket for " +
+                           seconds(agent_silent_) + ": it is stopped or overloaded");
 }
 
 Status Session::timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell) {
@@ -361,130 +394,6 @@ void Session::count_loss(double loss) {
   }
   header.loss_sum.fetch_add(loss, std::memory_order_relaxed);
   header.losses.fetch_add(1, std::memory_order_relaxed);
-}
-
-// ---- the agent's packets
-
-void Session::progress() {
-  receive_all();
-  advance_operations();
-}
-
-void Session::advance_operations() {
-  std::vector<std::shared_ptr<Operation>> ready;
-  {
-    const std::lock_guard lock(operations_lock_);
-    ready = pending_;
-  }
-  for (const auto& operation : ready) operation->advance();
-  const std::lock_guard lock(operations_lock_);
-  std::erase_if(pending_, [](const auto& operation) { return !operation->unfinished(); });
-}
-
-void Session::add_pending(std::shared_ptr<Operation> operation) {
-  const std::lock_guard lock(operations_lock_);
-  std::erase_if(pending_, [](const auto& known) { return !known->unfinished(); });
-  pending_.push_back(std::move(operation));
-}
-
-uint64_t Session::next_unnamed(const std::string& signature) {
-  const std::lock_guard lock(control_);
-  return unnamed_[signature]++;
-}
-
-void Session::receive_all() {
-  const std::lock_guard lock(control_);
-  if (!connection_ || failed_.load()) return;
-  for (;;) {
-    Packet packet;
-    Status status = connection_->receive(packet);
-    if (status.code() == Code::kBusy) return;
-    if (status.ok()) status = handle(packet);
-    if (!status.ok()) return fail(status);
-  }
-}
-
-Status Session::handle(Packet& packet) {
-  switch (static_cast<AttachType>(packet.header.type)) {
-    case AttachType::kSegment: return add_segment(packet);
-    case AttachType::kNotice: {
-      const Result<NoticePacket> notice = packet.as<NoticePacket>();
-      if (!notice.ok()) return notice.status();
-      handle_notice(notice.value());
-      return {};
-    }
-    case AttachType::kModeChange: {
-      const Result<ModeChangePacket> change = packet.as<ModeChangePacket>();
-      if (!change.ok()) return change.status();
-      mode_changes_.push_back({get_text(change.value().group), get_text(change.value().mode)});
-      return {};
-    }
-    case AttachType::kRegistered: return take_registered(packet);
-    case AttachType::kDeviceTrial: return take_trial(packet);
-    default: return bad_packet("type " + std::to_string(packet.header.type) + " from the agent");
-  }
-}
-
-Status Session::take_registered(Packet& packet) {
-  const Result<RegisteredPacket> place = packet.as<RegisteredPacket>();
-  if (!place.ok()) return place.status();
-  const auto asked = asked_.extract(packet.header.request);
-  if (asked.empty()) return {};
-  --unsettled_;
-  return settle(*asked.mapped(), place.value(), std::move(packet.fds));
-}
-
-Status Session::add_segment(Packet& packet) {
-  const Result<SegmentPacket> info = packet.as<SegmentPacket>();
-  if (!info.ok()) return info.status();
-  if (packet.fds.size() != 1 || info.value().segment != arena_.size())
-    return bad_packet("segment " + std::to_string(info.value().segment) + ", expected " +
-                      std::to_string(arena_.size()));
-  auto segment = Segment::open(std::move(packet.fds[0]), info.value().bytes);
-  if (!segment.ok()) return segment.status();
-  arena_.push_back(segment.take());
-  return {};
-}
-
-int64_t Session::mode_changes_heard() {
-  receive_all();
-  const std::lock_guard lock(control_);
-  return static_cast<int64_t>(mode_changes_.size());
-}
-
-std::optional<ModeChange> Session::take_mode_change(int64_t heard_by_all) {
-  const std::lock_guard lock(control_);
-  if (static_cast<int64_t>(mode_changes_taken_) >= heard_by_all) return {};
-  return mode_changes_[mode_changes_taken_++];
-}
-
-void Session::handle_notice(const NoticePacket& notice) {
-  notice_ = get_text(notice.text);
-  if (notice.code != 0) fail(Status(static_cast<Code>(notice.code), notice_));
-}
-
-void Session::fail(const Status& status) {
-  if (failed_.load()) return;
-  failure_ = status;
-  failed_.store(true);
-}
-
-Status Session::failure() {
-  if (!failed_.load(std::memory_order_acquire)) return {};
-  const std::lock_guard lock(control_);
-  return failure_;
-}
-
-Status Session::why_failed() {
-  const Nanos deadline = monotonic_now() + kSecond;
-  for (;;) {
-    receive_all();
-    Status known = failure();
-    if (!known.ok()) return known;
-    if (monotonic_now() >= deadline)
-      return error("X001", "the operation failed and the agent gave no reason within 1 s");
-    connection_->wait(10 * kMillisecond);
-  }
 }
 
 }  // namespace gradbus

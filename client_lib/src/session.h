@@ -16,6 +16,7 @@
 #include "client_lib/shm/ring.h"
 #include "client_lib/src/agent_connection.h"
 #include "client_lib/src/launch_env.h"
+#include "client_lib/src/session_registry.h"
 #include "client_lib/src/tensor.h"
 #include "common/segment.h"
 #include "common/tensor_rules.h"
@@ -23,11 +24,18 @@
 
 namespace gradbus {
 
+// Deaths are detected on their own, so this only has to end real deadlocks. Gloo's limit, too.
+inline constexpr Nanos kOpTimeoutDefault = 1800 * kSecond;
+// Longer than an agent needs for its slowest work, to allocate large tensors.
+inline constexpr Nanos kAgentTimeoutDefault = 60 * kSecond;
+
 struct SessionOptions {
   std::string socket_path;  // "": the default
   LaunchArguments identity;
   Nanos start_timeout = 60 * kSecond;
-  Nanos op_timeout = 60 * kSecond;
+  Nanos op_timeout = kOpTimeoutDefault;
+  // A waiting rank gives up when its agent has not read its socket for so long.
+  Nanos agent_timeout = kAgentTimeoutDefault;
   // Of tensors that say nothing themselves.
   TensorRules compressions;
   TensorRules modes;
@@ -132,8 +140,12 @@ class Session {
   // with the job's error.
   template <typename Attempt>
   Status wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout);
-  // Reads the agent's packets and moves operations on whose tensor has been registered.
+  // Reads the agent's packets and advances the operations that wait for them: for all sessions of
+  // this process, and for this one alone.
   void progress();
+  void progress_alone();
+  // An operation has advanced. What waits for it, or beside it, is no stall.
+  void note_progress() { advances_.fetch_add(1, std::memory_order_relaxed); }
   void advance_operations();
   // Ok while the job lives.
   Status failure();
@@ -143,9 +155,17 @@ class Session {
   // ---- ad-hoc operations that wait for their registration
   // Kept (also after the user freed its handle) and moved on by progress() until it is over.
   void add_pending(std::shared_ptr<Operation> operation);
-  // Streams make progress only inside the library, so whoever waits for something else looks after
-  // them more often.
-  void count_stream(int change) { streams_.fetch_add(change, std::memory_order_relaxed); }
+  // Streams make progress only inside the library, so threads that wait for something else advance
+  // them more often, and sleep where the stream's next chunk wakes them.
+  void begin_stream(Cell& cell) {
+    count_stream(1);
+    stream_cell_.store(&cell, std::memory_order_release);
+  }
+  void end_stream(Cell& cell) {
+    Cell* ended = &cell;
+    stream_cell_.compare_exchange_strong(ended, nullptr);
+    count_stream(-1);
+  }
   // Which unnamed operation of this `signature` comes next: ranks that start them in one order
   // agree.
   uint64_t next_unnamed(const std::string& signature);
@@ -176,13 +196,27 @@ class Session {
   // One look around between two sleeps: packets, blocked report, deadline.
   Status between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started, Nanos timeout);
   void report_when_due(const WaitSubject& subject, Nanos now);
-  void report_blocked(const WaitSubject& subject, Nanos waited);
+  void report_blocked(const WaitSubject& subject, Nanos waited, Nanos now);
+  Status look_at_agent(Nanos now);
   Status timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell);
   Nanos sleep_slice(const WaitSubject& subject) const;
+  // The cell to sleep on: that of a stream which needs this thread, else the one that is waited
+  // for.
+  Cell& cell_to_watch(Cell& cell, const WaitSubject& subject) const {
+    Cell* const stream = subject.stream ? nullptr : stream_cell_.load(std::memory_order_acquire);
+    return stream == nullptr ? cell : *stream;
+  }
+  bool advance_streams();  // true: one has moved
+  void count_stream(int change) {
+    streams_.fetch_add(change, std::memory_order_relaxed);
+    registry_.streams.fetch_add(change, std::memory_order_relaxed);
+  }
+  Nanos socket_slice() const;
   void count_wait(Nanos since);
 
   const LaunchIdentity identity_;
   const SessionOptions options_;
+  SessionRegistry& registry_ = SessionRegistry::of_this_process();
   JoinedPacket joined_;
 
   std::mutex control_;
@@ -197,6 +231,8 @@ class Session {
   std::vector<Tensor*> tensor_by_id_;
   std::map<std::string, uint64_t> unnamed_;
   uint32_t next_request_ = 2;
+  Nanos agent_looked_at_ = 0;  // 0: it had read everything
+  Nanos agent_silent_ = 0;
   std::string notice_;
   std::vector<ModeChange> mode_changes_;
   size_t mode_changes_taken_ = 0;
@@ -208,6 +244,8 @@ class Session {
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<uint32_t> unsettled_{0};
   std::atomic<int> streams_{0};
+  std::atomic<Cell*> stream_cell_{nullptr};  // of one of them
+  std::atomic<uint64_t> advances_{0};
 
   std::mutex submission_lock_;
   std::vector<Submission> overflow_;  // in order: the ring was full
@@ -222,7 +260,7 @@ template <typename Attempt>
 Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout) {
   if (attempt()) return {};
   const Nanos started = monotonic_now();
-  subject.clock.begin(started);
+  subject.clock.begin(started, advances_.load(std::memory_order_relaxed));
   // 20 us of spinning cost less than one futex sleep and wake on a busy machine. Where ranks
   // outnumber cores, giving way to those that still have work does: four ranks on two cores
   // exchange 4 bytes in 4 us, and in 25 asleep.
@@ -233,11 +271,13 @@ Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subje
     for (int i = 0; i < 4; ++i, sched_yield())
       if (attempt()) return {};
   for (;;) {
-    const uint32_t ticket = cell.ticket();
-    cell.announce();
+    Cell& watched = cell_to_watch(cell, subject);
+    const uint32_t ticket = watched.ticket();
+    watched.announce();
     const bool done = attempt();
-    if (!done) cell.sleep(ticket, sleep_slice(subject));
-    cell.retract();
+    const bool moved = !done && &watched != &cell && advance_streams();
+    if (!done && !moved) watched.sleep(ticket, sleep_slice(subject));
+    watched.retract();
     if (done || attempt()) break;
     GRADBUS_RETURN_IF_ERROR(between_sleeps(cell, subject, started, timeout));
   }

@@ -24,13 +24,26 @@ namespace gradbus {
 class Session;
 
 // How long something has been waited for, over all calls: a caller may wait in slices (Python does,
-// to serve Ctrl-C between them), and the agent must hear of it all the same.
+// to serve Ctrl-C between them), and the agent must hear of it all the same. A wait that advances
+// is not a stall, and a pause between two looks is not a wait: both start the stall's time again.
 struct WaitClock {
-  Nanos began = 0;  // 0: not waited for yet
+  Nanos began = 0;     // 0: not waited for yet
+  Nanos advanced = 0;  // since then nothing has moved
   Nanos reported = 0;
-  void begin(Nanos now) {
-    if (began == 0) began = reported = now;
+  Nanos looked = 0;
+  uint64_t advances = 0;  // of the session, at the last look
+  void begin(Nanos now, uint64_t advances_now) {
+    if (began != 0) return;
+    began = advanced = reported = looked = now;
+    advances = advances_now;
   }
+  void look(Nanos now, uint64_t advances_now) {
+    const bool paused = now - looked > kPauseMax;
+    if (std::exchange(advances, advances_now) != advances_now || paused) advanced = reported = now;
+    looked = now;
+  }
+
+  static constexpr Nanos kPauseMax = kSecond;  // a wait looks around every 50 ms
 };
 
 // Memory of a GPU as it came from the agent.

@@ -110,7 +110,7 @@ typedef struct gradbus_options {
   int64_t rank;             /* -1: from the launcher's variables */
   int64_t world_size;       /* -1: from the launcher's variables */
   int64_t start_timeout_ms; /* waiting for all ranks; default 60000 */
-  int64_t op_timeout_ms;    /* default deadline of a wait; default 60000 */
+  int64_t op_timeout_ms;    /* default deadline of a wait; default 1800000 */
 } gradbus_options;
 
 GRADBUS_API void gradbus_options_init(gradbus_options* options);

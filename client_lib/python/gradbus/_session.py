@@ -101,7 +101,8 @@ def init(
         rank, size: this process's number, 0 <= rank < size, and how many there are.
         socket: path of the agent's socket.
         start_timeout: seconds to wait for the other ranks (default 60).
-        op_timeout: seconds after which a wait raises TimeoutError (default 60).
+        op_timeout: seconds after which a wait raises TimeoutError (default 1800). A rank or node that
+            dies ends a wait earlier, so this limit only ends real deadlocks.
         process_sets: sets to add at once, the same on every rank.
 
     Calling it again changes nothing; it warns of arguments that differ from the first ones. Raises

@@ -17,7 +17,7 @@ namespace gradbus::python {
 namespace {
 
 constexpr int64_t kClosePatienceMs = 1000;
-constexpr int64_t kOpTimeoutMs = 60'000;  // as in gradbus.h
+constexpr int64_t kOpTimeoutMs = 1'800'000;  // as in gradbus.h
 
 gradbus_options options_of(const InitArguments& arguments) {
   gradbus_options options;

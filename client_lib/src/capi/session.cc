@@ -17,14 +17,19 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   options.identity.rank = given.rank;
   options.identity.world_size = given.world_size;
   auto start = seconds_variable(read_environment, "GRADBUS_START_TIMEOUT", 60'000);
-  auto op = seconds_variable(read_environment, "GRADBUS_OP_TIMEOUT", 60'000);
+  auto op =
+      seconds_variable(read_environment, "GRADBUS_OP_TIMEOUT", kOpTimeoutDefault / kMillisecond);
+  auto silence = seconds_variable(read_environment, "GRADBUS_AGENT_TIMEOUT",
+                                  kAgentTimeoutDefault / kMillisecond);
   if (!start.ok()) return start.status();
   if (!op.ok()) return op.status();
+  if (!silence.ok()) return silence.status();
   const auto chosen = [](int64_t given_ms, int64_t otherwise) {
     return (given_ms > 0 ? given_ms : otherwise) * kMillisecond;
   };
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
+  options.agent_timeout = silence.value() * kMillisecond;
   const auto rules = [](const RuleVariable& variable) {
     return TensorRules::parse(variable, read_environment(variable.name).value_or(""));
   };

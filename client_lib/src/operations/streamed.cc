@@ -103,7 +103,7 @@ class StreamedOperation final : public Operation {
 
   Status start_round() override {
     session().count_operation(asked_.bytes());
-    session().count_stream(1);
+    session().begin_stream(cell());
     base_ = tensor().round();
     return {};
   }
@@ -114,12 +114,13 @@ class StreamedOperation final : public Operation {
     while (moved && consumed_ < chunks_ && refusal_.ok()) {
       moved = post_next();
       moved = consume_next() || moved;
+      if (moved) session().note_progress();
     }
     return consumed_ == chunks_ || !refusal_.ok();
   }
 
   Status end_round() override {
-    session().count_stream(-1);
+    session().end_stream(cell());
     if (consumed_ < chunks_ && refusal_.ok()) return session().why_failed();
     tensor().skip_rounds(consumed_);
     return {};

@@ -281,6 +281,23 @@ TEST_F(Stall, AShortWaitIsNotADeadlock) {
   EXPECT_EQ(verdict(), "");
 }
 
+// Rank 0 may have advanced since it said so.
+TEST_F(Stall, OnlyTheTimeThatARankHasReportedCounts) {
+  start(2);
+  ready("a");
+  ready("b");
+  wait(0, "a", 9, 1100);
+  cluster.advance(1000 * kMillisecond);
+  wait(1, "b", 9, 3000);
+  wait(1, "b", 9, 3000);
+  answer("a", 9, {1});
+  answer("b", 9, {0});
+  EXPECT_EQ(verdict(), "");
+  wait(0, "a", 9, 2200);
+  answer("a", 9, {1});
+  EXPECT_THAT(verdict(), StartsWith("GB-O903"));
+}
+
 TEST_F(Stall, ACycleOfRoundsEndsTheJob) {
   start(2);
   ready("a");
