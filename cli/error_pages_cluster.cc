@@ -77,6 +77,11 @@ constexpr ErrorPage kPages[] = {
      "The programs: two versions in one job. Else hardware or a defect.",
      "Compare versions with gradbus status. If all are equal, report it.",
      "An agent was updated while a job ran: restart the job."},
+    {"D612", "A payload arrived whole but is not the one that its sender made a checksum of.",
+     "Almost always the program: it wrote into a tensor while the tensor was sent.",
+     "Wait before you change a tensor: wait=\"backward\" (the default), synchronize() or "
+     "gradbus_wait().",
+     "Gradients were clipped through .grad.data with wait=\"step\": call synchronize() before."},
     {"D620", "The CUDA plug-in libgradbus_cuda.so is missing or cannot be loaded.",
      "The installation: Gradbus was built without nvcc, or the file is elsewhere.",
      "Without GPUs do nothing. Else build with nvcc and -DGRADBUS_CUDA=ON, or set "

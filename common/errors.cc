@@ -53,6 +53,11 @@ constexpr ErrorInfo kErrors[] = {
     {"D611", "BAD_PAYLOAD", Code::kCorrupt,
      "A compressed payload of another agent is not what its codec writes.",
      "run the same version on all nodes; if it is, report a bug"},
+    {"D612", "PAYLOAD_CHANGED", Code::kCorrupt,
+     "A payload is not the one that its sender computed a checksum of. Almost always, a program "
+     "wrote into a tensor while it was being sent.",
+     "wait before you change a tensor: wait=\"backward\", synchronize() or gradbus_wait(); where "
+     "nobody does, see gradbus doctor"},
     {"D620", "NO_CUDA_PLUGIN", Code::kUnavailable,
      "libgradbus_cuda.so, which holds all that Gradbus has for GPUs, is not there or cannot be "
      "loaded.",

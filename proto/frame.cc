@@ -103,7 +103,11 @@ Status check_frame_payload(const FrameHeader& header, std::span<const std::byte>
   }
   const uint32_t crc = crc32c(payload);
   if (header.payload_crc == crc) return {};
-  return refuse("payload_crc", header.payload_crc, std::to_string(crc) + " for these bytes");
+  // The header is as it was sealed, and TCP has checksums of its own: the damage came before.
+  return error("D612", "tensor " + std::to_string(header.tensor) + " changed while round " +
+                           std::to_string(header.step) +
+                           " of it was sent: field payload_crc of chunk " +
+                           std::to_string(header.chunk) + " is not that of its bytes");
 }
 
 }  // namespace gradbus

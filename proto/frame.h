@@ -130,7 +130,7 @@ void reseal_header(FrameHeader& header);
 // field.
 Status check_frame_header(const FrameHeader& header);
 
-// kCorrupt when the payload is not the one that was sealed.
+// kCorrupt (GB-D612) when the payload is not the one that was sealed.
 Status check_frame_payload(const FrameHeader& header, std::span<const std::byte> payload);
 
 }  // namespace gradbus

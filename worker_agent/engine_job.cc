@@ -413,7 +413,8 @@ void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
   const bool shard = peer >= start_.agents;
   const std::string who =
       shard ? "shard " + std::to_string(peer - start_.agents) : "agent " + std::to_string(peer);
-  const Status lost = error(event.code == Code::kCorrupt ? "D601" : "P102",
+  const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
+  const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
                             "job \"" + start_.name + "\": the link to " + who + " ended" +
                                 (why.empty() ? "" : " (" + why + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);

@@ -57,3 +57,13 @@ def test_a_model_that_ddp_averages_is_refused(two_agents, python, order, tmp_pat
     for report in reports(results):
         assert report["error"] == "InvalidError" and "GB-O900" in report["text"], report
         assert "DistributedDataParallel" in report["text"] and "0.weight'" in report["text"], report
+
+
+def test_bytes_that_changed_under_their_checksum_are_no_damage_on_the_wire(two_agents, python):
+    found = reports(run_ranks(two_agents, python, "scribbler.py", 2))
+    assert any("GB-D612 PAYLOAD_CHANGED" in report["text"] for report in found), found
+    for report in found:
+        assert report["error"] in ("CorruptError", "PeerLostError"), found
+        assert "network card" not in report["text"], found
+        if "GB-D612" in report["text"]:
+            assert "wait before you change a tensor" in report["text"], found

@@ -53,6 +53,10 @@ VARIABLES = {
 
 # function of ranks/mistakes.py: (exit status of rank 0, kind of exception, words of its last line)
 PROGRAMS = {
+    "clip_before_synchronize": (1, "BusyError", ["GB-O905", "changed during its exchange", "synchronize()"]),
+    "scale_before_synchronize": (1, "BusyError", ["GB-O905", "changed during its exchange", "synchronize()"]),
+    "other_weights": (1, "MismatchError", ["GB-O906", "rank 1 differs from rank 0", "broadcast_parameters"]),
+    "ddp_inside": (1, "InvalidError", ["GB-O900", "DistributedDataParallel", "0.weight"]),
     "other_width": (1, "MismatchError", ["GB-O902", "rank 0", "rank 1"]),
     "other_shape": (1, "MismatchError", ["GB-O902", "f32[3]", "f32[4]"]),
     "other_dtype": (1, "MismatchError", ["GB-O902", "f32[3]", "f64[3]"]),

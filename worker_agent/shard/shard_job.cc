@@ -151,8 +151,9 @@ void ShardJob::on_closed(const TransportEvent& event, const std::string& why) {
     return;
   }
   const bool shard = is_shard(peer);
+  const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
   const Status ended =
-      error(event.code == Code::kCorrupt ? "D601" : "P102",
+      error(event.code == Code::kCorrupt ? corrupt : "P102",
             "job \"" + start_.name + "\": the link between shard " + std::to_string(start_.shard) +
                 " and " + (shard ? "shard " : "agent ") +
                 std::to_string(shard ? peer - start_.agents : peer) + " ended" +

@@ -102,7 +102,7 @@ def only_rank_0():
 
 def two_backwards():
     model = model_of()
-    optimizer = wrapped(model)
+    optimizer = wrapped(model, wait="step")
     gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
     model(torch.ones(5, 4)).sum().backward()
     model(torch.ones(5, 4)).sum().backward()

@@ -74,7 +74,7 @@ TEST(TcpStream, AFlippedPayloadBitEndsTheLinkAndNamesThePeer) {
   EXPECT_TRUE(raw.node->arrived.empty());
   EXPECT_EQ(raw.node->closed.at(raw.link.index), Code::kCorrupt);
   EXPECT_EQ(raw.node->ended_receives[Code::kCorrupt], 3u);
-  EXPECT_THAT(raw.error(), testing::HasSubstr("GB-D601"));
+  EXPECT_THAT(raw.error(), testing::HasSubstr("GB-D612"));
   EXPECT_THAT(raw.error(), testing::HasSubstr("payload_crc"));
   EXPECT_THAT(raw.error(), testing::HasSubstr(raw.peer.local_address()));
   EXPECT_TRUE(poll_until({raw.node.get()}, [&] { return raw.peer.is_closed(); }));
