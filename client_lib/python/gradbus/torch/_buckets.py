@@ -97,7 +97,6 @@ class Bucket(Registered):
         """Every ``.grad`` is the view, with what is there."""
         for slot in self.slots:
             slot.point()
-            slot.note()
 
     def note(self) -> None:
         """From here on to start() nobody should write to the gradients."""

@@ -187,6 +187,8 @@ class Rounds:
         for bucket in missing:
             bucket.point()
             bucket.begin_round()
+            for slot in bucket.slots if self._op == Sum else ():
+                slot.note()  # for _refuse_again()
             bucket.done = True
         self._passes_made = 0
         if any(bucket.on_shards is None for bucket in missing):

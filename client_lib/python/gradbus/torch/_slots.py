@@ -145,9 +145,13 @@ class Slot:
     def is_as_noted(self, writes: int = 0) -> bool:
         """Since note() nobody has, but for so many writes; a parameter frozen meanwhile does not count."""
         noted, version, address = self._noted
-        grad, version_now, address_now = _identity_of(self.parameter.grad)
-        same = grad is noted and version_now == version + writes and address_now == address
-        return same or not self.parameter.requires_grad
+        grad = self.parameter.grad
+        if grad is noted and (
+            grad is None
+            or (grad._version == version + writes and (not address or grad.data_ptr() == address))
+        ):
+            return True
+        return not self.parameter.requires_grad
 
     def point(self) -> None:
         """Makes ``.grad`` the view; a frozen parameter without a gradient keeps none."""
