@@ -62,7 +62,7 @@ Status EngineJob::add_tensor(AddTensor add) {
   reducing_.reserve(tensors_.size());
   coding_.reserve(tensors_.size());
   if (nccl_ != nullptr) nccl_->reserve(tensors_.size());
-  assisting_.reserve(tensors_.size() * start_.local_ranks.size());
+  assisting_.reserve(tensors_.size());
   if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
   if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
     tensors_[id]->take_place_of(*tensor(replaces));
@@ -159,7 +159,10 @@ void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
   if (const Status status = posted->check_request(record); !status.ok())
     return fail(status.with_context(who(local_rank)));
   // On one node the clients do without us; we lend a hand once all have posted.
-  if (!posted->remote()) return assisting_.emplace_back(posted, record.round), void();
+  if (!posted->remote()) {
+    if (posted->ask_for_assistance(record.round)) assisting_.push_back(posted);
+    return;
+  }
   if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
   if (posted->ready_round() != 0) begin(*posted);

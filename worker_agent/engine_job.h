@@ -109,8 +109,7 @@ class EngineJob final : public HostedJob {
   std::vector<std::unique_ptr<EngineTensor>> tensors_;  // by id, with holes
   std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
   std::vector<EngineTensor*> coding_;                   // ... in which GPUs code what comes next
-  std::vector<std::pair<EngineTensor*, uint64_t>>
-      assisting_;  // one-node rounds with chunks to claim
+  std::vector<EngineTensor*> assisting_;                // of one node, with chunks to claim
   std::vector<EarlyCredit> early_credits_;
   std::vector<std::pair<std::shared_ptr<Segment>, RegionId>> regions_;
   std::vector<std::optional<Submission>> held_;          // by local rank: of a tensor not yet added

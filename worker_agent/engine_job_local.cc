@@ -3,13 +3,21 @@
 #include "worker_agent/engine_job.h"
 
 namespace gradbus {
+namespace {
+
+// Of chunks, over all tensors of a job: other jobs and received frames get their turn.
+constexpr uint64_t kSummedBytesPerTurn = 4u << 20;
+
+}  // namespace
 
 // One chunk of each tensor a turn: received frames are not kept waiting behind a large sum.
 size_t EngineJob::reduce_local() {
   size_t work = 0;
-  for (size_t i = 0; i < reducing_.size();) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < reducing_.size() && bytes < kSummedBytesPerTurn;) {
     EngineTensor& tensor = *reducing_[i];
     const int64_t chunk = tensor.reduce_some();
+    if (chunk >= 0) bytes += tensor.chunk_bytes();
     if (tensor.device() != nullptr && !tensor.device()->failure().ok())
       return fail(tensor.device()->failure()), work;
     if (chunk >= 0) {
@@ -31,12 +39,21 @@ size_t EngineJob::reduce_local() {
   return work;
 }
 
+// The first ones come first: those behind them wait for a bounded number of chunks.
 size_t EngineJob::assist() {
   size_t chunks = 0;
-  for (const auto& [tensor, round] : assisting_)
-    if (tensor->cell().may_help(round)) chunks += tensor->cell().help(round, kAgentWorker, 1);
-  std::erase_if(assisting_,
-                [](const auto& work) { return !work.first->cell().may_help(work.second); });
+  uint64_t bytes = 0;
+  for (EngineTensor* const tensor : assisting_) {
+    if (bytes >= kSummedBytesPerTurn) break;
+    if (!tensor->assists()) continue;
+    bytes += tensor->chunk_bytes();
+    chunks += tensor->assist_some();
+  }
+  std::erase_if(assisting_, [](EngineTensor* tensor) {
+    if (tensor->assists()) return false;
+    tensor->stop_assisting();
+    return true;
+  });
   return chunks;
 }
 

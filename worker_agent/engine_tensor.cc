@@ -119,6 +119,9 @@ Status EngineTensor::check_request(const Submission& record) const {
   const auto wrong = [&](const std::string& field) {
     return error("S210", "field " + field + " of a submission, tensor \"" + name() + "\"");
   };
+  // On one node an agent only helps to sum.
+  if (!remote() && !reduces())
+    return wrong("tensor is " + std::to_string(record.tensor) + ", which has nothing to sum");
   if (record.kind == 0 || record.kind > static_cast<uint32_t>(SubmissionKind::kWriteMemory) ||
       (!exchanges && compressed_ == nullptr))
     return wrong("kind is " + std::to_string(record.kind));
@@ -170,6 +173,19 @@ uint64_t EngineTensor::ready_round() const {
   const uint64_t next = begun_ + 1;
   const auto posted = [&](uint64_t round) { return round == next; };
   return std::all_of(posted_.begin(), posted_.end(), posted) ? next : 0;
+}
+
+bool EngineTensor::ask_for_assistance(uint64_t round) {
+  const bool began = assists_left_ > 0;
+  if (began && round <= assisted_) return false;
+  assisted_ = round;
+  assists_left_ = add_.shape.chunks;
+  return !began;
+}
+
+uint32_t EngineTensor::assist_some() {
+  --assists_left_;
+  return cell_.help(assisted_, kAgentWorker, 1);
 }
 
 int64_t EngineTensor::reduce_some() {

@@ -73,6 +73,17 @@ class EngineTensor {
   // Reduces at most one chunk, then returns the next chunk that is reduced (by anybody), or -1.
   int64_t reduce_some();
   bool reducing() const { return reported_ < add_.shape.chunks; }
+  uint64_t chunk_bytes() const { return add_.shape.chunk_elements * dtype_bytes(add_.shape.dtype); }
+
+  // ---- help with a round of one node, which its ranks sum themselves
+  // True when the tensor was not being assisted before.
+  bool ask_for_assistance(uint64_t round);
+  // Sums at most one chunk; how many.
+  uint32_t assist_some();
+  // False when all is claimed, or when as many chunks were tried as a round has: a client may write
+  // into the cell that there is always more to do.
+  bool assists() const { return assists_left_ > 0 && cell_.may_help(assisted_); }
+  void stop_assisting() { assists_left_ = 0; }
 
  private:
   uint64_t bytes() const;  // of the tensor, or of one block
@@ -93,6 +104,8 @@ class EngineTensor {
   uint64_t begun_ = 0;
   bool running_ = false;  // the round that has begun is not over
   uint32_t reported_ = 0;
+  uint64_t assisted_ = 0;  // the newest round that help was asked for
+  uint32_t assists_left_ = 0;
   uint32_t staleness_ = 0;
 };
 
