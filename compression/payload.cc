@@ -1,7 +1,9 @@
 #include "compression/payload.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "common/check.h"
@@ -51,12 +53,14 @@ Status check_payload_header(std::span<const std::byte> payload, CodecId codec, s
 
 size_t encode_not_finite(CodecId codec, size_t count, size_t index, float value,
                          std::span<std::byte> payload) {
-  GRADBUS_CHECK(payload.size() >= kNotFiniteBytes && index < count);
+  GRADBUS_CHECK(payload.size() >= kNotFiniteBytes && count > 0);
   PayloadHeader header{.codec = static_cast<uint8_t>(codec), .flags = kPayloadNotFinite};
   header.count = static_cast<uint32_t>(count);
   header.bytes = kNotFiniteBytes - kPayloadHeaderBytes;
   store_field(payload.data(), header);
-  store_field(&payload[kPayloadHeaderBytes], static_cast<uint32_t>(index));
+  // The element may have changed since a NaN or Inf was seen in it.
+  if (std::isfinite(value)) value = std::numeric_limits<float>::quiet_NaN();
+  store_field(&payload[kPayloadHeaderBytes], static_cast<uint32_t>(std::min(index, count - 1)));
   store_field(&payload[kPayloadHeaderBytes + 4], value);
   return kNotFiniteBytes;
 }

@@ -25,6 +25,11 @@ float compensated_element(const EncodeInput& input, size_t i) {
   return (input.gradient.empty() ? 0.0F : input.gradient[i]) + kept;
 }
 
+size_t next_not_finite(const EncodeInput& input, size_t first) {
+  while (first + 1 < input.count() && std::isfinite(compensated_element(input, first))) ++first;
+  return first;
+}
+
 float not_finite_element(const EncodeInput& input, size_t i) {
   const bool taken_in = !input.momentum.empty() && std::isfinite(input.gradient[i]);
   return taken_in ? input.residual[i] : compensated_element(input, i);

@@ -23,6 +23,9 @@ inline constexpr size_t kLookFirstElements = size_t{1} << 20;
 CollectBlock collect_block_of(const EncodeInput& input, size_t first);
 // v[i], before it is written.
 float compensated_element(const EncodeInput& input, size_t i);
+// The first element from `first` on whose v is not finite, before it is written. The last one when
+// there is none any more: a trainer may write to a gradient that it has given away.
+size_t next_not_finite(const EncodeInput& input, size_t first);
 // Of an element that is not finite, after the memories were put in order.
 float not_finite_element(const EncodeInput& input, size_t i);
 // v as one array, after it was written.

@@ -41,7 +41,8 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
     for_each_in_range(values.data(), values.size(), {key, key | below},
                       [&](size_t i) { ++bins[magnitude_key(values[i]) >> digit.shift & low]; });
     uint32_t bin = low;
-    for (; bins[bin] < k; --bin) k -= bins[bin];
+    // Values that change meanwhile may be fewer in a later pass.
+    for (; bin > 0 && bins[bin] < k; --bin) k -= bins[bin];
     key |= bin << digit.shift;
   }
   return key;
@@ -76,7 +77,7 @@ size_t give_up_momentum(const EncodeInput& input, size_t first) {
   const std::span<float> rest = input.residual.subspan(first);
   accumulate_momentum(input.step, input.gradient.subspan(first), input.momentum.subspan(first),
                       rest);
-  return first + first_not_finite(rest.data(), rest.size());
+  return std::min(first + first_not_finite(rest.data(), rest.size()), count - 1);
 }
 
 }  // namespace
@@ -85,9 +86,7 @@ size_t Candidates::give_up(const EncodeInput& input, size_t first) {
   put_back(input.residual);
   if (!input.momentum.empty()) return give_up_momentum(input, first);
   if (!input.residual.empty()) restore_residual(input, first);
-  size_t bad = first;
-  while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
-  return bad;
+  return next_not_finite(input, first);
 }
 
 size_t Candidates::collect(const EncodeInput& input, CollectKeys keys) {
@@ -174,30 +173,31 @@ void Candidates::drop_last(size_t drops, uint32_t key, std::span<float> residual
 }
 
 // From the back, where there is room.
-void Candidates::add(const Candidates& others, size_t count) {
+bool Candidates::add(const Candidates& others, size_t count) {
   GRADBUS_CHECK(size_ + count <= capacity_ && count <= others.size_);
   size_t own = size_;
   size_t other = count;
   size_ += count;
   for (size_t to = size_; other != 0;) {
+    if (own != 0 && indices_[own - 1] == others.indices_[other - 1]) return false;
     const bool take_own = own != 0 && indices_[own - 1] > others.indices_[other - 1];
     const Candidates& from = take_own ? *this : others;
     const size_t i = take_own ? --own : --other;
     indices_[--to] = from.indices_[i];
     values_[to] = from.values_[i];
   }
+  return true;
 }
 
 // ---- selection ----------------------------------------------------------------------------------
 
-// Fills up to k with the first elements of that key; false where there are too few.
+// Fills up to k with the first elements of that key; false where there are too few, or one that
+// was found before: without a residual the values may change from pass to pass.
 bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) {
   if (found_.size() >= k) return true;
   const size_t missing = k - found_.size();
   equals_.collect_some(values, {key, key}, missing);
-  if (equals_.size() < missing) return false;
-  found_.add(equals_, missing);
-  return true;
+  return equals_.size() >= missing && found_.add(equals_, missing);
 }
 
 Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess,
@@ -213,9 +213,10 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess,
   found_.put_back(input.residual);
   const std::span<const float> values = compensated_values(input);
   if (found_.overflowed() || !add_equals(values, k, guess)) {
-    const uint32_t key = kth_largest_key(values, k, bins_);
-    found_.collect(compensated(input), {key + 1});
-    add_equals(values, k, key);
+    const uint32_t key = std::min(kth_largest_key(values, k, bins_), kKeyInfinity - 1);
+    const size_t changed = found_.collect(compensated(input), {key + 1});
+    if (changed != kAllFinite) return {.not_finite = changed};
+    if (!add_equals(values, k, key)) return {.not_finite = 0};
   }
   found_.keep_largest(k, bins_);
   return found_.selection();

@@ -53,8 +53,9 @@ class Candidates {
   void keep_largest(size_t k, Bins& bins, std::span<float> residual = {});
   // All that was cleared.
   void put_back(std::span<float> residual);
-  // Merges the first `count` of `others`, which are none of these, and fit.
-  void add(const Candidates& others, size_t count);
+  // Merges the first `count` of `others`, which fit. False, with nonsense here, when one of them is
+  // here already.
+  bool add(const Candidates& others, size_t count);
 
   size_t size() const { return size_; }
   size_t capacity() const { return capacity_; }

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "common/check.h"
 #include "compression/codecs/compensated_unit.h"
@@ -99,8 +100,7 @@ class TakeIn {
   // The word behind the first `taken` elements has it. What came before is put back; of what was
   // dropped, as it overflowed, nothing.
   size_t give_up(size_t taken) {
-    size_t bad = taken;
-    while (std::isfinite(compensated_element(input_, bad))) ++bad;
+    const size_t bad = next_not_finite(input_, taken);
     const std::span<const uint32_t> listed = draw_.listed();
     const float* const sent = sent_ - listed.size();
     for (size_t i = 0; settles_ && i < listed.size(); ++i)
@@ -192,7 +192,9 @@ void LinearRandK::project(uint32_t, const EncodeInput& input, uint64_t shared_se
   TakeIn take(input, draw_, factor, true, reinterpret_cast<float*>(vector.data()));
   if (const size_t bad = take.run(); bad != kAllFinite) {
     std::fill(vector.begin(), vector.end(), std::byte{0});
-    return store_field(vector.data(), compensated_element(input, bad));
+    const float value = compensated_element(input, bad);
+    return store_field(vector.data(),
+                       std::isfinite(value) ? std::numeric_limits<float>::quiet_NaN() : value);
   }
   sent_ = draw_.listed();
 }

@@ -95,8 +95,7 @@ TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks, std::span<
 // overflowed on its way was dropped; of it there is nothing to restore.
 size_t Threshold::give_up(const EncodeInput& input, size_t taken,
                           std::span<const std::byte> values) const {
-  size_t bad = taken;
-  while (magnitude_key(compensated_element(input, bad)) < kKeyInfinity) ++bad;
+  const size_t bad = next_not_finite(input, taken);
   if (input.residual.empty()) return bad;
   const std::byte* from = values.data();
   for_each_bit(masks_.get(), taken, [&](size_t i) {

@@ -1,6 +1,7 @@
 #include "compression/kernels/collect.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #undef HWY_TARGET_INCLUDE
@@ -219,10 +220,14 @@ Element element(const CollectBlock& block, size_t i) {
   return {.v = kept + (step.nesterov ? m + g : m), .m = m};
 }
 
-bool word_is_finite(const CollectBlock& block, size_t first, size_t end) {
-  for (size_t i = first; i < end; ++i)
-    if (magnitude_key(element(block, i).v) >= kKeyInfinity) return false;
-  return true;
+// Reads each element once: what is not finite is what would be written.
+bool read_finite_word(const CollectBlock& block, size_t first, size_t end, Element* word) {
+  bool finite = true;
+  for (size_t i = first; i < end; ++i) {
+    word[i - first] = element(block, i);
+    finite = finite && magnitude_key(word[i - first].v) < kKeyInfinity;
+  }
+  return finite;
 }
 
 }  // namespace
@@ -234,9 +239,10 @@ Collected collect_block_scalar(const CollectBlock& block, CollectKeys keys, uint
   size_t found = 0;
   for (size_t first = 0; first < block.of.count; first += 64) {
     const size_t end = std::min(first + 64, block.of.count);
-    if (!word_is_finite(block, first, end)) return {first, found};
+    std::array<Element, 64> word;
+    if (!read_finite_word(block, first, end, word.data())) return {first, found};
     for (size_t i = first; i < end; ++i) {
-      const Element one = element(block, i);
+      const Element one = word[i - first];
       const uint32_t key = magnitude_key(one.v);
       if (block.of.kept != nullptr) block.of.kept[i] = key >= keys.clear_from ? 0 : one.v;
       if (block.momentum != nullptr) block.momentum[i] = one.m;

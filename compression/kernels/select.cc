@@ -1,6 +1,7 @@
 #include "compression/kernels/select.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -182,11 +183,14 @@ TakenBlock take_block_scalar(const SelectBlock& block, uint32_t from, uint64_t* 
   size_t found = 0;
   for (size_t first = 0; first < block.count; first += 64) {
     const size_t end = std::min(first + 64, block.count);
-    for (size_t i = first; i < end; ++i)
-      if (magnitude_key(element(block, i)) >= kKeyInfinity) return {first, found};
+    std::array<float, 64> word;  // each element is read once
+    for (size_t i = first; i < end; ++i) {
+      word[i - first] = element(block, i);
+      if (magnitude_key(word[i - first]) >= kKeyInfinity) return {first, found};
+    }
     masks[first / 64] = 0;
     for (size_t i = first; i < end; ++i) {
-      const float v = element(block, i);
+      const float v = word[i - first];
       const bool selected = magnitude_key(v) >= from;
       masks[first / 64] |= uint64_t{selected} << (i % 64);
       if (block.kept != nullptr) block.kept[i] = selected && block.clears ? 0 : v;
