@@ -161,6 +161,7 @@ void follow_parent() { prctl(PR_SET_PDEATHSIG, SIGTERM); }
 
 sigset_t block_signals() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);  // a terminal that closes, or a reload, which there is not yet
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
