@@ -241,6 +241,8 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
     key = magnitude_key(threshold *= 0.8F);
   if (key > lowest) found_.keep_from(key, input.residual);
   found_.keep_largest(k, bins_, input.residual);
+  // The sample's elements are among those above its threshold, unless the values have changed.
+  if (found_.size() == 0) return {.not_finite = 0};
   return found_.selection(clear);
 }
 
