@@ -1,5 +1,6 @@
 #include "server/attach_stream.h"
 
+#include "common/guarded.h"
 #include "common/log.h"
 
 namespace gradbus {
@@ -71,7 +72,8 @@ void Desk::act(const std::function<void(Coordinator&, Nanos now)>& event) {
   Kicks kicks;
   {
     const std::lock_guard lock(mutex_);
-    event(coordinator_, monotonic_now());
+    const Status done = guarded([&] { event(coordinator_, monotonic_now()); });
+    if (!done.ok()) spdlog::error("a message was not carried out: {}", done.message());
     deliver(kicks);
   }
   run(kicks);
@@ -120,7 +122,8 @@ void Desk::reading_ended(AttachStream* stream, uint64_t id) {
   Kicks kicks;
   {
     const std::lock_guard lock(mutex_);
-    coordinator_.disconnect(id, monotonic_now());
+    const Status done = guarded([&] { coordinator_.disconnect(id, monotonic_now()); });
+    if (!done.ok()) spdlog::error("the end of stream {}: {}", id, done.message());
     stream->close();
     deliver(kicks);
     kick(stream, kicks);

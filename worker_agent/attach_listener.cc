@@ -1,5 +1,6 @@
 #include "worker_agent/attach_listener.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -80,10 +81,20 @@ AttachListener::~AttachListener() {
   if (socket_.valid()) unlink(path_.c_str());
 }
 
+// Else it waits for ever, and so does whoever sleeps until nobody waits.
+void AttachListener::turn_one_away() {
+  spare_.reset();
+  Fd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)).reset();
+  spare_.reset(fcntl(fd(), F_DUPFD_CLOEXEC, 0));
+}
+
 std::optional<AcceptedClient> AttachListener::accept() {
   AcceptedClient client;
   client.socket.reset(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client.socket.valid()) return std::nullopt;
+  if (!client.socket.valid()) {
+    if (errno == EMFILE || errno == ENFILE) turn_one_away();
+    return std::nullopt;
+  }
   ucred peer{};
   socklen_t length = sizeof(peer);
   if (getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)

@@ -2,6 +2,7 @@
 // (A303), removes it at the end. Conductor thread only.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -40,10 +41,15 @@ class AttachListener {
 
  private:
   AttachListener(std::string path, Fd socket)
-      : path_(std::move(path)), socket_(std::move(socket)) {}
+      : path_(std::move(path)),
+        socket_(std::move(socket)),
+        spare_(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0)) {}
+
+  void turn_one_away();
 
   std::string path_;
   Fd socket_;
+  Fd spare_;  // given up for a moment where there are no descriptors left
 };
 
 }  // namespace gradbus

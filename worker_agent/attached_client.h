@@ -19,6 +19,9 @@
 
 namespace gradbus {
 
+// Answers to all tensors that a client may wait for at once, of 200 bytes each.
+inline constexpr size_t kWaitingBytesMax = 16u << 20;
+
 class AttachedClient {
  public:
   enum class State : uint8_t { kNew, kJoining, kRunning, kLeft };
@@ -46,10 +49,11 @@ class AttachedClient {
   void send(const T& packet, const std::vector<int>& fds = {}) {
     queue(&packet, sizeof(packet), fds);
   }
-  // Sends what the socket takes. false: the client is gone, or reads nothing while kPacketsMax
-  // wait.
+  // Sends what the socket takes. false: the client is gone.
   bool flush();
-  void forget_packets() { outgoing_.clear(); }
+  // It reads nothing while kWaitingBytesMax wait, which were dropped: it is to be, too.
+  bool stuck() const { return stuck_; }
+  void forget_packets() { outgoing_.clear(), waiting_bytes_ = 0; }
   bool wants_to_write() const { return !outgoing_.empty(); }
   ReceivePacket receive(Packet& packet, Status& why) { return receive_packet(fd(), packet, why); }
 
@@ -70,7 +74,8 @@ class AttachedClient {
 
  private:
   struct Outgoing {
-    std::vector<std::byte> bytes;
+    std::vector<std::byte> bytes;  // without the zeros at its end: most of a text's field
+    size_t packet_bytes = 0;       // with them
     std::vector<Fd>
         fds;  // our own: the segment may be gone, and its number another's, when they go
   };
@@ -78,6 +83,8 @@ class AttachedClient {
 
   AcceptedClient accepted_;
   std::deque<Outgoing> outgoing_;
+  size_t waiting_bytes_ = 0;  // of outgoing_
+  bool stuck_ = false;
 };
 
 }  // namespace gradbus

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/check.h"
+#include "common/guarded.h"
 #include "common/log.h"
 
 namespace gradbus {
@@ -28,11 +29,9 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       shard_duty_(engine, options_.keeper),
       control_(options_.coordinator, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
-  if (!options_.shard) watch(listener_.fd(), EPOLLIN);
-  watch(broken_.fd(), EPOLLIN);
-  watch(control_events_.fd(), EPOLLIN);
-  watch(path_answers_->fd(), EPOLLIN);
-  watch(nccl_.news->fd(), EPOLLIN);
+  if (!options_.shard) GRADBUS_CHECK(watch(listener_.fd(), EPOLLIN));
+  for (const int fd : {broken_.fd(), control_events_.fd(), path_answers_->fd(), nccl_.news->fd()})
+    GRADBUS_CHECK(watch(fd, EPOLLIN));
 }
 
 Conductor::~Conductor() {
@@ -43,11 +42,11 @@ Conductor::~Conductor() {
   shard_duty_.end_all();
 }
 
-void Conductor::watch(int fd, uint32_t events) {
+bool Conductor::watch(int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  GRADBUS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Conductor::rewatch(const AttachedClient& client) {
@@ -58,7 +57,7 @@ void Conductor::rewatch(const AttachedClient& client) {
 }
 
 void Conductor::run(int stop_fd) {
-  watch(stop_fd, EPOLLIN);
+  GRADBUS_CHECK(watch(stop_fd, EPOLLIN));
   say_hello();
   for (;;) {
     std::array<epoll_event, 64> ready;
@@ -74,13 +73,20 @@ void Conductor::run(int stop_fd) {
     // Not before: a new client's socket may get the number of one that was closed a moment ago, and
     // an event of that one may still be among those at hand.
     if (clients_wait) accept_clients();
-    for (const ControlEvent& event : control_events_.take()) on_control(event);
-    for (const JobBroken& event : broken_.take()) on_job_broken(event);
-    for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
-    for (const NcclNews& news : nccl_.news->take()) on_nccl_news(news);
-    flush_registrations();
-    tick();
+    const Status turn = guarded([this] { take_messages(); });
+    if (!turn.ok()) spdlog::error("a turn of the conductor: {}", turn.message());
   }
+}
+
+// What a client or the coordinator asks for is guarded where it is taken; what is left belongs to
+// no job.
+void Conductor::take_messages() {
+  for (const ControlEvent& event : control_events_.take()) take_control(event);
+  for (const JobBroken& event : broken_.take()) on_job_broken(event);
+  for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
+  for (const NcclNews& news : nccl_.news->take()) on_nccl_news(news);
+  flush_registrations();
+  tick();
 }
 
 void Conductor::on_ready(int fd) {
@@ -108,6 +114,7 @@ void Conductor::tick() {
   }
   look_for_ended_processes(now);
   expire_silent_clients(now);
+  drop_stuck_clients();
   remove_finished_jobs();
 }
 

@@ -51,6 +51,7 @@ class Conductor {
   };
 
   void on_ready(int fd);
+  void take_messages();
   void tick();
   void keep_lease();
 
@@ -74,9 +75,11 @@ class Conductor {
   void lost_client(const AttachedClient& client);
   void look_for_ended_processes(Nanos now);
   void expire_silent_clients(Nanos now);
+  void drop_stuck_clients();
 
   // ---- coordinator (conductor_control.cc)
   void on_control(const ControlEvent& event);
+  void take_control(const ControlEvent& event);
   void on_stream_ended(const std::string& why);
   void on_welcome(const v1::Welcome& welcome);
   void on_job_started(const v1::JobStarted& started);
@@ -106,7 +109,7 @@ class Conductor {
   NodeJob* job(uint64_t id);
   void remove_finished_jobs();
 
-  void watch(int fd, uint32_t events);
+  bool watch(int fd, uint32_t events);
   void rewatch(const AttachedClient& client);
 
   const ConductorOptions options_;

@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include "common/errors.h"
+#include "common/guarded.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "compression/spec.h"
@@ -37,9 +38,11 @@ void Conductor::accept_clients() {
                                              " clients, its limit"));
       continue;
     }
-    watch(client->fd(), EPOLLIN);
-    if (client->process_fd() >= 0) {
-      watch(client->process_fd(), EPOLLIN);
+    if (!watch(client->fd(), EPOLLIN)) {
+      refuse_join(*client, error("A304", "this agent cannot watch one more socket"));
+      continue;
+    }
+    if (client->process_fd() >= 0 && watch(client->process_fd(), EPOLLIN)) {
       client_of_process_[client->process_fd()] = client->fd();
     }
     clients_[client->fd()] = std::move(client);
@@ -61,7 +64,8 @@ void Conductor::on_client(AttachedClient& client) {
     const ReceivePacket received = client.receive(packet, why);
     if (received == ReceivePacket::kNothing) break;
     if (received == ReceivePacket::kEnd) return drop_client(client.fd());
-    if (received == ReceivePacket::kPacket) why = on_packet(client, packet);
+    if (received == ReceivePacket::kPacket)
+      why = guarded([&] { return on_packet(client, packet); });
     if (why.ok()) continue;
     spdlog::warn("client {} (uid {}) ended: {}", client.who(), client.uid(), why.message());
     if (client.state == AttachedClient::State::kRunning) {
@@ -301,6 +305,22 @@ void Conductor::look_for_ended_processes(Nanos now) {
   for (const auto& [fd, client] : clients_)
     if (client->process_fd() < 0 && client->process_ended()) ended.push_back(fd);
   for (const int fd : ended) on_process_ended(fd);
+}
+
+// Answers that nobody reads: the client's job ends, and what waits goes with it.
+void Conductor::drop_stuck_clients() {
+  for (auto entry = clients_.begin(); entry != clients_.end();) {
+    const auto current = entry++;
+    AttachedClient& client = *current->second;
+    if (!client.stuck()) continue;
+    const Status why = error("A304",
+                             client.who() + " does not read its socket: " +
+                                 std::to_string(kWaitingBytesMax >> 20) + " MiB of answers wait",
+                             "look at what that process does; its job was ended, others go on");
+    spdlog::warn("client {} (uid {}) ended: {}", client.who(), client.uid(), why.message());
+    if (client.state == AttachedClient::State::kRunning) fail_job(client.job_id, why, true);
+    drop_client(current->first);
+  }
 }
 
 void Conductor::expire_silent_clients(Nanos now) {

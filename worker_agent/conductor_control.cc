@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "common/guarded.h"
 #include "common/log.h"
 #include "proto/control.h"
 #include "worker_agent/conductor.h"
@@ -76,6 +77,33 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
   backoff_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", options_.coordinator, options_.name);
   say_ready();
+}
+
+namespace {
+
+// Of the messages that make an agent allocate what a job asks for; 0: of no job.
+uint64_t job_of(const v1::CoordinatorMessage& message) {
+  using Kind = v1::CoordinatorMessage;
+  switch (message.message_case()) {
+    case Kind::kJobStarted: return message.job_started().job_id();
+    case Kind::kTensorsReady: return message.tensors_ready().job_id();
+    case Kind::kTensorRefused: return message.tensor_refused().job_id();
+    case Kind::kShardsChanged: return message.shards_changed().job_id();
+    case Kind::kNcclConnect: return message.nccl_connect().job_id();
+    case Kind::kNcclSettled: return message.nccl_settled().job_id();
+    case Kind::kProgressQuery: return message.progress_query().job_id();
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+void Conductor::take_control(const ControlEvent& event) {
+  const Status taken = guarded([&] { on_control(event); });
+  if (taken.ok()) return;
+  const uint64_t id = event.ended ? 0 : job_of(event.message);
+  spdlog::error("a message of the coordinator, job id {}: {}", id, taken.message());
+  if (id != 0) fail_job(id, taken, true);
 }
 
 void Conductor::on_control(const ControlEvent& event) {

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 
 #include "common/check.h"
 #include "common/errors.h"
+#include "common/guarded.h"
 #include "common/log.h"
 
 namespace gradbus {
@@ -28,12 +31,16 @@ Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken,
       cores_(cores),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   GRADBUS_CHECK(epoll_.valid());
-  watch(commands_.fd());
-  if (transport_->wait_fd() >= 0) watch(transport_->wait_fd());
+  GRADBUS_CHECK(watch(commands_.fd()));
+  GRADBUS_CHECK(transport_->wait_fd() < 0 || watch(transport_->wait_fd()));
 }
 
+// What a job asks for is guarded where its work begins; what is left belongs to no job.
 void Engine::run() {
-  while (!stopping_.load(std::memory_order_relaxed)) do_work() == 0 ? rest() : wake_up();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const Status turn = guarded([this] { do_work() == 0 ? rest() : wake_up(); });
+    if (!turn.ok()) spdlog::error("a turn of the engine: {}", turn.message());
+  }
   take_commands();  // jobs that the conductor has ended on its way out: their last snapshots
 }
 
@@ -55,8 +62,18 @@ void Engine::stop() {
 size_t Engine::take_commands() {
   std::vector<EngineCommand> commands = commands_.take();
   for (EngineCommand& command : commands)
-    std::visit([this](auto& record) { on_command(std::move(record)); }, command);
+    std::visit([this](auto& record) { carry_out(std::move(record)); }, command);
   return commands.size();
+}
+
+template <typename Command>
+void Engine::carry_out(Command command) {
+  uint64_t job = 0;
+  if constexpr (requires { command.job; }) job = command.job;
+  const Status done = guarded([&] { on_command(std::move(command)); });
+  if (done.ok()) return;
+  if (const auto hosted = jobs_.find(job); hosted != jobs_.end()) end(hosted);
+  broken_.post(JobBroken{job, done});
 }
 
 void Engine::on_command(StartJob command) {
@@ -69,7 +86,11 @@ void Engine::on_command(StartShardJob command) {
 
 void Engine::begin(std::unique_ptr<HostedJob> job) {
   const uint64_t id = job->id();
-  for (const int doorbell : job->doorbells()) watch(doorbell, EPOLLET);
+  for (const int doorbell : job->doorbells())
+    if (!watch(doorbell, EPOLLET))
+      broken_.post(JobBroken{
+          id, error("A304", std::string("the agent cannot watch one more process of job id ") +
+                                std::to_string(id) + ": " + std::strerror(errno))});
   HostedJob& started = *(jobs_[id] = std::move(job));
   if (started.remote()) admit_strangers(started);
 }
@@ -91,8 +112,8 @@ void Engine::add_tensor(Command command) {
   const auto job = jobs_.find(command.job);
   Kind* const of = job == jobs_.end() ? nullptr : dynamic_cast<Kind*>(job->second.get());
   if (of == nullptr) return;
-  if (const Status added = of->add_tensor(std::move(command)); !added.ok())
-    report_broken(*of, added);
+  const Status added = guarded([&] { return of->add_tensor(std::move(command)); });
+  if (!added.ok()) report_broken(*of, added);
 }
 
 void Engine::on_command(const LoseShard& command) {
@@ -117,7 +138,7 @@ EngineJob* Engine::job_with_ranks(uint64_t id) {
 void Engine::on_command(StartNccl command) {
   EngineJob* const job = job_with_ranks(command.job);
   if (job == nullptr) return;
-  watch(command.queue->wait_fd(), EPOLLET);
+  (void)watch(command.queue->wait_fd(), EPOLLET);  // without: looked at when the engine wakes
   job->start_nccl(std::move(command.queue), std::move(command.news));
 }
 
@@ -144,10 +165,12 @@ void Engine::report_broken(const HostedJob& job, const Status& status) {
 size_t Engine::work_on_jobs() {
   size_t work = 0;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    work += job->second->do_work();
     const auto current = job++;
-    if (current->second->broken().ok()) continue;
-    report_broken(*current->second, current->second->broken());
+    HostedJob& hosted = *current->second;
+    if (const Status done = guarded([&] { work += hosted.do_work(); }); !done.ok())
+      hosted.fail(done);
+    if (hosted.broken().ok()) continue;
+    report_broken(hosted, hosted.broken());
     end(current);
   }
   return work;
@@ -173,12 +196,16 @@ void Engine::on_event(const TransportEvent& event) {
       std::erase_if(strangers_, [&](const Stranger& known) { return known.link == event.link; });
     return;
   }
+  if (const Status done = guarded([&] { tell(*job, event); }); !done.ok()) job->fail(done);
+}
+
+void Engine::tell(HostedJob& job, const TransportEvent& event) {
   switch (event.kind) {
-    case TransportEvent::Kind::kConnected: return job->on_connected(event.link);
-    case TransportEvent::Kind::kSent: return job->on_sent(event);
-    case TransportEvent::Kind::kReceived: return job->on_received(event);
+    case TransportEvent::Kind::kConnected: return job.on_connected(event.link);
+    case TransportEvent::Kind::kSent: return job.on_sent(event);
+    case TransportEvent::Kind::kReceived: return job.on_received(event);
     case TransportEvent::Kind::kClosed:
-      return job->on_closed(event, transport_->link_error(event.link));
+      return job.on_closed(event, transport_->link_error(event.link));
     case TransportEvent::Kind::kAccepted: return;
   }
 }
@@ -315,11 +342,11 @@ void Engine::sleep() {
 
 // Doorbells are edge-triggered and never read: a client shares the descriptor, so it could make a
 // read block. Each ring is an edge; what was rung for is found in the rings.
-void Engine::watch(int fd, uint32_t mode) {
+bool Engine::watch(int fd, uint32_t mode) {
   epoll_event event{};
   event.events = EPOLLIN | mode;
   event.data.fd = fd;
-  GRADBUS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Engine::unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }

@@ -59,7 +59,10 @@ class Engine {
   void on_command(MeasurePath command);
   void on_command(StartNccl command);
   void on_command(const OrderNccl& command);
+  template <typename Command>
+  void carry_out(Command command);
   void on_event(const TransportEvent& event);
+  void tell(HostedJob& job, const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
   void on_probe_accepted(LinkId link);
   bool on_probe_event(const TransportEvent& event);
@@ -71,7 +74,7 @@ class Engine {
   void add_tensor(Command command);
   int sleep_ms() const;
   void drop_strangers();
-  void watch(int fd, uint32_t mode = 0);
+  bool watch(int fd, uint32_t mode = 0);
   void unwatch(int fd);
   bool nothing_waits() const;
   bool may_spin() const;

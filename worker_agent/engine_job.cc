@@ -302,13 +302,21 @@ void EngineJob::finish(EngineTensor& tensor) {
 }
 
 void EngineJob::push_completion(uint32_t local_rank, const CompletionRecord& record) {
-  if (!overflow_[local_rank].empty() ||
-      start_.channels[local_rank]->completions.push(record) != Push::kDone)
-    overflow_[local_rank].push_back(record);
+  std::vector<CompletionRecord>& waiting = overflow_[local_rank];
+  const Push pushed =
+      waiting.empty() ? start_.channels[local_rank]->completions.push(record) : Push::kFull;
+  if (pushed == Push::kDone) return;
+  if (pushed == Push::kCorrupt)
+    return fail(error("S210", who(local_rank) + ": field head of its completion ring"));
+  // An honest client starts no round before it was told of the last one.
+  if (waiting.size() >= tensors_.size())
+    return fail(error("S210", who(local_rank) + " does not read its completion ring: " +
+                                  std::to_string(waiting.size()) + " records wait"));
+  waiting.push_back(record);
 }
 
 // A ring is full when a client has not looked for a long while; at most one record per tensor
-// waits.
+// waits (push_completion).
 size_t EngineJob::flush_completions() {
   size_t pushed = 0;
   for (uint32_t rank = 0; rank < overflow_.size(); ++rank) {

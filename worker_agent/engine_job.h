@@ -58,6 +58,7 @@ class EngineJob final : public HostedJob {
   void add_shards(const AddShards& command) override;
   Nanos wake_at() const override { return ended_links_.wake_at(); }
 
+  void fail(const Status& status) override;
   // The first thing that went wrong; ok while the job works.
   const Status& broken() const override { return broken_; }
   void end() override;
@@ -101,7 +102,6 @@ class EngineJob final : public HostedJob {
   Exchange* exchange(ExchangeId id);
   Result<RegionId> region_of(const std::shared_ptr<Segment>& segment);
   bool may_lose(uint32_t peer) const;
-  void fail(const Status& status);
 
   const StartJob start_;
   Transport* transport_;

@@ -51,6 +51,8 @@ class HostedJob {
   // It has more of them.
   virtual void add_shards(const AddShards& command) = 0;
 
+  // Something went wrong: the engine ends the job after its turn.
+  virtual void fail(const Status& status) = 0;
   // The first thing that went wrong; ok while the job works.
   virtual const Status& broken() const = 0;
   // The job is over: closes its links. It is kept until ended(): nothing of it is under way.

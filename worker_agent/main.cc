@@ -2,6 +2,7 @@
 // conductor until a signal ends it.
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -99,7 +100,8 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "there, too.");
   table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
   table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
-            "Shared memory for all jobs, in bytes; default: half of the machine's memory.");
+            "Memory for all jobs, in bytes: shared memory and what codecs need; default: half of the "
+            "machine's memory.");
   table.add(
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
@@ -167,10 +169,21 @@ Fd open_signals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);  // a terminal that closes, or a reload, which there is not yet
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+// A client takes four descriptors, a link of a job a few more: 1,024, the usual soft limit, is too
+// few for --clients-max.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Status serve(const AgentOptions& o) {
+  raise_descriptor_limit();
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Fd signals = open_signals();
   const Result<mode_t> mode = parse_mode(o.socket_mode);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <set>
 
+#include "common/checked.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/algorithms.h"
 #include "proto/frame.h"
+#include "worker_agent/compressed/compressed_bytes.h"
 
 namespace gradbus {
 
@@ -113,10 +115,26 @@ NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t i
       clients_(std::move(clients)),
       arena_(started.job(), static_cast<uint32_t>(clients_.size()),
              static_cast<uint32_t>(started.members_size()), quota),
+      quota_(quota),
       devices_(devices),
       nccl_(nccl),
       engine_(engine) {
   for (const AttachedClient* client : clients_) local_ranks_.push_back(client->rank);
+}
+
+NodeJob::~NodeJob() { quota_.bytes_used -= charged_; }
+
+// What this agent needs for the job's tensors besides shared memory, until the job ends.
+Status NodeJob::charge(uint64_t bytes, const std::string& what) {
+  const uint64_t left = quota_.bytes_max - std::min(quota_.bytes_used, quota_.bytes_max);
+  const auto mib = [](uint64_t count) { return std::to_string(count >> 20) + " MiB"; };
+  if (bytes > left)
+    return error("S201", "job \"" + name() + "\" asks for " + mib(bytes) + " of " + what + "; " +
+                             mib(quota_.bytes_used) + " of this agent's " + mib(quota_.bytes_max) +
+                             " are in use");
+  quota_.bytes_used += bytes;
+  charged_ += bytes;
+  return {};
 }
 
 bool NodeJob::deserted() const {
@@ -204,7 +222,8 @@ CellShape NodeJob::shape_of(const v1::ReadyTensor& ready) const {
 uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
   uint64_t bytes = 0;
   for (const v1::ReadyTensor& tensor : ready.tensors())
-    if (!tensors_.contains(tensor.id())) bytes += arena_.bytes_needed(shape_of(tensor));
+    if (!tensors_.contains(tensor.id()))
+      bytes = checked_sum(bytes, arena_.bytes_needed(shape_of(tensor)));
   return bytes;
 }
 
@@ -218,6 +237,9 @@ Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
   if (ready.chunk_elements() == 0 || ready.chunk_elements() > frame_elements)
     return error("D602", who + " has chunks of " + std::to_string(ready.chunk_elements()) +
                              " elements; 1 to " + std::to_string(frame_elements) + " fit a frame");
+  if (spec.count / ready.chunk_elements() > UINT32_MAX - kRanksMax || ready.id() >= kTensorsMax)
+    return error("D602", who + " has number " + std::to_string(ready.id()) + " and chunks of " +
+                             std::to_string(ready.chunk_elements()) + " elements");
   if (ready.placement() >= rings_.size())
     return error("D602", who + " has placement " + std::to_string(ready.placement()) + " of " +
                              std::to_string(rings_.size()));
@@ -296,8 +318,13 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
       tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}, {}})
           .first->second;
   const CompressionPlan compression = compression_from(ready, started_.agents_size()).take();
-  put_on_devices(placed, compression, ready);
   const ExchangeMode mode = parse_mode(spec.mode).take();
+  put_on_devices(placed, compression, ready);
+  if (!compression.spec.none() && placed.units == nullptr)
+    GRADBUS_RETURN_IF_ERROR(charge(
+        compressed_bytes(compression, spec.count, static_cast<uint32_t>(started_.agents_size()),
+                         mode.holds_parameters()),
+        "memory for " + spec.compression + " of tensor \"" + spec.name + "\""));
   const ShardRing& ring = rings_[ready.placement()];
   AddTensor add{id(),
                 ready.id(),

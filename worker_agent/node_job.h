@@ -45,6 +45,9 @@ class NodeJob {
   NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
           std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
           const NcclUse& nccl, Engine& engine);
+  ~NodeJob();
+  NodeJob(const NodeJob&) = delete;
+  NodeJob& operator=(const NodeJob&) = delete;
 
   uint64_t id() const { return started_.job_id(); }
   const std::string& name() const { return started_.job(); }
@@ -91,6 +94,7 @@ class NodeJob {
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
+  Status charge(uint64_t bytes, const std::string& what);
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   void put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
                       const v1::ReadyTensor& ready);
@@ -127,6 +131,8 @@ class NodeJob {
   std::vector<uint32_t> local_ranks_;
   std::vector<std::shared_ptr<Channel>> channels_;
   Arena arena_;
+  ShmQuota& quota_;
+  uint64_t charged_ = 0;  // of the quota, besides the arena
   Devices& devices_;
   const NcclUse& nccl_;
   Engine& engine_;

@@ -2,18 +2,25 @@
 // their two ranks, like any client, registers tensors of every collective, and then writes garbage
 // into the memory that it shares with the agent:
 //
-//   hostile_rank records|cells SEED JOBS SOCKET0 SOCKET1 [COMPRESSION[@MODE]...]
+//   hostile_rank VERB SEED JOBS SOCKET0 SOCKET1 [COMPRESSION[@MODE]...]
 //
 //   records   pushes submissions whose fields are wrong, one after the other
 //   cells     overwrites rings, cells, areas and the job word with random words
 //
+//   rewind    asks for help with a large sum and moves its cursor back, for JOBS tenths of a second
+//   deaf      asks for tensors and never reads the answers; prints "dropped" when the agent ends
+//   that floats    overwrites the elements of compressed tensors while agents encode them
+//
 // SEED decides everything. Each job ends by its own garbage or when this program leaves it. Prints
 // "done JOBS".
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -26,6 +33,7 @@
 #include <thread>
 #include <vector>
 
+#include "client_lib/shm/attach_socket.h"
 #include "gradbus/gradbus.hpp"
 #include "proto/shm_layout.h"
 
@@ -132,17 +140,8 @@ Names names_of(const std::string& text) {
   return {text.substr(0, at), at == std::string::npos ? "" : text.substr(at + 1)};
 }
 
-// One tensor of each collective, dense ones of some types, and the compressed ones.
-void use_everything(gradbus::Session& session, std::span<char* const> compressed) {
-  std::vector<float> values(kCount, 1);
-  const std::vector<uint64_t> halves(kRanks, kCount / kRanks);
-  session.broadcast(values.data(), kCount, 0, "broadcast");
-  session.reduce(values.data(), values.data(), kCount, 0, GRADBUS_SUM, "reduce");
-  session.reduce_scatter(values.data(), kCount, 1, GRADBUS_SUM, "reduce_scatter");
-  session.scatter(values.data(), kCount / kRanks, 0, "scatter");
-  session.allgather(values.data(), kCount, "allgather");
-  session.gather(values.data(), kCount, 0, "gather");
-  session.alltoall(values.data(), halves, "alltoall");
+// A round of each compressed tensor.
+void use_compressed(gradbus::Session& session, std::span<char* const> compressed) {
   for (size_t i = 0; i < compressed.size(); ++i) {
     const std::string name = "compressed" + std::to_string(i);
     const Names names = names_of(compressed[i]);
@@ -159,6 +158,20 @@ void use_everything(gradbus::Session& session, std::span<char* const> compressed
     tensor.start();
     tensor.wait();
   }
+}
+
+// One tensor of each collective, and the compressed ones.
+void use_everything(gradbus::Session& session, std::span<char* const> compressed) {
+  std::vector<float> values(kCount, 1);
+  const std::vector<uint64_t> halves(kRanks, kCount / kRanks);
+  session.broadcast(values.data(), kCount, 0, "broadcast");
+  session.reduce(values.data(), values.data(), kCount, 0, GRADBUS_SUM, "reduce");
+  session.reduce_scatter(values.data(), kCount, 1, GRADBUS_SUM, "reduce_scatter");
+  session.scatter(values.data(), kCount / kRanks, 0, "scatter");
+  session.allgather(values.data(), kCount, "allgather");
+  session.gather(values.data(), kCount, 0, "gather");
+  session.alltoall(values.data(), halves, "alltoall");
+  use_compressed(session, compressed);
 }
 
 gradbus::Session join(const std::string& job, int rank, const char* socket) {
@@ -188,24 +201,126 @@ void attack(const std::string& verb, const std::string& job, uint32_t tensors) {
   ring_doorbells();
 }
 
+// The agent is asked to help with a tensor whose chunks are never all claimed.
+void rewind(gradbus::Session& session, const std::string& job, int tenths) {
+  constexpr uint64_t kLarge = 4 << 20;
+  session.register_tensor("large", kLarge, GRADBUS_F32, GRADBUS_SUM);
+  const auto channel = mappings("gradbus-channel:" + job + ".")[0];
+  // The segment's first page is the job's; the cell of a tensor of its own segment is at its start.
+  std::vector<gradbus::CellHeader*> cells;
+  for (const auto memory : mappings("gradbus:" + job + " "))
+    for (const size_t at : {size_t{0}, gradbus::kJobWordBytes})
+      cells.push_back(reinterpret_cast<gradbus::CellHeader*>(memory.data() + at));
+  for (int turn = 0; turn < tenths * 100; ++turn) {
+    for (uint64_t round = 1; round < 40; ++round)
+      push(channel.data(), {1, 1, round, 0, 0, 0, 0, 0, 0});
+    for (gradbus::CellHeader* cell : cells) {
+      cell->cursor.store(0);
+      auto* const lines = reinterpret_cast<gradbus::ReadyLine*>(cell + 1);
+      for (int rank = 0; rank < kRanks; ++rank) lines[rank].posted.store(UINT64_MAX);
+    }
+    ring_doorbells();
+    usleep(1000);
+  }
+}
+
+int connect_to(const char* path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  return connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ? socket : -1;
+}
+
+// Joins without the library, which would read.
+int deaf(char** sockets) {
+  std::array<int, kRanks> attached{};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    attached[rank] = connect_to(sockets[rank]);
+    auto join = gradbus::make_packet<gradbus::JoinPacket>(1);
+    gradbus::set_text(join.job, "deaf");
+    join.rank = rank;
+    join.world_size = kRanks;
+    join.start_timeout_ms = 30'000;
+    (void)gradbus::send_packet(attached[rank], &join, sizeof(join));
+  }
+  gradbus::wait_readable(attached[0], 30 * gradbus::kSecond);
+  for (uint32_t request = 2; request < 2'000'000; ++request) {
+    const auto wrong = gradbus::make_packet<gradbus::RegisterPacket>(request);
+    const gradbus::Code sent = gradbus::send_packet(attached[0], &wrong, sizeof(wrong));
+    if (sent == gradbus::Code::kClosed) return std::printf("dropped\n"), 0;
+    if (sent == gradbus::Code::kBusy) gradbus::wait_writable(attached[0], gradbus::kSecond);
+  }
+  return 4;
+}
+
+// Elements change while agents encode, sum and decode them.
+void change_floats(const std::string& job, const std::atomic<bool>& stops) {
+  std::mt19937 random(7);
+  constexpr float kSome[] = {0.0F,
+                             1.0F,
+                             0.5F,
+                             1e30F,
+                             std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN()};
+  const auto arenas = mappings("gradbus:" + job + " ");
+  while (!stops.load()) {
+    for (const auto memory : arenas) {
+      // Behind the job's page, the cells and the tensors of plain collectives.
+      const size_t words = memory.size() / 4;
+      for (int i = 0; i < 2000; ++i) {
+        const size_t at = words / 3 + random() % (words - words / 3);
+        auto& value = reinterpret_cast<float*>(memory.data())[at];
+        const float before = std::atomic_ref(value).load(std::memory_order_relaxed);
+        // A word of a cell is no float of an element: these have one of few values.
+        const bool element = before == 1 || before == 0.5F || before == 1e30F || before == 2 ||
+                             std::isnan(before) || std::isinf(before);
+        if (element)
+          std::atomic_ref(value).store(kSome[random() % std::size(kSome)],
+                                       std::memory_order_relaxed);
+      }
+    }
+  }
+}
+
 void run_job(const std::string& verb, const std::string& job, char** sockets,
-             std::span<char* const> compressed) {
+             std::span<char* const> compressed, int amount) {
   std::array<gradbus::Session, kRanks> sessions{gradbus::Session(nullptr),
                                                 gradbus::Session(nullptr)};
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < kRanks; ++rank)
-    ranks.emplace_back([&, rank] {
-      try {
-        sessions[rank] = join(job, rank, sockets[rank]);
-        use_everything(sessions[rank], compressed);
-      } catch (const gradbus::Error& problem) {
-        std::printf("error %s\n", problem.what());
-        std::fflush(stdout);
-        _exit(3);
-      }
+  const auto on_all_ranks = [&](const auto& work) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          work(rank);
+        } catch (const gradbus::Error& problem) {
+          std::printf("error %s\n", problem.what());
+          if (verb == "floats") return;  // a payload of nonsense may end the job
+          std::fflush(stdout);
+          _exit(3);
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+  };
+  on_all_ranks([&](int rank) { sessions[rank] = join(job, rank, sockets[rank]); });
+  if (verb == "rewind") {
+    on_all_ranks([&](int rank) {
+      if (rank == 0) return rewind(sessions[rank], job, amount);
+      sessions[rank].register_tensor("large", 4 << 20, GRADBUS_F32, GRADBUS_SUM);
     });
-  for (std::thread& rank : ranks) rank.join();
-  attack(verb, job, static_cast<uint32_t>(7 + compressed.size()));
+    return;
+  }
+  on_all_ranks([&](int rank) { use_everything(sessions[rank], compressed); });
+  if (verb == "floats") {
+    std::atomic<bool> stops{false};
+    std::thread changes([&] { change_floats(job, stops); });
+    on_all_ranks([&](int rank) {
+      for (int round = 0; round < amount; ++round) use_compressed(sessions[rank], compressed);
+    });
+    stops.store(true);
+    return changes.join();
+  }
+  attack(verb, job, static_cast<uint32_t>(14 + compressed.size()));
   usleep(static_cast<useconds_t>(500 * below(6)));  // a turn of the agent, or none
 }
 
@@ -213,10 +328,13 @@ void run_job(const std::string& verb, const std::string& job, char** sockets,
 
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
-  const int jobs = std::stoi(argv[3]);
+  const std::string verb = argv[1];
+  if (verb == "deaf") return deaf(argv + 4);
+  const int amount = std::stoi(argv[3]);
+  const int jobs = verb == "rewind" || verb == "floats" ? 1 : amount;
   random_.seed(std::stoull(argv[2]));
   for (int i = 0; i < jobs; ++i)
-    run_job(argv[1], "hostile-" + std::string(argv[2]) + "-" + std::to_string(i), argv + 4,
-            std::span(argv + 6, static_cast<size_t>(argc - 6)));
-  std::printf("done %d\n", jobs);
+    run_job(verb, "hostile-" + std::string(argv[2]) + "-" + std::to_string(i), argv + 4,
+            std::span(argv + 6, static_cast<size_t>(argc - 6)), amount);
+  std::printf("done %d\n", amount);
 }

@@ -59,13 +59,28 @@ void put_fd(msghdr& message, Passenger& passenger, int passed) {
   std::memcpy(CMSG_DATA(part), &passed, sizeof(int));
 }
 
-// There is room for one; the kernel closes what does not fit.
+// The last descriptor of the message stays in `passed`, all others are closed. The buffer has room
+// for two: CMSG_SPACE of one is rounded up to 8 bytes. The kernel closes what does not fit.
 void take_fd(msghdr& message, Fd& passed) {
-  const cmsghdr* part = CMSG_FIRSTHDR(&message);
-  if (part == nullptr || part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) return;
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(part), sizeof(int));
-  passed.reset(fd);
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      passed.reset(fd);
+    }
+  }
+}
+
+// An honest peer sends one.
+bool has_too_many(msghdr& message) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return true;
+  size_t count = 0;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
+    count += (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  return count > 1;
 }
 
 }  // namespace
@@ -121,6 +136,7 @@ IoResult read_missing_with_fd(int socket, std::span<std::byte> target, size_t& f
     if (bytes > 0) {
       filled += static_cast<size_t>(bytes);
       take_fd(message, passed);
+      if (has_too_many(message)) return io_errno(EBADMSG);
     } else if (errno != EINTR) {
       return io_errno(errno);
     }

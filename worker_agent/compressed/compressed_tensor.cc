@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "common/checked.h"
 #include "common/errors.h"
 #include "compression/kernels/compensate.h"
 #include "worker_agent/compressed/device_units.h"
@@ -83,7 +84,7 @@ UnitPlan CompressedTensor::unit_plan(uint32_t index) const {
 uint64_t CompressedTensor::staging_bytes() const {
   uint64_t bytes = gauge_ == nullptr ? 0 : gauge_->stage().bytes;
   for (const auto& unit : units_)
-    for (const Stage& stage : unit->stages()) bytes += stage.bytes;
+    for (const Stage& stage : unit->stages()) bytes = checked_sum(bytes, stage.bytes);
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "common/checked.h"
 #include "compression/random.h"
 #include "proto/algorithms.h"
 #include "proto/placement.h"
@@ -64,7 +65,7 @@ Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
   stage.plan.count = block_bytes_max;
   stage.plan.chunk_elements = std::min(block_bytes_max, kPayloadChunkBytes);
   stage.stride = round_up(block_bytes_max, kAlignBytes);
-  stage.bytes = stage.stride * block_count(kind, unit.agents);
+  stage.bytes = checked_product(stage.stride, block_count(kind, unit.agents));
   GRADBUS_CHECK(fits(kind, stage.plan.algorithm));
   return stage;
 }

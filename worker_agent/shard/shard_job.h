@@ -61,6 +61,7 @@ class ShardJob final : public HostedJob {
   void lose_shard(uint32_t shard) override;
   void add_shards(const AddShards& command) override;
 
+  void fail(const Status& status) override;
   const Status& broken() const override { return broken_; }
   void end() override;
   bool ended() const override;
@@ -107,7 +108,6 @@ class ShardJob final : public HostedJob {
   ShardTensor* answered(ExchangeId exchange) const;
   void run_deadlines();
   void run_deadlines(ShardTensor& tensor, Nanos now);
-  void fail(const Status& status);
 
   // ---- copies (shard_job_copies.cc)
   Status open_copies(const ShardTensor& tensor);

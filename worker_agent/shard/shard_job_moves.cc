@@ -244,6 +244,8 @@ ShardTensor* ShardJob::new_tensor(uint32_t id, uint32_t chunk) const {
 
 Status ShardJob::on_moved(const HeldPush& push) {
   const FrameHeader& header = push.header;
+  if (!predecessors_.contains(header.tensor))
+    return refuse_frame(header, "a part of a tensor that does not move");
   Predecessor& from = predecessors_.at(header.tensor);
   ShardTensor* const into = new_tensor(header.tensor, header.chunk);
   if (!is_shard(push.peer) || into == nullptr || from.awaited[push.peer] == 0 ||

@@ -1,5 +1,7 @@
 #include "worker_agent/shard/snapshot_keeper.h"
 
+#include "common/errors.h"
+#include "common/guarded.h"
 #include "common/log.h"
 #include "worker_agent/shard/snapshot_set.h"
 
@@ -40,7 +42,8 @@ void SnapshotKeeper::work() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    if (const Status done = guarded(task); !done.ok())
+      spdlog::error("a snapshot: {}", done.message());
     task = nullptr;  // what it holds goes before it counts as done
     lock.lock();
     ++done_;
@@ -58,7 +61,9 @@ void SnapshotKeeper::tidy(const std::string& job) const {
 void SnapshotKeeper::restore(const std::string& job, std::vector<uint64_t> runs,
                              const ShardPlan& plan, std::function<void(Restored)> done) {
   post([this, job, runs = std::move(runs), plan, done = std::move(done)] {
-    done(read(job, runs, plan));
+    Restored restored = error("X001", "nothing was read");
+    const Status whole = guarded([&] { restored = read(job, runs, plan); });
+    done(whole.ok() ? std::move(restored) : Restored(whole));
   });
 }
 

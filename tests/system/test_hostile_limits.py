@@ -1,0 +1,106 @@
+"""Clients and strangers that want too much of an agent: memory, descriptors, turns. What they get is bounded,
+and a neighbour's job goes on."""
+
+import array
+import re
+import resource
+import socket
+import subprocess
+import time
+
+import pytest
+import rig as rigs
+
+MIB = 1 << 20
+
+
+def hostile(rig, verb, amount, *compressions, agents=(0, 0), timeout=rigs.DEADLINE_S):
+    """The command of hostile_rank, its two ranks on those agents; run to its end: its output."""
+    sockets = [rig.agents[index].ready["socket"] for index in agents]
+    command = [str(rigs.BIN / "hostile_rank"), verb, "5", str(amount), *sockets, *compressions]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def memory_of(daemon):
+    """Bytes of its resident memory."""
+    text = (rigs.pathlib.Path("/proc") / str(daemon.pid) / "status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024
+
+
+def address_space_of(daemon):
+    """Bytes of its mappings."""
+    text = (rigs.pathlib.Path("/proc") / str(daemon.pid) / "status").read_text()
+    return int(re.search(r"VmSize:\s+(\d+) kB", text)[1]) * 1024
+
+
+def assert_healthy(rig):
+    """All daemons live, and a new job of four ranks works on them."""
+    for daemon in [*rig.agents, *rig.shards, rig.server]:
+        assert daemon.alive() and "GB-X001" not in daemon.text(), daemon.text()[-2000:]
+    assert [rank.finish()[0] for rank in rig.start_job(4, "red:x:1000:i64:sum", job="after")] == [0] * 4
+
+
+def rounds_beside(rig, job, work):
+    """Rounds that a job between both agents did while `work` ran."""
+    ranks = rig.start_job(2, "loop:y:1000:3", job=job)
+    rig.wait_for_rank(0, job)
+    work()
+    status, out = ranks[0].finish()
+    assert status == 0 and ranks[1].finish()[0] == 0, out
+    return int(re.search(r"rounds (\d+)", out)[1])
+
+
+def test_a_cursor_that_moves_back():
+    """An agent helps with a sum as often as the sum has chunks, not as often as a client writes that it may."""
+    with rigs.cluster(2) as rig:
+        alone = rounds_beside(rig, "alone", lambda: time.sleep(3))
+        beside = rounds_beside(rig, "beside", lambda: hostile(rig, "rewind", 30))
+        assert beside > alone / 10, (alone, beside)
+        assert_healthy(rig)
+
+
+def test_answers_that_nobody_reads():
+    """The client is dropped, its job ends with a reason, and the agent's memory stays small."""
+    with rigs.cluster(1) as rig:
+        before = memory_of(rig.agents[0])
+        assert hostile(rig, "deaf", 1) == "dropped\n"
+        assert memory_of(rig.agents[0]) - before < 64 * MIB
+        assert "GB-A304" in rig.agents[0].text() and "does not read its socket" in rig.agents[0].text()
+        assert_healthy(rig)
+
+
+def test_descriptors_sent_to_the_data_port():
+    """Strangers of this machine may not fill an agent's table: what comes beside their bytes is closed."""
+    with rigs.cluster(1) as rig, open("/dev/null", "rb") as null:
+        before = rig.agents[0].open_files()
+        name = "\0gradbus-local-1-" + rig.agents[0].ready["address"]
+        for count in (1, 2, 3) * 20:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+                stranger.connect(name)
+                fds = array.array("i", [null.fileno()] * count)
+                try:
+                    for _ in range(20):
+                        stranger.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                except OSError:
+                    pass
+        rigs.wait_until(lambda: rig.agents[0].open_files() <= before + 2, what="the descriptors to be closed")
+        assert_healthy(rig)
+
+
+@pytest.mark.parametrize("compression", ["topk:ratio=0.01", "dgc:ratio=0.01"])
+def test_memory_that_is_not_there(compression):
+    """What a codec remembers does not fit: the job ends with numbers, both agents and their other jobs go on."""
+    with rigs.cluster(2) as rig:
+        neighbours = rig.start_job(2, "loop:y:1000:60", job="neighbour")
+        rig.wait_for_rank(0, "neighbour")
+        for agent in rig.agents:
+            limit = address_space_of(agent) + 300 * MIB
+            resource.prlimit(agent.pid, resource.RLIMIT_AS, (limit, limit))
+        env = {"GRADBUS_COMPRESSION": compression}
+        for rank in rig.start_job(2, "red:w:50000000:f32:sum", job="large", env=env):
+            status, out = rank.finish()
+            assert status == 3 and re.search(r"GB-S20[12] .*\d+ MiB", out), out
+        assert all(agent.alive() for agent in rig.agents)
+        assert all(rank.process.poll() is None for rank in neighbours)
