@@ -99,9 +99,10 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "TCP links between processes of one machine go through shared memory; false: TCP "
             "there, too.");
   table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
-  table.add("shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
-            "Memory for all jobs, in bytes: shared memory and what codecs need; default: half of the "
-            "machine's memory.");
+  table.add(
+      "shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
+      "Memory for all jobs, in bytes: shared memory and what codecs need; default: half of the "
+      "machine's memory.");
   table.add(
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "

@@ -1,6 +1,8 @@
 #include "transport/tcp/stream_channel.h"
 
+#include <linux/magic.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 
 #include <array>
 #include <cerrno>
@@ -16,6 +18,13 @@ constexpr char kSegmentName[] = "gradbus-link";
 ssize_t fails_with(int failure) {
   errno = failure;
   return -1;
+}
+
+// A page of a huge page's file that the pool does not have is a signal, not an error: a stranger
+// could end this process with it.
+bool is_plain_memory(int fd) {
+  struct statfs info {};
+  return fstatfs(fd, &info) == 0 && info.f_type == TMPFS_MAGIC;
 }
 
 }  // namespace
@@ -41,6 +50,7 @@ IoResult StreamChannel::read_greeting(GreetingReader& reader) {
   Fd memory;
   const IoResult result = reader.read_with_fd(fd(), memory);
   if (memory.valid() && !rings_) {
+    if (!is_plain_memory(memory.get())) return io_errno(EBADMSG);
     Result<std::shared_ptr<Segment>> opened =
         Segment::open(std::move(memory), RingPair::kSegmentBytes);
     if (!opened.ok()) return io_failed(opened.status());
