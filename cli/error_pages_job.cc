@@ -114,6 +114,11 @@ constexpr ErrorPage kPages[] = {
      "Free memory, use fewer ranks per node, or raise --shm-bytes-max. Release optimizers and "
      "tensors that are no longer used.",
      "A program makes a new model per fold: shut down and init() again between them."},
+    {"S202", "The agent or shard reached a memory limit while it prepared a job's tensors.",
+     "The job's size, or a limit of the daemon: ulimit -v, a container, a full machine.",
+     "Compare the two numbers in the message. Raise the limit, compress in smaller tensors, or use "
+     "more nodes.",
+     "topk of an 800 MB tensor in a container of 3 GiB: the residual does not fit."},
     {"S210", "A client wrote values into its shared memory that the format does not allow.",
      "That process: a stray pointer, or a library of another version.",
      "Run the program under AddressSanitizer. Only its job was ended.",

@@ -99,7 +99,7 @@ def test_memory_that_is_not_there(compression):
             limit = address_space_of(agent) + 300 * MIB
             resource.prlimit(agent.pid, resource.RLIMIT_AS, (limit, limit))
         env = {"GRADBUS_COMPRESSION": compression}
-        for rank in rig.start_job(2, "red:w:50000000:f32:sum", job="large", env=env):
+        for rank in rig.start_job(2, "reg:w:50000000:f32:sum", "sleep:1", "barrier", job="large", env=env):
             status, out = rank.finish()
             assert status == 3 and re.search(r"GB-S20[12] .*\d+ MiB", out), out
         assert all(agent.alive() for agent in rig.agents)
