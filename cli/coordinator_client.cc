@@ -6,8 +6,12 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "cli/cluster_token.h"
 #include "common/endpoint.h"
 #include "common/errors.h"
+#include "common/trust/handshake.h"
+#include "common/trust/token_file.h"
+#include "common/user_name.h"
 
 namespace gradbus {
 namespace {
@@ -25,7 +29,21 @@ void limit(grpc::ClientContext& context) {
 std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n' || c == '\r') c = ' ';
-  return text.substr(0, 200);
+  return text.substr(0, 400);
+}
+
+std::string host_name() {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
+v1::Caller this_user() {
+  v1::Caller caller;
+  caller.set_uid(geteuid());
+  caller.set_user(local_user_name(geteuid()));
+  caller.set_host(host_name());
+  return caller;
 }
 
 Status status_of(const v1::Error& refusal) {
@@ -35,13 +53,15 @@ Status status_of(const v1::Error& refusal) {
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(const std::string& address) : address_(address) {
+CoordinatorClient::CoordinatorClient(const std::string& address, const std::string& token_file)
+    : address_(address) {
   const Result<std::string> target = coordinator_endpoint(address, "--coordinator");
   if (!target.ok()) {
     wrong_address_ = target.status();
     return;
   }
   address_ = target.value();
+  token_file_ = token_file_for(token_file, address_);
   grpc::ChannelArguments arguments;
   // A proxy of the environment is for the world outside, never for the cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -50,52 +70,77 @@ CoordinatorClient::CoordinatorClient(const std::string& address) : address_(addr
       grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
 }
 
+Status CoordinatorClient::prove(grpc::ClientContext& context, const char* method,
+                                const google::protobuf::MessageLite& request) {
+  limit(context);
+  if (token_file_.empty()) return {};
+  const Result<Secret> token = read_token_file(token_file_);
+  if (!token.ok()) return token.status();
+  const CallProof proof(token.value());
+  grpc::ClientContext challenge_context;
+  limit(challenge_context);
+  v1::ChallengeRequest challenge;
+  challenge.set_nonce(proof.nonce());
+  v1::ChallengeReply answer;
+  const grpc::Status done = stub_->Challenge(&challenge_context, challenge, &answer);
+  if (!done.ok() && done.error_code() != grpc::StatusCode::UNIMPLEMENTED) return lost(done);
+  if (!proof.coordinator_knows(answer.nonce(), answer.proof()))
+    return error("C503", "the coordinator at " + address_ +
+                             " does not prove that it knows the cluster token in " + token_file_);
+  context.AddMetadata(kProofKey,
+                      proof.metadata(answer.nonce(), method, request.SerializeAsString()));
+  return {};
+}
+
 Result<v1::StatusReply> CoordinatorClient::status(const std::string& job) {
   if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
-  limit(context);
   v1::StatusRequest request;
   request.set_job(job);
+  GRADBUS_RETURN_IF_ERROR(prove(context, "Status", request));
   v1::StatusReply reply;
   const grpc::Status done = stub_->Status(&context, request, &reply);
-  if (!done.ok()) return lost(done.error_message());
+  if (!done.ok()) return lost(done);
   return reply;
 }
 
 Status CoordinatorClient::stop_job(const std::string& job, const std::string& reason) {
   if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
-  limit(context);
   v1::StopJobRequest request;
   request.set_job(job);
   request.set_reason(reason);
+  *request.mutable_caller() = this_user();
+  GRADBUS_RETURN_IF_ERROR(prove(context, "StopJob", request));
   v1::StopJobReply reply;
   const grpc::Status done = stub_->StopJob(&context, request, &reply);
-  if (!done.ok()) return lost(done.error_message());
+  if (!done.ok()) return lost(done);
   return status_of(reply.error());
 }
 
-Status CoordinatorClient::change_mode(const v1::ChangeModeRequest& request) {
+Status CoordinatorClient::change_mode(v1::ChangeModeRequest request) {
   if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;
-  limit(context);
+  *request.mutable_caller() = this_user();
+  GRADBUS_RETURN_IF_ERROR(prove(context, "ChangeMode", request));
   v1::ChangeModeReply reply;
   const grpc::Status done = stub_->ChangeMode(&context, request, &reply);
-  if (!done.ok()) return lost(done.error_message());
+  if (!done.ok()) return lost(done);
   return status_of(reply.error());
 }
 
-Status CoordinatorClient::lost(const std::string& reason) const {
-  return error("C501", "no coordinator answers at " + address_ + ": " + one_line(reason),
+Status CoordinatorClient::lost(const grpc::Status& done) const {
+  if (done.error_code() == grpc::StatusCode::UNAUTHENTICATED)
+    return Status(Code::kPermission, one_line(done.error_message()));
+  return error("C501",
+               "no coordinator answers at " + address_ + ": " + one_line(done.error_message()),
                "start gradbus-server, or name its address with --coordinator");
 }
 
 std::string asker(const std::string& command) {
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  const char* user = std::getenv("USER");
-  const std::string name = user == nullptr ? "user " + std::to_string(getuid()) : user;
-  return "gradbus " + command + " by " + name + " on " + host;
+  const std::string name = local_user_name(geteuid());
+  return "gradbus " + command + " by " +
+         (name.empty() ? "user " + std::to_string(geteuid()) : name) + " on " + host_name();
 }
 
 std::string coordinator_address(const std::string& given) {

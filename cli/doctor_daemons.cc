@@ -46,6 +46,9 @@ std::vector<Finding> check_agent() {
 std::vector<Finding> check_coordinator() {
   const std::string address = coordinator_address("");
   const Result<v1::StatusReply> reply = CoordinatorClient(address).status("");
+  if (!reply.ok() && reply.status().code() == Code::kPermission)
+    return {{Level::kWarn, "coordinator", "answers at " + address + ", but wants the cluster token",
+             "name its file: GRADBUS_TOKEN_FILE (docs/SECURITY.md)"}};
   if (!reply.ok())
     return {{Level::kMissing, "coordinator", "none at " + address,
              std::string(kRunAnyway) + "gradbus-server"}};

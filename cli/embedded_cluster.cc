@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/cluster_token.h"
 #include "cli/rank_env.h"
 #include "cli/stop_ladder.h"
 #include "common/errors.h"
@@ -51,6 +52,9 @@ Status EmbeddedCluster::start(const ClusterLayout& layout, SignalQueue& signals)
   if (!directory.ok()) return directory.status();
   directory_ = std::make_unique<PrivateDir>(directory.take());
   guard_.watch_directory(directory_->path());
+  Result<std::string> token_file = create_embedded_token(directory_->path());
+  if (!token_file.ok()) return token_file.status();
+  token_file_ = token_file.take();
   if (!layout.links.empty()) {
     Result<LinkLab> lab = LinkLab::create(layout.links);
     if (!lab.ok()) return lab.status();
@@ -61,6 +65,7 @@ Status EmbeddedCluster::start(const ClusterLayout& layout, SignalQueue& signals)
   Result<std::string> address = await_ready(daemons_.back(), "address", signals, until);
   if (!address.ok()) return address.status();
   coordinator_ = address.take();
+  GRADBUS_RETURN_IF_ERROR(announce_embedded(directory_->path(), coordinator_));
   GRADBUS_RETURN_IF_ERROR(start_agents(layout));
   GRADBUS_RETURN_IF_ERROR(start_shards(layout));
   return await_nodes(signals, until);
@@ -75,7 +80,6 @@ Status EmbeddedCluster::start_coordinator() {
                                     host + ":0",
                                     "--lease-ms",
                                     kLeaseMs};
-  if (lab_) words.emplace_back("--insecure-i-understand");
   return start_daemon({"server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1});
 }
 
@@ -142,8 +146,8 @@ Result<EmbeddedCluster::Daemon> EmbeddedCluster::make_daemon(DaemonSpec spec) {
   Result<Pipe> log = make_pipe(PipeUse::kForPolling);
   if (!log.ok()) return log.status();
   ChildSpec wanted{spec.words, own_environment()};
-  wanted.words.insert(wanted.words.end(),
-                      {"--ready-fd", std::to_string(kReadyFd), "--exit-with-parent"});
+  wanted.words.insert(wanted.words.end(), {"--token-file", token_file_, "--ready-fd",
+                                           std::to_string(kReadyFd), "--exit-with-parent"});
   wanted.stdout_fd = wanted.stderr_fd = log.value().write.get();
   wanted.ready_fd = ready.value().write.get();
   wanted.netns_fd = spec.netns_fd;

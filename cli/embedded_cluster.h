@@ -1,5 +1,5 @@
 // A coordinator and agents for one job, in a private directory, gone with the job. Main thread
-// only.
+// only. They have a cluster token of their own, in a file of that directory.
 #pragma once
 
 #include <memory>
@@ -37,6 +37,7 @@ class EmbeddedCluster {
   Status start(const ClusterLayout& layout, SignalQueue& signals);
 
   const std::string& coordinator() const { return coordinator_; }
+  const std::string& token_file() const { return token_file_; }
   const std::vector<std::string>& sockets() const { return sockets_; }
   // The network of a start with links, else null; valid until stop().
   const LinkLab* lab() const { return lab_.get(); }
@@ -88,6 +89,7 @@ class EmbeddedCluster {
   OrphanGuard& guard_;
   bool verbose_;
   std::unique_ptr<PrivateDir> directory_;
+  std::string token_file_;
   std::unique_ptr<LinkLab> lab_;
   std::vector<Daemon> daemons_;
   int restarts_left_ = 0;

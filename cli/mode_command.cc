@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/admin_call.h"
 #include "cli/command.h"
 #include "cli/coordinator_client.h"
 
@@ -15,16 +16,14 @@ struct ModeOptions {
   std::string mode;
   std::string reason;
   std::string coordinator;
+  std::string token_file;
 };
 
 int change_mode(const ModeOptions& options) {
-  v1::ChangeModeRequest request;
-  request.set_job(options.job);
-  request.set_group(options.group);
-  request.set_mode(options.mode);
-  request.set_reason(asker("mode") + (options.reason.empty() ? "" : ": " + options.reason));
-  const std::string address = coordinator_address(options.coordinator);
-  const Status done = CoordinatorClient(address).change_mode(request);
+  const std::string reason = asker("mode") + (options.reason.empty() ? "" : ": " + options.reason);
+  const Status done =
+      administer({AdminWish::kMode, options.job, options.group, options.mode, reason},
+                 options.coordinator, options.token_file);
   if (!done.ok()) return fail(done, kExitFailed);
   std::printf("job %s exchanges \"%s\" in mode %s from its next fence on (flush())\n",
               options.job.c_str(), options.group.c_str(), options.mode.c_str());
@@ -42,7 +41,11 @@ Action declare_mode(CLI::App& app) {
   app.add_option("--reason", options->reason, "a sentence for the log and gradbus status");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--token-file", options->token_file,
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
   app.footer(
+      "For the job's owner and root. Without the cluster token this node's agent is asked.\n"
       "A fence is where all ranks are at one point with nothing under way: optimizer.flush(), or\n"
       "every N steps of a job that was started with gradbus run --fence-every N.\n\n"
       "  gradbus mode train \"*\" delayed:k=1 --reason \"node 7 is slow until Monday\"");

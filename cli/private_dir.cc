@@ -5,29 +5,35 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <initializer_list>
 
 #include "common/errors.h"
 
 namespace gradbus {
 namespace {
 
-constexpr char kName[] = "/gradbus-run-XXXXXX";
 // A socket's path holds 107 bytes; "/agent-4095.sock" must fit behind the directory.
 constexpr size_t kPathBytesMax = 107 - 16;
 
-std::string try_parent(const char* parent) {
-  if (parent == nullptr || *parent != '/') return "";
-  std::string path = std::string(parent) + kName;
+std::string try_parent(const std::string& parent) {
+  std::string path = parent + "/" + kPrivateDirPrefix + "XXXXXX";
   if (path.size() > kPathBytesMax || mkdtemp(path.data()) == nullptr) return "";
   return path;
 }
 
 }  // namespace
 
+std::vector<std::string> private_dir_parents() {
+  std::vector<std::string> parents;
+  for (const char* variable : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* parent = getenv(variable);
+    if (parent != nullptr && *parent == '/') parents.emplace_back(parent);
+  }
+  parents.emplace_back("/tmp");
+  return parents;
+}
+
 Result<PrivateDir> PrivateDir::create() {
-  for (const char* parent :
-       std::initializer_list<const char*>{getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"})
+  for (const std::string& parent : private_dir_parents())
     if (std::string path = try_parent(parent); !path.empty()) return PrivateDir(std::move(path));
   return error("H200", std::string("no private directory can be made in /tmp: ") + strerror(errno),
                "set TMPDIR to a writable directory with a short path");

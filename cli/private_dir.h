@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/status.h"
 
@@ -24,5 +25,9 @@ class PrivateDir {
 
   std::string path_;
 };
+
+// Where such directories are made, in this order: XDG_RUNTIME_DIR, TMPDIR, /tmp.
+std::vector<std::string> private_dir_parents();
+inline constexpr char kPrivateDirPrefix[] = "gradbus-run-";
 
 }  // namespace gradbus

@@ -34,7 +34,9 @@ bool is_shell_name(std::string_view name) {
 }
 
 bool is_forwarded(std::string_view name, const std::vector<std::string>& extra) {
-  if (name == "GRADBUS_SOCKET" || !is_shell_name(name)) return false;
+  // The token is the daemons' and the administrators': ranks have no use for it.
+  if (name == "GRADBUS_SOCKET" || name == "GRADBUS_TOKEN_FILE" || !is_shell_name(name))
+    return false;
   return std::any_of(std::begin(kForwardedPrefixes), std::end(kForwardedPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
          std::find(std::begin(kForwardedNames), std::end(kForwardedNames), name) !=

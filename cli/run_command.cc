@@ -73,7 +73,8 @@ void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan
   const int shards = shard_count(options);
   const std::string and_shards = shards > 0 ? " and " + std::to_string(shards) + " shards" : "";
   text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents" + and_shards +
-                              ", coordinator " + cluster.coordinator()
+                              ", coordinator " + cluster.coordinator() + ", token file " +
+                              cluster.token_file()
                         : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
   if (cluster.lab() != nullptr) text += ", links of " + options.link;
   screen.note(text);

@@ -22,6 +22,7 @@ constexpr Nanos kRefresh = kSecond;
 
 struct StatusOptions {
   std::string coordinator;
+  std::string token_file;
   std::string job;
   bool json = false;
   bool watch = false;
@@ -66,11 +67,11 @@ int watch(CoordinatorClient& client, const StatusOptions& options, const std::st
 int status(const StatusOptions& options) {
   const std::string address = coordinator_address(options.coordinator);
   if (!options.watch) {
-    CoordinatorClient client(address);
+    CoordinatorClient client(address, options.token_file);
     return print_once(client, options, address, "");
   }
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
-  CoordinatorClient client(address);
+  CoordinatorClient client(address, options.token_file);
   return watch(client, options, address, signals);
 }
 
@@ -84,6 +85,9 @@ Action declare_status(CLI::App& app) {
   app.add_option("--job", options->job, "this job only");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--token-file", options->token_file,
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
   return [options] { return status(*options); };
 }
 

@@ -127,6 +127,8 @@ Json job_json(const v1::JobStatus& job) {
           {"job_id", job.job_id()},
           {"state", job.state()},
           {"epoch", job.epoch()},
+          {"uid", job.uid()},
+          {"user", job.user()},
           {"world_size", job.world_size()},
           {"age_ms", job.age_ms()},
           {"transport", job.transport()},

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/admin_call.h"
 #include "cli/command.h"
 #include "cli/coordinator_client.h"
 
@@ -13,12 +14,13 @@ struct StopOptions {
   std::string job;
   std::string reason;
   std::string coordinator;
+  std::string token_file;
 };
 
 int stop(const StopOptions& options) {
-  const std::string address = coordinator_address(options.coordinator);
   const std::string reason = asker("stop") + (options.reason.empty() ? "" : ": " + options.reason);
-  const Status done = CoordinatorClient(address).stop_job(options.job, reason);
+  const Status done = administer({AdminWish::kStop, options.job, "", "", reason},
+                                 options.coordinator, options.token_file);
   if (!done.ok()) return fail(done, kExitFailed);
   std::printf("job %s is stopped\n", options.job.c_str());
   return kExitOk;
@@ -32,6 +34,10 @@ Action declare_stop(CLI::App& app) {
   app.add_option("--reason", options->reason, "a sentence for the ranks' error");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--token-file", options->token_file,
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
+  app.footer("For the job's owner and root. Without the cluster token this node's agent is asked.");
   return [options] { return stop(*options); };
 }
 

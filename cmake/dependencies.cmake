@@ -2,6 +2,7 @@
 include(cmake/client_dependencies.cmake)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
+find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
 find_package(spdlog REQUIRED)
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 find_package(tomlplusplus REQUIRED)

@@ -28,6 +28,10 @@ constexpr ErrorInfo kErrors[] = {
      "start gradbus-server, then retry"},
     {"C502", "AGENT_REFUSED", Code::kInvalid, "The coordinator does not accept this agent.",
      "see the reason; give each node its own --name"},
+    {"C503", "TOKEN_NOT_PROVEN", Code::kPermission,
+     "A program and the coordinator must prove to each other that they know the cluster token. One "
+     "of them has none, or another one.",
+     "give every program of the cluster the same token: --token-file, or GRADBUS_TOKEN_FILE"},
     {"C505", "NO_SUCH_NODE", Code::kInvalid, "No lost node has this name.", "gradbus status"},
     {"D601", "BAD_FRAME", Code::kCorrupt,
      "A frame's header or checksum is wrong. The link was closed before anything was used.",
@@ -92,6 +96,10 @@ constexpr ErrorInfo kErrors[] = {
     {"F101", "UNKNOWN_OPTION", Code::kInvalid, "There is no option of this name.", "see --help"},
     {"F102", "BAD_FILE", Code::kInvalid, "The configuration file cannot be read or parsed.",
      "fix the file at the line named, or leave out --config"},
+    {"F104", "BAD_TOKEN_FILE", Code::kPermission,
+     "The file of the cluster token cannot be used: it is missing, other users can read it, or it "
+     "holds something else.",
+     "make one: (umask 077; openssl rand -hex 32 > FILE)"},
     {"F110", "BAD_SNAPSHOT", Code::kCorrupt,
      "A snapshot of parameter-server shards is cut short or damaged.",
      "put an older one in its place"},
@@ -127,6 +135,14 @@ constexpr ErrorInfo kErrors[] = {
     {"J407", "ALONE", Code::kInvalid,
      "A process has a world of one rank, although a launcher has started several.",
      "set GRADBUS_RANK, GRADBUS_SIZE and GRADBUS_JOB, or use gradbus run"},
+    {"J408", "NOT_OWNER", Code::kPermission,
+     "The job belongs to another user. Only that user's processes may join it, and only that user "
+     "and root may stop it or change its mode.",
+     "run all ranks as one user, or give this job a name of its own: GRADBUS_JOB"},
+    {"J409", "OBJECT_NOT_PROVEN", Code::kPermission,
+     "A Python object came without the proof that a rank of this job has sent it. It was not "
+     "unpickled, because that runs the sender's code.",
+     "make all ranks call the same operation with the same name; else look for a stranger"},
     {"M004", "FENCED", Code::kClosed, "This member belongs to an older membership epoch.",
      "restart the rank"},
     {"M005", "NO_COMMON_COMMIT", Code::kMismatch,

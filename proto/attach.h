@@ -1,5 +1,5 @@
 // The attach protocol: what a client and the agent say over the Unix socket (SOCK_SEQPACKET).
-// Version 1. Control only: joining, registering tensors, leaving, errors. Never one message a step.
+// Version 2. Control only: joining, registering tensors, leaving, errors. Never one message a step.
 //
 // Every packet is one fixed-size struct that begins with AttachHeader; a packet of another size, an
 // unknown type, or text that is not terminated ends the conversation with GB-V801 or GB-S211.
@@ -20,6 +20,8 @@
 //                         <-------------    ModeChange: an administrator's wish; every rank of the
 //                                           job gets the same ones in the same order
 //   Leave                 ------------->    clean end; a bare end-of-file is a death
+//
+// A tool says Admin instead of Join, gets one AdminAnswer, and the conversation is over.
 #pragma once
 
 #include <array>
@@ -31,9 +33,11 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 1;
+inline constexpr uint16_t kAttachVersion = 2;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
+inline constexpr size_t kJobSecretBytes = 32;
+inline constexpr size_t kAdminReasonBytesMax = 511;
 
 enum class AttachType : uint16_t {
   kJoin = 1,
@@ -48,6 +52,8 @@ enum class AttachType : uint16_t {
   kTryDevice = 10,
   kDeviceTrial = 11,
   kDeviceTried = 12,
+  kAdmin = 20,
+  kAdminAnswer = 21,
 };
 
 struct AttachHeader {
@@ -87,6 +93,7 @@ struct JoinedPacket {  // code != kOk: `text` says why, and there are no file de
   uint64_t channel_bytes = 0;
   uint64_t arena_bytes = 0;
   char text[kAttachTextBytes] = {};
+  uint8_t secret[kJobSecretBytes] = {};  // of the job; only its owner's ranks get it
 };
 
 // What another process of this machine needs to open memory or an event of a GPU: CUDA's IPC
@@ -211,6 +218,28 @@ struct ModeChangePacket {
   AttachHeader header;
   char group[kTensorNameBytesMax + 1] = {};  // glob of parameters' names
   char mode[kModeBytesMax + 1] = {};         // canonical
+};
+
+enum class AdminWish : uint32_t { kStop = 1, kMode = 2 };
+
+// What the sender may do follows from its uid, which the agent reads from the socket.
+struct AdminPacket {
+  static constexpr AttachType kType = AttachType::kAdmin;
+  AttachHeader header;
+  uint32_t wish = 0;  // AdminWish
+  uint32_t reserved = 0;
+  char job[kJobNameBytesMax + 1] = {};
+  char group[kTensorNameBytesMax + 1] = {};  // kMode
+  char mode[kModeBytesMax + 1] = {};         // kMode
+  char reason[kAdminReasonBytesMax + 1] = {};
+};
+
+struct AdminAnswerPacket {
+  static constexpr AttachType kType = AttachType::kAdminAnswer;
+  AttachHeader header;
+  uint32_t code = 0;  // kOk: done
+  uint32_t reserved = 0;
+  char text[kAttachTextBytes] = {};
 };
 
 static_assert(sizeof(JoinedPacket) <= kAttachPacketBytesMax);

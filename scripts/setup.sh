@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 system_packages=(
   build-essential cmake ninja-build ccache lld pkg-config git
-  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev
   libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev libzstd-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "proto/numbers.h"
 
@@ -85,6 +86,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
       checked(of != nullptr && of->nccl_report(id, message.nccl_report()), id, "NcclReport");
       return;
     }
+    case Message::kAdminCall: return admin_call(id, agent, message.admin_call(), now);
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }
@@ -122,8 +124,8 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
                        bad);
   }
   const Job* running = find_live_job(message.job());
-  if (running != nullptr && running->state() == Job::State::kRunning &&
-      waiting_.add(id, message, now)) {
+  const bool same_user = running != nullptr && running->identity().owner.uid == message.uid();
+  if (same_user && running->state() == Job::State::kRunning && waiting_.add(id, message, now)) {
     return;
   }
   admit(id, agent, message, now);
@@ -161,7 +163,12 @@ Job& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
   uint64_t id = nonzero(random_);
   while (jobs_.contains(id)) id = nonzero(random_);
   live_jobs_[message.job()] = id;
-  const Job::Identity identity{message.job(), id, nonzero(random_)};
+  const User owner{message.uid(), clean_text(message.user(), kUserBytesMax)};
+  const Secret links = hmac(options_.key, {"job's links", std::to_string(id)});
+  const Secret secret = hmac(options_.key, {"job's secret", std::to_string(id)});
+  uint64_t link_key = 0;
+  std::memcpy(&link_key, links.data(), sizeof(link_key));
+  const Job::Identity identity{message.job(), id, link_key, owner, text_of(secret)};
   return *(jobs_[id] =
                std::make_unique<Job>(identity, message.world_size(), options_, now, &outbox_));
 }
@@ -235,29 +242,6 @@ void Coordinator::forget_ended_jobs(Nanos now) {
     const bool crowded = ended.size() - i > kEndedJobsMax;
     if (crowded || now - ended[i].first > kEndedJobKept) jobs_.erase(ended[i].second);
   }
-}
-
-v1::StopJobReply Coordinator::stop_job(const v1::StopJobRequest& request, Nanos now) {
-  v1::StopJobReply reply;
-  if (Job* job = find_live_job(request.job())) {
-    const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
-    job->fail(short_error("J405", "job " + in_quotes(request.job()) + ": " + reason), now);
-    admit_waiting(now);
-    return reply;
-  }
-  *reply.mutable_error() =
-      to_proto(short_error("J406", "no job " + in_quotes(request.job()) + " is running"));
-  return reply;
-}
-
-v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
-  Job* job = find_live_job(request.job());
-  const Status done =
-      job == nullptr ? short_error("J406", "no job " + in_quotes(request.job()) + " is running")
-                     : job->change_mode(request, now);
-  v1::ChangeModeReply reply;
-  if (!done.ok()) *reply.mutable_error() = to_proto(done);
-  return reply;
 }
 
 }  // namespace gradbus

@@ -37,8 +37,12 @@ class Coordinator {
   // Leases, start timeouts, stalls. Call about every 100 ms.
   void tick(Nanos now);
 
-  v1::StopJobReply stop_job(const v1::StopJobRequest& request, Nanos now);
-  v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, Nanos now);
+  // For the job's owner and root, as the request's caller says who it is. `address`: where the call
+  // came from. Each is logged with caller, address and result.
+  v1::StopJobReply stop_job(const v1::StopJobRequest& request, const std::string& address,
+                            Nanos now);
+  v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,
+                                  Nanos now);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
 
   // What to send, in order. Messages to agents that are gone are included: drop them.
@@ -81,6 +85,15 @@ class Coordinator {
   Job* find_live_job(const std::string& name);
   void forget_ended_jobs(Nanos now);
   bool checked(bool sensible, uint64_t agent, const char* what);
+
+  // coordinator_admin.cc
+  Status stop(const v1::StopJobRequest& request, Nanos now);
+  Status change(const v1::ChangeModeRequest& request, Nanos now);
+  Result<Job*> job_for(const std::string& name, bool has_caller, const v1::Caller& caller,
+                       const std::string& wish);
+  void admin_call(uint64_t id, const Agent& agent, const v1::AdminCall& call, Nanos now);
+  void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
+                const Status& result);
 
   // coordinator_paths.cc
   void measure_next_path(Nanos now);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/clock.h"
+#include "common/trust/secret.h"
 #include "server/late_rule.h"
 #include "server/loss_rule.h"
 #include "server/planner.h"
@@ -19,7 +20,8 @@ struct CoordinatorOptions {
   bool equal_shards = false;     // whatever their networks
   bool keep_shards = false;      // running jobs take no new ones; a lost one's chunks stay single
   Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
-  uint64_t seed = 0;             // of job ids, link keys and the incarnation
+  uint64_t seed = 0;             // of job ids and the incarnation
+  Secret key = {};               // random; jobs' secrets and link keys are made from it
 };
 
 // Every queue and table has a maximum.

@@ -29,6 +29,7 @@
 #include "server/roll.h"
 #include "server/shard_placement.h"
 #include "server/stalls.h"
+#include "server/user.h"
 
 namespace gradbus {
 
@@ -43,6 +44,8 @@ class Job {
     std::string name;
     uint64_t id = 0;
     uint64_t link_key = 0;
+    User owner = {};
+    std::string secret = {};  // 32 random bytes for the owner's ranks
   };
 
   // `outbox` outlives the job. world_size was checked.
@@ -66,6 +69,9 @@ class Job {
   // job_shards.cc. A shard has attached: a running job that has tensors on shards takes it at its
   // ranks' next fence.
   void shard_attached(uint64_t shard, const AgentCard& card, Nanos now);
+
+  // GB-J408 unless `caller` is the job's owner.
+  Status check_owner(const User& caller, const std::string& wish) const;
 
   // What is known of the paths between its agents by now.
   void set_path(const PathFigures& measured) { registrations_.set_path(measured); }

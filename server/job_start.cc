@@ -53,8 +53,18 @@ void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_
   outbox.send(agent, std::move(message));
 }
 
+Status Job::check_owner(const User& caller, const std::string& wish) const {
+  if (caller.uid == identity_.owner.uid) return {};
+  return short_error("J408", title() + " belongs to " + user_text(identity_.owner) + "; refused " +
+                                 user_text(caller) + ", " + wish);
+}
+
 Status Job::may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message) const {
   const uint32_t rank = message.rank();
+  GRADBUS_RETURN_IF_ERROR(check_owner({message.uid(), message.user()},
+                                      "who wants to join as rank " + std::to_string(rank) + " on " +
+                                          card.name + " (pid " + std::to_string(message.pid()) +
+                                          ")"));
   if (message.world_size() != roll_.world_size()) {
     return short_error("J403", title() + " has world size " + std::to_string(roll_.world_size()) +
                                    ", but rank " + std::to_string(rank) + " (" + card.name +
@@ -107,7 +117,9 @@ void Job::start(const AgentCards& shards, Nanos now) {
   state_ = State::kRunning;
   v1::CoordinatorMessage message;
   *message.mutable_job_started() = started_message();
-  tell_everyone(message);
+  outbox_->send_all(roll_.agents(), message);
+  message.mutable_job_started()->clear_secret();  // shards have no ranks
+  if (!shards_.empty()) outbox_->send_all(shards_, message);
   outbox_->note(title() + " started: " + std::to_string(roll_.world_size()) + " ranks on " +
                 std::to_string(roll_.agents().size()) + " agents" +
                 (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards"));
@@ -136,6 +148,9 @@ v1::JobStarted Job::started_message() const {
   started.set_epoch(1);
   started.set_link_key(identity_.link_key);
   started.set_transport(transport_);
+  started.set_secret(identity_.secret);
+  started.set_uid(identity_.owner.uid);
+  started.set_user(identity_.owner.name);
   struct Place {
     uint32_t index = 0;
     uint32_t ranks = 0;

@@ -130,6 +130,8 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
   status.set_job_id(identity_.id);
   status.set_state(state_name(state_));
   status.set_epoch(1);
+  status.set_uid(identity_.owner.uid);
+  status.set_user(identity_.owner.name);
   status.set_world_size(roll_.world_size());
   status.set_age_ms(static_cast<uint64_t>((now - created_at_) / kMillisecond));
   status.set_transport(transport_);

@@ -3,7 +3,10 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -25,9 +28,22 @@ bool parse_port(std::string_view text, uint16_t* port) {
   return failure == std::errc() && end == text.data() + text.size();
 }
 
+Result<ListenAddress> parse_unix(std::string_view text) {
+  ListenAddress address;
+  address.path = text.substr(5);
+  if (!address.path.starts_with('/') || address.path.size() >= sizeof(sockaddr_un::sun_path))
+    return error("F100",
+                 "--listen \"" + std::string(text.substr(0, 160)) +
+                     "\" is not unix: with an absolute path of at most " +
+                     std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes",
+                 "for example --listen unix:/run/gradbus/coordinator.sock");
+  return address;
+}
+
 }  // namespace
 
 Result<ListenAddress> parse_listen_address(std::string_view text) {
+  if (text.starts_with("unix:")) return parse_unix(text);
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return not_an_address(text);
   ListenAddress address;
@@ -43,20 +59,42 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   return address;
 }
 
-bool ListenAddress::is_loopback() const {
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
 std::string ListenAddress::text() const {
+  if (is_unix()) return "unix:" + path;
   const bool v6 = host.find(':') != std::string::npos;
   return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
+namespace {
+
+sockaddr_un unix_name(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path, path.c_str(), std::min(path.size(), sizeof(name.sun_path) - 1));
+  return name;
+}
+
+std::string why_not_bindable_unix(const std::string& path) {
+  const sockaddr_un name = unix_name(path);
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return std::strerror(errno);
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0)
+    return std::strerror(errno);
+  unlink(path.c_str());
+  return "";
+}
+
+}  // namespace
+
+bool somebody_answers(const std::string& path) {
+  const sockaddr_un name = unix_name(path);
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* address = reinterpret_cast<const sockaddr*>(&name);
+  return connect(socket.get(), address, sizeof(name)) == 0 || errno == EAGAIN;
+}
+
 std::string why_not_bindable(const ListenAddress& address) {
+  if (address.is_unix()) return why_not_bindable_unix(address.path);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;

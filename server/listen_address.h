@@ -1,4 +1,4 @@
-// The --listen option: host:port, and what is wrong with one.
+// The --listen option: host:port or unix:/path, and what is wrong with one.
 //
 // Pure but for why_not_bindable, which tries the address with a socket of its own.
 #pragma once
@@ -14,16 +14,20 @@ namespace gradbus {
 struct ListenAddress {
   std::string host;  // without brackets
   uint16_t port = 0;
+  std::string path;  // of a Unix socket, instead
 
-  bool is_loopback() const;
-  // "127.0.0.1:7400", "[::1]:7400"
+  bool is_unix() const { return !path.empty(); }
+  // "127.0.0.1:7400", "[::1]:7400", "unix:/run/gradbus/coordinator.sock"
   std::string text() const;
 };
 
-// GB-F100 when it is not host:port.
+// GB-F100 when it is neither.
 Result<ListenAddress> parse_listen_address(std::string_view text);
 
 // "Address already in use"; gRPC does not tell. "" when binding works now.
 std::string why_not_bindable(const ListenAddress& address);
+
+// Whether a program listens on this Unix socket.
+bool somebody_answers(const std::string& path);
 
 }  // namespace gradbus

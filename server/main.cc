@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/system_error.h"
+#include "common/trust/token_file.h"
 #include "server/service.h"
 
 namespace gradbus {
@@ -30,6 +31,7 @@ namespace {
 struct ServerOptions {
   std::string role = "coordinator";
   std::string listen = "127.0.0.1:7400";
+  std::string token_file;
   bool insecure = false;
   int64_t heartbeat_ms = 500;
   int64_t lease_ms = 1500;
@@ -53,9 +55,13 @@ struct ServerOptions {
     table.add("role", &role,
               "What this process is: coordinator; or shard, whose options are those of "
               "gradbus-agent --shard");
-    table.add("listen", &listen, "host:port to listen on; port 0 takes any free one");
+    table.add("listen", &listen,
+              "host:port to listen on, where port 0 takes any free one; or unix:/PATH");
+    table.add("token-file", &token_file,
+              "File of the cluster token, which agents, shards and tools must prove; default: the "
+              "variable GRADBUS_TOKEN_FILE (docs/SECURITY.md)");
     table.add("insecure-i-understand", &insecure,
-              "Allow --listen beyond loopback although connections are not encrypted");
+              "Listen on host:port without a token: whoever reaches the port may do everything");
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 0, 1024,
@@ -134,10 +140,13 @@ PathFigures told_path(const ServerOptions& options) {
   return told;
 }
 
-ServiceOptions service_options(const ServerOptions& options) {
+Result<ServiceOptions> service_options(const ServerOptions& options) {
   ServiceOptions service;
   service.listen = options.listen;
-  service.allow_remote = options.insecure;
+  Result<std::optional<Secret>> token = read_optional_token(token_file_path(options.token_file));
+  if (!token.ok()) return token.status();
+  service.token = token.take();
+  service.insecure = options.insecure;
   service.coordinator.heartbeat_ms = static_cast<uint32_t>(options.heartbeat_ms);
   service.coordinator.lease_ms = static_cast<uint32_t>(options.lease_ms);
   service.coordinator.plan.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;
@@ -152,6 +161,7 @@ ServiceOptions service_options(const ServerOptions& options) {
   service.coordinator.equal_shards = options.equal_shards;
   service.coordinator.keep_shards = options.keep_shards;
   service.coordinator.seed = random_seed();
+  service.coordinator.key = random_secret();
   return service;
 }
 
@@ -213,13 +223,16 @@ Status become_shard(std::vector<char*> arguments) {
 
 Status serve(const ServerOptions& options, const sigset_t& signals) {
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
-  Result<std::unique_ptr<Service>> service = Service::start(service_options(options));
+  const Result<ServiceOptions> wanted = service_options(options);
+  if (!wanted.ok()) return wanted.status();
+  Result<std::unique_ptr<Service>> service = Service::start(wanted.value());
   if (!service.ok()) return service.status();
   const std::string address = service.value()->address();
   if (options.ready_fd >= 0) {
     GRADBUS_RETURN_IF_ERROR(announce(address, static_cast<int>(options.ready_fd)));
   }
-  spdlog::info("coordinator listens on {}", address);
+  spdlog::info("coordinator listens on {}{}", address,
+               wanted.value().token ? "" : ", without a cluster token");
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   spdlog::info("stopping: {}", strsignal(signal_number));

@@ -6,6 +6,7 @@
 #include <grpcpp/resource_quota.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -25,12 +26,29 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kPingPauseMsMin = 500;  // an agent may ping this often
 constexpr int kStopMs = 300;
 
+// Ends a stream that may not begin.
+class RefusedStream final
+    : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
 class Calls final : public v1::Coordinator::CallbackService {
  public:
-  explicit Calls(Desk* desk) : desk_(desk) {}
+  Calls(Desk* desk, TokenGuard* guard) : desk_(desk), guard_(guard) {}
+
+  grpc::ServerUnaryReactor* Challenge(grpc::CallbackServerContext* context,
+                                      const v1::ChallengeRequest* request,
+                                      v1::ChallengeReply* reply) override {
+    *reply = guard_->challenge(*request);
+    return finish(context, grpc::Status::OK);
+  }
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
+    const grpc::Status allowed = guard_->check(*context, "Attach", "");
+    if (!allowed.ok()) return new RefusedStream(allowed);
     auto* stream = new AttachStream(desk_, context);
     desk_->add(stream);
     return stream;
@@ -39,36 +57,45 @@ class Calls final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
                                    const v1::StatusRequest* request,
                                    v1::StatusReply* reply) override {
-    desk_->act(
-        [&](Coordinator& coordinator, Nanos now) { *reply = coordinator.status(*request, now); });
-    return finish(context);
+    return answer(context, "Status", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.status(*request, now);
+    });
   }
 
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
                                     const v1::StopJobRequest* request,
                                     v1::StopJobReply* reply) override {
-    desk_->act(
-        [&](Coordinator& coordinator, Nanos now) { *reply = coordinator.stop_job(*request, now); });
-    return finish(context);
+    return answer(context, "StopJob", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.stop_job(*request, context->peer(), now);
+    });
   }
 
   grpc::ServerUnaryReactor* ChangeMode(grpc::CallbackServerContext* context,
                                        const v1::ChangeModeRequest* request,
                                        v1::ChangeModeReply* reply) override {
-    desk_->act([&](Coordinator& coordinator, Nanos now) {
-      *reply = coordinator.change_mode(*request, now);
+    return answer(context, "ChangeMode", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.change_mode(*request, context->peer(), now);
     });
-    return finish(context);
   }
 
  private:
-  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const char* method,
+                                   const google::protobuf::MessageLite& request,
+                                   const std::function<void(Coordinator&, Nanos)>& event) {
+    const grpc::Status allowed = guard_->check(*context, method, request.SerializeAsString());
+    if (allowed.ok()) desk_->act(event);
+    return finish(context, allowed);
+  }
+
+  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* context,
+                                          const grpc::Status& status) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
+    reactor->Finish(status);
     return reactor;
   }
 
   Desk* const desk_;
+  TokenGuard* const guard_;
 };
 
 // gRPC's own log: for us a detail, and never more than one line of ours for one error.
@@ -111,12 +138,13 @@ Status cannot_listen(const ListenAddress& address) {
 Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
   Result<ListenAddress> address = parse_listen_address(options.listen);
   if (!address.ok()) return address.status();
-  if (!address.value().is_loopback() && !options.allow_remote) {
+  if (!options.token && !options.insecure && !address.value().is_unix()) {
     return error("F100",
                  "--listen " + address.value().text() +
-                     " is reachable from other machines, and the "
-                     "connection is neither encrypted nor authenticated",
-                 "listen on 127.0.0.1, or add --insecure-i-understand on a trusted network");
+                     " can be reached by other users, and there is no cluster token to tell them "
+                     "from agents",
+                 "add --token-file FILE, listen on unix:/PATH, or, where every user and machine "
+                 "that reaches the port is trusted, add --insecure-i-understand");
   }
   std::unique_ptr<Service> service(new Service(options));
   GRADBUS_RETURN_IF_ERROR(service->listen(address.take()));
@@ -126,16 +154,23 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
 
 Service::Service(const ServiceOptions& options)
     : desk_(std::make_unique<Desk>(options.coordinator, options.queue_bytes_max)),
-      calls_(std::make_unique<Calls>(desk_.get())) {}
+      guard_(options.token),
+      calls_(std::make_unique<Calls>(desk_.get(), &guard_)) {}
 
 Status Service::listen(ListenAddress address) {
+  // gRPC would take the path away from the coordinator that has it.
+  if (address.is_unix() && somebody_answers(address.path))
+    return error("D603", address.text() + ": Address already in use", "stop the other coordinator");
   prepare_grpc_once();
   grpc::ServerBuilder builder;
   limit(builder);
   builder.RegisterService(calls_.get());
   int port = 0;
   builder.AddListeningPort(address.text(), grpc::InsecureServerCredentials(), &port);
+  // A Unix socket is for this user alone. Whoever shall share it gets it by chmod or a token.
+  const mode_t before = address.is_unix() ? umask(0177) : 0;
   server_ = builder.BuildAndStart();
+  if (address.is_unix()) umask(before);
   if (server_ == nullptr || port <= 0) return cannot_listen(address);
   address.port = static_cast<uint16_t>(port);
   address_ = address.text();

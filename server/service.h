@@ -1,15 +1,17 @@
-// The coordinator's gRPC service: Attach, Status, StopJob, ChangeMode, health, reflection.
+// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, health,
+// reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
 // its own makes it tick. start() and stop() are for one thread; gRPC's threads do the rest.
 //
-// Connections are not encrypted or authenticated yet, so listening beyond loopback must be asked
-// for.
+// With a token every call must prove it (token_guard.h). Without one, only a Unix socket, which has
+// the permissions of a file, is listened on unless that is asked for. Nothing is encrypted yet.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -18,19 +20,23 @@
 #include "server/attach_stream.h"
 #include "server/coordinator.h"
 #include "server/listen_address.h"
+#include "server/token_guard.h"
 
 namespace gradbus {
 
 struct ServiceOptions {
-  std::string listen = "127.0.0.1:7400";  // host:port; port 0: any free one
-  bool allow_remote = false;              // listen beyond loopback
+  // host:port, where port 0 is any free one, or unix:/path/of/socket.
+  std::string listen = "127.0.0.1:7400";
+  std::optional<Secret> token;  // of the cluster
+  bool insecure = false;        // listen on host:port without a token
   CoordinatorOptions coordinator;
   size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
 };
 
 class Service {
  public:
-  // GB-F100 for an address that is not one or not loopback, GB-D603 when it cannot be listened on.
+  // GB-F100 for an address that is not one or that needs a token, GB-D603 when it cannot be
+  // listened on.
   static Result<std::unique_ptr<Service>> start(const ServiceOptions& options);
   ~Service();  // stops
 
@@ -47,6 +53,7 @@ class Service {
   void tick_until_stopped();
 
   std::unique_ptr<Desk> desk_;
+  TokenGuard guard_;
   std::unique_ptr<grpc::Service> calls_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

@@ -24,7 +24,8 @@ inline constexpr size_t kWaitingBytesMax = 16u << 20;
 
 class AttachedClient {
  public:
-  enum class State : uint8_t { kNew, kJoining, kRunning, kLeft };
+  // kAsking: a tool that waits for the answer to its one wish.
+  enum class State : uint8_t { kNew, kJoining, kRunning, kLeft, kAsking };
   struct Wanted {  // a tensor it has asked to register
     uint32_t request = 0;
     TensorSpec spec;

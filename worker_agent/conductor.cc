@@ -27,7 +27,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
       shard_duty_(engine, options_.keeper),
-      control_(options_.coordinator, control_events_) {
+      control_(options_.coordinator, options_.token, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
   if (!options_.shard) GRADBUS_CHECK(watch(listener_.fd(), EPOLLIN));
   for (const int fd : {broken_.fd(), control_events_.fd(), path_answers_->fd(), nccl_.news->fd()})

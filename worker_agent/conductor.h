@@ -5,8 +5,10 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "common/trust/secret.h"
 #include "worker_agent/attach_listener.h"
 #include "worker_agent/attached_client.h"
 #include "worker_agent/control_link.h"
@@ -21,6 +23,7 @@ namespace gradbus {
 struct ConductorOptions {
   std::string name;                              // of this node
   std::string coordinator;                       // address
+  std::optional<Secret> token;                   // of the cluster
   std::map<std::string, std::string> addresses;  // transport -> data address
   uint32_t cores = 1;
   double reduce_ns = 0;  // of a byte; 0: not measured
@@ -67,6 +70,12 @@ class Conductor {
   // (conductor_devices.cc)
   Status on_try_device(AttachedClient& client, const TryDevicePacket& packet);
   Status on_device_tried(AttachedClient& client, const DeviceTriedPacket& packet);
+  // (conductor_admin.cc)
+  Status on_admin(AttachedClient& client, const AdminPacket& packet);
+  void on_admin_answer(const v1::AdminAnswer& answer);
+  void answer_admin(AttachedClient& client, const Status& status);
+  void end_admin_calls(const Status& why);
+  Status no_coordinator() const;
   void on_leave(AttachedClient& client);
   void flush_registrations();
   void refuse_join(AttachedClient& client, const Status& why);
@@ -133,7 +142,11 @@ class Conductor {
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
       registrations_;  // by job, rank: this turn's
 
+  std::map<uint64_t, int> admin_calls_;  // request -> the asking client's socket
+  uint64_t next_admin_call_ = 1;
+
   bool connected_ = false;  // the coordinator has welcomed us
+  Status not_proven_;       // why it has not, where that is the cluster token
   uint64_t agent_id_ = 0;
   uint64_t incarnation_ = 0;
   Nanos heartbeat_every_ = 500 * kMillisecond;

@@ -4,6 +4,7 @@
 #include "common/errors.h"
 #include "common/guarded.h"
 #include "common/log.h"
+#include "common/user_name.h"
 #include "common/utf8.h"
 #include "compression/spec.h"
 #include "proto/control.h"
@@ -20,6 +21,12 @@ constexpr Nanos kBlockedReportsEvery = 200 * kMillisecond;
 constexpr size_t kWantedMax = 1u << 16;
 
 constexpr Nanos kLookEvery = 250 * kMillisecond;
+
+std::string user_text(uid_t uid) {
+  const std::string name = local_user_name(uid);
+  const std::string number = "uid " + std::to_string(uid);
+  return name.empty() ? number : name + " (" + number + ")";
+}
 
 bool printable(const std::string& text) {
   for (const unsigned char c : text)
@@ -89,6 +96,10 @@ Status Conductor::on_packet(AttachedClient& client, Packet& packet) {
       if (client.state != AttachedClient::State::kNew) break;
       return run([&](const JoinPacket& join) { return on_join(client, join); },
                  packet.as<JoinPacket>());
+    case AttachType::kAdmin:
+      if (client.state != AttachedClient::State::kNew) break;
+      return run([&](const AdminPacket& wish) { return on_admin(client, wish); },
+                 packet.as<AdminPacket>());
     case AttachType::kRegister:
       if (!running) break;
       return run([&](const RegisterPacket& wanted) { return on_register(client, wanted); },
@@ -134,13 +145,11 @@ Status Conductor::check_join(const AttachedClient& client, const JoinPacket& pac
   for (const auto& [fd, other] : clients_)
     if (other.get() != &client && other->job == name && other->uid() != client.uid() &&
         other->state != AttachedClient::State::kLeft)
-      return error("A302",
-                   "job \"" + name + "\" belongs to uid " + std::to_string(other->uid()) +
-                       ", this process runs as uid " + std::to_string(client.uid()),
-                   "run all ranks of a job as one user");
-  if (!connected_)
-    return error("C501", "agent \"" + options_.name + "\" has no connection to the coordinator " +
-                             options_.coordinator);
+      return error("J408", "job \"" + name + "\" belongs to " + user_text(other->uid()) +
+                               "; refused " + user_text(client.uid()) +
+                               ", who wants to join as rank " + std::to_string(packet.rank) +
+                               " on node \"" + options_.name + "\"");
+  if (!connected_) return no_coordinator();
   return {};
 }
 
@@ -158,6 +167,8 @@ Status Conductor::on_join(AttachedClient& client, const JoinPacket& packet) {
   join.set_world_size(client.world_size);
   join.set_pid(static_cast<uint64_t>(packet.pid));
   join.set_start_timeout_ms(packet.start_timeout_ms);
+  join.set_uid(client.uid());
+  join.set_user(local_user_name(client.uid()));
   send(message);
   return {};
 }
@@ -294,6 +305,7 @@ void Conductor::drop_client(int fd) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.process_fd(), nullptr);
     client_of_process_.erase(client.process_fd());
   }
+  std::erase_if(admin_calls_, [fd](const auto& call) { return call.second == fd; });
   clients_.erase(found);
 }
 
@@ -328,6 +340,13 @@ void Conductor::expire_silent_clients(Nanos now) {
     const auto current = entry++;
     AttachedClient& client = *current->second;
     if (client.deadline == 0 || now < client.deadline) continue;
+    if (client.state == AttachedClient::State::kAsking)
+      answer_admin(client, error("C501", "the coordinator " + options_.coordinator +
+                                             " did not answer in time"));
+    if (client.state == AttachedClient::State::kLeft) {
+      drop_client(current->first);
+      continue;
+    }
     refuse_join(client, bad_packet("no join within 2 s of connecting"));
     drop_client(current->first);
   }

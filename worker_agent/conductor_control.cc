@@ -50,6 +50,7 @@ void Conductor::on_stream_ended(const std::string& why) {
                  why);
   warned_ = true;
   connected_ = false;
+  not_proven_ = why.starts_with("GB-C503") ? Status(Code::kPermission, why) : Status();
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   next_reconnect_ = monotonic_now() + backoff_;
   const Status lost = error("C501", "the coordinator " + options_.coordinator + " is gone");
@@ -59,6 +60,7 @@ void Conductor::on_stream_ended(const std::string& why) {
     client->wanted.clear();
     rewatch(*client);
   }
+  end_admin_calls(lost);
 }
 
 // The same coordinator that welcomes us anew has given our ranks up when the stream broke.
@@ -73,6 +75,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
   next_heartbeat_ = 0;
   connected_ = true;
+  not_proven_ = {};
   warned_ = false;
   backoff_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", options_.coordinator, options_.name);
@@ -128,6 +131,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kShardsChanged: return on_shards_changed(message.shards_changed());
     case Kind::kNcclConnect: return on_nccl_connect(message.nccl_connect());
     case Kind::kNcclSettled: return on_nccl_settled(message.nccl_settled());
+    case Kind::kAdminAnswer: return on_admin_answer(message.admin_answer());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;

@@ -5,34 +5,51 @@
 #include <deque>
 #include <thread>
 
+#include "common/errors.h"
+#include "common/trust/handshake.h"
+
 namespace gradbus {
+namespace {
+
+constexpr std::chrono::seconds kChallengeDeadline{5};
+
+}  // namespace
 
 // Lives until gRPC has called OnDone: it holds itself.
 class ControlLink::Stream final
     : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
-  explicit Stream(Mailbox<ControlEvent>& events) : events_(events) {}
+  Stream(const std::string& coordinator, const std::optional<Secret>& token,
+         Mailbox<ControlEvent>& events)
+      : coordinator_(coordinator), events_(events) {
+    if (token) proof_.emplace(*token);
+  }
 
   void open(v1::Coordinator::Stub& stub, std::shared_ptr<Stream> self,
             const v1::AgentMessage& hello) {
     self_ = std::move(self);
-    context_.set_wait_for_ready(false);
-    stub.async()->Attach(&context_, this);
-    AddHold();  // our threads write outside of gRPC's reactions; given back when the stream ends
-    send(hello);
-    StartRead(&incoming_);
-    StartCall();
+    stub_ = &stub;
+    outgoing_.push_back(hello);
+    if (!proof_) return begin();
+    challenge_context_.set_wait_for_ready(false);
+    challenge_context_.set_deadline(std::chrono::system_clock::now() + kChallengeDeadline);
+    challenge_.set_nonce(proof_->nonce());
+    stub.async()->Challenge(&challenge_context_, &challenge_, &answer_,
+                            [this](grpc::Status status) { on_challenge(status); });
   }
 
   bool send(const v1::AgentMessage& message) {
     const std::lock_guard lock(lock_);
     if (closed_) return false;
     outgoing_.push_back(message);
-    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    if (begun_ && outgoing_.size() == 1) StartWrite(&outgoing_.front());
     return true;
   }
 
-  void cancel() { context_.TryCancel(); }
+  void cancel() {
+    challenge_context_.TryCancel();
+    context_.TryCancel();
+  }
   // The mailbox may go away after this returns.
   void wait_ended() {
     std::unique_lock lock(lock_);
@@ -51,7 +68,40 @@ class ControlLink::Stream final
     if (ok && !outgoing_.empty()) StartWrite(&outgoing_.front());
   }
 
-  void OnDone(const grpc::Status& status) override {
+  void OnDone(const grpc::Status& status) override { finish(status); }
+
+ private:
+  void on_challenge(const grpc::Status& status) {
+    const bool unknown_call = status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+    if (!status.ok() && !unknown_call) return finish(status);
+    if (!proof_->coordinator_knows(answer_.nonce(), answer_.proof())) {
+      const std::string what = "the coordinator at " + coordinator_ +
+                               " does not prove that it knows this agent's cluster token";
+      return finish({grpc::StatusCode::UNAUTHENTICATED, error("C503", what).message()});
+    }
+    context_.AddMetadata(kProofKey, proof_->metadata(answer_.nonce(), "Attach", ""));
+    begin();
+  }
+
+  void begin() {
+    context_.set_wait_for_ready(false);
+    stub_->async()->Attach(&context_, this);
+    AddHold();  // our threads write outside of gRPC's reactions; given back when the stream ends
+    {
+      const std::lock_guard lock(lock_);
+      begun_ = true;
+      StartWrite(&outgoing_.front());
+    }
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  // The last thing that happens to a stream.
+  void finish(const grpc::Status& status) {
+    {
+      const std::lock_guard lock(lock_);
+      closed_ = true;
+    }
     events_.post({true, status.ok() ? "closed by the coordinator" : status.error_message(), {}});
     const std::shared_ptr<Stream> self = std::move(self_);
     const std::lock_guard lock(lock_);
@@ -59,7 +109,6 @@ class ControlLink::Stream final
     done_.notify_all();
   }
 
- private:
   void close() {
     {
       const std::lock_guard lock(lock_);
@@ -68,13 +117,20 @@ class ControlLink::Stream final
     RemoveHold();
   }
 
+  const std::string coordinator_;
   Mailbox<ControlEvent>& events_;
+  std::optional<CallProof> proof_;
+  v1::Coordinator::Stub* stub_ = nullptr;
+  grpc::ClientContext challenge_context_;
+  v1::ChallengeRequest challenge_;
+  v1::ChallengeReply answer_;
   grpc::ClientContext context_;
   v1::CoordinatorMessage incoming_;
   std::shared_ptr<Stream> self_;
   std::mutex lock_;
   std::condition_variable done_;
   std::deque<v1::AgentMessage> outgoing_;
+  bool begun_ = false;   // the stream, behind its challenge
   bool closed_ = false;  // nothing can be sent any more
   bool ended_ = false;   // OnDone has run
 };
@@ -93,8 +149,10 @@ grpc::ChannelArguments channel_arguments() {
 
 }  // namespace
 
-ControlLink::ControlLink(std::string coordinator, Mailbox<ControlEvent>& events)
+ControlLink::ControlLink(std::string coordinator, const std::optional<Secret>& token,
+                         Mailbox<ControlEvent>& events)
     : coordinator_(std::move(coordinator)),
+      token_(token),
       events_(events),
       channel_(grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
                                          channel_arguments())),
@@ -116,7 +174,7 @@ ControlLink::~ControlLink() {
 }
 
 void ControlLink::reconnect(const v1::AgentMessage& hello) {
-  auto stream = std::make_shared<Stream>(events_);
+  auto stream = std::make_shared<Stream>(coordinator_, token_, events_);
   {
     const std::lock_guard lock(lock_);
     stream_ = stream;

@@ -1,14 +1,19 @@
 // The agent's stream to the coordinator. gRPC's threads run it; the conductor sees events in its
 // mailbox and sends whole messages. A stream that ends is opened again with back-off by the
 // conductor (reconnect()), so one place decides about time.
+//
+// With a cluster token each stream begins with a challenge: coordinator and agent prove the token
+// to each other (common/trust/handshake.h), and nothing is said to one that cannot.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "common/trust/secret.h"
 #include "gradbus/v1/coordinator.grpc.pb.h"
 #include "worker_agent/mailbox.h"
 
@@ -22,7 +27,8 @@ struct ControlEvent {
 
 class ControlLink {
  public:
-  ControlLink(std::string coordinator, Mailbox<ControlEvent>& events);
+  ControlLink(std::string coordinator, const std::optional<Secret>& token,
+              Mailbox<ControlEvent>& events);
   ~ControlLink();
 
   // Opens a stream whose first message is `hello`. Ends (with an event) when it cannot.
@@ -34,6 +40,7 @@ class ControlLink {
  private:
   class Stream;
   const std::string coordinator_;
+  const std::optional<Secret> token_;
   Mailbox<ControlEvent>& events_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;

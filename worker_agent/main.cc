@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/system_error.h"
+#include "common/trust/token_file.h"
 #include "transport/registry.h"
 #include "worker_agent/conductor.h"
 #include "worker_agent/engine.h"
@@ -29,6 +30,8 @@ namespace {
 struct AgentOptions {
   bool shard = false;
   std::string coordinator = "127.0.0.1:7400";
+  std::string token_file;
+  bool insecure = false;
   std::string socket = "/run/gradbus/agent.sock";
   std::string socket_mode = "0660";
   std::string name;
@@ -70,6 +73,11 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("coordinator", &o.coordinator, "Address of gradbus-server --role=coordinator.");
   table.add("shard", &o.shard,
             "Be a parameter-server shard (gradbus-server --role=shard): no processes attach here.");
+  table.add("token-file", &o.token_file,
+            "File of the cluster token, which this agent and the coordinator prove to each other; "
+            "default: the variable GRADBUS_TOKEN_FILE (docs/SECURITY.md).");
+  table.add("insecure-i-understand", &o.insecure,
+            "Run without a token: whoever reaches the coordinator or --bind may act as an agent.");
   table.add("socket", &o.socket, "Unix socket that training processes attach to.");
   table.add("socket-mode", &o.socket_mode, "Permissions of the socket, octal.");
   table.add("name", &o.name, "Name of this node, unique in the cluster; default: the host's name.");
@@ -183,6 +191,16 @@ void raise_descriptor_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Loopback addresses can be reached by every user of the machine.
+Result<std::optional<Secret>> read_token(const AgentOptions& o) {
+  Result<std::optional<Secret>> token = read_optional_token(token_file_path(o.token_file));
+  if (!token.ok() || token.value() || o.insecure) return token;
+  return error("F100",
+               "--bind " + o.bind + " can be reached by other users, and there is no cluster token",
+               "add --token-file FILE, or, where every user and machine that reaches the cluster's "
+               "ports is trusted, --insecure-i-understand");
+}
+
 Status serve(const AgentOptions& o) {
   raise_descriptor_limit();
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
@@ -197,6 +215,8 @@ Status serve(const AgentOptions& o) {
   if (!sharings.ok()) return sharings.status();
   const Result<std::string> coordinator = coordinator_endpoint(o.coordinator, "--coordinator");
   if (!coordinator.ok()) return coordinator.status();
+  Result<std::optional<Secret>> token = read_token(o);
+  if (!token.ok()) return token.status();
   Result<AttachListener> listener =
       o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
@@ -206,6 +226,7 @@ Status serve(const AgentOptions& o) {
   ConductorOptions options;
   options.name = o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
   options.coordinator = coordinator.value();
+  options.token = token.take();
   const std::string address = transport.value()->local_address();
   options.addresses[common_name(o.transport, o.bind)] = address;
   options.cores = std::max(1u, std::thread::hardware_concurrency());

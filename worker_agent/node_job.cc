@@ -203,6 +203,7 @@ Status NodeJob::join_clients(uint32_t cores) {
     packet.cores = cores;
     packet.channel_bytes = client->channel->segment->bytes();
     packet.arena_bytes = arena_.segments().front()->bytes();
+    started_.secret().copy(reinterpret_cast<char*>(packet.secret), sizeof(packet.secret));
     client->state = AttachedClient::State::kRunning;
     client->send(packet, {client->channel->segment->fd(), arena_.segments().front()->fd(),
                           client->channel->doorbell.get()});

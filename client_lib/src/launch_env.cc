@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
+#include "client_lib/src/job_name.h"
 #include "common/errors.h"
 #include "proto/numbers.h"
 
@@ -18,21 +20,28 @@ struct Launcher {
   const char* size;
   // Variables that together name one run of one job, where GRADBUS_JOB is not set.
   const char* job_parts[4];
+  const char* local_size;  // how many ranks are on this machine
 };
 
 constexpr Launcher kLaunchers[] = {
-    {"gradbus", "GRADBUS_RANK", "GRADBUS_SIZE", {"", "", "", ""}},
+    {"gradbus", "GRADBUS_RANK", "GRADBUS_SIZE", {"", "", "", ""}, "GRADBUS_LOCAL_SIZE"},
     {"torchrun",
      "RANK",
      "WORLD_SIZE",
-     {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}},
+     {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
+     "LOCAL_WORLD_SIZE"},
     {"horovod",
      "HOROVOD_RANK",
      "HOROVOD_SIZE",
-     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "", ""}},
-    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {"PMIX_NAMESPACE", "", "", ""}},
-    {"pmi", "PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_ID_SPACE", "", ""}},
-    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""}},
+     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "", ""},
+     "HOROVOD_LOCAL_SIZE"},
+    {"openmpi",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"pmi", "PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_ID_SPACE", "", ""}, "MPI_LOCALNRANKS"},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""}, ""},
 };
 
 Result<int64_t> to_number(const std::string& source, const std::string& text) {
@@ -44,14 +53,31 @@ Result<int64_t> to_number(const std::string& source, const std::string& text) {
   return value;
 }
 
+std::string this_host() {
+  char name[256] = "host";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Such a launch is known by its host, too: another machine may have one with equal variables.
+bool all_ranks_are_here(const Launcher& launcher, const ReadVariable& read) {
+  const auto address = read("MASTER_ADDR");
+  if (launcher.name == std::string_view("torchrun") && address && is_loopback_address(*address))
+    return true;
+  if (*launcher.local_size == '\0') return false;
+  const auto local = read(launcher.local_size);
+  return local && *local == read(launcher.size).value_or("");
+}
+
 std::string job_name(const Launcher& launcher, const ReadVariable& read) {
   if (const auto given = read("GRADBUS_JOB"); given && !given->empty()) return *given;
-  std::string name = launcher.name;
+  JobNameSource source{launcher.name, {}, geteuid(), ""};
   for (const char* part : launcher.job_parts) {
     if (*part == '\0') continue;
-    if (const auto value = read(part); value && !value->empty()) name += "-" + *value;
+    if (const auto value = read(part); value && !value->empty()) source.parts.push_back(*value);
   }
-  return name.substr(0, kJobNameBytesMax);
+  if (all_ranks_are_here(launcher, read)) source.host = this_host();
+  return derived_job_name(source);
 }
 
 Status check_range(const LaunchIdentity& identity) {
@@ -94,7 +120,8 @@ Result<LaunchIdentity> find_identity(const LaunchArguments& arguments, const Rea
     return error("J401", "rank and world size must be given together: rank " +
                              std::to_string(arguments.rank) + ", world size " +
                              std::to_string(arguments.world_size));
-  LaunchIdentity identity{"arguments", "arguments", arguments.rank, arguments.world_size};
+  LaunchIdentity identity{"arguments", derived_job_name({"arguments", {}, geteuid(), ""}),
+                          arguments.rank, arguments.world_size};
   if (arguments.rank < 0) {
     Result<LaunchIdentity> found = from_environment(read);
     if (!found.ok()) return found.status();

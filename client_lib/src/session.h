@@ -97,6 +97,7 @@ class Session {
   uint32_t local_size() const { return joined_.local_size; }
   uint32_t agents() const { return joined_.agents; }
   uint32_t agent_index() const { return joined_.agent_index; }
+  const uint8_t (&secret() const)[kJobSecretBytes] { return joined_.secret; }
   uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
   Nanos op_timeout() const { return options_.op_timeout; }
 

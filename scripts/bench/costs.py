@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import secrets
 import select
 import subprocess
 import tempfile
@@ -151,8 +152,12 @@ def idle_costs(seconds: float = IDLE_SECONDS) -> Entry:
     """Share of a core the agent uses without a job and with an idle one, or {"problem"}."""
     with tempfile.TemporaryDirectory(prefix="gradbus-bench-") as folder:
         try:
-            with daemon("gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0") as (_, server):
-                arguments = ("--coordinator", server["address"], "--name", "node-0", "--bind", "127.0.0.1:0",
+            token = pathlib.Path(folder) / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_hex(32))
+            proof = ("--token-file", str(token))
+            with daemon("gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", *proof) as (_, server):
+                arguments = (*proof, "--coordinator", server["address"], "--name", "node-0", "--bind", "127.0.0.1:0",
                              "--socket", f"{folder}/agent.sock")
                 with daemon("gradbus-agent", *arguments) as (pid, agent):
                     time.sleep(1.0)  # what starting up costs is not idling

@@ -1,17 +1,21 @@
 """Starts real daemons and ranks for the system tests, and stops them by their own process ids.
 
 Nothing here is a stand-in: gradbus-server, gradbus-agent and scripted_rank come from the build folder
-named by GRADBUS_BIN (default build/release/bin).
+named by GRADBUS_BIN (default build/release/bin). Daemons and commands prove the cluster token in the file
+that GRADBUS_TOKEN_FILE names, which this module makes.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import secrets
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -22,6 +26,19 @@ import fork_server
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
 DEADLINE_S = 60  # for what must happen; a machine may have other things to do
+
+
+def make_token_file(path: pathlib.Path) -> pathlib.Path:
+    """A file with a new cluster token, for its owner alone."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    return path
+
+
+_token_folder = tempfile.mkdtemp(prefix="gradbus-token-")
+atexit.register(shutil.rmtree, _token_folder, ignore_errors=True)
+TOKEN_FILE = make_token_file(pathlib.Path(_token_folder) / "token")
+os.environ["GRADBUS_TOKEN_FILE"] = str(TOKEN_FILE)
 
 
 @dataclasses.dataclass

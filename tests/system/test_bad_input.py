@@ -136,6 +136,7 @@ def test_a_rank_that_never_comes(rig):
 # ---- other versions, nonsense on the sockets
 
 ATTACH_MAGIC = 0x31414247
+ATTACH_VERSION = 2
 
 
 def attach(agent):
@@ -169,9 +170,9 @@ def test_an_agent_of_another_version(tmp_path):
 
 @pytest.mark.parametrize("packet", [
     b"x", b"\0" * 16, os.urandom(4096),
-    struct.pack("<IHHII", ATTACH_MAGIC, 1, 1, 16, 1),  # a join without its body
-    struct.pack("<IHHII", ATTACH_MAGIC, 1, 3, 16, 1),  # a register before the join
-    struct.pack("<IHHII", ATTACH_MAGIC, 1, 200, 16, 1),
+    struct.pack("<IHHII", ATTACH_MAGIC, ATTACH_VERSION, 1, 16, 1),  # a join without its body
+    struct.pack("<IHHII", ATTACH_MAGIC, ATTACH_VERSION, 3, 16, 1),  # a register before the join
+    struct.pack("<IHHII", ATTACH_MAGIC, ATTACH_VERSION, 200, 16, 1),
 ], ids=["byte", "zeros", "random", "short-join", "early-register", "unknown-type"])
 def test_garbage_on_the_attach_socket(lone, packet):
     """That connection ends with a reason; the agent goes on."""
@@ -189,7 +190,8 @@ def test_a_job_name_that_is_no_text(rig, name):
     """Refused where it comes in; no other job notices."""
     ranks = rig.start_job(4, "loop:x:1000:1", job="other")
     with attach(rig.agents[0]) as raw:
-        raw.send(struct.pack("<IHHII128s32sqqqQ", ATTACH_MAGIC, 1, 1, 208, 1, name, b"0.1.0", 0, 2, 1, 1000))
+        raw.send(struct.pack("<IHHII128s32sqqqQ", ATTACH_MAGIC, ATTACH_VERSION, 1, 208, 1, name, b"0.1.0",
+                             0, 2, 1, 1000))
         assert b"GB-J401" in raw.recv(4096)
     assert [r[0] for r in results(ranks)] == [0] * 4
 

@@ -15,6 +15,7 @@ import textwrap
 import time
 
 import pytest
+from rig import make_token_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", ROOT / "build" / "release" / "bin"))
@@ -56,6 +57,7 @@ def daemon(env, name, *words):
 @pytest.fixture
 def cluster(env, tmp_path):
     """A coordinator and one agent, as an administrator starts them; the environment to reach them."""
+    env = dict(env, GRADBUS_TOKEN_FILE=str(make_token_file(tmp_path / "token")))
     with daemon(env, "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0") as (_, server):
         path = str(tmp_path / "a.sock")
         with daemon(env, "gradbus-agent", "--coordinator", server["address"], "--socket", path,

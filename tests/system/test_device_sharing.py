@@ -224,12 +224,12 @@ def test_a_way_that_there_is_not_is_refused_at_the_start():
 
 
 HEADER = "<IHHII"
-MAGIC, JOIN, TRY, TRIED = 0x31414247, 1, 10, 12
+MAGIC, VERSION, JOIN, TRY, TRIED = 0x31414247, 2, 1, 10, 12
 NO_TEXT = b"\xff" * 256
 
 
 def packet(kind, body):
-    return struct.pack(HEADER, MAGIC, 1, kind, 16 + len(body), 1) + body
+    return struct.pack(HEADER, MAGIC, VERSION, kind, 16 + len(body), 1) + body
 
 
 # Expect: that client's job ends with a reason, and the agent goes on with what it had before.

@@ -72,8 +72,7 @@ def cluster(cables, tmp_path):
     try:
         rig.within = cables.inside(0)
         rig.server = rig.start_daemon(
-            "gradbus-server", "--role=coordinator", "--listen", "198.18.0.1:0", "--lease-ms", "15000",
-            "--insecure-i-understand")
+            "gradbus-server", "--role=coordinator", "--listen", "198.18.0.1:0", "--lease-ms", "15000")
         for machine in range(2):
             rig.within = cables.inside(machine)
             binds = ",".join(f"198.18.{net}.{machine + 1}:0" for net in (1, 2))

@@ -78,7 +78,8 @@ PROGRAMS = {
 @pytest.mark.parametrize("mistake", COMMANDS)
 def test_a_command(mistake, tmp_path):
     words, status, error, parts = COMMANDS[mistake]
-    env = conftest.clean_environment(TMPDIR=str(tmp_path), **VARIABLES.get(mistake, {}))
+    env = conftest.clean_environment(
+        TMPDIR=str(tmp_path), GRADBUS_TOKEN_FILE=str(rigs.TOKEN_FILE), **VARIABLES.get(mistake, {}))
     socket = ["--socket", str(tmp_path / "a.sock")] if words[0] == AGENT else []
     done = subprocess.run([rigs.BIN / words[0], *words[1:], *socket], env=env, text=True, capture_output=True,
                           timeout=DEADLINE_S, check=False, cwd=tmp_path)

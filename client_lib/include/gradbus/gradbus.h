@@ -138,6 +138,13 @@ GRADBUS_API int32_t gradbus_cross_rank(const gradbus_session* session); /* this 
 GRADBUS_API int32_t gradbus_cross_size(const gradbus_session* session); /* nodes of the job */
 GRADBUS_API const char* gradbus_job(const gradbus_session* session);
 GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* whose variables won */
+
+/* Copies the job's secret: random bytes that the coordinator made for this job and that only the
+ * ranks of the job's owner get. Use it as the key of an HMAC over what ranks send each other and
+ * must not take from anybody else. A process set has a secret of its own. */
+#define GRADBUS_JOB_SECRET_BYTES 32
+GRADBUS_API gradbus_code gradbus_job_secret(const gradbus_session* session,
+                                            uint8_t secret[GRADBUS_JOB_SECRET_BYTES]);
 /* What the job's policy (GRADBUS_COMPRESSION; `gradbus run --compression` and `--policy`) says of a
  * gradient with this name, elements and dimensions (0: not known): "none" for dense. Frameworks ask
  * it before they fuse gradients into one tensor. Valid until gradbus_shutdown. */

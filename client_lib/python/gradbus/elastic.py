@@ -29,7 +29,7 @@ from typing import Any
 
 from ._api import barrier
 from ._errors import GradbusError, MismatchError, TimeoutError, bad_argument
-from ._objects import allgather_object, broadcast_object
+from ._objects import allgather_int, broadcast_object
 from ._session import current, init, is_initialized, join_again, shutdown
 
 __all__ = ["State", "run"]
@@ -104,7 +104,7 @@ class State:
         ``run`` calls it before the function. Raises MismatchError when a process has come new, without
         the commit that the others have; and what operations raise.
         """
-        newest = allgather_object(max(self._kept, default=-1), name="elastic/commits")
+        newest = allgather_int(max(self._kept, default=-1), name="elastic/commits")
         common = min(newest)
         if common + 1 < max(newest):
             raise _no_common_commit(newest)

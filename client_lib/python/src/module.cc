@@ -176,6 +176,7 @@ void bind_session(nb::module_& module) {
       .def("process_set", &Session::process_set, "ranks"_a)
       .def("next_mode_change", &Session::next_mode_change)
       .def("report_loss", &Session::report_loss, "loss"_a)
+      .def("job_secret", &Session::job_secret)
       .def("barrier", &Session::barrier);
   bind_place(session);
 }

@@ -292,6 +292,13 @@ void Session::report_loss(double loss) {
   throw_unless_ok(outcome_of(gradbus_report_loss(attachment_->session(), loss)));
 }
 
+nanobind::bytes Session::job_secret() {
+  const OpenSession open(attachment_);
+  uint8_t secret[GRADBUS_JOB_SECRET_BYTES];
+  throw_unless_ok(outcome_of(gradbus_job_secret(attachment_->session(), secret)));
+  return nanobind::bytes(reinterpret_cast<const char*>(secret), sizeof(secret));
+}
+
 void Session::barrier() {
   { const OpenSession open(attachment_); }
   throw_unless_ok(call_interruptibly([attachment = attachment_] {

@@ -148,6 +148,7 @@ class Session {
   // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
   std::optional<std::pair<std::string, std::string>> next_mode_change();
   void report_loss(double loss);
+  nanobind::bytes job_secret();
   void barrier();
   // A session for these ranks of this one; null where this rank is not among them.
   // What the job's policy says of a gradient; "none" for dense.

@@ -1,4 +1,6 @@
 // gradbus.h: versions, errors, sessions, process sets.
+#include <cstring>
+
 #include "client_lib/shm/attach_socket.h"
 #include "client_lib/src/capi/capi.h"
 #include "client_lib/src/mode_changes.h"
@@ -116,6 +118,16 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
 gradbus_code gradbus_shutdown(gradbus_session* session) {
   delete session;
   return GRADBUS_OK;
+}
+
+gradbus_code gradbus_job_secret(const gradbus_session* session,
+                                uint8_t secret[GRADBUS_JOB_SECRET_BYTES]) {
+  return guarded([&]() -> Status {
+    static_assert(GRADBUS_JOB_SECRET_BYTES == kJobSecretBytes);
+    if (session == nullptr || secret == nullptr) return missing("session or secret");
+    std::memcpy(secret, session->session->secret(), kJobSecretBytes);
+    return {};
+  });
 }
 
 gradbus_code gradbus_compression_for(const gradbus_session* session, const char* tensor,

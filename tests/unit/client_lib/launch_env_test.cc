@@ -3,8 +3,11 @@
 #include "client_lib/src/launch_traces.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
+
+#include "proto/numbers.h"
 
 namespace gradbus {
 namespace {
@@ -32,21 +35,37 @@ const Case kCases[] = {
       {"TORCHELASTIC_RUN_ID", "r"},
       {"MASTER_ADDR", "h"},
       {"MASTER_PORT", "29500"}},
-     "torchrun-r-h-29500"},
+     "torchrun-UID-r-h-29500"},
     {"horovod",
      {{"HOROVOD_RANK", "1"},
       {"HOROVOD_SIZE", "4"},
       {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
       {"HOROVOD_GLOO_RENDEZVOUS_PORT", "4567"}},
-     "horovod-10.0.0.1-4567"},
+     "horovod-UID-10.0.0.1-4567"},
     {"openmpi",
      {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_NAMESPACE", "n1"}},
-     "openmpi-n1"},
-    {"pmi", {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "p"}}, "pmi-p"},
+     "openmpi-UID-n1"},
+    {"pmi", {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "p"}}, "pmi-UID-p"},
     {"slurm",
      {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}},
-     "slurm-77-0"},
+     "slurm-UID-77-0"},
 };
+
+// "UID" stands for this user, "HOST" for this machine.
+std::string expected_name(std::string name) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  const std::pair<std::string, std::string> words[] = {{"UID", "u" + std::to_string(geteuid())},
+                                                       {"HOST", host}};
+  for (const auto& [word, value] : words)
+    if (const size_t at = name.find(word); at != std::string::npos)
+      name.replace(at, word.size(), value);
+  return name;
+}
+
+std::string job_of(const Variables& variables) {
+  return find_identity({}, reader(variables)).value().job;
+}
 
 TEST(LaunchEnv, ReadsEveryLauncher) {
   for (const Case& c : kCases) {
@@ -55,7 +74,7 @@ TEST(LaunchEnv, ReadsEveryLauncher) {
     EXPECT_EQ(found.value().launcher, c.launcher);
     EXPECT_EQ(found.value().rank, 1);
     EXPECT_EQ(found.value().world_size, 4);
-    EXPECT_EQ(found.value().job, c.job);
+    EXPECT_EQ(found.value().job, expected_name(c.job));
   }
 }
 
@@ -70,6 +89,39 @@ TEST(LaunchEnv, TheEarlierLauncherWinsAndArgumentsBeatAll) {
   EXPECT_EQ(given.value().job, "mine");
   EXPECT_EQ(given.value().rank, 2);
   EXPECT_EQ(find_identity({"", 2, 3}, reader({{"GRADBUS_JOB", "k"}})).value().job, "k");
+}
+
+TEST(LaunchEnv, NamesHoldTheUserAndTheHostOfALaunchOnOneMachine) {
+  const Variables pmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
+  EXPECT_EQ(job_of(pmi), expected_name("pmi-UID"));
+  Variables here = pmi;
+  here["MPI_LOCALNRANKS"] = "4";
+  EXPECT_EQ(job_of(here), expected_name("pmi-UID-HOST"));
+  here["MPI_LOCALNRANKS"] = "2";
+  EXPECT_EQ(job_of(here), expected_name("pmi-UID"));
+  EXPECT_EQ(find_identity({"", 0, 2}, reader({})).value().job, expected_name("arguments-UID"));
+  EXPECT_EQ(job_of({{"GRADBUS_RANK", "0"}, {"GRADBUS_SIZE", "2"}}), expected_name("gradbus-UID"));
+}
+
+TEST(LaunchEnv, ALoopbackMasterIsThisMachines) {
+  for (const char* address : {"localhost", "127.0.0.1", "127.1.2.3", "::1"})
+    EXPECT_EQ(job_of({{"RANK", "0"},
+                      {"WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", address},
+                      {"MASTER_PORT", "29500"}}),
+              expected_name("torchrun-UID-HOST-" + std::string(address) + "-29500"));
+}
+
+TEST(LaunchEnv, LongNamesThatDifferAtTheEndStayDifferent) {
+  const auto named = [](const std::string& end) {
+    return job_of({{"RANK", "0"},
+                   {"WORLD_SIZE", "2"},
+                   {"TORCHELASTIC_RUN_ID", std::string(200, 'r')},
+                   {"MASTER_PORT", end}});
+  };
+  EXPECT_EQ(named("1").size(), kJobNameBytesMax);
+  EXPECT_NE(named("1"), named("2"));
+  EXPECT_EQ(named("1"), named("1"));
 }
 
 TEST(LaunchEnv, NothingSetIsAWorldOfOne) {

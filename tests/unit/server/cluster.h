@@ -88,6 +88,8 @@ class Cluster {
     message.mutable_join_job()->set_world_size(world);
     message.mutable_join_job()->set_pid(100 + rank);
     message.mutable_join_job()->set_start_timeout_ms(timeout_ms);
+    message.mutable_join_job()->set_uid(user.uid);
+    message.mutable_join_job()->set_user(user.name);
     send(agent, message);
   }
 
@@ -183,6 +185,7 @@ class Cluster {
     return messages.empty() ? v1::CoordinatorMessage::default_instance() : messages.back();
   }
 
+  User user;  // of ranks that join
   Nanos now = 1000 * kSecond;
   Coordinator coordinator;
   std::set<uint64_t> beating;

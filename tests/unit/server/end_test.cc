@@ -111,19 +111,43 @@ TEST_F(End, AnAdministratorStopsAJob) {
   v1::StopJobRequest request;
   request.set_job("train");
   request.set_reason("maintenance, asked by eve");
-  EXPECT_EQ(cluster.coordinator.stop_job(request, cluster.now).error().code(), 0u);
+  request.mutable_caller();
+  EXPECT_EQ(cluster.coordinator.stop_job(request, "here", cluster.now).error().code(), 0u);
   cluster.collect();
   EXPECT_THAT(error_of(cluster.inbox[2].at(0)), StartsWith("GB-J405"));
   EXPECT_THAT(error_of(cluster.inbox[2].at(0)), HasSubstr("maintenance, asked by eve"));
-  const auto again = cluster.coordinator.stop_job(request, cluster.now);
+  const auto again = cluster.coordinator.stop_job(request, "here", cluster.now);
   EXPECT_THAT(again.error().message(), StartsWith("GB-J406"));
+}
+
+TEST_F(End, OnlyTheOwnerAndRootStopAJob) {
+  cluster.user = {1000, "alice"};
+  cluster.join(1, "hers", 0, 2);
+  v1::StopJobRequest request;
+  request.set_job("hers");
+  const auto answer = [&] {
+    return cluster.coordinator.stop_job(request, "10.0.0.9", cluster.now).error().message();
+  };
+  EXPECT_THAT(answer(), StartsWith("GB-J408")) << "nobody is not root";
+  request.mutable_caller()->set_uid(1001);
+  request.mutable_caller()->set_user("bob");
+  EXPECT_THAT(answer(), StartsWith("GB-J408"));
+  EXPECT_THAT(answer(), HasSubstr("belongs to alice (uid 1000); refused bob (uid 1001)"));
+  EXPECT_THAT(cluster.coordinator.take_notes().back(),
+              HasSubstr("stop of job \"hers\" asked by bob (uid 1001), 10.0.0.9: refused"));
+  request.mutable_caller()->set_uid(1000);
+  EXPECT_EQ(answer(), "");
+  cluster.join(1, "hers", 0, 2);
+  request.mutable_caller()->set_uid(0);
+  EXPECT_EQ(answer(), "");
 }
 
 TEST_F(End, StoppingAJobThatHasNotStartedRefusesItsRanks) {
   cluster.join(1, "early", 0, 2);
   v1::StopJobRequest request;
   request.set_job("early");
-  cluster.coordinator.stop_job(request, cluster.now);
+  request.mutable_caller();
+  cluster.coordinator.stop_job(request, "here", cluster.now);
   cluster.collect();
   EXPECT_TRUE(cluster.last(1).has_join_refused());
   EXPECT_THAT(error_of(cluster.last(1)), StartsWith("GB-J405"));

@@ -26,7 +26,8 @@ class LossRuleOfAJob : public testing::Test {
     request.set_group("*");
     request.set_mode(mode);
     request.set_reason("test");
-    const auto reply = cluster_->coordinator.change_mode(request, cluster_->now);
+    request.mutable_caller();
+    const auto reply = cluster_->coordinator.change_mode(request, "here", cluster_->now);
     ASSERT_EQ(reply.error().message(), "");
     cluster_->collect();
   }

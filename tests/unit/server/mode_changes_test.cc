@@ -22,9 +22,10 @@ class ModeChanges : public testing::Test {
     request.set_group(group);
     request.set_mode(mode);
     request.set_reason("asked by eve");
+    request.mutable_caller();
     cluster.clear();
     const std::string refusal =
-        cluster.coordinator.change_mode(request, cluster.now).error().message();
+        cluster.coordinator.change_mode(request, "here", cluster.now).error().message();
     cluster.collect();
     return refusal;
   }

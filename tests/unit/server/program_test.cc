@@ -89,7 +89,7 @@ struct Server {
 
 TEST(Program, SaysWhereItListensAndStopsOnSignals) {
   for (const int signal_number : {SIGTERM, SIGINT}) {
-    Server server({"--role=coordinator", "--listen=127.0.0.1:0"});
+    Server server({"--role=coordinator", "--listen=127.0.0.1:0", "--insecure-i-understand"});
     const auto line = nlohmann::json::parse(server.ready_line);
     EXPECT_EQ(line.at("pid"), server.pid);
     EXPECT_THAT(server.address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
@@ -99,12 +99,13 @@ TEST(Program, SaysWhereItListensAndStopsOnSignals) {
 }
 
 TEST(Program, BadOptionsAreOneLineAndExitOne) {
-  Server first({"--listen=127.0.0.1:0"});
+  Server first({"--listen=127.0.0.1:0", "--insecure-i-understand"});
   struct Row {
     std::vector<std::string> arguments;
     std::string expected;
   };
-  const Row rows[] = {{{"--listen=" + first.address()}, "GB-D603 CANNOT_LISTEN: 127.0.0.1:"},
+  const Row rows[] = {{{"--listen=" + first.address(), "--insecure-i-understand"},
+                       "GB-D603 CANNOT_LISTEN: 127.0.0.1:"},
                       {{"--listen=0.0.0.0:0"}, "--insecure-i-understand"},
                       {{"--listen=nonsense"}, "GB-F100 BAD_OPTION: --listen \"nonsense\""},
                       {{"--role=leader"}, "GB-F100 BAD_OPTION: --role \"leader\""},
@@ -127,7 +128,7 @@ TEST(Program, EndsWithItsParentWhenAsked) {
   const pid_t parent = fork();
   if (parent == 0) {
     if (fork() == 0) {
-      exec_server({"--listen=127.0.0.1:0", "--exit-with-parent",
+      exec_server({"--listen=127.0.0.1:0", "--insecure-i-understand", "--exit-with-parent",
                    "--ready-fd=" + std::to_string(ready.writer.get())},
                   errors.writer);
     }

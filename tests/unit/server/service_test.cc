@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -27,6 +28,7 @@ std::unique_ptr<Service> start_service(uint32_t lease_ms = 60'000,
                                        size_t queue_bytes_max = kQueueBytesMax) {
   ServiceOptions options;
   options.listen = "127.0.0.1:0";
+  options.insecure = true;
   options.coordinator.lease_ms = lease_ms;
   options.queue_bytes_max = queue_bytes_max;
   Result<std::unique_ptr<Service>> service = Service::start(options);
@@ -278,6 +280,7 @@ TEST(Service, APortInUseIsAnError) {
   const auto service = start_service();
   ServiceOptions options;
   options.listen = service->address();
+  options.insecure = true;
   const auto second = Service::start(options);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.status().message(), StartsWith("GB-D603"));
@@ -285,44 +288,58 @@ TEST(Service, APortInUseIsAnError) {
   EXPECT_THAT(second.status().message(), HasSubstr("in use"));
 }
 
-TEST(Service, OnlyLoopbackWithoutAskingForMore) {
+TEST(Service, OnlyAUnixSocketWithoutATokenOrAskingForIt) {
+  for (const char* address : {"0.0.0.0:0", "127.0.0.1:0", "localhost:0", "[::1]:0"}) {
+    ServiceOptions options;
+    options.listen = address;
+    const auto refused = Service::start(options);
+    ASSERT_FALSE(refused.ok()) << address;
+    EXPECT_THAT(refused.status().message(), HasSubstr("--insecure-i-understand"));
+    EXPECT_THAT(refused.status().message(), HasSubstr("--token-file"));
+  }
   ServiceOptions options;
-  options.listen = "0.0.0.0:0";
-  const auto refused = Service::start(options);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().message(), HasSubstr("--insecure-i-understand"));
-  options.allow_remote = true;
-  EXPECT_TRUE(Service::start(options).ok());
+  options.listen = "unix:" + testing::TempDir() + "service_test.sock";
+  const auto service = Service::start(options);
+  ASSERT_TRUE(service.ok()) << service.status().message();
+  struct stat info {};
+  ASSERT_EQ(stat(options.listen.substr(5).c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  EXPECT_EQ(status(*service.value()).agents_size(), 0);
+  const auto second = Service::start(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.status().message(), StartsWith("GB-D603"));
+  EXPECT_EQ(status(*service.value()).agents_size(), 0) << "the first one still answers";
 }
 
 TEST(ListenAddressTest, IsParsed) {
   struct Row {
     const char* text;
     const char* host;  // nullptr: not an address
-    bool loopback;
   };
-  const Row rows[] = {{"127.0.0.1:7400", "127.0.0.1", true},
-                      {"127.9.9.9:1", "127.9.9.9", true},
-                      {"localhost:0", "localhost", true},
-                      {"[::1]:7400", "::1", true},
-                      {"10.0.0.1:7400", "10.0.0.1", false},
-                      {"[::]:1", "::", false},
-                      {"node-a:7400", "node-a", false},
-                      {"127.0.0.1", nullptr, false},
-                      {":7400", nullptr, false},
-                      {"127.0.0.1:", nullptr, false},
-                      {"127.0.0.1:65536", nullptr, false},
-                      {"127.0.0.1:-1", nullptr, false},
-                      {"127.0.0.1:80x", nullptr, false},
-                      {"::1:7400", nullptr, false},
-                      {"[]:1", nullptr, false},
-                      {"", nullptr, false}};
+  const Row rows[] = {{"127.0.0.1:7400", "127.0.0.1"},
+                      {"127.9.9.9:1", "127.9.9.9"},
+                      {"localhost:0", "localhost"},
+                      {"[::1]:7400", "::1"},
+                      {"10.0.0.1:7400", "10.0.0.1"},
+                      {"[::]:1", "::"},
+                      {"node-a:7400", "node-a"},
+                      {"127.0.0.1", nullptr},
+                      {":7400", nullptr},
+                      {"127.0.0.1:", nullptr},
+                      {"127.0.0.1:65536", nullptr},
+                      {"127.0.0.1:-1", nullptr},
+                      {"127.0.0.1:80x", nullptr},
+                      {"::1:7400", nullptr},
+                      {"[]:1", nullptr},
+                      {"unix:/run/gradbus/c.sock", ""},
+                      {"unix:relative", nullptr},
+                      {"unix:", nullptr},
+                      {"", nullptr}};
   for (const Row& row : rows) {
     const auto address = parse_listen_address(row.text);
     ASSERT_EQ(address.ok(), row.host != nullptr) << row.text;
     if (!address.ok()) continue;
     EXPECT_EQ(address.value().host, row.host);
-    EXPECT_EQ(address.value().is_loopback(), row.loopback) << row.text;
     EXPECT_EQ(address.value().text(), row.text);
   }
 }

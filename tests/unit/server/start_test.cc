@@ -65,6 +65,39 @@ TEST_F(Start, JobsHaveTheirOwnIdsAndKeys) {
   EXPECT_NE(a.link_key(), b.link_key());
 }
 
+TEST_F(Start, RanksGetASecretAndShardsDoNot) {
+  cluster.shard(9, "shard");
+  cluster.clear();
+  cluster.join(1, "a", 0, 1);
+  const std::string secret = cluster.inbox[1].at(0).job_started().secret();
+  EXPECT_EQ(secret.size(), 32u);
+  EXPECT_TRUE(cluster.inbox[9].at(0).job_started().secret().empty());
+  cluster.join(1, "b", 0, 1);
+  EXPECT_NE(cluster.inbox[1].at(1).job_started().secret(), secret);
+}
+
+TEST_F(Start, AJobBelongsToTheUserOfItsFirstRank) {
+  cluster.user = {1000, "alice"};
+  cluster.join(1, "train", 0, 2);
+  cluster.user = {1001, "bob"};
+  for (const uint64_t agent : {1, 2}) {
+    cluster.join(agent, "train", 1, 2);
+    EXPECT_THAT(last_error(agent), StartsWith("GB-J408"));
+    EXPECT_THAT(last_error(agent), HasSubstr("belongs to alice (uid 1000)"));
+    EXPECT_THAT(last_error(agent), HasSubstr("refused bob (uid 1001)"));
+  }
+  cluster.user = {0, "root"};
+  cluster.join(2, "train", 1, 2);
+  EXPECT_THAT(last_error(2), StartsWith("GB-J408"));
+  cluster.user = {1000, ""};
+  cluster.join(2, "train", 1, 2);
+  ASSERT_TRUE(cluster.last(2).has_job_started());
+  EXPECT_EQ(cluster.last(2).job_started().uid(), 1000u);
+  cluster.user = {1001, "bob"};
+  cluster.join(2, "train", 1, 2);
+  EXPECT_THAT(last_error(2), StartsWith("GB-J408")) << "at once, not after some patience";
+}
+
 TEST_F(Start, BadNumbersAndNamesAreRefused) {
   struct Row {
     std::string job;

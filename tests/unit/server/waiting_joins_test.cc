@@ -48,7 +48,8 @@ TEST_F(StartedAgain, AStopEndsTheJobBeforeThem) {
   cluster.join(1, "train", 0, 1);
   v1::StopJobRequest stop;
   stop.set_job("train");
-  cluster.coordinator.stop_job(stop, cluster.now);
+  stop.mutable_caller();
+  cluster.coordinator.stop_job(stop, "here", cluster.now);
   cluster.collect();
   EXPECT_TRUE(cluster.last(1).has_job_started());
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import bad_argument
-from .._objects import broadcast_object
+from .._objects import broadcast_json
 from .._process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def agree_on(
         return []
     found, problem = _fitting(buckets, state) if rank == 0 else ([], "")
     root = 0 if process_set is global_process_set else process_set.ranks[0]
-    found, problem = broadcast_object(
-        (found, problem), root, f"{prefix}/shard_state", process_set=process_set
+    found, problem = broadcast_json(
+        (found, problem), root, f"{prefix}/shard_state", process_set
     )
     if problem:
         raise bad_argument(f"load_shard_state: {problem}", "load the state of the same model")
