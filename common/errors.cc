@@ -191,7 +191,8 @@ constexpr ErrorInfo kErrors[] = {
      "look at the ranks named: gradbus status"},
     {"S201", "SHM_FULL", Code::kExhausted,
      "There is not enough shared memory for the job's tensors.",
-     "free memory, use fewer ranks per node, or raise the agent's --shm-bytes-max"},
+     "unregister tensors that are not used any more (in PyTorch: drop the old optimizer), use "
+     "fewer ranks per node, or raise the agent's --shm-bytes-max"},
     {"S202", "OUT_OF_MEMORY", Code::kExhausted,
      "A daemon could not allocate what a job asked for. That job was ended, others go on.",
      "free memory on that machine or raise the daemon's limit, or use smaller tensors"},

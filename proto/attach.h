@@ -15,6 +15,8 @@
 //                         <-------------    Segment  + fd, when the arena grew
 //                         <-------------    Registered (or Registered with a code and a sentence);
 //                                           + fd, when its elements are opened by one
+//   Unregister (a tensor) ------------->    this rank uses it no more; no round of it is in flight.
+//                                           Without an answer: others may still use it
 //   Blocked               ------------->    "I have waited 1 s for this": feeds the stall report
 //                         <-------------    Notice: who is missing, or why the job failed
 //                         <-------------    ModeChange: an administrator's wish; every rank of the
@@ -52,6 +54,7 @@ enum class AttachType : uint16_t {
   kTryDevice = 10,
   kDeviceTrial = 11,
   kDeviceTried = 12,
+  kUnregister = 13,
   kAdmin = 20,
   kAdminAnswer = 21,
 };
@@ -182,6 +185,14 @@ struct RegisteredPacket {  // where the tensor lies for this client; code != kOk
   uint32_t reserved = 0;
   DeviceArea area;
   char text[kAttachTextBytes] = {};
+};
+
+// Of a tensor that a Registered has brought to this client.
+struct UnregisterPacket {
+  static constexpr AttachType kType = AttachType::kUnregister;
+  AttachHeader header;
+  uint32_t tensor = 0;
+  uint32_t viewed = 0;  // 1: views of its memory are left; comes again with 0 after the last one
 };
 
 struct SegmentPacket {

@@ -86,6 +86,12 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
       checked(of != nullptr && of->nccl_report(id, message.nccl_report()), id, "NcclReport");
       return;
     }
+    case Message::kUnregisterTensors: {
+      Job* of = job(message.unregister_tensors().job_id());
+      checked(of != nullptr && of->unregister_tensors(id, message.unregister_tensors()), id,
+              "UnregisterTensors");
+      return;
+    }
     case Message::kAdminCall: return admin_call(id, agent, message.admin_call(), now);
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");

@@ -78,6 +78,7 @@ class Job {
 
   // job_work.cc
   bool register_tensors(uint64_t agent, const v1::RegisterTensors& message, Nanos now);
+  bool unregister_tensors(uint64_t agent, const v1::UnregisterTensors& message);
   bool rank_blocked(uint64_t agent, const v1::RankBlocked& message, Nanos now);
   bool progress_report(uint64_t agent, const v1::ProgressReport& message, Nanos now);
   bool count(uint64_t agent, const v1::JobCounters& counters, Nanos now);
@@ -120,6 +121,7 @@ class Job {
   bool all_sync() const;
   void change_back(Nanos now);
 
+  void tell_retired(const std::vector<LiveTensors::Tensor>& retired);
   void leave_cleanly(uint32_t rank, Nanos now);
   AgentCard* find_card(uint64_t agent);  // of an agent or a shard
   void shard_lost(uint64_t shard, AgentCard& card, const std::string& why, Nanos now);

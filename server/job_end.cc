@@ -48,7 +48,11 @@ void Job::leave_cleanly(uint32_t rank, Nanos now) {
   record.state = RankRecord::State::kLeft;
   record.left_at = now;
   stalls_.forget(rank);
-  if (!roll_.joined().empty()) return;
+  if (!roll_.joined().empty()) {
+    std::vector<LiveTensors::Tensor> retired;
+    registrations_.leave(rank, retired);
+    return tell_retired(retired);
+  }
   v1::CoordinatorMessage message;
   message.mutable_job_ended()->set_job_id(identity_.id);
   tell_everyone(message);

@@ -77,6 +77,36 @@ bool Job::register_tensors(uint64_t agent, const v1::RegisterTensors& message, N
   return true;
 }
 
+bool Job::unregister_tensors(uint64_t agent, const v1::UnregisterTensors& message) {
+  if (!live()) return true;
+  if (state_ != State::kRunning || !roll_.owns(agent, message.rank())) return false;
+  bool sensible = true;
+  std::vector<LiveTensors::Tensor> retired;
+  for (const uint32_t id : message.tensors())
+    sensible = registrations_.release(message.rank(), id, retired) && sensible;
+  for (const uint32_t id : message.viewed())
+    sensible = registrations_.release_but_views(message.rank(), id) && sensible;
+  tell_retired(retired);
+  return sensible;
+}
+
+void Job::tell_retired(const std::vector<LiveTensors::Tensor>& retired) {
+  if (retired.empty()) return;
+  v1::CoordinatorMessage message;
+  auto* told = message.mutable_tensors_retired();
+  told->set_job_id(identity_.id);
+  for (const LiveTensors::Tensor& tensor : retired) {
+    told->add_tensors(tensor.id);
+    if (registrations_.ready_spec(tensor.name) != nullptr) continue;
+    for (const auto& [agent, card] : roll_.agents()) {
+      AgentCard& known = *find_card(agent);
+      known.fidelity.erase(tensor.name);
+      known.staleness.erase(tensor.name);
+    }
+  }
+  tell_everyone(message);
+}
+
 bool Job::nccl_report(uint64_t agent, const v1::NcclReport& message) {
   if (!live()) return true;
   const auto card = roll_.agents().find(agent);

@@ -15,6 +15,8 @@ class RankBits {
   explicit RankBits(uint32_t world_size) : bits_(world_size) {}
 
   bool contains(uint32_t rank) const { return bits_[rank]; }
+  uint32_t size() const { return static_cast<uint32_t>(bits_.size()); }
+  uint32_t count() const { return count_; }
   bool full() const { return count_ == bits_.size(); }
   void insert(uint32_t rank) {
     if (!bits_[rank]) ++count_;

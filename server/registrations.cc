@@ -6,6 +6,7 @@
 #include "compression/spec.h"
 #include "proto/algorithms.h"
 #include "proto/numbers.h"
+#include "proto/tensor_ids.h"
 #include "server/compression_plan.h"
 #include "server/planner.h"
 
@@ -134,10 +135,16 @@ Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) 
 // Each attempt may use up an id, so those under way count.
 Status Registrations::check_capacity(const std::string& name) const {
   const bool fits = (names_.size() < kTensorsMax || names_.contains(name)) &&
-                    uint64_t{next_id_} + pending_count_ <= kTensorsMax;
-  if (fits) return Status();
-  return short_error("O904", "the job has registered " + std::to_string(kTensorsMax) + " tensors",
-                     "register fewer, larger tensors, or reuse their names and sizes");
+                    live_.count() + pending_count_ < kTensorsMax;
+  const bool has_id = uint64_t{next_id_} + pending_count_ < kTensorIdsMax;
+  if (fits && has_id) return Status();
+  return short_error("O904",
+                     has_id ? "the job has " + std::to_string(kTensorsMax) + " tensors"
+                            : "the job has registered " + std::to_string(kTensorIdsMax - 1) +
+                                  " tensors since it started",
+                     has_id ? "unregister tensors that are no longer used, or register fewer, "
+                              "larger ones"
+                            : "keep tensors registered and reuse them");
 }
 
 Registrations::Answer Registrations::ask(uint32_t rank, const v1::TensorSpec& asked) {
@@ -151,7 +158,8 @@ Registrations::Answer Registrations::ask(uint32_t rank, const v1::TensorSpec& as
 Registrations::Answer Registrations::answer(uint32_t rank, const v1::TensorSpec& spec) {
   if (const auto at = names_.find(spec.name()); at != names_.end()) {
     Name& name = at->second;
-    if (name.ready && same(name.ready->spec(), spec)) return answer_ready(name, rank);
+    const bool has_it = name.ready && !live_.has_released(rank, name.ready->id());
+    if (has_it && same(name.ready->spec(), spec)) return answer_ready(name, rank);
     for (size_t i = 0; i < name.attempts.size(); ++i) {
       if (!name.attempts[i].asked.contains(rank)) return take_part(name, i, rank, spec);
     }
@@ -238,7 +246,6 @@ bool Registrations::may_go_by_nccl(const v1::TensorSpec& spec) const {
 // of its name begins with what that one has.
 void Registrations::place(Name& name, v1::ReadyTensor& ready) {
   const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
-  uses_shards_ = true;
   name.replicas = mode.settled_replicas(shards_.shards);
   ready.set_placement(placement_);
   if (!name.ready || mode.placement == 0) return;
@@ -267,7 +274,9 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
   const TensorPlan plan = this->plan(ready.spec());
-  if (plan.algorithm == Algorithm::kShards) place(name, ready);
+  const bool on_shards = plan.algorithm == Algorithm::kShards;
+  if (on_shards) place(name, ready);
+  live_.add({ready.id(), ready.name(), on_shards});
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
   ready.set_unit_elements(plan.unit_elements);
@@ -278,6 +287,27 @@ Registrations::Answer Registrations::finish(Name& name) {
   name.attempts.pop_back();
   --pending_count_;
   return {.kind = Kind::kReadyForAll, .ready = std::move(ready), .refusal = {}, .refused = {}};
+}
+
+bool Registrations::release(uint32_t rank, uint32_t id, std::vector<LiveTensors::Tensor>& retired) {
+  const size_t known = retired.size();
+  const bool sensible = live_.release(rank, id, retired);
+  for (size_t i = known; i < retired.size(); ++i) forget_retired(retired[i]);
+  return sensible;
+}
+
+void Registrations::leave(uint32_t rank, std::vector<LiveTensors::Tensor>& retired) {
+  const size_t known = retired.size();
+  live_.leave(rank, retired);
+  for (size_t i = known; i < retired.size(); ++i) forget_retired(retired[i]);
+}
+
+// Its name may have a newer version.
+void Registrations::forget_retired(const LiveTensors::Tensor& tensor) {
+  const auto at = names_.find(tensor.name);
+  if (at == names_.end() || !at->second.ready || at->second.ready->id() != tensor.id) return;
+  at->second.ready.reset();
+  forget_empty(tensor.name);
 }
 
 void Registrations::forget_answered(Name& name) {

@@ -5,6 +5,10 @@
 // which every rank must register too. Each rank takes part in each attempt of a name exactly once:
 // an attempt that two specs ended keeps its refusal until every rank has been given it, so a rank
 // that comes late to it fails like the others instead of waiting for ranks that gave up.
+//
+// A rank that has unregistered the ready version of a name and registers the name again takes part
+// in a new attempt. It waits there until the others have come that far, too: to unregister waits
+// for nobody, so they can.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,7 @@
 #include "common/exchange_mode.h"
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/live_tensors.h"
 #include "server/planner.h"
 #include "server/rank_bits.h"
 
@@ -39,7 +44,7 @@ class Registrations {
   };
 
   Registrations(uint32_t world_size, const PlanOptions& options)
-      : world_size_(world_size), options_(options) {}
+      : world_size_(world_size), options_(options), live_(world_size) {}
 
   // Known when the job starts.
   void set_agents(uint32_t agents) { agents_ = agents; }
@@ -54,8 +59,8 @@ class Registrations {
   void refuse_shards(Status why) { no_shards_ = std::move(why); }
   // The same, but for those whose chunks have copies.
   void refuse_single_copies(Status why) { no_single_copies_ = std::move(why); }
-  // A ready tensor lies on them.
-  bool uses_shards() const { return uses_shards_; }
+  // A live tensor lies on them.
+  bool uses_shards() const { return live_.on_shards() > 0; }
   // Where the newest tensors of each name lie: placement, and copies of each chunk.
   std::set<std::pair<uint32_t, uint32_t>> places() const;
   // Of the tensors planned from here on.
@@ -66,6 +71,13 @@ class Registrations {
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);
+
+  // The rank uses the tensor no more. False: it is none, or the rank has said so before. The ids
+  // that no rank uses any more are appended to `retired`, and are forgotten.
+  bool release(uint32_t rank, uint32_t id, std::vector<LiveTensors::Tensor>& retired);
+  bool release_but_views(uint32_t rank, uint32_t id) { return live_.release_but_views(rank, id); }
+  // The rank has left: others need not wait for it.
+  void leave(uint32_t rank, std::vector<LiveTensors::Tensor>& retired);
 
   // The rank has registered `name` and other ranks have not.
   bool waits(uint32_t rank, const std::string& name) const;
@@ -79,10 +91,10 @@ class Registrations {
   // Forgets the pending attempt of `name`; its ranks have been told.
   void drop_pending(const std::string& name);
 
-  size_t ready_count() const { return next_id_ - 1; }
+  size_t ready_count() const { return live_.count(); }
   // At most `limit` ready tensors, in no order.
   std::vector<v1::TensorSpec> list(size_t limit) const;
-  void clear() { names_.clear(); }
+  void clear() { names_.clear(), live_ = LiveTensors(world_size_); }
 
  private:
   struct Attempt {
@@ -109,6 +121,7 @@ class Registrations {
   bool may_go_by_nccl(const v1::TensorSpec& spec) const;
   void place(Name& name, v1::ReadyTensor& ready);
   Answer finish(Name& name);
+  void forget_retired(const LiveTensors::Tensor& tensor);
   void forget_answered(Name& name);
   void forget_empty(const std::string& name);
   const Attempt* pending(const std::string& name) const;
@@ -118,9 +131,9 @@ class Registrations {
   uint32_t agents_ = 1;
   ShardSet shards_;
   uint32_t placement_ = 0;
-  bool uses_shards_ = false;
   Status no_shards_;
   Status no_single_copies_;
+  LiveTensors live_;
   uint32_t next_id_ = 1;
   uint32_t pending_count_ = 0;
   std::unordered_map<std::string, Name> names_;

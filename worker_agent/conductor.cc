@@ -30,7 +30,8 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       control_(options_.coordinator, options_.token, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
   if (!options_.shard) GRADBUS_CHECK(watch(listener_.fd(), EPOLLIN));
-  for (const int fd : {broken_.fd(), control_events_.fd(), path_answers_->fd(), nccl_.news->fd()})
+  for (const int fd : {broken_.fd(), control_events_.fd(), path_answers_->fd(), nccl_.news->fd(),
+                       tensors_gone_->fd()})
     GRADBUS_CHECK(watch(fd, EPOLLIN));
 }
 
@@ -85,6 +86,8 @@ void Conductor::take_messages() {
   for (const JobBroken& event : broken_.take()) on_job_broken(event);
   for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
   for (const NcclNews& news : nccl_.news->take()) on_nccl_news(news);
+  for (const TensorGone& gone : tensors_gone_->take())
+    if (NodeJob* running = job(gone.job)) running->free_tensor(gone.tensor);
   flush_registrations();
   tick();
 }

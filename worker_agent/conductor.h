@@ -66,6 +66,7 @@ class Conductor {
   Status on_join(AttachedClient& client, const JoinPacket& packet);
   Status check_join(const AttachedClient& client, const JoinPacket& packet) const;
   Status on_register(AttachedClient& client, const RegisterPacket& packet);
+  Status on_unregister(AttachedClient& client, const UnregisterPacket& packet);
   Status on_blocked(AttachedClient& client, const BlockedPacket& packet);
   // (conductor_devices.cc)
   Status on_try_device(AttachedClient& client, const TryDevicePacket& packet);
@@ -94,6 +95,7 @@ class Conductor {
   void on_job_started(const v1::JobStarted& started);
   void on_join_refused(const v1::JoinRefused& refused);
   void on_tensors_ready(const v1::TensorsReady& ready);
+  void on_tensors_retired(const v1::TensorsRetired& retired);
   void on_stall(const v1::StallNotice& notice);
   void on_mode_changed(const v1::ModeChanged& change);
   void on_shard_lost(const v1::ShardLost& lost);
@@ -128,6 +130,8 @@ class Conductor {
   Mailbox<ControlEvent> control_events_;
   const std::shared_ptr<Mailbox<PathAnswer>> path_answers_ =
       std::make_shared<Mailbox<PathAnswer>>();
+  const std::shared_ptr<Mailbox<TensorGone>> tensors_gone_ =
+      std::make_shared<Mailbox<TensorGone>>();
   Fd epoll_;
   ShmQuota quota_;
   Devices devices_{[this] { keep_lease(); }, options_.device_sharings};
@@ -140,7 +144,8 @@ class Conductor {
   StallLog stall_log_;
   std::map<uint64_t, BrokenLink> broken_links_;
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
-      registrations_;  // by job, rank: this turn's
+      registrations_,    // by job, rank: this turn's
+      unregistrations_;  // the same; they are sent first
 
   std::map<uint64_t, int> admin_calls_;  // request -> the asking client's socket
   uint64_t next_admin_call_ = 1;

@@ -104,6 +104,10 @@ Status Conductor::on_packet(AttachedClient& client, Packet& packet) {
       if (!running) break;
       return run([&](const RegisterPacket& wanted) { return on_register(client, wanted); },
                  packet.as<RegisterPacket>());
+    case AttachType::kUnregister:
+      if (!running) break;
+      return run([&](const UnregisterPacket& done) { return on_unregister(client, done); },
+                 packet.as<UnregisterPacket>());
     case AttachType::kBlocked:
       if (!running) break;
       return run([&](const BlockedPacket& blocked) { return on_blocked(client, blocked); },
@@ -229,7 +233,24 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
   return {};
 }
 
+// Before what the rank registers in the same turn: a name that it registers again is another
+// tensor.
+Status Conductor::on_unregister(AttachedClient& client, const UnregisterPacket& packet) {
+  NodeJob* running = job(client.job_id);
+  if (running == nullptr || running->failed()) return {};
+  GRADBUS_RETURN_IF_ERROR(running->release(client, packet));
+  v1::AgentMessage& message = unregistrations_[{client.job_id, client.rank}];
+  v1::UnregisterTensors& batch = *message.mutable_unregister_tensors();
+  batch.set_job_id(client.job_id);
+  batch.set_rank(client.rank);
+  packet.viewed != 0 ? batch.add_viewed(packet.tensor) : batch.add_tensors(packet.tensor);
+  if (batch.tensors_size() + batch.viewed_size() >= kTensorsPerMessageMax) flush_registrations();
+  return {};
+}
+
 void Conductor::flush_registrations() {
+  for (const auto& [key, message] : unregistrations_) send(message);
+  unregistrations_.clear();
   for (const auto& [key, message] : registrations_) send(message);
   registrations_.clear();
 }
@@ -262,6 +283,7 @@ Status Conductor::on_blocked(AttachedClient& client, const BlockedPacket& packet
 
 void Conductor::on_leave(AttachedClient& client) {
   if (client.state == AttachedClient::State::kRunning && connected_) {
+    flush_registrations();
     send_heartbeat();  // the job may end with this: its last counters
     v1::AgentMessage message;
     v1::RankLeft& left = *message.mutable_rank_left();

@@ -118,6 +118,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kJobStarted: return on_job_started(message.job_started());
     case Kind::kJoinRefused: return on_join_refused(message.join_refused());
     case Kind::kTensorsReady: return on_tensors_ready(message.tensors_ready());
+    case Kind::kTensorsRetired: return on_tensors_retired(message.tensors_retired());
     case Kind::kTensorRefused:
       if (NodeJob* running = job(message.tensor_refused().job_id()))
         running->refuse(message.tensor_refused());
@@ -253,6 +254,12 @@ void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
   send_nccl_reports(*running);
   for (auto& [fd, client] : clients_)
     if (client->wants_to_write()) rewatch(*client);
+}
+
+void Conductor::on_tensors_retired(const v1::TensorsRetired& retired) {
+  if (options_.shard) return shard_duty_.retire(retired);
+  if (NodeJob* running = job(retired.job_id()); running != nullptr && !running->failed())
+    running->retire(retired, tensors_gone_);
 }
 
 // ---- NCCL

@@ -147,6 +147,11 @@ void Engine::on_command(const OrderNccl& command) {
     job->order_nccl(command.order);
 }
 
+void Engine::on_command(const RemoveTensor& command) {
+  if (const auto job = jobs_.find(command.job); job != jobs_.end())
+    job->second->remove_tensor(command);
+}
+
 void Engine::on_command(const EndJob& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
 }

@@ -59,6 +59,7 @@ class Engine {
   void on_command(MeasurePath command);
   void on_command(StartNccl command);
   void on_command(const OrderNccl& command);
+  void on_command(const RemoveTensor& command);
   template <typename Command>
   void carry_out(Command command);
   void on_event(const TransportEvent& event);

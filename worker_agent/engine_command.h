@@ -79,6 +79,19 @@ struct AddTensor {
   std::shared_ptr<uint64_t> nccl_turns = nullptr;
 };
 
+// The engine has forgotten the tensor: nothing here or on its way reads its memory any more.
+struct TensorGone {
+  uint64_t job = 0;
+  uint32_t tensor = 0;
+};
+
+// No rank of the job uses the tensor any more. `gone` gets the answer; null: nobody waits for it.
+struct RemoveTensor {
+  uint64_t job = 0;
+  uint32_t tensor = 0;
+  std::shared_ptr<Mailbox<TensorGone>> gone;
+};
+
 // What an order to a job's NCCL process came to, and the first turn that failed: for the conductor.
 struct NcclNews {
   uint64_t job = 0;
@@ -156,8 +169,9 @@ struct MeasurePath {
   std::shared_ptr<Mailbox<PathAnswer>> answer;
 };
 
-using EngineCommand = std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard,
-                                   AddShards, EndJob, MeasurePath, StartNccl, OrderNccl>;
+using EngineCommand =
+    std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard, AddShards, EndJob,
+                 MeasurePath, StartNccl, OrderNccl, RemoveTensor>;
 
 // The engine cannot go on with this job: a link broke, a client wrote nonsense.
 struct JobBroken {

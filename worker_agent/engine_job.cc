@@ -6,6 +6,7 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "proto/tensor_ids.h"
 
 namespace gradbus {
 namespace {
@@ -59,10 +60,11 @@ Status EngineJob::add_tensor(AddTensor add) {
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   if (add.holds_parameters) start_.staleness->add(id);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
-  reducing_.reserve(tensors_.size());
-  coding_.reserve(tensors_.size());
-  if (nccl_ != nullptr) nccl_->reserve(tensors_.size());
-  assisting_.reserve(tensors_.size());
+  ++live_;
+  reducing_.reserve(live_);
+  coding_.reserve(live_);
+  if (nccl_ != nullptr) nccl_->reserve(live_);
+  assisting_.reserve(live_);
   if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
   if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
     tensors_[id]->take_place_of(*tensor(replaces));
@@ -113,6 +115,7 @@ size_t EngineJob::do_work() {
   work += assist();
   work += run_nccl();
   work += flush_completions();
+  if (!retiring_.empty()) work += retire();
   if (links_ != nullptr) work += links_->flush();
   return work;
 }
@@ -153,6 +156,8 @@ std::string EngineJob::who(uint32_t local_rank) const {
 
 void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
   EngineTensor* posted = tensor(record.tensor);
+  // On one node a round may end before its record is taken, which asks for help only.
+  if (posted == nullptr && is_retired(record.tensor)) return;
   if (posted == nullptr)
     return fail(error("S210", who(local_rank) + ": field tensor of a submission is " +
                                   std::to_string(record.tensor)));
@@ -325,7 +330,7 @@ size_t EngineJob::flush_completions() {
     for (; done < waiting.size() &&
            start_.channels[rank]->completions.push(waiting[done]) == Push::kDone;
          ++done)
-      tensor(waiting[done].tensor)->cell().wake();
+      if (EngineTensor* of = tensor(waiting[done].tensor); of != nullptr) of->cell().wake();
     waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
     pushed += done;
   }
@@ -391,8 +396,9 @@ void EngineJob::on_credit(uint32_t from, const FrameHeader& header) {
     return fail(error("D601", "field exchange of a credit is " + std::to_string(header.exchange) +
                                   ", which tensor \"" + tensor(header.tensor)->name() +
                                   "\" does not have"));
+  if (is_retired(header.tensor)) return;  // for a round that will not be
   // That node registered this tensor a little earlier than ours.
-  if (header.tensor < kTensorsMax && early_credits_.size() < kTensorsMax)
+  if (header.tensor < kTensorIdsMax && early_credits_.size() < kTensorsMax)
     early_credits_.push_back({id, from, header.step});
 }
 
@@ -404,6 +410,7 @@ void EngineJob::on_credit(Exchange& exchange, uint32_t from, uint64_t round) {
 
 void EngineJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffer) {
   Exchange* target = exchange({header.tensor, header.exchange});
+  if (target == nullptr && is_retired(header.tensor)) return links_->release(buffer);
   if (target == nullptr)
     return fail(error("D601", "fields tensor and exchange of a frame are " +
                                   std::to_string(header.tensor) + " and " +

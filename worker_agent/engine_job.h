@@ -56,6 +56,7 @@ class EngineJob final : public HostedJob {
 
   void lose_shard(uint32_t shard) override;
   void add_shards(const AddShards& command) override;
+  void remove_tensor(const RemoveTensor& command) override;
   Nanos wake_at() const override { return ended_links_.wake_at(); }
 
   void fail(const Status& status) override;
@@ -80,6 +81,10 @@ class EngineJob final : public HostedJob {
   size_t assist();
   size_t resume_coded();
   size_t run_nccl();
+  // ---- tensors that no rank uses any more (engine_job_retire.cc)
+  size_t retire();
+  void forget(EngineTensor& tensor);
+  bool is_retired(uint32_t id) const { return id < retired_.size() && retired_[id]; }
   void take_turn(const Exchange& exchange, uint64_t number);
   void on_nccl_ended(const NcclQueue::Ended& ended);
   void run_actions(Exchange& exchange);
@@ -107,6 +112,9 @@ class EngineJob final : public HostedJob {
   Transport* transport_;
   std::unique_ptr<JobLinks> links_;
   std::vector<std::unique_ptr<EngineTensor>> tensors_;  // by id, with holes
+  size_t live_ = 0;                                     // of them
+  std::vector<bool> retired_;                           // by id
+  std::vector<RemoveTensor> retiring_;                  // that something is still under way of
   std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
   std::vector<EngineTensor*> coding_;                   // ... in which GPUs code what comes next
   std::vector<EngineTensor*> assisting_;                // of one node, with chunks to claim

@@ -59,6 +59,11 @@ class EngineTensor {
   void begun(uint64_t round) { begun_ = round, running_ = true, staleness_ = 0; }
   void finished() { running_ = false; }
   bool running() const { return running_; }
+  // No rank has posted a round that is not over. (Rounds on one node do not come here.)
+  bool rests() const {
+    return !running_ &&
+           std::ranges::all_of(posted_, [this](uint64_t round) { return round <= begun_; });
+  }
   uint64_t begun_round() const { return begun_; }
   // Of the round: the largest that a shard has told.
   void note_staleness(uint32_t steps) { staleness_ = std::max(staleness_, steps); }

@@ -16,6 +16,7 @@
 namespace gradbus {
 
 struct AddShards;
+struct RemoveTensor;
 
 class HostedJob {
  public:
@@ -50,6 +51,9 @@ class HostedJob {
   virtual void lose_shard(uint32_t shard) = 0;
   // It has more of them.
   virtual void add_shards(const AddShards& command) = 0;
+
+  // Forgets the tensor once nothing of it is under way.
+  virtual void remove_tensor(const RemoveTensor& command) = 0;
 
   // Something went wrong: the engine ends the job after its turn.
   virtual void fail(const Status& status) = 0;

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/check.h"
 #include "common/errors.h"
@@ -48,7 +50,9 @@ JobLinks::~JobLinks() {
 Status JobLinks::expect_sends(uint32_t peer, uint32_t frames) {
   Outgoing& out = peers_.at(peer).out;
   const auto known = static_cast<uint32_t>(out.frames.size());
-  out.frames.resize(known + frames);
+  const uint32_t reused = std::min(out.spare, frames);
+  out.spare -= reused;
+  out.frames.resize(known + frames - reused);
   out.unused.reserve(out.frames.size());
   for (uint32_t token = known; token < out.frames.size(); ++token) out.unused.push_back(token);
   out.waiting.reserve(out.frames.size());
@@ -61,6 +65,16 @@ void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
   in.credits_max += frames;
   in.credits.reserve(in.credits_max);
   list(peer);
+}
+
+// Ids begin at 1: a frame that is not in use is of no tensor. Control plane: every frame is looked
+// at.
+bool JobLinks::sends(uint32_t tensor) const {
+  return std::ranges::any_of(peers_, [&](const Peer& peer) {
+    return std::ranges::any_of(peer.out.frames, [&](const Waiting& frame) {
+      return frame.record.exchange.tensor == tensor;
+    });
+  });
 }
 
 void JobLinks::add_peers(const std::vector<std::string>& addresses) {
@@ -186,6 +200,7 @@ bool JobLinks::take_unsent(uint32_t peer, SendRecord& record) {
   out.waiting.pop();
   out.unused.push_back(token);
   record = out.frames[token].record;
+  out.frames[token].record = {};
   return true;
 }
 
@@ -255,7 +270,7 @@ SendRecord JobLinks::take_sent(LinkId link, uint64_t token) {
   Outgoing& out = peers_[peer_of(link)].out;
   GRADBUS_CHECK(token < out.frames.size());
   out.unused.push_back(static_cast<uint32_t>(token));
-  return out.frames[token].record;
+  return std::exchange(out.frames[token].record, {});
 }
 
 // ---- frames in

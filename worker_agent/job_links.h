@@ -43,6 +43,11 @@ class JobLinks {
   // Opens the link to `peer` when it is the first. D604 when the address is impossible.
   Status expect_sends(uint32_t peer, uint32_t frames);
   void expect_credits(uint32_t peer, uint32_t frames);
+  // A tensor is gone: its room is for those that come. Its frames have been sent.
+  void forget_sends(uint32_t peer, uint32_t frames) { peers_.at(peer).out.spare += frames; }
+  void forget_credits(uint32_t peer, uint32_t frames) { peers_.at(peer).in.credits_max -= frames; }
+  // A data frame of the tensor waits, or is the transport's.
+  bool sends(uint32_t tensor) const;
 
   // More peers, after those there are.
   void add_peers(const std::vector<std::string>& addresses);
@@ -112,6 +117,7 @@ class JobLinks {
     Slots slots;                  // for credits
     std::vector<Waiting> frames;  // by token: waiting or in flight
     std::vector<uint32_t> unused;
+    uint32_t spare = 0;  // frames that no tensor expects any more
     BoundedQueue<uint32_t> waiting;
   };
   struct Incoming {

@@ -1,8 +1,11 @@
 #include "worker_agent/node_job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
+#include "client_lib/shm/half_averages.h"
 #include "common/checked.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
@@ -131,7 +134,8 @@ Status NodeJob::charge(uint64_t bytes, const std::string& what) {
   if (bytes > left)
     return error("S201", "job \"" + name() + "\" asks for " + mib(bytes) + " of " + what + "; " +
                              mib(quota_.bytes_used) + " of this agent's " + mib(quota_.bytes_max) +
-                             " are in use");
+                             " (--shm-bytes-max " + std::to_string(quota_.bytes_max) +
+                             ") are in use");
   quota_.bytes_used += bytes;
   charged_ += bytes;
   return {};
@@ -148,8 +152,18 @@ bool NodeJob::deserted_for(Nanos now, Nanos grace) {
 
 // ---- start
 
+// By another transport's device, or by a rank for its GPU: that has CUDA pin whole segments, which
+// the agent is not told.
+bool NodeJob::may_be_pinned() const {
+  const bool remote = started_.agents_size() + started_.shards_size() > 1;
+  const auto is_there = [](const char* path) { return access(path, F_OK) == 0; };
+  return (remote && started_.transport() != "tcp") || is_there("/dev/nvidiactl") ||
+         is_there("/proc/driver/nvidia") || is_there("/dev/dxg");
+}
+
 Status NodeJob::start(uint32_t cores) {
   GRADBUS_RETURN_IF_ERROR(arena_.open());
+  if (may_be_pinned()) arena_.keep_pages();
   for (AttachedClient* client : clients_) {
     auto channel = create_channel(name() + "." + std::to_string(client->rank));
     if (!channel.ok()) return channel.status();
@@ -220,12 +234,11 @@ CellShape NodeJob::shape_of(const v1::ReadyTensor& ready) const {
                           spec.leaves_node(static_cast<uint32_t>(started_.agents_size()))});
 }
 
-uint64_t NodeJob::bytes_of_new(const v1::TensorsReady& ready) const {
-  uint64_t bytes = 0;
+std::vector<CellShape> NodeJob::shapes_of_new(const v1::TensorsReady& ready) const {
+  std::vector<CellShape> shapes;
   for (const v1::ReadyTensor& tensor : ready.tensors())
-    if (!tensors_.contains(tensor.id()))
-      bytes = checked_sum(bytes, arena_.bytes_needed(shape_of(tensor)));
-  return bytes;
+    if (!tensors_.contains(tensor.id())) shapes.push_back(shape_of(tensor));
+  return shapes;
 }
 
 // What collectives rely on; a coordinator of another version could want something else.
@@ -295,7 +308,7 @@ Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t ag
 
 Status NodeJob::place(const v1::TensorsReady& ready) {
   for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(check_plan(tensor));
-  GRADBUS_RETURN_IF_ERROR(arena_.reserve(bytes_of_new(ready)));
+  GRADBUS_RETURN_IF_ERROR(arena_.reserve(shapes_of_new(ready)));
   for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
   announce_segments();
   const std::set<uint32_t> ranks(ready.ranks().begin(), ready.ranks().end());
@@ -321,11 +334,15 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const CompressionPlan compression = compression_from(ready, started_.agents_size()).take();
   const ExchangeMode mode = parse_mode(spec.mode).take();
   put_on_devices(placed, compression, ready);
-  if (!compression.spec.none() && placed.units == nullptr)
-    GRADBUS_RETURN_IF_ERROR(charge(
+  if (placed.device != nullptr) arena_.keep_pages();
+  if (!compression.spec.none() && placed.units == nullptr) {
+    const uint64_t bytes =
         compressed_bytes(compression, spec.count, static_cast<uint32_t>(started_.agents_size()),
-                         mode.holds_parameters()),
-        "memory for " + spec.compression + " of tensor \"" + spec.name + "\""));
+                         mode.holds_parameters());
+    GRADBUS_RETURN_IF_ERROR(
+        charge(bytes, "memory for " + spec.compression + " of tensor \"" + spec.name + "\""));
+    placed.charged = bytes;
+  }
   const ShardRing& ring = rings_[ready.placement()];
   AddTensor add{id(),
                 ready.id(),
@@ -334,7 +351,9 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
                 spec.root,
                 static_cast<Algorithm>(ready.algorithm()),
                 mode.settled_replicas(ring.shards),
-                last_reduction(spec, world_size()),
+                spec.leaves_node(static_cast<uint32_t>(started_.agents_size()))
+                    ? reduction_after_nodes(spec, world_size())
+                    : last_reduction(spec, world_size()),
                 compression,
                 placed.shape,
                 place.value(),
@@ -374,7 +393,7 @@ void NodeJob::announce_segments() {
 // A rank whose registration the coordinator has yet to see is not answered by another one's answer:
 // the coordinator would take its late registration for a new one.
 void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks) {
-  const PlacedTensor& placed = tensors_.at(ready.id());
+  PlacedTensor& placed = tensors_.at(ready.id());
   for (AttachedClient* client : clients_) {
     if (client == nullptr || (!ranks.empty() && !ranks.contains(client->rank))) continue;
     const auto wanted = client->wanted.find(ready.name());
@@ -401,6 +420,7 @@ void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ran
       packet.code = static_cast<uint32_t>(on_gpu.code());
       set_text(packet.text, on_gpu.message());
     }
+    if (packet.code == 0) placed.users.set(client->local_rank);
     client->wanted.erase(wanted);
     client->send(packet, descriptor.valid() ? std::vector{descriptor.get()} : std::vector<int>());
   }

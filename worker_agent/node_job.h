@@ -3,6 +3,7 @@
 // Conductor thread only.
 #pragma once
 
+#include <bitset>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,6 +73,14 @@ class NodeJob {
   void connect_nccl(const v1::NcclConnect& connect);
   Status settle_nccl(const v1::NcclSettled& settled);
 
+  // ---- tensors that are used no more (node_job_retire.cc)
+  // A client uses the tensor no more. GB-S211 when it has none of this id.
+  Status release(const AttachedClient& client, const UnregisterPacket& done);
+  // No rank of the job uses these any more: the engine is to forget them.
+  void retire(const v1::TensorsRetired& retired, const std::shared_ptr<Mailbox<TensorGone>>& gone);
+  // It has: their memory is free for other tensors.
+  void free_tensor(uint32_t tensor);
+
   // Every local operation ends with this error; nothing more is exchanged.
   void fail(const Status& status);
   void notify(Code code, const std::string& text);
@@ -88,13 +97,18 @@ class NodeJob {
     CellShape shape;
     Placement placement;
     Cell cell;
-    std::shared_ptr<DeviceTensor> device;  // null: in the arena
-    std::string why_not_on_device;         // though a rank has asked
-    std::shared_ptr<DeviceUnits> units;    // null: dense, or in the arena
+    std::shared_ptr<DeviceTensor> device;       // null: in the arena
+    std::string why_not_on_device;              // though a rank has asked
+    std::shared_ptr<DeviceUnits> units;         // null: dense, or in the arena
+    uint64_t charged = 0;                       // of the quota, for its compression
+    std::bitset<kLocalRanksMax> users = {};     // by local rank: were told of it
+    std::bitset<kLocalRanksMax> released = {};  // by local rank: use it no more
+    std::bitset<kLocalRanksMax> viewed = {};    // by local rank: the same, but for views of it
   };
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   Status charge(uint64_t bytes, const std::string& what);
+  bool may_be_pinned() const;
   CellShape shape_of(const v1::ReadyTensor& ready) const;
   void put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
                       const v1::ReadyTensor& ready);
@@ -115,7 +129,7 @@ class NodeJob {
                              RegisteredPacket& packet);
   void tell_sharing(const DevicePlan& plan);
   void tell_nccl(const PlacedTensor& placed, const Status& why_not);
-  uint64_t bytes_of_new(const v1::TensorsReady& ready) const;
+  std::vector<CellShape> shapes_of_new(const v1::TensorsReady& ready) const;
   template <typename Packet>
   void send_all(const Packet& packet);
   void announce_segments();
@@ -143,11 +157,13 @@ class NodeJob {
   int shards_known_ = 0;                      // to the engine
   std::map<uint32_t, PlacedTensor> tensors_;  // by id
   std::map<std::string, uint32_t> newest_;    // name -> id
-  std::map<uint32_t, HeldTensor> held_;       // until all nodes have said whether they go by NCCL
-  std::optional<uint32_t> nccl_device_;       // of the NCCL process; none: it was not started
-  Status no_nccl_;                            // why it is of no use
-  std::optional<NcclId> nccl_id_;             // agent 0's, once it is made
-  uint32_t nccl_areas_ = 0;                   // that it was to open
+  // Of tensors that are gone: memory that the NCCL process has opened lives as long as the job
+  std::vector<std::shared_ptr<DeviceTensor>> kept_for_nccl_;
+  std::map<uint32_t, HeldTensor> held_;  // until all nodes have said whether they go by NCCL
+  std::optional<uint32_t> nccl_device_;  // of the NCCL process; none: it was not started
+  Status no_nccl_;                       // why it is of no use
+  std::optional<NcclId> nccl_id_;        // agent 0's, once it is made
+  uint32_t nccl_areas_ = 0;              // that it was to open
   std::vector<v1::NcclReport> nccl_reports_;
   std::shared_ptr<uint64_t> nccl_turns_ = std::make_shared<uint64_t>(0);  // the engine's
   bool told_sharing_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client_lib/shm/half_averages.h"
 #include "common/crc32c.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
@@ -40,7 +41,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
   plan.collective.members = ring.members;
   plan.collective.tensor = ready.id();
   plan.name = spec.name;
-  plan.last = last_reduction(spec, world);
+  plan.last = reduction_after_nodes(spec, world);
   plan.mode = parse_mode(spec.mode).take();
   plan.collective.one_shard = plan.mode.keeps_tensors_whole();
   const uint32_t replicas = plan.mode.settled_replicas(plan.collective.shards);
@@ -148,6 +149,12 @@ Status ShardDuty::place_one(Duty& duty, const v1::ReadyTensor& ready) {
   command.copy = true;
   command.begins_move = plan.moved.has_value();
   return add(duty, command);
+}
+
+void ShardDuty::retire(const v1::TensorsRetired& retired) {
+  if (!jobs_.contains(retired.job_id())) return;
+  for (const uint32_t tensor : retired.tensors())
+    engine_.post(RemoveTensor{retired.job_id(), tensor, nullptr});
 }
 
 Status ShardDuty::change(const v1::ShardsChanged& changed) {

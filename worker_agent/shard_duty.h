@@ -31,6 +31,8 @@ class ShardDuty {
   Status place(const v1::TensorsReady& ready);
   // Shards have come or gone. GB-D602 for a placement that cannot be.
   Status change(const v1::ShardsChanged& changed);
+  // No rank uses these tensors any more.
+  void retire(const v1::TensorsRetired& retired);
   void end(uint64_t job);
   void end_all();
   // Of the jobs that this coordinator knows.

@@ -23,6 +23,10 @@ class StalenessBoard {
     const std::lock_guard lock(lock_);
     noted_[tensor];
   }
+  void remove(uint32_t tensor) {
+    const std::lock_guard lock(lock_);
+    noted_.erase(tensor);
+  }
   void post(uint32_t tensor, uint32_t steps) {
     const std::lock_guard lock(lock_);
     Staleness& of = noted_[tensor];

@@ -54,6 +54,7 @@ BenchDevice::~BenchDevice() {
 
 Status BenchDevice::try_all(gradbus_session* session) const {
   gradbus_device_trial trial;
+  gradbus_device_trial_init(&trial);
   GRADBUS_RETURN_IF_ERROR(to_status(gradbus_try_device(session, uuid(), &trial)));
   std::string reasons[std::size(trial.memory)];
   const char* why_not[std::size(trial.memory)] = {};
@@ -117,6 +118,7 @@ Result<double> BenchDevice::best_copy(void* to, const void* from, uint64_t bytes
 Status BenchArea::open() {
   gradbus_device_memory memory;
   gradbus_device_area area;
+  gradbus_device_area_init(&area);
   GRADBUS_RETURN_IF_ERROR(to_status(gradbus_tensor_device_memory(tensor_, &memory)));
   GRADBUS_RETURN_IF_ERROR(to_status(gradbus_tensor_device_area(tensor_, &area)));
   const CudaMemoryShare share = to_share(memory);

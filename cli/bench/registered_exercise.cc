@@ -108,6 +108,7 @@ Result<std::vector<gradbus_tensor*>> register_extents(gradbus_session* session,
   for (size_t i = 0; i < extents.size(); ++i) names.push_back(name_of(work, i, extents[i]));
   std::vector<gradbus_tensor_spec> specs(extents.size());
   for (size_t i = 0; i < extents.size(); ++i) {
+    gradbus_tensor_spec_init(&specs[i]);
     specs[i].name = names[i].c_str();
     specs[i].count = extents[i].total;
     specs[i].dtype = static_cast<gradbus_dtype>(work.dtype);

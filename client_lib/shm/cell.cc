@@ -4,6 +4,7 @@
 #include <array>
 
 #include "client_lib/shm/futex.h"
+#include "client_lib/shm/half_averages.h"
 
 namespace gradbus {
 namespace {
@@ -31,8 +32,8 @@ CellShape make_cell_shape(const TensorSpec& spec, uint64_t chunk_elements, const
   shape.row_elements = spec.row_elements;
   if (spec.kind == CollectiveKind::kReduceScatter) shape.shards = place.world_size;
   shape.chunks = shape.chunk_plan().chunks();
-  shape.reduction =
-      place.remote ? Reduction{.op = combining(spec.op)} : last_reduction(spec, place.world_size);
+  shape.reduction = place.remote ? node_reduction(spec, place.world_size)
+                                 : last_reduction(spec, place.world_size);
   shape.reduction.before = spec.before;
   return shape;
 }

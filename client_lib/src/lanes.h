@@ -20,6 +20,9 @@ class Lanes {
   // k + 1 tensors of the same spec but for the name.
   explicit Lanes(std::vector<Tensor*> lanes) : lanes_(std::move(lanes)) {}
 
+  std::span<Tensor* const> all() const { return lanes_; }
+  // A result is under way, or was not taken.
+  bool busy() const { return in_flight() || outstanding_ > 0; }
   const Tensor& first() const { return *lanes_.front(); }
   uint32_t delay() const { return static_cast<uint32_t>(lanes_.size()) - 1; }
   // Where the next step's input goes; after wait() or drain() the result that was taken.

@@ -35,10 +35,9 @@ void Operation::keep_input() {
 
 Status Operation::use(TensorSpec spec) {
   spec_ = std::move(spec);
-  auto registration = session_.request(spec_);
+  auto registration = session_.request_turn(spec_, turn_);
   if (!registration.ok()) return registration.status();
   registration_ = registration.take();
-  turn_ = registration_->taken.fetch_add(1);
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
 #include "common/exchange_mode.h"
+#include "proto/tensor_ids.h"
 
 namespace gradbus {
 namespace {
@@ -130,22 +131,6 @@ std::string Session::compression_for(const TensorSpec& spec, const char* asked) 
   return found == "none" ? "" : std::string(found);
 }
 
-Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec,
-                                                       std::optional<DeviceId> device) {
-  GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
-  const std::lock_guard lock(control_);
-  std::shared_ptr<Registration>& known = registrations_[spec.name];
-  if (known != nullptr && known->spec == spec && known->device == device &&
-      !(known->settled() && !known->failure.ok()))
-    return known;
-  known = std::make_shared<Registration>(spec, device);
-  const std::shared_ptr<Registration> registration = known;
-  const Status asked = connection_ ? ask(registration) : settle_alone(*registration);
-  if (asked.ok()) return registration;
-  registrations_.erase(spec.name);
-  return asked;
-}
-
 Status Session::ask(const std::shared_ptr<Registration>& registration) {
   const TensorSpec& spec = registration->spec;
   auto packet = make_packet<RegisterPacket>(next_request_++);
@@ -178,10 +163,11 @@ Status Session::settle_alone(Registration& registration) {
   const size_t cell = cell_bytes(1, 1);
   auto segment = Segment::anonymous(cell + registration.spec.bytes() + kDataAlignBytes);
   if (!segment.ok()) return segment.status();
-  arena_.push_back(segment.take());
+  const auto unused = std::ranges::find(arena_, nullptr);
   RegisteredPacket place;
-  place.tensor = static_cast<uint32_t>(tensors_.size());
-  place.segment = static_cast<uint32_t>(arena_.size() - 1);
+  place.tensor = static_cast<uint32_t>(tensor_by_id_.size());
+  place.segment = static_cast<uint32_t>(unused - arena_.begin());
+  unused == arena_.end() ? arena_.push_back(segment.take()) : void(*unused = segment.take());
   place.chunks = 1;
   place.chunk_elements = std::max<uint64_t>(registration.spec.count, 1);
   place.data_offset = cell;
@@ -205,7 +191,7 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
     registration.done.store(true, std::memory_order_release);
     return {};
   }
-  if (place.segment >= arena_.size() || place.chunk_elements == 0 || place.tensor >= kTensorsMax)
+  if (place.segment >= arena_.size() || place.chunk_elements == 0 || place.tensor >= kTensorIdsMax)
     return bad_packet("tensor \"" + registration.spec.name + "\" lies in segment " +
                       std::to_string(place.segment) + " of " + std::to_string(arena_.size()));
   const Cell cell = make_cell(registration.spec, *arena_[place.segment], place);

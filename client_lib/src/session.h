@@ -57,6 +57,10 @@ struct Registration {
   // `taken` hands out numbers, `turn` is the number whose turn it is.
   std::atomic<uint64_t> taken{0};
   std::atomic<uint64_t> turn{0};
+  // Under the session's lock: somebody has asked for the tensor itself, and unregisters it.
+  bool held = false;
+  // Of ad-hoc operations alone, none of which is under way.
+  bool idle() const { return settled() && !held && turn.load() == taken.load(); }
 };
 
 // Memory of a GPU in each way that the agent shares it, and an event, to be tried.
@@ -99,6 +103,8 @@ class Session {
   uint32_t agent_index() const { return joined_.agent_index; }
   const uint8_t (&secret() const)[kJobSecretBytes] { return joined_.secret; }
   uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
+  // The segment that holds a tensor's elements; whoever has it keeps them mapped.
+  std::shared_ptr<Segment> memory_of(Tensor& tensor);
   Nanos op_timeout() const { return options_.op_timeout; }
 
   // The compression that a tensor is registered with; `asked` may be null: nothing was said.
@@ -116,6 +122,18 @@ class Session {
   // `device`: this rank's elements are wanted there (Tensor::device_area).
   Result<std::shared_ptr<Registration>> request(const TensorSpec& spec,
                                                 std::optional<DeviceId> device = {});
+  // The same, and a number for the caller's turn at the tensor, which keeps it registered.
+  Result<std::shared_ptr<Registration>> request_turn(const TensorSpec& spec, uint64_t& turn);
+  // ---- the end of tensors (session_tensors.cc)
+  // This rank uses the tensors no more: they are deleted here, and their memory is free once all
+  // ranks have done the same. Never blocks. O905 while a round of one is in flight; none is
+  // unregistered then.
+  Status unregister(std::span<Tensor* const> tensors);
+  // The same, but views of their memory are left: it is kept, and unregister() follows. Their names
+  // are free.
+  Status unregister_but_views(std::span<Tensor* const> tensors);
+  // The tensors of ad-hoc operations of this name; how many there were. O905 while one is in use.
+  Result<size_t> unregister(const std::string& name);
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
 
   // ---- GPUs (device_trials.cc)
@@ -178,6 +196,13 @@ class Session {
   Status attach(AgentConnection connection);
   Status be_alone();
 
+  Result<std::shared_ptr<Registration>> request_locked(const TensorSpec& spec,
+                                                       std::optional<DeviceId> device);
+  std::shared_ptr<Segment>* find_memory(Tensor& tensor);
+  Status check_rest(std::span<Tensor* const> tensors) const;
+  Status send_unregister(Tensor& tensor, bool viewed);
+  Status remove(Tensor& tensor);
+  Status remove_replaced(const Registration& by);
   Status ask(const std::shared_ptr<Registration>& registration);
   Status settle_alone(Registration& registration);
   Status settle(Registration& registration, const RegisteredPacket& packet,
@@ -226,6 +251,8 @@ class Session {
   std::vector<std::shared_ptr<Segment>> arena_;
   Fd doorbell_;
   std::map<std::string, std::shared_ptr<Registration>> registrations_;
+  // Of ad-hoc operations, whose names were used again with other arguments
+  std::vector<std::shared_ptr<Registration>> replaced_;
   std::map<uint32_t, std::shared_ptr<Registration>> asked_;       // by request number
   std::map<uint32_t, std::shared_ptr<DeviceTrialOffer>> trials_;  // as above
   std::vector<std::unique_ptr<Tensor>> tensors_;                  // owned; by age

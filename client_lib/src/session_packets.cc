@@ -86,7 +86,8 @@ Status Session::take_registered(Packet& packet) {
   if (asked.empty()) return {};
   --unsettled_;
   --registry_.unsettled;
-  return settle(*asked.mapped(), place.value(), std::move(packet.fds));
+  GRADBUS_RETURN_IF_ERROR(settle(*asked.mapped(), place.value(), std::move(packet.fds)));
+  return remove_replaced(*asked.mapped());
 }
 
 Status Session::add_segment(Packet& packet) {

@@ -115,7 +115,7 @@ void flood(gradbus::Session& session, size_t count) {
   for (size_t i = 0; i < count; ++i) names.push_back("flood" + std::to_string(i));
   std::vector<gradbus_tensor_spec> specs;
   for (const std::string& name : names) {
-    specs.push_back({});
+    gradbus_tensor_spec_init(&specs.emplace_back());
     specs.back().name = name.c_str();
     specs.back().count = 2;
     specs.back().dtype = GRADBUS_F32;

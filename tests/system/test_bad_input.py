@@ -385,7 +385,7 @@ def test_shared_memory_quota():
     """Asked and free bytes are said, on every rank; a smaller job fits afterwards."""
     with rigs.cluster(2, "--shm-bytes-max", str(32 << 20)) as rig:
         for result in results(rig.start_job(4, "reg:big:10000000:f32:sum")):
-            assert_error(result, "S201", "32 MiB", "MiB more")
+            assert_error(result, "S201", "32 MiB", "MiB more", "--shm-bytes-max 33554432", "unregister")
         assert_healthy(rig)
 
 

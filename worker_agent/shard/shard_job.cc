@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "common/log.h"
+#include "proto/tensor_ids.h"
 
 namespace gradbus {
 namespace {
@@ -80,6 +81,7 @@ size_t ShardJob::do_work() {
   if (wake_at_ != 0) run_deadlines();
   if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
   if (!predecessors_.empty()) forget_predecessors();
+  if (!retiring_.empty()) retire();
   size_t copied = snapshots_->wake_at() == 0 ? 0 : snapshots_->do_work(monotonic_now(), tensors_);
   if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(monotonic_now(), shadows_);
   return copied + links_.flush();
@@ -200,10 +202,13 @@ void ShardJob::on_received(const TransportEvent& event) {
 // Bounded by the receive buffers, which the held ones keep.
 bool ShardJob::must_wait(const HeldPush& push) const {
   if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved))
-    return push.header.tensor < kTensorsMax && !predecessors_.contains(push.header.tensor);
+    return push.header.tensor < kTensorIdsMax && !is_retired(push.header.tensor) &&
+           !predecessors_.contains(push.header.tensor);
   const bool copy = is_shard(push.peer) || is_of_shadow(push);
   const ShardTensor* of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
-  if (of == nullptr) return push.header.tensor < kTensorsMax && !is_predecessor(push.header.tensor);
+  if (of == nullptr)
+    return push.header.tensor < kTensorIdsMax && !is_predecessor(push.header.tensor) &&
+           !is_retired(push.header.tensor);
   if (is_shard(push.peer)) return false;
   return (copy && !answers(*of)) || of->must_wait(push.peer, push.header) ||
          (!copy && is_still_ahead(*of, push));
@@ -211,6 +216,8 @@ bool ShardJob::must_wait(const HeldPush& push) const {
 
 void ShardJob::on_push(const HeldPush& push) {
   if (links_.dropped(push.peer)) return;  // its agent pushes it again
+  if (is_retired(push.header.tensor))
+    return links_.release(push.buffer);  // of a step that is closed
   if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved)) {
     if (const Status status = on_moved(push); !status.ok()) fail(status);
     return links_.release(push.buffer);

@@ -60,6 +60,7 @@ class ShardJob final : public HostedJob {
   void on_closed(const TransportEvent& event, const std::string& why) override;
   void lose_shard(uint32_t shard) override;
   void add_shards(const AddShards& command) override;
+  void remove_tensor(const RemoveTensor& command) override;
 
   void fail(const Status& status) override;
   const Status& broken() const override { return broken_; }
@@ -171,6 +172,13 @@ class ShardJob final : public HostedJob {
   bool is_predecessor(uint32_t id) const;
   void forget_predecessors();
 
+  // ---- tensors that no rank uses any more (shard_job_retire.cc)
+  void retire();
+  bool may_forget(uint32_t id) const;
+  void forget(uint32_t id);
+  void forget_room(const ShardTensor& tensor);
+  bool is_retired(uint32_t id) const { return id < retired_.size() && retired_[id]; }
+
   const StartShardJob start_;
   Transport* transport_;
   JobLinks links_;
@@ -198,6 +206,8 @@ class ShardJob final : public HostedJob {
   std::map<uint32_t, Predecessor> predecessors_;  // by the new tensor
   std::vector<ShardPlan> waiting_moves_;          // of tensors whose predecessors still come
   std::vector<bool> replaced_;                    // by id: another one has its place
+  std::vector<bool> retired_;                     // by id
+  std::vector<uint32_t> retiring_;                // that something is still under way of
   struct PartsToSend {
     std::deque<MovedPart> parts;
     uint32_t vector = 0;  // of the first part: the next one

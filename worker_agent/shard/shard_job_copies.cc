@@ -120,7 +120,8 @@ void ShardJob::let_go(uint32_t buffer) {
 }
 
 void ShardJob::on_taken_there(uint32_t peer, const FrameHeader& header) {
-  if (is_predecessor(header.tensor)) return;  // a deadline, of a step that is closed
+  if (is_predecessor(header.tensor) || is_retired(header.tensor))
+    return;  // a deadline, of a step that is closed
   ShardTensor* const of = tensor(header.tensor);
   const bool ours = of != nullptr && peer == backup(*of) && forwards(*of) &&
                     of->holds(header.chunk) && header.tensor < untaken_.size() &&

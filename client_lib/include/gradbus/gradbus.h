@@ -1,5 +1,5 @@
 /* gradbus.h: the C interface of Gradbus, the gradient bus. Stable: functions and fields are only
- * added.
+ * added ("structs that grow" below).
  *
  * A process attaches to its node's agent as one rank of a job, registers tensors (or names buffers
  * ad hoc), starts collective operations on them and waits for the results.
@@ -8,6 +8,9 @@
  *   gradbus_options_init(&options);            // defaults, then the environment
  *   gradbus_session* session;
  *   gradbus_init(&options, &session);
+ *   gradbus_tensor_spec spec;
+ *   gradbus_tensor_spec_init(&spec);
+ *   spec.name = "grad"; ...
  *   gradbus_tensor* grad;
  *   gradbus_register(session, &spec, 1, &grad);
  *   float* data = gradbus_tensor_data(grad);   // lives in shared memory
@@ -93,6 +96,7 @@ typedef enum gradbus_collective {
 typedef struct gradbus_session gradbus_session;
 typedef struct gradbus_tensor gradbus_tensor;
 typedef struct gradbus_handle gradbus_handle;
+typedef struct gradbus_mapping gradbus_mapping;
 
 /* "0.1.0" */
 GRADBUS_API const char* gradbus_version(void);
@@ -100,10 +104,18 @@ GRADBUS_API const char* gradbus_version(void);
 /* This thread's last error, "" when there was none. Valid until this thread's next call. */
 GRADBUS_API const char* gradbus_last_error(void);
 
+/* ---- structs that grow ----
+ *
+ * A struct begins with struct_bytes, its size where the caller was compiled, and only gets new
+ * fields at its end. NAME_init sets it and the defaults. Fields that an older caller lacks are at
+ * their defaults; those that an older library does not know must be zero, else VERSION_SKEW. The
+ * library writes nothing behind the caller's struct. Elements of an array have one size. */
+GRADBUS_API void gradbus_init_struct(void* object, size_t bytes);
+
 /* ---- session ---- */
 
 typedef struct gradbus_options {
-  size_t struct_bytes;      /* set by gradbus_options_init; lets the struct grow */
+  size_t struct_bytes;      /* set by gradbus_options_init */
   const char* socket_path;  /* NULL: GRADBUS_SOCKET, /run/gradbus/agent.sock,
                                $XDG_RUNTIME_DIR/gradbus/agent.sock */
   const char* job;          /* NULL: from the launcher's variables */
@@ -113,7 +125,10 @@ typedef struct gradbus_options {
   int64_t op_timeout_ms;    /* default deadline of a wait; default 1800000 */
 } gradbus_options;
 
-GRADBUS_API void gradbus_options_init(gradbus_options* options);
+static inline void gradbus_options_init(gradbus_options* options) {
+  gradbus_init_struct(options, sizeof(*options));
+  options->rank = options->world_size = -1;
+}
 
 /* Attaches and waits until every rank of the job has. Ranks come from, in this order: `options`,
  * GRADBUS_RANK/SIZE/JOB, torchrun, Horovod, Open MPI, PMI, Slurm, else one process alone (which
@@ -172,6 +187,7 @@ typedef enum gradbus_topology {
   GRADBUS_TOPOLOGY_WIDTH_ = -0x7fffffff - 1 /* as above */
 } gradbus_topology;
 typedef struct gradbus_mode {
+  size_t struct_bytes; /* set by gradbus_mode_init */
   gradbus_mode_kind kind;
   uint32_t delay;        /* DELAYED: steps between a gradient and its use */
   double dc;             /* DELAYED: lambda of the delay compensation, 0: none; refused as above */
@@ -187,6 +203,9 @@ typedef struct gradbus_mode {
   int32_t wait;              /* GOSSIP: a step waits for its partners' step before */
   char text[256];            /* as gradbus_tensor_spec takes it: without what is the default */
 } gradbus_mode;
+static inline void gradbus_mode_init(gradbus_mode* mode) {
+  gradbus_init_struct(mode, sizeof(*mode));
+}
 /* What `asked` means, or where it is NULL what the job's policy (GRADBUS_MODE; `gradbus run --mode`
  * and `--policy`) says of a gradient, as above. INVALID names what is wrong with the text. */
 GRADBUS_API gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor,
@@ -196,10 +215,14 @@ GRADBUS_API gradbus_code gradbus_mode_for(const gradbus_session* session, const 
 /* ---- modes that change while the job runs ---- */
 
 typedef struct gradbus_mode_change {
+  size_t struct_bytes; /* set by gradbus_mode_change_init */
   char
       group[256]; /* a pattern of parameters' names, as in policy files: see gradbus_glob_matches */
   char mode[256]; /* as gradbus_mode_for takes it */
 } gradbus_mode_change;
+static inline void gradbus_mode_change_init(gradbus_mode_change* change) {
+  gradbus_init_struct(change, sizeof(*change));
+}
 /* What an administrator has asked for (`gradbus mode JOB GROUP MODE`), in the order of asking: the
  * next change that every rank has heard of; *found is 0 when there is none. A fence: all ranks of
  * the job call it at the same point of the training. It changes nothing by itself: the caller ends
@@ -219,8 +242,9 @@ GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
 /* ---- registered tensors: reductions in place, the hot path ---- */
 
 typedef struct gradbus_tensor_spec {
-  const char* name; /* unique in the job, at most 255 bytes; the same on every rank */
-  uint64_t count;   /* elements; 0 is fine */
+  size_t struct_bytes; /* set by gradbus_tensor_spec_init */
+  const char* name;    /* unique in the job, at most 255 bytes; the same on every rank */
+  uint64_t count;      /* elements; 0 is fine */
   gradbus_dtype dtype;
   gradbus_op op;
   /* The fields below may be zero. */
@@ -241,6 +265,9 @@ typedef struct gradbus_tensor_spec {
                                   are to lie on (gradbus_tensor_device_area), not with a mode
                                   delayed or some compressions; NULL: in shared memory */
 } gradbus_tensor_spec;
+static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
+  gradbus_init_struct(spec, sizeof(*spec));
+}
 
 /* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
  * MISMATCH naming the tensor, the ranks and both values. `tensors` receives n pointers owned by the
@@ -249,61 +276,30 @@ GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
 
+/* This rank uses the tensor no more: its memory, also that of its compression and on shards, is
+ * free for other tensors once every rank of the job has unregistered it or has left. Waits for
+ * nobody. BUSY while a step has not been waited for, or results of mode "delayed:k" have not been
+ * drained; the tensor stays registered then. Afterwards its memory must not be touched without a
+ * gradbus_mapping, and calls with
+ * `tensor` return INVALID (they may be made until gradbus_shutdown).
+ *
+ * The name may be registered again at once, with the same or other arguments: that is another
+ * tensor, which is ready when every rank has unregistered this one and registered the new one. */
+GRADBUS_API gradbus_code gradbus_unregister(gradbus_tensor* tensor);
+/* The same for what ad-hoc operations of this name have set aside. BUSY while one is under way;
+ * INVALID when there was none. */
+GRADBUS_API gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name);
+
 /* This rank's elements in shared memory, 128-byte aligned, zero at first: input before start,
  * result after wait. Between start and the end of wait they belong to Gradbus. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 
-/* This rank's elements in memory of its GPU, zero at first: three of CUDA's IPC handles, to be
- * opened by this process (cudaIpcOpenMemHandle, cudaIpcOpenEventHandle) and closed before
- * gradbus_shutdown. The memory's is to be used where gradbus_tensor_device_memory says LEGACY,
- * which is so where gradbus_try_device was not called. Record `ready` on the stream behind what
- * writes the elements, then call gradbus_start, which does not wait for it; after gradbus_wait have
- * the streams that use the result wait for `done`. Then gradbus_tensor_data is not used.
- * UNAVAILABLE when the elements lie in shared memory although a device was asked for;
- * gradbus_last_error() says why (all ranks of a node must ask, and their GPUs must reach each
- * other's memory). */
-typedef struct gradbus_device_area {
-  unsigned char memory[64];
-  unsigned char ready[64];
-  unsigned char done[64];
-} gradbus_device_area;
-GRADBUS_API gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor,
-                                                    gradbus_device_area* area);
-
-/* How memory of a GPU that the agent has is opened by a process. */
-typedef enum gradbus_sharing {
-  GRADBUS_SHARING_LEGACY = 1,     /* cudaIpcOpenMemHandle, of the handle */
-  GRADBUS_SHARING_DESCRIPTOR = 2, /* cuMemImportFromShareableHandle, of the file descriptor; then
-                                     cuMemMap of all bytes, and cuMemSetAccess */
-  GRADBUS_SHARING_FABRIC = 3,     /* the same, of the fabric handle */
-  GRADBUS_SHARING_WIDTH_ = -0x7fffffff - 1
-} gradbus_sharing;
-
-typedef struct gradbus_device_memory {
-  gradbus_sharing sharing;
-  int32_t descriptor; /* DESCRIPTOR: the session's, which closes it; else -1 */
-  uint64_t bytes;     /* DESCRIPTOR, FABRIC: of the mapping, at least those of the elements */
-  unsigned char handle[64];
-} gradbus_device_memory;
-
-/* The memory of gradbus_tensor_device_area. */
-GRADBUS_API gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
-                                                      gradbus_device_memory* memory);
-
-/* Before tensors are registered on a GPU: some of its memory, in each way that the agent could
- * share it, and an event, for this process to open and close. gradbus_device_tried says what could
- * be opened: a reason, or NULL, for each memory; what was offered is gone then. Tensors are shared
- * in the first way that all ranks of the node can open, and lie in shared memory where there is
- * none. `count` is 0 where the agent has no memory to offer: then there is nothing to say. */
-typedef struct gradbus_device_trial {
-  uint64_t count;
-  gradbus_device_memory memory[3];
-  unsigned char event[64];
-} gradbus_device_trial;
-GRADBUS_API gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* device,
-                                            gradbus_device_trial* trial);
-GRADBUS_API gradbus_code gradbus_device_tried(gradbus_session* session, const unsigned char* device,
-                                              const char* const* why_not);
+/* Keeps the memory of a tensor, all its lanes, mapped until gradbus_mapping_free, which may come
+ * after gradbus_shutdown: for views that outlive the session or the tensor. A tensor that is
+ * unregistered while it has mappings is released when the last one is freed. Freeing NULL is
+ * allowed. */
+GRADBUS_API gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping);
+GRADBUS_API void gradbus_mapping_free(gradbus_mapping* mapping);
 
 /* "My data is ready." Never blocks. BUSY while the last round has not been waited for. */
 GRADBUS_API gradbus_code gradbus_start(gradbus_tensor* tensor);
@@ -458,8 +454,15 @@ typedef struct gradbus_operation {
   int32_t input_stays; /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
 } gradbus_operation;
 
-GRADBUS_API void gradbus_operation_init(gradbus_operation* operation,
-                                        gradbus_collective collective);
+static inline void gradbus_operation_init(gradbus_operation* operation,
+                                          gradbus_collective collective) {
+  gradbus_init_struct(operation, sizeof(*operation));
+  operation->collective = collective;
+  operation->dtype = GRADBUS_F32;
+  operation->op = GRADBUS_SUM;
+  operation->prescale = operation->postscale = 1;
+  operation->row_elements = 1;
+}
 /* Starts n operations under one handle, which ends when all have; n > 1: a grouped operation. On an
  * error none is started. */
 GRADBUS_API gradbus_code gradbus_start_operations(gradbus_session* session,
@@ -492,4 +495,6 @@ GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int
 #ifdef __cplusplus
 }
 #endif
+
+#include "gradbus/devices.h"
 #endif /* GRADBUS_GRADBUS_H_ */

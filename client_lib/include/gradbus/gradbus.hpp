@@ -160,7 +160,8 @@ class Session {
 
   Tensor register_tensor(const std::string& name, uint64_t count, gradbus_dtype dtype = GRADBUS_F32,
                          gradbus_op op = GRADBUS_AVERAGE) {
-    gradbus_tensor_spec spec{};
+    gradbus_tensor_spec spec;
+    gradbus_tensor_spec_init(&spec);
     spec.name = name.c_str();
     spec.count = count;
     spec.dtype = dtype;

@@ -8,7 +8,7 @@ This module needs no framework. ``gradbus.torch`` has the distributed optimizer 
 """
 
 from . import _core, elastic
-from ._api import barrier, poll, synchronize
+from ._api import barrier, poll, synchronize, unregister
 from ._errors import (
     BusyError,
     ClosedError,
@@ -167,4 +167,5 @@ __all__ = [
     "size",
     "staleness",
     "synchronize",
+    "unregister",
 ]

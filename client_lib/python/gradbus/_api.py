@@ -49,3 +49,14 @@ def synchronize(handle: Handle[T], timeout: float | None = None) -> T:
             f"synchronize: timeout={timeout!r} is no number of seconds", "pass timeout=60"
         )
     return waited.wait(max(0, round(timeout * 1000)))
+
+
+def unregister(name: str, process_set: ProcessSet = global_process_set) -> None:
+    """Frees the shared memory of operations that were named ``name``, once every rank has called it.
+
+    The first operation of a name sets memory aside and keeps it for the next one. This rank is done
+    with it; the call does not wait for other ranks. The name may be used again afterwards, as if for
+    the first time. Raises BusyError while an operation of this name is in flight and InvalidError
+    when there was none.
+    """
+    session_of(process_set, "unregister").unregister(name)

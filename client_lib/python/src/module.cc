@@ -59,7 +59,8 @@ void bind_bucket(nb::module_& module) {
       .def("test", &Bucket::test)
       .def("wait", &Bucket::wait, "timeout_ms"_a = nb::none())
       .def("drain", &Bucket::drain)
-      .def("lanes", [](nb::handle self) { return nb::cast<Bucket&>(self).lanes(self); })
+      .def("lanes", &Bucket::lanes)
+      .def("unregister", &Bucket::unregister)
       .def("device_area", &Bucket::device_area)
       .def_prop_ro("lane", &Bucket::lane)
       .def_prop_ro("staleness", &Bucket::staleness)
@@ -175,6 +176,7 @@ void bind_session(nb::module_& module) {
       .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
       .def("process_set", &Session::process_set, "ranks"_a)
       .def("next_mode_change", &Session::next_mode_change)
+      .def("unregister", &Session::unregister, "name"_a)
       .def("report_loss", &Session::report_loss, "loss"_a)
       .def("job_secret", &Session::job_secret)
       .def("barrier", &Session::barrier);

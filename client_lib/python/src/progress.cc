@@ -113,12 +113,23 @@ bool Bucket::drain() {
   return found != 0;
 }
 
-nb::list Bucket::lanes(nb::handle self) {
+nb::list Bucket::lanes() {
   const OpenSession open(attachment_);
+  gradbus_mapping* mapping = nullptr;
+  throw_unless_ok(outcome_of(gradbus_tensor_mapping(tensor_, &mapping)));
+  const nb::capsule owner(mapping, [](void* held) noexcept {
+    gradbus_mapping_free(static_cast<gradbus_mapping*>(held));
+  });
   nb::list views;
   for (uint32_t lane = 0; lane <= gradbus_tensor_delay(tensor_); ++lane)
-    views.append(export_view(gradbus_lane_data(tensor_, lane), spec_.count, spec_.dtype, self));
+    views.append(export_view(gradbus_lane_data(tensor_, lane), spec_.count, spec_.dtype, owner));
   return views;
+}
+
+void Bucket::unregister() {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_unregister(tensor_)));
 }
 
 uint32_t Bucket::lane() {
@@ -134,6 +145,7 @@ MemoryTuple to_tuple(const gradbus_device_memory& memory) {
 std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string> Bucket::device_area() {
   const OpenSession open(attachment_);
   gradbus_device_area area;
+  gradbus_device_area_init(&area);
   const Outcome outcome = outcome_of(gradbus_tensor_device_area(tensor_, &area));
   if (outcome.code != GRADBUS_OK) return outcome.message;
   gradbus_device_memory memory;

@@ -170,7 +170,7 @@ struct Registration {
 Outcome register_all(gradbus_session* session, Registration& registration) {
   std::vector<gradbus_tensor_spec> specs;
   for (const BucketSpec& spec : registration.specs) {
-    specs.push_back({});
+    gradbus_tensor_spec_init(&specs.emplace_back());
     specs.back().name = spec.name.c_str();
     specs.back().count = spec.count;
     specs.back().dtype = spec.dtype;
@@ -220,6 +220,7 @@ std::vector<std::unique_ptr<Bucket>> Session::register_buckets(
 
 std::pair<std::vector<MemoryTuple>, nb::bytes> Session::try_device(const std::string& device) {
   const auto trial = std::make_shared<gradbus_device_trial>();
+  gradbus_device_trial_init(trial.get());
   if (device.size() != 16) throw_invalid("a GPU has an UUID of 16 bytes", "name one");
   if (tried_.insert(device).second)
     throw_unless_ok(call_interruptibly([attachment = attachment_, device, trial] {
@@ -264,7 +265,8 @@ std::string Session::compression_for(const std::string& tensor, uint64_t element
 gradbus_mode Session::mode_for(const std::string& tensor, uint64_t elements, uint32_t dims,
                                const std::optional<std::string>& asked) {
   const OpenSession open(attachment_);
-  gradbus_mode mode{};
+  gradbus_mode mode;
+  gradbus_mode_init(&mode);
   throw_unless_ok(outcome_of(gradbus_mode_for(attachment_->session(), tensor.c_str(), elements,
                                               dims, asked ? asked->c_str() : nullptr, &mode)));
   return mode;
@@ -277,6 +279,7 @@ std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
     int found = 0;
   };
   auto answer = std::make_shared<Answer>();
+  gradbus_mode_change_init(&answer->change);
   throw_unless_ok(call_interruptibly([attachment = attachment_, answer] {
     const Attachment::Use use(attachment);
     return use ? outcome_of(gradbus_next_mode_change(attachment->session(), &answer->change,
@@ -285,6 +288,11 @@ std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
   }));
   if (answer->found == 0) return {};
   return std::pair<std::string, std::string>(answer->change.group, answer->change.mode);
+}
+
+void Session::unregister(const std::string& name) {
+  const OpenSession open(attachment_);
+  throw_unless_ok(outcome_of(gradbus_unregister_name(attachment_->session(), name.c_str())));
 }
 
 void Session::report_loss(double loss) {

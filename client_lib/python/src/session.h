@@ -69,9 +69,11 @@ class Bucket {
   void wait(std::optional<int64_t> timeout_ms);
   // The oldest result that no step has taken is in the current lane; false: none was left.
   bool drain();
-  // A one-dimensional array over the shared memory of each lane; they keep `self` (this object)
-  // alive.
-  nanobind::list lanes(nanobind::handle self);
+  // A one-dimensional array over the shared memory of each lane; they keep the memory mapped.
+  nanobind::list lanes();
+  // This rank uses the tensor no more: its memory is free for others once all ranks have said so
+  // and no array of lanes() is alive. BusyError while a round is in flight.
+  void unregister();
   uint32_t lane();
   int64_t staleness();
   // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). Or, of those in
@@ -147,6 +149,8 @@ class Session {
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
   std::optional<std::pair<std::string, std::string>> next_mode_change();
+  // The same for what ad-hoc operations of this name have set aside.
+  void unregister(const std::string& name);
   void report_loss(double loss);
   nanobind::bytes job_secret();
   void barrier();

@@ -10,21 +10,33 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/src/capi/structs.h"
+#include "client_lib/src/capi/views.h"
 #include "client_lib/src/lanes.h"
 #include "client_lib/src/operation.h"
 #include "client_lib/src/session.h"
 #include "common/errors.h"
 #include "gradbus/gradbus.h"
 
+// Stays until gradbus_shutdown, so that calls with one that was unregistered are errors.
 struct gradbus_tensor {
+  gradbus_session* owner;
   gradbus::Session* session;
   gradbus::Lanes lanes;
+  std::string name;
+  std::shared_ptr<gradbus::capi::TensorViews> views;
+  bool unregistered = false;
 };
 struct gradbus_session {
+  ~gradbus_session() {
+    for (const auto& [unused, tensor] : tensors) tensor->views->detach();
+    for (const auto& tensor : unregistered) tensor->views->detach();
+  }
   std::unique_ptr<gradbus::Session> session;
   // By first lane and number of lanes.
   std::mutex tensors_lock = {};
   std::map<std::pair<const gradbus::Tensor*, size_t>, std::unique_ptr<gradbus_tensor>> tensors = {};
+  std::vector<std::unique_ptr<gradbus_tensor>> unregistered = {};  // under tensors_lock
   // Under tensors_lock; each until gradbus_device_tried.
   std::map<gradbus::DeviceId, std::shared_ptr<gradbus::DeviceTrialOffer>> trials = {};
 };
@@ -54,14 +66,12 @@ inline Status missing(const char* argument) {
   return error("O900", std::string("argument ") + argument + " is NULL");
 }
 
-// A struct that grows carries its size, which must be this library's.
-inline Status check_struct(const char* name, size_t given, size_t expected) {
-  if (given == expected) return {};
-  return error(
-      "V801",
-      std::string(name) + " has " + std::to_string(given) + " bytes, this library expects " +
-          std::to_string(expected),
-      std::string("call ") + name + "_init() first, and compile with this library's gradbus.h");
+// GB-O900 for NULL, and for a tensor that was unregistered.
+inline Status usable(const gradbus_tensor* tensor) {
+  if (tensor == nullptr) return missing("tensor");
+  if (!tensor->unregistered) return {};
+  return error("O900", "tensor \"" + tensor->name + "\" was unregistered",
+               "register it again, or unregister it after its last use");
 }
 
 // A number that does not fit becomes 255, which is no dtype, operation or collective and is refused

@@ -16,6 +16,7 @@ gradbus_device_memory to_c(const SharedDeviceMemory& shared) {
   gradbus_device_memory memory{static_cast<gradbus_sharing>(shared.memory.sharing),
                                shared.descriptor.get(),
                                shared.memory.bytes,
+                               {},
                                {}};
   std::memcpy(memory.handle, shared.memory.handle.bytes, sizeof(memory.handle));
   return memory;
@@ -36,16 +37,18 @@ Result<const TensorArea*> device_area_of(const gradbus_tensor& tensor) {
   return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
 }
 
-Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial& trial) {
+Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {
+  if (const auto bytes = struct_bytes_of("gradbus_device_trial", given); !bytes.ok())
+    return bytes.status();
   const auto offer = session.session->try_device(id);
   if (!offer.ok()) return offer.status();
-  trial = {};
+  gradbus_device_trial trial{};
   for (const SharedDeviceMemory& memory : offer.value()->memory)
     trial.memory[trial.count++] = to_c(memory);
   std::memcpy(trial.event, offer.value()->event.bytes, sizeof(trial.event));
   const std::lock_guard lock(session.tensors_lock);
   session.trials[id] = offer.value();
-  return {};
+  return write_struct("gradbus_device_trial", trial, given);
 }
 
 Status device_tried(gradbus_session& session, const DeviceId& id, const char* const* why_not) {
@@ -71,20 +74,23 @@ using namespace gradbus::capi;
 
 gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_device_area* area) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr || area == nullptr) return missing("tensor or area");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    if (area == nullptr) return missing("area");
     const Result<const TensorArea*> found = device_area_of(*tensor);
     if (!found.ok()) return found.status();
-    std::memcpy(area->memory, found.value()->memory.memory.handle.bytes, sizeof(area->memory));
-    std::memcpy(area->ready, found.value()->ready.bytes, sizeof(area->ready));
-    std::memcpy(area->done, found.value()->done.bytes, sizeof(area->done));
-    return {};
+    gradbus_device_area known{};
+    std::memcpy(known.memory, found.value()->memory.memory.handle.bytes, sizeof(known.memory));
+    std::memcpy(known.ready, found.value()->ready.bytes, sizeof(known.ready));
+    std::memcpy(known.done, found.value()->done.bytes, sizeof(known.done));
+    return write_struct("gradbus_device_area", known, area);
   });
 }
 
 gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
                                           gradbus_device_memory* memory) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr || memory == nullptr) return missing("tensor or memory");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    if (memory == nullptr) return missing("memory");
     const Result<const TensorArea*> found = device_area_of(*tensor);
     if (!found.ok()) return found.status();
     *memory = to_c(found.value()->memory);
@@ -97,7 +103,7 @@ gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* d
   return guarded([&]() -> Status {
     if (session == nullptr || device == nullptr || trial == nullptr)
       return missing("session, device or trial");
-    return try_device(*session, to_id(device), *trial);
+    return try_device(*session, to_id(device), trial);
   });
 }
 

@@ -56,8 +56,6 @@ Status fill_send_counts(const Session& session, const gradbus_operation& given,
 
 // Fields that the collective does not use are ignored.
 Result<OperationRequest> to_request(const Session& session, const gradbus_operation& given) {
-  GRADBUS_RETURN_IF_ERROR(
-      check_struct("gradbus_operation", given.struct_bytes, sizeof(gradbus_operation)));
   const auto kind = narrow<CollectiveKind>(given.collective);
   if (!is_collective(static_cast<uint32_t>(kind)))
     return error("O900", "collective number " + std::to_string(given.collective) + " is unknown");
@@ -88,7 +86,12 @@ using Operations = std::vector<std::shared_ptr<Operation>>;
 
 // Names are drawn only when the whole group is in order, so that a rank whose call was refused has
 // not counted on.
-Result<Operations> make_all(Session& session, const gradbus_operation* given, size_t n) {
+Result<Operations> make_all(Session& session, const gradbus_operation* first, size_t n) {
+  gradbus_operation defaults;
+  gradbus_operation_init(&defaults, GRADBUS_ALLREDUCE);
+  const auto read = read_structs("gradbus_operation", first, n, defaults);
+  if (!read.ok()) return read.status();
+  const std::vector<gradbus_operation>& given = read.value();
   std::vector<OperationRequest> requests;
   for (size_t i = 0; i < n; ++i) {
     Result<OperationRequest> request = to_request(session, given[i]);
@@ -194,16 +197,6 @@ gradbus_operation broadcast_of(const char* name, void* data, uint64_t count, gra
 using namespace gradbus;
 using namespace gradbus::capi;
 
-void gradbus_operation_init(gradbus_operation* operation, gradbus_collective collective) {
-  *operation = gradbus_operation{};
-  operation->struct_bytes = sizeof(gradbus_operation);
-  operation->collective = collective;
-  operation->dtype = GRADBUS_F32;
-  operation->op = GRADBUS_SUM;
-  operation->prescale = operation->postscale = 1;
-  operation->row_elements = 1;
-}
-
 gradbus_code gradbus_start_operations(gradbus_session* session, const gradbus_operation* operations,
                                       size_t n, gradbus_handle** handle) {
   return guarded([&] { return start(session, operations, n, handle); });
@@ -215,9 +208,9 @@ gradbus_code gradbus_run_operation(gradbus_session* session, const gradbus_opera
   const gradbus_code code = guarded([&]() -> Status {
     if (operation == nullptr) return missing("operation");
     if (handle != nullptr) *handle = nullptr;
-    GRADBUS_RETURN_IF_ERROR(
-        check_struct("gradbus_operation", operation->struct_bytes, sizeof(gradbus_operation)));
-    gradbus_operation blocking = *operation;
+    gradbus_operation blocking;
+    gradbus_operation_init(&blocking, GRADBUS_ALLREDUCE);
+    GRADBUS_RETURN_IF_ERROR(read_struct("gradbus_operation", operation, blocking));
     blocking.input_stays = 1;
     return start(session, &blocking, 1, &started);
   });

@@ -58,7 +58,8 @@ Result<const char*> policy_of(const Session& session, const char* tensor, uint64
 int32_t as_int(uint32_t value) { return static_cast<int32_t>(value); }
 
 gradbus_mode as_c(const ExchangeMode& mode) {
-  gradbus_mode known{.kind = static_cast<gradbus_mode_kind>(mode.kind),
+  gradbus_mode known{.struct_bytes = sizeof(gradbus_mode),
+                     .kind = static_cast<gradbus_mode_kind>(mode.kind),
                      .delay = mode.delay,
                      .dc = mode.dc,
                      .dc_decay = mode.dc_decay,
@@ -91,10 +92,6 @@ using namespace gradbus::capi;
 const char* gradbus_version(void) { return GRADBUS_VERSION; }
 const char* gradbus_last_error(void) { return last_error.c_str(); }
 
-void gradbus_options_init(gradbus_options* options) {
-  *options = gradbus_options{sizeof(gradbus_options), nullptr, nullptr, -1, -1, 0, 0};
-}
-
 gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session) {
   return guarded([&]() -> Status {
     if (session == nullptr) return missing("session");
@@ -102,9 +99,7 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
     gradbus_options given;
     gradbus_options_init(&given);
     if (options != nullptr) {
-      GRADBUS_RETURN_IF_ERROR(
-          check_struct("gradbus_options", options->struct_bytes, sizeof(gradbus_options)));
-      given = *options;
+      GRADBUS_RETURN_IF_ERROR(read_struct("gradbus_options", options, given));
     }
     const Result<SessionOptions> chosen = to_options(given);
     if (!chosen.ok()) return chosen.status();
@@ -148,8 +143,7 @@ gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor
     const auto found = parse_mode(
         asked != nullptr ? asked : session->session->modes().find(tensor, elements, dims));
     if (!found.ok()) return found.status();
-    *mode = as_c(found.value());
-    return {};
+    return write_struct("gradbus_mode", as_c(found.value()), mode);
   });
 }
 
@@ -158,13 +152,16 @@ gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_cha
   return guarded([&]() -> Status {
     if (session == nullptr || change == nullptr || found == nullptr)
       return missing("session, change or found");
+    if (const auto bytes = struct_bytes_of("gradbus_mode_change", change); !bytes.ok())
+      return bytes.status();
     const auto next = next_mode_change(*session->session);
     if (!next.ok()) return next.status();
     *found = next.value().has_value() ? 1 : 0;
     if (!next.value()) return {};
-    set_text(change->group, next.value()->group);
-    set_text(change->mode, next.value()->mode);
-    return {};
+    gradbus_mode_change known{};
+    set_text(known.group, next.value()->group);
+    set_text(known.mode, next.value()->mode);
+    return write_struct("gradbus_mode_change", known, change);
   });
 }
 

@@ -86,16 +86,22 @@ gradbus_tensor* tensor_of(gradbus_session& session, const Asked& asked) {
   for (const auto& registration : asked.lanes) lanes.push_back(registration->tensor);
   const std::lock_guard lock(session.tensors_lock);
   auto& known = session.tensors[{lanes.front(), lanes.size()}];
-  if (known == nullptr)
-    known.reset(new gradbus_tensor{session.session.get(), Lanes(std::move(lanes))});
+  if (known == nullptr) {
+    auto views = std::make_shared<TensorViews>(*session.session, lanes);
+    std::string name = lanes.front()->spec().name;
+    known.reset(new gradbus_tensor{&session, session.session.get(), Lanes(std::move(lanes)),
+                                   std::move(name), std::move(views)});
+  }
   return known.get();
 }
 
 Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, size_t n,
                     gradbus_tensor** tensors) {
+  const auto known = read_structs("gradbus_tensor_spec", specs, n, gradbus_tensor_spec{});
+  if (!known.ok()) return known.status();
   std::vector<Asked> all;
-  for (size_t i = 0; i < n; ++i) {
-    Result<Asked> asked = ask(*session.session, specs[i]);
+  for (const gradbus_tensor_spec& spec : known.value()) {
+    Result<Asked> asked = ask(*session.session, spec);
     if (!asked.ok()) return asked.status();
     all.push_back(asked.take());
   }
@@ -111,12 +117,30 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
   return {};
 }
 
+// The handle stays: calls with it say that it was unregistered. Its lanes must not be used.
+Status unregister(gradbus_tensor& tensor) {
+  gradbus_session& session = *tensor.owner;
+  const std::lock_guard lock(session.tensors_lock);
+  GRADBUS_RETURN_IF_ERROR(usable(&tensor));
+  if (tensor.lanes.busy() && session.session->failure().ok())
+    return error("O905", "tensor \"" + tensor.name + "\" cannot be unregistered: it is in use",
+                 "wait for its last step, and drain it if its mode is delayed");
+  const std::span<Tensor* const> lanes = tensor.lanes.all();
+  const auto known = session.tensors.find({lanes.front(), lanes.size()});
+  GRADBUS_RETURN_IF_ERROR(tensor.views->unregister());
+  tensor.unregistered = true;
+  session.unregistered.push_back(std::move(known->second));
+  session.tensors.erase(known);
+  return {};
+}
+
 Status start_kept(gradbus_tensor* tensor, PullKind kind, uint32_t part) {
-  return tensor == nullptr ? missing("tensor") : tensor->lanes.start_kept(kind, part);
+  GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  return tensor->lanes.start_kept(kind, part);
 }
 
 Status start_memory(gradbus_tensor* tensor, SubmissionKind kind, gradbus_memory part) {
-  if (tensor == nullptr) return missing("tensor");
+  GRADBUS_RETURN_IF_ERROR(usable(tensor));
   if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
     return error("O900", "memory number " + std::to_string(part),
                  "use GRADBUS_RESIDUAL or GRADBUS_MOMENTUM");
@@ -139,33 +163,54 @@ gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spe
   });
 }
 
+gradbus_code gradbus_unregister(gradbus_tensor* tensor) {
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    return unregister(*tensor);
+  });
+}
+
+gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name) {
+  return guarded([&]() -> Status {
+    if (session == nullptr || name == nullptr) return missing("session or name");
+    const Result<size_t> found = session->session->unregister(std::string(name));
+    if (!found.ok() || found.value() > 0) return found.status();
+    return error(
+        "O900", std::string("no operation has used the name \"") + name + "\"",
+        "pass the name of an ad-hoc operation; a registered tensor is unregistered itself");
+  });
+}
+
 void* gradbus_tensor_data(gradbus_tensor* tensor) {
-  return tensor == nullptr ? nullptr : tensor->lanes.data(tensor->lanes.current());
+  return !usable(tensor).ok() ? nullptr : tensor->lanes.data(tensor->lanes.current());
 }
 
 uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {
-  return tensor == nullptr ? 0 : tensor->lanes.delay();
+  return !usable(tensor).ok() ? 0 : tensor->lanes.delay();
 }
 
 uint32_t gradbus_tensor_lane(const gradbus_tensor* tensor) {
-  return tensor == nullptr ? 0 : tensor->lanes.current();
+  return !usable(tensor).ok() ? 0 : tensor->lanes.current();
 }
 
 void* gradbus_lane_data(gradbus_tensor* tensor, uint32_t lane) {
-  return tensor == nullptr || lane > tensor->lanes.delay() ? nullptr : tensor->lanes.data(lane);
+  return !usable(tensor).ok() || lane > tensor->lanes.delay() ? nullptr : tensor->lanes.data(lane);
 }
 
 int64_t gradbus_staleness(const gradbus_tensor* tensor) {
-  return tensor == nullptr ? -1 : tensor->lanes.staleness();
+  return !usable(tensor).ok() ? -1 : tensor->lanes.staleness();
 }
 
 gradbus_code gradbus_start(gradbus_tensor* tensor) {
-  return guarded([&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.start(); });
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    return tensor->lanes.start();
+  });
 }
 
 gradbus_code gradbus_test(gradbus_tensor* tensor) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr) return missing("tensor");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
     if (!tensor->lanes.in_flight()) return {};
     tensor->session->progress();
     if (tensor->lanes.attempt()) return tensor->lanes.wait(0);
@@ -176,14 +221,15 @@ gradbus_code gradbus_test(gradbus_tensor* tensor) {
 
 gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr) return missing("tensor");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
     return tensor->lanes.wait(to_timeout(timeout_ms, *tensor->session));
   });
 }
 
 gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr || found == nullptr) return missing("tensor or found");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    if (found == nullptr) return missing("found");
     const Result<bool> drained = tensor->lanes.drain(to_timeout(timeout_ms, *tensor->session));
     if (drained.ok()) *found = drained.value() ? 1 : 0;
     return drained.status();
@@ -199,13 +245,15 @@ gradbus_code gradbus_start_write_memory(gradbus_tensor* tensor, gradbus_memory p
 }
 
 gradbus_code gradbus_scale_memory(gradbus_tensor* tensor, double factor) {
-  return guarded(
-      [&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.scale_memory(factor); });
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    return tensor->lanes.scale_memory(factor);
+  });
 }
 
 gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
   return guarded([&]() -> Status {
-    if (tensor == nullptr) return missing("tensor");
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
     if (!(std::isfinite(rate) && rate >= 0))
       return error("O900",
                    "tensor \"" + tensor->lanes.first().spec().name + "\": the learning rate is " +
@@ -217,12 +265,14 @@ gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
 }
 
 gradbus_code gradbus_start_pull(gradbus_tensor* tensor) {
-  return guarded(
-      [&] { return tensor == nullptr ? missing("tensor") : tensor->lanes.start_pull(); });
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    return tensor->lanes.start_pull();
+  });
 }
 
 uint32_t gradbus_kept_parts(const gradbus_tensor* tensor) {
-  return tensor == nullptr ? 0 : tensor->lanes.first().kept_parts();
+  return !usable(tensor).ok() ? 0 : tensor->lanes.first().kept_parts();
 }
 
 gradbus_code gradbus_start_read_kept(gradbus_tensor* tensor, uint32_t part) {

@@ -186,7 +186,8 @@ TEST_F(Operations, NothingNeedsNoBuffers) {
 }
 
 TEST_F(Operations, RegisteredTensorsOfEveryReductionGoRound) {
-  gradbus_tensor_spec specs[3] = {};
+  gradbus_tensor_spec specs[3];
+  for (gradbus_tensor_spec& spec : specs) gradbus_tensor_spec_init(&spec);
   const char* names[] = {"sum", "min", "shard"};
   for (int i = 0; i < 3; ++i) {
     specs[i].name = names[i];

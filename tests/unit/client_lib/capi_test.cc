@@ -19,7 +19,8 @@ struct Alone : testing::Test {
 };
 
 gradbus_tensor_spec spec_of(const char* name, uint64_t count, gradbus_dtype dtype, gradbus_op op) {
-  gradbus_tensor_spec spec{};
+  gradbus_tensor_spec spec;
+  gradbus_tensor_spec_init(&spec);
   spec.name = name;
   spec.count = count;
   spec.dtype = dtype;
@@ -166,7 +167,8 @@ TEST_F(Alone, ModesThatThereAreNot) {
   spec.mode = "delayed";
   spec.collective = GRADBUS_REDUCE;
   EXPECT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_INVALID);
-  gradbus_mode mode{};
+  gradbus_mode mode;
+  gradbus_mode_init(&mode);
   ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, nullptr, &mode), GRADBUS_OK);
   EXPECT_EQ(mode.kind, GRADBUS_SYNC);
   ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "delayed:k=3", &mode), GRADBUS_OK);
@@ -184,7 +186,8 @@ TEST_F(Alone, ModesOfParametersAreToldButNotRegistered) {
     EXPECT_NE(said.find("GB-O911"), std::string::npos) << said;
     EXPECT_NE(said.find("register a synchronous all-reduce"), std::string::npos) << said;
   }
-  gradbus_mode mode{};
+  gradbus_mode mode;
+  gradbus_mode_init(&mode);
   ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, "averaging:every_ms=20", &mode), GRADBUS_OK);
   EXPECT_EQ(mode.kind, GRADBUS_AVERAGING);
   EXPECT_EQ(mode.period_steps, 0u);
@@ -218,7 +221,8 @@ TEST_F(Alone, ADelayIsCompensatedByWhoKnowsTheParameters) {
   const std::string said = gradbus_last_error();
   EXPECT_NE(said.find("GB-O911"), std::string::npos) << said;
   EXPECT_NE(said.find("register it without dc"), std::string::npos) << said;
-  gradbus_mode mode{};
+  gradbus_mode mode;
+  gradbus_mode_init(&mode);
   ASSERT_EQ(gradbus_mode_for(session, "w", 3, 1, spec.mode, &mode), GRADBUS_OK);
   EXPECT_EQ(mode.delay, 2u);
   EXPECT_EQ(mode.dc, 0.5);
@@ -307,6 +311,7 @@ TEST_F(Alone, HasNoMemoryOfGpusToTry) {
   const unsigned char device[16] = {7};
   const char* const nothing[3] = {};
   gradbus_device_trial trial;
+  gradbus_device_trial_init(&trial);
   trial.count = 9;
   EXPECT_EQ(gradbus_device_tried(session, device, nothing), GRADBUS_INVALID);
   ASSERT_EQ(gradbus_try_device(session, device, &trial), GRADBUS_OK) << gradbus_last_error();
@@ -323,13 +328,26 @@ TEST_F(Alone, HasNoMemoryOfGpusToTry) {
   EXPECT_EQ(gradbus_tensor_device_memory(tensor, nullptr), GRADBUS_INVALID);
 }
 
-TEST(Options, AnotherStructSizeIsAVersionSkew) {
-  gradbus_options options;
-  gradbus_options_init(&options);
-  options.struct_bytes += 8;
+// Expect: sizes that no version has are refused; fields of a newer version only when they are set.
+TEST(Options, OtherStructSizes) {
+  struct Newer {
+    gradbus_options options;
+    uint64_t field;
+  } newer;
+  gradbus_init_struct(&newer, sizeof(newer));
+  newer.options.rank = newer.options.world_size = -1;
   gradbus_session* session = nullptr;
-  EXPECT_EQ(gradbus_init(&options, &session), GRADBUS_VERSION_SKEW);
+  ASSERT_EQ(gradbus_init(&newer.options, &session), GRADBUS_OK) << gradbus_last_error();
+  gradbus_shutdown(session);
+  newer.field = 1;
+  EXPECT_EQ(gradbus_init(&newer.options, &session), GRADBUS_VERSION_SKEW);
   EXPECT_EQ(session, nullptr);
+  newer.field = 0;
+  for (const size_t bytes : {size_t{0}, size_t{8}, size_t{1} << 20, SIZE_MAX}) {
+    newer.options.struct_bytes = bytes;
+    EXPECT_EQ(gradbus_init(&newer.options, &session), GRADBUS_VERSION_SKEW) << bytes;
+    EXPECT_NE(std::string(gradbus_last_error()).find("gradbus_options_init"), std::string::npos);
+  }
 }
 
 TEST(Options, NoAgentForSeveralRanksIsSaid) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/shm/half_averages.h"
 #include "proto/placement.h"
 #include "transport/registry.h"
 #include "worker_agent/engine.h"
@@ -150,7 +151,7 @@ class Cluster {
     plan.collective.pattern = moved_ ? nullptr : layout_.pattern;
     plan.name = "t";
     plan.shard = shard;
-    plan.last = last_reduction(spec, layout_.world());
+    plan.last = reduction_after_nodes(spec, layout_.world());
     plan.mode = parse_mode(mode).take();
     plan.collective.one_shard = plan.mode.keeps_tensors_whole();
     plan.ranks.assign(layout_.agents, layout_.ranks_per_agent);
@@ -199,7 +200,9 @@ class Cluster {
                   spec.root,
                   algorithm,
                   replicas,
-                  last_reduction(spec, layout_.world()),
+                  layout_.agents > 1 || algorithm == Algorithm::kShards
+                      ? reduction_after_nodes(spec, layout_.world())
+                      : last_reduction(spec, layout_.world()),
                   compression,
                   shape,
                   place,

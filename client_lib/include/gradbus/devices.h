@@ -1,0 +1,76 @@
+/* gradbus/devices.h: elements of tensors in memory of GPUs. A part of gradbus.h, which includes it.
+ */
+#ifndef GRADBUS_DEVICES_H_
+#define GRADBUS_DEVICES_H_
+
+#include "gradbus/gradbus.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* This rank's elements in memory of its GPU, zero at first: three of CUDA's IPC handles, to be
+ * opened by this process (cudaIpcOpenMemHandle, cudaIpcOpenEventHandle) and closed before
+ * gradbus_shutdown. The memory's is to be used where gradbus_tensor_device_memory says LEGACY,
+ * which is so where gradbus_try_device was not called. Record `ready` on the stream behind what
+ * writes the elements, then call gradbus_start, which does not wait for it; after gradbus_wait have
+ * the streams that use the result wait for `done`. Then gradbus_tensor_data is not used.
+ * UNAVAILABLE when the elements lie in shared memory although a device was asked for;
+ * gradbus_last_error() says why (all ranks of a node must ask, and their GPUs must reach each
+ * other's memory). */
+typedef struct gradbus_device_area {
+  size_t struct_bytes; /* set by gradbus_device_area_init */
+  unsigned char memory[64];
+  unsigned char ready[64];
+  unsigned char done[64];
+} gradbus_device_area;
+static inline void gradbus_device_area_init(gradbus_device_area* area) {
+  gradbus_init_struct(area, sizeof(*area));
+}
+GRADBUS_API gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor,
+                                                    gradbus_device_area* area);
+
+/* How memory of a GPU that the agent has is opened by a process. */
+typedef enum gradbus_sharing {
+  GRADBUS_SHARING_LEGACY = 1,     /* cudaIpcOpenMemHandle, of the handle */
+  GRADBUS_SHARING_DESCRIPTOR = 2, /* cuMemImportFromShareableHandle, of the file descriptor; then
+                                     cuMemMap of all bytes, and cuMemSetAccess */
+  GRADBUS_SHARING_FABRIC = 3,     /* the same, of the fabric handle */
+  GRADBUS_SHARING_WIDTH_ = -0x7fffffff - 1
+} gradbus_sharing;
+
+typedef struct gradbus_device_memory {
+  gradbus_sharing sharing;
+  int32_t descriptor; /* DESCRIPTOR: the session's, which closes it; else -1 */
+  uint64_t bytes;     /* DESCRIPTOR, FABRIC: of the mapping, at least those of the elements */
+  unsigned char handle[64];
+  uint64_t reserved[8]; /* zero: this struct is a part of others, so it keeps its size */
+} gradbus_device_memory;
+
+/* The memory of gradbus_tensor_device_area. */
+GRADBUS_API gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
+                                                      gradbus_device_memory* memory);
+
+/* Before tensors are registered on a GPU: some of its memory, in each way that the agent could
+ * share it, and an event, for this process to open and close. gradbus_device_tried says what could
+ * be opened: a reason, or NULL, for each memory; what was offered is gone then. Tensors are shared
+ * in the first way that all ranks of the node can open, and lie in shared memory where there is
+ * none. `count` is 0 where the agent has no memory to offer: then there is nothing to say. */
+typedef struct gradbus_device_trial {
+  size_t struct_bytes; /* set by gradbus_device_trial_init */
+  uint64_t count;
+  gradbus_device_memory memory[3];
+  unsigned char event[64];
+} gradbus_device_trial;
+static inline void gradbus_device_trial_init(gradbus_device_trial* trial) {
+  gradbus_init_struct(trial, sizeof(*trial));
+}
+GRADBUS_API gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* device,
+                                            gradbus_device_trial* trial);
+GRADBUS_API gradbus_code gradbus_device_tried(gradbus_session* session, const unsigned char* device,
+                                              const char* const* why_not);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* GRADBUS_DEVICES_H_ */

@@ -1,0 +1,54 @@
+#include "client_lib/src/capi/views.h"
+
+#include "client_lib/src/capi/capi.h"
+
+namespace gradbus::capi {
+
+std::vector<std::shared_ptr<Segment>> TensorViews::add() {
+  const std::lock_guard lock(lock_);
+  std::vector<std::shared_ptr<Segment>> segments;
+  for (Tensor* const lane : lanes_) segments.push_back(session_->memory_of(*lane));
+  ++count_;
+  return segments;
+}
+
+void TensorViews::remove() {
+  const std::lock_guard lock(lock_);
+  if (--count_ == 0 && unregisters_ && session_ != nullptr) (void)session_->unregister(lanes_);
+}
+
+Status TensorViews::unregister() {
+  const std::lock_guard lock(lock_);
+  unregisters_ = true;
+  return count_ > 0 ? session_->unregister_but_views(lanes_) : session_->unregister(lanes_);
+}
+
+void TensorViews::detach() {
+  const std::lock_guard lock(lock_);
+  session_ = nullptr;
+}
+
+}  // namespace gradbus::capi
+
+using namespace gradbus;
+using namespace gradbus::capi;
+
+gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping) {
+  return guarded([&]() -> Status {
+    if (mapping == nullptr) return missing("mapping");
+    *mapping = nullptr;
+    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+    auto made = std::make_unique<gradbus_mapping>();
+    made->segments = tensor->views->add();
+    made->views = tensor->views;
+    *mapping = made.release();
+    return {};
+  });
+}
+
+// The memory stays mapped until the tensor is released: the agent may hand it out after that.
+void gradbus_mapping_free(gradbus_mapping* mapping) {
+  if (mapping == nullptr) return;
+  mapping->views->remove();
+  delete mapping;
+}

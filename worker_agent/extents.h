@@ -1,0 +1,40 @@
+// A set of bytes of one segment, as extents that neither overlap nor touch: what of an arena is
+// free, what of it has no pages.
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+
+namespace gradbus {
+
+class Extents {
+ public:
+  struct Extent {
+    uint64_t begin = 0;
+    uint64_t end = 0;  // behind the last byte
+    uint64_t bytes() const { return end - begin; }
+    bool operator==(const Extent&) const = default;
+  };
+
+  bool empty() const { return extents_.empty(); }
+  size_t count() const { return extents_.size(); }
+  uint64_t bytes() const;
+
+  // Adds bytes, of which some may be in the set. Returns the extent that they are in now.
+  Extent insert(Extent added);
+  // Takes bytes out, of which some may not be in the set.
+  void erase(Extent removed);
+  // The smallest extent of at least `bytes`; the first one of that size.
+  std::optional<Extent> best_fit(uint64_t bytes) const;
+  // What the set has of `range`, from front to back.
+  void each_in(Extent range, const std::function<void(Extent)>& visit) const;
+
+ private:
+  std::map<uint64_t, uint64_t> extents_;  // begin -> end
+};
+
+}  // namespace gradbus
