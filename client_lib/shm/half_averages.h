@@ -1,7 +1,8 @@
 // Sums of f16 between nodes. f16 ends at 65504, so a sum of several nodes would overflow where its
 // mean does not. What makes a result of the sum, the division by the world size and a factor below
 // 1, is therefore done to each node's sum, in f32, before that is rounded to f16 and sent. No
-// partial sum is then larger than the largest element that a rank has brought.
+// partial sum is then larger than the largest element that a rank has brought, but for rounding: a
+// mean above 65400 may still overflow.
 //
 // The price is paid by small elements: a node's share below 2^-14, f16's smallest normal number, is
 // rounded to a multiple of 2^-24, so a mean is off by up to 2^-25 for each node. A mean that is not

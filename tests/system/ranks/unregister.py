@@ -19,6 +19,7 @@ import time
 
 import gradbus
 import numpy
+import torch
 from gradbus._session import current
 
 F32 = 1
@@ -26,6 +27,11 @@ F32 = 1
 
 def spec(name, count, compression="none", mode="sync"):
     return (name, count, F32, int(gradbus.Sum), compression, 0, mode)
+
+
+def array(lane):
+    """A view of a lane for NumPy."""
+    return torch.from_dlpack(lane).numpy()
 
 
 def register(*specs):
@@ -47,9 +53,9 @@ def use(buckets, step):
     """One all-reduce of each bucket, whose sum is known; the first use finds zeros."""
     for number, bucket in enumerate(buckets):
         for lane in bucket.lanes():
-            lane = numpy.asarray(lane)
+            lane = array(lane)
             assert not lane.any(), (step, number, lane[lane != 0][:4])
-        numpy.asarray(bucket.lanes()[bucket.lane])[:] = gradbus.rank() + 1 + step + number
+        array(bucket.lanes()[bucket.lane])[:] = gradbus.rank() + 1 + step + number
         bucket.start()
     ranks = gradbus.size()
     for number, bucket in enumerate(buckets):
@@ -59,7 +65,7 @@ def use(buckets, step):
         while delayed and bucket.drain():
             pass
         if not delayed and bucket.staleness != 99:
-            found = numpy.asarray(bucket.lanes()[0])
+            found = array(bucket.lanes()[0])
             assert (found == sum_).all(), (step, number, found[:3], sum_)
 
 
@@ -70,10 +76,10 @@ def cycles(mode, compression, count):
         buckets = register(*(spec(f"b{i}", n, compression, mode) for i, n in enumerate(elements)))
         if mode.startswith("ps:async"):
             for bucket in buckets:
-                numpy.asarray(bucket.lanes()[0])[:] = 1.0
+                array(bucket.lanes()[0])[:] = 1.0
                 bucket.start()
                 bucket.wait()
-                assert (numpy.asarray(bucket.lanes()[0]) == 1.0).all()
+                assert (array(bucket.lanes()[0]) == 1.0).all()
         else:
             use(buckets, step)
         for bucket in buckets:
@@ -117,7 +123,7 @@ def errors():
     refused(lambda: gradbus.unregister("busy"), "busy", "no operation has used")
     (again,) = register(spec("busy", 1000))
     use([again], 5)
-    (delayed,) = register(spec("delayed", 10, mode="delayed:1"))
+    (delayed,) = register(spec("delayed", 10, mode="delayed:k=1"))
     delayed.start()
     delayed.wait()
     refused(delayed.unregister, "delayed", "drain", error=gradbus.BusyError)
@@ -149,7 +155,7 @@ def named():
 def views():
     (bucket,) = register(spec("viewed", 50_000))
     use([bucket], 0)
-    view = numpy.asarray(bucket.lanes()[0])
+    view = array(bucket.lanes()[0])
     kept = view.copy()
     bucket.unregister()
     del bucket
