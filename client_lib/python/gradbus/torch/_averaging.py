@@ -37,19 +37,19 @@ class Agreement:
     """The greatest of the ranks' values, of a few integers."""
 
     def __init__(self, session: _core.Session, name: str, count: int) -> None:
-        (self._core,) = session.register_buckets(
+        (self.core,) = session.register_buckets(
             [(name, count, _I64, int(Max), "none", 0, "sync")]
         )
-        self._values: torch.Tensor = torch.from_dlpack(self._core.lanes()[0])  # type: ignore[attr-defined]
+        self._values: torch.Tensor = torch.from_dlpack(self.core.lanes()[0])  # type: ignore[attr-defined]
         self._started = False
 
     def greatest(self, *values: int) -> list[int]:
         """Waits for all ranks; after a TimeoutError it may be called again."""
         if not self._started:
             self._values.copy_(torch.tensor(values))
-            self._core.start()
+            self.core.start()
             self._started = True
-        self._core.wait()
+        self.core.wait()
         self._started = False
         return [int(value) for value in self._values]
 
@@ -76,7 +76,7 @@ class Averaging:
         self._share = share
         self._snapshots = [bucket.private() for bucket in everyone]
         self._mode = mode
-        self._agreement = agreement
+        self.agreement = agreement
         self._begun = 0  # rounds, ever
         self._last_round: int | None = None  # of the flush that is under way
         self._under_way: Sequence[Circle] | None = None
@@ -151,7 +151,7 @@ class Averaging:
         identical bits.
         """
         if self._last_round is None:
-            begun, steps = self._agreement.greatest(self._begun, self._steps)
+            begun, steps = self.agreement.greatest(self._begun, self._steps)
             if steps == 0:  # on all ranks: the last flush still holds
                 return 0
             self._last_round = begun + 1

@@ -55,7 +55,9 @@ def _tensors_of(parameters: Any) -> NamedTensors:
 
 def _broadcast_tensors(
     what: str, named: NamedTensors, root_rank: int, process_set: ProcessSet
-) -> None:
+) -> list[str]:
+    """Returns the names of the operations."""
+    names = []
     for batch in _batches(named):
         tensors = [tensor for _, tensor in batch]
         # The operation's name says what it carries, so ranks with other tensors get a clear error.
@@ -66,6 +68,8 @@ def _broadcast_tensors(
             broadcast_(tensors[0], root_rank, name, process_set)
         else:
             _broadcast_joined(tensors, root_rank, name, process_set)
+        names.append(name)
+    return names
 
 
 def _batches(named: NamedTensors) -> list[NamedTensors]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -28,6 +29,7 @@ from ._exchange import ExchangedParameter, GradientExchange
 from ._local_modes import LocalModes, LocalParameter, is_local
 from ._memory import CompressionState
 from ._mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
+from ._retire import retire_names
 from ._shard_parameters import holds_parameters, text_of, without_restore
 
 
@@ -96,12 +98,27 @@ class State:
     def release(self, what: str, next_step: str) -> None:
         """Another wrapper has these parameters from here on."""
         why = f"{what} | next: {next_step}"
+        self._retire_names()
         for exchange in (self.exchange, *self.parked.values()):
             exchange.release(why)
         self.parked.clear()
         self.local.release(why)
         self.is_superseded = True
         superseded(cast(Any, self._optimizer()))
+
+    def _retire_names(self) -> None:
+        if not self.exchange.detached:
+            names = [self.replicas_name, f"{self.replicas_name}/each"]
+            retire_names(names, self.settings.process_set)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._retire_names()
+
+    @property
+    def replicas_name(self) -> str:
+        """Of the operation that compares the ranks' parameters."""
+        return f"replicas{self.settings.number or ''}"
 
     def modes(self, changes: Sequence[ModeChange]) -> _Modes:
         """By parameter, with these changes: what it would be exchanged in."""

@@ -32,6 +32,7 @@ from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_buckets import Compress, ParameterBucket, register
 from ._parameter_info import info_of, with_compression
 from ._replicas import lowest_rank
+from ._retire import retire, retire_names
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
 OuterState = dict[str, dict[str, torch.Tensor]]
@@ -201,7 +202,8 @@ class LocalModes:
             (slot.name, slot.parameter) for group in new for slot, _ in group.outer_slots()
         ]
         root = lowest_rank(self._process_set)
-        _broadcast_tensors(self._prefix, named, root, self._process_set)
+        names = _broadcast_tensors(self._prefix, named, root, self._process_set)
+        retire_names(names, self._process_set)  # once is enough
         for group in new:
             group.anchor()
 
@@ -316,7 +318,14 @@ class LocalModes:
         """Others exchange these parameters for ever, and ``why`` is said to callers."""
         if not self._detached:
             self._why_detached = why
+            cores = [bucket.core for bucket in self._registered]
+            cores += [averaging.agreement.core for averaging in self._averaging]
             self.detach(True)
+            retire(cores)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.release("it is gone")
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""

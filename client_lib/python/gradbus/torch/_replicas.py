@@ -61,7 +61,7 @@ def _compare(named: Sequence[NamedParameter], state: State) -> None:
     hashes = [_hash_of(parameter) for _, parameter in named]
     mine = _core.hash_bytes(torch.tensor(hashes))
     ours = torch.tensor([_signed(mine), ~_signed(mine)])
-    name = f"replicas{state.settings.number or ''}"
+    name = state.replicas_name
     one, other = allreduce(ours, name, BitOr, process_set=process_set).tolist()
     # All bits that any rank has set, and all that any has not: equal hashes have no bit in common.
     if one == ~other:

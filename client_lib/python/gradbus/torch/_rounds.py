@@ -58,7 +58,7 @@ class Rounds:
         self._passes = passes
         self._op = op
         self._waits_in_backward = waits_in_backward
-        self._agreement = f"{prefix}/again"
+        self.agreement = f"{prefix}/again"
         self._process_set = process_set
         self._learning_rate = learning_rate
         self._rescale_memory = rescale_memory
@@ -204,7 +204,7 @@ class Rounds:
             for flag in flags:
                 words[flag // 63] |= 1 << flag % 63
             ours = torch.tensor([self._exchanges, ~self._exchanges, *words])
-            found = allreduce(ours, self._agreement, BitOr, process_set=self._process_set)
+            found = allreduce(ours, self.agreement, BitOr, process_set=self._process_set)
             most, least, *words = found.tolist()
             if most != self._exchanges or ~least != self._exchanges:
                 raise _passes_differ_error(self._exchanges)
