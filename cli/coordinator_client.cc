@@ -118,6 +118,19 @@ Status CoordinatorClient::stop_job(const std::string& job, const std::string& re
   return status_of(reply.error());
 }
 
+Status CoordinatorClient::forget_node(const std::string& node, const std::string& reason) {
+  if (!wrong_address_.ok()) return wrong_address_;
+  grpc::ClientContext context;
+  v1::ForgetNodeRequest request;
+  request.set_node(node);
+  request.set_reason(reason);
+  GRADBUS_RETURN_IF_ERROR(prove(context, "ForgetNode", request));
+  v1::ForgetNodeReply reply;
+  const grpc::Status done = stub_->ForgetNode(&context, request, &reply);
+  if (!done.ok()) return lost(done);
+  return status_of(reply.error());
+}
+
 Status CoordinatorClient::change_mode(v1::ChangeModeRequest request) {
   if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;

@@ -22,6 +22,8 @@ class CoordinatorClient {
   Result<v1::StatusReply> status(const std::string& job);
   // GB-C501, or the coordinator's own error (GB-J406: no such job).
   Status stop_job(const std::string& job, const std::string& reason);
+  // GB-C501, or GB-C505: no lost node has this name.
+  Status forget_node(const std::string& node, const std::string& reason);
   Status change_mode(v1::ChangeModeRequest request);
 
  private:

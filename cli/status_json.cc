@@ -41,6 +41,14 @@ Json agent_json(const v1::AgentStatus& agent) {
           {"jobs", jobs}};
 }
 
+Json lost_node_json(const v1::LostNode& node) {
+  return {{"name", node.name()},
+          {"pid", node.pid()},
+          {"shard", node.shard()},
+          {"why", node.why()},
+          {"lost_ms", node.lost_ms()}};
+}
+
 Json path_json(const v1::PathStatus& path) {
   return {{"agent", path.agent()},
           {"peer", path.peer()},
@@ -64,7 +72,9 @@ Json rank_json(const v1::RankStatus& rank) {
           {"idle_ms", counters.idle_ms()},
           {"late_ns", rank.late_ns()},
           {"bytes_per_s", rank.bytes_per_s()},
-          {"operations_per_s", rank.operations_per_s()}};
+          {"operations_per_s", rank.operations_per_s()},
+          {"waiting", rank.waiting()},
+          {"slow", rank.slow()}};
 }
 
 Json tensor_json(const v1::TensorSpec& tensor) {
@@ -126,6 +136,8 @@ Json job_json(const v1::JobStatus& job) {
   return {{"job", job.job()},
           {"job_id", job.job_id()},
           {"state", job.state()},
+          {"outcome", job.outcome()},
+          {"ended_ms", job.ended_ms()},
           {"epoch", job.epoch()},
           {"uid", job.uid()},
           {"user", job.user()},
@@ -151,6 +163,8 @@ Json job_json(const v1::JobStatus& job) {
 std::string status_json(const v1::StatusReply& reply, const std::string& address) {
   Json agents = Json::array();
   for (const v1::AgentStatus& agent : reply.agents()) agents.push_back(agent_json(agent));
+  Json lost_nodes = Json::array();
+  for (const v1::LostNode& node : reply.lost_nodes()) lost_nodes.push_back(lost_node_json(node));
   Json paths = Json::array();
   for (const v1::PathStatus& path : reply.paths()) paths.push_back(path_json(path));
   Json jobs = Json::array();
@@ -158,8 +172,10 @@ std::string status_json(const v1::StatusReply& reply, const std::string& address
   const Json object = {{"coordinator", address},
                        {"version", reply.version()},
                        {"uptime_ms", reply.uptime_ms()},
-                       {"healthy", is_healthy(reply)},
+                       {"healthy", problems(reply).empty()},
+                       {"problems", problems(reply)},
                        {"agents", agents},
+                       {"lost_nodes", lost_nodes},
                        {"paths", paths},
                        {"jobs", jobs}};
   // Names come from other processes and need not be UTF-8.

@@ -93,6 +93,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
       return;
     }
     case Message::kAdminCall: return admin_call(id, agent, message.admin_call(), now);
+    case Message::kGoodbye: return leave(id, agent, now);
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }
@@ -230,6 +231,7 @@ void Coordinator::tick(Nanos now) {
   for (auto& [id, job] : jobs_) job->tick(now);
   admit_waiting(now);
   forget_ended_jobs(now);
+  lost_nodes_.forget_old(now);
   measure_next_path(now);
 }
 
@@ -248,6 +250,17 @@ void Coordinator::forget_ended_jobs(Nanos now) {
     const bool crowded = ended.size() - i > kEndedJobsMax;
     if (crowded || now - ended[i].first > kEndedJobKept) jobs_.erase(ended[i].second);
   }
+}
+
+v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& request) {
+  v1::ForgetNodeReply reply;
+  if (lost_nodes_.forget(request.node())) {
+    outbox_.note("node " + in_quotes(request.node()) + " is forgotten: " + request.reason());
+    return reply;
+  }
+  *reply.mutable_error() =
+      to_proto(short_error("C505", "no lost node is called " + in_quotes(request.node())));
+  return reply;
 }
 
 }  // namespace gradbus

@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "server/coordinator_options.h"
 #include "server/job.h"
+#include "server/lost_nodes.h"
 #include "server/outbox.h"
 #include "server/paths.h"
 #include "server/waiting_joins.h"
@@ -43,6 +44,7 @@ class Coordinator {
                             Nanos now);
   v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,
                                   Nanos now);
+  v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
 
   // What to send, in order. Messages to agents that are gone are included: drop them.
@@ -64,6 +66,8 @@ class Coordinator {
   Status may_attach(const v1::Hello& message) const;
   void welcome(uint64_t id);
   void refuse(uint64_t id, const Status& status);
+  void leave(uint64_t id, const Agent& agent, Nanos now);
+  void remember_lost(const Agent& agent, const std::string& why, Nanos now);
   void lose(uint64_t id, const std::string& why, Nanos now);
   void forgive_own_pause(Nanos now);
   void end_silent_leases(Nanos now);
@@ -103,6 +107,7 @@ class Coordinator {
   // coordinator_status.cc
   void add_paths(v1::StatusReply& reply) const;
   v1::AgentStatus describe_agent(uint64_t id, const Agent& agent, Nanos now) const;
+  void add_lost_nodes(v1::StatusReply& reply, Nanos now) const;
   void add_job_names(uint64_t id, v1::AgentStatus& status) const;
 
   const CoordinatorOptions options_;
@@ -115,6 +120,7 @@ class Coordinator {
   std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
   WaitingJoins waiting_;
   Paths paths_;
+  LostNodes lost_nodes_;
   uint64_t warnings_ = 0;
   Nanos ticked_at_;
 };

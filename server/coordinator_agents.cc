@@ -80,6 +80,7 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
   agent.hello = message;
   agent.hello.clear_addresses();
   agent.card = make_card(message);
+  lost_nodes_.forget(agent.card.name);
   welcome(id);
   outbox_.note((agent.card.shard ? "shard " : "agent ") + describe(agent) + " attached");
   if (agent.card.shard)
@@ -108,6 +109,18 @@ void Coordinator::refuse(uint64_t id, const Status& status) {
   agents_.erase(id);
 }
 
+// It was stopped on purpose, so it is not lost. Its stream is closed: the agent waits for that.
+void Coordinator::leave(uint64_t id, const Agent& agent, Nanos now) {
+  const std::string why = describe(agent) + " was stopped";
+  outbox_.close(id);
+  agents_.erase(id);
+  lose(id, why, now);
+}
+
+void Coordinator::remember_lost(const Agent& agent, const std::string& why, Nanos now) {
+  lost_nodes_.add({agent.card.name, agent.hello.pid(), agent.card.shard, why, now});
+}
+
 void Coordinator::lose(uint64_t id, const std::string& why, Nanos now) {
   outbox_.note("lost agent " + why);
   paths_.detach(id);
@@ -122,6 +135,7 @@ void Coordinator::disconnect(uint64_t id, Nanos now) {
   const bool welcomed = at->second.welcomed;
   const std::string why = describe(at->second) + " closed its connection, last heard " +
                           seconds_text(now - at->second.heard) + " ago";
+  if (welcomed) remember_lost(at->second, why, now);
   agents_.erase(at);
   if (welcomed) lose(id, why, now);
 }
@@ -144,6 +158,7 @@ void Coordinator::end_silent_leases(Nanos now) {
     const std::string why =
         describe(agent) + " has been silent for " + seconds_text(now - agent.heard);
     const bool welcomed = agent.welcomed;
+    if (welcomed) remember_lost(agent, why, now);
     refuse(id, short_error("C502", why + "; its lease has ended", "attach again"));
     if (welcomed) lose(id, why, now);
   }

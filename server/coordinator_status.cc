@@ -42,6 +42,17 @@ void Coordinator::add_paths(v1::StatusReply& reply) const {
   }
 }
 
+void Coordinator::add_lost_nodes(v1::StatusReply& reply, Nanos now) const {
+  for (const LostNodes::Node& node : lost_nodes_.list()) {
+    v1::LostNode& lost = *reply.add_lost_nodes();
+    lost.set_name(node.name);
+    lost.set_pid(node.pid);
+    lost.set_shard(node.shard);
+    lost.set_why(node.why);
+    lost.set_lost_ms(static_cast<uint64_t>((now - node.at) / kMillisecond));
+  }
+}
+
 v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now) const {
   v1::StatusReply reply;
   reply.set_version(GRADBUS_VERSION);
@@ -50,6 +61,7 @@ v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now)
     if (agent.welcomed) *reply.add_agents() = describe_agent(id, agent, now);
   }
   add_paths(reply);
+  add_lost_nodes(reply, now);
   size_t tensors_left = kStatusTensorsMax;
   for (const auto& [id, job] : jobs_) {
     if (!request.job().empty() && request.job() != job->identity().name) continue;

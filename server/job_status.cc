@@ -20,36 +20,63 @@ const char* state_name(Job::State state) {
   return "?";
 }
 
-const char* rank_state_name(RankRecord::State state) {
+const char* rank_state_name(RankRecord::State state, bool job_lives) {
   switch (state) {
-    case RankRecord::State::kJoined: return "joined";
+    case RankRecord::State::kJoined: return job_lives ? "joined" : "ended";
     case RankRecord::State::kLeft: return "left";
     case RankRecord::State::kLost: return "lost";
   }
   return "?";
 }
 
-v1::RankStatus describe_rank(uint32_t rank, const RankRecord& record, const std::string& agent,
-                             uint64_t most_patient_ns) {
+// How long the ranks that still work have waited for others.
+struct Patience {
+  uint64_t most_ns = 0;    // since the start
+  double most_share = 0;   // of the last seconds
+  double least_share = 1;  // the same
+};
+
+Patience patience_of(const Roll& roll, Nanos now) {
+  Patience patience;
+  for (const auto& [rank, record] : roll.ranks()) {
+    if (record.state != RankRecord::State::kJoined) continue;
+    patience.most_ns = std::max<uint64_t>(patience.most_ns, record.counters.wait_ns());
+    if (!record.rates.full(now)) continue;
+    patience.most_share = std::max(patience.most_share, record.rates.waiting(now));
+    patience.least_share = std::min(patience.least_share, record.rates.waiting(now));
+  }
+  return patience;
+}
+
+// The others wait for a slow rank, and it waits for nobody.
+bool is_slow(const RankRecord& record, const Patience& patience, Nanos now) {
+  constexpr double kShareMin = 0.2;  // less is noise of the machine
+  return record.rates.full(now) && patience.most_share - patience.least_share >= kShareMin &&
+         record.rates.waiting(now) <= patience.least_share + kShareMin / 4;
+}
+
+v1::RankStatus describe_rank(uint32_t rank, const RankRecord& record, const Patience& patience,
+                             bool job_lives, Nanos now) {
   v1::RankStatus status;
   status.set_rank(rank);
-  status.set_agent(agent);
   status.set_pid(record.pid);
-  status.set_state(rank_state_name(record.state));
+  status.set_state(rank_state_name(record.state, job_lives));
   *status.mutable_counters() = record.counters;
-  status.set_late_ns(most_patient_ns - record.counters.wait_ns());
-  status.set_bytes_per_s(static_cast<uint64_t>(record.bytes_per_s));
-  status.set_operations_per_s(record.operations_per_s);
+  // A rank that has ended has no rates, and nobody waits for it.
+  if (!job_lives || record.state != RankRecord::State::kJoined) return status;
+  status.set_late_ns(patience.most_ns - record.counters.wait_ns());
+  status.set_bytes_per_s(static_cast<uint64_t>(record.rates.bytes_per_s(now)));
+  status.set_operations_per_s(record.rates.operations_per_s(now));
+  status.set_waiting(record.rates.waiting(now));
+  status.set_slow(is_slow(record, patience, now));
   return status;
 }
 
-void add_ranks(const Roll& roll, v1::JobStatus& status) {
-  uint64_t most_patient_ns = 0;
+void add_ranks(const Roll& roll, bool job_lives, Nanos now, v1::JobStatus& status) {
+  const Patience patience = patience_of(roll, now);
   for (const auto& [rank, record] : roll.ranks()) {
-    most_patient_ns = std::max<uint64_t>(most_patient_ns, record.counters.wait_ns());
-  }
-  for (const auto& [rank, record] : roll.ranks()) {
-    *status.add_ranks() = describe_rank(rank, record, roll.agent_name(rank), most_patient_ns);
+    *status.add_ranks() = describe_rank(rank, record, patience, job_lives, now);
+    status.mutable_ranks()->rbegin()->set_agent(roll.agent_name(rank));
   }
 }
 
@@ -135,7 +162,12 @@ v1::JobStatus Job::describe(Nanos now, size_t tensors_max) const {
   status.set_world_size(roll_.world_size());
   status.set_age_ms(static_cast<uint64_t>((now - created_at_) / kMillisecond));
   status.set_transport(transport_);
-  add_ranks(roll_, status);
+  if (!live()) {
+    const bool stopped = error_.message().starts_with("GB-J405");
+    status.set_outcome(state_ == State::kDone ? "finished" : stopped ? "stopped" : "failed");
+    status.set_ended_ms(static_cast<uint64_t>((now - ended_at_) / kMillisecond));
+  }
+  add_ranks(roll_, live(), now, status);
   for (const auto& spec : registrations_.list(tensors_max)) *status.add_tensors() = spec;
   for (const auto& [agent, card] : roll_.agents()) {
     status.set_sent_bytes(status.sent_bytes() + card.sent_bytes);

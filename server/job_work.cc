@@ -270,15 +270,8 @@ void Job::apply(const Stalls::Verdict& verdict, Nanos now) {
 
 namespace {
 
-double rate(uint64_t before, uint64_t after, Nanos elapsed) {
-  if (after <= before || elapsed <= 0) return 0;
-  return static_cast<double>(after - before) * kSecond / static_cast<double>(elapsed);
-}
-
 void count_rank(RankRecord& record, const v1::RankCounters& counters, Nanos now) {
-  const Nanos elapsed = record.counted_at == 0 ? 0 : now - record.counted_at;
-  record.bytes_per_s = rate(record.counters.bytes(), counters.bytes(), elapsed);
-  record.operations_per_s = rate(record.counters.operations(), counters.operations(), elapsed);
+  record.rates.add({now, counters.operations(), counters.bytes(), counters.wait_ns()});
   record.counters = counters;
   record.counted_at = now;
 }

@@ -26,6 +26,8 @@ class Outbox {
     outgoing_.push_back({agent, share(std::move(message)), close});
   }
 
+  void close(uint64_t agent) { outgoing_.push_back({agent, nullptr, true}); }
+
   // `agents`: a map whose keys are agent ids.
   template <typename Map>
   void send_all(const Map& agents, v1::CoordinatorMessage message) {

@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/rate_window.h"
 #include "server/text.h"
 
 namespace gradbus {
@@ -38,8 +39,7 @@ struct RankRecord {
   Nanos left_at = 0;
   v1::RankCounters counters;
   Nanos counted_at = 0;
-  double bytes_per_s = 0;
-  double operations_per_s = 0;
+  RateWindow rates;
 };
 
 class Roll {

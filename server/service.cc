@@ -70,6 +70,14 @@ class Calls final : public v1::Coordinator::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* ForgetNode(grpc::CallbackServerContext* context,
+                                       const v1::ForgetNodeRequest* request,
+                                       v1::ForgetNodeReply* reply) override {
+    return answer(context, "ForgetNode", *request, [&](Coordinator& coordinator, Nanos) {
+      *reply = coordinator.forget_node(*request);
+    });
+  }
+
   grpc::ServerUnaryReactor* ChangeMode(grpc::CallbackServerContext* context,
                                        const v1::ChangeModeRequest* request,
                                        v1::ChangeModeReply* reply) override {

@@ -12,6 +12,8 @@ namespace gradbus {
 namespace {
 
 constexpr std::chrono::seconds kChallengeDeadline{5};
+constexpr std::chrono::milliseconds kGoodbyeMax{500};
+constexpr std::chrono::milliseconds kEndMax{2'000};
 
 }  // namespace
 
@@ -50,10 +52,10 @@ class ControlLink::Stream final
     challenge_context_.TryCancel();
     context_.TryCancel();
   }
-  // The mailbox may go away after this returns.
-  void wait_ended() {
+  // The mailbox may go away after this returns true.
+  bool wait_ended(std::chrono::milliseconds time_max) {
     std::unique_lock lock(lock_);
-    done_.wait_for(lock, std::chrono::seconds(2), [this] { return ended_; });
+    return done_.wait_for(lock, time_max, [this] { return ended_; });
   }
 
   void OnReadDone(bool ok) override {
@@ -165,8 +167,13 @@ ControlLink::~ControlLink() {
     stream = std::move(stream_);
   }
   if (stream == nullptr) return;
-  stream->cancel();
-  stream->wait_ended();
+  // A coordinator that hears it closes the stream; without a goodbye the node would count as lost.
+  v1::AgentMessage goodbye;
+  goodbye.mutable_goodbye();
+  if (!stream->send(goodbye) || !stream->wait_ended(kGoodbyeMax)) {
+    stream->cancel();
+    stream->wait_ended(kEndMax);
+  }
   // OnDone lets go of it a moment later. Were that the last reference, gRPC's thread would take the
   // call apart while this process may be at its end.
   for (int pauses = 0; stream.use_count() > 1 && pauses < 1000; ++pauses)

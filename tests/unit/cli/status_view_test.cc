@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -13,7 +14,10 @@
 namespace gradbus {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 v1::StatusReply reply_of(const std::string& name, uint64_t number) {
   v1::StatusReply reply;
@@ -63,14 +67,14 @@ TEST(StatusText, FitsEightyColumns) {
     v1::StatusReply reply = reply_of(std::string(120, 'n'), number);
     reply.mutable_jobs(0)->set_stall("rank 3 waits for " + std::string(100, 't') +
                                      " and more words");
-    EXPECT_LE(widest_line(status_text(reply, "127.0.0.1:7400")), 80u) << number;
+    EXPECT_LE(widest_line(status_text(reply, {"127.0.0.1:7400"})), 80u) << number;
   }
 }
 
 TEST(StatusText, ShowsWhichPathLinksAreOn) {
   v1::StatusReply reply = reply_of("node-a", 3);
   reply.mutable_agents(0)->mutable_transport()->mutable_paths(0)->set_links(5);
-  const std::string text = status_text(reply, "x");
+  const std::string text = status_text(reply, {"x"});
   EXPECT_THAT(text, testing::ContainsRegex("node-a +tcp node-a +5 +3\n +rdma node-a +3 *\n"));
   const auto json = nlohmann::json::parse(status_json(reply, "x"))["agents"][0]["transport"];
   EXPECT_EQ(json["switches"], 3);
@@ -78,14 +82,14 @@ TEST(StatusText, ShowsWhichPathLinksAreOn) {
   EXPECT_EQ(json["paths"][0]["links"], 5);
   EXPECT_EQ(json["paths"][1]["links"], 3);
   reply.mutable_agents(0)->clear_transport();
-  EXPECT_EQ(status_text(reply, "x").find("SWITCHES"), std::string::npos) << "it has one path";
+  EXPECT_EQ(status_text(reply, {"x"}).find("SWITCHES"), std::string::npos) << "it has one path";
 }
 
 TEST(StatusText, ShowsWhatShardsHoldAndWhere) {
   v1::StatusReply reply = reply_of("agent-7", 4096);
   reply.mutable_jobs(0)->mutable_shards(0)->set_name("shard-0");
   reply.mutable_jobs(0)->mutable_shards(0)->set_share(2.0 / 7);
-  const std::string text = status_text(reply, "x");
+  const std::string text = status_text(reply, {"x"});
   EXPECT_THAT(text, testing::ContainsRegex("shard-0 +28.6 % .*agent-7"));
   const auto json = nlohmann::json::parse(status_json(reply, "x"))["jobs"][0]["shards"][0];
   EXPECT_EQ(json["share"], 2.0 / 7);
@@ -96,7 +100,7 @@ TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
   v1::StatusReply reply = reply_of("node-a", 1);
   v1::JobStatus& job = *reply.mutable_jobs(0);
   job.add_tensors()->set_name("a");
-  EXPECT_EQ(status_text(reply, "x").find("tensors by mode"), std::string::npos) << "all are sync";
+  EXPECT_EQ(status_text(reply, {"x"}).find("tensors by mode"), std::string::npos) << "all are sync";
   job.add_tensors()->set_mode("delayed");
   job.add_tensors()->set_mode("delayed");
   v1::ModeChangeStatus& change = *job.add_mode_changes();
@@ -104,7 +108,7 @@ TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
   change.set_mode("ps:async");
   change.set_reason("gradbus mode by alice");
   change.set_age_ms(2000);
-  const std::string text = status_text(reply, "x");
+  const std::string text = status_text(reply, {"x"});
   EXPECT_THAT(text, HasSubstr("tensors by mode: delayed (2), sync (1)"));
   EXPECT_THAT(text, HasSubstr("asked 2.0 s ago: \"embedding.*\" in mode ps:async"));
   const auto json = nlohmann::json::parse(status_json(reply, "x"));
@@ -113,7 +117,7 @@ TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
 
 TEST(StatusText, ShowsStalenessByModeAndAgent) {
   v1::StatusReply reply = reply_of("node-a", 1);
-  EXPECT_EQ(status_text(reply, "x").find("STALE"), std::string::npos) << "nothing is old";
+  EXPECT_EQ(status_text(reply, {"x"}).find("STALE"), std::string::npos) << "nothing is old";
   v1::StalenessStatus& of = *reply.mutable_jobs(0)->add_staleness();
   of.set_mode("ps:async");
   of.set_agent("node-a");
@@ -121,7 +125,7 @@ TEST(StatusText, ShowsStalenessByModeAndAgent) {
   of.set_most(7);
   *reply.mutable_jobs(0)->add_staleness() = of;
   reply.mutable_jobs(0)->mutable_staleness(1)->clear_agent();
-  const std::string text = status_text(reply, "x");
+  const std::string text = status_text(reply, {"x"});
   EXPECT_THAT(
       text, testing::ContainsRegex("MODE +AGENT +STALE +MOST\n *ps:async +node-a +1\\.[23] +7\n"));
   EXPECT_THAT(text, testing::ContainsRegex("ps:async +all +1\\.[23] +7"));
@@ -134,11 +138,11 @@ TEST(StatusText, ShowsStalenessByModeAndAgent) {
 TEST(StatusText, ShowsAgentsJobsRanksAndErrors) {
   v1::StatusReply reply = reply_of("node-a", 1'500'000);
   reply.mutable_jobs(0)->mutable_error()->set_message("GB-P101 PEER_LOST: rank 2 died");
-  const std::string text = status_text(reply, "h:1");
+  const std::string text = status_text(reply, {"h:1"});
   for (const char* part : {"coordinator h:1", "node-a", "192.168.100.100:65535", "running",
-                           "1.50 MB", "1.50 ms", "1500000", "GB-P101 PEER_LOST: rank 2 died"})
+                           "1.50 MB", "1500000", "GB-P101 PEER_LOST: rank 2 died"})
     EXPECT_THAT(text, HasSubstr(part));
-  EXPECT_THAT(status_text(v1::StatusReply(), "h:1"), HasSubstr("agents: none"));
+  EXPECT_THAT(status_text(v1::StatusReply(), {"h:1"}), HasSubstr("agents: none"));
 }
 
 TEST(StatusJson, ShowsWhatAgentsHaveMeasured) {
@@ -159,20 +163,78 @@ TEST(StatusJson, ShowsWhatAgentsHaveMeasured) {
 
 TEST(Health, EachThingThatIsWrong) {
   const v1::StatusReply good = reply_of("a", 1);
-  EXPECT_TRUE(is_healthy(good));
+  EXPECT_THAT(problems(good), IsEmpty());
   v1::StatusReply silent = good;
   silent.mutable_agents(0)->set_silent_ms(kSilentMsMax + 1);
-  EXPECT_FALSE(is_healthy(silent));
-  v1::StatusReply failed = good;
-  failed.mutable_jobs(0)->set_state("failed");
-  EXPECT_FALSE(is_healthy(failed));
-  v1::StatusReply lost = good;
-  lost.mutable_jobs(0)->mutable_ranks(0)->set_state("lost");
-  EXPECT_FALSE(is_healthy(lost));
+  EXPECT_THAT(problems(silent), ElementsAre(HasSubstr("node a is silent for")));
+  v1::StatusReply node = good;
+  node.add_lost_nodes()->set_name("node-b");
+  EXPECT_THAT(problems(node), ElementsAre(HasSubstr("gradbus status --forget node-b")));
+  v1::StatusReply shard = good;
+  shard.mutable_jobs(0)->mutable_shards(0)->set_lost(true);
+  EXPECT_THAT(problems(shard), ElementsAre(HasSubstr("has lost its shard a")));
   v1::StatusReply stalled = good;
   stalled.mutable_jobs(0)->set_stall("rank 1 is late");
-  EXPECT_FALSE(is_healthy(stalled));
-  EXPECT_THAT(status_text(stalled, "h"), HasSubstr("stalled: rank 1 is late"));
+  EXPECT_THAT(problems(stalled), ElementsAre("job a: rank 1 is late"));
+  EXPECT_THAT(status_text(stalled, {"h"}), HasSubstr("! job a: rank 1 is late"));
+}
+
+TEST(Health, TheEndOfAJobIsNoProblemOfTheCluster) {
+  for (const char* outcome : {"finished", "stopped", "failed"}) {
+    v1::StatusReply reply = reply_of("a", 1);
+    v1::JobStatus& job = *reply.mutable_jobs(0);
+    job.set_state("failed");
+    job.set_outcome(outcome);
+    job.set_ended_ms(12'000);
+    job.mutable_error()->set_message("GB-J405 JOB_STOPPED: by root");
+    job.mutable_ranks(0)->set_state("lost");
+    job.mutable_shards(0)->set_lost(true);
+    EXPECT_THAT(problems(reply), IsEmpty()) << outcome;
+    const std::string text = status_text(reply, {"h"});
+    EXPECT_THAT(text, HasSubstr("healthy"));
+    EXPECT_THAT(text, HasSubstr("  a: " + std::string(outcome) + " 12.0 s ago, 1 ranks\n"));
+    EXPECT_THAT(text, Not(HasSubstr("ranks' rate"))) << text;
+    EXPECT_THAT(status_text(reply, {"h", 0, true}), HasSubstr("RANK")) << "--job shows all of it";
+  }
+}
+
+TEST(StatusText, MarksTheSlowRankAndShowsNoRateOfOneThatEnded) {
+  v1::StatusReply reply = reply_of("node-a", 7);
+  v1::RankStatus& fast = *reply.mutable_jobs(0)->mutable_ranks(0);
+  fast.set_waiting(0.45);
+  v1::RankStatus& slow = *reply.mutable_jobs(0)->add_ranks();
+  slow = fast;
+  slow.set_rank(3);
+  slow.set_slow(true);
+  slow.set_waiting(0.01);
+  v1::RankStatus& left = *reply.mutable_jobs(0)->add_ranks();
+  left.set_rank(4);
+  left.set_state("left");
+  const std::string text = status_text(reply, {"h"});
+  EXPECT_THAT(text, HasSubstr("slow: rank 3 (node-a, pid 7); others wait up to 45 % of the time"));
+  EXPECT_THAT(text, testing::ContainsRegex(" 3 +node-a +7 +slow .* 1 %"));
+  EXPECT_THAT(text, testing::ContainsRegex(" 4 +0 +left +0 +- +0 B +-\n"));
+}
+
+TEST(StatusText, FitsASmallScreenAndKeepsWhatMatters) {
+  v1::StatusReply reply = reply_of("node-a", 1);
+  for (uint32_t i = 1; i < 64; ++i) {
+    *reply.add_agents() = reply.agents(0);
+    *reply.mutable_jobs(0)->add_ranks() = reply.jobs(0).ranks(0);
+    reply.mutable_jobs(0)->mutable_ranks()->rbegin()->set_rank(i);
+  }
+  reply.mutable_jobs(0)->mutable_ranks(40)->set_slow(true);
+  reply.add_lost_nodes()->set_name("node-b");
+  for (const size_t rows : {size_t{10}, size_t{23}, size_t{50}}) {
+    const std::string text = status_text(reply, {"h", rows});
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), static_cast<long>(rows)) << text;
+    EXPECT_THAT(text, HasSubstr("node node-b is lost")) << rows;
+  }
+  const std::string page = status_text(reply, {"h", 23});
+  EXPECT_EQ(std::count(page.begin(), page.end(), '\n'), 23);
+  EXPECT_THAT(page, testing::ContainsRegex("  40 +node-a +1 +slow"));
+  EXPECT_THAT(page, testing::ContainsRegex("more lines of ranks"));
+  EXPECT_THAT(page, testing::ContainsRegex("more lines of agents"));
 }
 
 TEST(StatusJson, ParsesAndHoldsTheNumbers) {
