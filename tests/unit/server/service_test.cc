@@ -162,6 +162,7 @@ TEST(Service, AnAdministratorStopsAJob) {
   const auto stub = v1::Coordinator::NewStub(open_channel(*service));
   v1::StopJobRequest request;
   request.set_job("train");
+  request.mutable_caller();  // root
   v1::StopJobReply reply;
   grpc::ClientContext context;
   EXPECT_TRUE(stub->StopJob(&context, request, &reply).ok());
