@@ -20,8 +20,9 @@ system_packages=(
   python3 python3-dev python3-venv python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm
-# Tools that build the wheel, the newest PyTorch, and what tests, examples and benchmark plots use.
-python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout pytest-xdist ruff mypy matplotlib)
+# Tools that build the wheel, the newest PyTorch, and what tests, examples, benchmark plots and the documentation site use.
+python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout pytest-xdist ruff mypy matplotlib
+  mkdocs-material)
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Builds the documentation site into build/site; fails on a broken link or a page that no menu names.
+#
+#   scripts/site.sh            build
+#   scripts/site.sh --serve    build, and serve on 127.0.0.1:8000 until Ctrl-C
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export NO_MKDOCS_2_WARNING=1
+if [[ ${1:-} == --serve ]]; then
+  exec .venv/bin/python -m mkdocs serve --dev-addr 127.0.0.1:8000
+fi
+.venv/bin/python -m mkdocs build --strict --quiet
