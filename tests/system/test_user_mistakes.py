@@ -20,7 +20,7 @@ COMMANDS = {
     "an option with a typo": ([GRADBUS, "--verison"], 2, "F101", ['"--verison"', "did you mean: --version"]),
     "an option of run with a typo": ([GRADBUS, "run", "--agnets", "2", "--", "true"], 2, "F101", ["--agents"]),
     "a program that is not there": ([GRADBUS, "run", "-np", "1", "--", "/nowhere/train"], 127, "H201",
-                                    ["/nowhere/train", "No such file"]),
+                                    ["/nowhere/train does not exist"]),
     "no rank at all": ([GRADBUS, "run", "-np", "0", "--", "true"], 2, "J401", ["-np"]),
     "more agents than ranks": ([GRADBUS, "run", "-np", "2", "--agents", "4", "--", "true"], 2, "H200",
                                ["4 agents for 2 ranks"]),
