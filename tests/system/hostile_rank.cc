@@ -145,7 +145,8 @@ void use_compressed(gradbus::Session& session, std::span<char* const> compressed
   for (size_t i = 0; i < compressed.size(); ++i) {
     const std::string name = "compressed" + std::to_string(i);
     const Names names = names_of(compressed[i]);
-    gradbus_tensor_spec spec{};
+    gradbus_tensor_spec spec;
+    gradbus_tensor_spec_init(&spec);
     spec.name = name.c_str();
     spec.count = kCount;
     spec.dtype = GRADBUS_F32;
