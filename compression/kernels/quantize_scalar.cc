@@ -80,7 +80,9 @@ void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece) {
     const BucketScale scale = piece.scales[i / piece.bucket];
     const uint32_t random = dither_bits(stream, static_cast<uint32_t>(piece.first + i));
     const bool finite = std::isfinite(scale.step);
-    const float x = finite ? piece.values[i] * scale.inverse : 0;
+    // Of a value that has changed since its bucket's scale was made, any code does.
+    const float scaled = finite ? piece.values[i] * scale.inverse : 0;
+    const float x = std::isfinite(scaled) ? scaled : 0;
     const uint8_t code = finite ? code_of(format, x, random) : 0;
     piece.codes[i] = code;
     if (finite && piece.residual != nullptr)

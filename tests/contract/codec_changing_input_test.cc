@@ -126,7 +126,7 @@ class ChangingInput : public testing::TestWithParam<std::string> {
  protected:
   CompressionSpec spec() const { return parse_compression(GetParam()).take(); }
   Memory memory(size_t count) const { return {memory_options(spec(), kAgents), count}; }
-  static size_t rounds(size_t count) { return count > 100'000 ? 20 : 200; }
+  static size_t rounds(size_t count) { return count > 100'000 ? 5 : 100; }
 
   void encode_payloads(size_t count, Changes changes) const {
     const auto codec = make_codec(spec(), {.count_max = count});
@@ -187,9 +187,12 @@ TEST_P(ChangingInput, PayloadsStayReadable) {
 // Expect: the same of codecs whose payloads are summed on their way.
 TEST_P(ChangingInput, VectorsStayInside) {
   if (spec().codec->make_linear == nullptr) GTEST_SKIP() << "is not linear";
-  for (const size_t count : kCounts)
+  for (const size_t count : kCounts) {
+    // Matrices have no other way for large units, and take 20 s with sanitizers.
+    if (count > 100'000 && spec().codec->traits.needs_matrix) continue;
     for (const Changes changes : {Changes::kOneFloat, Changes::kMany})
       ASSERT_NO_FATAL_FAILURE(exchange_vectors(count, changes)) << count;
+  }
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
