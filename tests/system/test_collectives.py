@@ -123,7 +123,8 @@ def test_status_shows_a_set_as_a_job(python, tmp_path):
         rigs.wait_until(lambda: len(list(tmp_path.iterdir())) == 2, timeout=60, what="both ranks")
         shown = subprocess.run(
             [rigs.BIN / "gradbus", "status", "--coordinator", rig.server.ready["address"]],
-            capture_output=True, text=True, timeout=60, check=False, env=clean_environment(),
+            capture_output=True, text=True, timeout=60, check=False,
+            env=clean_environment(GRADBUS_TOKEN_FILE=str(rigs.TOKEN_FILE)),
         )  # fmt: skip
         (tmp_path / "end").touch()
         assert [rank.finish(60)[0] for rank in ranks] == [0, 0]

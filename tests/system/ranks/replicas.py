@@ -20,7 +20,10 @@ START_OF_LAMB = 1000.0
 
 
 class Spec(ctypes.Structure):
+    """gradbus_tensor_spec of gradbus.h."""
+
     _fields_ = [
+        ("struct_bytes", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
         ("count", ctypes.c_uint64),
         ("dtype", ctypes.c_int),
@@ -58,7 +61,7 @@ class Rank:
 
     def register(self, mode, compression=None):
         for name, count in COUNTS.items():
-            spec = Spec(name.encode(), count, F32, AVERAGE, mode=mode.encode())
+            spec = Spec(ctypes.sizeof(Spec), name.encode(), count, F32, AVERAGE, mode=mode.encode())
             spec.compression = compression and compression.encode()
             tensor = ctypes.c_void_p()
             self.call("register", self.session, ctypes.byref(spec), ctypes.c_size_t(1), ctypes.byref(tensor))

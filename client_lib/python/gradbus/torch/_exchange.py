@@ -29,7 +29,7 @@ from ._hooks import after_accumulation
 from ._layout import DTYPES, ParameterInfo, plan_buckets
 from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_info import info_of, sparse_on_device_error, with_compression
-from ._retire import retire, retire_names
+from ._retire import retire, retire_later, retire_names
 from ._rounds import Rounds, in_flight_error
 from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
@@ -392,19 +392,21 @@ class GradientExchange:
         for bucket in self._buckets:
             bucket.place.close()
 
-    def release(self, why: str) -> None:
+    def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
         if not self._detached:
             self._why_detached = why
             self.detach(not self.in_flight)
-            retire(bucket.core for bucket in self._buckets)
+            on_shards = [bucket.core for bucket in self._buckets if bucket.on_shards is not None]
+            (retire_later if collected else retire)(on_shards)
+            retire(bucket.core for bucket in self._buckets if bucket.on_shards is None)
             retire_names([self._rounds.agreement], self._process_set)
             self._buckets.clear()
 
     def __del__(self) -> None:
         # Its hooks and gradients are the parameters', which live on.
         with contextlib.suppress(Exception):
-            self.release("it is gone")
+            self.release("it is gone", collected=True)
 
     @property
     def has_undrained(self) -> bool:

@@ -13,6 +13,7 @@ from .._errors import BusyError, GradbusError
 from .._process_sets import ProcessSet, session_of
 
 _busy: list[_core.Bucket] = []  # with a round under way: they are tried again
+_collected: list[_core.Bucket] = []  # on shards, of wrappers that were garbage-collected
 
 
 def retire(cores: Iterable[_core.Bucket]) -> None:
@@ -28,6 +29,22 @@ def retire(cores: Iterable[_core.Bucket]) -> None:
             _busy.append(core)
         except GradbusError:
             continue  # the session is over, and the memory with it
+
+
+def retire_later(cores: Iterable[_core.Bucket]) -> None:
+    """Nobody here uses these any more; they are unregistered when the next wrapper is made.
+
+    For buckets on shards. Most wrappers are garbage-collected just before the program ends, and the snapshot
+    that shards write at the end of the job must still hold their parameters.
+    """
+    _collected.extend(cores)
+
+
+def retire_collected() -> None:
+    """A new wrapper is made: unregisters what waited for it."""
+    waiting = _collected.copy()
+    _collected.clear()
+    retire(waiting)
 
 
 def retire_names(names: Iterable[str], process_set: ProcessSet) -> None:

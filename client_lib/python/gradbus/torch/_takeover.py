@@ -15,7 +15,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from .._errors import BusyError
-from ._retire import retire
+from ._retire import retire_collected
 
 if TYPE_CHECKING:
     from ._exchangers import State
@@ -28,7 +28,7 @@ def take_over(new: State, who: str) -> None:
 
     Raises BusyError between backward() and step() of an earlier one.
     """
-    retire([])
+    retire_collected()
     taken = {id(parameter) for (_, parameter), _ in new.parameters}
     alive = [state for reference in _known if (state := reference()) is not None]
     for old in alive:
