@@ -168,6 +168,8 @@ constexpr ErrorInfo kErrors[] = {
     {"O906", "REPLICAS_DIFFER", Code::kMismatch,
      "Ranks have different parameters, so a mean of their gradients trains no model.",
      "call gradbus.broadcast_parameters(model, root_rank=0) before the first step"},
+    {"O907", "FORKED", Code::kClosed, "A forked child used a session of its parent.",
+     "use Gradbus in the parent only, or start the child with spawn and give it its own rank"},
     {"O910", "BAD_COMPRESSION", Code::kInvalid, "A compression was asked for that does not exist.",
      "gradbus bench codec --list"},
     {"O911", "BAD_MODE", Code::kInvalid, "An exchange mode was asked for that does not exist.",

@@ -35,7 +35,7 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 2;
+inline constexpr uint16_t kAttachVersion = 3;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
 inline constexpr size_t kJobSecretBytes = 32;
@@ -168,6 +168,7 @@ struct RegisterPacket {
   uint64_t columns = 0;  // compression: of the tensor seen as a matrix; 0: a vector
   char compression[kCompressionBytesMax + 1] = {};  // "": dense
   char mode[kModeBytesMax + 1] = {};                // canonical; "": sync
+  char shape[kShapeBytesMax + 1] = {};              // "[2,4]"; "": one dimension
 };
 
 struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why

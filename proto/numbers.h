@@ -88,6 +88,7 @@ inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // its text: compression/spec.h
 inline constexpr uint32_t kModeBytesMax = 255;         // common/exchange_mode.h
+inline constexpr uint32_t kShapeBytesMax = 255;        // client_lib/shm/tensor_spec.h
 inline constexpr uint32_t kTensorsMax = 1u << 20;      // of one job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 

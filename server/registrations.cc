@@ -38,7 +38,7 @@ bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
          a.collective() == b.collective() && a.root() == b.root() &&
          a.row_elements() == b.row_elements() && a.before() == b.before() &&
          a.after() == b.after() && a.compression() == b.compression() &&
-         a.columns() == b.columns() && a.mode() == b.mode();
+         a.columns() == b.columns() && a.mode() == b.mode() && a.shape() == b.shape();
 }
 
 Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
@@ -67,6 +67,8 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
     return short_error("O900", "a tensor's name has " + std::to_string(spec.name().size()) +
                                    " bytes; 1 to 255 are allowed");
   }
+  if (spec.shape().size() > kShapeBytesMax)
+    return short_error("O900", tensor(spec) + " has a shape of too many dimensions");
   GRADBUS_RETURN_IF_ERROR(check_numbers(spec));
   if (is_reducing(spec) && spec.op() == uint32_t(ReduceOp::kNone)) {
     return short_error("O900", tensor(spec) + ": " + collective(spec) + " needs an operation");

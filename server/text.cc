@@ -89,8 +89,12 @@ std::string seconds_text(Nanos duration) {
 
 std::string spec_text(const v1::TensorSpec& spec) {
   const auto kind = static_cast<CollectiveKind>(spec.collective());
-  std::string text(dtype_name(static_cast<DType>(spec.dtype())));
-  text.append("[").append(std::to_string(spec.count())).append("] ").append(collective_name(kind));
+  const std::string dtype(dtype_name(static_cast<DType>(spec.dtype())));
+  const std::string& shape = spec.shape();
+  std::string text = shape.empty()            ? dtype + "[" + std::to_string(spec.count()) + "]"
+                     : shape.starts_with('[') ? dtype + shape
+                                              : shape;
+  text.append(" ").append(collective_name(kind));
   if (kind == CollectiveKind::kAllReduce) {
     text.append(" ").append(reduce_op_name(static_cast<ReduceOp>(spec.op())));
   }

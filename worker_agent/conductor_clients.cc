@@ -199,7 +199,8 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   packet.after,
                   canonical_compression(get_text(packet.compression)),
                   packet.columns,
-                  get_text(packet.mode)};
+                  get_text(packet.mode),
+                  get_text(packet.shape)};
   if (spec.compression.empty()) spec.columns = 0;
   NodeJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)

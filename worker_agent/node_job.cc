@@ -29,7 +29,8 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           spec.after() == 0 ? 1 : spec.after(),
           spec.compression(),
           spec.columns(),
-          spec.mode()};
+          spec.mode(),
+          spec.shape()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -46,6 +47,7 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_compression(spec.compression);
   message.set_columns(spec.columns);
   message.set_mode(spec.mode);
+  message.set_shape(spec.shape);
   return message;
 }
 

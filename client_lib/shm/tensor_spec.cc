@@ -10,6 +10,11 @@ namespace gradbus {
 
 namespace {
 
+bool is_shape(const std::string& text) {
+  constexpr std::string_view kAllowed = "0123456789[],*abcdefghijklmnopqrstuvwxyz";
+  return text.size() <= kShapeBytesMax && text.find_first_not_of(kAllowed) == text.npos;
+}
+
 // Adasum is made of other collectives: no tensor is registered for it.
 Status check_operation(const TensorSpec& spec, const std::string& who) {
   if (!is_reduce_op(static_cast<uint32_t>(spec.op)) || spec.op == ReduceOp::kAdasum ||
@@ -32,6 +37,8 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
     return error("O910", who + ": the text of its compression has " +
                              std::to_string(spec.compression.size()) + " bytes, allowed are " +
                              std::to_string(kCompressionBytesMax));
+  if (!is_shape(spec.shape))
+    return error("O900", who + ": the text of its shape is not of the form [2,4]");
   if (spec.row_elements == 0 || spec.count % spec.row_elements != 0)
     return error("O900", who + ": " + std::to_string(spec.count) +
                              " elements are not whole rows of " +

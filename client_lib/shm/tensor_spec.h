@@ -23,12 +23,20 @@ struct TensorSpec {
   std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
   uint64_t columns = 0;          // compression: of the tensor seen as a matrix; 0: a vector
   std::string mode = {};         // "ps:sync", canonical (common/exchange_mode.h); "": sync
+  // Of more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
+  // Of a tensor that carries another one's lengths, with that one's dtype: "f32[*,4]".
+  std::string shape = {};
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }
   // The agent carries its rounds elsewhere, in a job on so many nodes.
   bool leaves_node(uint32_t agents) const { return agents > 1 || is_on_shards(mode); }
 };
+
+// The shape of a tensor that carries something else of `spec`: "f32[*,4]"; "" of one dimension.
+inline std::string shape_with_dtype(const TensorSpec& spec) {
+  return spec.shape.empty() ? "" : std::string(dtype_name(spec.dtype)) + spec.shape;
+}
 
 // GB-O900 / O904 naming the field when no job of `world_size` ranks can have such a tensor.
 Status check_spec(const TensorSpec& spec, uint32_t world_size);

@@ -100,6 +100,8 @@ Status Session::attach(AgentConnection connection) {
   channel_ = attachment.value().channel;
   GRADBUS_RETURN_IF_ERROR(check_channel(*channel_));
   arena_.push_back(attachment.value().arena);
+  make_private_in_children(channel_);
+  make_private_in_children(arena_.back());
   doorbell_ = std::move(attachment.value().doorbell);
   submissions_ = RingProducer<Submission>(RingMemory::at(channel_->at(kSubmissionRingOffset)));
   completions_ =
@@ -146,6 +148,7 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.columns = spec.columns;
   set_text(packet.compression, spec.compression);
   set_text(packet.mode, spec.mode);
+  set_text(packet.shape, spec.shape);
   packet.wants_device = registration->device.has_value() ? 1 : 0;
   packet.device = registration->device.value_or(DeviceId{});
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));

@@ -15,6 +15,7 @@
 
 #include "client_lib/shm/ring.h"
 #include "client_lib/src/agent_connection.h"
+#include "client_lib/src/forks.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/session_registry.h"
 #include "client_lib/src/tensor.h"
@@ -94,6 +95,8 @@ class Session {
   Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity) const;
   ~Session();
 
+  // Ok in the process that opened the session; GB-O907 in a child that was forked from it.
+  Status check_process() const { return check_not_forked(fork_depth_); }
   const LaunchIdentity& identity() const { return identity_; }
   uint32_t rank() const { return joined_.rank; }
   uint32_t world_size() const { return joined_.world_size; }
@@ -242,6 +245,7 @@ class Session {
 
   const LaunchIdentity identity_;
   const SessionOptions options_;
+  const uint64_t fork_depth_ = fork_depth();
   SessionRegistry& registry_ = SessionRegistry::of_this_process();
   JoinedPacket joined_;
 

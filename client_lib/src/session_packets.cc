@@ -99,6 +99,7 @@ Status Session::add_segment(Packet& packet) {
   auto segment = Segment::open(std::move(packet.fds[0]), info.value().bytes);
   if (!segment.ok()) return segment.status();
   arena_.push_back(segment.take());
+  make_private_in_children(arena_.back());
   return {};
 }
 

@@ -140,6 +140,8 @@ GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_se
 /* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
  * allowed. Operations still in flight are abandoned (other ranks get an error for them).
  *
+ * In a forked child it does nothing; other calls with the parent's session return CLOSED there.
+ *
  * gradbus_init may be called again afterwards, also when the session had failed: so a process can
  * go on after its agent was restarted (docs/ELASTIC.md). UNAVAILABLE, PEER_LOST and MISMATCH then
  * may mean that it comes too early. */
@@ -276,15 +278,10 @@ GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
 
-/* This rank uses the tensor no more: its memory, also that of its compression and on shards, is
- * free for other tensors once every rank of the job has unregistered it or has left. Waits for
- * nobody. BUSY while a step has not been waited for, or results of mode "delayed:k" have not been
- * drained; the tensor stays registered then. Afterwards its memory must not be touched without a
- * gradbus_mapping, and calls with
- * `tensor` return INVALID (they may be made until gradbus_shutdown).
- *
- * The name may be registered again at once, with the same or other arguments: that is another
- * tensor, which is ready when every rank has unregistered this one and registered the new one. */
+/* This rank uses the tensor no more. Its memory is free for other tensors once every rank has
+ * unregistered it or has left (docs/concepts/tensor-lifetime.md). Never waits. BUSY while a step
+ * has not been waited for, or results of mode "delayed:k" have not been drained. Afterwards calls
+ * with `tensor` return INVALID, and the name may be registered again at once, as another tensor. */
 GRADBUS_API gradbus_code gradbus_unregister(gradbus_tensor* tensor);
 /* The same for what ad-hoc operations of this name have set aside. BUSY while one is under way;
  * INVALID when there was none. */
@@ -294,10 +291,9 @@ GRADBUS_API gradbus_code gradbus_unregister_name(gradbus_session* session, const
  * result after wait. Between start and the end of wait they belong to Gradbus. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 
-/* Keeps the memory of a tensor, all its lanes, mapped until gradbus_mapping_free, which may come
- * after gradbus_shutdown: for views that outlive the session or the tensor. A tensor that is
- * unregistered while it has mappings is released when the last one is freed. Freeing NULL is
- * allowed. */
+/* Keeps the memory of a tensor, all its lanes, mapped until gradbus_mapping_free, also after
+ * gradbus_unregister and gradbus_shutdown. An unregistered tensor is released when its last mapping
+ * is freed. Freeing NULL is allowed. */
 GRADBUS_API gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping);
 GRADBUS_API void gradbus_mapping_free(gradbus_mapping* mapping);
 
@@ -451,7 +447,10 @@ typedef struct gradbus_operation {
   uint64_t row_elements;      /* REDUCESCATTER: default 1 */
   const uint64_t* send_counts; /* ALLTOALL: elements for each rank, one block after the other */
   const char* compression;     /* ALLREDUCE: as in gradbus_tensor_spec; NULL: dense */
-  int32_t input_stays; /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
+  int32_t input_stays;   /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
+  uint32_t dims;         /* numbers in `shape`; 0, 1: shapes are not compared */
+  const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; else MISMATCH naming
+                            both. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
 } gradbus_operation;
 
 static inline void gradbus_operation_init(gradbus_operation* operation,

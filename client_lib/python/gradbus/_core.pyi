@@ -54,6 +54,7 @@ class Request:
         send_counts: Sequence[int] | None = None,
         dtype: int | None = None,
         compression: str | None = None,
+        shape: Sequence[int] = (),
     ) -> None: ...
 
 class Mode:

@@ -78,7 +78,7 @@ class _Given(NamedTuple):
             prescale=self.how.prescale if self.scales else 1.0,
             postscale=self.how.postscale if self.scales else 1.0,
             dtype=dtype, root=root, row_elements=max(1, row_elements(shape)) * parts if rows else 1,
-            compression=self.how.compression,
+            compression=self.how.compression, shape=shape,
         )  # fmt: skip
 
     def empty(self, shape: Sequence[int]) -> Any:

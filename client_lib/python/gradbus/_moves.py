@@ -19,6 +19,7 @@ from ._parts import (
     framework_or_refuse,
     movable,
     name_in_group,
+    shape_of,
     start_group,
     start_one,
     tensor_list,
@@ -57,7 +58,7 @@ def _broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
     array = framework.contiguous(tensor, what)
     moved = movable(framework, array)
     request = _core.Request(
-        Collective.BROADCAST, name, output=moved, root=root
+        Collective.BROADCAST, name, output=moved, root=root, shape=shape_of(array.shape)
     )
     return Part(request, lambda *_: put_back(framework, array, tensor))
 
@@ -120,7 +121,7 @@ def broadcast(
 def _allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Part:
     blocks = Blocks(tensor, what_is("allgather", name))
     payload = blocks.payload([blocks.shape[0]])
-    request = _core.Request(Collective.ALLGATHER, name, payload)
+    request = _core.Request(Collective.ALLGATHER, name, payload, shape=blocks.shape)
     if with_rows:
         return Part(request, blocks.received)
     return Part(request, lambda operation, index: blocks.received(operation, index)[0])
@@ -185,7 +186,7 @@ def grouped_allgather(
 def _gather_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
     blocks = Blocks(tensor, what_is("gather", name))
     payload = blocks.payload([blocks.shape[0]])
-    request = _core.Request(Collective.GATHER, name, payload, root=root)
+    request = _core.Request(Collective.GATHER, name, payload, root=root, shape=blocks.shape)
     if session.rank != root:
         return Part(request, lambda *_: None)
     return Part(request, lambda operation, index: blocks.received(operation, index)[0])
@@ -225,6 +226,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
         result = framework.empty(source, shape)
         request = _core.Request(
             Collective.SCATTER, name, output=movable(framework, result), root=root,
+            shape=shape_of(shape),
         )  # fmt: skip
         return Part(request, lambda *_: framework.returned(result, tensor))
     if not shape or shape[0] % session.size != 0:
@@ -236,6 +238,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
     result = framework.empty(source, part)
     request = _core.Request(
         Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root,
+        shape=shape_of(part),
     )  # fmt: skip
     return Part(request, lambda *_: framework.returned(result, tensor))
 
@@ -306,7 +309,7 @@ def _alltoall_part(
         else _checked_splits(splits, blocks.shape[0], size, what)
     )
     request = _core.Request(
-        Collective.ALLTOALL, name, blocks.payload(rows), send_counts=blocks.send_counts(rows),
+        Collective.ALLTOALL, name, blocks.payload(rows), send_counts=blocks.send_counts(rows), shape=blocks.shape,
     )  # fmt: skip
 
     def finish(operation: _core.Operation, index: int) -> Any:

@@ -11,7 +11,7 @@ constexpr const char* kClosed =
     "and "
     "register anew";
 constexpr const char* kForked =
-    "GB-O900 BAD_ARGUMENT: this process was forked from a rank after gradbus.init(); the session "
+    "GB-O907 FORKED: this process was forked from a rank after gradbus.init(); the session "
     "stays with the parent | next: use Gradbus in the parent only, or start the child with spawn "
     "and "
     "give it a rank of its own";

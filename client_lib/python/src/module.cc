@@ -80,7 +80,7 @@ void construct_request(Request* self, int collective, std::optional<std::string>
                        nb::object input, nb::object output, int op, int32_t root, double prescale,
                        double postscale, uint64_t row_elements,
                        std::optional<std::vector<uint64_t>> send_counts, std::optional<int> dtype,
-                       std::optional<std::string> compression) {
+                       std::optional<std::string> compression, std::vector<uint64_t> shape) {
   new (self) Request{static_cast<gradbus_collective>(collective),
                      std::move(name),
                      std::move(input),
@@ -92,7 +92,8 @@ void construct_request(Request* self, int collective, std::optional<std::string>
                      row_elements,
                      std::move(send_counts),
                      {},
-                     std::move(compression)};
+                     std::move(compression),
+                     std::move(shape)};
   if (dtype) self->dtype = static_cast<gradbus_dtype>(*dtype);
 }
 
@@ -101,7 +102,8 @@ void bind_request(nb::module_& module) {
       .def("__init__", &construct_request, "collective"_a, "name"_a = nb::none(),
            "input"_a = nb::none(), "output"_a = nb::none(), "op"_a = 1, "root"_a = 0,
            "prescale"_a = 1.0, "postscale"_a = 1.0, "row_elements"_a = 1,
-           "send_counts"_a = nb::none(), "dtype"_a = nb::none(), "compression"_a = nb::none());
+           "send_counts"_a = nb::none(), "dtype"_a = nb::none(), "compression"_a = nb::none(),
+           "shape"_a = std::vector<uint64_t>());
 }
 
 void construct_session(Session* self, std::optional<std::string> job,

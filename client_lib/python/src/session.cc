@@ -143,6 +143,8 @@ void Group::add(const gradbus_session* session, const Request& request, bool inp
   operation.send_counts = request.send_counts ? request.send_counts->data() : nullptr;
   operation.compression = request.compression ? request.compression->c_str() : nullptr;
   operation.input_stays = input_stays ? 1 : 0;
+  operation.dims = static_cast<uint32_t>(request.shape.size());
+  operation.shape = request.shape.data();
   operations.push_back(operation);
 }
 

@@ -103,6 +103,7 @@ struct Request {
   std::optional<std::vector<uint64_t>> send_counts;
   std::optional<gradbus_dtype> dtype;  // instead of the array's, which has as many bytes an element
   std::optional<std::string> compression;
+  std::vector<uint64_t> shape;  // compared between ranks; none: not compared
 };
 
 class Operation {

@@ -66,9 +66,18 @@ inline Status missing(const char* argument) {
   return error("O900", std::string("argument ") + argument + " is NULL");
 }
 
-// GB-O900 for NULL, and for a tensor that was unregistered.
+// GB-O900 for NULL, GB-O907 in a forked child of the process that opened the session.
+inline Status usable(const gradbus_session* session) {
+  return session == nullptr ? missing("session") : session->session->check_process();
+}
+inline Status usable(const gradbus_handle* handle) {
+  return handle == nullptr ? missing("handle") : handle->session->check_process();
+}
+
+// The same, and GB-O900 for a tensor that was unregistered.
 inline Status usable(const gradbus_tensor* tensor) {
   if (tensor == nullptr) return missing("tensor");
+  GRADBUS_RETURN_IF_ERROR(tensor->session->check_process());
   if (!tensor->unregistered) return {};
   return error("O900", "tensor \"" + tensor->name + "\" was unregistered",
                "register it again, or unregister it after its last use");

@@ -101,8 +101,8 @@ gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
 gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* device,
                                 gradbus_device_trial* trial) {
   return guarded([&]() -> Status {
-    if (session == nullptr || device == nullptr || trial == nullptr)
-      return missing("session, device or trial");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (device == nullptr || trial == nullptr) return missing("device or trial");
     return try_device(*session, to_id(device), trial);
   });
 }
@@ -110,8 +110,8 @@ gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* d
 gradbus_code gradbus_device_tried(gradbus_session* session, const unsigned char* device,
                                   const char* const* why_not) {
   return guarded([&]() -> Status {
-    if (session == nullptr || device == nullptr || why_not == nullptr)
-      return missing("session, device or why_not");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (device == nullptr || why_not == nullptr) return missing("device or why_not");
     return device_tried(*session, to_id(device), why_not);
   });
 }

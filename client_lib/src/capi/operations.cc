@@ -23,6 +23,7 @@ std::string signature(const TensorSpec& spec) {
                      std::to_string(count_is_common(spec.kind) ? spec.count : 0) + ".root" +
                      std::to_string(spec.root);
   if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
+  if (!spec.shape.empty()) text += "." + spec.shape;
   if (!spec.compression.empty()) text += "." + spec.compression;
   if (spec.before == 1 && spec.after == 1) return text;
   char scales[64];
@@ -33,6 +34,18 @@ std::string signature(const TensorSpec& spec) {
 std::string next_name(Session& session, const TensorSpec& spec) {
   const std::string kind = signature(spec);
   return kind + "#" + std::to_string(session.next_unnamed(kind) % kUnnamedWindow);
+}
+
+// Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
+std::string shape_of(const gradbus_operation& given) {
+  if (given.dims < 2 || given.shape == nullptr) return "";
+  const bool rows_differ = !count_is_common(narrow<CollectiveKind>(given.collective));
+  std::string text = rows_differ ? "[*" : "[" + std::to_string(given.shape[0]);
+  for (uint32_t i = 1; i < given.dims; ++i) {
+    text.append(",").append(std::to_string(given.shape[i]));
+    if (text.size() > kShapeBytesMax) return "";
+  }
+  return text.size() < kShapeBytesMax ? text + "]" : "";
 }
 
 // ALLTOALL without counts: equal ones.
@@ -62,6 +75,7 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   OperationRequest request;
   request.spec = {given.name == nullptr ? "(unnamed)" : given.name, given.count,
                   narrow<DType>(given.dtype), ReduceOp::kNone, kind};
+  request.spec.shape = shape_of(given);
   if (reduces(kind)) {
     request.spec.op = narrow<ReduceOp>(given.op);
     request.spec.before = given.prescale;
@@ -120,7 +134,8 @@ Status begin_all(const Operations& operations) {
 
 Status start(gradbus_session* session, const gradbus_operation* given, size_t n,
              gradbus_handle** handle) {
-  if (session == nullptr || handle == nullptr) return missing("session or handle");
+  GRADBUS_RETURN_IF_ERROR(usable(session));
+  if (handle == nullptr) return missing("handle");
   if (given == nullptr && n > 0) return missing("operations");
   *handle = nullptr;
   Result<Operations> operations = make_all(*session->session, given, n);
@@ -218,12 +233,15 @@ gradbus_code gradbus_run_operation(gradbus_session* session, const gradbus_opera
 }
 
 gradbus_code gradbus_handle_test(gradbus_handle* handle) {
-  return guarded([&] { return handle == nullptr ? missing("handle") : test_all(*handle); });
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(handle));
+    return test_all(*handle);
+  });
 }
 
 gradbus_code gradbus_handle_wait(gradbus_handle* handle, int64_t timeout_ms) {
   return guarded([&]() -> Status {
-    if (handle == nullptr) return missing("handle");
+    GRADBUS_RETURN_IF_ERROR(usable(handle));
     return wait_all(*handle, to_timeout(timeout_ms, *handle->session));
   });
 }
@@ -251,7 +269,7 @@ gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index, cons
 }
 
 void gradbus_handle_free(gradbus_handle* handle) {
-  if (handle == nullptr) return;
+  if (!usable(handle).ok()) return;  // a forked child leaves it to the parent
   guarded([&]() -> Status {
     for (const auto& operation : handle->operations) operation->abandon();
     return {};

@@ -110,8 +110,9 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
   });
 }
 
+// In a forked child nothing is freed: locks may be held, and the agent must not hear of it.
 gradbus_code gradbus_shutdown(gradbus_session* session) {
-  delete session;
+  if (session == nullptr || session->session->check_process().ok()) delete session;
   return GRADBUS_OK;
 }
 
@@ -119,7 +120,8 @@ gradbus_code gradbus_job_secret(const gradbus_session* session,
                                 uint8_t secret[GRADBUS_JOB_SECRET_BYTES]) {
   return guarded([&]() -> Status {
     static_assert(GRADBUS_JOB_SECRET_BYTES == kJobSecretBytes);
-    if (session == nullptr || secret == nullptr) return missing("session or secret");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (secret == nullptr) return missing("secret");
     std::memcpy(secret, session->session->secret(), kJobSecretBytes);
     return {};
   });
@@ -150,8 +152,8 @@ gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor
 gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_change* change,
                                       int* found) {
   return guarded([&]() -> Status {
-    if (session == nullptr || change == nullptr || found == nullptr)
-      return missing("session, change or found");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (change == nullptr || found == nullptr) return missing("change or found");
     if (const auto bytes = struct_bytes_of("gradbus_mode_change", change); !bytes.ok())
       return bytes.status();
     const auto next = next_mode_change(*session->session);
@@ -167,7 +169,7 @@ gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_cha
 
 gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return missing("session");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
     session->session->count_loss(loss);
     return {};
   });
@@ -180,7 +182,8 @@ int gradbus_glob_matches(const char* glob, const char* text) {
 gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks, size_t n,
                                  gradbus_session** set) {
   return guarded([&]() -> Status {
-    if (session == nullptr || set == nullptr) return missing("session or set");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (set == nullptr) return missing("set");
     if (ranks == nullptr && n > 0) return missing("ranks");
     *set = nullptr;
     auto opened = open_process_set(*session->session, {ranks, ranks + n});

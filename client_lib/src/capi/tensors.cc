@@ -157,7 +157,7 @@ using namespace gradbus::capi;
 gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spec* specs, size_t n,
                               gradbus_tensor** tensors) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return missing("session");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
     if (n > 0 && (specs == nullptr || tensors == nullptr)) return missing("specs or tensors");
     return register_all(*session, specs, n, tensors);
   });
@@ -172,7 +172,8 @@ gradbus_code gradbus_unregister(gradbus_tensor* tensor) {
 
 gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name) {
   return guarded([&]() -> Status {
-    if (session == nullptr || name == nullptr) return missing("session or name");
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (name == nullptr) return missing("name");
     const Result<size_t> found = session->session->unregister(std::string(name));
     if (!found.ok() || found.value() > 0) return found.status();
     return error(

@@ -2,7 +2,8 @@
 // that is unregistered while there are mappings of it is released when the last one is freed. So
 // the agent never gives memory that somebody still views to another tensor.
 //
-// Any thread. After gradbus_shutdown a mapping keeps memory mapped and does nothing else.
+// Any thread. After gradbus_shutdown, and in a forked child, a mapping keeps memory mapped and does
+// nothing else.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace gradbus::capi {
 class TensorViews {
  public:
   TensorViews(Session& session, std::vector<Tensor*> lanes)
-      : session_(&session), lanes_(std::move(lanes)) {}
+      : session_(&session), fork_depth_(fork_depth()), lanes_(std::move(lanes)) {}
 
   std::vector<std::shared_ptr<Segment>> add();
   void remove();
@@ -31,6 +32,7 @@ class TensorViews {
  private:
   std::mutex lock_;
   Session* session_;  // null: it has ended
+  const uint64_t fork_depth_;
   std::vector<Tensor*> lanes_;
   size_t count_ = 0;
   bool unregisters_ = false;

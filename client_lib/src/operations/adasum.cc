@@ -29,8 +29,10 @@ class AdasumOperation final : public StagedOperation {
 
  private:
   static TensorSpec blocks_spec(const TensorSpec& asked) {
-    return {asked.name + "#adasum", asked.count, asked.dtype, ReduceOp::kNone,
-            CollectiveKind::kAllGather};
+    TensorSpec spec{asked.name + "#adasum", asked.count, asked.dtype, ReduceOp::kNone,
+                    CollectiveKind::kAllGather};
+    spec.shape = asked.shape;
+    return spec;
   }
 
   // adasum(k * g) = k * adasum(g), so one factor behind it stands for both.

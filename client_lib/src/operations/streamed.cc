@@ -135,8 +135,10 @@ class StreamedOperation final : public Operation {
 
  private:
   static TensorSpec ring_spec(const TensorSpec& asked) {
-    return {asked.name + "#stream", kRingBytes, DType::kU8, ReduceOp::kNone,
-            CollectiveKind::kAllGather};
+    TensorSpec spec{asked.name + "#stream", kRingBytes, DType::kU8, ReduceOp::kNone,
+                    CollectiveKind::kAllGather};
+    spec.shape = shape_with_dtype(asked);
+    return spec;
   }
 
   Cell& cell() { return tensor().cell(); }

@@ -21,7 +21,10 @@ VariableBlocks::VariableBlocks(Session& session, const OperationRequest& request
       own_lengths_(std::move(own_lengths)) {}
 
 TensorSpec VariableBlocks::lengths_spec(const TensorSpec& asked, uint64_t lengths) {
-  return {asked.name + "#len", lengths, DType::kI64, ReduceOp::kNone, CollectiveKind::kAllGather};
+  TensorSpec spec{asked.name + "#len", lengths, DType::kI64, ReduceOp::kNone,
+                  CollectiveKind::kAllGather};
+  spec.shape = shape_with_dtype(asked);
+  return spec;
 }
 
 // Lengths come from other processes; a wrong one is an error here and nowhere else.

@@ -94,6 +94,21 @@ TEST_F(Registration, EveryFieldIsCompared) {
   EXPECT_THAT(last_error(1), HasSubstr("i32[8] broadcast root 0, rank 1 i32[8] broadcast root 1"));
 }
 
+TEST_F(Registration, ShapesAreComparedAndShown) {
+  const auto with_shape = [](uint64_t count, const char* shape) {
+    auto spec = make_spec("t", count);
+    spec.set_shape(shape);
+    return spec;
+  };
+  ask(0, {with_shape(8, "[2,4]")});
+  ask(1, {with_shape(8, "[4,2]")});
+  EXPECT_THAT(last_error(1), StartsWith("GB-O902"));
+  EXPECT_THAT(last_error(1), HasSubstr("rank 0 registered f32[2,4] all_reduce sum, rank 1 "
+                                       "f32[4,2] all_reduce sum"));
+  ask(2, {with_shape(1, std::string(300, '1').c_str())});
+  EXPECT_THAT(last_error(2), StartsWith("GB-O900"));
+}
+
 TEST_F(Registration, FieldsThatACollectiveDoesNotUseAreNotCompared) {
   for (uint32_t rank = 0; rank < 4; ++rank) {
     auto spec = make_spec("g", 8, DType::kF32, CollectiveKind::kAllGather);
