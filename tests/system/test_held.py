@@ -1,7 +1,5 @@
 """Compression in the modes in which shards hold the parameters, on real daemons."""
 
-import json
-import subprocess
 
 import pytest
 import rig as rigs
@@ -58,9 +56,7 @@ def test_what_was_remembered_elsewhere_goes_into_gradients_alone(nodes, newest):
 
 
 def moved_by(rig):
-    words = [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    (job,) = json.loads(done.stdout)["jobs"]
+    (job,) = rig.status()["jobs"]
     return sum(shard["received_bytes"] + shard["sent_bytes"] for shard in job["shards"])
 
 

@@ -1,8 +1,6 @@
 """Parameter-server shards with a copy of every chunk, on real daemons of which some are killed."""
 
-import json
 import random
-import subprocess
 import time
 
 import pytest
@@ -28,9 +26,7 @@ def wait_for_steps(rank, steps):
 
 
 def lost_shards(rig):
-    words = [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]]
-    status = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    (job,) = json.loads(status)["jobs"]
+    (job,) = rig.status()["jobs"]
     return [shard["shard"] for shard in job["shards"] if shard["lost"]]
 
 

@@ -35,7 +35,9 @@ def test_other_shapes_are_refused_on_both_ranks(two_agents, verb, shapes, said, 
     results = run_ranks(two_agents, str(PYTHONS["newest"]), "shapes.py", 2, verb, *shapes, name)
     assert_all_ok(results)
     for _, output in results:
-        assert "refused GB-O90" in output and all(text in output for text in said), results
+        assert "refused GB-O90" in output, results
+        # The name of an unnamed operation has its shape, where that is more than a number of elements.
+        assert all(text in output or (name == "-" and text.strip("[]").isdigit()) for text in said), results
 
 
 @pytest.mark.parametrize(("verb", "shapes", "first", "second"), ALIKE)
