@@ -13,6 +13,10 @@ std::string_view dtype_name(DType dtype) {
     case DType::kU8: return "u8";
     case DType::kI8: return "i8";
     case DType::kBool: return "bool";
+    case DType::kI16: return "i16";
+    case DType::kU16: return "u16";
+    case DType::kU32: return "u32";
+    case DType::kU64: return "u64";
   }
   return "?";
 }

@@ -17,17 +17,27 @@ enum class DType : uint8_t {
   kU8 = 7,
   kI8 = 8,
   kBool = 9,  // one byte, 0 or 1
+  kI16 = 10,
+  kU16 = 11,
+  kU32 = 12,
+  kU64 = 13,
 };
+
+constexpr uint32_t kDTypeLast = 13;
 
 // Bytes of one element; 0 for a number that is not a DType.
 constexpr size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+    case DType::kU32: return 4;
     case DType::kF64:
-    case DType::kI64: return 8;
+    case DType::kI64:
+    case DType::kU64: return 8;
     case DType::kF16:
-    case DType::kBF16: return 2;
+    case DType::kBF16:
+    case DType::kI16:
+    case DType::kU16: return 2;
     case DType::kU8:
     case DType::kI8:
     case DType::kBool: return 1;
@@ -35,7 +45,7 @@ constexpr size_t dtype_bytes(DType dtype) {
   return 0;
 }
 
-constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 9; }
+constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= kDTypeLast; }
 
 constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 ||

@@ -34,12 +34,14 @@ constexpr bool is_deterministic(CollectiveKind kind, Algorithm algorithm) {
          algorithm == Algorithm::kRecursiveDoubling;
 }
 
-// Sums of gradients: what NCCL adds up as we do. Its minimum with a NaN, for one, is another one.
-// It is no Algorithm, but what takes the place of one where a tensor is on GPUs of all nodes.
+// Sums of gradients: what NCCL adds up as we do. Its minimum with a NaN, for one, is another one,
+// and it has no integers of 16 bits. It is no Algorithm, but what takes the place of one where a
+// tensor is on GPUs of all nodes.
 constexpr bool may_go_by_nccl(CollectiveKind kind, DType dtype, ReduceOp op) {
   const bool sums = op == ReduceOp::kSum || op == ReduceOp::kAverage;
-  return kind == CollectiveKind::kAllReduce && sums &&
-         (is_float(dtype) || dtype == DType::kI32 || dtype == DType::kI64);
+  const bool integer =
+      dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU32 || dtype == DType::kU64;
+  return kind == CollectiveKind::kAllReduce && sums && (is_float(dtype) || integer);
 }
 
 }  // namespace gradbus

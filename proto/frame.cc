@@ -63,7 +63,7 @@ Status check_envelope(const FrameHeader& header) {
 Status check_signature(const FrameHeader& header) {
   const bool control = is_control(header);
   if (!is_dtype(header.dtype) && !(control && header.dtype == 0)) {
-    return refuse("dtype", header.dtype, "1 to 7");
+    return refuse("dtype", header.dtype, "1 to " + std::to_string(kDTypeLast));
   }
   if (!is_reduce_op(header.op)) return refuse("op", header.op, "0 to 8");
   if (!is_collective(header.collective) && !(control && header.collective == 0)) {

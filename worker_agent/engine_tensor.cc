@@ -53,6 +53,8 @@ NcclType nccl_type(DType dtype) {
     case DType::kBF16: return NcclType::kBF16;
     case DType::kI32: return NcclType::kI32;
     case DType::kI64: return NcclType::kI64;
+    case DType::kU32: return NcclType::kU32;
+    case DType::kU64: return NcclType::kU64;
     default: return NcclType::kF32;
   }
 }

@@ -43,6 +43,10 @@ void store(DType dtype, double value, std::byte* at) {
     case DType::kI32: return put(static_cast<int32_t>(value), at);
     case DType::kI64: return put(static_cast<int64_t>(value), at);
     case DType::kI8: return put(static_cast<int8_t>(value), at);
+    case DType::kI16: return put(static_cast<int16_t>(value), at);
+    case DType::kU16: return put(static_cast<uint16_t>(value), at);
+    case DType::kU32: return put(static_cast<uint32_t>(value), at);
+    case DType::kU64: return put(static_cast<uint64_t>(value), at);
     case DType::kU8:
     case DType::kBool: return put(static_cast<uint8_t>(value), at);
   }

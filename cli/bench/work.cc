@@ -14,7 +14,8 @@ namespace {
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
-                             DType::kU8,  DType::kI32, DType::kI64, DType::kBool};
+                             DType::kU8,  DType::kI16, DType::kU16, DType::kI32,  DType::kU32,
+                             DType::kI64, DType::kU64, DType::kBool};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAverage, ReduceOp::kMin,
                              ReduceOp::kMax,   ReduceOp::kProduct, ReduceOp::kBitAnd,
                              ReduceOp::kBitOr, ReduceOp::kAdasum};
@@ -210,7 +211,7 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--check", options.check, "compare every element with the known result");
   app.add_flag("--private", options.private_buffers,
                "plain buffers, not tensors in shared memory reduced in place");
-  app.add_option("--dtype", options.dtype, "f32 f64 f16 bf16 i8 u8 i32 i64 bool")
+  app.add_option("--dtype", options.dtype, "f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool")
       ->capture_default_str();
   app.add_option("--op", options.op, "sum average min max product bit_and bit_or adasum")
       ->capture_default_str();

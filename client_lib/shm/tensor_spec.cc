@@ -71,8 +71,10 @@ Status check_spec(const TensorSpec& spec, uint32_t world_size) {
                              " bytes, allowed are 1.." + std::to_string(kTensorNameBytesMax));
   if (!is_utf8(spec.name)) return error("O900", "tensor: the name is not valid UTF-8");
   if (!is_dtype(static_cast<uint32_t>(spec.dtype)))
-    return error("O900", who + ": dtype number " + std::to_string(static_cast<int>(spec.dtype)) +
-                             " is unknown");
+    return error("O900",
+                 who + ": dtype number " + std::to_string(static_cast<int>(spec.dtype)) +
+                     " is unknown; this version knows 1 to " + std::to_string(kDTypeLast),
+                 "take one of this version, or install the version that knows it everywhere");
   GRADBUS_RETURN_IF_ERROR(check_operation(spec, who));
   GRADBUS_RETURN_IF_ERROR(check_mode(spec, who));
   if (spec.root >= world_size)

@@ -98,9 +98,9 @@ struct BitOr {
 // ---- integers divided, truncating toward zero -------------------------------------------------
 
 // A block's bytes, as memory. Highway has no integer division; these divide floats that are wide
-// enough: a quotient n / d that is no integer lies 1 / d or more below the next, that is, more
-// than (n / d) * 2^-33 (i32 in f64, which rounds by 2^-53) or 2^-9 (bytes in f32, which rounds by
-// 2^-24; a divisor above 255 leaves 0, however it is rounded). So rounding never reaches it.
+// enough. A quotient n / d that is no integer is at least 1 / d below the next one, 1 / n of
+// itself. Rounding moves it by less: 32 bits in f64 by 2^-53 of itself, 8 and 16 bits in f32 by
+// 2^-24. f32 rounds a divisor above 2^24, but then the quotient is 0 all the same.
 using Divide = void (*)(std::byte* block, size_t bytes, uint32_t divisor);
 
 HWY_NOINLINE void divide_i32(std::byte* block, size_t bytes, uint32_t divisor) {
@@ -113,25 +113,40 @@ HWY_NOINLINE void divide_i32(std::byte* block, size_t bytes, uint32_t divisor) {
   }
 }
 
-template <typename Byte>
-HWY_NOINLINE void divide_bytes(std::byte* block, size_t bytes, uint32_t divisor) {
+// Highway converts signed lanes only, so the sign bit is turned over on the way. No divisor is 1,
+// so every quotient is an i32.
+HWY_NOINLINE void divide_u32(std::byte* block, size_t bytes, uint32_t divisor) {
+  const hn::ScalableTag<double> wide;
+  const hn::Rebind<int32_t, decltype(wide)> tag;
+  const auto divisors = hn::Set(wide, static_cast<double>(divisor));
+  for (std::byte* at = block; at < block + bytes; at += sizeof(uint32_t) * hn::MaxLanes(tag)) {
+    const auto turned = hn::Xor(load_lanes(tag, at), hn::Set(tag, INT32_MIN));
+    const auto lanes = hn::Add(hn::PromoteTo(wide, turned), hn::Set(wide, 0x1p31));
+    store_lanes(tag, hn::DemoteTo(tag, hn::Div(lanes, divisors)), at);
+  }
+}
+
+// Integers of 8 and 16 bits.
+template <typename Short>
+HWY_NOINLINE void divide_short(std::byte* block, size_t bytes, uint32_t divisor) {
   const hn::ScalableTag<float> wide;
   const hn::RebindToSigned<decltype(wide)> whole;
-  const hn::Rebind<Byte, decltype(wide)> tag;
+  const hn::Rebind<Short, decltype(wide)> tag;
   const auto divisors = hn::Set(wide, static_cast<float>(divisor));
-  for (std::byte* at = block; at < block + bytes; at += hn::MaxLanes(tag)) {
+  for (std::byte* at = block; at < block + bytes; at += sizeof(Short) * hn::MaxLanes(tag)) {
     const auto lanes = hn::ConvertTo(wide, hn::PromoteTo(whole, load_lanes(tag, at)));
     const auto quotients = hn::ConvertTo(whole, hn::Div(lanes, divisors));
     store_lanes(tag, hn::DemoteTo(tag, quotients), at);
   }
 }
 
-// No float holds every i64: one at a time.
-HWY_NOINLINE void divide_i64(std::byte* block, size_t bytes, uint32_t divisor) {
-  for (size_t at = 0; at < bytes; at += sizeof(int64_t)) {
-    int64_t lane;
+// No float holds every integer of 64 bits: one at a time.
+template <typename Longest>
+HWY_NOINLINE void divide_longest(std::byte* block, size_t bytes, uint32_t divisor) {
+  for (size_t at = 0; at < bytes; at += sizeof(Longest)) {
+    Longest lane;
     __builtin_memcpy(&lane, block + at, sizeof(lane));
-    lane /= int64_t{divisor};
+    lane /= Longest{divisor};
     __builtin_memcpy(block + at, &lane, sizeof(lane));
   }
 }

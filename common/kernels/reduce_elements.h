@@ -74,8 +74,9 @@ template <typename T>
 struct IntegerElement {
   using Stored = T;
   using Wide = std::make_unsigned_t<T>;  // wraps without undefined behaviour
+  using Longest = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
   struct Factors {
-    int64_t divisor;
+    Longest divisor;
   };
 
   static constexpr Wide widen(Stored stored) { return static_cast<Wide>(stored); }
@@ -93,7 +94,7 @@ struct IntegerElement {
     }
   }
   static constexpr Wide finish(const Factors& factors, ReduceOp, Wide value) {
-    return static_cast<Wide>(int64_t{narrow(value)} / factors.divisor);
+    return static_cast<Wide>(Longest{narrow(value)} / factors.divisor);
   }
 };
 
@@ -120,6 +121,10 @@ constexpr void with_element(DType dtype, const Use& use) {
     case DType::kI32: return use(IntegerElement<int32_t>());
     case DType::kI64: return use(IntegerElement<int64_t>());
     case DType::kI8: return use(IntegerElement<int8_t>());
+    case DType::kI16: return use(IntegerElement<int16_t>());
+    case DType::kU16: return use(IntegerElement<uint16_t>());
+    case DType::kU32: return use(IntegerElement<uint32_t>());
+    case DType::kU64: return use(IntegerElement<uint64_t>());
     case DType::kU8:
     case DType::kBool: return use(IntegerElement<uint8_t>());
   }

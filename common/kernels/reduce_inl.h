@@ -179,8 +179,12 @@ void reduce_numbers(DType dtype, const Job& job) {
     case DType::kF64: return reduce_elements<Float<double>, Operation>(job);
     case DType::kF16: return reduce_elements<F16, Operation>(job);
     case DType::kBF16: return reduce_elements<BF16, Operation>(job);
-    case DType::kI32: return reduce_elements<Integer<uint32_t>, Operation>(job);
-    case DType::kI64: return reduce_elements<Integer<uint64_t>, Operation>(job);
+    case DType::kI16:
+    case DType::kU16: return reduce_elements<Integer<uint16_t>, Operation>(job);
+    case DType::kI32:
+    case DType::kU32: return reduce_elements<Integer<uint32_t>, Operation>(job);
+    case DType::kI64:
+    case DType::kU64: return reduce_elements<Integer<uint64_t>, Operation>(job);
     case DType::kU8:
     case DType::kI8: return reduce_elements<Integer<uint8_t>, Operation>(job);
     case DType::kBool: return;
@@ -197,6 +201,10 @@ void reduce_ordered(DType dtype, const Job& job) {
     case DType::kI32: return reduce_elements<Integer<int32_t>, Operation>(job);
     case DType::kI64: return reduce_elements<Integer<int64_t>, Operation>(job);
     case DType::kI8: return reduce_elements<Integer<int8_t>, Operation>(job);
+    case DType::kI16: return reduce_elements<Integer<int16_t>, Operation>(job);
+    case DType::kU16: return reduce_elements<Integer<uint16_t>, Operation>(job);
+    case DType::kU32: return reduce_elements<Integer<uint32_t>, Operation>(job);
+    case DType::kU64: return reduce_elements<Integer<uint64_t>, Operation>(job);
     case DType::kU8:
     case DType::kBool: return reduce_elements<Integer<uint8_t>, Operation>(job);
   }
@@ -205,8 +213,15 @@ void reduce_ordered(DType dtype, const Job& job) {
 // Bits are the same in elements of any width, so these work on bytes.
 template <typename Operation>
 void reduce_bits(DType dtype, Job job) {
-  if (dtype == DType::kI32) job.count *= sizeof(int32_t);
-  if (dtype == DType::kI64) job.count *= sizeof(int64_t);
+  switch (dtype) {
+    case DType::kI16:
+    case DType::kU16: job.count *= 2; break;
+    case DType::kI32:
+    case DType::kU32: job.count *= 4; break;
+    case DType::kI64:
+    case DType::kU64: job.count *= 8; break;
+    default: break;
+  }
   reduce_elements<Integer<uint8_t>, Operation>(job);
 }
 
@@ -214,9 +229,13 @@ Divide division(DType dtype, uint32_t divisor) {
   if (divisor == 1) return nullptr;
   switch (dtype) {
     case DType::kI32: return divide_i32;
-    case DType::kI64: return divide_i64;
-    case DType::kU8: return divide_bytes<uint8_t>;
-    case DType::kI8: return divide_bytes<int8_t>;
+    case DType::kU32: return divide_u32;
+    case DType::kI64: return divide_longest<int64_t>;
+    case DType::kU64: return divide_longest<uint64_t>;
+    case DType::kU8: return divide_short<uint8_t>;
+    case DType::kI8: return divide_short<int8_t>;
+    case DType::kI16: return divide_short<int16_t>;
+    case DType::kU16: return divide_short<uint16_t>;
     default: return nullptr;
   }
 }

@@ -115,6 +115,7 @@ BENCHMARK_CAPTURE(reduce_in_place, bf16_2_to_2, DType::kBF16, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, i32_2_to_2, DType::kI32, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, i64_2_to_2, DType::kI64, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, i8_2_to_2, DType::kI8, 2)->Apply(sizes);
+BENCHMARK_CAPTURE(reduce_in_place, u16_2_to_2, DType::kU16, 2)->Apply(sizes);
 
 // The other operations and factors, two areas onto both.
 BENCHMARK_CAPTURE(reduce_as, f32_sum, DType::kF32, 2, Reduction{})->Apply(sizes);

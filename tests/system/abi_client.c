@@ -1,5 +1,5 @@
 /* A rank in C that test_c_abi.py compiles with older and newer forms of gradbus.h. FUTURE: the
- * header has a field `future` at the end of each struct. Prints "ok". */
+ * header has a field `future` at the end of each struct, and a dtype GRADBUS_FUTURE. Prints "ok". */
 #include <gradbus/gradbus.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +47,10 @@ static void use_tensors(gradbus_session* session) {
   CHECK(gradbus_register(session, specs, 3, tensors) == GRADBUS_VERSION_SKEW);
   CHECK(strstr(gradbus_last_error(), "gradbus_tensor_spec") != NULL);
   specs[2].future = 0;
+  specs[2].dtype = GRADBUS_FUTURE;
+  CHECK(gradbus_register(session, specs, 3, tensors) == GRADBUS_INVALID);
+  CHECK(strstr(gradbus_last_error(), "tensor \"c\": dtype number 14 is unknown") != NULL);
+  specs[2].dtype = GRADBUS_F32;
 #endif
   CHECK(gradbus_register(session, specs, 3, tensors) == GRADBUS_OK);
   for (int i = 0; i < 3; ++i) {
@@ -74,6 +78,11 @@ static void use_operations(gradbus_session* session) {
   operations[1].future = 7;
   CHECK(gradbus_start_operations(session, operations, 2, &handle) == GRADBUS_VERSION_SKEW);
   operations[1].future = 0;
+  operations[1].dtype = GRADBUS_FUTURE;
+  CHECK(gradbus_start_operations(session, operations, 2, &handle) == GRADBUS_INVALID);
+  CHECK(strstr(gradbus_last_error(), "dtype number 14 is unknown") != NULL);
+  CHECK(strstr(gradbus_last_error(), "install") != NULL);
+  operations[1].dtype = GRADBUS_I32;
 #endif
   CHECK(gradbus_start_operations(session, operations, 2, &handle) == GRADBUS_OK);
   CHECK(gradbus_handle_wait(handle, -1) == GRADBUS_OK);

@@ -8,6 +8,7 @@
 //   cells     overwrites rings, cells, areas and the job word with random words
 //
 //   rewind    asks for help with a large sum and moves its cursor back, for JOBS tenths of a second
+//   dtypes    registers a tensor of each number of a dtype; prints the agent's answers
 //   deaf      asks for tensors and never reads the answers; prints "dropped" when the agent ends
 //   that floats    overwrites the elements of compressed tensors while agents encode them
 //
@@ -233,19 +234,54 @@ int connect_to(const char* path) {
   return connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ? socket : -1;
 }
 
-// Joins without the library, which would read.
-int deaf(char** sockets) {
+// Joins without the library, which would read, and would refuse what the agent has to refuse.
+std::array<int, kRanks> join_by_packets(const std::string& job, char** sockets) {
   std::array<int, kRanks> attached{};
   for (int rank = 0; rank < kRanks; ++rank) {
     attached[rank] = connect_to(sockets[rank]);
     auto join = gradbus::make_packet<gradbus::JoinPacket>(1);
-    gradbus::set_text(join.job, "deaf");
+    gradbus::set_text(join.job, job);
     join.rank = rank;
     join.world_size = kRanks;
     join.start_timeout_ms = 30'000;
     (void)gradbus::send_packet(attached[rank], &join, sizeof(join));
   }
   gradbus::wait_readable(attached[0], 30 * gradbus::kSecond);
+  return attached;
+}
+
+// "ok", or why the agent refuses.
+std::string answer_to(int socket, uint32_t request) {
+  gradbus::Packet packet;
+  gradbus::Status why;
+  while (gradbus::wait_readable(socket, 30 * gradbus::kSecond)) {
+    const gradbus::ReceivePacket received = gradbus::receive_packet(socket, packet, why);
+    if (received == gradbus::ReceivePacket::kNothing) continue;
+    if (received != gradbus::ReceivePacket::kPacket) return "the connection ended";
+    const auto answer = packet.as<gradbus::RegisteredPacket>();
+    if (!answer.ok() || packet.header.request != request) continue;  // another packet
+    return answer.value().code == 0 ? "ok" : gradbus::get_text(answer.value().text);
+  }
+  return "no answer";
+}
+
+int dtypes(char** sockets) {
+  const std::array<int, kRanks> attached = join_by_packets("dtypes", sockets);
+  for (const uint32_t number : {0, 1, 9, 10, 11, 12, 13, 14, 15, 128, 255}) {
+    auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2 + number);
+    gradbus::set_text(wanted.name, "t" + std::to_string(number));
+    wanted.count = 8;
+    wanted.dtype = static_cast<uint8_t>(number);
+    wanted.op = GRADBUS_MAX;  // of every dtype
+    wanted.collective = GRADBUS_ALLREDUCE;
+    for (const int socket : attached) (void)gradbus::send_packet(socket, &wanted, sizeof(wanted));
+    std::printf("%u %s\n", number, answer_to(attached[0], 2 + number).c_str());
+  }
+  return 0;
+}
+
+int deaf(char** sockets) {
+  const std::array<int, kRanks> attached = join_by_packets("deaf", sockets);
   for (uint32_t request = 2; request < 2'000'000; ++request) {
     const auto wrong = gradbus::make_packet<gradbus::RegisterPacket>(request);
     const gradbus::Code sent = gradbus::send_packet(attached[0], &wrong, sizeof(wrong));
@@ -331,6 +367,7 @@ int main(int argc, char** argv) {
   if (argc < 6) return 2;
   const std::string verb = argv[1];
   if (verb == "deaf") return deaf(argv + 4);
+  if (verb == "dtypes") return dtypes(argv + 4);
   const int amount = std::stoi(argv[3]);
   const int jobs = verb == "rewind" || verb == "floats" ? 1 : amount;
   random_.seed(std::stoull(argv[2]));

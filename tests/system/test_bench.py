@@ -139,7 +139,8 @@ def test_registered_tensors_are_right(env, tmp_path, collective, agents):
 
 
 @pytest.mark.parametrize("dtype, op", [("f16", "max"), ("i8", "min"), ("f64", "product"), ("i64", "bit_and"),
-                                       ("bool", "bit_or"), ("u8", "sum"), ("f32", "adasum")])
+                                       ("bool", "bit_or"), ("u8", "sum"), ("f32", "adasum"), ("i16", "average"),
+                                       ("u16", "product"), ("u32", "max"), ("u64", "sum")])
 def test_operations(env, tmp_path, dtype, op):
     rows_of(env, tmp_path, "all_reduce", "--ranks", "2", "--private", "-b", "40000", "-e", "40000", "-n", "1",
             "-w", "0", "--dtype", dtype, "--op", op)

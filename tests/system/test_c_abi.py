@@ -37,7 +37,10 @@ def older(text):
 
 
 def newer(text):
-    """With one more."""
+    """With one more, and one more dtype."""
+    begin = text.index("typedef enum gradbus_dtype {")
+    last = max(int(number) for number in re.findall(r" = (\d+),", text[begin : text.index("} gradbus_dtype;")]))
+    text = text.replace("  GRADBUS_DTYPE_WIDTH_", f"  GRADBUS_FUTURE = {last + 1},\n  GRADBUS_DTYPE_WIDTH_")
     for struct in STRUCTS:
         _, end = body_of(text, struct)
         text = text[:end] + "  uint64_t future;\n" + text[end:]

@@ -71,6 +71,20 @@ def test_answers_that_nobody_reads():
         assert_healthy(rig)
 
 
+@pytest.mark.parametrize("agents", [(0, 0), (0, 1)])
+def test_numbers_of_dtypes(agents):
+    """An agent checks the number of a dtype itself; a client may be newer than it, or no library at all."""
+    with rigs.cluster(2) as rig:
+        answers = dict(line.split(" ", 1) for line in hostile(rig, "dtypes", 1, agents=agents).splitlines())
+        assert len(answers) == 11, answers
+        for number, answer in answers.items():
+            if 1 <= int(number) <= 13:
+                assert answer == "ok", (number, answer)
+            else:
+                assert "GB-O900" in answer and f"dtype number {number} is unknown" in answer, (number, answer)
+        assert_healthy(rig)
+
+
 def test_descriptors_sent_to_the_data_port():
     """Strangers of this machine may not fill an agent's table: what comes beside their bytes is closed."""
     with rigs.cluster(1) as rig, open("/dev/null", "rb") as null:

@@ -18,7 +18,16 @@ struct NcclId {
 };
 
 enum class NcclResult : int { kSuccess = 0, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
-enum class NcclType : int { kI32 = 2, kI64 = 4, kF16 = 6, kF32 = 7, kF64 = 8, kBF16 = 9 };
+enum class NcclType : int {
+  kI32 = 2,
+  kU32 = 3,
+  kI64 = 4,
+  kU64 = 5,
+  kF16 = 6,
+  kF32 = 7,
+  kF64 = 8,
+  kBF16 = 9
+};
 enum class NcclOp : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
 inline constexpr int kNcclVersionMin = 21800;  // 2.18.0: the youngest field of NcclConfig

@@ -65,13 +65,17 @@ typedef enum gradbus_dtype {
   GRADBUS_I64 = 6,
   GRADBUS_U8 = 7,
   GRADBUS_I8 = 8,
-  GRADBUS_BOOL = 9,                      /* one byte, 0 or 1 */
+  GRADBUS_BOOL = 9, /* one byte, 0 or 1 */
+  GRADBUS_I16 = 10,
+  GRADBUS_U16 = 11,
+  GRADBUS_U32 = 12,
+  GRADBUS_U64 = 13,
   GRADBUS_DTYPE_WIDTH_ = -0x7fffffff - 1 /* an int wide, whatever the compiler; not a dtype */
 } gradbus_dtype;
 
 typedef enum gradbus_op {
   GRADBUS_SUM = 1,
-  GRADBUS_AVERAGE = 2, /* sum / world size; integers truncate toward zero */
+  GRADBUS_AVERAGE = 2, /* sum / world size; integers: of the sum that wrapped, toward zero */
   GRADBUS_MIN = 3,     /* a NaN wins */
   GRADBUS_MAX = 4,     /* a NaN wins */
   GRADBUS_PRODUCT = 5,

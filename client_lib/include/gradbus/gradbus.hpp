@@ -61,6 +61,22 @@ struct dtype_of<int8_t> {
   static constexpr gradbus_dtype value = GRADBUS_I8;
 };
 template <>
+struct dtype_of<int16_t> {
+  static constexpr gradbus_dtype value = GRADBUS_I16;
+};
+template <>
+struct dtype_of<uint16_t> {
+  static constexpr gradbus_dtype value = GRADBUS_U16;
+};
+template <>
+struct dtype_of<uint32_t> {
+  static constexpr gradbus_dtype value = GRADBUS_U32;
+};
+template <>
+struct dtype_of<uint64_t> {
+  static constexpr gradbus_dtype value = GRADBUS_U64;
+};
+template <>
 struct dtype_of<bool> {
   static constexpr gradbus_dtype value = GRADBUS_BOOL;
   static_assert(sizeof(bool) == 1, "GRADBUS_BOOL is one byte");

@@ -27,7 +27,7 @@ struct DtypeRow {
   std::string_view typestr;  // __array_interface__, without the byte order; "" has none
 };
 
-constexpr std::array<DtypeRow, 9> kDtypes = {{
+constexpr std::array<DtypeRow, 13> kDtypes = {{
     {GRADBUS_F32, nb::dlpack::dtype_code::Float, 32, "f4"},
     {GRADBUS_F64, nb::dlpack::dtype_code::Float, 64, "f8"},
     {GRADBUS_F16, nb::dlpack::dtype_code::Float, 16, "f2"},
@@ -37,10 +37,14 @@ constexpr std::array<DtypeRow, 9> kDtypes = {{
     {GRADBUS_U8, nb::dlpack::dtype_code::UInt, 8, "u1"},
     {GRADBUS_I8, nb::dlpack::dtype_code::Int, 8, "i1"},
     {GRADBUS_BOOL, nb::dlpack::dtype_code::Bool, 8, "b1"},
+    {GRADBUS_I16, nb::dlpack::dtype_code::Int, 16, "i2"},
+    {GRADBUS_U16, nb::dlpack::dtype_code::UInt, 16, "u2"},
+    {GRADBUS_U32, nb::dlpack::dtype_code::UInt, 32, "u4"},
+    {GRADBUS_U64, nb::dlpack::dtype_code::UInt, 64, "u8"},
 }};
 
 constexpr std::string_view kSupported =
-    "pass float32, float64, float16, bfloat16, int32, int64, int8, uint8 or bool";
+    "pass float32, float64, float16, bfloat16, an integer of 8 to 64 bits or bool";
 
 const DtypeRow& row_of(gradbus_dtype dtype) {
   return *std::find_if(kDtypes.begin(), kDtypes.end(),

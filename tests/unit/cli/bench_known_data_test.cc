@@ -14,7 +14,8 @@ namespace {
 constexpr uint64_t kPeriod = KnownData::kPeriod;
 constexpr uint64_t kCount = 3 * kPeriod + 17;
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
-                             DType::kU8,  DType::kI32, DType::kI64, DType::kBool};
+                             DType::kU8,  DType::kI16, DType::kU16, DType::kI32,  DType::kU32,
+                             DType::kI64, DType::kU64, DType::kBool};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum,  ReduceOp::kAverage, ReduceOp::kMin,
                              ReduceOp::kMax,  ReduceOp::kProduct, ReduceOp::kBitAnd,
                              ReduceOp::kBitOr};

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradbus/gradbus.h"
@@ -80,11 +84,45 @@ TEST_F(Operations, FactorsMultiplyFloatsAndOnlyThem) {
   scaled.name = nullptr;  // unnamed ones with other factors do not meet
   EXPECT_EQ(run(scaled), GRADBUS_OK) << gradbus_last_error();
   EXPECT_EQ(out[5], 9.0f);
-  scaled.dtype = GRADBUS_I32;
-  expect_refused(scaled, {"scale factors", "i32"});
+  for (const auto& [dtype, name] :
+       {std::pair{GRADBUS_I32, "i32"}, std::pair{GRADBUS_I16, "i16"}, std::pair{GRADBUS_U16, "u16"},
+        std::pair{GRADBUS_U32, "u32"}, std::pair{GRADBUS_U64, "u64"}}) {
+    scaled.dtype = dtype;
+    expect_refused(scaled, {"scale factors", name});
+  }
   scaled.dtype = GRADBUS_F32;
   scaled.postscale = 0;
   expect_refused(scaled, {"scale factor is 0", "(unnamed)", "rank 0"});
+}
+
+// The dtype of the C++ type, and as many bytes as it has.
+template <typename T>
+void expect_integers(gradbus::Session& session, gradbus_dtype dtype) {
+  EXPECT_EQ(gradbus::dtype_of<T>::value, dtype);
+  const T all[] = {std::numeric_limits<T>::min(), 1, std::numeric_limits<T>::max()};
+  for (const auto op : {GRADBUS_SUM, GRADBUS_AVERAGE, GRADBUS_MIN, GRADBUS_MAX, GRADBUS_PRODUCT,
+                        GRADBUS_BAND, GRADBUS_BOR}) {
+    T mine[] = {all[0], all[1], all[2]};
+    session.allreduce(mine, 3, op);
+    EXPECT_TRUE(std::ranges::equal(mine, all)) << dtype << " " << op;
+  }
+  gradbus::Tensor tensor = session.register_tensor("of " + std::to_string(dtype), 3, dtype);
+  std::ranges::copy(all, tensor.data<T>());
+  tensor.start();
+  tensor.wait();
+  EXPECT_TRUE(std::ranges::equal(std::span(tensor.data<T>(), 3), all)) << dtype;
+}
+
+TEST(Integers, OfEveryWidthAreReduced) {
+  gradbus::Session session;
+  expect_integers<int8_t>(session, GRADBUS_I8);
+  expect_integers<uint8_t>(session, GRADBUS_U8);
+  expect_integers<int16_t>(session, GRADBUS_I16);
+  expect_integers<uint16_t>(session, GRADBUS_U16);
+  expect_integers<int32_t>(session, GRADBUS_I32);
+  expect_integers<uint32_t>(session, GRADBUS_U32);
+  expect_integers<int64_t>(session, GRADBUS_I64);
+  expect_integers<uint64_t>(session, GRADBUS_U64);
 }
 
 TEST_F(Operations, AdasumOfOneIsItselfAndIsScaled) {

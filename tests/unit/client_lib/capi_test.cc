@@ -270,6 +270,9 @@ TEST_F(Alone, MisuseIsAnErrorThatNamesTheArgument) {
   };
   EXPECT_EQ(reduce("x", 1, 99, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_NE(std::string(gradbus_last_error()).find("dtype number 99"), std::string::npos);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_U64 + 1, GRADBUS_SUM), GRADBUS_INVALID);
+  EXPECT_NE(std::string(gradbus_last_error()).find("dtype number 14"), std::string::npos);
+  EXPECT_EQ(reduce("x", 1, GRADBUS_U64, GRADBUS_SUM), GRADBUS_OK) << gradbus_last_error();
   EXPECT_EQ(reduce("x", 1, 256 + GRADBUS_I64, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce("x", 1, -1, GRADBUS_SUM), GRADBUS_INVALID);
   EXPECT_EQ(reduce("x", 1, GRADBUS_I64, 9), GRADBUS_INVALID);

@@ -121,7 +121,7 @@ TEST(FrameTest, EachForbiddenFieldIsNamed) {
                    "kind");
   }
   expect_refused(check_with([](FrameHeader& h) { h.codec = 20; }), "codec");
-  for (const int dtype : {0, 10, 255}) {
+  for (const uint32_t dtype : {0u, kDTypeLast + 1, 255u}) {
     expect_refused(check_with([&](FrameHeader& h) { h.dtype = static_cast<uint8_t>(dtype); }),
                    "dtype");
   }
@@ -157,7 +157,7 @@ TEST(FrameTest, ControlFramesMayLeaveTheSignatureEmpty) {
     EXPECT_TRUE(check_with([&](FrameHeader& h) { h.kind = static_cast<uint8_t>(kind); }).ok());
     expect_refused(check_with([&](FrameHeader& h) {
                      h.kind = static_cast<uint8_t>(kind);
-                     h.dtype = 10;
+                     h.dtype = kDTypeLast + 1;
                    }),
                    "dtype");
     expect_refused(check_with([&](FrameHeader& h) {

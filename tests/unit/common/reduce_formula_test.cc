@@ -222,12 +222,16 @@ TEST_P(ReduceFormula, IntegersWrapAndDivideTowardZero) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                             ReduceOp::kBitAnd, ReduceOp::kBitOr}) {
     for (size_t sources = 1; sources <= 5; ++sources) {
-      for (const uint32_t divisor : {1u, 2u, 3u, 5u, 255u, 0xffffffffu}) {
+      for (const uint32_t divisor : {1u, 2u, 3u, 5u, 255u, 65537u, 0xffffffffu}) {
         const Reduction how{.op = op, .divisor = divisor, .before = 2, .after = 2};
         expect_integers<int32_t>(GetParam(), DType::kI32, how, sources);
         expect_integers<int64_t>(GetParam(), DType::kI64, how, sources);
         expect_integers<uint8_t>(GetParam(), DType::kU8, how, sources);
         expect_integers<int8_t>(GetParam(), DType::kI8, how, sources);
+        expect_integers<int16_t>(GetParam(), DType::kI16, how, sources);
+        expect_integers<uint16_t>(GetParam(), DType::kU16, how, sources);
+        expect_integers<uint32_t>(GetParam(), DType::kU32, how, sources);
+        expect_integers<uint64_t>(GetParam(), DType::kU64, how, sources);
       }
     }
   }
@@ -250,6 +254,23 @@ TEST_P(ReduceFormula, QuotientsAtMultiplesAreExact) {
       }
     }
     EXPECT_EQ(reduce_vectors<int32_t>(GetParam(), DType::kI32, how, {values}), want) << divisor;
+  }
+}
+
+// The same up to the end of u32, whose upper half no i32 holds.
+TEST_P(ReduceFormula, QuotientsOfUnsignedNumbersAreExact) {
+  for (const uint32_t divisor : {2u, 3u, 7u, 49u, 65537u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    std::vector<uint32_t> values, want;
+    for (const uint64_t quotient : {1u, 2u, 49u, 1000u, 0xffffffffu / divisor}) {
+      for (const int64_t offset : {-1, 0, 1}) {
+        const uint64_t value = quotient * divisor + static_cast<uint64_t>(offset);
+        if (value > UINT32_MAX) continue;
+        values.push_back(static_cast<uint32_t>(value));
+        want.push_back(static_cast<uint32_t>(value / divisor));
+      }
+    }
+    const Reduction how{.op = ReduceOp::kSum, .divisor = divisor};
+    EXPECT_EQ(reduce_vectors<uint32_t>(GetParam(), DType::kU32, how, {values}), want) << divisor;
   }
 }
 

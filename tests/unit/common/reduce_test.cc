@@ -20,9 +20,11 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI32,
-                             DType::kI64, DType::kU8,  DType::kI8,  DType::kBool};
-constexpr DType kNumbers[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16,
-                              DType::kI32, DType::kI64, DType::kU8,  DType::kI8};
+                             DType::kI64, DType::kU8,  DType::kI8,  DType::kI16,  DType::kU16,
+                             DType::kU32, DType::kU64, DType::kBool};
+static_assert(std::size(kDTypes) == kDTypeLast);
+constexpr std::span kNumbers(kDTypes, kDTypeLast - 1);  // no bool
+constexpr std::span kIntegers = kNumbers.subspan(4);
 constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kMin,    ReduceOp::kMax,
                              ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr};
 constexpr std::byte kCanary{0xa5};
@@ -243,26 +245,36 @@ TEST_P(EachTarget, EqualsScalarForOddFactors) {
   }
 }
 
-// Wrapped sums of all bytes by all small divisors; the ends of i32 by large ones.
-TEST_P(EachTarget, EqualsScalarForEveryQuotientOfBytes) {
-  std::vector<uint8_t> all(256);
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
+// All values of `Number` by the divisor.
+template <typename Number>
+void compare_quotients(const ReduceTarget& target, DType dtype, uint32_t divisor) {
+  std::vector<Number> all(size_t{1} << (8 * sizeof(Number)));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Number>(i);
   const std::byte* const sources[] = {std::as_bytes(std::span(all)).data()};
-  for (const DType dtype : {DType::kU8, DType::kI8}) {
-    for (uint32_t divisor = 1; divisor < 260; ++divisor) {
-      Bytes got(all.size()), want(all.size());
-      std::byte* const got_target[] = {got.data()};
-      std::byte* const want_target[] = {want.data()};
-      GetParam().run(dtype, {.divisor = divisor}, sources, 1, got_target, 1, all.size());
-      reduce_one_by_one(dtype, {.divisor = divisor}, sources, 1, want_target, 1, all.size());
-      EXPECT_EQ(got, want) << dtype_name(dtype) << " divisor " << divisor;
-    }
+  std::vector<Number> got(all.size()), want(all.size());
+  std::byte* const got_target[] = {std::as_writable_bytes(std::span(got)).data()};
+  std::byte* const want_target[] = {std::as_writable_bytes(std::span(want)).data()};
+  target.run(dtype, {.divisor = divisor}, sources, 1, got_target, 1, all.size());
+  reduce_one_by_one(dtype, {.divisor = divisor}, sources, 1, want_target, 1, all.size());
+  EXPECT_TRUE(got == want) << dtype_name(dtype) << " divisor " << divisor;
+}
+
+TEST_P(EachTarget, EqualsScalarForEveryQuotientOfBytesAndShorts) {
+  for (const DType dtype : {DType::kU8, DType::kI8})
+    for (uint32_t divisor = 1; divisor < 260; ++divisor)
+      compare_quotients<uint8_t>(GetParam(), dtype, divisor);
+  for (const DType dtype : {DType::kU16, DType::kI16}) {
+    for (uint32_t divisor = 1; divisor < 66'000; divisor += 1 + divisor / 16)
+      compare_quotients<uint16_t>(GetParam(), dtype, divisor);
+    for (const uint32_t divisor : {32767u, 32768u, 32769u, 65535u, 65536u, 65537u})
+      compare_quotients<uint16_t>(GetParam(), dtype, divisor);
   }
 }
 
 TEST_P(EachTarget, EqualsScalarForLargeDivisors) {
-  for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8, DType::kI8}) {
-    for (const uint32_t divisor : {4096u, 16777217u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+  for (const DType dtype : kIntegers) {
+    for (const uint32_t divisor : {4096u, 32768u, 65535u, 65536u, 65537u, 16777217u, 0x7fffffffu,
+                                   0x80000000u, 0xffffffffu}) {
       compare_with_scalar(GetParam(), {dtype, 2, 1, 777, 0, divisor, false});
     }
   }

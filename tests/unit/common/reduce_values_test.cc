@@ -120,6 +120,27 @@ TEST_P(ReduceValues, IntegersWrapAndTruncateTowardZero) {
   EXPECT_EQ(reduce_values<uint8_t>(target, DType::kU8, {200, 50}, {.divisor = 1000}), 0);
 }
 
+TEST_P(ReduceValues, ShortAndUnsignedIntegersWrapAndTruncateTowardZero) {
+  const ReduceTarget& target = GetParam();
+  EXPECT_EQ(reduce_values<int16_t>(target, DType::kI16, {INT16_MAX, 1}, {.divisor = 1}), INT16_MIN);
+  EXPECT_EQ(reduce_values<int16_t>(target, DType::kI16, {-4, -3}, {.divisor = 2}), -3);
+  EXPECT_EQ(reduce_values<uint16_t>(target, DType::kU16, {65000, 1000}, {.divisor = 2}), 232);
+  EXPECT_EQ(reduce_values<uint32_t>(target, DType::kU32, {4'000'000'000, 1}, {.divisor = 2}),
+            2'000'000'000u);
+  EXPECT_EQ(reduce_values<uint32_t>(target, DType::kU32, {UINT32_MAX, 2}, {.divisor = 1}), 1u);
+  EXPECT_EQ(reduce_values<uint64_t>(target, DType::kU64, {UINT64_MAX, 2}, {.divisor = 1}), 1u);
+  EXPECT_EQ(reduce_values<uint64_t>(target, DType::kU64, {UINT64_MAX, 0}, {.divisor = 3}),
+            6148914691236517205u);
+  EXPECT_EQ(reduce_values<uint64_t>(target, DType::kU64, {UINT64_MAX, 7}, {.op = ReduceOp::kMax}),
+            UINT64_MAX)
+      << "not compared as signed";
+  EXPECT_EQ(reduce_values<uint16_t>(target, DType::kU16, {300, 300}, {.op = ReduceOp::kProduct}),
+            24464);
+  EXPECT_EQ(
+      reduce_values<uint16_t>(target, DType::kU16, {0xf0f0, 0xff00}, {.op = ReduceOp::kBitAnd}),
+      0xf000);
+}
+
 TEST_P(ReduceValues, MinimumAndMaximumOfFloats) {
   const auto f32 = [&](ReduceOp op, const std::vector<float>& values) {
     return reduce_values(GetParam(), DType::kF32, values, {.op = op});

@@ -63,17 +63,18 @@ TEST(DTypeTest, WidthsAndNames) {
     size_t bytes;
     std::string_view name;
   };
-  constexpr Row kRows[] = {{1, 4, "f32"},  {2, 8, "f64"}, {3, 2, "f16"},
-                           {4, 2, "bf16"}, {5, 4, "i32"}, {6, 8, "i64"},
-                           {7, 1, "u8"},   {8, 1, "i8"},  {9, 1, "bool"}};
+  constexpr Row kRows[] = {{1, 4, "f32"},  {2, 8, "f64"},  {3, 2, "f16"},  {4, 2, "bf16"},
+                           {5, 4, "i32"},  {6, 8, "i64"},  {7, 1, "u8"},   {8, 1, "i8"},
+                           {9, 1, "bool"}, {10, 2, "i16"}, {11, 2, "u16"}, {12, 4, "u32"},
+                           {13, 8, "u64"}};
   for (const Row& row : kRows) {
     EXPECT_TRUE(is_dtype(row.number));
     EXPECT_EQ(dtype_bytes(static_cast<DType>(row.number)), row.bytes);
     EXPECT_EQ(dtype_name(static_cast<DType>(row.number)), row.name);
   }
-  for (const uint32_t number : {0u, 10u, 255u, 256u, 257u}) EXPECT_FALSE(is_dtype(number));
+  for (const uint32_t number : {0u, 14u, 255u, 256u, 257u}) EXPECT_FALSE(is_dtype(number));
   EXPECT_EQ(dtype_bytes(static_cast<DType>(0)), 0u);
-  EXPECT_EQ(dtype_name(static_cast<DType>(10)), "?");
+  EXPECT_EQ(dtype_name(static_cast<DType>(14)), "?");
 }
 
 }  // namespace

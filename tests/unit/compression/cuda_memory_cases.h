@@ -116,7 +116,7 @@ inline void expect_alike(DType dtype, const std::vector<std::byte>& got,
 // them; what it writes to them is compared.
 template <class Run>
 void on_each_cuda_reduction(const Run& run) {
-  for (uint32_t dtype = 1; dtype <= 9; ++dtype)
+  for (uint32_t dtype = 1; dtype <= kDTypeLast; ++dtype)
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
                               ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr})
       for (const uint32_t sources : {1, 2, 5, 16}) {

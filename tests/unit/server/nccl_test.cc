@@ -119,10 +119,16 @@ TEST_F(NcclJobs, WithoutACommunicatorAllTakeTheHost) {
   EXPECT_THAT(shown.no_nccl(), HasSubstr("no answer"));
 }
 
+TEST_F(NcclJobs, IntegersThatNcclHasGoByIt) {
+  for (const DType dtype : {DType::kI32, DType::kU32, DType::kI64, DType::kU64})
+    register_one(make_spec(std::string(dtype_name(dtype)), 100, dtype), true);
+}
+
 TEST_F(NcclJobs, OtherTensorsAreNotAskedAbout) {
   register_one(make_spec("largest", 100, DType::kF32, CollectiveKind::kAllReduce, ReduceOp::kMax),
                false);
-  register_one(make_spec("bytes", 100, DType::kU8), false);
+  for (const DType dtype : {DType::kU8, DType::kI16, DType::kU16})
+    register_one(make_spec(std::string(dtype_name(dtype)), 100, dtype), false);
   register_one(make_spec("none", 0), false);
   register_one(make_spec("moved", 100, DType::kF32, CollectiveKind::kAllGather), false);
   v1::TensorSpec compressed = make_spec("int8", 1 << 20);

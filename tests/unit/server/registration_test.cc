@@ -209,7 +209,7 @@ TEST_F(Registration, SpecsThatAreNotAllowed) {
       {with([](auto& spec) { spec.set_op(0); }), "GB-O900"},
       {make_spec("t", 8, DType::kF32, K::kBroadcast, ReduceOp::kNone, 4), "GB-O900"},
       {with([](auto& spec) { spec.set_dtype(0); }), "GB-D602"},
-      {with([](auto& spec) { spec.set_dtype(10); }), "GB-D602"},
+      {with([](auto& spec) { spec.set_dtype(kDTypeLast + 1); }), "GB-D602"},
       {with([](auto& spec) { spec.set_op(9); }), "GB-D602"},
       {with([](auto& spec) { spec.set_collective(0); }), "GB-D602"},
       {with([](auto& spec) { spec.set_collective(9); }), "GB-D602"},

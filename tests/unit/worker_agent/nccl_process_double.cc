@@ -45,6 +45,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {NcclType::kI32, gradbus::DType::kI32}, {NcclType::kI64, gradbus::DType::kI64},
+    {NcclType::kU32, gradbus::DType::kU32}, {NcclType::kU64, gradbus::DType::kU64},
     {NcclType::kF16, gradbus::DType::kF16}, {NcclType::kF32, gradbus::DType::kF32},
     {NcclType::kF64, gradbus::DType::kF64}, {NcclType::kBF16, gradbus::DType::kBF16}};
 
