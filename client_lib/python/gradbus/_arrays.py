@@ -30,12 +30,6 @@ class Framework(Protocol):
     def parts(self, array: Any) -> Any:
         """A contiguous array of complex numbers as the array of their real and imaginary parts, a view."""
 
-    def cast(self, array: Any, dtype: str) -> Any:
-        """A new array of integers of another width, modulo 2 to the power of its bits."""
-
-    def divided(self, array: Any, divisor: int) -> Any:
-        """A new array of unsigned integers, rounded down."""
-
     def scaled(self, array: Any, factor: float) -> Any:
         """A new array of integers: multiplied as float64, truncated toward zero."""
 
@@ -59,7 +53,7 @@ class Framework(Protocol):
 
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-NATIVE_INTEGERS = ("int32", "int64", "int8", "uint8")
+INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
 COMPLEX = ("complex64", "complex128")
 BOOL = "bool"
 
@@ -86,12 +80,6 @@ class _Numpy:
 
     def parts(self, array: Any) -> Any:
         return array.reshape(-1).view(array.real.dtype)
-
-    def cast(self, array: Any, dtype: str) -> Any:
-        return array.astype(dtype)
-
-    def divided(self, array: Any, divisor: int) -> Any:
-        return (array // array.dtype.type(divisor)).astype(array.dtype)
 
     def scaled(self, array: Any, factor: float) -> Any:
         numpy = sys.modules["numpy"]
@@ -136,13 +124,6 @@ class _Torch:
 
     def parts(self, array: Any) -> Any:
         return sys.modules["torch"].view_as_real(_flat(array))
-
-    def cast(self, array: Any, dtype: str) -> Any:
-        return array.to(getattr(sys.modules["torch"], dtype))
-
-    def divided(self, array: Any, divisor: int) -> Any:
-        numbers = array.numpy()
-        return sys.modules["torch"].from_numpy(numbers // numbers.dtype.type(divisor))
 
     def scaled(self, array: Any, factor: float) -> Any:
         return (array.to(sys.modules["torch"].float64) * factor).to(array.dtype)
@@ -221,7 +202,7 @@ def is_same_memory(prepared: Any, original: Any) -> bool:
 def is_native(framework: Framework, array: Any) -> bool:
     """True for dtypes whose arrays the extension reads as they are. Others travel as bytes: also
     bool, which not every version of torch exports."""
-    return framework.dtype_name(array) in FLOATS + NATIVE_INTEGERS
+    return framework.dtype_name(array) in FLOATS + INTEGERS
 
 
 def row_elements(shape: tuple[int, ...]) -> int:

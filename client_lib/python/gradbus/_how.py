@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from . import _core
 from ._arrays import (
     COMPLEX,
+    INTEGERS,
     Framework,
     check_writable,
     framework_of,
@@ -15,7 +16,6 @@ from ._arrays import (
     row_elements,
 )
 from ._errors import bad_argument
-from ._integers import INTEGERS, Width, width_of
 from ._numbers import numbers_of
 from ._ops import ALL_BUT_ADASUM, Average, ReduceOp, checked_compression, checked_factor, checked_op
 from ._parts import (
@@ -62,7 +62,6 @@ class _Given(NamedTuple):
     framework: Framework
     tensor: Any
     source: Any
-    width: Width | None  # of integers that travel as wider ones
     scales: bool  # the core applies the factors; those of integers are applied here
 
     def request(
@@ -74,7 +73,7 @@ class _Given(NamedTuple):
         shape = shape_of(self.source.shape)
         parts = 2 if self.framework.dtype_name(self.source) in COMPLEX else 1
         return _core.Request(
-            collective, name, sent, result, op=self.width.op if self.width else self.how.op,
+            collective, name, sent, result, op=self.how.op,
             prescale=self.how.prescale if self.scales else 1.0,
             postscale=self.how.postscale if self.scales else 1.0,
             dtype=dtype, root=root, row_elements=max(1, row_elements(shape)) * parts if rows else 1,
@@ -86,9 +85,7 @@ class _Given(NamedTuple):
         return self.framework.empty(self.source, tuple(shape))
 
     def finished(self, result: Any) -> Any:
-        """The result in the tensor's dtype, with the factor that the core did not apply."""
-        if self.width is not None:
-            result = self.width.narrow(self.framework, result, self.how.session.size)
+        """The result with the factor that the core did not apply."""
         if self.scales or self.how.postscale == 1:
             return result
         return self.framework.scaled(result, self.how.postscale)
@@ -103,14 +100,10 @@ def _given(how: How, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
     framework = framework_or_refuse(tensor, what, instead)
     dtype = check_reducible(framework, tensor, how.op, what)
     source = framework.contiguous(tensor, what)
-    if dtype not in INTEGERS:
-        return _Given(how, framework, tensor, source, None, True)
-    if how.prescale != 1:
+    scales = dtype not in INTEGERS
+    if not scales and how.prescale != 1:
         source = framework.scaled(source, how.prescale)
-    width = width_of(dtype, how.op)
-    if width is not None:
-        source = width.widen(framework, source)
-    return _Given(how, framework, tensor, source, width, False)
+    return _Given(how, framework, tensor, source, scales)
 
 
 def allreduce_part(how: How, tensor: Any, name: str | None) -> Part:

@@ -86,12 +86,6 @@ class PythonNumbers:
     def integers(self, values: list[int]) -> Any:
         return values
 
-    def cast(self, array: Any, dtype: str) -> Any:
-        return array
-
-    def divided(self, array: Any, divisor: int) -> Any:
-        return array
-
     def scaled(self, array: Any, factor: float) -> Any:
         scaled = (int(value * factor) for value in array.data)
         return Numbers(array.data.typecode, list(scaled), array.shape)

@@ -15,6 +15,7 @@ from ._arrays import (
     BOOL,
     COMPLEX,
     FLOATS,
+    INTEGERS,
     Framework,
     framework_of,
     is_native,
@@ -23,7 +24,6 @@ from ._arrays import (
 )
 from ._errors import bad_argument
 from ._handles import Handle
-from ._integers import INTEGERS
 from ._numbers import numbers_of
 from ._ops import OF_BOOLS, OF_COMPLEX, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
 

@@ -54,8 +54,9 @@ def allreduce(
 
     ``op``: Sum, Average (integers truncate toward zero), Min, Max (a NaN wins), Product; BitAnd and
     BitOr of integers; Adasum of floats (Maleki et al. 2020); of bool Min, Max, BitAnd and BitOr; of
-    complex numbers Sum and Average. Python's numbers and lists of them come back as such; their mean
-    is a float. Values are multiplied by ``prescale_factor`` before and by ``postscale_factor`` after,
+    complex numbers Sum and Average. Sums and products of integers wrap as NumPy's do, and so does the
+    sum that an average divides. Python's numbers and lists of them come back as such; their mean is a
+    float. Values are multiplied by ``prescale_factor`` before and by ``postscale_factor`` after,
     integers as float64, truncated toward zero.
     ``name``: operations of one name run in the order in which they were started on each rank.
     ``compression``: how a float32 sum or average travels between nodes, as ``Compression.fp16`` or

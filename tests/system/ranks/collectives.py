@@ -15,7 +15,7 @@ import numpy as np
 from gradbus import _core
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int8", "uint8", "int32", "int64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 ARITHMETIC = (gradbus.Sum, gradbus.Average, gradbus.Min, gradbus.Max, gradbus.Product)
 BITS = (gradbus.BitAnd, gradbus.BitOr)
 F32_EPS, F64_EPS = 2.0**-23, 2.0**-52
@@ -64,7 +64,10 @@ def exact_integers(arrays, op, size):
     """As the dtype's own arithmetic does it: sums and products wrap, averages truncate."""
     dtype = arrays[0].dtype
     if op == gradbus.Average:
-        total = np.add.reduce(arrays, dtype=dtype).astype("int64")
+        total = np.add.reduce(arrays, dtype=dtype)
+        if dtype.kind == "u":
+            return total // dtype.type(size)
+        total = total.astype("int64")
         return (np.abs(total) // size * np.sign(total)).astype(dtype)
     function = {
         gradbus.Sum: np.add, gradbus.Product: np.multiply, gradbus.Min: np.minimum,

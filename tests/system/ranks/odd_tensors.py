@@ -75,8 +75,7 @@ def reduced(parts, op, dtype):
         return stack.prod(0, dtype=dtype)
     if op == gradbus.Average:
         if dtype in INTEGERS:
-            wraps = dtype in ("int8", "uint8", "int32", "int64", "uint64")
-            total = stack.sum(0, dtype=dtype if wraps else "int64")
+            total = stack.sum(0, dtype=dtype)  # wraps
             exact = np.array([int(v) for v in total.reshape(-1)], dtype=object)
             means = [abs(v) // SIZE * (1 if v >= 0 else -1) for v in exact]
             return np.array(means, dtype=object).astype(dtype).reshape(total.shape)
@@ -168,6 +167,68 @@ def edges():
     frozen = np.ones((4, 4))[:, ::2]
     frozen.flags.writeable = False
     refuses(lambda: gradbus.allreduce_(frozen), "not writable")
+
+
+def factor_of(array, factor):
+    return (array.astype("float64") * factor).astype(array.dtype)
+
+
+def integers():
+    """Every dtype, operation and form at odd lengths, over the whole range: sums and products wrap."""
+    for number, dtype in enumerate(INTEGERS):
+        for length in (1, 33, 1021):
+            parts = [values(100 * number + length + 7 * rank, length, dtype) for rank in range(SIZE)]
+            for op in ops_of(dtype):
+                for in_torch in (False, True) if torch_knows(dtype) else (False,):
+                    one_integer_case(parts, op, dtype, in_torch)
+        check_factors(dtype)
+    long = [values(rank, 5_000_003, "uint16") for rank in range(SIZE)]  # goes through a ring on one node
+    check_equal(gradbus.allreduce(long[RANK], op=gradbus.Sum), reduced(long, gradbus.Sum, "uint16"), "long")
+    if SIZE > 1:
+        check_signs_matter()
+
+
+def one_integer_case(parts, op, dtype, in_torch):
+    def given():
+        return torch.from_numpy(parts[RANK].copy()) if in_torch else parts[RANK].copy()
+
+    want, what = reduced(parts, op, dtype), (dtype, op, len(parts[RANK]), in_torch)
+    check_equal(gradbus.allreduce(given(), op=op), want, what)
+    tensor = given()
+    assert gradbus.allreduce_(tensor, op=op) is tensor
+    check_equal(tensor, want, what)
+    everywhere = gradbus.grouped_allreduce([given(), given()[:1]], op=op)
+    check_equal(everywhere[1], want[:1], what)
+    at_root = gradbus.reduce(given(), SIZE - 1, op=op)
+    assert (at_root is None) == (RANK != SIZE - 1)
+    if at_root is not None:
+        check_equal(at_root, want, what)
+    rows, extra = divmod(len(want), SIZE)
+    first = RANK * rows + min(RANK, extra)
+    check_equal(gradbus.reducescatter(given(), op=op), want[first : first + rows + (RANK < extra)], what)
+
+
+def check_factors(dtype):
+    """As float64, truncated toward zero, before and after."""
+    mine = np.array([7, 100, 3], dtype) + np.array(RANK, dtype)
+    parts = [np.array([7, 100, 3], dtype) + np.array(rank, dtype) for rank in range(SIZE)]
+    for forms in (mine, torch.from_numpy(mine)) if torch_knows(dtype) else (mine,):
+        got = gradbus.allreduce(forms, op=gradbus.Max, prescale_factor=0.5, postscale_factor=1.5)
+        halves = [factor_of(part, 0.5) for part in parts]
+        check_equal(got, factor_of(np.stack(halves).max(0), 1.5), ("factors", dtype))
+
+
+def check_signs_matter():
+    """What ranks call uint16 and int16, or uint64 and int64, is told apart on the way."""
+    for signed, name in (("int16", "16[3]"), ("int64", "64[3]")):
+        dtype = "u" + signed if RANK == SIZE - 1 else signed
+        try:
+            gradbus.allreduce(np.ones(3, dtype), "signs", op=gradbus.Sum)
+        except gradbus.MismatchError as error:
+            assert "i" + name in str(error) and "u" + name in str(error), error
+        else:
+            raise AssertionError("no MismatchError")
+        gradbus.barrier()
 
 
 def numbers():

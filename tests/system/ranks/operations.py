@@ -1,12 +1,15 @@
 """A rank: every operation in every dtype, against values worked out from the rank numbers."""
 
+import array
+
 import gradbus
 import numpy as np
 import torch
 from gradbus.torch import DistributedOptimizer, broadcast_parameters
 
-NUMPY_DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8")
-TORCH_DTYPES = (*NUMPY_DTYPES, "bfloat16")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+NUMPY_DTYPES = ("float32", "float64", "float16", *INTEGERS)
+TORCH_DTYPES = tuple(name for name in (*NUMPY_DTYPES, "bfloat16") if hasattr(torch, name))
 
 
 def value(rank):
@@ -71,9 +74,13 @@ def check_other_exporters(rank, size):
     words = bytearray([rank + 1] * 5)
     gradbus.allreduce_(words, op=gradbus.Sum)
     assert words == bytearray([sum(range(1, size + 1))] * 5)
-    held = OnlyInterface(np.full(4, rank, dtype="int32"))
-    gradbus.allreduce_(held, op=gradbus.Sum)
-    np.testing.assert_array_equal(held.array, np.full(4, sum(range(size))))
+    shorts = array.array("H", [60000 + rank, rank])
+    gradbus.allreduce_(shorts, op=gradbus.Max)
+    assert shorts.tolist() == [60000 + size - 1, size - 1]
+    for dtype in ("int32", "uint16", "uint32", "uint64"):
+        held = OnlyInterface(np.full(4, rank, dtype=dtype))
+        gradbus.allreduce_(held, op=gradbus.Sum)
+        np.testing.assert_array_equal(held.array, np.full(4, sum(range(size))))
 
 
 def check_allgather(rank, size):
