@@ -287,12 +287,10 @@ GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
  * has not been waited for, or results of mode "delayed:k" have not been drained. Afterwards calls
  * with `tensor` return INVALID, and the name may be registered again at once, as another tensor. */
 GRADBUS_API gradbus_code gradbus_unregister(gradbus_tensor* tensor);
-/* The same for what ad-hoc operations of this name have set aside. BUSY while one is under way;
- * INVALID when there was none. */
+/* The same for ad-hoc operations of this name. BUSY while one is in flight; INVALID without any. */
 GRADBUS_API gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name);
 
-/* This rank's elements in shared memory, 128-byte aligned, zero at first: input before start,
- * result after wait. Between start and the end of wait they belong to Gradbus. */
+/* This rank's elements, 128-byte aligned, zero at first: input before start, result after wait. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 
 /* Keeps the memory of a tensor, all its lanes, mapped until gradbus_mapping_free, also after
@@ -301,13 +299,12 @@ GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 GRADBUS_API gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping);
 GRADBUS_API void gradbus_mapping_free(gradbus_mapping* mapping);
 
-/* "My data is ready." Never blocks. BUSY while the last round has not been waited for. */
+/* "My data is ready." Never blocks. BUSY until the last round has been waited for. */
 GRADBUS_API gradbus_code gradbus_start(gradbus_tensor* tensor);
-/* OK when the result is there (or nothing was started), BUSY when not yet, or the operation's
- * error. */
+/* OK: the result is there, or nothing was started. BUSY: not yet. Else the operation's error. */
 GRADBUS_API gradbus_code gradbus_test(gradbus_tensor* tensor);
-/* Waits, and works while it waits. timeout_ms < 0: the session's op_timeout_ms. After TIMEOUT the
- * operation is still in flight and can be waited for again; other errors are final for the job. */
+/* timeout_ms < 0: the session's op_timeout_ms. After TIMEOUT the operation is still in flight and
+ * can be waited for again; other errors are final for the job. */
 GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms);
 
 /* ---- mode "delayed:k": the result of k steps before ----
