@@ -145,6 +145,9 @@ Status CoordinatorClient::change_mode(v1::ChangeModeRequest request) {
 Status CoordinatorClient::lost(const grpc::Status& done) const {
   if (done.error_code() == grpc::StatusCode::UNAUTHENTICATED)
     return Status(Code::kPermission, one_line(done.error_message()));
+  if (done.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      done.error_message().starts_with("GB-C506"))
+    return Status(Code::kExhausted, one_line(done.error_message()));
   return error("C501",
                "no coordinator answers at " + address_ + ": " + one_line(done.error_message()),
                "start gradbus-server, or name its address with --coordinator");

@@ -4,6 +4,11 @@
 #include "common/log.h"
 
 namespace gradbus {
+namespace {
+
+constexpr Nanos kPauseToldMin = kSecond;
+
+}  // namespace
 
 void AttachStream::begin(uint64_t id) {
   id_ = id;
@@ -62,7 +67,22 @@ void AttachStream::take(Step step) {
 }
 
 Desk::Desk(const CoordinatorOptions& options, size_t queue_bytes_max)
-    : queue_bytes_max_(queue_bytes_max), coordinator_(options, monotonic_now()) {}
+    : queue_bytes_max_(queue_bytes_max),
+      clock_(monotonic_now()),
+      coordinator_(options, clock_.turn(monotonic_now())) {}
+
+Nanos Desk::turn() {
+  const Nanos now = clock_.turn(monotonic_now());
+  if (clock_.last_pause() > kPauseToldMin)
+    spdlog::warn("the coordinator stood still for {} ms; nobody's lease or deadline counts that",
+                 clock_.last_pause() / kMillisecond);
+  return now;
+}
+
+void Desk::set_deaf(bool deaf) {
+  const std::lock_guard lock(mutex_);
+  clock_.set_deaf(deaf);
+}
 
 void Desk::run(const Kicks& kicks) {
   for (const auto& [stream, step] : kicks) stream->take(step);
@@ -72,7 +92,7 @@ void Desk::act(const std::function<void(Coordinator&, Nanos now)>& event) {
   Kicks kicks;
   {
     const std::lock_guard lock(mutex_);
-    const Status done = guarded([&] { event(coordinator_, monotonic_now()); });
+    const Status done = guarded([&] { event(coordinator_, turn()); });
     if (!done.ok()) spdlog::error("a message was not carried out: {}", done.message());
     deliver(kicks);
   }
@@ -122,7 +142,7 @@ void Desk::reading_ended(AttachStream* stream, uint64_t id) {
   Kicks kicks;
   {
     const std::lock_guard lock(mutex_);
-    const Status done = guarded([&] { coordinator_.disconnect(id, monotonic_now()); });
+    const Status done = guarded([&] { coordinator_.disconnect(id, turn()); });
     if (!done.ok()) spdlog::error("the end of stream {}: {}", id, done.message());
     stream->close();
     deliver(kicks);

@@ -26,6 +26,7 @@
 
 #include "gradbus/v1/coordinator.grpc.pb.h"
 #include "server/coordinator.h"
+#include "server/loop_clock.h"
 
 namespace gradbus {
 
@@ -80,6 +81,9 @@ class Desk {
   // Runs `event` on the coordinator now, then delivers and logs what came out.
   void act(const std::function<void(Coordinator&, Nanos now)>& event);
 
+  // No time passes for the coordinator while it does not hear those who speak to it.
+  void set_deaf(bool deaf);
+
   // A stream's own steps.
   void add(AttachStream* stream);
   void remove(uint64_t id);
@@ -93,8 +97,11 @@ class Desk {
   void deliver(Kicks& kicks);
   static void kick(AttachStream* stream, Kicks& kicks);
 
+  Nanos turn();  // under the mutex: the coordinator's time
+
   const size_t queue_bytes_max_;
   std::mutex mutex_;
+  LoopClock clock_;
   Coordinator coordinator_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, AttachStream*> streams_;

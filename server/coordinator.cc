@@ -28,8 +28,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, Nanos now)
     : options_(options),
       started_at_(now),
       random_(options.seed),
-      incarnation_(nonzero(random_)),
-      ticked_at_(now) {}
+      incarnation_(nonzero(random_)) {}
 
 // A flood of nonsense must not become a flood of log lines: the first few, then powers of two.
 bool Coordinator::checked(bool sensible, uint64_t agent, const char* what) {
@@ -226,7 +225,6 @@ Job* Coordinator::find_live_job(const std::string& name) {
 }
 
 void Coordinator::tick(Nanos now) {
-  forgive_own_pause(now);
   end_silent_leases(now);
   for (auto& [id, job] : jobs_) job->tick(now);
   admit_waiting(now);

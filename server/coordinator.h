@@ -1,6 +1,7 @@
 // The coordinator: which agents are alive, which jobs they run. A pure state machine.
 //
-// (event, now) in; Outgoing messages and log lines out, through the outbox. No socket, clock or
+// (event, now) in; Outgoing messages and log lines out, through the outbox. `now` is the time of a
+// LoopClock, which stands still while the process does. No socket, clock or
 // thread: service.h drives it under one mutex, tests drive it with a fake clock. The same events
 // and seed give the same output. Agent ids are the driver's, one per stream, never reused.
 //
@@ -69,7 +70,6 @@ class Coordinator {
   void leave(uint64_t id, const Agent& agent, Nanos now);
   void remember_lost(const Agent& agent, const std::string& why, Nanos now);
   void lose(uint64_t id, const std::string& why, Nanos now);
-  void forgive_own_pause(Nanos now);
   void end_silent_leases(Nanos now);
   std::string describe(const Agent& agent) const;
 
@@ -122,7 +122,6 @@ class Coordinator {
   Paths paths_;
   LostNodes lost_nodes_;
   uint64_t warnings_ = 0;
-  Nanos ticked_at_;
 };
 
 }  // namespace gradbus

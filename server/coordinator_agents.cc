@@ -13,7 +13,6 @@ constexpr size_t kVersionBytesMax = 64;
 constexpr int kAddressesMax = 16;
 constexpr size_t kAddressBytesMax = 255;
 constexpr uint64_t kBandwidthMax = 10'000'000'000'000;  // bit/s
-constexpr Nanos kTickGapMax = 500 * kMillisecond;       // ticks come every 100 ms
 
 bool addresses_are_sane(const v1::Hello& message) {
   for (const auto& [transport, address] : message.addresses()) {
@@ -138,14 +137,6 @@ void Coordinator::disconnect(uint64_t id, Nanos now) {
   if (welcomed) remember_lost(at->second, why, now);
   agents_.erase(at);
   if (welcomed) lose(id, why, now);
-}
-
-// A coordinator that was itself stopped or starved has heard nobody: that time is not silence.
-void Coordinator::forgive_own_pause(Nanos now) {
-  const Nanos gap = now - ticked_at_;
-  ticked_at_ = now;
-  if (gap <= kTickGapMax) return;
-  for (auto& [id, agent] : agents_) agent.heard = std::min(now, agent.heard + gap);
 }
 
 void Coordinator::end_silent_leases(Nanos now) {

@@ -78,7 +78,7 @@ Status Job::may_join(uint64_t agent, const AgentCard& card, const v1::JoinJob& m
                                    "; refused pid " + std::to_string(message.pid()) + " on " +
                                    card.name);
   }
-  if (roll_.joined_through(agent).size() >= kLocalRanksMax) {
+  if (roll_.added_through(agent) >= kLocalRanksMax) {
     return short_error("A304", card.name + " already has " + std::to_string(kLocalRanksMax) +
                                    " ranks of " + title());
   }

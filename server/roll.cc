@@ -10,6 +10,12 @@ void Roll::add(uint32_t rank, uint64_t agent, const AgentCard& card, uint64_t pi
   record.agent = agent;
   record.pid = pid;
   agents_.emplace(agent, card);
+  ++added_[agent];
+}
+
+size_t Roll::added_through(uint64_t agent) const {
+  const auto at = added_.find(agent);
+  return at == added_.end() ? 0 : at->second;
 }
 
 RankRecord* Roll::find(uint32_t rank) {

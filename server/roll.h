@@ -62,6 +62,8 @@ class Roll {
 
   RankSet joined() const;
   RankSet joined_through(uint64_t agent) const;
+  // That have come through this agent, also those that have left.
+  size_t added_through(uint64_t agent) const;
   RankSet absent() const;  // never came
 
   // "node-b"
@@ -75,6 +77,7 @@ class Roll {
   uint32_t world_size_;
   std::map<uint32_t, RankRecord> ranks_;
   AgentCards agents_;
+  std::map<uint64_t, size_t> added_;  // by agent
 };
 
 }  // namespace gradbus

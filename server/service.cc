@@ -15,15 +15,20 @@
 #include "proto/control.h"
 #include "server/attach_stream.h"
 #include "server/listen_address.h"
+#include "server/self_call.h"
+#include "server/status_desk.h"
 
 namespace gradbus {
 namespace {
 
-constexpr int kTickMs = 100;
 constexpr size_t kMemoryBytesMax = 512 << 20;  // of all connections' buffers
-constexpr int kKeepaliveMs = 10'000;           // pings a silent connection; leases are far quicker
-constexpr int kKeepaliveTimeoutMs = 5'000;
-constexpr int kPingPauseMsMin = 500;  // an agent may ping this often
+// Pings a silent connection, so that those of vanished callers are closed. Leases find lost agents
+// far sooner. After a pause of this process the answer to a ping may still wait to be read, so the
+// time limit has to be longer than a pause may be.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 600'000;
+constexpr int kPingPauseMsMin = 500;        // an agent may ping this often
+constexpr int kStreamsPerConnection = 128;  // calls; more wait at their caller
 constexpr int kStopMs = 300;
 
 // Ends a stream that may not begin.
@@ -34,9 +39,31 @@ class RefusedStream final
   void OnDone() override { delete this; }
 };
 
-class Calls final : public v1::Coordinator::CallbackService {
+// Status answers are bytes that many calls share; the other calls are messages.
+using Rpc = v1::Coordinator;
+using CallbackRpc = Rpc::WithCallbackMethod_Challenge<Rpc::WithCallbackMethod_Attach<
+    Rpc::WithRawCallbackMethod_Status<Rpc::WithCallbackMethod_StopJob<
+        Rpc::WithCallbackMethod_ForgetNode<Rpc::WithCallbackMethod_ChangeMode<Rpc::Service>>>>>>;
+
+class RefusedCall final : public grpc::ServerUnaryReactor {
  public:
-  Calls(Desk* desk, TokenGuard* guard) : desk_(desk), guard_(guard) {}
+  explicit RefusedCall(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+bool parse(const grpc::ByteBuffer& bytes, v1::StatusRequest& request) {
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return false;
+  std::string text;
+  for (const grpc::Slice& slice : slices)
+    text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return request.ParseFromString(text);
+}
+
+class Calls final : public CallbackRpc {
+ public:
+  Calls(Desk* desk, StatusDesk* status_desk, TokenGuard* guard)
+      : desk_(desk), status_desk_(status_desk), guard_(guard) {}
 
   grpc::ServerUnaryReactor* Challenge(grpc::CallbackServerContext* context,
                                       const v1::ChallengeRequest* request,
@@ -55,11 +82,14 @@ class Calls final : public v1::Coordinator::CallbackService {
   }
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
-                                   const v1::StatusRequest* request,
-                                   v1::StatusReply* reply) override {
-    return answer(context, "Status", *request, [&](Coordinator& coordinator, Nanos now) {
-      *reply = coordinator.status(*request, now);
-    });
+                                   const grpc::ByteBuffer* bytes,
+                                   grpc::ByteBuffer* reply) override {
+    v1::StatusRequest request;
+    if (!parse(*bytes, request))
+      return new RefusedCall({grpc::StatusCode::INVALID_ARGUMENT, "this is no StatusRequest"});
+    const grpc::Status allowed = guard_->check(*context, "Status", request.SerializeAsString());
+    if (!allowed.ok()) return new RefusedCall(allowed);
+    return status_desk_->ask(context, request, reply);
   }
 
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
@@ -103,6 +133,7 @@ class Calls final : public v1::Coordinator::CallbackService {
   }
 
   Desk* const desk_;
+  StatusDesk* const status_desk_;
   TokenGuard* const guard_;
 };
 
@@ -129,6 +160,7 @@ void limit(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers must not share a port
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -162,8 +194,9 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
 
 Service::Service(const ServiceOptions& options)
     : desk_(std::make_unique<Desk>(options.coordinator, options.queue_bytes_max)),
+      status_desk_(std::make_unique<StatusDesk>(desk_.get())),
       guard_(options.token),
-      calls_(std::make_unique<Calls>(desk_.get(), &guard_)) {}
+      calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)) {}
 
 Status Service::listen(ListenAddress address) {
   // gRPC would take the path away from the coordinator that has it.
@@ -193,7 +226,12 @@ void Service::start_ticking() {
 
 void Service::tick_until_stopped() {
   pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
-  while (poll(&stop, 1, kTickMs) <= 0) {
+  SelfCall self(address_);
+  while (poll(&stop, 1, LoopClock::kTurnMs) <= 0) {
+    const Nanos ticked = monotonic_now();
+    const Nanos since = self.waits_since();
+    desk_->set_deaf(since != 0 && ticked - since > LoopClock::kGapMax);
+    self.begin(ticked);
     desk_->act([](Coordinator& coordinator, Nanos now) { coordinator.tick(now); });
   }
 }
@@ -205,6 +243,7 @@ void Service::stop() {
     ticker_.join();
   }
   if (server_ == nullptr) return;
+  status_desk_->stop();
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(kStopMs));
   server_->Wait();
   server_.reset();

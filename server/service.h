@@ -2,7 +2,8 @@
 // reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
-// its own makes it tick. start() and stop() are for one thread; gRPC's threads do the rest.
+// its own makes it tick. Status calls go through the StatusDesk. start() and stop() are for one
+// thread; gRPC's threads do the rest.
 //
 // With a token every call must prove it (token_guard.h). Without one, only a Unix socket, which has
 // the permissions of a file, is listened on unless that is asked for. Nothing is encrypted yet.
@@ -20,6 +21,7 @@
 #include "server/attach_stream.h"
 #include "server/coordinator.h"
 #include "server/listen_address.h"
+#include "server/status_desk.h"
 #include "server/token_guard.h"
 
 namespace gradbus {
@@ -53,6 +55,7 @@ class Service {
   void tick_until_stopped();
 
   std::unique_ptr<Desk> desk_;
+  std::unique_ptr<StatusDesk> status_desk_;
   TokenGuard guard_;
   std::unique_ptr<grpc::Service> calls_;
   std::unique_ptr<grpc::Server> server_;

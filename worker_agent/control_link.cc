@@ -12,6 +12,10 @@ namespace gradbus {
 namespace {
 
 constexpr std::chrono::seconds kChallengeDeadline{5};
+constexpr int kPingEveryMs = 10'000;
+// A coordinator that is only busy, or stopped for a while, keeps its agents: they wait for much
+// longer than a lease, which does not run while it stands still.
+constexpr int kPingAnswerMaxMs = 60'000;
 constexpr std::chrono::milliseconds kGoodbyeMax{500};
 constexpr std::chrono::milliseconds kEndMax{2'000};
 
@@ -141,8 +145,8 @@ namespace {
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingAnswerMaxMs);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);

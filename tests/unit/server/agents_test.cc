@@ -176,19 +176,6 @@ TEST(Agents, AClosedStreamFailsItsJobsAtOnceAndNoOthers) {
   EXPECT_EQ(cluster.status("train").jobs(0).ranks(1).state(), "lost");
 }
 
-TEST(Agents, TheCoordinatorsOwnPauseIsNotSilence) {
-  Cluster cluster;
-  cluster.hello(1, "node-a");
-  cluster.advance(100 * kMillisecond);
-  cluster.now += 30 * kSecond;
-  cluster.coordinator.tick(cluster.now);
-  cluster.collect();
-  EXPECT_TRUE(cluster.closed.empty());
-  cluster.beating.clear();
-  cluster.advance(1600 * kMillisecond);
-  EXPECT_TRUE(cluster.closed.contains(1));
-}
-
 TEST(Agents, NeverMoreThanTheMaximum) {
   Cluster cluster;
   for (uint64_t agent = 1; agent <= kAgentsMax; ++agent) {
