@@ -46,6 +46,14 @@ constexpr ErrorPage kPages[] = {
      "The program: ranks call different operations under one name. Else a stranger on the network.",
      "Make all ranks call the same operation with the same name. Check who can reach the nodes.",
      "Rank 0 calls broadcast() and rank 1 broadcast_object() with name \"x\": use one of them."},
+    {"J410",
+     "The coordinator was restarted, and a running job could not become its job: a node was "
+     "missing, "
+     "or nodes contradicted each other.",
+     "The cluster: an agent died or was cut off while the coordinator was away.",
+     "Run gradbus status to see which nodes are there. Start the missing agent, then the job. With "
+     "gradbus.elastic the ranks join again by themselves.",
+     "A machine with the coordinator and one agent was rebooted: the other node's ranks get this."},
     {"M004", "A rank of an earlier life of the job spoke after the job went on without it.",
      "Nobody: the rank was cut off and came back too late.",
      "Restart that rank. It joins the new epoch.",

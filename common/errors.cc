@@ -146,6 +146,10 @@ constexpr ErrorInfo kErrors[] = {
      "A Python object came without the proof that a rank of this job has sent it. It was not "
      "unpickled, because that runs the sender's code.",
      "make all ranks call the same operation with the same name; else look for a stranger"},
+    {"J410", "JOB_NOT_TAKEN_BACK", Code::kPeerLost,
+     "The coordinator was restarted while the job ran, and could not take the job back: a node did "
+     "not come back in time, or its nodes contradict each other.",
+     "see the reason; then restart the job"},
     {"M004", "FENCED", Code::kClosed, "This member belongs to an older membership epoch.",
      "restart the rank"},
     {"M005", "NO_COMMON_COMMIT", Code::kMismatch,

@@ -7,7 +7,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 5;
+inline constexpr uint32_t kControlProtocol = 6;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;

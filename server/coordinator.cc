@@ -25,10 +25,7 @@ bool is_sane(const v1::TransportCounters& counters) {
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, Nanos now)
-    : options_(options),
-      started_at_(now),
-      random_(options.seed),
-      incarnation_(nonzero(random_)) {}
+    : options_(options), started_at_(now), random_(options.seed), incarnation_(nonzero(random_)) {}
 
 // A flood of nonsense must not become a flood of log lines: the first few, then powers of two.
 bool Coordinator::checked(bool sensible, uint64_t agent, const char* what) {
@@ -48,6 +45,7 @@ void Coordinator::receive(uint64_t id, const v1::AgentMessage& message, Nanos no
   if (at == agents_.end()) return;  // its lease has ended; the stream is being closed
   at->second.heard = now;
   dispatch(id, at->second, message, now);
+  settle_returning(now);
   admit_waiting(now);
 }
 
@@ -57,6 +55,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
   if (!agent.welcomed) {
     return refuse(id, short_error("D602", "the first message of an agent must be Hello"));
   }
+  if (returning_.keep(id, message)) return;
   const auto job = [this](uint64_t job_id) { return find_job(job_id); };
   switch (message.message_case()) {
     case Message::kHeartbeat: return heartbeat(id, agent, message.heartbeat(), now);
@@ -91,6 +90,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
               "UnregisterTensors");
       return;
     }
+    case Message::kRunningJob: return running_job(id, agent, message.running_job(), now);
     case Message::kAdminCall: return admin_call(id, agent, message.admin_call(), now);
     case Message::kGoodbye: return leave(id, agent, now);
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
@@ -103,6 +103,7 @@ void Coordinator::heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& mess
   if (!checked(is_sane(transport), id, "Heartbeat")) return;
   agent.transport = transport;
   for (const v1::JobCounters& counters : message.jobs()) {
+    if (returning_.has(counters.job_id())) continue;
     Job* job = find_job(counters.job_id());
     if (!checked(job != nullptr && job->count(id, counters, now), id, "Heartbeat")) return;
   }
@@ -131,15 +132,14 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
   }
   const Job* running = find_live_job(message.job());
   const bool same_user = running != nullptr && running->identity().owner.uid == message.uid();
-  if (same_user && running->state() == Job::State::kRunning && waiting_.add(id, message, now)) {
-    return;
-  }
+  const bool waits = same_user && running->state() == Job::State::kRunning;
+  if ((waits || returning_.has_name(message.job())) && waiting_.add(id, message, now)) return;
   admit(id, agent, message, now);
 }
 
 void Coordinator::admit_waiting(Nanos now) {
   if (waiting_.empty()) return;
-  const auto has_ended = [this](const std::string& job) { return find_live_job(job) == nullptr; };
+  const auto has_ended = [this](const std::string& job) { return is_free(job); };
   for (const WaitingJoins::Join& join : waiting_.take(has_ended, now)) {
     const auto at = agents_.find(join.agent);
     if (at != agents_.end()) admit(join.agent, at->second, join.message, now);
@@ -153,6 +153,11 @@ void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& mess
         outbox_, id, message.job(), message.rank(),
         short_error("A304", "the coordinator has " + std::to_string(kLiveJobsMax) + " jobs"));
   }
+  if (job == nullptr && returning_.has_name(message.job()))
+    return refuse_join(outbox_, id, message.job(), message.rank(),
+                       short_error("J402", "job " + in_quotes(message.job()) +
+                                               " runs, and its nodes have not all come back since "
+                                               "the coordinator was restarted"));
   Job& joined = job != nullptr ? *job : create_job(message, now);
   joined.join(id, agent.card, message, shards(), now);
   if (joined.state() == Job::State::kRunning) joined.set_path(paths_.worst(joined.roll().agents()));
@@ -226,6 +231,7 @@ Job* Coordinator::find_live_job(const std::string& name) {
 
 void Coordinator::tick(Nanos now) {
   end_silent_leases(now);
+  settle_returning(now);
   for (auto& [id, job] : jobs_) job->tick(now);
   admit_waiting(now);
   forget_ended_jobs(now);

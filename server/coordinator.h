@@ -23,6 +23,7 @@
 #include "server/lost_nodes.h"
 #include "server/outbox.h"
 #include "server/paths.h"
+#include "server/returning_jobs.h"
 #include "server/waiting_joins.h"
 
 namespace gradbus {
@@ -90,8 +91,18 @@ class Coordinator {
   void forget_ended_jobs(Nanos now);
   bool checked(bool sensible, uint64_t agent, const char* what);
 
+  // coordinator_return.cc
+  void running_job(uint64_t id, const Agent& agent, const v1::RunningJob& part, Nanos now);
+  void settle_returning(Nanos now);
+  void take_back(ReturningJob job, Nanos now);
+  Status may_take_back(const ReturningJob& job, Nanos now);
+  void end_returning(const ReturningJob& job, const Status& why);
+  void tell_lost(uint64_t agent, uint64_t job, const std::string& name, const Status& why);
+  bool is_free(const std::string& name);  // no job of this name lives or returns
+
   // coordinator_admin.cc
   Status stop(const v1::StopJobRequest& request, Nanos now);
+  Status stop_returning(ReturningJob& job, const v1::StopJobRequest& request, Nanos now);
   Status change(const v1::ChangeModeRequest& request, Nanos now);
   Result<Job*> job_for(const std::string& name, bool has_caller, const v1::Caller& caller,
                        const std::string& wish);
@@ -119,6 +130,7 @@ class Coordinator {
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
   WaitingJoins waiting_;
+  ReturningJobs returning_;
   Paths paths_;
   LostNodes lost_nodes_;
   uint64_t warnings_ = 0;

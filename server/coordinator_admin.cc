@@ -25,12 +25,31 @@ Result<Job*> Coordinator::job_for(const std::string& name, bool has_caller,
 }
 
 Status Coordinator::stop(const v1::StopJobRequest& request, Nanos now) {
+  settle_returning(now);
+  if (ReturningJob* returning = returning_.find(request.job()))
+    return stop_returning(*returning, request, now);
   const Result<Job*> job =
       job_for(request.job(), request.has_caller(), request.caller(), "stop it");
   if (!job.ok()) return job.status();
   const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
   job.value()->fail(short_error("J405", "job " + in_quotes(request.job()) + ": " + reason), now);
   admit_waiting(now);
+  return {};
+}
+
+// Its nodes have not all announced it yet.
+Status Coordinator::stop_returning(ReturningJob& job, const v1::StopJobRequest& request,
+                                   Nanos now) {
+  const bool owner = request.has_caller() &&
+                     (request.caller().uid() == 0 || request.caller().uid() == job.started.uid());
+  if (!owner)
+    return short_error("J408", "job " + in_quotes(job.name()) + " belongs to " +
+                                   user_text({job.started.uid(), job.started.user()}) +
+                                   "; refused " + user_text(user_of(request.caller())) +
+                                   ", who wants to stop it");
+  const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
+  job.problem = short_error("J405", "job " + in_quotes(job.name()) + ": " + reason);
+  settle_returning(now);
   return {};
 }
 

@@ -124,6 +124,7 @@ void Coordinator::lose(uint64_t id, const std::string& why, Nanos now) {
   outbox_.note("lost agent " + why);
   paths_.detach(id);
   waiting_.forget(id);
+  returning_.lose(id, why);
   for (auto& [job_id, job] : jobs_) job->agent_lost(id, why, now);
   admit_waiting(now);
 }

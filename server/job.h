@@ -27,11 +27,15 @@
 #include "server/outbox.h"
 #include "server/registrations.h"
 #include "server/roll.h"
+#include "server/shard_list.h"
 #include "server/shard_placement.h"
 #include "server/stalls.h"
 #include "server/user.h"
 
 namespace gradbus {
+
+struct ReturningJob;
+struct ReturningNode;
 
 inline constexpr size_t kNcclIdBytesMax = 128;
 inline constexpr size_t kModeChangesShown = 16;
@@ -64,7 +68,10 @@ class Job {
   // those there are now; the job takes them when it starts.
   void join(uint64_t agent, const AgentCard& card, const v1::JoinJob& message,
             const AgentCards& shards, Nanos now);
-  const AgentCards& shards() const { return shards_; }
+  const ShardList& shards() const { return shards_; }
+
+  // job_return.cc. Instead of join(): the job runs already, its nodes have announced it.
+  void take_back(const ReturningJob& from, Nanos now);
 
   // job_shards.cc. A shard has attached: a running job that has tensors on shards takes it at its
   // ranks' next fence.
@@ -111,6 +118,15 @@ class Job {
   v1::JobStarted started_message() const;
   void check_start_timeout(Nanos now);
 
+  // job_return.cc
+  void take_roll(const ReturningJob& from);
+  void take_placements(const ReturningJob& from);
+  Status take_tensors(const ReturningJob& from);
+  bool concerns(const v1::ReadyTensor& ready, const ReturningNode& node, uint32_t index) const;
+  void tell_retired_again(uint64_t node, uint32_t tensor);
+  void tell_missed(const ReturningJob& from, const v1::ReadyTensor& ready,
+                   const std::set<uint64_t>& known_by, bool unsettled);
+
   void answer(uint64_t agent, uint32_t rank, const v1::TensorSpec& spec, Answers& answers);
   v1::CoordinatorMessage refused_message(const std::string& name, const Status& status,
                                          const RankSet& ranks) const;
@@ -136,9 +152,7 @@ class Job {
   void ask_to_move();
   // Of `members`, by their places; -1: the shard is none of them.
   static int place_of(uint32_t shard, const std::vector<uint32_t>& members);
-  const std::string& shard_name(uint32_t index) const {
-    return std::next(shards_.begin(), index)->second.name;
-  }
+  const std::string& shard_name(uint32_t index) const { return shards_.at(index).name; }
   uint32_t placement_in_use() const;
   std::string tensors_on_shards() const;  // their names, the first few
   void tell_everyone(const v1::CoordinatorMessage& message);
@@ -159,7 +173,7 @@ class Job {
   std::string stall_;
   Nanos stall_at_ = 0;
   Roll roll_;
-  AgentCards shards_;  // in the order of their ids, which is that of JobStarted.shards
+  ShardList shards_;
   std::vector<Placement> placements_;  // the last one: of what is registered from now on
   std::set<uint64_t> shards_told_;     // of the job
   Nanos place_at_ = 0;                 // when new shards are taken; 0: there are none

@@ -124,7 +124,7 @@ Status Job::may_go_on_without(uint32_t shard, const std::string& lost) const {
     const auto shards = static_cast<uint32_t>(members.size());
     const auto at = static_cast<uint32_t>(place);
     for (const uint32_t other : {backup_of(at, shards), backed_up_by(at, shards)}) {
-      const AgentCard& card = std::next(shards_.begin(), members[other])->second;
+      const AgentCard& card = shards_.at(members[other]);
       if (card.lost && members[other] != shard)
         return short_error("P103", lost + "; shard " + card.name +
                                        ", lost before, had the other copy of what was there");

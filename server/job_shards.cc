@@ -22,23 +22,20 @@ int Job::place_of(uint32_t shard, const std::vector<uint32_t>& members) {
 void Job::shard_attached(uint64_t shard, const AgentCard& card, Nanos now) {
   const bool fits = state_ == State::kRunning && !options_.keep_shards && !shards_.empty() &&
                     registrations_.uses_shards() && card.addresses.contains(transport_) &&
-                    shards_.size() < kPlacementEntriesMax && shards_.rbegin()->first < shard;
+                    shards_.size() < kPlacementEntriesMax && !shards_.contains(shard);
   if (!fits) return;
-  shards_.emplace(shard, card);
+  shards_.add(shard, card);
   place_at_ = now + kMoreMayCome;
 }
 
 // Where there is anything to win: the ranks are asked to move to it.
 void Job::place_anew(const std::string& why) {
   place_at_ = 0;
-  AgentCards living;
+  const AgentCards living = shards_.living();
   Placement next;
   uint32_t index = 0;
   for (const auto& [id, card] : shards_) {
-    if (!card.lost) {
-      living.emplace(id, card);
-      next.members.push_back(index);
-    }
+    if (!card.lost) next.members.push_back(index);
     ++index;
   }
   const std::string what = title() + ": " + why + "; ";
@@ -57,6 +54,7 @@ void Job::place_anew(const std::string& why) {
                             static_cast<uint32_t>(placements_.size()) - 1);
   v1::CoordinatorMessage started;
   *started.mutable_job_started() = started_message();
+  started.mutable_job_started()->clear_secret();  // shards have no ranks
   for (const auto& [id, card] : shards_)
     if (!card.lost && shards_told_.insert(id).second) outbox_->send(id, started);
   tell_everyone(shards_changed());

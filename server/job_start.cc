@@ -102,10 +102,11 @@ void Job::start(const AgentCards& shards, Nanos now) {
   if (!transport.ok()) return fail(transport.status(), now);
   transport_ = transport.take();
   for (const auto& [id, card] : shards)
-    if (card.addresses.contains(transport_)) shards_.emplace(id, card);
+    if (card.addresses.contains(transport_)) shards_.add(id, card);
   registrations_.set_agents(static_cast<uint32_t>(roll_.agents().size()));
   nccl_.set_agents(roll_.agents().size());
-  Placement placement{place_shards(roll_.agents(), shards_, transport_, options_.equal_shards), {}};
+  Placement placement{
+      place_shards(roll_.agents(), shards_.living(), transport_, options_.equal_shards), {}};
   for (const auto& [id, card] : shards_) {
     placement.members.push_back(static_cast<uint32_t>(placement.members.size()));
     shards_told_.insert(id);

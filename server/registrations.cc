@@ -291,6 +291,22 @@ Registrations::Answer Registrations::finish(Name& name) {
   return {.kind = Kind::kReadyForAll, .ready = std::move(ready), .refusal = {}, .refused = {}};
 }
 
+Status Registrations::take_back(const v1::ReadyTensor& ready, uint32_t shards) {
+  const v1::TensorSpec& spec = ready.spec();
+  const Result<ExchangeMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
+  if (spec.name().empty() || spec.name().size() > kTensorNameBytesMax ||
+      spec.name() != ready.name() || !check_numbers(spec).ok() || !mode.ok())
+    return short_error(
+        "D602", "a node announced tensor id " + std::to_string(ready.id()) + ", which cannot be");
+  use_ids_above(ready.id());
+  live_.add({ready.id(), ready.name(), is_on_shards(spec.mode())});
+  Name& name = names_[ready.name()];
+  if (name.ready && name.ready->id() > ready.id()) return {};
+  name.ready = ready;
+  name.replicas = mode.value().settled_replicas(shards);
+  return {};
+}
+
 bool Registrations::release(uint32_t rank, uint32_t id, std::vector<LiveTensors::Tensor>& retired) {
   const size_t known = retired.size();
   const bool sensible = live_.release(rank, id, retired);

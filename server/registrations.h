@@ -11,6 +11,7 @@
 // for nobody, so they can.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -83,6 +84,13 @@ class Registrations {
   bool waits(uint32_t rank, const std::string& name) const;
   // The ranks missing from the pending attempt of `name`; empty when there is none.
   RankSet missing(const std::string& name) const;
+  // A ready tensor of the time before a restart of the coordinator: every rank has it. `shards`: of
+  // its placement. GB-D602 for one that cannot be.
+  Status take_back(const v1::ReadyTensor& ready, uint32_t shards);
+  void use_ids_above(uint32_t id) { next_id_ = std::max(next_id_, id + 1); }
+  // Tensors registered from here on do not go by NCCL.
+  void no_nccl() { options_.nccl = false; }
+
   // The ranks that take part in it.
   RankSet waiting(const std::string& name) const;
   // Spec of the pending attempt and of the ready version; null when there is none.

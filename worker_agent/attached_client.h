@@ -44,6 +44,7 @@ class AttachedClient {
   // For a client without process_fd().
   bool process_ended() const { return accepted_.trace.ended(); }
   uid_t uid() const { return accepted_.uid; }
+  pid_t pid() const { return accepted_.pid; }
 
   // Queues a packet with copies of the descriptors and tries to send it.
   template <typename T>

@@ -118,6 +118,7 @@ void Conductor::tick() {
   look_for_ended_processes(now);
   expire_silent_clients(now);
   drop_stuck_clients();
+  end_patience();
   remove_finished_jobs();
 }
 

@@ -116,7 +116,15 @@ class Conductor {
   void send_heartbeat();
   void say_hello();
   void say_ready();
-  bool send(const v1::AgentMessage& message) { return control_.send(message); }
+  // Before the Welcome nothing but Hello may be said.
+  bool send(const v1::AgentMessage& message) { return connected_ && control_.send(message); }
+  // (conductor_return.cc)
+  void coordinator_gone(const Status& why);
+  bool coordinator_may_return() const;
+  void end_patience();
+  void announce_jobs();
+  void ask_again(uint64_t job);
+  void ask_for(const AttachedClient& client, const TensorSpec& spec);
   NodeJob* job(uint64_t id);
   void remove_finished_jobs();
 
@@ -151,6 +159,7 @@ class Conductor {
   uint64_t next_admin_call_ = 1;
 
   bool connected_ = false;  // the coordinator has welcomed us
+  Nanos gone_since_ = 0;    // the coordinator; 0: it is there, or has not been yet
   Status not_proven_;       // why it has not, where that is the cluster token
   uint64_t agent_id_ = 0;
   uint64_t incarnation_ = 0;

@@ -205,9 +205,9 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
   NodeJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)
                                                     : bad_packet("collective number is unknown");
-  if (refused.ok() && (!connected_ || running == nullptr || running->incarnation() != incarnation_))
+  if (refused.ok() && (running == nullptr || !coordinator_may_return()))
     refused = error("C501", "tensor \"" + spec.name + "\" cannot be registered: the coordinator " +
-                                options_.coordinator + " is gone or was restarted");
+                                options_.coordinator + " is gone");
   if (refused.ok() && client.wanted.size() >= kWantedMax)
     refused = error("A304",
                     client.who() + " waits for " + std::to_string(kWantedMax) + " tensors already");
@@ -225,12 +225,7 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
     devices_.look();
   }
   client.wanted[spec.name] = {packet.header.request, spec, device};
-  v1::AgentMessage& message = registrations_[{client.job_id, client.rank}];
-  v1::RegisterTensors& batch = *message.mutable_register_tensors();
-  batch.set_job_id(client.job_id);
-  batch.set_rank(client.rank);
-  *batch.add_tensors() = spec_to(spec);
-  if (batch.tensors_size() >= kTensorsPerMessageMax) flush_registrations();
+  if (connected_) ask_for(client, spec);  // else when the coordinator has come back
   return {};
 }
 
@@ -240,6 +235,7 @@ Status Conductor::on_unregister(AttachedClient& client, const UnregisterPacket& 
   NodeJob* running = job(client.job_id);
   if (running == nullptr || running->failed()) return {};
   GRADBUS_RETURN_IF_ERROR(running->release(client, packet));
+  if (!connected_) return {};  // announce_jobs() will say so
   v1::AgentMessage& message = unregistrations_[{client.job_id, client.rank}];
   v1::UnregisterTensors& batch = *message.mutable_unregister_tensors();
   batch.set_job_id(client.job_id);

@@ -53,17 +53,11 @@ void Conductor::on_stream_ended(const std::string& why) {
   not_proven_ = why.starts_with("GB-C503") ? Status(Code::kPermission, why) : Status();
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   next_reconnect_ = monotonic_now() + backoff_;
-  const Status lost = error("C501", "the coordinator " + options_.coordinator + " is gone");
-  for (auto& [fd, client] : clients_) {
-    if (client->state == AttachedClient::State::kJoining) refuse_join(*client, lost);
-    for (const auto& [name, wanted] : client->wanted) refuse_tensor(*client, wanted.request, lost);
-    client->wanted.clear();
-    rewatch(*client);
-  }
-  end_admin_calls(lost);
+  coordinator_gone(error("C501", "the coordinator " + options_.coordinator + " is gone"));
 }
 
-// The same coordinator that welcomes us anew has given our ranks up when the stream broke.
+// The same coordinator that welcomes us anew has given our ranks up when the stream broke. Another
+// one does not know them.
 void Conductor::on_welcome(const v1::Welcome& welcome) {
   if (welcome.incarnation() == incarnation_)
     for (auto& [id, running] : jobs_)
@@ -79,6 +73,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
   warned_ = false;
   backoff_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", options_.coordinator, options_.name);
+  announce_jobs();
   say_ready();
 }
 

@@ -124,7 +124,10 @@ NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t i
       devices_(devices),
       nccl_(nccl),
       engine_(engine) {
-  for (const AttachedClient* client : clients_) local_ranks_.push_back(client->rank);
+  for (const AttachedClient* client : clients_) {
+    local_ranks_.push_back(client->rank);
+    pids_.push_back(static_cast<uint64_t>(client->pid()));
+  }
 }
 
 NodeJob::~NodeJob() { quota_.bytes_used -= charged_; }
@@ -320,6 +323,7 @@ Status NodeJob::place(const v1::TensorsReady& ready) {
 }
 
 Status NodeJob::place_one(const v1::ReadyTensor& ready) {
+  tensor_last_ = std::max(tensor_last_, ready.id());
   newest_[ready.name()] = ready.id();
   if (tensors_.contains(ready.id())) return {};
   CellShape shape = shape_of(ready);
@@ -331,7 +335,8 @@ Status NodeJob::place_one(const v1::ReadyTensor& ready) {
   const Cell cell(segment->at(place.value().cell_offset), segment->at(place.value().data_offset),
                   shape);
   PlacedTensor& placed =
-      tensors_.emplace(ready.id(), PlacedTensor{spec, shape, place.value(), cell, {}, {}, {}})
+      tensors_
+          .emplace(ready.id(), PlacedTensor{spec, ready, shape, place.value(), cell, {}, {}, {}})
           .first->second;
   const CompressionPlan compression = compression_from(ready, started_.agents_size()).take();
   const ExchangeMode mode = parse_mode(spec.mode).take();
@@ -377,6 +382,7 @@ Status NodeJob::change_shards(const v1::ShardsChanged& changed) {
   Result<std::vector<ShardRing>> rings = rings_from(changed);
   if (!rings.ok()) return rings.status();
   rings_ = rings.take();
+  shards_changed_ = changed;
   engine_.post(new_shards(changed, shards_known_));
   shards_known_ = std::max(shards_known_, changed.shards_size());
   return {};
@@ -468,6 +474,7 @@ void NodeJob::tell_mode(const std::string& group, const std::string& mode) {
 void NodeJob::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;
+  failure_ = status;
   notify(status.code(), status.message());
   engine_.post(EndJob{id()});
   arena_.job_word().failed.store(static_cast<uint32_t>(status.code()), std::memory_order_release);

@@ -55,6 +55,9 @@ class NodeJob {
   uint64_t incarnation() const { return incarnation_; }
   uint32_t world_size() const { return static_cast<uint32_t>(started_.members_size()); }
   bool failed() const { return failed_; }
+  // All of it, for a coordinator that does not know it and is of this incarnation
+  // (node_job_return.cc).
+  std::vector<v1::AgentMessage> announce(uint64_t incarnation);
   bool deserted() const;                      // no local client is left
   bool deserted_for(Nanos now, Nanos grace);  // since the first call that found it so
 
@@ -94,6 +97,7 @@ class NodeJob {
  private:
   struct PlacedTensor {
     TensorSpec spec;
+    v1::ReadyTensor ready;
     CellShape shape;
     Placement placement;
     Cell cell;
@@ -104,7 +108,10 @@ class NodeJob {
     std::bitset<kLocalRanksMax> users = {};     // by local rank: were told of it
     std::bitset<kLocalRanksMax> released = {};  // by local rank: use it no more
     std::bitset<kLocalRanksMax> viewed = {};    // by local rank: the same, but for views of it
+    bool retired = false;                       // the engine is forgetting it
   };
+  void add_ranks(v1::RunningJob& part) const;
+  void add_tensor(uint32_t id, const PlacedTensor& placed, v1::RunningJob& part) const;
   Status check_plan(const v1::ReadyTensor& ready) const;
   Status place_one(const v1::ReadyTensor& ready);
   Status charge(uint64_t bytes, const std::string& what);
@@ -140,9 +147,10 @@ class NodeJob {
 
   const v1::JobStarted started_;
   const uint32_t agent_index_;
-  const uint64_t incarnation_;
+  uint64_t incarnation_;                  // of the coordinator that knows the job
   std::vector<AttachedClient*> clients_;  // by local rank; null: gone
   std::vector<uint32_t> local_ranks_;
+  std::vector<uint64_t> pids_;  // of the local ranks
   std::vector<std::shared_ptr<Channel>> channels_;
   Arena arena_;
   ShmQuota& quota_;
@@ -153,10 +161,12 @@ class NodeJob {
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();
   std::shared_ptr<StalenessBoard> staleness_ = std::make_shared<StalenessBoard>();
-  std::vector<ShardRing> rings_;              // by placement
-  int shards_known_ = 0;                      // to the engine
-  std::map<uint32_t, PlacedTensor> tensors_;  // by id
-  std::map<std::string, uint32_t> newest_;    // name -> id
+  std::vector<ShardRing> rings_;                     // by placement
+  int shards_known_ = 0;                             // to the engine
+  std::map<uint32_t, PlacedTensor> tensors_;         // by id
+  std::map<std::string, uint32_t> newest_;           // name -> id
+  uint32_t tensor_last_ = 0;                         // the highest id that the coordinator has told
+  std::optional<v1::ShardsChanged> shards_changed_;  // the last
   // Of tensors that are gone: memory that the NCCL process has opened lives as long as the job
   std::vector<std::shared_ptr<DeviceTensor>> kept_for_nccl_;
   std::map<uint32_t, HeldTensor> held_;  // until all nodes have said whether they go by NCCL
@@ -172,6 +182,7 @@ class NodeJob {
   size_t announced_segments_ = 1;  // the first one goes with Joined
   Nanos deserted_since_ = 0;
   bool failed_ = false;
+  Status failure_;
 };
 
 // How the plan says that a tensor is compressed; none() when it is not. GB-D602 for what agents and

@@ -25,6 +25,7 @@ void NodeJob::retire(const v1::TensorsRetired& retired,
     const auto newest = newest_.find(at->second.spec.name);
     if (newest != newest_.end() && newest->second == tensor) newest_.erase(newest);
     held_.erase(tensor);
+    if (std::exchange(at->second.retired, true)) continue;
     engine_.post(RemoveTensor{id(), tensor, gone});
   }
 }

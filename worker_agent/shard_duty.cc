@@ -122,8 +122,10 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
   // An answer to one rank is about a tensor that all have had.
   if (ready.ranks_size() > 0) return {};
   for (const v1::ReadyTensor& tensor : ready.tensors()) {
+    at->second.tensor_last = std::max(at->second.tensor_last, tensor.id());
     if (!is_on_shards(tensor.spec().mode())) continue;
     GRADBUS_RETURN_IF_ERROR(place_one(at->second, tensor));
+    at->second.tensors[tensor.id()] = tensor;
   }
   return {};
 }
@@ -152,9 +154,43 @@ Status ShardDuty::place_one(Duty& duty, const v1::ReadyTensor& ready) {
 }
 
 void ShardDuty::retire(const v1::TensorsRetired& retired) {
-  if (!jobs_.contains(retired.job_id())) return;
-  for (const uint32_t tensor : retired.tensors())
+  const auto at = jobs_.find(retired.job_id());
+  if (at == jobs_.end()) return;
+  for (const uint32_t tensor : retired.tensors()) {
+    at->second.tensors.erase(tensor);
     engine_.post(RemoveTensor{retired.job_id(), tensor, nullptr});
+  }
+}
+
+namespace {
+
+constexpr int kTensorsPerPart = 1024;  // well below kControlMessageBytesMax
+
+}  // namespace
+
+std::vector<v1::AgentMessage> ShardDuty::announce(uint64_t incarnation) {
+  std::vector<v1::AgentMessage> parts;
+  for (auto& [id, duty] : jobs_) {
+    if (duty.incarnation == incarnation) continue;
+    duty.incarnation = incarnation;
+    const auto begin = [&, job = id, shard = duty.shard]() -> v1::RunningJob& {
+      v1::RunningJob& part = *parts.emplace_back().mutable_running_job();
+      part.set_job_id(job);
+      part.set_shard(true);
+      part.set_index(shard);
+      return part;
+    };
+    v1::RunningJob* part = &begin();
+    *part->mutable_started() = duty.started;
+    part->set_tensor_last(duty.tensor_last);
+    if (duty.shards_changed) *part->mutable_shards_changed() = *duty.shards_changed;
+    for (const auto& [tensor, ready] : duty.tensors) {
+      if (part->has_started() || part->tensors_size() == kTensorsPerPart) part = &begin();
+      *part->add_tensors()->mutable_ready() = ready;
+    }
+    part->set_last(true);
+  }
+  return parts;
 }
 
 Status ShardDuty::change(const v1::ShardsChanged& changed) {
@@ -164,6 +200,7 @@ Status ShardDuty::change(const v1::ShardsChanged& changed) {
   Result<std::vector<ShardRing>> rings = rings_from(changed);
   if (!rings.ok()) return rings.status();
   duty.rings = rings.take();
+  duty.shards_changed = changed;
   engine_.post(new_shards(changed, static_cast<int>(duty.started_shards)));
   duty.started_shards = std::max(duty.started_shards, static_cast<uint32_t>(changed.shards_size()));
   return {};

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
@@ -33,6 +35,8 @@ class ShardDuty {
   Status change(const v1::ShardsChanged& changed);
   // No rank uses these tensors any more.
   void retire(const v1::TensorsRetired& retired);
+  // All jobs that a coordinator of another incarnation does not know: what it is told of them.
+  std::vector<v1::AgentMessage> announce(uint64_t incarnation);
   void end(uint64_t job);
   void end_all();
   // Of the jobs that this coordinator knows.
@@ -46,8 +50,11 @@ class ShardDuty {
     uint64_t run = 0;  // as snapshots name it
     std::shared_ptr<JobTraffic> traffic;
     bool told_single_copy = false;
-    std::vector<ShardRing> rings = {};  // by placement
-    uint32_t started_shards = 0;        // known to the engine
+    std::vector<ShardRing> rings = {};                     // by placement
+    uint32_t started_shards = 0;                           // known to the engine
+    std::map<uint32_t, v1::ReadyTensor> tensors = {};      // on shards, by id
+    uint32_t tensor_last = 0;                              // the highest id of any tensor
+    std::optional<v1::ShardsChanged> shards_changed = {};  // the last
   };
   static void tell_single_copy(Duty& duty, const ShardPlan& plan);
   Status place_one(Duty& duty, const v1::ReadyTensor& ready);
