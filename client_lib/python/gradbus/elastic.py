@@ -36,12 +36,15 @@ __all__ = ["State", "run"]
 
 TIMEOUT = "GRADBUS_ELASTIC_TIMEOUT"
 
-# What ends a job though all of its processes live: an agent, a link or a shard is lost.
-_RECOVERABLE = frozenset({"A301", "D604", "M004", "P102", "P103", "P104"})
+# The coordinator is away: it may be started again.
+_AWAY = "C501"
+# What ends a job, or an operation, though all processes of the job live: an agent, a link, a shard or the
+# coordinator is lost.
+_RECOVERABLE = frozenset({"A301", _AWAY, "D604", "J410", "M004", "P102", "P103", "P104"})
 # Of an operation of some ranks, on nodes that live, this may be what they hear first of such a loss.
 _LEFT = "P105"
 # What a rank is told that comes back before others have, or its agent.
-_TOO_EARLY = _RECOVERABLE | {_LEFT, "A300", "C501", "J402"}
+_TOO_EARLY = _RECOVERABLE | {_LEFT, "A300", "J402"}
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 
@@ -193,7 +196,7 @@ def run(
                 "pass gradbus.elastic.State(...) or gradbus.torch.ElasticState(...)",
             )
         patience = _patience(timeout)
-        init()
+        _init(patience)
         return _run(
             functools.partial(wanted, state, *args, **kwargs), state, patience, restarts_max
         )
@@ -213,6 +216,20 @@ def _patience(timeout: float | None) -> float:
             f"pass timeout=60, or set {TIMEOUT}",
         )
     return seconds
+
+
+def _init(patience: float) -> None:
+    """init(), which waits for a coordinator that is away."""
+    deadline = time.monotonic() + patience
+    pause = _PAUSE_MIN_S
+    while True:
+        try:
+            return init()
+        except GradbusError as problem:
+            if problem.id != _AWAY or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(2 * pause, _PAUSE_MAX_S)
 
 
 def _run(function: Callable[[], Any], state: State, patience: float, restarts_max: int) -> Any:
