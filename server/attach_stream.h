@@ -81,7 +81,8 @@ class Desk {
   // Runs `event` on the coordinator now, then delivers and logs what came out.
   void act(const std::function<void(Coordinator&, Nanos now)>& event);
 
-  // No time passes for the coordinator while it does not hear those who speak to it.
+  // While the coordinator does not hear those who speak to it, no time passes for it. Afterwards
+  // all leases begin again.
   void set_deaf(bool deaf);
 
   // A stream's own steps.

@@ -39,6 +39,8 @@ class Coordinator {
   void disconnect(uint64_t agent, Nanos now);
   // Leases, start timeouts, stalls. Call about every 100 ms.
   void tick(Nanos now);
+  // The coordinator did not hear its agents until `now`: all leases begin again.
+  void renew_leases(Nanos now);
 
   // For the job's owner and root, as the request's caller says who it is. `address`: where the call
   // came from. Each is logged with caller, address and result.

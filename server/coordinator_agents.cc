@@ -140,6 +140,10 @@ void Coordinator::disconnect(uint64_t id, Nanos now) {
   if (welcomed) lose(id, why, now);
 }
 
+void Coordinator::renew_leases(Nanos now) {
+  for (auto& [unused, agent] : agents_) agent.heard = std::max(agent.heard, now);
+}
+
 void Coordinator::end_silent_leases(Nanos now) {
   std::vector<uint64_t> silent;
   for (const auto& [id, agent] : agents_) {

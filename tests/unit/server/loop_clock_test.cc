@@ -49,5 +49,22 @@ TEST(LoopClock, AnAgentKeepsItsLeaseOverThePauseAndNotForever) {
   EXPECT_TRUE(cluster.closed.contains(1));
 }
 
+TEST(LoopClock, LeasesBeginAgainAfterDeafness) {
+  Cluster cluster;
+  const Nanos lease = Nanos{CoordinatorOptions{}.lease_ms} * kMillisecond;
+  cluster.hello(1, "node-a");
+  for (int i = 0; i < 5; ++i) {
+    cluster.now += lease - kMillisecond;
+    cluster.coordinator.renew_leases(cluster.now);
+    cluster.coordinator.tick(cluster.now);
+    cluster.collect();
+    ASSERT_TRUE(cluster.closed.empty());
+  }
+  cluster.now += lease + kMillisecond;
+  cluster.coordinator.tick(cluster.now);
+  cluster.collect();
+  EXPECT_TRUE(cluster.closed.contains(1));
+}
+
 }  // namespace
 }  // namespace gradbus::test
