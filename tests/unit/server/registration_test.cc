@@ -108,7 +108,7 @@ TEST_F(Registration, ShapesAreComparedAndShown) {
   auto endless = with_shape(1, std::string(300, '1').c_str());
   endless.set_name("u");
   ask(2, {endless});
-  EXPECT_THAT(last_error(2), StartsWith("GB-O900"));
+  EXPECT_THAT(last_error(Cluster::agent_of(2)), StartsWith("GB-O900"));
 }
 
 TEST_F(Registration, FieldsThatACollectiveDoesNotUseAreNotCompared) {
