@@ -136,7 +136,7 @@ def test_a_rank_that_never_comes(rig):
 # ---- other versions, nonsense on the sockets
 
 ATTACH_MAGIC = 0x31414247
-ATTACH_VERSION = 2
+ATTACH_VERSION = 3  # proto/attach.h
 
 
 def attach(agent):
