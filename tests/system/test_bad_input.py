@@ -316,8 +316,9 @@ def test_a_killed_agent(rig, tmp_path):
         assert_error(result, "P104", "node-1")
 
 
+@pytest.mark.timeout(240)
 def test_a_killed_coordinator(rig, tmp_path):
-    """The running job goes on to its end; what needs the coordinator says so."""
+    """The running job goes on to its end; what needs the coordinator waits for it for a minute, then says so."""
     ranks = [rig.start_rank(r, 4, "steps:warm:10:3", f"touch:{tmp_path}/r{r}", f"await:{tmp_path}/killed",
                             "steps:warm:10:500", "reg:new:10:f32:sum") for r in range(4)]
     rigs.wait_until(lambda: all((tmp_path / f"r{r}").exists() for r in range(4)), what="the start")
@@ -325,7 +326,7 @@ def test_a_killed_coordinator(rig, tmp_path):
     rig.server.process.wait()
     rigs.wait_until(lambda: all("no connection" in a.text() for a in rig.agents), what="agents notice")
     (tmp_path / "killed").touch()
-    for status, out in results(ranks):
+    for status, out in results(ranks, 120):
         assert "ok steps:warm:10:500" in out, out
         assert_error((status, out), "C501", rig.server.ready["address"])
     assert_error(rig.start_rank(0, 2, job="late").finish(), "C501", rig.server.ready["address"])
