@@ -82,10 +82,11 @@ bool Job::unregister_tensors(uint64_t agent, const v1::UnregisterTensors& messag
   if (state_ != State::kRunning || !roll_.owns(agent, message.rank())) return false;
   bool sensible = true;
   std::vector<LiveTensors::Tensor> retired;
-  for (const uint32_t id : message.tensors())
-    sensible = registrations_.release(message.rank(), id, retired) && sensible;
+  // An agent batches both: the last view may be gone by the time that it sends.
   for (const uint32_t id : message.viewed())
     sensible = registrations_.release_but_views(message.rank(), id) && sensible;
+  for (const uint32_t id : message.tensors())
+    sensible = registrations_.release(message.rank(), id, retired) && sensible;
   tell_retired(retired);
   return sensible;
 }

@@ -101,6 +101,22 @@ TEST_F(Retire, TheNewOneMayBeReadyBeforeTheOldOneIsRetired) {
   EXPECT_EQ(cluster.status().jobs(0).tensors(0).count(), 20u);
 }
 
+// An agent batches both: a wrapper lets go of a bucket, and right after it the last view is gone.
+TEST_F(Retire, ViewsAndTheTensorInOneMessageMakeSense) {
+  const uint32_t a = cluster.make_ready(job, 3, make_spec("a", 10));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    v1::AgentMessage message;
+    auto* done = message.mutable_unregister_tensors();
+    done->set_job_id(job);
+    done->set_rank(rank);
+    done->add_tensors(a);
+    done->add_viewed(a);
+    cluster.send(Cluster::agent_of(rank), message);
+  }
+  EXPECT_THAT(retired(1), ElementsAre(a));
+  EXPECT_THAT(cluster.notes, testing::Not(testing::Contains(testing::HasSubstr("makes no sense"))));
+}
+
 TEST_F(Retire, WhatMakesNoSenseIsIgnored) {
   const uint32_t a = cluster.make_ready(job, 3, make_spec("a", 10));
   for (int twice = 0; twice < 2; ++twice) release(0, {a, 0, 77, UINT32_MAX});
