@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -25,6 +26,8 @@ LAUNCHER_PREFIXES = (
     "GRADBUS_", "HOROVOD_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "FLUX_", "JSM_", "TORCHELASTIC_",
 )  # fmt: skip
 LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+# What clients and agents of this tree speak (proto/attach.h), for tests that speak it themselves.
+ATTACH_VERSION = int(re.search(r"kAttachVersion = (\d+);", (rigs.REPOSITORY / "proto/attach.h").read_text())[1])
 RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of it
 
 _job_numbers = itertools.count()

@@ -12,6 +12,7 @@ import time
 
 import pytest
 import rig as rigs
+from conftest import ATTACH_VERSION
 
 DEATH_S = 8.0  # two seconds are promised; a machine that is busy with other things gets more
 
@@ -136,7 +137,6 @@ def test_a_rank_that_never_comes(rig):
 # ---- other versions, nonsense on the sockets
 
 ATTACH_MAGIC = 0x31414247
-ATTACH_VERSION = 3  # proto/attach.h
 
 
 def attach(agent):

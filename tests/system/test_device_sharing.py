@@ -15,7 +15,7 @@ import subprocess
 
 import pytest
 import rig as rigs
-from conftest import RANK_DEADLINE_S, RANKS, assert_all_ok, run_ranks, start_ranks
+from conftest import ATTACH_VERSION, RANK_DEADLINE_S, RANKS, assert_all_ok, run_ranks, start_ranks
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(240)
@@ -224,7 +224,7 @@ def test_a_way_that_there_is_not_is_refused_at_the_start():
 
 
 HEADER = "<IHHII"
-MAGIC, VERSION, JOIN, TRY, TRIED = 0x31414247, 2, 1, 10, 12
+MAGIC, VERSION, JOIN, TRY, TRIED = 0x31414247, ATTACH_VERSION, 1, 10, 12
 NO_TEXT = b"\xff" * 256
 
 
