@@ -12,11 +12,14 @@ inline constexpr uint32_t kControlProtocol = 6;
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;
 
-// Of one RegisterTensors; an agent splits longer lists. A TensorsReady is never longer: with names
-// of 255 bytes, twice each, it stays below kControlMessageBytesMax.
-inline constexpr int kTensorsPerMessageMax = 4096;
-// A tensor has a compression or a mode, never both.
-static_assert(kTensorsPerMessageMax * (2 * 255 + 255 + 128) < kControlMessageBytesMax);
+// The most that a ReadyTensor takes: its name twice, compression, mode and shape, and its numbers.
+inline constexpr int kReadyTensorBytesMax = 5 * 255 + 256;
+// Of one RegisterTensors; an agent splits longer lists. A TensorsReady is never longer.
+inline constexpr int kTensorsPerMessageMax = 2048;
+static_assert(kTensorsPerMessageMax * kReadyTensorBytesMax < kControlMessageBytesMax);
+// Of one RunningJob, whose tensors also name the ranks of a node that use them no more.
+inline constexpr int kTensorsPerRunningJobMax = 1024;
+static_assert(kTensorsPerRunningJobMax * 2 * kReadyTensorBytesMax < kControlMessageBytesMax);
 
 // Of any sentence inside a message, so that it fits an attach packet with its prefix and advice.
 inline constexpr uint32_t kControlTextBytesMax = 720;

@@ -3,12 +3,6 @@
 #include "worker_agent/node_job.h"
 
 namespace gradbus {
-namespace {
-
-constexpr int kTensorsPerPart = 1024;  // well below kControlMessageBytesMax
-
-}  // namespace
-
 void NodeJob::add_ranks(v1::RunningJob& part) const {
   for (size_t local = 0; local < local_ranks_.size(); ++local) {
     const AttachedClient* client = clients_[local];
@@ -51,7 +45,7 @@ std::vector<v1::AgentMessage> NodeJob::announce(uint64_t incarnation) {
   for (const auto& [id, placed] : tensors_) {
     if (failed_ || placed.retired) continue;
     v1::RunningJob* part = parts.back().mutable_running_job();
-    if (parts.size() == 1 || part->tensors_size() == kTensorsPerPart) part = &begin();
+    if (parts.size() == 1 || part->tensors_size() == kTensorsPerRunningJobMax) part = &begin();
     add_tensor(id, placed, *part);
   }
   parts.back().mutable_running_job()->set_last(true);

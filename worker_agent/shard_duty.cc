@@ -7,6 +7,7 @@
 #include "common/errors.h"
 #include "common/exchange_mode.h"
 #include "common/log.h"
+#include "proto/control.h"
 #include "proto/placement.h"
 #include "worker_agent/node_job.h"
 
@@ -162,12 +163,6 @@ void ShardDuty::retire(const v1::TensorsRetired& retired) {
   }
 }
 
-namespace {
-
-constexpr int kTensorsPerPart = 1024;  // well below kControlMessageBytesMax
-
-}  // namespace
-
 std::vector<v1::AgentMessage> ShardDuty::announce(uint64_t incarnation) {
   std::vector<v1::AgentMessage> parts;
   for (auto& [id, duty] : jobs_) {
@@ -185,7 +180,7 @@ std::vector<v1::AgentMessage> ShardDuty::announce(uint64_t incarnation) {
     part->set_tensor_last(duty.tensor_last);
     if (duty.shards_changed) *part->mutable_shards_changed() = *duty.shards_changed;
     for (const auto& [tensor, ready] : duty.tensors) {
-      if (part->has_started() || part->tensors_size() == kTensorsPerPart) part = &begin();
+      if (part->has_started() || part->tensors_size() == kTensorsPerRunningJobMax) part = &begin();
       *part->add_tensors()->mutable_ready() = ready;
     }
     part->set_last(true);

@@ -244,11 +244,42 @@ TEST_F(Registration, AFullMessageIsAnsweredInOneThatFits) {
     std::string name = std::to_string(i);
     name.resize(kTensorNameBytesMax, 'x');
     specs.push_back(make_spec(name, 1ull << 37));
+    specs.back().set_shape(std::string(kShapeBytesMax, '1'));
   }
   for (uint32_t rank = 0; rank < 4; ++rank) ask(rank, specs);
   ASSERT_THAT(cluster.inbox[1], SizeIs(1));
   EXPECT_EQ(cluster.inbox[1][0].tensors_ready().tensors_size(), kTensorsPerMessageMax);
   EXPECT_LT(cluster.inbox[1][0].ByteSizeLong(), size_t{kControlMessageBytesMax});
+}
+
+TEST_F(Registration, NoTensorTakesMoreOfAMessageThanIsSetAside) {
+  v1::TensorsReady message;
+  v1::ReadyTensor& ready = *message.add_tensors();
+  v1::TensorSpec& spec = *ready.mutable_spec();
+  for (std::string* name : {ready.mutable_name(), spec.mutable_name()})
+    name->assign(kTensorNameBytesMax, 'x');
+  spec.set_compression(std::string(kCompressionBytesMax, 'x'));
+  spec.set_mode(std::string(kModeBytesMax, 'x'));
+  spec.set_shape(std::string(kShapeBytesMax, 'x'));
+  spec.set_before(0.1);
+  spec.set_after(0.1);
+  for (const auto set : {&v1::TensorSpec::set_dtype, &v1::TensorSpec::set_op,
+                         &v1::TensorSpec::set_collective, &v1::TensorSpec::set_root})
+    (spec.*set)(UINT32_MAX);
+  for (const auto set : {&v1::TensorSpec::set_count, &v1::TensorSpec::set_row_elements,
+                         &v1::TensorSpec::set_columns})
+    (spec.*set)(UINT64_MAX);
+  for (const auto set :
+       {&v1::ReadyTensor::set_id, &v1::ReadyTensor::set_algorithm, &v1::ReadyTensor::set_placement})
+    (ready.*set)(UINT32_MAX);
+  ready.set_chunk_elements(UINT64_MAX);
+  ready.set_unit_elements(UINT64_MAX);
+  ready.set_communicator("allgather");
+  ready.set_nccl(true);
+  ready.mutable_moved_from()->set_id(UINT32_MAX);
+  ready.mutable_moved_from()->set_chunk_elements(UINT64_MAX);
+  ready.mutable_moved_from()->set_placement(UINT32_MAX);
+  EXPECT_LE(message.ByteSizeLong(), size_t{kReadyTensorBytesMax});
 }
 
 TEST_F(Registration, ForeignRanksAndUnknownJobsAreAnsweredWithD602) {
