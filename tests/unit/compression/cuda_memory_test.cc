@@ -77,7 +77,7 @@ TEST(CudaReductions, ImpossibleOnesAreRefused) {
   };
   EXPECT_TRUE(is_possible(good()));
   for (const auto spoil :
-       {+[](CudaReduce& input) { input.dtype = 10; }, +[](CudaReduce& input) { input.op = 0; },
+       {+[](CudaReduce& input) { input.dtype = 255; }, +[](CudaReduce& input) { input.op = 0; },
         +[](CudaReduce& input) { input.op = 6; },  // of floats
         +[](CudaReduce& input) { input.op = 8; }, +[](CudaReduce& input) { input.divisor = 0; },
         +[](CudaReduce& input) { input.source_count = 0; },
