@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 
-import gradbus
+import gradbus.torch as gradbus
 import torch
 
 
