@@ -37,12 +37,12 @@ run_pytest() {
   count "$reports/$name.xml"
 }
 
-# The emulated machine has both cores for itself. The others wait for each other most of the time: two files at once.
+# The emulated machine has both cores for itself. The others wait for each other half of the time: three files at once.
 system_tests() {
   say "system tests in the virtual machine"
   run_pytest machine tests/system/test_rdma_vm.py
   say "system tests"
-  run_pytest system tests/system --ignore tests/system/test_rdma_vm.py -n 2 --dist loadfile
+  run_pytest system tests/system --ignore tests/system/test_rdma_vm.py -n 3 --dist loadfile
 }
 
 finish() {

@@ -32,7 +32,7 @@ RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of 
 
 _job_numbers = itertools.count()
 
-# A shell starts background commands with Ctrl-C ignored, nohup starts them with hang-ups ignored; programs inherit that.
+# A shell starts background commands with Ctrl-C ignored, nohup with hang-ups ignored, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
