@@ -13,7 +13,8 @@ std::set<std::string> common_transports(const std::map<uint64_t, AgentCard>& age
   std::set<std::string> common;
   for (const auto& [name, address] : agents.begin()->second.addresses) common.insert(name);
   for (const auto& [agent, card] : agents) {
-    std::erase_if(common, [&](const std::string& name) { return !card.addresses.contains(name); });
+    std::erase_if(
+        common, [&card = card](const std::string& name) { return !card.addresses.contains(name); });
   }
   return common;
 }

@@ -113,8 +113,9 @@ bool golomb_pairs(const GolombCode& code, const uint32_t* indices, size_t entrie
 
 bool golomb_pairs_scalar(const GolombCode& code, const uint32_t* indices, size_t entries,
                          uint64_t* words, uint64_t* lengths) {
+  const uint32_t* const before = indices - 1;  // a place before the first one is the caller's, too
   for (size_t i = 0; i < entries; ++i) {
-    const GolombEntry entry = golomb_entry(code, indices[i] - indices[i - 1] - 1);
+    const GolombEntry entry = golomb_entry(code, indices[i] - before[i] - 1);
     const uint32_t bits = entry.quotient + entry.tail_bits;
     if (bits > kGolombEntryBits) return false;
     const uint64_t string = entry.tail << entry.quotient;
