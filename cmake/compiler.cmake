@@ -18,6 +18,7 @@ if(disabled_targets)
 endif()
 
 if(GRADBUS_SANITIZE)
+  set(GRADBUS_KERNEL_OPTIONS -O1)  # without it, each vector instruction is a call: tests of large tensors take minutes
   add_compile_options(-fsanitize=${GRADBUS_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${GRADBUS_SANITIZE})
 else()
@@ -32,8 +33,13 @@ endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  if(GRADBUS_SANITIZE)  # what ccache needs for headers that are read once
+    add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>"
+                        "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+  endif()
 endif()
 
 # A third of the time of GNU's linker.
@@ -41,3 +47,11 @@ find_program(LLD_PROGRAM ld.lld)
 if(LLD_PROGRAM)
   add_link_options($<$<LINK_LANGUAGE:C,CXX>:-fuse-ld=lld>)
 endif()
+
+# gradbus_read_once(TARGET HEADERS...): builds with sanitizers read these large headers once for all files of the target.
+# The other builds find what a file forgets to include.
+function(gradbus_read_once target)
+  if(GRADBUS_SANITIZE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()

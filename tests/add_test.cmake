@@ -1,6 +1,13 @@
 # gradbus_add_test(NAME [THREADS] SOURCES... LIBS...): one GoogleTest program; each of its cases is a ctest case.
 # THREADS: it runs several threads. ThreadSanitizer's build leaves the others out: they give it nothing to see.
+# Builds with sanitizers read GoogleTest's headers once; the other builds find what a file forgets to include.
 include(GoogleTest)
+if(GRADBUS_SANITIZE)
+  add_compile_options(-pthread)  # headers that are read once need the same options everywhere; gRPC brings this one
+  add_executable(test_headers ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)  # compiled with an executable's options
+  target_link_libraries(test_headers PRIVATE GTest::gtest_main GTest::gmock)
+  target_precompile_headers(test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+endif()
 function(gradbus_add_test name)
   cmake_parse_arguments(arg "THREADS" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -11,6 +18,9 @@ function(gradbus_add_test name)
   elseif(GRADBUS_SANITIZE MATCHES thread)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
+  endif()
+  if(GRADBUS_SANITIZE)
+    target_precompile_headers(${name} REUSE_FROM test_headers)
   endif()
   # What is tested is optimized, what asks the questions need not be: that is half of a build's time. But for races:
   # there the headers' code counts, too.

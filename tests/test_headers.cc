@@ -1,0 +1,3 @@
+// What all tests include, for builds that read it once (add_test.cmake).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
