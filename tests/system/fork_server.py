@@ -218,7 +218,7 @@ def run(names: dict) -> int:
         exec(compile(pathlib.Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec"), names)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
-            return end.code or 0
+            return (end.code or 0) & 0xFF
         print(end.code, file=sys.stderr)
     except KeyboardInterrupt:
         sys.excepthook(*sys.exc_info())
@@ -246,7 +246,7 @@ def leave(names: dict, status: int) -> None:
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
-    os._exit(status & 0xFF)
+    os._exit(status)
 
 
 if __name__ == "__main__":

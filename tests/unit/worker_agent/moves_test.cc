@@ -286,8 +286,9 @@ class MovedTimes : public testing::TestWithParam<Moves> {};
 // the end all that was pushed is there. So it is when a shard is lost after the move, and after
 // several moves without a round between them.
 TEST_P(MovedTimes, WhatCodecsLeaveOutMoves) {
-  const std::string mode = GetParam().mode;
-  const auto& [_, times, faults] = GetParam();
+  const std::string& mode = GetParam().mode;
+  const uint32_t times = GetParam().times;
+  const bool faults = GetParam().faults;
   const bool sums = mode.starts_with("ps:sync");
   const bool copies = parse_mode(mode).take().replicas > 1;
   const auto plan_of = [](uint64_t unit) {
