@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -16,7 +15,6 @@ namespace {
 struct Inherited {
   std::mutex lock;  // held over fork(), so the list is whole in the child
   std::vector<std::weak_ptr<Segment>> segments;
-  std::atomic<uint64_t> depth{0};
 };
 
 // Never destroyed: a process may fork while it ends.
@@ -37,7 +35,7 @@ void make_private(const Segment& segment) {
 void before_fork() { inherited().lock.lock(); }
 void in_parent() { inherited().lock.unlock(); }
 void in_child() {
-  ++inherited().depth;
+  ++forks_above_this_process;
   for (const std::weak_ptr<Segment>& known : inherited().segments)
     if (const auto segment = known.lock(); segment != nullptr && segment->fd() >= 0)
       make_private(*segment);
@@ -55,10 +53,7 @@ void make_private_in_children(const std::shared_ptr<Segment>& segment) {
   inherited().segments.push_back(segment);
 }
 
-uint64_t fork_depth() { return inherited().depth.load(std::memory_order_relaxed); }
-
-Status check_not_forked(uint64_t depth) {
-  if (fork_depth() == depth) return {};
+Status forked_error() {
   return error("O907",
                "this process was forked from a rank after gradbus_init(), and the session belongs "
                "to the parent");

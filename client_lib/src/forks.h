@@ -5,6 +5,7 @@
 // fail, because its socket and its rings belong to the parent. Any thread may call anything here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -16,10 +17,12 @@ namespace gradbus {
 // From now on a forked child gets private pages of this segment at the same address.
 void make_private_in_children(const std::shared_ptr<Segment>& segment);
 
-// One greater in a child than in its parent.
-uint64_t fork_depth();
+// One greater in a child than in its parent. In the header, because every call of the C interface
+// reads it.
+inline std::atomic<uint64_t> forks_above_this_process{0};
+inline uint64_t fork_depth() { return forks_above_this_process.load(std::memory_order_relaxed); }
 
-// Ok in the process that opened a session at `depth`; GB-O907 in its children.
-Status check_not_forked(uint64_t depth);
+// GB-O907: a child was given a call with a session of its parent.
+Status forked_error();
 
 }  // namespace gradbus

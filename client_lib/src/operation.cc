@@ -16,7 +16,7 @@ Status Operation::begin() {
   GRADBUS_RETURN_IF_ERROR(session_.failure());
   {
     const std::lock_guard lock(lock_);
-    GRADBUS_RETURN_IF_ERROR(use(spec_));
+    GRADBUS_RETURN_IF_ERROR(take_turn());
     while (step()) {
     }
     if (phase_ == Phase::kDone || phase_ == Phase::kFailed) return failure_;
@@ -35,6 +35,10 @@ void Operation::keep_input() {
 
 Status Operation::use(TensorSpec spec) {
   spec_ = std::move(spec);
+  return take_turn();
+}
+
+Status Operation::take_turn() {
   auto registration = session_.request_turn(spec_, turn_);
   if (!registration.ok()) return registration.status();
   registration_ = registration.take();

@@ -89,6 +89,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
  private:
   enum class Phase : uint8_t { kRegister, kEnter, kExchange, kDone, kFailed };
+  Status take_turn();  // at the tensor of spec_
   // Each returns true when the operation moved to another phase.
   bool step();
   bool enter();

@@ -53,6 +53,10 @@ struct Registration {
   Status failure;
   bool settled() const { return done.load(std::memory_order_acquire); }
   std::atomic<bool> done{false};
+  // This is what the arguments ask for, and it was not refused.
+  bool serves(const TensorSpec& asked, std::optional<DeviceId> on) const {
+    return spec == asked && device == on && !(settled() && !failure.ok());
+  }
 
   // Ad-hoc operations use the tensor one after the other, in the order in which they were started:
   // `taken` hands out numbers, `turn` is the number whose turn it is.
@@ -95,8 +99,8 @@ class Session {
   Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity) const;
   ~Session();
 
-  // Ok in the process that opened the session; GB-O907 in a child that was forked from it.
-  Status check_process() const { return check_not_forked(fork_depth_); }
+  // False in a child that was forked from the process that opened the session.
+  bool is_of_this_process() const { return fork_depth() == fork_depth_; }
   const LaunchIdentity& identity() const { return identity_; }
   uint32_t rank() const { return joined_.rank; }
   uint32_t world_size() const { return joined_.world_size; }

@@ -23,7 +23,6 @@ bool belongs_to(const std::string& tensor, const std::string& name) {
 
 Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec,
                                                        std::optional<DeviceId> device) {
-  GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
   const std::lock_guard lock(control_);
   auto registration = request_locked(spec, device);
   if (registration.ok()) registration.value()->held = true;
@@ -32,7 +31,6 @@ Result<std::shared_ptr<Registration>> Session::request(const TensorSpec& spec,
 
 Result<std::shared_ptr<Registration>> Session::request_turn(const TensorSpec& spec,
                                                             uint64_t& turn) {
-  GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
   const std::lock_guard lock(control_);
   auto registration = request_locked(spec, {});
   if (registration.ok()) turn = registration.value()->taken.fetch_add(1);
@@ -41,10 +39,10 @@ Result<std::shared_ptr<Registration>> Session::request_turn(const TensorSpec& sp
 
 Result<std::shared_ptr<Registration>> Session::request_locked(const TensorSpec& spec,
                                                               std::optional<DeviceId> device) {
+  const auto found = registrations_.find(spec.name);
+  if (found != registrations_.end() && found->second->serves(spec, device)) return found->second;
+  GRADBUS_RETURN_IF_ERROR(check_spec(spec, world_size()));
   std::shared_ptr<Registration>& known = registrations_[spec.name];
-  if (known != nullptr && known->spec == spec && known->device == device &&
-      !(known->settled() && !known->failure.ok()))
-    return known;
   if (known != nullptr && known->settled() && known->failure.ok() && !known->held)
     replaced_.push_back(known);
   known = std::make_shared<Registration>(spec, device);

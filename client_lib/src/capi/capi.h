@@ -22,10 +22,10 @@
 struct gradbus_tensor {
   gradbus_session* owner;
   gradbus::Session* session;
+  bool unregistered;
   gradbus::Lanes lanes;
   std::string name;
   std::shared_ptr<gradbus::capi::TensorViews> views;
-  bool unregistered = false;
 };
 struct gradbus_session {
   ~gradbus_session() {
@@ -68,19 +68,21 @@ inline Status missing(const char* argument) {
 
 // GB-O900 for NULL, GB-O907 in a forked child of the process that opened the session.
 inline Status usable(const gradbus_session* session) {
-  return session == nullptr ? missing("session") : session->session->check_process();
+  if (session == nullptr) return missing("session");
+  return session->session->is_of_this_process() ? Status() : forked_error();
 }
 inline Status usable(const gradbus_handle* handle) {
-  return handle == nullptr ? missing("handle") : handle->session->check_process();
+  if (handle == nullptr) return missing("handle");
+  return handle->session->is_of_this_process() ? Status() : forked_error();
 }
 
+Status unusable(const gradbus_tensor* tensor);  // why
 // The same, and GB-O900 for a tensor that was unregistered.
 inline Status usable(const gradbus_tensor* tensor) {
-  if (tensor == nullptr) return missing("tensor");
-  GRADBUS_RETURN_IF_ERROR(tensor->session->check_process());
-  if (!tensor->unregistered) return {};
-  return error("O900", "tensor \"" + tensor->name + "\" was unregistered",
-               "register it again, or unregister it after its last use");
+  const bool good = tensor != nullptr && tensor->session->is_of_this_process();
+  if (good && !tensor->unregistered) [[likely]]
+    return {};
+  return unusable(tensor);
 }
 
 // A number that does not fit becomes 255, which is no dtype, operation or collective and is refused

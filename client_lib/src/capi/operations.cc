@@ -103,16 +103,18 @@ using Operations = std::vector<std::shared_ptr<Operation>>;
 Result<Operations> make_all(Session& session, const gradbus_operation* first, size_t n) {
   gradbus_operation defaults;
   gradbus_operation_init(&defaults, GRADBUS_ALLREDUCE);
-  const auto read = read_structs("gradbus_operation", first, n, defaults);
-  if (!read.ok()) return read.status();
-  const std::vector<gradbus_operation>& given = read.value();
+  StructArray<gradbus_operation> known;
+  GRADBUS_RETURN_IF_ERROR(known.read("gradbus_operation", first, n, defaults));
+  const std::span<const gradbus_operation> given = known.all();
   std::vector<OperationRequest> requests;
+  requests.reserve(n);
   for (size_t i = 0; i < n; ++i) {
     Result<OperationRequest> request = to_request(session, given[i]);
     if (!request.ok()) return request.status();
     requests.push_back(request.take());
   }
   Operations operations;
+  operations.reserve(n);
   for (size_t i = 0; i < n; ++i) {
     if (given[i].name == nullptr) requests[i].spec.name = next_name(session, requests[i].spec);
     operations.push_back(make_operation(session, requests[i]));

@@ -112,7 +112,7 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
 
 // In a forked child nothing is freed: locks may be held, and the agent must not hear of it.
 gradbus_code gradbus_shutdown(gradbus_session* session) {
-  if (session == nullptr || session->session->check_process().ok()) delete session;
+  if (session == nullptr || session->session->is_of_this_process()) delete session;
   return GRADBUS_OK;
 }
 

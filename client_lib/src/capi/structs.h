@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "common/status.h"
@@ -30,19 +31,34 @@ Status read_struct(const char* name, const void* given, Struct& known) {
   return {};
 }
 
-// Elements lie struct_bytes of the first one apart.
+// An array of a caller, whose elements lie struct_bytes of the first one apart. It is not copied
+// where all of them have this version's size, so it must outlive this.
 template <typename Struct>
-Result<std::vector<Struct>> read_structs(const char* name, const void* given, size_t count,
-                                         const Struct& defaults) {
-  std::vector<Struct> known(count, defaults);
-  if (count == 0) return known;
-  const Result<size_t> stride = struct_bytes_of(name, given);
-  if (!stride.ok()) return stride.status();
-  for (size_t i = 0; i < count; ++i)
-    GRADBUS_RETURN_IF_ERROR(
-        read_struct(name, static_cast<const std::byte*>(given) + i * stride.value(), known[i]));
-  return known;
-}
+class StructArray {
+ public:
+  Status read(const char* name, const Struct* given, size_t count, const Struct& defaults) {
+    const auto of_this_version = [](const Struct& one) { return one.struct_bytes == sizeof(one); };
+    all_ = {given, count};
+    if (std::all_of(all_.begin(), all_.end(), of_this_version)) return {};
+    return copy(name, given, count, defaults);
+  }
+  std::span<const Struct> all() const { return all_; }
+
+ private:
+  Status copy(const char* name, const void* given, size_t count, const Struct& defaults) {
+    const Result<size_t> stride = struct_bytes_of(name, given);
+    if (!stride.ok()) return stride.status();
+    copies_.assign(count, defaults);
+    for (size_t i = 0; i < count; ++i)
+      GRADBUS_RETURN_IF_ERROR(
+          read_struct(name, static_cast<const std::byte*>(given) + i * stride.value(), copies_[i]));
+    all_ = copies_;
+    return {};
+  }
+
+  std::span<const Struct> all_;
+  std::vector<Struct> copies_;
+};
 
 // Zeros where the caller has fields that are not known here.
 template <typename Struct>

@@ -89,18 +89,18 @@ gradbus_tensor* tensor_of(gradbus_session& session, const Asked& asked) {
   if (known == nullptr) {
     auto views = std::make_shared<TensorViews>(*session.session, lanes);
     std::string name = lanes.front()->spec().name;
-    known.reset(new gradbus_tensor{&session, session.session.get(), Lanes(std::move(lanes)),
-                                   std::move(name), std::move(views)});
+    known.reset(new gradbus_tensor{&session, session.session.get(), /*unregistered=*/false,
+                                   Lanes(std::move(lanes)), std::move(name), std::move(views)});
   }
   return known.get();
 }
 
 Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, size_t n,
                     gradbus_tensor** tensors) {
-  const auto known = read_structs("gradbus_tensor_spec", specs, n, gradbus_tensor_spec{});
-  if (!known.ok()) return known.status();
+  StructArray<gradbus_tensor_spec> known;
+  GRADBUS_RETURN_IF_ERROR(known.read("gradbus_tensor_spec", specs, n, {}));
   std::vector<Asked> all;
-  for (const gradbus_tensor_spec& spec : known.value()) {
+  for (const gradbus_tensor_spec& spec : known.all()) {
     Result<Asked> asked = ask(*session.session, spec);
     if (!asked.ok()) return asked.status();
     all.push_back(asked.take());
@@ -149,6 +149,14 @@ Status start_memory(gradbus_tensor* tensor, SubmissionKind kind, gradbus_memory 
 }
 
 }  // namespace
+
+Status unusable(const gradbus_tensor* tensor) {
+  if (tensor == nullptr) return missing("tensor");
+  if (!tensor->session->is_of_this_process()) return forked_error();
+  return error("O900", "tensor \"" + tensor->name + "\" was unregistered",
+               "register it again, or unregister it after its last use");
+}
+
 }  // namespace gradbus::capi
 
 using namespace gradbus;

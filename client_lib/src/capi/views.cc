@@ -13,7 +13,7 @@ std::vector<std::shared_ptr<Segment>> TensorViews::add() {
 }
 
 void TensorViews::remove() {
-  if (!check_not_forked(fork_depth_).ok()) return;  // the lock may be held by the parent's thread
+  if (fork_depth() != fork_depth_) return;  // the lock may be held by the parent's thread
   const std::lock_guard lock(lock_);
   if (--count_ == 0 && unregisters_ && session_ != nullptr) (void)session_->unregister(lanes_);
 }

@@ -66,8 +66,9 @@ Status check_send_counts(const Session& session, const OperationRequest& request
 }
 
 Status check_spec_of(const Session& session, const OperationRequest& request) {
+  if (!is_adasum(request)) return check_spec(request.spec, session.world_size());
   TensorSpec spec = request.spec;
-  if (is_adasum(request)) spec.op = ReduceOp::kSum;  // no tensor of this op is ever registered
+  spec.op = ReduceOp::kSum;  // no tensor of this op is ever registered
   return check_spec(spec, session.world_size());
 }
 
