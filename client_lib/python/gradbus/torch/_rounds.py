@@ -79,10 +79,11 @@ class Rounds:
         if bucket.done:
             self._refuse_again(bucket, slot)
             bucket.again = True
-        if bucket.on_shards is None and slot.makes_dense():
-            _warn_of_dense_rows(slot.name)
-        with torch.no_grad():
-            slot.adopt()
+        if not slot.is_in_place():  # in the usual case, nothing of this
+            if bucket.on_shards is None and slot.makes_dense():
+                _warn_of_dense_rows(slot.name)
+            with torch.no_grad():
+                slot.adopt()
         bucket.place.produced()
         self.synchronized = False
         self._pass_is_open = True
