@@ -39,7 +39,7 @@ shard: torch.Tensor = gradbus.reducescatter(torch.ones(4))
 
 # Each line has one mistake.
 BAD = """
-import gradbus.torch as gradbus
+import gradbus as plain_module, gradbus.torch as gradbus
 import torch
 model = torch.nn.Linear(2, 2)
 plain = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -58,6 +58,7 @@ gradbus.allreduce(torch.ones(2)).no_method()
 gradbus.synchronize(torch.ones(2))
 gradbus.synchronize(gradbus.allreduce_async(torch.ones(2))).no_method()
 gradbus.init([0, 1])
+plain_module.alreduce(torch.ones(2))
 """
 FIRST_MISTAKE = 7
 

@@ -68,6 +68,7 @@ PROGRAMS = {
     "two_backwards": (1, "BusyError", ["GB-O905", "backward_passes_per_step"]),
     "a_rank_raises": (1, "PeerLostError", ["GB-P105", "rank 1", "that rank's output"]),
     "a_rank_is_killed": (1, "PeerLostError", ["GB-P101", "rank 1"]),
+    "module_without_torch": (1, "AttributeError", ["attribute 'DistributedOptimizer'", "import gradbus.torch as"]),
     "model_for_optimizer": (1, "", ["optimizer"]),
     "compression_with_typo": (1, "InvalidError", ["GB-O910", "topkk"]),
     "mode_with_typo": (1, "InvalidError", ["GB-O911", "delayd"]),

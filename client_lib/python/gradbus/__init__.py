@@ -7,6 +7,9 @@
 This module needs no framework. ``gradbus.torch`` has the distributed optimizer for PyTorch.
 """
 
+import sys
+from typing import TYPE_CHECKING
+
 from . import _core, elastic
 from ._api import barrier, poll, synchronize, unregister
 from ._errors import (
@@ -169,3 +172,15 @@ __all__ = [
     "synchronize",
     "unregister",
 ]
+
+
+if not TYPE_CHECKING:  # for a type checker it would mean that every name is there
+
+    def __getattr__(name: str):
+        """Says where DistributedOptimizer is. This module itself must not import PyTorch."""
+        raise AttributeError(
+            f"module 'gradbus' has no attribute {name!r}; names for PyTorch, like DistributedOptimizer, are in "
+            "gradbus.torch: use `import gradbus.torch as gradbus`",
+            name=name,
+            obj=sys.modules[__name__],
+        )

@@ -47,6 +47,13 @@ def scale_before_synchronize():
     train(model, wrapped(model, wait="step"), between=unscale)
 
 
+def module_without_torch():
+    """`import gradbus` has no optimizer."""
+    import gradbus as plain
+
+    plain.DistributedOptimizer(torch.optim.SGD(model_of().parameters(), lr=0.1))
+
+
 def other_width():
     """Ranks build models of different widths."""
     wrapped(model_of(8 + gradbus.rank()))
