@@ -258,6 +258,10 @@ std::string answer_to(int socket, uint32_t request) {
     const gradbus::ReceivePacket received = gradbus::receive_packet(socket, packet, why);
     if (received == gradbus::ReceivePacket::kNothing) continue;
     if (received != gradbus::ReceivePacket::kPacket) return "the connection ended";
+    const auto notice = packet.as<gradbus::NoticePacket>();
+    const bool is_notice =
+        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kNotice) && notice.ok();
+    if (is_notice && notice.value().code != 0) return gradbus::get_text(notice.value().text);
     const auto answer = packet.as<gradbus::RegisteredPacket>();
     if (!answer.ok() || packet.header.request != request) continue;  // another packet
     return answer.value().code == 0 ? "ok" : gradbus::get_text(answer.value().text);
