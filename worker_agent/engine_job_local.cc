@@ -2,6 +2,8 @@
 // on GPUs, and what GPUs have coded in the middle of a round.
 #include "worker_agent/engine_job.h"
 
+#include <algorithm>
+
 namespace gradbus {
 namespace {
 
@@ -39,16 +41,11 @@ size_t EngineJob::reduce_local() {
   return work;
 }
 
-// The first ones come first: those behind them wait for a bounded number of chunks.
+// One chunk a turn, of the first tensor that has one: the clients can do all of it themselves, and
+// other jobs' frames wait meanwhile. With 4 MiB a turn, a neighbour was up to 14 times slower.
 size_t EngineJob::assist() {
-  size_t chunks = 0;
-  uint64_t bytes = 0;
-  for (EngineTensor* const tensor : assisting_) {
-    if (bytes >= kSummedBytesPerTurn) break;
-    if (!tensor->assists()) continue;
-    bytes += tensor->chunk_bytes();
-    chunks += tensor->assist_some();
-  }
+  const auto first = std::ranges::find_if(assisting_, &EngineTensor::assists);
+  const size_t chunks = first == assisting_.end() ? 0 : (*first)->assist_some();
   std::erase_if(assisting_, [](EngineTensor* tensor) {
     if (tensor->assists()) return false;
     tensor->stop_assisting();
