@@ -124,6 +124,7 @@ Status CoordinatorClient::forget_node(const std::string& node, const std::string
   v1::ForgetNodeRequest request;
   request.set_node(node);
   request.set_reason(reason);
+  *request.mutable_caller() = this_user();
   GRADBUS_RETURN_IF_ERROR(prove(context, "ForgetNode", request));
   v1::ForgetNodeReply reply;
   const grpc::Status done = stub_->ForgetNode(&context, request, &reply);

@@ -256,15 +256,4 @@ void Coordinator::forget_ended_jobs(Nanos now) {
   }
 }
 
-v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& request) {
-  v1::ForgetNodeReply reply;
-  if (lost_nodes_.forget(request.node())) {
-    outbox_.note("node " + in_quotes(request.node()) + " is forgotten: " + request.reason());
-    return reply;
-  }
-  *reply.mutable_error() =
-      to_proto(short_error("C505", "no lost node is called " + in_quotes(request.node())));
-  return reply;
-}
-
 }  // namespace gradbus

@@ -48,7 +48,7 @@ class Coordinator {
                             Nanos now);
   v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,
                                   Nanos now);
-  v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request);
+  v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request, const std::string& address);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
 
   // What to send, in order. Messages to agents that are gone are included: drop them.

@@ -1,4 +1,4 @@
-// What people may do to a job: stop it, change its mode. Its owner and root may.
+// What people may do: stop a job or change its mode (its owner and root), forget a lost node.
 #include "server/coordinator.h"
 
 namespace gradbus {
@@ -82,6 +82,19 @@ v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& reques
   log_wish("mode " + in_quotes(request.mode()) + " for job " + in_quotes(request.job()),
            request.caller(), address, done);
   v1::ChangeModeReply reply;
+  if (!done.ok()) *reply.mutable_error() = to_proto(done);
+  return reply;
+}
+
+// Whoever has the cluster token may: a lost node belongs to nobody.
+v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& request,
+                                             const std::string& address) {
+  const std::string node = in_quotes(request.node());
+  const Status done = lost_nodes_.forget(request.node())
+                          ? Status()
+                          : short_error("C505", "no lost node is called " + node);
+  log_wish("forgetting node " + node, request.caller(), address, done);
+  v1::ForgetNodeReply reply;
   if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;
 }

@@ -104,7 +104,7 @@ class Calls final : public CallbackRpc {
                                        const v1::ForgetNodeRequest* request,
                                        v1::ForgetNodeReply* reply) override {
     return answer(context, "ForgetNode", *request, [&](Coordinator& coordinator, Nanos) {
-      *reply = coordinator.forget_node(*request);
+      *reply = coordinator.forget_node(*request, context->peer());
     });
   }
 

@@ -74,6 +74,9 @@ def test_a_lost_node_can_be_forgotten(rig):
     wrong = gradbus(rig, "status", "--forget", "node-7")
     assert wrong.returncode == 1 and "GB-C505 NO_SUCH_NODE" in wrong.stderr
     assert gradbus(rig, "status", "--forget", "node-1").returncode == 0
+    user = rf"\(uid {os.getuid()}\) on .+"
+    for name, result in (("node-7", "refused, GB-C505"), ("node-1", "done")):
+        assert re.search(rf'forgetting node "{name}" asked by .*{user}: {result}', rig.server.text()), rig.server.text()
     done = gradbus(rig, "status")
     assert done.returncode == 0 and "healthy" in done.stdout, done.stdout
 
