@@ -5,11 +5,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh
+scripts/setup.sh --build
 mkdir -p build
-echo "Building (log: build/quickstart.log) ..." >&2
-{ cmake --preset release && cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent; } \
+# The download of PyTorch and the build run side by side: one waits for the network, the other for the processor.
+echo "Installing PyTorch (log: build/quickstart-python.log) and building (log: build/quickstart.log) ..." >&2
+scripts/setup.sh --python >build/quickstart-python.log 2>&1 &
+python=$!
+{ cmake --preset release -DGRADBUS_TESTS=OFF &&
+  cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent gradbus-bench-rank; } \
   >build/quickstart.log 2>&1 || { tail -40 build/quickstart.log >&2; exit 1; }
+wait $python || { tail -40 build/quickstart-python.log >&2; exit 1; }
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

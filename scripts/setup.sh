@@ -4,25 +4,29 @@
 #
 #   scripts/setup.sh            all of it: Debian packages, .venv with the gradbus package and PyTorch
 #   scripts/setup.sh --system   the Debian packages only
+#   scripts/setup.sh --build    of those, what building the programs needs
+#   scripts/setup.sh --python   after --build: .venv with the gradbus package and PyTorch, without the tools of tests and pages
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-system_packages=(
+build_packages=(
   build-essential cmake ninja-build ccache lld pkg-config git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev
   libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev libzstd-dev
+  libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
+  python3 python3-dev python3-venv)
+test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
-  libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
   qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
   patchelf  # scripts/bundle.sh
-  python3 python3-dev python3-venv python3-numpy python3-torch
+  python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm
-# Tools that build the wheel, the newest PyTorch, and what tests, examples, benchmark plots and the documentation site use.
-python_packages=(numpy torch nanobind scikit-build-core pytest pytest-timeout pytest-xdist ruff mypy matplotlib
-  mkdocs-material)
+# The newest PyTorch, and tools that build the wheel. Then what tests, examples, plots and the documentation site use.
+python_packages=(numpy torch nanobind scikit-build-core)
+python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material)
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
@@ -30,16 +34,16 @@ cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==1
 
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 
+# missing_packages NAMES...: those that are not installed.
 missing_packages() {
-  dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${system_packages[@]}" 2>/dev/null |
-    awk '$2 == "installed" {print $1}' | sort >/tmp/gradbus-have.$$
-  printf '%s\n' "${system_packages[@]}" | sort | comm -23 - /tmp/gradbus-have.$$
-  rm -f /tmp/gradbus-have.$$
+  comm -23 <(printf '%s\n' "$@" | sort) \
+    <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null | awk '$2 == "installed" {print $1}' | sort)
 }
 
+# install_system NAMES...
 install_system() {
   local missing
-  missing=$(missing_packages)
+  missing=$(missing_packages "$@")
   [[ -z $missing ]] && return
   say "Debian packages: $(echo "$missing" | wc -l) to install"
   local run=()
@@ -54,12 +58,12 @@ make_venv() {
   local dir=$1 options=$2
   shift 2
   local stamp="$dir/.packages"
-  [[ -f $stamp && $(cat "$stamp") == "$*" ]] && return
+  [[ -z $(comm -23 <(printf '%s\n' "$@" | sort) <(sort "$stamp" 2>/dev/null)) ]] && return
   say "$dir: $*"
   # shellcheck disable=SC2086
   [[ -x $dir/bin/pip ]] || /usr/bin/python3 -m venv --clear $options "$dir"
   "$dir/bin/pip" install -q --disable-pip-version-check "$@"
-  echo "$*" >"$stamp"
+  printf '%s\n' "$@" >"$stamp"
 }
 
 # The gradbus package is built again when one of its sources is newer than the last wheel.
@@ -87,13 +91,19 @@ install_cuda() {
   say "nvcc: .venv-cuda/cuda/bin/nvcc"
 }
 
-install_system
-[[ ${1:-} == --system ]] && exit 0
-if [[ ${1:-} == --cuda ]]; then
-  install_cuda
-  exit 0
-fi
-make_venv .venv "" "${python_packages[@]}"
+case ${1:-} in
+  --build) install_system "${build_packages[@]}"; exit ;;
+  --python)
+    make_venv .venv "" "${python_packages[@]}"
+    install_gradbus .venv
+    exit ;;
+esac
+install_system "${build_packages[@]}" "${test_packages[@]}"
+case ${1:-} in
+  --system) exit ;;
+  --cuda) install_cuda; exit ;;
+esac
+make_venv .venv "" "${python_packages[@]}" "${python_test_packages[@]}"
 # Debian's own PyTorch (1.13) beside the newest one: both are supported.
 make_venv .venv-debian --system-site-packages nanobind scikit-build-core pytest pytest-timeout
 install_gradbus .venv
