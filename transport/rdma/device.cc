@@ -64,7 +64,7 @@ void* RdmaDevice::next_notice() const {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   if (verbs_.get_cq_event(channel_.get(), &queue, &context) != 0) return nullptr;
-  verbs_.ack_cq_events(queue, 1);  // unacknowledged, the queue could not be destroyed
+  verbs_.ack_cq_events(queue, 1);  // a queue with unacknowledged events cannot be destroyed
   return context;
 }
 

@@ -1,5 +1,5 @@
-// The open device of one transport: protection domain, completion channel, limits. The transport's
-// thread owns it.
+// The open device of one transport: protection domain, completion channel and limits. The
+// transport's thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace gradbus {
 
 class RdmaDevice {
  public:
-  // GB-D607 with the reason.
+  // Returns GB-D607 with the reason when the device cannot be used.
   static Result<std::unique_ptr<RdmaDevice>> open(const VerbsLibrary& verbs,
                                                   const SocketAddress& near);
 
@@ -21,11 +21,11 @@ class RdmaDevice {
   ibv_pd* domain() const { return domain_.get(); }
   ibv_comp_channel* channel() const { return channel_.get(); }
 
-  // Pins `memory` for this device alone: it may be written here by what arrives, and no peer can
-  // name it. GB-D606, with the limit on locked memory when that is the reason.
+  // Pins `memory` for this device alone. Received frames may be written there; no peer gets a key
+  // to it. Returns GB-D606, which names the limit on locked memory when that is the reason.
   Result<Verbs<ibv_mr>> register_memory(std::span<std::byte> memory) const;
 
-  // The cq_context of the next completion queue that has something new; nullptr when none has.
+  // Returns the cq_context of the next completion queue with new entries, or nullptr.
   void* next_notice() const;
 
  private:
@@ -33,7 +33,7 @@ class RdmaDevice {
 
   const VerbsLibrary& verbs_;
   RdmaPlace place_;
-  // In this order: each needs those before it until it is gone.
+  // The order matters: each member needs the members above it until it is destroyed.
   Verbs<ibv_context> context_;
   Verbs<ibv_pd> domain_;
   Verbs<ibv_comp_channel> channel_;

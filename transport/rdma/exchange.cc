@@ -1,4 +1,4 @@
-// What one link does in its turn. Part of RdmaTransport (rdma.h).
+// Sends and receives frames on one link. Part of RdmaTransport (rdma.h).
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -10,12 +10,12 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kEndedPerPoll = 32;
-// A batch of more bytes than this falls out of the second-level cache between the checksum and the
-// device's read, and its first frames would wait long for the word that they were sent.
+// A larger batch would fall out of the second-level cache between the checksum and the device's
+// read. Its first frames would also wait longer for their send completion.
 constexpr size_t kBatchBytesMax = 256 << 10;
 
-// The codes that a receiver's device gives when a frame is longer than the slot; InfiniBand names
-// the first, soft-RoCE gives the others.
+// The status codes of a frame that is longer than the receive slot. InfiniBand devices report the
+// first one, soft-RoCE reports the others.
 bool is_too_long(ibv_wc_status status) {
   return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
          status == IBV_WC_LOC_QP_OP_ERR;
@@ -65,7 +65,7 @@ void RdmaTransport::post_broke(RdmaLink& link, int failure) {
   lose_link(link, std::string("the device refused a request: ") + std::strerror(failure));
 }
 
-// Takes what the device has ended; whether there was anything.
+// Processes the completions of the device. Returns whether there were any.
 bool RdmaTransport::reap(RdmaLink& link) {
   bool any = false;
   if (link.state != RdmaLink::State::kUp && link.state != RdmaLink::State::kEnding) return any;
@@ -84,7 +84,7 @@ bool RdmaTransport::reap_lane(RdmaLink& link, RdmaLane& lane) {
   }
 }
 
-// Sends before this one arrived: had one not, it would have been the first to say so.
+// All earlier sends of the lane have arrived too: a failed one would have reported its error first.
 void RdmaTransport::send_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& work) {
   const uint64_t number = QueuePair::send_number(work);
   while (!lane.sends.empty() && lane.sends.front().number < number)
@@ -111,7 +111,7 @@ void RdmaTransport::receive_ended(RdmaLink& link, RdmaLane& lane, const ibv_wc& 
   end_post(link, lane.receives, false, frame.code());
 }
 
-// The first failure says why the link ends; those after it are its consequences.
+// Only the first failure gives the reason for the end of the link. Later ones are consequences.
 void RdmaTransport::work_failed(RdmaLink& link, const ibv_wc& work) {
   if (link.state != RdmaLink::State::kUp) return;
   if (QueuePair::is_receive(work) && is_too_long(work.status)) {
@@ -125,7 +125,7 @@ void RdmaTransport::work_failed(RdmaLink& link, const ibv_wc& work) {
             std::string("the queue pair failed: ") + device_->verbs().wc_status_str(work.status));
 }
 
-// Nobody else can write into the slot any more: no key to it was ever given away.
+// No key to the slot was ever sent to a peer, so nothing can write into it any more.
 Status RdmaTransport::check_frame(const RdmaPost& receive, uint32_t bytes) const {
   FrameHeader header;
   if (bytes < sizeof(header)) return error("D601", "frame field length: less came than a header");

@@ -15,7 +15,8 @@ namespace {
 using Stage = Bootstrap::Stage;
 
 constexpr int kGuestsPerPoll = 16;
-constexpr size_t kGuestsMax = 64;  // a stranger can cost that many queue pairs for one deadline
+// An unauthenticated peer can occupy this many queue pairs for one deadline.
+constexpr size_t kGuestsMax = 64;
 
 bool send_whole(int fd, std::span<const std::byte> bytes) {
   return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -28,7 +29,7 @@ std::vector<QueuePairCard> cards_of(const std::vector<RdmaLane>& lanes) {
   return cards;
 }
 
-// The card says how much follows it.
+// The card contains the number of bytes that follow it.
 IoResult read_hello(Bootstrap& from) {
   RdmaHello& hello = from.hello;
   if (from.filled < RdmaHello::kBytesMin) {
@@ -64,14 +65,14 @@ Result<std::vector<RdmaLane>> RdmaTransport::make_lanes(size_t count) {
   return lanes;
 }
 
-// Each to the one of the same number there.
+// Connects each lane to the peer's lane of the same number.
 Status RdmaTransport::connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const {
   for (size_t i = 0; i < lanes.size(); ++i)
     GRADBUS_RETURN_IF_ERROR(lanes[i].pair->connect(peer.card_of(i), options_.peer_timeout_ms));
   return {};
 }
 
-// ---- the opener's side
+// ---- opener
 
 Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeader& hello) {
   const Result<SocketAddress> peer = parse_peer_address(address);
@@ -105,7 +106,8 @@ bool RdmaTransport::say_hello(Bootstrap& bootstrap) {
   }
   RdmaHello hello = pack_hello(link.hello, cards_of(link.lanes), false);
   if (!send_whole(bootstrap.fd.get(), hello.bytes())) {
-    // Not connected yet: the next edge tells. Else it went away.
+    // If it is not connected yet, a later edge reports that. Any other error means that the peer
+    // left.
     if (errno != EAGAIN && errno != ENOTCONN) refuse_connect(link, "it went away");
     return false;
   }
@@ -151,14 +153,15 @@ void RdmaTransport::refuse_connect(RdmaLink& link, std::string_view why, std::st
   end_link(link, status.code(), status.message());
 }
 
-// ---- the acceptor's side
+// ---- acceptor
 
 void RdmaTransport::admit_guests() {
   for (int i = 0; i < kGuestsPerPoll; ++i) {
     Fd fd = accept_connection(listener_.get(), options_.peer_timeout_ms, {});
     if (!fd.valid()) {
       if (errno != EMFILE && errno != ENFILE) break;
-      poller_.forget(listener_.get());  // or the waiting connection would wake us for ever
+      // Otherwise the waiting connection wakes the thread again and again.
+      poller_.forget(listener_.get());
       listening_ = false;
       break;
     }
@@ -167,7 +170,7 @@ void RdmaTransport::admit_guests() {
     guests_.push_back(std::make_unique<Bootstrap>(std::move(fd), std::move(peer), Stage::kHello,
                                                   monotonic_now() + peer_timeout()));
     poller_.watch(guests_.back()->fd.get(),
-                  guests_.back().get());  // else it leaves at its deadline
+                  guests_.back().get());  // if this fails, the deadline closes it
   }
   poller_.start_ticks();
 }
@@ -222,14 +225,14 @@ void RdmaTransport::dismiss(Bootstrap& guest) {
   retire(std::move(leaving));
 }
 
-// ---- both
+// ---- both sides
 
-// Something happened on its socket: reads until there is no more.
+// Handles an event of the connection's socket: reads until nothing is left.
 void RdmaTransport::hear(Bootstrap& bootstrap) {
   while (advance(bootstrap)) continue;
 }
 
-// Whether another step may follow at once.
+// Returns whether another step may follow at once.
 bool RdmaTransport::advance(Bootstrap& bootstrap) {
   switch (bootstrap.stage) {
     case Stage::kConnecting: return say_hello(bootstrap);
@@ -248,7 +251,7 @@ bool RdmaTransport::take_farewell(Bootstrap& bootstrap) {
   size_t filled = 0;
   const IoResult result = read_missing(bootstrap.fd.get(), {&word, 1}, filled);
   if (result.io == Io::kBlocked) return false;
-  reap(link);  // the device may know a better reason, and what came before counts
+  reap(link);  // the device may report a better reason, and earlier frames must be delivered
   if (link.state != RdmaLink::State::kUp) return false;
   const auto code = static_cast<Code>(word);
   if (result.io == Io::kFailed) {
@@ -264,13 +267,13 @@ bool RdmaTransport::take_farewell(Bootstrap& bootstrap) {
   return false;
 }
 
-// ---- the end
+// ---- closing
 
 void RdmaTransport::lose_link(RdmaLink& link, const std::string& why) {
   end_link(link, Code::kPeerLost, error("P102", "link to " + link.peer + ": " + why).message());
 }
 
-// What the device does not have ends at once, the rest when the device gives it back.
+// Posts that the device does not have end at once. The others end when the device returns them.
 void RdmaTransport::end_link(RdmaLink& link, Code code, std::string text) {
   const bool up = link.state == RdmaLink::State::kUp;
   link.state = RdmaLink::State::kEnding;
@@ -291,8 +294,8 @@ void RdmaTransport::end_link(RdmaLink& link, Code code, std::string text) {
   poller_.start_ticks();
 }
 
-// Also when the device does not give everything back in time: without its queue pairs it cannot
-// touch the posted bytes.
+// Also called when the device does not return everything in time. Destroying the queue pairs stops
+// all access to the posted bytes.
 void RdmaTransport::close_link(RdmaLink& link) {
   for (RdmaLane& lane : link.lanes) {
     lane.pair.reset();

@@ -1,5 +1,5 @@
-// The records of the RDMA transport: a bootstrap connection and the link that it belongs to. The
-// transport's thread owns them; what they do is in rdma.cc and the files beside it.
+// The records of the RDMA transport: a bootstrap connection and its link. The transport's thread
+// owns them. Their behaviour is in rdma.cc and the files next to it.
 #pragma once
 
 #include <algorithm>
@@ -21,22 +21,23 @@ struct RdmaLink;
 
 // A send or a receive that has not ended.
 struct RdmaPost {
-  FrameHeader header;  // of a send
+  FrameHeader header;  // sends only
   RegisteredBytes bytes;
   uint64_t token = 0;
-  uint64_t number = 0;  // of a send that the device has
+  uint64_t number = 0;  // sends that the device has
 };
 
-// One of a link's queue pairs and what is its.
+// One queue pair of a link with its posts.
 struct RdmaLane {
   RdmaLane(std::unique_ptr<QueuePair> made, uint32_t posts_max)
       : pair(std::move(made)), waiting(posts_max), sends(posts_max), receives(posts_max) {}
 
   std::unique_ptr<QueuePair> pair;
-  BoundedQueue<RdmaPost> waiting;  // sends; then, in the same order, had by the device:
+  // `waiting`: sends that the device does not have yet. `sends`: those it has, in the same order.
+  BoundedQueue<RdmaPost> waiting;
   BoundedQueue<RdmaPost> sends;
   BoundedQueue<RdmaPost> receives;
-  uint64_t next_number = 0;  // of the next send
+  uint64_t next_number = 0;  // number of the next send
 
   bool empty() const { return sends.empty() && receives.empty(); }
 };
@@ -44,10 +45,10 @@ struct RdmaLane {
 // The TCP connection of one link (hello.h).
 struct Bootstrap {
   enum class Stage : uint8_t {
-    kConnecting,  // the opener's, until the kernel has connected it
-    kHello,       // the acceptor's: waits for the opener's hello
-    kAnswer,      // the opener's: waits for the acceptor's
-    kReady,       // the acceptor's: waits for the opener's last word
+    kConnecting,  // opener: the kernel is connecting
+    kHello,       // acceptor: waits for the opener's hello
+    kAnswer,      // opener: waits for the acceptor's answer
+    kReady,       // acceptor: waits for the opener's ready byte
     kUp,          // waits for the farewell
     kRetired,     // closed; freed at the next poll
   };
@@ -56,13 +57,13 @@ struct Bootstrap {
       : fd(std::move(socket)), peer(std::move(peer_address)), stage(first), deadline(until) {}
 
   Fd fd;
-  std::string peer;  // its address, for messages
+  std::string peer;  // address, for messages
   Stage stage;
-  Nanos deadline;            // of everything before kUp
-  RdmaLink* link = nullptr;  // the acceptor's has none before kUp
+  Nanos deadline;            // for all stages before kUp
+  RdmaLink* link = nullptr;  // null at the acceptor before kUp
   RdmaHello hello;
-  size_t filled = 0;            // bytes of `hello` that have come
-  std::vector<RdmaLane> lanes;  // the acceptor's, in kReady
+  size_t filled = 0;            // bytes of `hello` received so far
+  std::vector<RdmaLane> lanes;  // acceptor in kReady only
 };
 
 struct RdmaLink {
@@ -85,16 +86,16 @@ struct RdmaLink {
   FrameHeader hello;
   std::unique_ptr<Bootstrap> bootstrap;
   std::vector<RdmaLane> lanes;
-  // Given by the caller: number i goes to lane i modulo their count, on either side, so the next
-  // frame always meets the next receive.
+  // Posts of the caller. Both sides put number i on lane i modulo the number of lanes, so each
+  // frame meets the receive that was posted for it.
   BoundedQueue<RdmaPost> sends_waiting;
   BoundedQueue<RdmaPost> receives_waiting;
-  size_t send_lane = 0;  // of the next one
+  size_t send_lane = 0;  // lane of the next send
   size_t receive_lane = 0;
-  // Posted, and the event that ends the post not yet handed to the caller.
+  // Posts whose final event was not yet delivered to the caller.
   uint32_t sends = 0;
   uint32_t receives = 0;
-  Code end_code = Code::kOk;  // from kEnding on
+  Code end_code = Code::kOk;  // valid from kEnding on
   Nanos deadline = 0;         // of kEnding
 };
 

@@ -14,11 +14,11 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kGidsMax = 256;  // of one device that are looked at
+constexpr size_t kGidsMax = 256;  // GIDs examined per device
 
 using GidBytes = std::array<uint8_t, 16>;
 
-// IPv4 addresses are GIDs in their IPv6-mapped form.
+// An IPv4 address appears as a GID in its IPv6-mapped form.
 constexpr GidBytes kMappedPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr size_t kMappedPrefixBytes = 12;
 
@@ -38,7 +38,7 @@ bool is_mapped(const ibv_gid_entry& entry) {
   return std::memcmp(entry.gid.raw, kMappedPrefix.data(), kMappedPrefixBytes) == 0;
 }
 
-// Larger is better; see the header.
+// Larger is better; ports.h gives the order.
 int rank_of(const ibv_gid_entry& entry, const GidBytes& near) {
   const bool same = std::memcmp(entry.gid.raw, near.data(), near.size()) == 0;
   const bool v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
@@ -67,7 +67,7 @@ void survey_device(const VerbsLibrary& verbs, ibv_context* context, const std::s
   if (verbs.query_device(context, &device) != 0) return;
   const std::vector<ibv_gid_entry> gids = gids_of(verbs, context);
   for (uint8_t number = 1; number <= device.phys_port_cnt && number != 0; ++number) {
-    // The library fills the part that its oldest form has; the rest stays zero.
+    // An older library fills only the first part of the structure; the rest stays zero.
     ibv_port_attr attributes{};
     if (verbs.query_port(context, number, reinterpret_cast<_compat_ibv_port_attr*>(&attributes)) !=
         0)
@@ -85,7 +85,7 @@ void survey_device(const VerbsLibrary& verbs, ibv_context* context, const std::s
   }
 }
 
-// The list owns its devices: those that are open stay open.
+// The list owns its devices. Freeing it does not close devices that are open.
 class DeviceList {
  public:
   explicit DeviceList(const VerbsLibrary& verbs) : verbs_(verbs) {

@@ -26,7 +26,7 @@ RdmaFinding port_finding(const RdmaPort& port) {
   return {usable, "rdma " + port.device + "/" + std::to_string(port.number), port_text(port), next};
 }
 
-// "GB-D606 ...: what | next: advice" in two.
+// Splits "GB-D606 ...: what | next: advice" into its two parts.
 RdmaFinding bad_finding(const std::string& name, const Status& status) {
   const std::string& text = status.message();
   const size_t next = text.find(" | next: ");

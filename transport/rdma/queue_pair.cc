@@ -13,22 +13,22 @@
 namespace gradbus {
 namespace {
 
-// A header and a cache line of payload: credits and probes travel in the request itself, which
-// saves the device a read over the bus.
+// A header and one cache line of payload. Credits and probes travel in the request itself, which
+// saves the device one read over the bus.
 constexpr uint32_t kInlineBytes = 128;
 constexpr uint32_t kNumberMask = (1u << 24) - 1;
 constexpr uint8_t kHopLimit = 64;
-// The field holds up to 7, but soft-RoCE never counts a 7 down: what vanishes on its way is then
-// sent again for ever, and a peer that only waits never hears of it.
+// The field allows 7, but soft-RoCE never counts a 7 down. It would resend lost packets without
+// end, and a peer that only waits would never learn about the loss.
 constexpr uint8_t kRetries = 6;
-constexpr uint8_t kRetriesForever = 7;  // of a send whose receiver has no receive posted
-// 0.32 ms until a refused send is tried again. It is refused when all of the peer's slots are full,
-// so the peer has work for longer than that: nothing waits for the timer.
+constexpr uint8_t kRetriesForever = 7;  // for sends whose receiver has not posted a receive
+// A refused send is tried again after 0.32 ms. A send is refused when all slots of the peer are
+// full. The peer then has more work than 0.32 ms, so the timer delays nothing.
 constexpr uint8_t kReceiverNotReadyTimer = 10;
 constexpr uint8_t kAckTimeoutMax = 21;
 
-// Of the device's steps 4.096 us * 2^n the longest with which the first try and all retries fit
-// into the peer's timeout.
+// The device's timeout is 4.096 us * 2^n. This is the largest n for which the first try and all
+// retries fit into the peer's timeout.
 uint8_t ack_timeout(uint32_t peer_timeout_ms) {
   const double share_us = peer_timeout_ms * 1000.0 / (kRetries + 1);
   uint8_t step = 1;
@@ -78,7 +78,7 @@ Status QueuePair::open(uint32_t posts_max) {
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap = {posts_max, posts_max, 2, 1, kInlineBytes};
   pair_.reset(verbs.create_qp(device_.domain(), &wanted));
-  if (pair_ == nullptr) {  // a device without inline data refuses to promise it
+  if (pair_ == nullptr) {  // some devices support no inline data and refuse it
     wanted.cap = {posts_max, posts_max, 2, 1, 0};
     pair_.reset(verbs.create_qp(device_.domain(), &wanted));
   }
@@ -160,7 +160,7 @@ Status QueuePair::connect(const QueuePairCard& peer, uint32_t peer_timeout_ms) {
 void QueuePair::fail() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A device that refuses even this ends the posts when the queue pair is destroyed.
+  // If the device refuses even this, destroying the queue pair ends the posts.
   (void)device_.verbs().modify_qp(pair_.get(), &attributes, IBV_QP_STATE);
 }
 

@@ -1,10 +1,10 @@
 // One reliable connection of the device with its completion queue. The transport's thread owns it.
 //
-// Sends end in the order they were posted, and so do receives. A send that ended tells the end of
-// all sends before it, so only the last of a batch asks for a completion; an error names the first
-// that did not arrive. No memory is open to remote access.
+// Sends end in the order in which they were posted; so do receives. The completion of a send
+// implies that all earlier sends have ended, so only the last send of a batch requests one. An
+// error names the first send that did not arrive. No memory is open to remote access.
 //
-// Destroying it ends what is still outstanding: from then on the device touches no posted byte.
+// The destructor ends all outstanding posts. After it the device accesses no posted byte.
 #pragma once
 
 #include <cstddef>
@@ -23,39 +23,40 @@ namespace gradbus {
 inline constexpr size_t kSendBatchMax = 16;
 
 struct SendPost {
-  FrameHeader header;  // sealed when it is handed to the device
+  FrameHeader header;  // sealed when the device gets it
   RegisteredBytes payload;
 };
 
 class QueuePair {
  public:
-  // Room for `posts_max` sends and as many receives. GB-D607, GB-D606.
+  // Creates room for `posts_max` sends and as many receives. Returns GB-D607 or GB-D606.
   static Result<std::unique_ptr<QueuePair>> create(const RdmaDevice& device, uint32_t posts_max);
 
   const QueuePairCard& card() const { return card_; }
-  // Ready to receive from and to send to `peer`. GB-D604 names the step that failed. The kernel
-  // looks up the peer's hardware address: it knows it, since a connection to the peer is open.
+  // Makes the queue pair ready to receive from and to send to `peer`. GB-D604 names the step that
+  // failed. The kernel knows the peer's hardware address because a connection to it is open.
   Status connect(const QueuePairCard& peer, uint32_t peer_timeout_ms);
-  // Everything outstanding ends, as flushed unless it was done before.
+  // All outstanding posts end. Those not yet completed end as flushed.
   void fail();
 
-  // Whether a payload of so many bytes travels in the request itself, copied by the processor.
+  // Whether a payload of this size is copied by the processor into the request itself.
   bool copies(size_t payload_bytes) const {
     return sizeof(FrameHeader) + payload_bytes <= inline_bytes_max_;
   }
-  // Hands the device at most kSendBatchMax frames by one doorbell; how many it took. Fewer than
-  // given: it is broken, errno says why. They are numbered on from 0.
+  // Gives the device at most kSendBatchMax frames with one doorbell and returns how many it took.
+  // If that is less than requested, the queue pair is broken and errno has the reason. Sends are
+  // numbered from 0.
   size_t post_sends(std::span<const SendPost> batch);
-  // False when it is broken.
+  // Returns false when the queue pair is broken.
   bool post_receive(const RegisteredBytes& slot);
 
-  // What has ended; see send_number() and is_receive().
+  // Returns completed work; see send_number() and is_receive().
   std::span<const ibv_wc> poll(std::span<ibv_wc> ended);
   static bool is_receive(const ibv_wc& work) { return (work.wr_id & 1) != 0; }
   static uint64_t send_number(const ibv_wc& work) { return work.wr_id >> 1; }
 
-  // Asks for a notice when the next work ends. False: that was asked already. True: what ended
-  // before may have given none, so poll once more.
+  // Requests a notice for the next completion. Returns false if one was already requested. After
+  // true, call poll() once more: work that completed before may have caused no notice.
   bool arm();
   void notice_came() { armed_ = false; }
 
@@ -73,8 +74,8 @@ class QueuePair {
   uint64_t sends_ = 0;
   uint64_t receives_ = 0;
   bool armed_ = false;
-  std::vector<FrameHeader> headers_;  // by send number modulo their count
-  // In this order: the queue pair is destroyed first.
+  std::vector<FrameHeader> headers_;  // indexed by send number modulo their count
+  // The order matters: the queue pair is destroyed first.
   Verbs<ibv_mr> headers_registration_;
   Verbs<ibv_cq> queue_;
   Verbs<ibv_qp> pair_;

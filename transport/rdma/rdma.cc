@@ -49,7 +49,7 @@ Result<RegionId> RdmaTransport::register_memory(std::span<std::byte> memory) {
 
 void RdmaTransport::unregister_memory(RegionId region) { regions_->remove(region); }
 
-// What is received is copied by nobody: the device writes it into the slot.
+// Receiving copies nothing: the device writes into the slot.
 TransportTotals RdmaTransport::totals() const {
   TransportTotals totals;
   totals.sent_bytes = sent_bytes_.value();
@@ -65,7 +65,7 @@ RdmaLink* RdmaTransport::open_link(LinkId id) const {
   return open ? link : nullptr;
 }
 
-// Frames are handed to the device by the next poll, many by one doorbell.
+// The next poll() hands waiting frames to the device, many with one doorbell.
 Code RdmaTransport::post_send(LinkId id, const FrameHeader& header, Slice payload, uint64_t token) {
   RdmaLink* link = open_link(id);
   if (link == nullptr) return Code::kClosed;
@@ -110,7 +110,7 @@ size_t RdmaTransport::poll(std::span<TransportEvent> events) {
   if (!busy && events_.empty() && !polls_expected_) busy = rest();
   const size_t count = hand_out(events);
   if (busy || count > 0 || !events_.empty()) {
-    poller_.wake();  // only a turn without any of them has asked for notices
+    poller_.wake();  // notices are requested only after a turn without any event
   } else {
     poller_.calm();
   }
@@ -132,7 +132,7 @@ void RdmaTransport::collect() {
   }
 }
 
-// Every link hands over what waits and takes what has ended. Whether anything happened.
+// Posts the waiting work of every link and processes completions. Returns whether there was any.
 bool RdmaTransport::serve() {
   bool busy = false;
   for (size_t i = 0; i < live_.size(); ++i) {
@@ -146,8 +146,8 @@ bool RdmaTransport::serve() {
   return busy;
 }
 
-// Nothing to do: asks for notices, so that the caller may sleep. Whatever ended before it asked
-// gave none, so each queue that is asked is looked into once more. Whether that found something.
+// Requests notices, so that the caller may sleep. Work that completed earlier causes no notice, so
+// each armed queue is polled once more. Returns whether that found something.
 bool RdmaTransport::rest() {
   bool busy = false;
   for (RdmaLink* link : live_) {

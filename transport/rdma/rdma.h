@@ -1,34 +1,33 @@
 // The RDMA backend: reliable connections (RC queue pairs), one or more per link, over InfiniBand or
 // RoCE.
 //
-// A frame is one SEND whose request gathers the header from a small registered ring and the payload
-// from where it lies; the device puts both into the receive slot that the caller lent. So no
-// processor copies a payload byte on either side (frames of up to 128 bytes travel in the request
-// instead), and both sides only read it once more, for the checksum that transport.h asks for.
+// A frame is one SEND. Its request gathers the header from a small registered ring and the payload
+// from the caller's memory. The device writes both into the receive slot that the caller posted. So
+// no processor copies a payload byte on either side, except frames of up to 128 bytes, which travel
+// in the request. Both sides read the payload once more for the checksum that transport.h requires.
 //
-// Why SEND and not RDMA WRITE with immediate: the receiver's buffers are already posted one by one,
-// in the order in which they are free, which is what a receive queue is. A WRITE would need each
-// slot's address and key at the sender, a message for every slot that becomes free, and memory that
-// a peer may write. Here no key leaves the node and no memory is open to remote access: the worst
-// that a peer can do is fill a slot that was lent to it. A frame for which no slot is posted waits
-// at its sender, whose device tries again every 0.32 ms for as long as the peer lives.
+// Why SEND and not RDMA WRITE with immediate: the receiver posts its buffers one by one, in the
+// order in which they become free. That is what a receive queue is. A WRITE would need the address
+// and key of each slot at the sender, a message for every free slot, and memory that a peer may
+// write. With SEND no key leaves the node and no memory is open to remote access. The worst that a
+// peer can do is to fill a slot that was posted for it. A frame without a posted slot waits at its
+// sender, whose device retries every 0.32 ms while the peer is alive.
 //
-// One queue pair per link unless `queue_pairs` says more: one fills the port of most cards, and two
-// agents have two links per job, one each way. With n of them, send number i of a link goes over
-// queue pair i modulo n, and so does receive number i: then a frame always finds the receive that
-// was lent for it, in its queue pair's own queue, whose work ends in order also when it is flushed.
-// A receive queue shared by all of them (SRQ) would lend a slot to whichever needs one, but a
-// failed queue pair gives nothing of it back, so the end of a link would have to be guessed, and
-// not every device has one.
+// A link has one queue pair unless `queue_pairs` is larger. One queue pair fills the port of most
+// cards, and two agents have two links per job, one in each direction. With n queue pairs, send i
+// and receive i of a link use queue pair i modulo n. So a frame always finds the receive that was
+// posted for it, and the work of each queue ends in order even when it is flushed. A shared receive
+// queue (SRQ) would give each slot to whichever queue pair needs one. But a failed queue pair does
+// not return slots of an SRQ, so the end of a link would be uncertain. Some devices have no SRQ.
 //
-// How a link begins is in hello.h. It ends by a farewell on its bootstrap connection, by that
-// connection's end (the peer's process or machine is gone), or by an error of the queue pair, such
-// as a network that is down for peer_timeout_ms. Then the queue pair is set to fail, so what the
-// device still holds comes back: frames that came before are delivered, everything else ends with
-// the reason. A farewell says nothing of frames that were not reported as sent, and those that were
-// lie in the peer's slots already.
+// hello.h describes how a link begins. A link ends in one of three ways: by a farewell on its
+// bootstrap connection, by the end of that connection (the peer's process or machine is gone), or
+// by an error of the queue pair, such as a network that is down for peer_timeout_ms. Then the queue
+// pair is set to fail, so the device returns all posts. Frames received before are delivered;
+// everything else ends with the reason. A farewell does not cover frames that were not reported as
+// sent. Frames that were reported as sent are already in the peer's slots.
 //
-// One role thread owns an RdmaTransport; every member function is called by it.
+// One role thread owns an RdmaTransport and calls every member function.
 //
 //   poll()      rdma.cc        what happened, what has ended, hand out events
 //   one link    exchange.cc    queue_pair.h, regions.h
@@ -55,8 +54,9 @@ namespace gradbus {
 
 class RdmaTransport final : public Transport {
  public:
-  // Opens the device and listens at once. GB-F100 for an option out of range, GB-D603 when the
-  // address is not to be had, GB-D607 when no device can be used. `verbs` outlives the transport.
+  // Opens the device and listens at once. Returns GB-F100 for an option out of range, GB-D603 when
+  // the address is not available, GB-D607 when no device can be used. `verbs` outlives the
+  // transport.
   static Result<std::unique_ptr<Transport>> create(const VerbsLibrary& verbs,
                                                    const TransportOptions& options);
 
@@ -86,7 +86,7 @@ class RdmaTransport final : public Transport {
   LinkEvents events_of(const RdmaLink& link) { return LinkEvents(events_, link.id); }
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
 
-  // exchange.cc: a link that is up, or ending
+  // exchange.cc: sends and receives on a link that is up or ending
   void post_waiting(RdmaLink& link);
   void post_sends(RdmaLink& link, RdmaLane& lane);
   void post_broke(RdmaLink& link, int failure);
@@ -99,7 +99,7 @@ class RdmaTransport final : public Transport {
   void end_post(RdmaLink& link, BoundedQueue<RdmaPost>& posts, bool send, Code code,
                 uint64_t bytes = 0);
 
-  // life.cc: before and after
+  // life.cc: begin and end of a link
   RdmaLink& add_link(std::string peer);
   Result<std::vector<RdmaLane>> make_lanes(size_t count);
   Status connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const;
@@ -127,7 +127,7 @@ class RdmaTransport final : public Transport {
   std::string address_;
   Poller poller_;
   LinkTable<RdmaLink> links_;
-  std::vector<RdmaLink*> live_;  // kUp or kEnding: those whose queues are polled
+  std::vector<RdmaLink*> live_;  // links in kUp or kEnding; their queues are polled
   size_t events_max_ = 0;
   EventQueue events_;
   bool tick_due_ = false;
@@ -135,8 +135,10 @@ class RdmaTransport final : public Transport {
   Counter sent_bytes_;
   Counter received_bytes_;
   Counter send_copied_bytes_;
-  std::vector<std::unique_ptr<Bootstrap>> guests_;   // accepted, not yet a link; oldest first
-  std::vector<std::unique_ptr<Bootstrap>> retired_;  // an event of the running poll may point there
+  // Accepted connections without a link yet; oldest first.
+  std::vector<std::unique_ptr<Bootstrap>> guests_;
+  // An event of the running poll may still point to them.
+  std::vector<std::unique_ptr<Bootstrap>> retired_;
 };
 
 }  // namespace gradbus

@@ -1,8 +1,8 @@
-// The registered memory of one transport: turns a Slice into bytes and their local key, or refuses
-// it. The transport's thread owns it.
+// The registered memory of one transport. It resolves a Slice to bytes and their local key, or
+// rejects it. The transport's thread owns it.
 //
-// A registration lives for as long as a post holds it, also when it was removed in the meantime:
-// posts that are outstanding keep the bytes they were given.
+// A registration lives as long as a post holds it, even after its removal. So outstanding posts
+// keep their bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace gradbus {
 
 struct RegisteredBytes {
   std::span<std::byte> bytes;
-  uint32_t key = 0;     // for this device only; never sent to anybody
-  uint32_t region = 0;  // to hold and to let go; kNoRegion for no bytes
+  uint32_t key = 0;     // for this device only; never sent to a peer
+  uint32_t region = 0;  // to hold and release; kNoRegion for no bytes
 
   static constexpr uint32_t kNoRegion = UINT32_MAX;
 };
@@ -28,7 +28,7 @@ class RdmaRegions {
  public:
   explicit RdmaRegions(const RdmaDevice& device) : device_(device) {}
 
-  // GB-D606.
+  // Returns GB-D606 on failure.
   Result<RegionId> add(std::span<std::byte> memory);
   void remove(RegionId region);
 

@@ -8,7 +8,7 @@
 
 namespace gradbus {
 
-// The library stays open on success: its providers keep state and threads of their own.
+// The library stays open on success, because its providers keep state and threads.
 Result<VerbsLibrary> open_verbs(const char* file) {
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return error("D607", dlerror(), "apt install libibverbs1");

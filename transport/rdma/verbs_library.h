@@ -1,8 +1,8 @@
-// libibverbs, loaded when it is first asked for: nothing of Gradbus links against it, so a machine
-// without it runs the same programs (over TCP). Any thread.
+// Loads libibverbs on first use. No Gradbus binary links against it, so the same programs run on
+// machines without it (over TCP). Any thread may call this.
 //
 // Posting and polling (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq) are inline
-// calls through the device context and need no row here. Tests fill a table of their own.
+// calls through the device context, so the table has no row for them. Tests fill their own table.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,8 +13,8 @@
 
 namespace gradbus {
 
-// X(member, symbol). _ibv_query_gid_table is what the inline ibv_query_gid_table calls; it came
-// with rdma-core 32 (2020), the youngest symbol here.
+// X(member, symbol). The inline ibv_query_gid_table calls _ibv_query_gid_table. That is the newest
+// symbol here: it came with rdma-core 32 (2020).
 #define GRADBUS_VERBS_SYMBOLS(X)                    \
   X(get_device_list, ibv_get_device_list)           \
   X(free_device_list, ibv_free_device_list)         \
@@ -46,14 +46,14 @@ struct VerbsLibrary {
 #undef GRADBUS_VERBS_MEMBER
 };
 
-// Owns an object of the library by the function that gives it back.
+// Owns an object of the library and releases it with the matching function.
 template <typename Object>
 using Verbs = std::unique_ptr<Object, int (*)(Object*)>;
 
-// GB-D607 when `file` cannot be loaded or lacks a symbol; the message says which.
+// Returns GB-D607 when `file` cannot be loaded or lacks a symbol. The message names it.
 Result<VerbsLibrary> open_verbs(const char* file);
 
-// libibverbs.so.1, opened once and kept; a failure is kept, too.
+// Opens libibverbs.so.1 once and caches the result, also a failure.
 Result<const VerbsLibrary*> system_verbs();
 
 }  // namespace gradbus
