@@ -1,4 +1,4 @@
-// What one stream of a link that is up does in its turn. Part of TcpTransport (tcp.h).
+// Reads and writes one stream of a link that is up. Part of TcpTransport (tcp.h).
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace gradbus {
 namespace {
 
-// A turn is short, so that no stream waits long for its own: a frame takes up to three reading
-// steps of at most one frame's bytes, a writing step is one batch.
+// Turns are short, so that no stream waits long. A frame takes up to three reading steps of at most
+// one frame's bytes; a writing step is one batch.
 constexpr int kReadStepsPerTurn = 32;
 constexpr int kWriteStepsPerTurn = 4;
 
@@ -26,12 +26,12 @@ void TcpTransport::read_frames(Stream& stream) {
   }
 }
 
-// Whether another step makes sense in this turn.
+// Returns whether another step makes sense in this turn.
 bool TcpTransport::after_read(Stream& stream, const IoResult& result) {
   TcpLink& link = *stream.link;
   switch (result.io) {
     case Io::kMore:
-      // Still delivering.
+      // The link still delivers frames.
       if (link.ending) link.deadline = std::max(link.deadline, monotonic_now() + broken_grace());
       return true;
     case Io::kShort: stream.readable = stream.hung_up; return true;
@@ -61,7 +61,7 @@ void TcpTransport::write_frames(Stream& stream) {
       if (stream.blocked_since == 0) stream.blocked_since = monotonic_now();
       return poller_.start_ticks();
     }
-    // Broken, but frames that came before may still be unread: reading on finds the end.
+    // The link is broken, but earlier frames may still be unread. Reading on finds the end.
     if (link.broken.ok()) link.broken = result.status;
     stream.readable = stream.hung_up = true;
     begin_ending(link, broken_grace());
@@ -78,10 +78,10 @@ void TcpTransport::stream_over(Stream& stream, Status broken) {
   if (link.streams_ended == link.streams.size()) lose_link(link);
 }
 
-// An edge says that nothing new will come.
+// An edge reports that no new bytes will arrive.
 void TcpTransport::note_end(Stream& stream, uint32_t edges) {
   TcpLink& link = *stream.link;
-  if (link.state != TcpLink::State::kUp) return;  // the greeting finds out why
+  if (link.state != TcpLink::State::kUp) return;  // the greeting finds the reason
   const bool reset = (edges & EPOLLERR) != 0;
   const int failure = reset ? socket_error(stream.channel.fd()) : 0;
   if (failure != 0 && link.broken.ok())
@@ -89,9 +89,9 @@ void TcpTransport::note_end(Stream& stream, uint32_t edges) {
   begin_ending(link, reset ? broken_grace() : orderly_grace());
 }
 
-// A side closes all its streams at once, so the others of this link end soon too; what lies unread
-// in them is delivered first. The grace is for those that never end, or for whose frames no receive
-// is posted; it is short enough for a death to be told within two seconds.
+// A side closes all its streams at once, so the other streams of this link end soon too. Their
+// unread frames are delivered first. The grace period is for streams that never end, and for frames
+// without a posted receive. It is short enough to report a dead peer within two seconds.
 void TcpTransport::begin_ending(TcpLink& link, Nanos grace) {
   const Nanos deadline = monotonic_now() + grace;
   link.deadline = link.ending ? std::min(link.deadline, deadline) : deadline;

@@ -1,10 +1,10 @@
 // Turns the byte stream of one connection into frames in posted receive buffers. One thread owns
 // it; nothing here blocks.
 //
-// Headers and small payloads come through a read-ahead buffer, so many small frames cost one system
-// call. A payload longer than what lies in that buffer is read straight into its slot, together
-// with the next header in the same call. A header is checked before any field is used; a payload is
-// checked when it is whole and delivered only then.
+// Headers and small payloads pass through a read-ahead buffer, so many small frames cost one system
+// call. A payload longer than the buffered bytes is read straight into its slot, together with the
+// next header in the same call. A header is checked before any field is used. A payload is
+// delivered only after it is complete and checked.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace gradbus {
 
-// A receive that was posted.
+// A posted receive.
 struct Incoming {
   std::span<std::byte> slot;
   uint64_t token = 0;
@@ -29,22 +29,22 @@ struct Incoming {
 
 class FrameReader {
  public:
-  // One step: a call of the channel, or a piece of a frame taken out of the read-ahead buffer.
+  // One step: a call of the channel, or one piece of a frame from the read-ahead buffer.
   IoResult read(StreamChannel& from, BoundedQueue<Incoming>& receives, LinkEvents events);
 
-  // The next step does not ask the channel.
+  // Whether the next step works without a call of the channel.
   bool step_is_buffered() const;
 
-  // Payload bytes that went through the read-ahead buffer since this was last asked.
+  // Payload bytes that passed through the read-ahead buffer since the last call.
   size_t take_copied_bytes() { return std::exchange(copied_bytes_, 0); }
 
-  // The receive that a half-read frame holds ends with `code`.
+  // Ends the receive of a partly read frame with `code`.
   void abandon(LinkEvents events, Code code);
 
  private:
   static constexpr size_t kReadAheadBytes = 16 << 10;
-  // After a payload of this size the next is probably large too: only its header is read ahead, for
-  // what goes through the buffer is copied twice.
+  // After a payload of this size the next one is probably large too. Then only its header is read
+  // ahead, because bytes in the buffer are copied twice.
   static constexpr size_t kLargePayloadBytes = 4 << 10;
 
   enum class State : uint8_t { kHeader, kSlot, kPayload };
@@ -61,10 +61,10 @@ class FrameReader {
   size_t read_ahead_bytes() const;
 
   State state_ = State::kHeader;
-  FrameHeader header_;  // of the frame being read, once state_ is past kHeader
-  Incoming incoming_;   // in state kPayload
+  FrameHeader header_;  // of the frame being read; valid after kHeader
+  Incoming incoming_;   // valid in kPayload
   size_t filled_ = 0;   // payload bytes in the slot
-  bool large_ = false;  // the last payload was
+  bool large_ = false;  // whether the last payload was large
   size_t begin_ = 0;    // unread bytes of the buffer
   size_t end_ = 0;
   size_t copied_bytes_ = 0;

@@ -5,11 +5,12 @@
 namespace gradbus {
 namespace {
 
-// Appends [data, data + bytes) less its first `skip` bytes; what is left of `skip`.
+// Appends [data, data + bytes) without its first `skip` bytes. Returns what is left of `skip`.
 size_t append_part(iovec* parts, size_t& count, const void* data, size_t bytes, size_t skip) {
   if (skip >= bytes) return skip - bytes;
   const auto* from = static_cast<const std::byte*>(data) + skip;
-  parts[count++] = {const_cast<std::byte*>(from), bytes - skip};  // the channel only reads them
+  // The channel only reads the bytes.
+  parts[count++] = {const_cast<std::byte*>(from), bytes - skip};
   return 0;
 }
 
@@ -21,7 +22,7 @@ void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> pay
   queued_bytes_ += sizeof(header) + payload.size();
 }
 
-// Fills parts_ from the front of the queue; returns how many.
+// Fills parts_ from the front of the queue. Returns the number of parts.
 size_t FrameWriter::gather() {
   size_t count = 0;
   size_t bytes = 0;

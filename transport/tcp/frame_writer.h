@@ -1,7 +1,7 @@
 // The frames that one connection still has to send. One thread owns it; nothing here blocks.
 //
-// A frame's checksums are computed when it enters a batch, not when it is posted: then the payload
-// is read twice in a row, by the checksum and by the kernel, and the second time from the cache.
+// A frame's checksums are computed when it enters a batch, not when it is posted. The kernel then
+// reads the payload right after the checksum did, from the cache.
 #pragma once
 
 #include <sys/uio.h>
@@ -23,14 +23,14 @@ class FrameWriter {
  public:
   explicit FrameWriter(uint32_t frames_max) : frames_(frames_max) {}
 
-  // `payload` must stay as it is until kSent.
+  // `payload` must not change until kSent.
   void push(const FrameHeader& header, std::span<const std::byte> payload, uint64_t token);
 
-  // One call of the channel for as many frames as a batch holds; each that is wholly written is
+  // Makes one channel call for as many frames as fit a batch. Each completely written frame becomes
   // kSent.
   IoResult write(StreamChannel& to, LinkEvents events);
 
-  // Every frame not yet written ends with `code`.
+  // Ends every frame that is not yet written with `code`.
   void abandon(LinkEvents events, Code code);
 
   bool empty() const { return frames_.empty(); }
@@ -38,8 +38,8 @@ class FrameWriter {
   uint64_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  // 32 small frames cost one call; more bytes than this fall out of the second-level cache between
-  // checksum and copy. A batch holds one frame at least.
+  // 32 small frames cost one call. More bytes than kBatchBytesMax would fall out of the
+  // second-level cache between checksum and copy. A batch holds at least one frame.
   static constexpr size_t kBatchFramesMax = 32;
   static constexpr size_t kBatchBytesMax = 256 << 10;
 
@@ -56,7 +56,7 @@ class FrameWriter {
   void advance(size_t written, LinkEvents events);
 
   BoundedQueue<Outgoing> frames_;
-  size_t front_written_ = 0;  // bytes of the first frame that the kernel has
+  size_t front_written_ = 0;  // bytes of the first frame that the kernel has accepted
   uint64_t queued_bytes_ = 0;
   std::array<iovec, 2 * kBatchFramesMax> parts_;
 };

@@ -23,7 +23,8 @@ Status refused(const std::string& why) { return error("D601", "frame field " + w
 
 uint64_t random_nonce() {
   uint64_t nonce = 0;
-  // Never short of entropy after boot; before, the clock still tells links of one machine apart.
+  // getrandom() lacks entropy only early in boot. Then the clock still makes links of one machine
+  // distinct.
   if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce)) {
     nonce = static_cast<uint64_t>(monotonic_now());
   }

@@ -28,7 +28,7 @@ TcpLink& TcpTransport::add_link(std::unique_ptr<TcpLink> link) {
   return links_.add(std::move(link));
 }
 
-// ---- the opener's side ----
+// ---- opener
 
 Result<LinkId> TcpTransport::connect(std::string_view address, const FrameHeader& hello) {
   const Result<SocketAddress> peer = parse_peer_address(address);
@@ -73,7 +73,7 @@ Result<StreamChannel> TcpTransport::open_channel(const SocketAddress& address) {
   return StreamChannel(fd.take());
 }
 
-// A stream of a link that is connecting got an edge.
+// Handles an edge on a stream of a link that is connecting.
 void TcpTransport::greet(Stream& stream) {
   TcpLink& link = *stream.link;
   if (!stream.writable || stream.up) return;
@@ -122,7 +122,7 @@ void TcpTransport::refuse_connect(TcpLink& link, std::string_view why, std::stri
   end_link(link, status.code(), status.message());
 }
 
-// ---- the acceptor's side ----
+// ---- acceptor
 
 void TcpTransport::admit_guests() {
   Lobby::Streams leaving;
@@ -139,7 +139,8 @@ void TcpTransport::admit_from(Listener& listener, Lobby::Streams& leaving) {
                 : accept_connection(fd_of_listener, options_.peer_timeout_ms, congestion_);
     if (!fd.valid()) {
       if (errno != EMFILE && errno != ENFILE) return;
-      poller_.forget(fd_of_listener);  // or the waiting connection would wake us for ever
+      // Otherwise the waiting connection wakes the thread again and again.
+      poller_.forget(fd_of_listener);
       listener.watched = false;
       return;
     }
@@ -148,7 +149,7 @@ void TcpTransport::admit_from(Listener& listener, Lobby::Streams& leaving) {
     auto stream = std::make_unique<Stream>(StreamChannel(std::move(fd), listener.local),
                                            std::move(peer), options_);
     work_.reserve(++streams_alive_);
-    poller_.watch(stream->channel.fd(), stream.get());  // unwatched, it leaves at its deadline
+    poller_.watch(stream->channel.fd(), stream.get());  // if this fails, the deadline closes it
     lobby_.admit(std::move(stream), monotonic_now() + peer_timeout(), leaving);
   }
 }
@@ -184,9 +185,9 @@ void TcpTransport::accept_party(Lobby::Party party) {
   }
 }
 
-// ---- the end ----
+// ---- closing
 
-// The other side ended it, or the network did.
+// The peer or the network ended the link.
 void TcpTransport::lose_link(TcpLink& link) {
   const bool orderly = link.broken.ok();
   const std::string why = orderly ? "it closed the connection" : link.broken.message();
@@ -213,9 +214,9 @@ void TcpTransport::end_link(TcpLink& link, Code code, std::string text) {
   poller_.wake();
 }
 
-// Closing a socket with unread bytes in it resets the connection, and a reset throws away what the
-// peer has not read yet, frames included that were reported as sent. So: half-close, then read on
-// until the peer closes too.
+// Closing a socket with unread bytes resets the connection. A reset discards bytes that the peer
+// has not read yet, including frames that were reported as sent. So this function half-closes the
+// socket and reads on until the peer closes too.
 void TcpTransport::part(std::unique_ptr<Stream> stream, bool drain) {
   stream->link = nullptr;
   if (!drain || stream->ended || draining_.size() >= kDrainingMax) return retire(std::move(stream));

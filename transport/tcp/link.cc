@@ -3,8 +3,8 @@
 namespace gradbus {
 namespace {
 
-// Frames below this stay on the first idle stream, whose state is in the cache; larger ones take
-// turns, for the kernel's own queues, which we do not see, fill alike.
+// Smaller frames stay on the first idle stream, whose state is in the cache. Larger frames rotate
+// over the streams, because the kernel's queues fill alike and are not visible here.
 constexpr size_t kRotateBytes = 16 << 10;
 
 bool may_read(const Stream& stream) {

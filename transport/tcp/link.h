@@ -1,5 +1,5 @@
-// The records of the TCP transport: a connection and the link that it belongs to. The transport's
-// thread owns them; what they do is in tcp.cc and the files beside it.
+// The records of the TCP transport: a connection and its link. The transport's thread owns them.
+// Their behaviour is in tcp.cc and the files next to it.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct TcpLink;
 
 struct Stream {
   enum class Role : uint8_t {
-    kGuest,     // accepted, has not said yet which link it belongs to (lobby.h)
+    kGuest,     // accepted; its link is not known yet (lobby.h)
     kLink,      // one of link->streams
-    kDraining,  // its link is gone; we wait for the peer to read what was sent
+    kDraining,  // its link is gone; the peer still reads what was sent
     kRetired,   // closed; freed at the next poll
   };
 
@@ -34,20 +34,20 @@ struct Stream {
         writer(options.posts_max) {}
 
   StreamChannel channel;
-  std::string peer;  // its address, for messages
+  std::string peer;  // address, for messages
   Role role = Role::kGuest;
-  TcpLink* link = nullptr;  // role kLink
-  // What the edges said last.
+  TcpLink* link = nullptr;  // in role kLink
+  // State reported by the latest edges.
   bool readable = false;
   bool writable = false;
-  bool hung_up = false;  // nothing new will come; what came before may still be unread
+  bool hung_up = false;  // no new bytes will come; earlier ones may still be unread
   bool queued = false;   // in the transport's work queue
   bool waits_for_receive = false;
-  bool greeted = false;  // link kConnecting: our hello is out
-  bool up = false;       // both hellos are through
+  bool greeted = false;  // link kConnecting: our hello was sent
+  bool up = false;       // both hellos were exchanged
   bool ended = false;    // read to its end
   uint32_t user_timeout_ms;
-  Nanos blocked_since = 0;  // the channel has taken nothing since; 0: it takes what there is
+  Nanos blocked_since = 0;  // the channel has accepted nothing since then; 0: not blocked
   GreetingReader greeting;
   FrameReader reader;
   FrameWriter writer;
@@ -62,21 +62,21 @@ struct TcpLink {
   Greeting greeting;
   std::vector<std::unique_ptr<Stream>> streams;
   BoundedQueue<Incoming> receives;
-  // Posted, and the event that ends the post not yet handed to the caller.
+  // Posts whose final event was not yet delivered to the caller.
   uint32_t sends = 0;
   uint32_t receives_outstanding = 0;
   uint32_t streams_up = 0;
   uint32_t streams_ended = 0;
   uint32_t next_stream = 0;
-  bool ending = false;  // a stream ended: nothing more is sent, what came is still delivered
-  Status broken;        // why, when it was not an orderly end
-  Nanos deadline = 0;   // of kConnecting, or of the ending
+  bool ending = false;  // a stream ended: nothing more is sent, received frames are still delivered
+  Status broken;        // the reason, if the end was not orderly
+  Nanos deadline = 0;   // of kConnecting or of the ending
 };
 
-// Something can be done for this stream of a link without waiting for the kernel.
+// Whether this stream of a link can make progress without waiting for the kernel.
 bool has_work(const Stream& stream);
 
-// Where the next frame of `bytes` goes: the stream with the fewest queued bytes.
+// Returns the stream for the next frame of `bytes`: the one with the fewest queued bytes.
 Stream& choose_stream(TcpLink& link, size_t bytes);
 
 }  // namespace gradbus

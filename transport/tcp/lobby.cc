@@ -29,10 +29,10 @@ std::optional<Lobby::Party> Lobby::hear(Stream& guest, Streams& leaving) {
   return gather(*place->greeting);
 }
 
-// False: not one of ours, or gone.
+// Returns false when the guest is not a Gradbus peer, or has gone.
 bool Lobby::welcome(Guest& guest) {
   Stream& stream = *guest.stream;
-  if (guest.greeting) return !stream.hung_up;  // it spoke; only its going away is news
+  if (guest.greeting) return !stream.hung_up;  // its hello is complete; only a hang-up matters now
   const IoResult result = stream.channel.read_greeting(stream.greeting);
   if (result.io == Io::kBlocked) {
     stream.readable = false;

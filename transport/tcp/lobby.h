@@ -1,7 +1,7 @@
-// Connections that were accepted and have not become a link yet. The transport's thread owns it.
+// Accepted connections that do not belong to a link yet. The transport's thread owns it.
 //
-// A stranger can cost us little: at most kGuestsMax wait, each for one deadline; when all places
-// are taken the one that has been silent longest goes; what a guest sends beyond its hello stays
+// Unauthenticated connections are limited to kGuestsMax, each with one deadline. When all places
+// are taken, the connection that has been silent longest is closed. Bytes after a hello stay
 // unread.
 #pragma once
 
@@ -27,11 +27,12 @@ class Lobby {
     Streams streams;
   };
 
-  // Takes a newcomer in; whoever has to go for it, maybe the newcomer itself, joins `leaving`.
+  // Adds a connection. A connection that must be closed for it, perhaps the new one, joins
+  // `leaving`.
   void admit(std::unique_ptr<Stream> stream, Nanos deadline, Streams& leaving);
 
-  // Reads what `guest` has sent. A party when it was the last one missing; a guest that is not one
-  // of ours joins `leaving`.
+  // Reads the bytes of `guest`. Returns a party when it was the last missing connection. A guest
+  // that is not a Gradbus peer joins `leaving`.
   std::optional<Party> hear(Stream& guest, Streams& leaving);
 
   void expire(Nanos now, Streams& leaving);

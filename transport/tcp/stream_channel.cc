@@ -20,7 +20,7 @@ ssize_t fails_with(int failure) {
   return -1;
 }
 
-// A page of a huge page's file that the pool does not have is a signal, not an error: a stranger
+// A file of huge pages can lack a page. Access to it raises a signal instead of an error, so a peer
 // could end this process with it.
 bool is_plain_memory(int fd) {
   struct statfs info {};
@@ -89,7 +89,7 @@ ssize_t StreamChannel::read(std::span<const iovec> parts) {
 ssize_t StreamChannel::write(std::span<const iovec> parts) {
   if (rings_) return after(rings_->writer.write(parts));
   msghdr message{};
-  message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads them
+  message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads the parts
   message.msg_iovlen = parts.size();
   ssize_t bytes = 0;
   do {
@@ -98,7 +98,8 @@ ssize_t StreamChannel::write(std::span<const iovec> parts) {
   return bytes;
 }
 
-// The bell: what byte it is means nothing. Where it does not fit, others lie there unheard.
+// Rings the bell. The value of the byte has no meaning. If the socket has no room for it, unread
+// bells are already there.
 ssize_t StreamChannel::after(const RingStep& step) {
   if (step.corrupt) return fails_with(EBADMSG);
   const std::byte bell{1};

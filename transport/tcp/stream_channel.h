@@ -1,6 +1,7 @@
-// What carries the bytes of one connection: its socket, or, to a process of the same machine,
-// shared memory (net/byte_ring.h), where the socket says hello, rings for an end that sleeps, and
-// tells when the other process is gone. One thread owns it; nothing here blocks.
+// The byte channel of one connection. It is a socket, or shared memory to a process of the same
+// machine (net/byte_ring.h). With shared memory the socket carries the hello, wakes the other end
+// when it sleeps, and reports that the other process is gone. One thread owns it; nothing here
+// blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -20,10 +21,11 @@ namespace gradbus {
 class StreamChannel {
  public:
   StreamChannel() = default;
-  // A TCP connection, or, `local`, a unix socket somebody connected to.
+  // A TCP connection or, with `local`, an accepted unix socket.
   explicit StreamChannel(Fd socket, bool local = false)
       : socket_(std::move(socket)), local_(local) {}
-  // To a process of this machine that listens there; not valid() where there is none, or no memory.
+  // Connects to a process of this machine that listens there. Not valid() when there is none, or
+  // when memory is not available.
   static StreamChannel to_neighbour(const SocketAddress& address);
 
   int fd() const { return socket_.get(); }
@@ -31,20 +33,21 @@ class StreamChannel {
   bool local() const { return local_; }
   void close() { socket_.reset(); }
 
-  // The greeting goes through the socket, of a local connection's opener with the memory.
+  // The greeting is sent on the socket. The opener of a local connection sends the memory with it.
   bool send_greeting(const Greeting& greeting) const;
-  // kMore: it is whole, and so is what has to come with it.
+  // Returns kMore when the greeting and all that belongs to it are complete.
   IoResult read_greeting(GreetingReader& reader);
 
-  // Both greetings are through: bytes go where they are to go.
+  // Both greetings were exchanged: bytes now take their final way.
   void begin();
-  // What an edge of epoll says is about the socket. True: of shared memory, look at it.
+  // An edge of epoll concerns the socket. Returns true when the channel is shared memory, which the
+  // caller must check itself.
   bool take_bells();
-  // The other end will write nothing more.
+  // The peer will write nothing more.
   void hang_up() { hung_up_ = true; }
 
-  // As readv() and sendmsg(): what was moved, or -1 and errno. EAGAIN, and less than all, say that
-  // an edge follows. EBADMSG: the other end has broken the memory's rules.
+  // Like readv() and sendmsg(): the bytes moved, or -1 and errno. EAGAIN, or fewer bytes than
+  // asked, means that an edge follows. EBADMSG: the peer broke the rules of the shared memory.
   ssize_t read(std::span<const iovec> parts);
   ssize_t write(std::span<const iovec> parts);
 

@@ -53,8 +53,8 @@ TcpLink* TcpTransport::open_link(LinkId id) const {
   return link == nullptr || link->state == TcpLink::State::kClosed ? nullptr : link;
 }
 
-// Each byte is copied into the kernel's buffers, or into shared memory, at the other end out of
-// them, and small payloads come through the read-ahead buffer.
+// Each byte is copied into the kernel's buffers or into shared memory, and out of them at the other
+// end. Small payloads are copied once more, through the read-ahead buffer.
 TransportTotals TcpTransport::totals() const {
   TransportTotals totals;
   totals.sent_bytes = totals.send_copied_bytes = sent_bytes_.value();
@@ -151,7 +151,7 @@ void TcpTransport::queue(Stream& stream) {
   poller_.wake();
 }
 
-// Each stream that is queued now gets one turn; those with more to do queue up behind.
+// Each stream in the queue gets one turn. Streams with more work are queued again at the end.
 void TcpTransport::serve(size_t events_wanted) {
   for (size_t turns = work_.size(); turns > 0 && !work_.empty(); --turns) {
     if (events_.size() >= events_wanted) return;

@@ -1,12 +1,12 @@
-// The TCP backend: several connections per link, all non-blocking, in one epoll set. Those to a
-// process of the same machine go through shared memory where they can (stream_channel.h).
+// The TCP backend: several connections per link, all non-blocking, in one epoll set. Connections to
+// a process of the same machine use shared memory where possible (stream_channel.h).
 //
-// One role thread owns a TcpTransport; every member function is called by it. How a link begins on
-// the wire is in hello.h. How it ends: the side that ends it first finishes nothing, but what was
-// reported as sent still arrives (the connections are half-closed and drained, not reset, until the
-// peer has read to the end or a deadline passes); the other side delivers the frames that came,
-// then closes. A peer that breaks off, a wrong checksum and a peer that is silent for
-// peer_timeout_ms end it as kPeerLost, kCorrupt and kPeerLost.
+// One role thread owns a TcpTransport and calls every member function. hello.h describes how a link
+// begins. The side that ends a link sends nothing more, but frames reported as sent still arrive.
+// Its connections are half-closed and drained, not reset, until the peer has read everything or a
+// deadline passes. The other side delivers the received frames, then closes. A link ends as
+// kPeerLost when the peer breaks off or is silent for peer_timeout_ms, and as kCorrupt after a
+// wrong checksum.
 //
 //   poll()      tcp.cc         what happened (poller.h), who has work, hand out events
 //   one stream  exchange.cc    frame_reader.h, frame_writer.h
@@ -33,7 +33,8 @@ namespace gradbus {
 
 class TcpTransport final : public Transport {
  public:
-  // Listens at once. GB-F100 for an option out of range, GB-D603 when the address is not to be had.
+  // Listens at once. Returns GB-F100 for an option out of range, GB-D603 when the address is not
+  // available.
   static Result<std::unique_ptr<Transport>> create(const TransportOptions& options);
 
   Result<RegionId> register_memory(std::span<std::byte> memory) override;
@@ -52,7 +53,7 @@ class TcpTransport final : public Transport {
   struct Listener {
     Fd fd;
     bool local = false;    // for processes of this machine
-    bool watched = false;  // not for one tick when descriptors ran out
+    bool watched = false;  // false for one tick when descriptors ran out
   };
   struct Draining {
     std::unique_ptr<Stream> stream;
@@ -72,7 +73,7 @@ class TcpTransport final : public Transport {
   TcpLink* open_link(LinkId id) const;
   LinkEvents events_of(const TcpLink& link) { return LinkEvents(events_, link.id); }
 
-  // exchange.cc: a stream of a link that is up
+  // exchange.cc: reads and writes a stream of a link that is up
   void read_frames(Stream& stream);
   bool after_read(Stream& stream, const IoResult& result);
   void write_frames(Stream& stream);
@@ -82,7 +83,7 @@ class TcpTransport final : public Transport {
   Nanos orderly_grace() const { return peer_timeout() / 2; }
   Nanos broken_grace() const { return peer_timeout() / 8; }
 
-  // life.cc: before and after
+  // life.cc: begin and end of a link
   TcpLink& add_link(std::unique_ptr<TcpLink> link);
   Status add_stream(TcpLink& link, const SocketAddress& address);
   Result<StreamChannel> open_channel(const SocketAddress& address);
@@ -100,7 +101,7 @@ class TcpTransport final : public Transport {
   void retire(std::unique_ptr<Stream> stream);
   void retire_all(Lobby::Streams& streams);
 
-  // ticks.cc: whatever has a deadline
+  // ticks.cc: everything with a deadline
   void tick();
   bool tick_link(TcpLink& link, Nanos now);
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
@@ -116,10 +117,10 @@ class TcpTransport final : public Transport {
   EventQueue events_;
   size_t streams_alive_ = 0;
   bool tick_due_ = false;
-  BoundedQueue<Stream*> work_;  // streams that may have something to do, each once
+  BoundedQueue<Stream*> work_;  // streams that may have work, each once
   Lobby lobby_;
   std::vector<Draining> draining_;
-  Lobby::Streams retired_;  // an event of the running poll may still point at them
+  Lobby::Streams retired_;  // an event of the running poll may still point to them
   Counter sent_bytes_;
   Counter shared_bytes_;
   Counter received_bytes_;

@@ -1,6 +1,6 @@
-// Whatever has a deadline. Ticks run only while something has one, and after what has come was
-// read: a process that was not scheduled for a while must not take its own pause for its peer's.
-// Part of TcpTransport (tcp.h).
+// Handles deadlines. Part of TcpTransport (tcp.h). Ticks run only while something has a deadline,
+// and only after received bytes were read: a process that was not scheduled for a while must not
+// take its own pause for a silent peer.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,12 +12,12 @@
 namespace gradbus {
 namespace {
 
-// TCP_USER_TIMEOUT also ends a connection whose peer answers every probe but leaves its window
-// closed: measured on Linux 6.18, after 2.0 s with 1500 ms. Our side of that is back-pressure,
-// which is allowed, so a peer that answers gets this many times longer; a frozen one still ends.
+// TCP_USER_TIMEOUT also ends a connection whose peer answers every probe but keeps its window
+// closed: after 2.0 s with 1500 ms, measured on Linux 6.18. A closed window is allowed
+// back-pressure, so a peer that answers gets this many times longer. A frozen peer still ends.
 constexpr uint32_t kStallFactor = 20;
 
-// The stream has frames that the kernel does not take.
+// The stream has frames that the kernel does not accept.
 bool is_blocked(const Stream& stream) { return !stream.writable && !stream.writer.empty(); }
 
 void watch_window(Stream& stream, uint32_t peer_timeout_ms) {
@@ -49,7 +49,7 @@ void TcpTransport::tick() {
   if (!needed && draining_.empty()) poller_.stop_ticks();
 }
 
-// Whether the link still has a deadline.
+// Returns whether the link still has a deadline.
 bool TcpTransport::tick_link(TcpLink& link, Nanos now) {
   if (link.state == TcpLink::State::kClosed) return false;
   if (link.state == TcpLink::State::kConnecting) {
@@ -70,7 +70,7 @@ bool TcpTransport::tick_link(TcpLink& link, Nanos now) {
       watch_window(*stream, options_.peer_timeout_ms);
     } else if (is_blocked(*stream) &&
                now - stream->blocked_since >= peer_timeout() * kStallFactor) {
-      // What the kernel does for TCP: nothing else watches a neighbour.
+      // The kernel does this for TCP. Nothing else watches a local peer.
       link.broken = Status(Code::kPeerLost, std::strerror(ETIMEDOUT));
       lose_link(link);
       return false;
