@@ -1,5 +1,5 @@
-// The order of Adasum: factors of a pair, the tree over many; and the scalar definition of its two
-// passes, which the SIMD targets (adasum_inl.h) repeat bit for bit.
+// Adasum: the factors of a pair, the tree over many sources, and the scalar form of the two passes.
+// The scalar form is the definition; the SIMD targets (adasum_inl.h) give the same bits.
 #include "common/kernels/adasum.h"
 
 #include <bit>
@@ -44,7 +44,7 @@ void set_element(DType dtype, std::byte* vector, size_t i, double value) {
   std::memcpy(vector + i * sizeof(half), &half, sizeof(half));
 }
 
-// The lanes' sum: halves are added to halves until one is left.
+// Sums the lanes: adds the upper half to the lower half until one lane is left.
 double sum_of_lanes(double* lanes) {
   for (size_t width = kAdasumLanes / 2; width > 0; width /= 2) {
     for (size_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
@@ -56,9 +56,9 @@ double factor(double dot, double squared_norm) {
   return squared_norm == 0 ? 1 : 1 - dot / (2 * squared_norm);
 }
 
-// The node of the tree over sources[begin, end): a source itself, or a vector of the scratch. Its
-// left side is a full tree, so that every source is paired as in rounds of neighbours: of 7, with 4
-// to the left, (0 1)(2 3) | (4 5) 6.
+// The tree over sources[begin, end). A node is a source itself or a vector of the scratch memory.
+// The left side is a full tree, so sources are paired as in rounds of neighbours. Seven sources,
+// with 4 to the left, give (0 1)(2 3) | (4 5) 6.
 class Tree {
  public:
   Tree(DType dtype, std::span<const std::byte* const> sources, size_t count, std::byte* scratch)
@@ -67,7 +67,8 @@ class Tree {
   void reduce_to(std::byte* target) const { combine(0, sources_.size(), 0, target); }
 
  private:
-  // A node's result at `depth` of the scratch, whose deeper vectors its right side may use.
+  // The result of a node, at `depth` of the scratch memory. Its right side may use the deeper
+  // vectors.
   const std::byte* node(size_t begin, size_t end, size_t depth) const {
     if (end - begin == 1) return sources_[begin];
     std::byte* const result = scratch_ + depth * count_ * dtype_bytes(dtype_);

@@ -1,9 +1,9 @@
 // The two passes of Adasum for one SIMD target (reduce_targets.h defines them). Included once per
 // target by foreach_target.h, hence the toggled guard; plain pointers only, as in reduce_inl.h.
 //
-// Vectors are taken in tiles. One of halves is widened to f32 on the stack, so that the loops below
-// exist for f32 and f64 only; one whose length is no multiple of eight is padded there with zeros,
-// which change no lane: x + 0 * 0 is x, as no lane is ever -0.
+// The passes work on tiles. A tile of f16 or bf16 is widened to f32 on the stack, so the loops
+// exist for f32 and f64 only. A tile whose length is no multiple of eight is padded with zeros.
+// They change no lane: x + 0 * 0 is x, because no lane is ever -0.
 
 #if defined(GRADBUS_COMMON_KERNELS_ADASUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMMON_KERNELS_ADASUM_INL_H_
@@ -31,7 +31,7 @@ using F64 = hn::ScalableTag<double>;
 using F64Vec = hn::Vec<F64>;
 
 constexpr size_t kF64Lanes = HWY_LANES(double);
-constexpr size_t kVectors = kAdasumLanes / kF64Lanes;  // that hold one element of each lane
+constexpr size_t kVectors = kAdasumLanes / kF64Lanes;  // vectors for one element of each lane
 constexpr size_t kTileElements = 512;                  // two tiles of f64 fit into any L1
 constexpr size_t kTailElements = 16;                   // a multiple of eight and of all f32 vectors
 static_assert(kVectors * kF64Lanes == kAdasumLanes && kTileElements % kTailElements == 0);
@@ -93,7 +93,8 @@ HWY_INLINE size_t padded(size_t count) {
   return (count + kAdasumLanes - 1) / kAdasumLanes * kAdasumLanes;
 }
 
-// `count` elements as f32 or f64, followed by zeros up to padded(count): themselves, or in `tile`.
+// Returns `count` elements as f32 or f64, followed by zeros up to padded(count). The result is
+// `from` itself or `tile`.
 const std::byte* wide_elements(DType dtype, const std::byte* from, size_t count, Tile& tile) {
   if (dtype == DType::kF16) {
     widen_tile<F16>(from, count, tile.bytes);
@@ -111,11 +112,11 @@ const std::byte* wide_elements(DType dtype, const std::byte* from, size_t count,
 
 // ---- the passes -------------------------------------------------------------------------------
 
-// The sums of `kCount` vectors of lanes. Nested, because an array of vectors would stay in memory
-// where the compiler does not unroll its loops (-O2).
+// The sums of `kCount` vectors of lanes. The type is nested because an array of vectors would stay
+// in memory where the compiler does not unroll its loops (-O2).
 template <typename T, size_t kCount>
 struct Dots {
-  HWY_INLINE Dots() {}  // one that the compiler writes is not for this target (Arm)
+  HWY_INLINE Dots() {}  // a generated constructor is not compiled for this target (Arm)
   HWY_INLINE void load(const double* sums) {
     ab = hn::LoadU(F64(), sums);
     aa = hn::LoadU(F64(), sums + kAdasumLanes);
@@ -185,7 +186,7 @@ void dots_on_target(DType dtype, const std::byte* a, const std::byte* b, size_t 
   }
 }
 
-// The tile of a result goes straight to its place if nothing is left to do there.
+// Writes a tile of the result directly to `target` when it needs no narrowing and no padding.
 void blend_tile(DType dtype, const std::byte* a, double a_factor, const std::byte* b,
                 double b_factor, std::byte* target, size_t count) {
   Tile a_tile, b_tile, result;

@@ -1,5 +1,5 @@
-// Element types of the kernels: the lanes they are combined in, how a vector of them is loaded from
-// and stored to unaligned bytes; and a block of four such vectors held in registers. Included once
+// Element types of the kernels: the lanes in which they are combined, and how vectors are loaded
+// from and stored to unaligned bytes. Also a block of four such vectors in registers. Included once
 // per SIMD target by foreach_target.h, hence the toggled guard.
 
 #if defined(GRADBUS_COMMON_KERNELS_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,7 +21,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Byte loads, because rank areas promise no alignment and a typed pointer would promise some.
+// Loads bytes, because rank areas guarantee no alignment and a typed pointer would imply one.
 template <typename Tag>
 HWY_INLINE hn::Vec<Tag> load_lanes(Tag tag, const std::byte* from) {
   const hn::Repartition<uint8_t, Tag> bytes;
@@ -73,7 +73,7 @@ struct Block {
   static constexpr size_t kBytes = kElements * Element::kBytes;  // of one source or target
   static constexpr size_t kStep = kBytes / kVectors;
 
-  HWY_INLINE Block() {}  // one that the compiler writes is not for this target (Arm)
+  HWY_INLINE Block() {}  // a generated constructor is not compiled for this target (Arm)
   HWY_INLINE void load(const std::byte* from) {
     v0 = Element::load(from);
     v1 = Element::load(from + kStep);

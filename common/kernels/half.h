@@ -1,7 +1,9 @@
-// f16 and bf16 to and from f32, one element at a time: the definition the SIMD forms are held to.
+// Converts f16 and bf16 to and from f32, one element at a time. The SIMD forms must give the same
+// results.
 //
-// Narrowing rounds to nearest, ties to even; too large becomes Inf; NaN stays NaN (made quiet, the
-// upper payload bits kept, as F16C does). Pure integer code: no libm, no rounding mode.
+// Narrowing rounds to nearest, ties to even. Values that are too large become Inf. NaN stays NaN:
+// it is made quiet and keeps its upper payload bits, as with F16C. Pure integer code: no libm, no
+// rounding mode.
 #pragma once
 
 #include <bit>
@@ -36,10 +38,10 @@ constexpr float f32_from_f16(uint16_t half) {
 constexpr uint32_t f16_magnitude(uint32_t bits) {
   const uint32_t exponent = bits >> 23;
   const uint32_t mantissa = (bits & 0x7fffff) | 0x800000;
-  // Below 2^-14 (biased exponent 113) the unit is fixed at 2^-24; above, 13 bits are dropped and
-  // the leading one, left in place, adds 1 to the exponent field.
+  // Below 2^-14 (biased exponent 113) the unit is fixed at 2^-24. Above, 13 bits are dropped. The
+  // leading one stays in place and adds 1 to the exponent field.
   const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
-  if (shift > 24) return 0;  // under half of the smallest subnormal
+  if (shift > 24) return 0;  // less than half of the smallest subnormal
   const uint32_t rounded = shift_right_round_even(mantissa, shift);
   const uint32_t result = exponent >= 113 ? ((exponent - 113) << 10) + rounded : rounded;
   return result < 0x7c00 ? result : 0x7c00;

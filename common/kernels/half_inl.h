@@ -1,5 +1,6 @@
-// Vectors of f16 and bf16 loaded as f32 and stored with one rounding, as common/kernels/half.h
-// does. Included once per SIMD target by foreach_target.h, hence the toggled guard.
+// Loads vectors of f16 and bf16 as f32 and stores them with one rounding, like
+// common/kernels/half.h. Included once per SIMD target by foreach_target.h, hence the toggled
+// guard.
 
 #if defined(GRADBUS_COMMON_KERNELS_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMMON_KERNELS_HALF_INL_H_
@@ -26,7 +27,7 @@ using F32Vec = hn::Vec<F32>;
 using U32Vec = hn::Vec<U32>;
 using U16Vec = hn::Vec<U16>;
 
-// Byte loads, because rank areas promise no alignment and a typed pointer would promise some.
+// Loads bytes, because rank areas guarantee no alignment and a typed pointer would imply one.
 HWY_API U16Vec load_halves(const std::byte* from) {
   const hn::Repartition<uint8_t, U16> bytes;
   return hn::BitCast(U16(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));
@@ -41,10 +42,10 @@ HWY_API F32Vec widen_bf16(U16Vec halves) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), halves)));
 }
 
-// Adding 0x7fff, and 1 more when the kept part is odd, carries exactly when rounding to nearest
-// even goes up. VCVTNEPS2BF16 is not used: it flushes subnormals. Only for results of arithmetic on
-// widened bf16: their NaNs are quiet with the low 16 bits clear, so no carry can turn one into a
-// number.
+// Adds 0x7fff, and 1 more when the kept part is odd. That carries exactly when rounding to nearest
+// even goes up. VCVTNEPS2BF16 is not used because it flushes subnormals. The input must be a result
+// of arithmetic on widened bf16. NaNs are then quiet with the low 16 bits clear, so no carry can
+// turn one into a number.
 HWY_API U16Vec narrow_bf16_sum(F32Vec sums) {
   const U32 d;
   const U32Vec bits = hn::BitCast(d, sums);
@@ -53,11 +54,11 @@ HWY_API U16Vec narrow_bf16_sum(F32Vec sums) {
   return hn::TruncateTo(U16(), hn::ShiftRight<16>(rounded));
 }
 
-#if HWY_TARGET == HWY_SSE4  // no F16C: by integer arithmetic and exact f32 operations
+#if HWY_TARGET == HWY_SSE4  // no F16C: uses integer arithmetic and exact f32 operations
 
-// The bits moved into place are the value times 2^-112, subnormals included, so one exact
-// multiplication puts the exponent right. Inf and NaN (31) need theirs set to 255; a signalling NaN
-// stays one, unlike in half.h, until the first arithmetic on it.
+// The shifted bits are the value times 2^-112, also for subnormals. So one exact multiplication
+// corrects the exponent. Inf and NaN (exponent 31) need exponent 255. A signalling NaN stays one
+// until the first arithmetic on it; half.h makes it quiet at once.
 HWY_API F32Vec widen_f16(U16Vec halves) {
   const F32 d;
   const U32 du;
@@ -72,7 +73,7 @@ HWY_API F32Vec widen_f16(U16Vec halves) {
   return hn::BitCast(d, hn::Or(wide_magnitude, sign));
 }
 
-// f16 magnitude bits of f32 magnitude bits from 2^-14 up; at 65520 and above, Inf.
+// The f16 magnitude bits for f32 magnitude bits from 2^-14 up. From 65520 up the result is Inf.
 HWY_API U32Vec narrow_f16_normal(U32Vec magnitude) {
   const U32 d;
   const U32Vec odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
@@ -80,8 +81,8 @@ HWY_API U32Vec narrow_f16_normal(U32Vec magnitude) {
   return hn::Min(hn::ShiftRight<13>(hn::Add(rebased, odd)), hn::Set(d, 0x7c00));
 }
 
-// The same below 2^-14: at 0.5 the unit of f32 is 2^-24, that of f16 subnormals, so adding 0.5
-// rounds.
+// The same below 2^-14. At 0.5 the unit of f32 is 2^-24, which is the unit of f16 subnormals. So
+// adding 0.5 rounds.
 HWY_API U32Vec narrow_f16_subnormal(U32Vec magnitude) {
   const F32 d;
   const F32Vec half = hn::Set(d, 0.5f);
@@ -103,7 +104,7 @@ HWY_API U16Vec narrow_f16(F32Vec values) {
   return hn::TruncateTo(U16(), hn::Or(hn::IfThenElse(is_nan, nan, finite), sign));
 }
 
-#else  // the instruction does it
+#else  // F16C has an instruction for it
 
 HWY_API F32Vec widen_f16(U16Vec halves) {
   const hn::Rebind<hwy::float16_t, F32> d;

@@ -1,5 +1,5 @@
-// What the kernels do with lanes: one type per reduce operation, and the division of integers.
-// Included once per SIMD target by foreach_target.h, hence the toggled guard.
+// The operations on lanes: one type per reduce operation, and the division of integers. Included
+// once per SIMD target by foreach_target.h, hence the toggled guard.
 
 #if defined(GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMMON_KERNELS_OPERATIONS_INL_H_
@@ -21,15 +21,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
 struct Sum {
-  static constexpr bool kOneNan = false;  // results that are NaN get the bits of the quiet NaN
+  static constexpr bool kOneNan = false;  // whether NaN results become the plain quiet NaN
   template <typename Tag, typename Vec>
   static HWY_INLINE Vec combine(Tag, Vec a, Vec b) {
     return hn::Add(a, b);
   }
 };
 
-// No processor multiplies bytes: the even and the odd ones are multiplied as 16 bits, of which the
-// lower half does not depend on what stands in the upper.
+// No processor multiplies vectors of bytes. Even and odd bytes are multiplied as 16 bits each. The
+// lower half of such a product does not depend on the upper bits of its factors.
 template <typename Tag>
 HWY_INLINE hn::Vec<Tag> multiply_bytes(Tag tag, hn::Vec<Tag> a, hn::Vec<Tag> b) {
   const hn::Repartition<uint16_t, Tag> pairs;
@@ -49,9 +49,9 @@ struct Product {
   }
 };
 
-// Floats: only comparisons are used, because what a processor's minimum instruction does with NaN
-// and -0 differs. Neither less: equal, and then the bitwise or is the number itself or, of zeros,
-// -0; or one is NaN, and then the bitwise or is one too.
+// Floats use comparisons only, because the minimum instructions of processors differ for NaN and
+// -0. If neither value is less, the result is their bitwise or. For equal values that is the value
+// itself or, for zeros of different sign, -0. If one value is NaN, the bitwise or is a NaN too.
 struct Minimum {
   static constexpr bool kOneNan = true;
   template <typename Tag, typename Vec>
@@ -65,7 +65,8 @@ struct Minimum {
   }
 };
 
-// The same, but of zeros with different signs +0 is the one wanted: the signs are combined by and.
+// The same for the maximum. For zeros of different sign the result is +0: the signs are combined
+// with a bitwise and.
 struct Maximum {
   static constexpr bool kOneNan = true;
   template <typename Tag, typename Vec>
@@ -97,10 +98,11 @@ struct BitOr {
 
 // ---- integers divided, truncating toward zero -------------------------------------------------
 
-// A block's bytes, as memory. Highway has no integer division; these divide floats that are wide
-// enough. A quotient n / d that is no integer is at least 1 / d below the next one, 1 / n of
-// itself. Rounding moves it by less: 32 bits in f64 by 2^-53 of itself, 8 and 16 bits in f32 by
-// 2^-24. f32 rounds a divisor above 2^24, but then the quotient is 0 all the same.
+// Divides the bytes of a block in place. Highway has no integer division, so these functions divide
+// floats that are wide enough. A quotient n / d that is no integer is at least 1 / d below the next
+// integer, which is the fraction 1 / n of it. Rounding moves it by a smaller fraction: 2^-53 for 32
+// bits in f64, 2^-24 for 8 and 16 bits in f32. f32 rounds a divisor above 2^24, but the quotient is
+// 0 then.
 using Divide = void (*)(std::byte* block, size_t bytes, uint32_t divisor);
 
 HWY_NOINLINE void divide_i32(std::byte* block, size_t bytes, uint32_t divisor) {
@@ -113,8 +115,8 @@ HWY_NOINLINE void divide_i32(std::byte* block, size_t bytes, uint32_t divisor) {
   }
 }
 
-// Highway converts signed lanes only, so the sign bit is turned over on the way. No divisor is 1,
-// so every quotient is an i32.
+// Highway converts signed lanes only, so the sign bit is flipped before and after. No divisor is 1,
+// so every quotient fits an i32.
 HWY_NOINLINE void divide_u32(std::byte* block, size_t bytes, uint32_t divisor) {
   const hn::ScalableTag<double> wide;
   const hn::Rebind<int32_t, decltype(wide)> tag;
@@ -140,7 +142,7 @@ HWY_NOINLINE void divide_short(std::byte* block, size_t bytes, uint32_t divisor)
   }
 }
 
-// No float holds every integer of 64 bits: one at a time.
+// No float holds every 64-bit integer, so this divides one element at a time.
 template <typename Longest>
 HWY_NOINLINE void divide_longest(std::byte* block, size_t bytes, uint32_t divisor) {
   for (size_t at = 0; at < bytes; at += sizeof(Longest)) {

@@ -1,8 +1,8 @@
 // Compiles reduce_inl.h and adasum_inl.h for each SIMD target and chooses one at run time. Any
 // thread.
 //
-// The choice is made with the compiler's own processor test and not with HWY_DYNAMIC_DISPATCH,
-// because that needs libhwy.so (Debian has no static one) and libgradbus.so may need only libc.
+// The choice uses the compiler's processor test. HWY_DYNAMIC_DISPATCH would need libhwy.so (Debian
+// has no static one), but libgradbus.so may need only libc.
 #include "common/kernels/reduce.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 #include "common/check.h"
 #include "common/kernels/reduce_targets.h"
 
-// SSSE3 alone is a processor from before 2008; it takes the scalar form. SVE vectors have no size
-// at compile time, so they cannot be members; Arm takes NEON. Highway's debug assertions call into
-// libhwy, and none guards anything here.
+// Processors with SSSE3 but without SSE4 are from before 2008; they use the scalar form. SVE
+// vectors have no size at compile time, so they cannot be members; Arm uses NEON. Highway's debug
+// assertions call into libhwy, and none of them guards anything here.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #endif
@@ -42,14 +42,14 @@ using Supported = bool (*)();
 bool always() { return true; }
 
 #if HWY_ARCH_X86
-// Clang's __builtin_cpu_supports does not know the name. That the system keeps AVX registers is
-// what its "avx2" says.
+// Clang's __builtin_cpu_supports does not know "f16c". Its "avx2" already checks that the system
+// saves the AVX registers.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-// What HWY_TARGET_STR_* lets the compiler use in the target's code.
+// The instruction sets that HWY_TARGET_STR_* allows the compiler to use for the target.
 bool has_sse4() {
   return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
          __builtin_cpu_supports("aes");

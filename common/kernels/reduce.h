@@ -1,7 +1,8 @@
-// Element-wise reduction of equal-length vectors: the one verb of every dense collective.
+// Element-wise reduction of equal-length vectors: the operation behind every dense collective.
 //
-// Vectors are unaligned byte pointers; `count` elements each. Sources may be targets (in place) but
-// must not overlap otherwise. Pure, thread-safe, no allocation; SIMD chosen at run time (Highway).
+// Vectors are unaligned byte pointers to `count` elements each. Sources may be targets (in place)
+// but must not overlap otherwise. Pure and thread-safe, without allocation. The SIMD target is
+// chosen at run time (Highway).
 #pragma once
 
 #include <cstddef>
@@ -14,26 +15,25 @@
 namespace gradbus {
 
 struct Reduction {
-  ReduceOp op =
-      ReduceOp::kSum;    // kAverage is a sum here: `divisor` says the rest. Not kNone, kAdasum
-  uint32_t divisor = 1;  // of the result
-  double before = 1;     // floats: each source is multiplied by this first
-  double after = 1;      // floats: the result is multiplied by this
+  ReduceOp op = ReduceOp::kSum;  // kAverage is a sum with a `divisor`. Not kNone, kAdasum
+  uint32_t divisor = 1;          // of the result
+  double before = 1;             // floats: each source is multiplied by this before the reduction
+  double after = 1;              // floats: the result is multiplied by this
 
-  bool copies() const { return divisor == 1 && before == 1 && after == 1; }  // one source
+  bool copies() const { return divisor == 1 && before == 1 && after == 1; }  // with one source
 };
 
 // every target[i] = op over s of (before * source[s][i]), times after, divided by divisor
 //
-// Sources are combined in the order given, each target gets the same bits. f16 and bf16 are
-// combined in f32 and rounded once, to nearest even. Floats are multiplied by one factor,
-// after / divisor, rounded to the type they are combined in; integers are divided truncating toward
-// zero and ignore `before` and `after`; integer sums and products wrap. One pass: reads
-// sources * count, writes targets * count elements. Needs one source and one target at least.
+// Sources are combined in the given order, and each target gets the same bits. f16 and bf16 are
+// combined in f32 and rounded once, to nearest even. Floats are multiplied by one factor, after /
+// divisor, rounded to the type in which they are combined. Integer division truncates toward zero;
+// integers ignore `before` and `after`; integer sums and products wrap. One pass reads sources *
+// count elements and writes targets * count. Needs at least one source and one target.
 void reduce(DType dtype, const Reduction& reduction, std::span<const std::byte* const> sources,
             std::span<std::byte* const> targets, size_t count);
 
-// The definition of right: the same, one element at a time. Used by tests.
+// The definition of reduce(), one element at a time. Tests compare with it.
 void reduce_scalar(DType dtype, const Reduction& reduction,
                    std::span<const std::byte* const> sources, std::span<std::byte* const> targets,
                    size_t count);

@@ -1,6 +1,7 @@
-// What reduce() does to one element, by type: how it is stored, what it is combined in, and what
-// factors and divisor do to it. The definition of right, for the scalar form (reduce_scalar.cc) and
-// for devices (compression/cuda/reduce_work.h), which compile it as it is: constexpr, no library.
+// The reduction of one element, by type: how it is stored, in which type it is combined, and how
+// the factors and the divisor apply. It is the definition for the scalar form (reduce_scalar.cc).
+// Devices compile it unchanged (compression/cuda/reduce_work.h), so it is constexpr and uses no
+// library.
 #pragma once
 
 #include <bit>
@@ -18,7 +19,7 @@ template <typename T>
 struct FloatElement {
   using Stored = T;
   using Wide = T;
-  // What all elements of a reduction have in common.
+  // The factors and the divisor that all elements of a reduction share.
   struct Factors {
     Wide before;
     Wide after;
@@ -51,10 +52,10 @@ struct FloatElement {
   using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
   static constexpr bool is_nan(T value) { return value != value; }
-  static constexpr bool is_below_zero(T value) {  // -0 too
+  static constexpr bool is_below_zero(T value) {  // also true for -0
     return std::bit_cast<Bits>(value) >> (8 * sizeof(T) - 1) != 0;
   }
-  // IEEE 754-2019 minimum and maximum; which NaN does not matter, finish() makes all of them one.
+  // IEEE 754-2019 minimum and maximum. finish() makes all NaNs the same, so any NaN will do.
   static constexpr T minimum(T a, T b) {
     if (is_nan(a) || a < b) return a;
     if (is_nan(b) || b < a) return b;
@@ -110,7 +111,7 @@ struct Bf16Element : FloatElement<float> {
   static constexpr Stored narrow(Wide wide) { return bf16_from_f32(wide); }
 };
 
-// use(Element()) with the element of `dtype`.
+// Calls use(Element()) with the element type of `dtype`.
 template <class Use>
 constexpr void with_element(DType dtype, const Use& use) {
   switch (dtype) {

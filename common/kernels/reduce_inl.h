@@ -1,10 +1,10 @@
 // reduce() for one SIMD target. Included once per target by foreach_target.h (toggled guard). Plain
-// pointers only: a std:: template or an inline function first used here would be compiled for this
-// target and could be the copy the linker keeps for everybody.
+// pointers only: a std:: template or inline function that is first used here would be compiled for
+// this target. The linker could keep that copy for the whole program.
 //
-// The results of a block of elements stay in four registers while all sources are combined, in
-// their order; then the block goes to every target. So each source is read and each target written
-// once, in place or not, and the bits are those of reduce_scalar().
+// The results of a block of elements stay in four registers while all sources are combined in
+// order. Then the block is written to every target. So each source is read once and each target is
+// written once, in place or not. The bits are those of reduce_scalar().
 
 #if defined(GRADBUS_COMMON_KERNELS_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMMON_KERNELS_REDUCE_INL_H_
@@ -35,9 +35,9 @@ struct Job {
   std::byte* const* targets;
   size_t target_count;
   size_t count;
-  double before;     // floats: the factors of sources
-  double after;      // and of results
-  Divide divide;     // integers; null: by 1
+  double before;     // floats: factor of the sources
+  double after;      // floats: factor of the results
+  Divide divide;     // integers; null means division by 1
   uint32_t divisor;  // for `divide`
 };
 
@@ -46,7 +46,7 @@ HWY_INLINE hn::Vec<typename Element::Tag> factors(double factor) {
   return hn::Set(typename Element::Tag(), static_cast<typename Element::Lane>(factor));
 }
 
-// Rounded to the lanes' type: 1 may be what is left of a factor, and is not multiplied by.
+// The factors, rounded to the lanes' type. A factor can become 1 by that; it is then skipped.
 template <typename Element>
 HWY_INLINE bool multiplies(double factor) {
   return Element::kFloat && static_cast<typename Element::Lane>(factor) != 1;
@@ -78,10 +78,10 @@ HWY_INLINE void load_source(Block<Element>& block, const std::byte* from, const 
   if constexpr (kBefore) block.scale(factors<Element>(job.before));
 }
 
-// All whole blocks; returns the elements done. The hardware prefetcher loses count from about eight
-// vectors on, so each block asks for the next one: 16 sources of 32 MiB run at 50 instead of 35
-// GB/s. The job comes by value: stores to targets, of bytes, could else be stores to it (a fifth
-// slower in cache).
+// Reduces all whole blocks and returns the number of elements done. From about eight vectors on,
+// the hardware prefetcher does not follow, so each block prefetches the next one: 16 sources of 32
+// MiB run at 50 instead of 35 GB/s. `job` is passed by value, because byte stores to targets could
+// otherwise alias it (a fifth slower in cache).
 template <typename Element, typename Operation, bool kBefore>
 size_t reduce_blocks(const Job job) {
   constexpr size_t kBytes = Block<Element>::kBytes;
@@ -102,7 +102,7 @@ size_t reduce_blocks(const Job job) {
   return blocks * Block<Element>::kElements;
 }
 
-// The two ranks of a node, or a ring step in place: every pointer in a register.
+// The case of two ranks on a node, or a ring step in place: every pointer is in a register.
 template <typename Element, typename Operation, bool kTwoTargets>
 size_t reduce_pair(const Job job) {
   constexpr size_t kBytes = Block<Element>::kBytes;
@@ -123,7 +123,7 @@ size_t reduce_pair(const Job job) {
   return blocks * Block<Element>::kElements;
 }
 
-// What is left, less than a block, by way of a padded one.
+// Reduces the rest, less than a block, in a padded block.
 template <typename Element, typename Operation>
 void reduce_rest(const Job& job, size_t begin) {
   const size_t at = begin * Element::kBytes;
@@ -148,7 +148,7 @@ void reduce_rest(const Job& job, size_t begin) {
   for (size_t t = 0; t < job.target_count; ++t) std::memcpy(job.targets[t] + at, padded, bytes);
 }
 
-// Pairs have loops of their own for sums only, the others are too rare for the code they would add.
+// Only sums have a special loop for pairs. The other operations are too rare for the extra code.
 template <typename Element, typename Operation>
 size_t reduce_whole_blocks(const Job& job) {
   if constexpr (Element::kFloat) {
@@ -210,7 +210,7 @@ void reduce_ordered(DType dtype, const Job& job) {
   }
 }
 
-// Bits are the same in elements of any width, so these work on bytes.
+// Bitwise operations do not depend on the element width, so these work on bytes.
 template <typename Operation>
 void reduce_bits(DType dtype, Job job) {
   switch (dtype) {
@@ -240,7 +240,7 @@ Divide division(DType dtype, uint32_t divisor) {
   }
 }
 
-// A factor's NaN as the one whose lower half is clear, as the narrowing of bf16 relies on.
+// Replaces a NaN factor by one whose lower half is clear. The narrowing of bf16 requires that.
 double plain_nan(double factor) { return factor == factor ? factor : __builtin_nan(""); }
 
 HWY_NOINLINE void reduce_on_target(DType dtype, const Reduction& reduction,

@@ -1,5 +1,5 @@
-// The definition of reduce(): one element at a time, no SIMD. Also the fallback for processors that
-// none of the SIMD targets fits. Pure, any thread.
+// The definition of reduce(): one element at a time, without SIMD. It is also the fallback for
+// processors that no SIMD target supports. Pure, any thread.
 #include <cstring>
 
 #include "common/check.h"

@@ -1,5 +1,5 @@
-// The kernels compiled for different instruction sets. reduce() and adasum() take the first; tests
-// run each of them against the scalar ones. Any thread.
+// The kernels, compiled for different instruction sets. reduce() and adasum() use the first target.
+// Tests compare every target with the scalar one. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace gradbus {
 
-// reduce() with plain arguments. At least one source and one target; divisor > 0; the operation
-// fits the dtype.
+// reduce() with plain arguments. Needs at least one source and one target and divisor > 0. The
+// operation must fit the dtype.
 using ReduceKernel = void (*)(DType dtype, const Reduction& reduction,
                               const std::byte* const* sources, size_t source_count,
                               std::byte* const* targets, size_t target_count, size_t count);
 
-// The two passes of Adasum over a pair of float vectors, whose elements are taken as f64.
+// The two passes of Adasum over a pair of float vectors, whose elements are converted to f64.
 //
 // dots:  `sums` are kAdasumLanes of a*b, then of a*a, then of b*b; element i is added to lane
 //        i % kAdasumLanes, in the order of i, product and sum each rounded.
@@ -37,10 +37,11 @@ struct ReduceTarget {
   BlendKernel blend;
 };
 
-// Those this processor can run, fastest first, "scalar" always last.
+// The targets that this processor can run, fastest first; "scalar" is always last.
 std::span<const ReduceTarget> reduce_targets();
 
-// The scalar row's: reduce_scalar() as a kernel, and the passes of Adasum (adasum.cc).
+// The functions of the scalar target: reduce_scalar() as a kernel, and the passes of Adasum
+// (adasum.cc).
 void reduce_one_by_one(DType dtype, const Reduction& reduction, const std::byte* const* sources,
                        size_t source_count, std::byte* const* targets, size_t target_count,
                        size_t count);
@@ -49,7 +50,7 @@ void adasum_dots_scalar(DType dtype, const std::byte* a, const std::byte* b, siz
 void adasum_blend_scalar(DType dtype, const std::byte* a, double a_factor, const std::byte* b,
                          double b_factor, std::byte* target, size_t count);
 
-// adasum_pair() by one of the targets; all give the same bits.
+// adasum_pair() on one target. All targets give the same bits.
 void adasum_pair_on(const ReduceTarget& by, DType dtype, const std::byte* a, const std::byte* b,
                     std::byte* target, size_t count);
 
