@@ -14,7 +14,7 @@
 namespace gradbus {
 namespace {
 
-// Overflow to Inf is a large norm, of elements that are all finite.
+// The sum of a finite block can overflow f32. Inf then stands for a large norm.
 float norm_of_sum(double sum) {
   if (!std::isfinite(sum)) return std::numeric_limits<float>::quiet_NaN();
   if (sum > std::numeric_limits<float>::max()) return std::numeric_limits<float>::infinity();
@@ -42,7 +42,7 @@ size_t BlockTopK::vector_elements(uint32_t round) const {
 
 size_t BlockTopK::block_end(size_t block) const { return std::min((block + 1) * block_, count_); }
 
-// work(first, count) for pieces of a block, of what compensate() takes.
+// Calls work(first, count) for pieces of a block that are short enough for compensate().
 template <typename Work>
 void BlockTopK::for_each_piece(size_t block, Work work) {
   const size_t end = block_end(block);

@@ -1,12 +1,14 @@
-// The blocks with the largest norms, as dense vectors that can be added in flight (Sun et al. 2019,
-// "Optimizing network performance for distributed DNN training", section 3: coarse-grained sparse
-// communication). Two rounds of all-reduce; blocks are `block` elements, zeros behind the last:
+// Sends the blocks with the largest norms, as dense vectors that an all-reduce can add (Sun et al.
+// 2019, "Optimizing network performance for distributed DNN training", section 3: coarse-grained
+// sparse communication). It takes two rounds of all-reduce. Blocks have `block` elements; the last
+// one is padded with zeros:
 //   round 0   f32[blocks]             the L1 norm of each block of v; NaN where one is not finite
-//   round 1   f32|f16[k][block]       v of the k blocks whose summed norms are the largest, by
-//                                     index; k = ratio * blocks, to the nearest, at least 1. Ties
-//                                     go to the lower index
-// All agents see the same sums, so they choose the same blocks. The residual is v, less what was
-// sent. A norm of NaN is larger than any, so that the NaN gets through; then residuals stay.
+//   round 1   f32|f16[k][block]       v of the k blocks with the largest summed norms, by index;
+//                                     k = ratio * blocks, to the nearest, at least 1. Ties go to
+//                                     the lower index
+// All agents see the same sums, so they choose the same blocks. The residual is v minus what was
+// sent. A NaN norm counts as larger than all others, so the NaN is sent; then residuals do not
+// change.
 #pragma once
 
 #include <array>
@@ -25,12 +27,12 @@ class BlockTopK final : public LinearCodec {
   DType dtype(uint32_t round) const override { return round == 0 ? DType::kF32 : values_; }
   size_t vector_elements(uint32_t round) const override;
 
-  // For a device (cuda/cuda_linear.h): elements of a block, the chosen blocks of the last exchange,
-  // ascending, and whether its norms were finite.
+  // For a device (cuda/cuda_linear.h): elements per block, the chosen blocks of the last exchange
+  // in ascending order, and whether its norms were finite.
   size_t block() const { return block_; }
   std::span<const uint32_t> chosen() const { return {order_.data(), sent_blocks_}; }
   bool finite() const { return finite_; }
-  // ... and what project() begins round 1 with: from the summed norms of all blocks.
+  // The first part of project() in round 1: chooses blocks from the summed norms of all blocks.
   void choose(std::span<const float> norms);
 
   void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
@@ -48,14 +50,14 @@ class BlockTopK final : public LinearCodec {
   template <typename Work>
   void for_each_piece(size_t block, Work work);
   size_t block_end(size_t block) const;
-  std::byte* place(std::byte* vector, size_t i) const;  // of element i
+  std::byte* place(std::byte* vector, size_t i) const;  // address of element i
 
   const size_t count_;
   const size_t block_;
   const size_t blocks_;
   const size_t sent_blocks_;
   const DType values_;
-  bool finite_ = true;           // the summed norms of this exchange
+  bool finite_ = true;           // whether the summed norms of this exchange are finite
   std::vector<uint32_t> order_;  // all blocks; the chosen ones first, by index
   std::array<float, kBlockElements> scratch_;
   std::array<std::byte, kBlockElements * sizeof(float)> sent_;

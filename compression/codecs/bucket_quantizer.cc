@@ -18,10 +18,10 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kBlockBuckets = kBlockElements / kBucketGranule;
-// With a residual v, gradient and residual of a block, and of the next one, share 32 KiB of L1.
+// With a residual v, the gradient and residual of one block and of the next share 32 KiB of L1.
 constexpr size_t kKeptBlock = 512;
-// Where a block is coded while the one after the next is taken in, L1 has of all three what is
-// kept, too: int4 takes 1.1 times as long with 640 and 1.4 with 1024.
+// Used when one block is encoded while the block after the next is read. L1 then holds all three
+// blocks with their residuals: int4 takes 1.1 times as long with 640 and 1.4 with 1024.
 constexpr size_t kShortBlock = 1024;
 constexpr size_t kShortKeptBlock = 384;
 constexpr uint32_t kLargestStep = 0x7f7fffff;  // FLT_MAX
@@ -37,21 +37,21 @@ QuantizerOptions with_whole_granules(QuantizerOptions options) {
   return options;
 }
 
-// Whether a block is coded while a later one is taken in: where memory is not called up; where it
-// is, when there is so little to do that memory would rest while a block is taken in. Zen 3: int8
-// and int4 without a residual take 0.8 of the time, but codes at random up to 1.2 times as long,
-// and with a residual anything up to 1.5 times.
+// Whether a block is encoded while a later one is read. That helps where the kernels do not
+// prefetch. Where they prefetch, it helps only a short encoder, which would leave the memory idle.
+// On Zen 3, int8 and int4 without a residual take 0.8 of the time. Stochastic codes take up to 1.2
+// times as long, and codes with a residual up to 1.5 times.
 bool overlaps(const QuantizerOptions& options, bool kept) {
   const bool brief = options.code.kind == CodeKind::kLevels && !options.code.stochastic;
   return !kCallsUp || (brief && !kept);
 }
 
-// As many whole buckets as `elements` hold, one at least.
+// As many whole buckets as fit into `elements`, but at least one.
 size_t block_elements(size_t bucket, size_t elements) {
   return bucket > elements ? bucket : elements / bucket * bucket;
 }
 
-// A block in the making; v only where something is kept.
+// A block that is being encoded. v is used only with a residual.
 struct BlockInMaking {
   std::array<uint32_t, kBlockBuckets> largest;
   std::array<double, kBlockBuckets> squares;
@@ -113,9 +113,9 @@ size_t BucketQuantizer::encode(const EncodeInput& input, std::span<std::byte> pa
   return kPayloadHeaderBytes + bytes;
 }
 
-// While a block is coded, which is arithmetic, the one after the next is taken in, which waits for
-// memory; so the scales of the next one, a chain of roots and divisions, are ready when it is
-// coded.
+// Encoding a block is arithmetic; reading the block after the next waits for memory. Doing both at
+// once also has the scales of the next block ready in time, which are a chain of roots and
+// divisions.
 size_t BucketQuantizer::encode_whole_blocks(const EncodeInput& input, size_t block,
                                             std::span<std::byte> body) const {
   constexpr size_t kTurns = 3;

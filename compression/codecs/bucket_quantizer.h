@@ -1,19 +1,20 @@
-// Every element as a code of 2, 4 or 8 bits, with one f32 step for each bucket of elements: what
-// fp8, int8, int4, QSGD, TernGrad and natural compression have in common. They differ in the bound
-// that the step comes from and in the codes, whose values kernels/quantize.h says. Payload, after
-// the header of payload.h with detail 0 (natural, fp8 e4m3), 1 (fp8 e5m2) or the largest level:
+// Encodes every element as a code of 2, 4 or 8 bits, with one f32 step for each bucket of elements.
+// It is the common part of fp8, int8, int4, QSGD, TernGrad and natural compression. They differ in
+// the bound that gives the step and in the codes; kernels/quantize.h defines the values of the
+// codes. Payload, after the header of payload.h with detail 0 (natural, fp8 e4m3), 1 (fp8 e5m2) or
+// the largest level:
 //   offset 16        f32  steps[B], B = ceil(count / bucket): 0 or positive, or NaN (0x7fc00000)
 //   offset 16 + 4 B  u8   codes[ceil(count * bits / 8)], element i in byte i * bits / 8 from bit
 //                         i * bits % 8 on; bits after the last element are 0
 //
-// No |v| of a bucket is beyond its bound unless clipped. step = bound / top and x = v * (top /
+// No |v| of a bucket is above its bound unless clipped. step = bound / top and x = v * (top /
 // bound), where top is the value of the largest code. A step below 2^-110 becomes 0, and so does
-// all of its bucket.
+// its whole bucket.
 //
-// Not finite: the step of a bucket is NaN when an element is NaN or Inf or the largest value that
-// its codes reach is beyond f32; its codes are 0 and its residual stays what it was.
+// The step of a bucket is NaN when an element is NaN or Inf, or when the largest value of its codes
+// exceeds f32. Then its codes are 0 and its residual does not change.
 //
-// A bucket of up to kBlockElements (kernels/compensate.h) is read from memory once; a longer one
+// A bucket of up to kBlockElements (kernels/compensate.h) is read from memory once, a longer one
 // twice.
 #pragma once
 
@@ -59,15 +60,17 @@ class BucketQuantizer final : public Codec {
  private:
   size_t buckets(size_t count) const { return (count + options_.bucket - 1) / options_.bucket; }
   size_t body_bytes(size_t count) const;
-  // The first packed code of element `at`, a multiple of kBucketGranule, of a unit of `count`.
+  // Offset of the first packed code of element `at`, a multiple of kBucketGranule, in a unit of
+  // `count`.
   size_t code_offset(size_t count, size_t at) const;
 
-  // Encodes whole blocks, each while a later one is taken in; returns how many elements they have.
+  // Encodes whole blocks while it reads later ones. Returns the number of elements encoded.
   size_t encode_whole_blocks(const EncodeInput& input, size_t block,
                              std::span<std::byte> body) const;
   void encode_block(const EncodeInput& input, size_t first, size_t count,
                     std::span<std::byte> body) const;
-  // Makes the scales of a block's buckets; returns its v, or of a long bucket that of a piece.
+  // Makes the scales of a block's buckets. Returns v of the block or, for a long bucket, of a
+  // piece.
   const float* take_in(const EncodeInput& input, size_t first, size_t count, float* scratch,
                        BucketScale* scales) const;
   void encode_piece(const EncodeInput& input, size_t first, std::span<const float> values,
@@ -79,9 +82,10 @@ class BucketQuantizer final : public Codec {
   void apply_piece(const std::byte* packed, const float* factors, bool add,
                    std::span<float> to) const;
 
-  const QuantizerOptions options_;  // bucket: rounded, not 0
-  const size_t block_;              // elements: some whole buckets, or one that is longer
-  const size_t kept_block_;         // the same where something is kept
+  const QuantizerOptions options_;  // its bucket is rounded and not 0
+  // Elements of a block: several whole buckets, or one longer bucket.
+  const size_t block_;
+  const size_t kept_block_;  // the same with a residual
 };
 
 }  // namespace gradbus

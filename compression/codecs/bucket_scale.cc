@@ -15,8 +15,8 @@ double bound_of(const QuantizerOptions& options, const BucketStatistics& statist
   if (options.bound == Bound::kNorm) return std::sqrt(statistics.squares);
   const double largest = std::bit_cast<float>(statistics.largest);
   if (options.bound == Bound::kLargest || !std::isfinite(largest)) return largest;
-  // The paper's sigma is taken about the mean, which is near 0 for gradients. About 0, a bucket of
-  // equal elements, one alone for instance, is not clipped to nothing.
+  // The paper takes sigma about the mean, which is near 0 for gradients. About 0, a bucket of equal
+  // elements is not clipped to nothing, nor is a bucket of one element.
   const double mean_square = statistics.squares / static_cast<double>(statistics.count);
   return std::min(largest, options.clip * std::sqrt(mean_square));
 }

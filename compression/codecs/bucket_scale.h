@@ -1,4 +1,4 @@
-// The step of a bucket, out of what its elements are like: see bucket_quantizer.h.
+// The step of a bucket, computed from statistics of its elements: see bucket_quantizer.h.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ size_t look_first(const EncodeInput& input) {
   return bad < count ? bad : kAllFinite;
 }
 
-// With decay 0 the residual had no part in v, nor has it in the next one.
+// With decay 0 the residual is not part of v, now or in the next step.
 void restore_residual(const EncodeInput& input, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const float kept = input.residual[i] - (input.gradient.empty() ? 0.0F : input.gradient[i]);

@@ -11,11 +11,11 @@
 namespace gradbus {
 namespace {
 
-// Short, so that the loads of the next block start while this one is narrowed.
+// A short block, so that the loads of the next one start while this one is narrowed.
 constexpr size_t kDenseBlock = 512;
 static_assert(kDenseBlock <= kBlockElements);
 
-// v rounded to `dtype`, and what that loses to the residual.
+// Writes v rounded to `dtype`, and the rounding error to the residual.
 void narrow_input(DType dtype, const EncodeInput& input, std::byte* to) {
   const size_t count = input.count();
   float* const residual = input.residual.empty() ? nullptr : input.residual.data();

@@ -1,9 +1,9 @@
-// Every element as a number of its own: f32 as it is, or rounded to f16 or bf16 (nearest, ties to
-// even). Payload, after the header of payload.h with detail 0:
+// Sends every element: as f32, or rounded to f16 or bf16 (nearest, ties to even). Payload, after
+// the header of payload.h with detail 0:
 //   offset 16  f32 | f16 | bf16  elements[count]
 //
-// Not finite: elements are sent as they are, NaN and Inf too; an element beyond 65504 becomes an
-// Inf of f16. Where an element is sent as NaN or Inf, its residual stays what it was.
+// Elements that are NaN or Inf are sent as they are. An element beyond 65504 becomes Inf in f16.
+// Where an element is sent as NaN or Inf, its residual does not change.
 #pragma once
 
 #include "common/dtype.h"
@@ -14,7 +14,7 @@ namespace gradbus {
 
 class DenseCodec final : public Codec {
  public:
-  // kF32, kF16 or kBF16.
+  // `dtype` is kF32, kF16 or kBF16.
   DenseCodec(CodecId id, DType dtype) : id_(id), dtype_(dtype) {}
 
   CodecId id() const { return id_; }
@@ -33,8 +33,8 @@ class DenseCodec final : public Codec {
   const DType dtype_;
 };
 
-// The same numbers without a header, summed on their way: one round, and what is rounded once more
-// by each sum on the way is nobody's residual.
+// The same numbers without a header, added by an all-reduce in one round. Each sum on the way
+// rounds once more; no residual contains that error.
 class DenseLinear final : public LinearCodec {
  public:
   DenseLinear(DType dtype, size_t count) : dtype_(dtype), count_(count) {}

@@ -13,14 +13,15 @@ namespace {
 
 size_t ceil_of(double value) { return static_cast<size_t>(std::ceil(value)); }
 
-// The fewest elements that a sample has: `sample` of the unit, 2 / ratio at least.
+// The minimum size of a sample: the part `sample` of the unit, but at least 2 / ratio elements.
 size_t samples_wanted(size_t count, double ratio, double sample) {
   const size_t least = ceil_of(2 / ratio);
   const size_t part = ceil_of(static_cast<double>(count) * sample);
   return std::max(least, std::min(part, std::max<size_t>(65536, 16 * least)));
 }
 
-// A stride is given up for one that is 8 less, so the last one had under 9 / 1 of what it has.
+// A stride that gives too few samples is reduced by 8. The last one that was too long therefore
+// gave more than 1 / 9 of the final number, which bounds the sample by 9 times the wanted size.
 size_t samples_limit(size_t count, double ratio, double sample) {
   return std::min(count, 9 * samples_wanted(count, ratio, sample));
 }

@@ -1,15 +1,16 @@
-// dgc: about the ceil(count * ratio) elements of largest magnitude, found with a threshold that a
-// sample gives (Deep Gradient Compression: Lin, Han, Mao, Wang, Dally 2018; the constants are those
-// of its public code). Momentum correction and factor masking are the memory's (memory.h).
+// dgc sends about the ceil(count * ratio) elements of largest magnitude. A sample gives the
+// threshold (Deep Gradient Compression: Lin, Han, Mao, Wang, Dally 2018; the constants are those of
+// its public code). The error feedback does momentum correction and factor masking (memory.h).
 //
-// The unit is sampled in strides from a random start; the threshold is the sample's element of rank
-// ceil(samples * ratio). Fewer than 0.8 k elements above it lower it by 0.8, at most ten times; of
-// more than k the k largest are sent. Three things differ from the public code:
-//   - it trims what lies between k and 1.3 k by index, which starves the end of a unit; here that
-//     too is by magnitude
-//   - it counts in a pass over memory for each of the ten; here one pass collects what the sample's
-//     rank 2 k reaches, and counts are of those
-//   - it samples 1 % of any unit; here no more than 65536 elements or 32 / ratio
+// The unit is sampled in strides from a random start. The threshold is the sample's element of rank
+// ceil(samples * ratio). While fewer than 0.8 k elements are above it, it is multiplied by 0.8, at
+// most ten times. If more than k elements are above it, the k largest are sent. Three things differ
+// from the public code:
+//   - The public code drops elements between k and 1.3 k by index, which starves the end of a unit.
+//     Here they are dropped by magnitude.
+//   - It counts in one pass over memory for each of the ten steps. Here one pass collects the
+//     elements that reach the sample's rank 2 k, and counting uses those.
+//   - It samples 1 % of any unit. Here the sample has at most 65536 elements or 32 / ratio.
 // Payload: sparse_payload.h, entries at least 1 and at most the largest k of any stage.
 #pragma once
 
@@ -24,7 +25,7 @@ namespace gradbus {
 
 struct DgcOptions {
   WarmUp ratio;
-  double sample = 0.01;  // of the unit
+  double sample = 0.01;  // part of the unit
 };
 
 struct DgcSizes {
@@ -40,9 +41,9 @@ class Dgc : public SelectingCodec {
   Dgc(const DgcOptions& options, WireType type, size_t count_max);
 
   DgcSizes sizes(size_t count, uint64_t round) const;
-  // Elements that the sample's rank 2 k may reach before they are too many to choose from.
+  // The most elements that may reach the sample's rank 2 k. If more do, the selection is exact.
   size_t candidates() const { return largest_.candidates(); }
-  // Of any round.
+  // The maximum of any round.
   size_t samples_max() const { return samples_max_; }
 
  private:

@@ -17,8 +17,8 @@ struct Digit {
   uint32_t shift;
   uint32_t bits;
 };
-// A wide first digit leaves next to nothing to the passes after it, but costs 20 us to clear and to
-// search.
+// A wide first digit leaves almost nothing to the later passes. But its bins cost 20 us to clear
+// and to search.
 constexpr Digit kNarrow[] = {{20, 11}, {10, 10}, {0, 10}};
 constexpr Digit kWide[] = {{16, 15}, {8, 8}, {0, 8}};
 constexpr size_t kWideFrom = size_t{1} << 16;
@@ -29,7 +29,8 @@ Bins make_bins(size_t count_max) {
   return Bins(size_t{1} << (count_max < kWideFrom ? kNarrow : kWide)[0].bits);
 }
 
-// After each digit `key` has those found, and k is the rank among the elements that share them.
+// After each digit, `key` contains the digits found so far. k is then the rank among the elements
+// with these digits.
 uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
   GRADBUS_CHECK(k >= 1 && k <= values.size());
   uint32_t key = 0;
@@ -41,7 +42,7 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
     for_each_in_range(values.data(), values.size(), {key, key | below},
                       [&](size_t i) { ++bins[magnitude_key(values[i]) >> digit.shift & low]; });
     uint32_t bin = low;
-    // Values that change meanwhile may be fewer in a later pass.
+    // Values may change meanwhile, so a later pass may find fewer.
     for (; bin > 0 && bins[bin] < k; --bin) k -= bins[bin];
     key |= bin << digit.shift;
   }
@@ -50,7 +51,8 @@ uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins) {
 
 // ---- candidates ---------------------------------------------------------------------------------
 
-// A block is appended whenever there is room for some of it, so room is kept for all of it.
+// A block is appended if there is room for any part of it, so there is spare room for a whole
+// block.
 Candidates::Candidates(size_t capacity)
     : capacity_(capacity),
       indices_(new uint32_t[capacity + kSelectElements + kIndexSlack]),
@@ -131,7 +133,7 @@ size_t Candidates::count_from(uint32_t key) const {
   }));
 }
 
-// Only what lies between the key and the one that was guessed is touched again.
+// Updates only the elements between `key` and the guessed key.
 void Candidates::keep_from(uint32_t key, std::span<float> residual) {
   if (clears() && key != clear_from_) {
     const bool drops = key > clear_from_;
@@ -155,7 +157,7 @@ void Candidates::drop_last(size_t drops, uint32_t key, std::span<float> residual
   stays -= drops;
   size_t seen = 0;
   size_t kept = 0;
-  size_t from = 0;  // of what is not in its place yet
+  size_t from = 0;  // start of the elements that are not moved yet
   const auto move_up_to = [&](size_t end) {
     if (kept != from) std::copy(&indices_[from], &indices_[end], &indices_[kept]);
     if (kept != from) std::copy(&values_[from], &values_[end], &values_[kept]);
@@ -172,7 +174,7 @@ void Candidates::drop_last(size_t drops, uint32_t key, std::span<float> residual
   size_ = kept;
 }
 
-// From the back, where there is room.
+// Merges from the back, where there is room.
 bool Candidates::add(const Candidates& others, size_t count) {
   GRADBUS_CHECK(size_ + count <= capacity_ && count <= others.size_);
   size_t own = size_;
@@ -191,8 +193,8 @@ bool Candidates::add(const Candidates& others, size_t count) {
 
 // ---- selection ----------------------------------------------------------------------------------
 
-// Fills up to k with the first elements of that key; false where there are too few, or one that
-// was found before: without a residual the values may change from pass to pass.
+// Adds the first elements with this key until there are k. Returns false if there are too few, or
+// if one of them was found before: without a residual the values may change between passes.
 bool Largest::add_equals(std::span<const float> values, size_t k, uint32_t key) {
   if (found_.size() >= k) return true;
   const size_t missing = k - found_.size();
@@ -222,13 +224,13 @@ Selection Largest::exactly(const EncodeInput& input, size_t k, uint32_t guess,
   return found_.selection();
 }
 
-// Below `lowest` nothing was collected, but what was is enough then.
+// Nothing below `lowest` was collected, but the collected elements are enough then.
 Selection Largest::about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest,
                          bool clear) {
   constexpr int kLoweringsMax = 10;
   const size_t enough = (k * 4 + 4) / 5;
   lowest = std::min(lowest, kKeyInfinity);
-  // Where v is there already nothing else is written.
+  // If v is already in the residual, nothing else is written there.
   clear = clear && !input.residual.empty() && !(input.gradient.empty() && input.decay == 1);
   uint32_t key = magnitude_key(threshold);
   const size_t bad = found_.collect(input, {lowest, clear ? std::max(key, lowest) : kClearNone});
@@ -241,7 +243,7 @@ Selection Largest::about(const EncodeInput& input, size_t k, float threshold, ui
     key = magnitude_key(threshold *= 0.8F);
   if (key > lowest) found_.keep_from(key, input.residual);
   found_.keep_largest(k, bins_, input.residual);
-  // The sample's elements are among those above its threshold, unless the values have changed.
+  // The elements of the sample reach its threshold, unless the values have changed.
   if (found_.size() == 0) return {.not_finite = 0};
   return found_.selection(clear);
 }

@@ -1,9 +1,11 @@
-// The k elements of largest magnitude of a unit, exactly: of equal magnitudes the lower index.
+// Selects exactly the k elements of largest magnitude of a unit. For equal magnitudes the lower
+// index wins.
 //
-// One pass over the unit collects those above a threshold that was guessed to let a few more than k
-// through, then the exact k are chosen among these. Where the guess was wrong (a unit that is
-// periodic in the stride of the sample) a radix selection finds the threshold in three more passes.
-// A threshold that many elements equal, as zero often is, costs a pass that ends at the k-th.
+// One pass over the unit collects the elements above a guessed threshold, which should let through
+// slightly more than k. Then the exact k are chosen among these. A guess can be wrong, for example
+// in a unit that is periodic in the stride of the sample. Then a radix selection finds the
+// threshold in three more passes. If many elements equal the threshold, as zeros often do, an extra
+// pass runs until it finds the k-th.
 #pragma once
 
 #include <cstddef>
@@ -19,42 +21,44 @@
 
 namespace gradbus {
 
-// Memory for the elements that pass: of a unit of `count_max`, from which at most k are wanted. A
-// guess that lets through more than this is a wrong one.
+// The capacity for elements that pass the guess, in a unit of `count_max` elements with at most k
+// wanted. A guess that lets through more is wrong.
 constexpr size_t candidates_max(size_t count_max, size_t k) {
   const size_t wanted = 4 * k + 4096;
   return wanted < count_max ? wanted : count_max;
 }
 
-// Counters of radix selection: 8 KiB, for units of 65536 elements and more 128 KiB.
+// Counters of the radix selection: 8 KiB, or 128 KiB for units of at least 65536 elements.
 using Bins = std::vector<uint32_t>;
 Bins make_bins(size_t count_max);
 
-// The k-th largest key of `values`, 1 <= k <= their number.
+// Returns the k-th largest key of `values`, with 1 <= k <= values.size().
 uint32_t kth_largest_key(std::span<const float> values, size_t k, Bins& bins);
 
-// Elements collected in order of their indices; memory that is never written takes no room.
+// Elements collected in the order of their indices. Memory that is never written takes no room.
 class Candidates {
  public:
   explicit Candidates(size_t capacity);
 
-  // Collects keys of keys.from and more and leaves v in the residual, if there is one, and 0 for
-  // those of keys.clear_from and more. Returns the index of the first element that is not finite,
-  // with the memories as they were, or kAllFinite. Of more than the capacity some are left out.
+  // Collects keys from keys.from up. With a residual, leaves v in it, or 0 for keys from
+  // keys.clear_from up. Returns kAllFinite, or the index of the first element that is not finite;
+  // residual and momentum then have their old values. Elements beyond the capacity are not
+  // collected.
   size_t collect(const EncodeInput& input, CollectKeys keys);
-  // Collects up to the block in which `enough` is reached.
+  // Collects up to the end of the block in which `enough` is reached.
   void collect_some(std::span<const float> values, KeyRange keys, size_t enough);
   bool overflowed() const { return size_ > capacity_; }
-  // Elements whose magnitude is at least that of the key.
+  // Counts the elements whose magnitude is at least that of the key.
   size_t count_from(uint32_t key) const;
-  // Where something was cleared all that is kept is cleared now, and what is dropped put back.
+  // Keeps the elements from `key` up. If elements were cleared, all kept ones are cleared now, and
+  // dropped ones are restored.
   void keep_from(uint32_t key, std::span<float> residual = {});
-  // Of equal magnitudes the lower index.
+  // For equal magnitudes the lower index wins.
   void keep_largest(size_t k, Bins& bins, std::span<float> residual = {});
-  // All that was cleared.
+  // Restores all elements that were cleared.
   void put_back(std::span<float> residual);
-  // Merges the first `count` of `others`, which fit. False, with nonsense here, when one of them is
-  // here already.
+  // Merges the first `count` elements of `others`, which must fit. Returns false, with undefined
+  // contents, when one of them is already here.
   bool add(const Candidates& others, size_t count);
 
   size_t size() const { return size_; }
@@ -66,40 +70,44 @@ class Candidates {
 
  private:
   bool clears() const { return clear_from_ <= kKeyMax; }
-  // The first element that is not finite lies behind `first`: undoes what was written before. But
-  // a finite gradient of which only a sum with its momentum is not is taken in, as by the memory.
+  // Called when the first element that is not finite is behind `first`. Undoes all earlier writes.
+  // But a finite gradient whose sum with the momentum is not finite is still accumulated, as the
+  // error feedback does.
   size_t give_up(const EncodeInput& input, size_t first);
-  // Of those of that key.
+  // Drops the last `drops` elements with this key.
   void drop_last(size_t drops, uint32_t key, std::span<float> residual);
-  // Appends the elements of a block from `first` on whose bits are set.
+  // Appends the elements of a block whose bits are set; `first` is the index of the block.
   void append(const float* v, size_t count, size_t first, const uint64_t* masks);
 
   const size_t capacity_;
   size_t size_ = 0;
-  uint32_t clear_from_ = kClearNone;  // what has this key and more is 0 in the residual
+  // Elements with this key or a larger one are 0 in the residual.
+  uint32_t clear_from_ = kClearNone;
   std::unique_ptr<uint32_t[]> indices_;
   std::unique_ptr<float[]> values_;
 };
 
-// Selects with the help of a guess.
+// Selects with the help of a guessed threshold.
 class Largest {
  public:
   Largest(size_t count_max, size_t k_max)
       : found_(candidates_max(count_max, k_max)), equals_(k_max), bins_(make_bins(count_max)) {}
 
-  // The k-th largest key of a sample, to guess by.
+  // The k-th largest key of a sample, as a guess.
   uint32_t kth_key(std::span<const float> sample, size_t k) {
     return kth_largest_key(sample, k, bins_);
   }
   size_t candidates() const { return found_.capacity(); }
-  // Exactly k, 1 <= k <= count. With `clear_from`, a guess of the k-th largest key, what was
-  // selected may already be 0 in the residual, as the selection says: touching it again, once it
-  // has left the cache, costs 12 ns each, and now only what lies between the guess and the key.
+  // Selects exactly k elements, 1 <= k <= count. `clear_from` is a guess of the k-th largest key.
+  // With it, selected elements may already be 0 in the residual, as the selection reports. Clearing
+  // them later costs 12 ns each, because they have left the cache. With the guess, only elements
+  // between the guess and the final key are touched again.
   Selection exactly(const EncodeInput& input, size_t k, uint32_t guess,
                     uint32_t clear_from = kClearNone);
-  // DGC's rule: those from `threshold` on, or from 0.8 of it, at most ten times over, until there
-  // are 0.8 k; of more than k the k largest. `lowest`, at most the threshold's key, is a guess of
-  // what lets through more than k; exactly k where it does not let through 0.8 k. With `clear` as
+  // DGC's rule: selects the elements from `threshold` up. While there are fewer than 0.8 k, the
+  // threshold is multiplied by 0.8, at most ten times. Of more than k elements the k largest are
+  // selected. `lowest`, at most the threshold's key, is a guess that lets through more than k. If
+  // it lets through fewer than 0.8 k, the result is exactly k. `clear` works like `clear_from`
   // above.
   Selection about(const EncodeInput& input, size_t k, float threshold, uint32_t lowest,
                   bool clear = false);

@@ -13,8 +13,8 @@
 namespace gradbus {
 namespace {
 
-// What Gram-Schmidt leaves of a column, as part of its squared norm, is rounding noise below this:
-// f32 knows P to 1e-6 or so.
+// Gram-Schmidt leaves a part of a column. If its share of the squared norm is below this, it is
+// rounding noise: f32 represents P to about 1e-6.
 constexpr double kNoise = 1e-10;
 
 constexpr size_t kTilesAhead = 2;
@@ -59,7 +59,7 @@ size_t PowerSgd::vector_elements(uint32_t round) const {
   return rank_ * (round == 0 ? rows_ : columns_);
 }
 
-// A column of zeros would stay one for ever, and so would one that is not finite.
+// A column of zeros would stay zero, and a column that is not finite would stay so.
 void PowerSgd::renew_q(uint64_t seed) {
   for (size_t k = 0; k < rank_; ++k) {
     float* column = q_.data() + k * stride_;
@@ -79,7 +79,8 @@ size_t PowerSgd::tile_elements(size_t row, size_t column) const {
   return first < end ? std::min(kTileColumns, end - first) : 0;
 }
 
-// Into the second-level cache: rows that are a power of two apart share sets of the first.
+// Prefetches into the second-level cache, because rows at a power-of-two distance share sets of the
+// first-level cache.
 void PowerSgd::call_up(const EncodeInput& input, size_t first) const {
   constexpr size_t kLine = 16;
   for (size_t i = first; i < std::min(first + kTileColumns, count_); i += kLine) {
@@ -145,7 +146,7 @@ void PowerSgd::multiply_transposed(const EncodeInput& input, float* product) {
     std::copy_n(q_.data() + k * stride_, columns_, product + k * columns_);
 }
 
-// Modified Gram-Schmidt.
+// Uses modified Gram-Schmidt.
 void PowerSgd::orthogonalise_p() {
   for (size_t k = 0; k < rank_; ++k) {
     float* column = p_.data() + k * rows_;
@@ -174,7 +175,7 @@ void PowerSgd::project(uint32_t round, const EncodeInput& input, uint64_t shared
     renew_q(shared_seed);
     return multiply(input, product);
   }
-  if (!take_p(floats(sum_before))) {  // on all agents; then all that finish() makes of Q is NaN
+  if (!take_p(floats(sum_before))) {  // the same on all agents; finish() then makes all of Q NaN
     std::fill_n(product, vector_elements(1), std::numeric_limits<float>::quiet_NaN());
     return;
   }

@@ -1,17 +1,20 @@
-// A matrix of low rank instead of the gradient (Vogels et al. 2019, algorithms 1 and 2).
+// Sends a matrix of low rank instead of the gradient (Vogels et al. 2019, algorithms 1 and 2).
 //
-// The unit is seen as M, rows x columns, row-major; a vector, as the most square matrix there is,
-// with zeros behind. Two rounds of all-reduce, f32:
-//   round 0   P = M Q: of each of the r columns, `rows` elements; then P is orthogonalised, alike
-//             on all agents since the sums are (Gram-Schmidt; what is left below 1e-5 is 0)
-//   round 1   Q = M^T P: of each of the r columns, `columns` elements
-// Their sum over agents is P Q^T, and each has sent P (Q / agents)^T: its residual is v minus that.
+// The unit is treated as a row-major matrix M, rows x columns. A vector is treated as the most
+// square matrix possible, padded with zeros. It takes two rounds of all-reduce, f32:
+//   round 0   P = M Q: `rows` elements for each of the r columns; then P is orthogonalised. The
+//             result is the same on all agents, because the sums are (Gram-Schmidt; a rest below
+//             1e-5 is 0)
+//   round 1   Q = M^T P: `columns` elements for each of the r columns
+// The sum over agents is P Q^T. Each agent has sent P (Q / agents)^T, and its residual is v minus
+// that.
 //
-// r = min(rank, rows, columns). Q / agents is where the next round begins (warm start); columns of
-// it that are 0, as all are at first, or not finite are drawn from the shared seed, uniform in
-// [-1, 1). Agents may begin with different Q: any P will do as long as all have the same sum.
+// r = min(rank, rows, columns). The next round starts with Q / agents (warm start). Columns of it
+// that are 0, as all are at first, or not finite are drawn from the shared seed: uniform numbers in
+// [-1, 1). Agents may start with different Q, because any P works if all have the same sum.
 //
-// A NaN or Inf in P makes all values NaN; then, and where a value overflows, the residual stays.
+// A NaN or Inf in P makes all values NaN. Then, and where a value overflows, the residual does not
+// change.
 #pragma once
 
 #include <array>
@@ -31,16 +34,17 @@ class PowerSgd final : public LinearCodec {
   DType dtype(uint32_t) const override { return DType::kF32; }
   size_t vector_elements(uint32_t round) const override;
 
-  // What a device multiplies with (cuda/cuda_linear.h): the unit's matrix, P as it was
-  // orthogonalised, Q with `stride` elements a column.
+  // For the products of a device (cuda/cuda_linear.h): the shape of the unit's matrix, the
+  // orthogonalised P, and Q with `stride` elements a column.
   size_t rows() const { return rows_; }
   size_t columns() const { return columns_; }
   size_t rank() const { return rank_; }
   size_t stride() const { return stride_; }
   std::span<const float> p() const { return p_; }
   std::span<const float> q() const { return q_; }
-  // ... and what project() and finish() do beside multiplying: before round 0; with its sum, false
-  // where that is not finite; with the sum of round 1.
+  // The parts of project() and finish() besides the products. The first runs before round 0. The
+  // second runs with its sum and returns false if that is not finite. The third runs with the sum
+  // of round 1.
   void renew_q(uint64_t shared_seed);
   bool take_p(std::span<const float> sum);
   void take_q(std::span<const float> sum, uint32_t agents);
@@ -57,25 +61,26 @@ class PowerSgd final : public LinearCodec {
   void settle(const EncodeInput& input, const MatrixTile& tile, size_t row, size_t column,
               float factor, std::span<float> values);
 
-  // The elements of row `row` from `column` on that a tile has, fewer where the unit ends.
+  // The number of elements of row `row` in a tile that starts at `column`. It is smaller where the
+  // unit ends.
   size_t tile_elements(size_t row, size_t column) const;
-  // Asks memory for a row of a later tile: four rows of two vectors are more streams than the
-  // processor follows by itself.
+  // Prefetches a row of a later tile. Four rows of two vectors are more streams than the hardware
+  // prefetcher follows.
   void call_up(const EncodeInput& input, size_t first) const;
   const float* load_row(const EncodeInput& input, size_t row, size_t column, size_t width,
                         float* scratch);
   template <typename Work>
   void for_each_tile(const EncodeInput& input, size_t row, Work work);
-  const float* coefficients(size_t row);  // p of a tile's rows, 0 past the last row
+  const float* coefficients(size_t row);  // p of the tile's rows, 0 past the last row
 
   const size_t count_;
   const size_t columns_;
   const size_t rows_;
   const size_t rank_;
-  const size_t stride_;        // of q_: columns_ rounded up to whole lanes, zeros behind
+  const size_t stride_;        // of q_: columns_ rounded up to whole lanes, padded with zeros
   std::vector<float> q_;       // rank_ * stride_
   std::vector<float> p_;       // rank_ * rows_
-  std::vector<float> lanes_;   // of one tile's sums
+  std::vector<float> lanes_;   // the sums of one tile
   std::vector<float> tile_p_;  // rank_ * kTileRows
   std::array<float, kTileRows * kTileColumns> tile_v_;
   std::array<float, kTileRows * kTileColumns> tile_sent_;

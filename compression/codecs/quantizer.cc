@@ -1,4 +1,4 @@
-// The rows of fp8, int8, int4, qsgd, terngrad and natural: options of BucketQuantizer.
+// The registry rows of fp8, int8, int4, qsgd, terngrad and natural: options of BucketQuantizer.
 #include <cmath>
 
 #include "compression/codecs/bucket_quantizer.h"
@@ -29,9 +29,9 @@ size_t size_option(const CodecOptions& options, std::string_view name) {
   return static_cast<size_t>(options.number(name));
 }
 
-// n elements that share a bound B and are rounded at random to multiples of B / s have errors whose
-// squares add up to n (B / 2s)^2 at most, in the mean. B^2 is at most the sum of their own squares,
-// be it the largest or their norm. 0 of them are the whole unit.
+// Let n elements share a bound B and be rounded at random to multiples of B / s. Then their squared
+// errors add up to at most n (B / 2s)^2 in the mean. B^2 is at most the sum of their squares,
+// whether B is the largest element or the norm. `elements` 0 means the whole unit.
 bool contracts_at_random(double elements, double levels) {
   const double shared = std::ceil(elements / 32) * 32;
   return shared > 0 && shared < 4 * levels * levels;
@@ -59,7 +59,7 @@ std::unique_ptr<Codec> make_fp8(const CodecOptions& options, const CodecShape&) 
                        .bucket = size_option(options, "block")});
 }
 
-// Detail: levels, the largest.
+// The detail field contains `levels`, the largest level.
 std::unique_ptr<Codec> make_levels(QuantizerOptions quantizer, uint32_t bits, uint32_t levels) {
   quantizer.detail = static_cast<uint8_t>(levels);
   quantizer.code.bits = bits;

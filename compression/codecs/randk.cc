@@ -16,8 +16,8 @@
 namespace gradbus {
 namespace {
 
-// Draws until `k` marks are set; what is marked already is drawn again. In batches, so that the
-// lines of the bitmap, which is seldom in the cache, are fetched side by side.
+// Draws until `k` marks are set. An index that is already marked is drawn again. Draws in batches,
+// so that several lines of the bitmap, which is seldom in the cache, are fetched at the same time.
 void mark_random(uint64_t seed, size_t count, size_t k, std::span<uint64_t> marks) {
   std::array<uint64_t, 64> batch;
   for (uint64_t counter = mix_u64(seed); k != 0;) {
@@ -42,7 +42,7 @@ RandKOptions options_of(const CodecOptions& options) {
                                    : RandKScale::kAuto};
 }
 
-// What comes next, as much as memory brings while a block's indices are listed.
+// Prefetches the next values: as many as memory delivers while the indices of a block are listed.
 void call_up(std::span<const float> values, size_t first) {
   constexpr size_t kElements = 1024;
   for (size_t i = first; i < std::min(first + kElements, values.size()); i += 16)
@@ -50,8 +50,8 @@ void call_up(std::span<const float> values, size_t first) {
 }
 
 // One pass over a unit. Writes factor * v of the drawn elements to `sent`, and v to the residual,
-// less what is sent where `settles`: out of the cache a gather at the end took a fifth of the time,
-// and the residual, once it has left the cache, 12 ns for each element.
+// minus the sent values if `settles`. A separate gather at the end took a fifth of the time for
+// units larger than the cache. A separate update of the residual took 12 ns per element.
 class TakeIn {
  public:
   TakeIn(const EncodeInput& input, IndexDraw& draw, float factor, bool settles, float* sent)
@@ -62,7 +62,7 @@ class TakeIn {
         v_is_there_(input.gradient.empty() && input.decay == 1 && !input.residual.empty()),
         sent_(sent) {}
 
-  // The index of v's first NaN or Inf, with the residual as it was, or kAllFinite.
+  // Returns kAllFinite, or the index of v's first NaN or Inf with the residual unchanged.
   size_t run() {
     if (const size_t bad = look_first(input_); bad != kAllFinite) return bad;
     for (size_t first = 0; first < input_.count(); first += kBlockElements) {
@@ -76,7 +76,8 @@ class TakeIn {
   }
 
  private:
-  // Up to a word that is not finite; where something is written by a pass that lists nothing.
+  // Writes v up to a word that is not finite and returns the number of elements. collect_block()
+  // writes it without listing any element.
   size_t leave_v(size_t first, size_t count) const {
     if (v_is_there_ || input_.residual.empty())
       return first_not_finite(&compensated_values(input_)[first], count);
@@ -97,8 +98,8 @@ class TakeIn {
       kept = std::isfinite(sent[i]) ? kept - sent[i] : 0;
     }
   }
-  // The word behind the first `taken` elements has it. What came before is put back; of what was
-  // dropped, as it overflowed, nothing.
+  // The element is in the word behind the first `taken` elements. Restores what was written before.
+  // An element that overflowed was dropped, so it is not restored.
   size_t give_up(size_t taken) {
     const size_t bad = next_not_finite(input_, taken);
     const std::span<const uint32_t> listed = draw_.listed();
@@ -132,8 +133,8 @@ float randk_factor(const RandKOptions& options, size_t count, bool has_residual)
                             static_cast<double>(randk_entries(options, count)));
 }
 
-// Of more than half, those left out are drawn, so that few draws meet a mark. The marks are cleared
-// in order just before they are drawn: so most of them are in the cache then.
+// If more than half of the indices are drawn, the omitted ones are drawn instead, so that few draws
+// hit a mark. The marks are cleared in order just before, so most of them are in the cache.
 void IndexDraw::draw(uint64_t seed, size_t count, size_t k) {
   const std::span<uint64_t> marks(marks_.data(), (count + 63) / 64);
   const bool marks_left_out = k > count / 2;

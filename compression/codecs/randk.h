@@ -1,10 +1,11 @@
-// randk: max(1, floor(count * ratio)) elements drawn at random, every set of so many equally likely
-// (Stich, Cordonnier, Jaggi 2018; MergeComp). Times count / k the decoded vector is unbiased; with
-// error feedback, where that would diverge, they are sent as they are.
+// randk sends max(1, floor(count * ratio)) elements drawn at random, where every set of that size
+// is equally likely (Stich, Cordonnier, Jaggi 2018; MergeComp). Multiplied by count / k, the
+// decoded vector is unbiased. With error feedback that would diverge, so the elements are sent
+// unscaled.
 //
-// As payloads each sender draws its own (sparse_payload.h, entries exactly that many). In flight
-// all draw alike from the shared seed, so no indices travel and the k values can be added by any
-// all-reduce: one round, f32, in order of the indices.
+// As payloads, each sender draws its own elements (sparse_payload.h, entries exactly that many). In
+// an all-reduce, all agents draw alike from the shared seed, so no indices are sent. Any all-reduce
+// can add the k values: one round, f32, in order of the indices.
 #pragma once
 
 #include <memory>
@@ -21,23 +22,24 @@ enum class RandKScale : uint8_t { kAuto, kYes, kNo };
 
 struct RandKOptions {
   double ratio = 0.01;
-  RandKScale scale = RandKScale::kAuto;  // times count / k; auto: unless there is a residual
+  // Whether values are multiplied by count / k; auto: only without a residual.
+  RandKScale scale = RandKScale::kAuto;
 };
 
 size_t randk_entries(const RandKOptions& options, size_t count);
 float randk_factor(const RandKOptions& options, size_t count, bool has_residual);
 
-// Draws k of `count` indices, ascending, out of a bitmap of the unit: O(k + count / 64). They are
-// listed range after range, from the first on, each a multiple of 64 but for the last: a pass over
-// the unit does so for each block of it.
+// Draws k of `count` indices in ascending order, from a bitmap of the unit: O(k + count / 64). They
+// are listed range after range from the start. Each range is a multiple of 64, except the last. A
+// pass over the unit lists one range per block.
 class IndexDraw {
  public:
   IndexDraw(size_t count_max, size_t k_max)
       : marks_((count_max + 63) / 64), indices_(k_max + kIndexSlack) {}
   void draw(uint64_t seed, size_t count, size_t k);
-  // Those of the range.
+  // The drawn indices of the range.
   std::span<const uint32_t> list(size_t first, size_t count);
-  // All so far.
+  // All indices listed so far.
   std::span<const uint32_t> listed() const { return {indices_.data(), listed_}; }
 
  private:
@@ -80,7 +82,7 @@ class LinearRandK : public LinearCodec {
   const RandKOptions options_;
   const size_t count_;
   IndexDraw draw_;
-  std::span<const uint32_t> sent_;  // of this agent in this exchange
+  std::span<const uint32_t> sent_;  // by this agent in this exchange
 };
 
 std::unique_ptr<Codec> make_randk(const CodecOptions& options, const CodecShape& shape);

@@ -14,8 +14,8 @@ namespace gradbus {
 namespace {
 
 constexpr uint8_t kFlagBits = 0x0f;
-constexpr size_t kBlock = 512;       // values, indices at a time
-constexpr size_t kRowElements = 64;  // where neither the spec nor the tensor says
+constexpr size_t kBlock = 512;       // values or indices processed at a time
+constexpr size_t kRowElements = 64;  // the default of spec and tensor
 
 Status refuse(const char* field, uint64_t found, const char* expected) {
   return refuse_payload(CodecId::kRows, field, found, expected);
@@ -81,7 +81,7 @@ Rows::Written Rows::take_rows(std::span<const float> gradient, std::byte* to) {
   return sent;
 }
 
-// Rows may be longer than a block, so v is made twice: to look at it and to send it.
+// Rows may be longer than a block, so v is computed twice: once to check it and once to send it.
 Rows::Written Rows::take_compensated_rows(const EncodeInput& input, std::byte* to) {
   std::array<float, kBlockElements> scratch;
   const size_t count = input.count();
@@ -158,7 +158,7 @@ Status Rows::check_indices(std::span<const std::byte> payload) const {
   return refuse("indices", last, "the unit's last row exactly where entries have a part of one");
 }
 
-// Calls visit(values on the wire, first element, elements) for row after row.
+// Calls visit(values on the wire, first element, elements) for each row.
 template <typename Visit>
 void Rows::for_each_row(std::span<const std::byte> payload, const Visit& visit) const {
   const size_t count = payload_header(payload).count;

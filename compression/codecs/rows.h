@@ -1,5 +1,5 @@
-// rows: of a tensor seen as a matrix the rows that are not all zeros, whole: what an embedding's
-// gradient consists of. In f32 nothing is lost, so nothing need be remembered.
+// rows treats a tensor as a matrix and sends the rows that are not all zeros. The gradient of an
+// embedding consists of such rows. f32 loses nothing, so it needs no residual.
 //
 // Payload, little-endian:
 //   offset 0  16 bytes  header (payload.h): entries = elements of the rows sent, detail = 0
@@ -8,16 +8,16 @@
 //   offset 16           values, entries of them, row after row
 //   then                numbers of the rows, ascending, up to the end, in that code
 //
-// Rows are counted from the unit's first element on. The last one is short where the unit ends in a
-// row: its elements are entries modulo the row's length, and 0 says that it was not sent. A unit
-// that begins in a row is exact, too; only a row of the tensor may be two of the unit's then, so
-// planners cut between rows.
+// Rows are counted from the first element of the unit. The last row is short if the unit ends
+// inside a row: its length is entries modulo the row length, and 0 means that it was not sent. A
+// unit that begins inside a row is exact too. But one row of the tensor may then be two rows of the
+// unit, so planners cut between rows.
 //
-// Where no row is zero a payload is 16 + 4 count + ceil(rows / 8) bytes, a bitmap's more than
-// dense; no payload is longer. A row of zeros and -0 is not sent and arrives as zeros.
+// If no row is zero, a payload has 16 + 4 count + ceil(rows / 8) bytes: a bitmap more than dense.
+// No payload is longer. A row of zeros and -0 is not sent and arrives as zeros.
 //
-// Not finite: NaN and Inf are sent as they are. Where an element is sent as NaN or Inf, its
-// residual stays what it was.
+// NaN and Inf are sent as they are. Where an element is sent as NaN or Inf, its residual does not
+// change.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class Rows final : public Codec {
   void clear_sent(std::span<const std::byte> payload, std::span<float> values) const override;
 
  private:
-  // What has been written of a payload.
+  // The parts of a payload that have been written.
   struct Written {
     size_t rows = 0;
     size_t elements = 0;

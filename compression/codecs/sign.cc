@@ -80,7 +80,7 @@ std::span<const CodecRow> sign_codecs() {
        .name = "signum",
        .sentence = "the sign of each element's momentum, a vote (Bernstein et al. 2018)",
        .options = {beta_option(), step_option()},
-       .owner = "signsgd",  // momentum is the senders'; the owner counts votes
+       .owner = "signsgd",  // senders keep the momentum; the owner counts votes
        .make = make_signum},
   };
   return rows;

@@ -152,7 +152,7 @@ Signum::Signum(float beta, float step, size_t count_max)
       momentum_(count_max),
       scratch_(std::min(count_max, kSignBlockElements)) {}
 
-// v of a whole block, which is longer than compensate() takes.
+// v of a whole block, which is longer than compensate() allows.
 const float* Signum::compensated(const EncodeInput& input, size_t first, size_t count) {
   if (input.residual.empty()) return input.gradient.data() + first;
   for (size_t i = 0; i < count; i += kBlockElements)
@@ -169,7 +169,7 @@ SignLevels Signum::encode_block(const EncodeInput& input, size_t first, size_t c
   const SignSums sums = pack_signs(block, words);
   const SignLevels levels = levels_of(sums, count);
   if (!sums.finite()) return levels;
-  keep_rest(block, {}, momentum);  // nothing is taken off: m itself
+  keep_rest(block, {}, momentum);  // subtracts nothing: m itself
   if (input.residual.empty()) return levels;
   float* residual = input.residual.data() + first;
   std::copy(v, v + count, residual);

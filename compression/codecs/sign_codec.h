@@ -1,25 +1,25 @@
 // One bit per element, the sign, and one or two levels for each block of elements.
 //
 //   signsgd     the level is the option `step`: a vote (Bernstein et al. 2018, algorithm 1). The
-//               sum of votes, encoded again by the one who summed, is the majority vote
-//   signum      the same of the momentum m = beta m + v, which the codec keeps (Bernstein et al.
-//               2018, algorithm 3; theirs is 1 - beta times this one and has the same sign). Who
-//               sums takes beta = 0, or signsgd
+//               sum of votes, encoded again by its owner, is the majority vote
+//   signum      the same for the momentum m = beta m + v, which the codec keeps (Bernstein et al.
+//               2018, algorithm 3; their momentum is 1 - beta times this one and has the same
+//               sign). The owner of the sum uses beta = 0, or signsgd
 //   efsignsgd   the level is the mean of |v| (Karimireddy et al. 2019)
-//   onebit      two levels: the mean of those below 0 and of the others (Seide et al. 2014)
+//   onebit      two levels: the mean of the elements below 0 and of the others (Seide et al. 2014)
 //
-// Element i decodes to -level where v[i] < 0, else to +level: a 0, and a tied vote, count as
-// positive, as in the field's public code.
+// Element i decodes to -level where v[i] < 0, else to +level. A 0 and a tied vote count as
+// positive, as in the public code of the papers.
 //
 // Payload after the header of payload.h (entries = count, flags and detail 0). B is the number of
-// blocks, all of `block` elements but the last; S is 2 for onebit, else 1:
-//   offset 16                f32[B][S]           levels: of onebit the one below 0 first, with its
-//                                                minus sign; 0 where a block has no such elements
+// blocks. All have `block` elements except the last. S is 2 for onebit, else 1:
+//   offset 16                f32[B][S]           levels; onebit: first that of elements below 0,
+//                                                with its minus sign; 0 where a block has none
 //   offset 16 + 4 * B * S    u64[ceil(count/64)] signs: bit i % 64 of word i / 64 is set where
 //                                                v[i] < 0; bits past `count` are clear
 //
-// A block that holds a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels; what is kept of
-// it, the residual and the momentum, stays as it was.
+// A block with a NaN or Inf (or elements over FLT_MAX / 16) has NaN levels. Its residual and
+// momentum do not change.
 #pragma once
 
 #include <vector>
@@ -31,18 +31,19 @@
 
 namespace gradbus {
 
-// 8 KiB of gradient and residual: the loads of the next block begin while what this one lacks is
-// written (Zen 4: efsignsgd encodes in 0.88 of the time it takes with 2048). Levels are 1/32 of the
+// 8 KiB of gradient and residual. The loads of the next block start while the residual of this one
+// is written (Zen 4: efsignsgd encodes in 0.88 of its time with 2048). Levels are 1/32 of the
 // payload.
 inline constexpr size_t kSignBlockElements = 1024;
-// Of signsgd, which keeps nothing unless it is told to: with 1024 it took 1.12 times as long.
+// For signsgd, which keeps no residual by default. With 1024 it took 1.12 times as long.
 inline constexpr size_t kVoteBlockElements = 4096;
 
 class SignCodec : public Codec {
  public:
   enum class Level : uint8_t { kStep, kMean, kTwoMeans };
 
-  // `block` elements share their levels, rounded up to whole words; 0: all elements of the unit.
+  // `block` elements, rounded up to whole words, share their levels. 0 means all elements of the
+  // unit.
   SignCodec(CodecId id, Level level, size_t block, float step);
 
   CodecId id() const { return id_; }
@@ -59,7 +60,8 @@ class SignCodec : public Codec {
               std::span<float> values) const override;
 
  protected:
-  // Elements [first, first + count): their signs to `words`, what these lack to the residual.
+  // Encodes elements [first, first + count): writes their signs to `words` and the error to the
+  // residual.
   virtual SignLevels encode_block(const EncodeInput& input, size_t first, size_t count,
                                   std::byte* words);
 

@@ -1,4 +1,4 @@
-// The rows of codecs that send a selection of elements.
+// The registry rows of codecs that send a selection of elements.
 #include <algorithm>
 #include <iterator>
 

@@ -15,7 +15,7 @@ namespace gradbus {
 namespace {
 
 constexpr uint8_t kFlagBits = 0x0f;
-constexpr size_t kBlock = 512;  // entries at a time: they stay in the first-level cache
+constexpr size_t kBlock = 512;  // entries processed at a time; they fit the first-level cache
 
 IndexCode index_code(const PayloadHeader& header) {
   return static_cast<IndexCode>(header.flags & 3);
@@ -32,7 +32,7 @@ IndexReader index_reader(std::span<const std::byte> payload) {
           header.count};
 }
 
-// Calls visit(indices, values, n) for block after block.
+// Calls visit(indices, values, n) for each block.
 template <typename Visit>
 void for_each_block(std::span<const std::byte> payload, float scale, const Visit& visit) {
   std::array<uint32_t, kBlock> indices;
@@ -47,7 +47,7 @@ void for_each_block(std::span<const std::byte> payload, float scale, const Visit
   }
 }
 
-// The values of a piece lie side by side, so its elements need not be listed.
+// The values of a piece are adjacent, so its indices need not be listed.
 void accumulate_bitmap(std::span<const std::byte> payload, float scale, std::span<float> sum) {
   std::array<float, kBlock + kExpandSlack> values;
   const PayloadHeader header = payload_header(payload);
@@ -98,8 +98,8 @@ size_t encode_sparse(CodecId codec, WireType type, size_t count, const Selection
   return seal_sparse(codec, type, count, selection.indices, payload);
 }
 
-// From a density of 0.3 up a bitmap is longer than Golomb's code by 0.11 bits an element at most, 1
-// % of the payload, and is written and read several times as fast.
+// From a density of 0.3 up, a bitmap is longer than the Golomb code by at most 0.11 bits an
+// element, 1 % of the payload. It is several times as fast to write and to read.
 bool wants_bitmap(size_t entries, size_t count) { return 10 * entries >= 3 * count && count > 0; }
 
 size_t seal_sparse(CodecId codec, WireType type, size_t count, std::span<const uint32_t> indices,

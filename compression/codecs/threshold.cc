@@ -14,10 +14,10 @@
 namespace gradbus {
 namespace {
 
-// v, and what is found where it has to be rounded first, share 32 KiB of L1.
+// 32 KiB of L1 hold v, and the found values if they must be rounded first.
 constexpr size_t kThresholdBlock = 2048;
 
-// Calls visit(element) for every bit of the masks of `count` elements, in order.
+// Calls visit(element) for every set bit of the masks of `count` elements, in order.
 template <typename Visit>
 void for_each_bit(const uint64_t* masks, size_t count, const Visit& visit) {
   for (size_t m = 0; m < (count + 63) / 64; ++m)
@@ -67,8 +67,8 @@ size_t Threshold::collect(const EncodeInput& input, std::span<std::byte> payload
   return kAllFinite;
 }
 
-// Where the payload's values are those that are found, and there is room for what lies behind
-// them, they are put there at once.
+// Writes the found values straight into the payload, if they need no conversion and the payload has
+// room for the slack behind them.
 TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values,
                            float* settled) const {
   if (sends_exactly() && values.size() >= (block.count + kValueSlack) * sizeof(float) &&
@@ -91,8 +91,8 @@ TakenBlock Threshold::take(const SelectBlock& block, uint64_t* masks, std::span<
   return got;
 }
 
-// The word behind the first `taken` elements has it; they were written, less what was sent. What
-// overflowed on its way was dropped; of it there is nothing to restore.
+// The element is in the word behind the first `taken` elements. Those were written, minus the sent
+// values. An element whose sent value overflowed was dropped, so it is not restored.
 size_t Threshold::give_up(const EncodeInput& input, size_t taken,
                           std::span<const std::byte> values) const {
   const size_t bad = next_not_finite(input, taken);

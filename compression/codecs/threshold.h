@@ -1,9 +1,10 @@
-// threshold: every element of magnitude `value` and above (Aji and Heafield 2017; GRACE's form with
-// a fixed threshold). Payload: sparse_payload.h, any number of entries; at worst a bitmap and all
-// values.
+// threshold sends every element of magnitude `value` and above (Aji and Heafield 2017; GRACE's form
+// with a fixed threshold). Payload: sparse_payload.h with any number of entries. The largest one is
+// a bitmap with all values.
 //
-// How many are selected is known at the end only, and may be all. So values go to the payload as
-// they are found, and their indices are a bit each until then: a unit is read once.
+// The number of selected elements is known only at the end, and may be all. So values go to the
+// payload as they are found, and their indices are stored as one bit each until then. A unit is
+// read once.
 #pragma once
 
 #include <memory>
@@ -24,10 +25,10 @@ class Threshold final : public SparseCodec {
  private:
   size_t entries_min(size_t) const override { return 0; }
   size_t entries_max(size_t count) const override { return count; }
-  // The index of v's first element that is not finite, with the residual as it was; or kAllFinite
-  // with v there, less what is sent.
+  // Returns kAllFinite, with v minus the sent values in the residual. Otherwise returns the index
+  // of v's first element that is not finite, with the residual unchanged.
   size_t collect(const EncodeInput& input, std::span<std::byte> payload);
-  // A block's values, and masks; takes what was sent off `settled`, where there is such.
+  // Writes a block's values and masks. Subtracts the sent values from `settled` unless it is null.
   TakenBlock take(const SelectBlock& block, uint64_t* masks, std::span<std::byte> values,
                   float* settled) const;
   size_t give_up(const EncodeInput& input, size_t taken, std::span<const std::byte> values) const;
@@ -36,7 +37,7 @@ class Threshold final : public SparseCodec {
   const uint32_t key_;
   // Memory that is never written takes no room.
   std::unique_ptr<uint64_t[]> masks_;
-  std::unique_ptr<uint32_t[]> indices_;  // where there are too few for a bitmap
+  std::unique_ptr<uint32_t[]> indices_;  // used when there are too few entries for a bitmap
   size_t entries_ = 0;
 };
 

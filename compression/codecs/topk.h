@@ -1,7 +1,7 @@
-// topk: the max(1, floor(count * ratio)) elements of largest magnitude, exactly; of equal
-// magnitudes the lower index. MergeComp's top-k (Wang, Wu, Ng 2023), whose payloads are pairs of
-// f32 and i32. More in the first rounds, where there is a warm-up (warm_up.h). Payload:
-// sparse_payload.h, entries exactly that many; with a warm-up, as many as any of its stages.
+// topk sends exactly the max(1, floor(count * ratio)) elements of largest magnitude. For equal
+// magnitudes the lower index wins. This is MergeComp's top-k (Wang, Wu, Ng 2023), whose payloads
+// are pairs of f32 and i32. With a warm-up it sends more in the first rounds (warm_up.h). Payload:
+// sparse_payload.h, entries exactly that many; with a warm-up, as many as in any stage.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ class TopK : public SelectingCodec {
   size_t entries_min(size_t count) const override;
   size_t entries_max(size_t count) const override;
   Selection select(const EncodeInput& input) override;
-  // Keys that are reached by k elements and few more, and by about k; 0 where a sample says
-  // nothing.
+  // Guessed keys: one that slightly more than k elements reach, and one that about k reach. 0 when
+  // the sample gives no guess.
   struct Guess {
     uint32_t safe = 0;
     uint32_t likely = 0;

@@ -1,6 +1,6 @@
 #include "compression/codecs/zstd_codec.h"
 
-#define ZSTD_STATIC_LINKING_ONLY  // contexts in memory of ours: nothing is allocated later
+#define ZSTD_STATIC_LINKING_ONLY  // contexts in caller's memory: nothing is allocated later
 #include <zstd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool is_packed(std::span<const std::byte> payload) {
 }  // namespace
 
 struct ZstdCodec::Contexts {
-  // Static contexts live in memory of 8-byte alignment.
+  // Static contexts need memory with 8-byte alignment.
   std::vector<uint64_t> encoder_memory =
       std::vector<uint64_t>(ZSTD_estimateCCtxSize(kLevel) / 8 + 1);
   std::vector<uint64_t> decoder_memory = std::vector<uint64_t>(ZSTD_estimateDCtxSize() / 8 + 1);

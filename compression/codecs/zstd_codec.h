@@ -1,11 +1,11 @@
-// entropy=zstd: another codec's payload coded once more (Zstandard, RFC 8878: Huffman and FSE),
-// where that makes it smaller. Of normal data QSGD's 8-bit levels take 0.58 of the bytes, its 4-bit
-// ones 0.34, TernGrad 0.62, a selection 0.86; signs gain nothing.
+// entropy=zstd compresses the payload of another codec (Zstandard, RFC 8878: Huffman and FSE) if
+// that makes it smaller. On normal data, QSGD's 8-bit levels shrink to 0.58 of the bytes, its 4-bit
+// levels to 0.34, TernGrad to 0.62, a selection to 0.86. Signs do not shrink.
 //
-// Payload after the header of payload.h (codec, count, entries and detail are the inner payload's,
-// flags is kPayloadZstd alone):
+// Payload after the header of payload.h (codec, count, entries and detail are those of the inner
+// payload; flags is kPayloadZstd alone):
 //   offset 16  one Zstandard frame, with its content size, of the inner payload from its header on
-// Where it would not be smaller the inner payload travels as it is.
+// If compression would not make it smaller, the inner payload is sent as it is.
 #pragma once
 
 #include <memory>
