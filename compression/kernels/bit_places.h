@@ -1,5 +1,5 @@
-// Which bits of a byte are set, and where they come among them: permutations for processors that
-// have no instruction to squeeze or to expand a vector.
+// Which bits of a byte are set, and their order among the set bits. The tables are permutations for
+// processors without instructions that compress or expand a vector.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace gradbus {
 
 using ByteTable = std::array<std::array<uint8_t, 8>, 256>;
 
-// Of bit i of a byte: the number of set bits below it.
+// For bit i of a byte: the number of set bits below it.
 constexpr ByteTable make_bit_ranks() {
   ByteTable ranks{};
   for (uint32_t bits = 0; bits < 256; ++bits)
@@ -19,7 +19,7 @@ constexpr ByteTable make_bit_ranks() {
   return ranks;
 }
 
-// The set bits of a byte in order, then the others: of bits 0 to 3 alone all of them before 4.
+// The set bits of a byte in order, then the other bits.
 constexpr ByteTable make_bit_places() {
   ByteTable places{};
   for (uint32_t bits = 0; bits < 256; ++bits) {

@@ -1,4 +1,4 @@
-// What statistics.h asks of a bucket, in the making: its largest magnitude and the lanes of its
+// Intermediate statistics of a bucket (statistics.h): its largest magnitude and the lanes of its
 // squares. Any thread.
 #pragma once
 
@@ -16,9 +16,10 @@ struct BucketSums {
   uint32_t largest = 0;
   alignas(64) double lanes[kSquareLanes] = {};
 
-  double squares() { return tree_sum<kSquareLanes>(lanes); }  // once: overwrites them
+  // Call it once: it overwrites the lanes.
+  double squares() { return tree_sum<kSquareLanes>(lanes); }
 
-  // Elements [at, end) of a bucket that begins at `first`, one at a time.
+  // Adds elements [at, end) of a bucket that begins at `first`, one at a time.
   void add(const StatisticsRun& run, size_t first, size_t at, size_t end) {
     for (; at < end; ++at) {
       float v = run.gradient == nullptr ? 0.0F : run.gradient[at];

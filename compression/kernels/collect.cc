@@ -8,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "compression/kernels/collect.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, too.
+// Must come after foreach_target.h.
 #include "compression/kernels/select_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -74,8 +74,8 @@ struct Lists {
   float* values;
 };
 
-// Every vector is put, and the next one over what was too much: where 1 element in 100 is found a
-// branch would be a toss of a coin. Where 1 in 1000 is, a branch for each word takes 0.92 of the
+// Writes every vector, and the next one overwrites the excess. A branch would be unpredictable
+// where 1 element in 100 is found. Where 1 in 1000 is found, a branch per word takes 0.92 of the
 // time.
 HWY_INLINE void Put(hn::Vec<F32> v, hn::Mask<I32> mask, uint32_t first, Lists& to) {
   const U32 du;
@@ -86,8 +86,8 @@ HWY_INLINE void Put(hn::Vec<F32> v, hn::Mask<I32> mask, uint32_t first, Lists& t
   to.indices += squeeze.found();
 }
 
-// Unless something in it is not finite. Nothing is stored before that is known, so its vectors wait
-// in registers: hence indices known to the compiler.
+// Collects one word, unless an element in it is not finite. Nothing is stored before that is known,
+// so the vectors wait in registers. That requires indices known to the compiler.
 template <class V, bool kFew, size_t... kAt>
 HWY_INLINE bool CollectWord(const CollectBlock& block, size_t first, hn::Vec<I32> below,
                             hn::Vec<I32> clear_below, Lists& to, std::index_sequence<kAt...>) {
@@ -157,7 +157,7 @@ Collected CollectBlockOf(const CollectBlock& block, CollectKeys keys, uint32_t* 
   return CollectWords<Without<LoadBoth> >(block, keys, indices, values);
 }
 
-// In place: a vector is read before it is overwritten.
+// Works in place: a vector is read before it is overwritten.
 size_t KeepListed(uint32_t from, size_t count, uint32_t* indices, float* values) {
   const F32 d;
   const U32 du;
@@ -220,7 +220,7 @@ Element element(const CollectBlock& block, size_t i) {
   return {.v = kept + (step.nesterov ? m + g : m), .m = m};
 }
 
-// Reads each element once: what is not finite is what would be written.
+// Reads each element once, so the checked value is the written value.
 bool read_finite_word(const CollectBlock& block, size_t first, size_t end, Element* word) {
   bool finite = true;
   for (size_t i = first; i < end; ++i) {

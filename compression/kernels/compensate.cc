@@ -18,7 +18,7 @@ using I32 = hn::RebindToSigned<F32>;
 
 constexpr size_t kAhead = 1024;  // measured with blocktopk's norms: 15 % faster
 
-// to[i] = gradient[i] + decay * residual[i]; a null gradient is zeros.
+// to[i] = gradient[i] + decay * residual[i]; a null gradient means zeros.
 template <bool kFetches>
 HWY_INLINE void CompensateVectors(const float* gradient, const float* residual, float decay,
                                   size_t count, float* to) {
@@ -47,7 +47,7 @@ void CompensateAhead(const float* gradient, const float* residual, float decay, 
   CompensateVectors<true>(gradient, residual, decay, count, to);
 }
 
-// The bits of |x|, which are those of Inf or more where it is not finite.
+// The bits of |x|. They are at least those of Inf where x is not finite.
 HWY_INLINE hn::Vec<I32> Magnitude(const float* values) {
   return hn::BitCast(I32(), hn::Abs(hn::LoadU(F32(), values)));
 }

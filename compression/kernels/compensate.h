@@ -1,8 +1,8 @@
-// The start of every encoder: the vector v = gradient + decay * residual, a block at a time, so
-// that what follows reads it from the first-level cache and memory is read once. Any thread.
+// The first step of every encoder: it computes v = gradient + decay * residual block by block. The
+// next steps read v from the first-level cache, so memory is read once. Any thread.
 //
-// An encoder is a loop over blocks: compensate(), encode the block, write what the payload lacks
-// to the block of the residual.
+// An encoder is a loop over blocks: compensate(), encode the block, write the encoding error to the
+// residual.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace gradbus {
 
 inline constexpr size_t kBlockElements = 2048;  // 8 KiB: v and its residual fit 32 KiB of L1
 
-// `count` elements of v from `first` on, at most kBlockElements: in `scratch`, or in the gradient
-// itself where there is no residual to add.
+// Computes `count` elements of v from `first` on, at most kBlockElements. They are in `scratch`, or
+// in the gradient itself if there is no residual.
 const float* compensate(const EncodeInput& input, size_t first, size_t count, float* scratch);
 
-// The same for who makes one pass and calls no memory up: this does, 1024 elements ahead.
+// The same with prefetches 1024 elements ahead, for callers that make one pass and do not prefetch.
 const float* compensate_ahead(const EncodeInput& input, size_t first, size_t count, float* scratch);
 
-// The index of the first NaN or Inf of `values`, or `count`.
+// Returns the index of the first NaN or Inf of `values`, or `count`.
 size_t first_not_finite(const float* values, size_t count);
 
 }  // namespace gradbus

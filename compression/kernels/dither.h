@@ -1,11 +1,12 @@
-// The random part of stochastic rounding: 15 bits for each element of a unit, two elements to one
-// number, because drawing would otherwise be most of the work of a stochastic encoder.
+// The random part of stochastic rounding: 15 bits for each element of a unit. Two elements share
+// one random number, because drawing would otherwise be most of the work of a stochastic encoder.
 //
-// By counter, as compression/random.h is: pair p of a stream gets mix_u32(start + p * step), with
-// start and step drawn from the seed. Half the work of random_u32(): one mix, not two.
+// Numbers are computed from counters, as in compression/random.h. Pair p of a stream gets
+// mix_u32(start + p * step), with start and step drawn from the seed. That is half the work of
+// random_u32(): one mix instead of two.
 //
-// Elements come in groups of 32. Elements j and j + 16 of group g are pair 16 g + j: j takes the
-// lower bits, j + 16 the upper ones. Vectors of 4, 8 and 16 lanes draw alike.
+// Elements come in groups of 32. Elements j and j + 16 of group g are pair 16 g + j: j gets the
+// lower bits, j + 16 the upper ones. Vectors of 4, 8 and 16 lanes draw the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline constexpr uint32_t kDitherBits = 15;
 
 struct DitherStream {
   uint32_t start;
-  uint32_t step;  // odd: a stream has no counter twice
+  uint32_t step;  // odd, so that no counter of a stream repeats
 };
 
 constexpr DitherStream dither_stream(uint64_t seed) {

@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Here because base instruction sets have none that counts bits.
+// The base instruction sets cannot count bits, so this is compiled per target.
 size_t CountBits(const std::byte* bits, size_t count) {
   const size_t bytes = (count + 7) / 8;
   size_t found = 0;
@@ -35,11 +35,11 @@ size_t AddExpanded(const std::byte* bits, size_t count, const float* values, flo
   return add_expanded_scalar(bits, count, values, sum);
 }
 #else
-using F32 = hn::CappedTag<float, 8>;  // a byte of bits at most
+using F32 = hn::CappedTag<float, 8>;  // at most one byte of bits
 using Index = hn::RebindToSigned<F32>;
 constexpr size_t kLanes = hn::MaxLanes(F32());
 
-// A vector's worth of bits; returns how many are set.
+// Handles the bits of one vector; returns how many are set.
 HWY_INLINE size_t AddVector(uint32_t bits, const float* values, float* sum) {
   const F32 d;
   const hn::Rebind<uint8_t, F32> bytes;

@@ -21,7 +21,7 @@ bool GolombPairs(const GolombCode& code, const uint32_t* indices, size_t entries
 using U64 = hn::Repartition<uint64_t, U32>;
 using I32Vec = hn::Vec<I32>;
 
-// The parts of a code that do not change.
+// The constant parts of a code.
 struct Constants {
   explicit Constants(const GolombCode& code)
       : divisor(static_cast<int32_t>(code.divisor)),
@@ -33,7 +33,7 @@ struct Constants {
   int32_t divisor;
   int32_t shorts;
   int width;
-  int32_t quotients;  // of more zeros, or one more, an entry may be too long
+  int32_t quotients;  // the most zeros an entry may have; one more may be too long
   float reciprocal;
 };
 
@@ -42,7 +42,8 @@ struct Entries {
   U32Vec lengths;
 };
 
-// A quotient of at most 26, made in f32, is off by 1 at most; too large a one is seen as that.
+// A quotient of at most 26, computed in f32, is off by at most 1. A larger quotient is detected as
+// too large.
 HWY_INLINE bool MakeEntries(const Constants& of, const uint32_t* indices, Entries& to) {
   const I32 d;
   const U32 du;
@@ -113,7 +114,8 @@ bool golomb_pairs(const GolombCode& code, const uint32_t* indices, size_t entrie
 
 bool golomb_pairs_scalar(const GolombCode& code, const uint32_t* indices, size_t entries,
                          uint64_t* words, uint64_t* lengths) {
-  const uint32_t* const before = indices - 1;  // a place before the first one is the caller's, too
+  // The caller guarantees an index before the first one.
+  const uint32_t* const before = indices - 1;
   for (size_t i = 0; i < entries; ++i) {
     const GolombEntry entry = golomb_entry(code, indices[i] - before[i] - 1);
     const uint32_t bits = entry.quotient + entry.tail_bits;

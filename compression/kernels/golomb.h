@@ -1,5 +1,5 @@
-// Golomb's code of gaps between indices (index_coding.h), by vectors: two entries to a word, which
-// then only have to be strung together. Any thread.
+// The Golomb code of the gaps between indices (index_coding.h), computed with vectors. Each word
+// gets two entries; the caller then concatenates the words. Any thread.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,9 @@
 
 namespace gradbus {
 
-// The rest of a division by m in `width` = floor(log2 m) bits for the first `shorts` values, in one
-// more for the others. The bit that may be missing comes last, so `width` bits tell which it is.
+// The remainder of a division by m has `width` = floor(log2 m) bits for the first `shorts` values,
+// and one more for the others. The optional bit comes last, so the first `width` bits tell which
+// case it is.
 struct GolombCode {
   explicit GolombCode(uint32_t m)
       : divisor(m),
@@ -31,7 +32,7 @@ struct GolombCode {
   uint64_t reciprocal;
 };
 
-// One entry: `quotient` zeros, a one, and in the low bits of `tail`, from that one on, the rest.
+// One entry: `quotient` zeros, then the low bits of `tail`, which are a one and the remainder.
 struct GolombEntry {
   uint32_t quotient;
   uint32_t tail_bits;
@@ -47,11 +48,12 @@ inline GolombEntry golomb_entry(const GolombCode& code, uint32_t gap) {
   return {.quotient = quotient, .tail_bits = 1 + code.width + is_long, .tail = bits << 1 | 1};
 }
 
-// Of an even number of indices, at most kGolombBlock, that another one lies in front of: entries
-// 2 i and 2 i + 1 in the low lengths[i] bits of words[i], the first one lowest; other bits are 0.
-// False, with anything there, where one of them is longer than kGolombEntryBits, or may be.
+// Encodes an even number of indices, at most kGolombBlock. Another index must be in front of them.
+// Entries 2 i and 2 i + 1 are the low lengths[i] bits of words[i], the first entry lowest; other
+// bits are 0. Returns false, with undefined contents, if an entry is or may be longer than
+// kGolombEntryBits.
 inline constexpr size_t kGolombBlock = 256;
-inline constexpr uint32_t kGolombEntryBits = 28;  // two of them are what one store takes
+inline constexpr uint32_t kGolombEntryBits = 28;  // one store writes two entries
 bool golomb_pairs(const GolombCode& code, const uint32_t* indices, size_t entries, uint64_t* words,
                   uint64_t* lengths);
 bool golomb_pairs_scalar(const GolombCode& code, const uint32_t* indices, size_t entries,

@@ -1,6 +1,6 @@
-// Sums that are alike on every processor, however wide its vectors, are kept in 16 lanes (those of
-// statistics.h in 32): lane l takes the elements l, l + 16, ... and at the end the lanes are added
-// up as a tree.
+// Sums that are equal on every processor, for any vector width. They are kept in 16 lanes (in
+// statistics.h 32). Lane l sums the elements l, l + 16, ..., and at the end the lanes are added as
+// a tree.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ HWY_INLINE void AddLaneProducts(const MatrixTile& tile, const float* q, size_t l
 
 void AddRowProducts(const MatrixTile& tile, const float* q, size_t stride, size_t rank,
                     float* lanes) {
-  const MatrixTile local = tile;  // which stores to `lanes` cannot change
+  const MatrixTile local = tile;  // a copy that stores to `lanes` cannot change
   for (size_t k = 0; k < rank; ++k)
     for (size_t l = 0; l < kSumLanes; l += hn::Lanes(F32()))
       AddLaneProducts(local, q + k * stride, l, lanes + k * kTileRows * kSumLanes + l);

@@ -1,8 +1,8 @@
-// Products of a tall matrix M with a few vectors, a tile at a time: four rows by up to 128 columns,
-// which stay in the first-level cache with the vectors' part. Any thread.
+// Products of a tall matrix M with a few vectors, one tile at a time. A tile has four rows and up
+// to 128 columns. It stays in the first-level cache with its part of the vectors. Any thread.
 //
-// The vectors q and p are stored one after the other: q[k * stride + column], and of the tile's
-// four rows p[k * 4 + row]. All sums are in f32 and in one order, whatever the processor.
+// The vectors q and p are stored one after the other: q[k * stride + column], and for the four rows
+// of the tile p[k * 4 + row]. All sums are f32 in one order on every processor.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 namespace gradbus {
 
 inline constexpr size_t kTileRows = 4;
-// Gradient, residual, result, v and product of a tile take 10 KiB; with 512, all of L1, encoding
-// and decoding took 1.2 times as long (AMD EPYC).
+// Gradient, residual, result, v and product of a tile take 10 KiB. With 512 columns they take all
+// of L1, and encoding and decoding took 1.2 times as long (AMD EPYC).
 inline constexpr size_t kTileColumns = 128;
 
 struct MatrixTile {
   const float* rows[kTileRows] = {};
-  size_t width = 0;  // a multiple of 16 (lanes.h): zeros behind the matrix
+  size_t width = 0;  // a multiple of 16 (lanes.h): padded with zeros
 };
 
 // P = M Q: lanes[(k * 4 + row) * 16 + l] += rows[row][j] * q[k][j] for j = l, l + 16, ... in order.
@@ -34,13 +34,13 @@ void multiply_out(const float* p, const float* q, size_t stride, size_t rank, si
 // y[i] -= factor * x[i]
 void subtract_scaled(float factor, const float* x, size_t count, float* y);
 
-// residual[i] = v[i] - sent[i] where that is finite; else it stays.
+// residual[i] = v[i] - sent[i] if that is finite; else it does not change.
 void keep_lacking(const float* v, const float* sent, size_t count, float* residual);
 
 // to[i] = factor * from[i]
 void put_scaled(float factor, const float* from, size_t count, float* to);
 
-// The definitions.
+// The scalar definitions.
 void add_row_products_scalar(const MatrixTile& tile, const float* q, size_t stride, size_t rank,
                              float* lanes);
 void add_column_products_scalar(const MatrixTile& tile, const float* p, float* q, size_t stride,

@@ -1,5 +1,5 @@
-// Momentum correction, one pass over gradient, momentum and residual (Lin et al. 2018,
-// section 3.1). Any thread; the vectors do not overlap.
+// Momentum correction in one pass over gradient, momentum and residual (Lin et al. 2018, section
+// 3.1). Any thread; the vectors do not overlap.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@ namespace gradbus {
 struct MomentumStep {
   float momentum = 0.9F;
   bool nesterov = false;
-  float clip = 1;   // the gradient is multiplied by this first
+  float clip = 1;   // the gradient is multiplied by this before all else
   float decay = 1;  // of the residual
 };
 
@@ -18,11 +18,12 @@ struct MomentumStep {
 //   nesterov: m = momentum * (m + g),    r = decay * r + (m + g)
 void accumulate_momentum(const MomentumStep& step, std::span<const float> gradient,
                          std::span<float> momentum, std::span<float> residual);
-// The definition of right: one element at a time.
+// The definition, one element at a time.
 void accumulate_momentum_scalar(const MomentumStep& step, std::span<const float> gradient,
                                 std::span<float> momentum, std::span<float> residual);
 
-// Undoes accumulate_momentum() of that gradient, but for a rounding; what overflowed is 0 then.
+// Undoes accumulate_momentum() of that gradient, except for rounding. Elements that overflowed
+// become 0.
 void undo_momentum(const MomentumStep& step, std::span<const float> gradient,
                    std::span<float> momentum, std::span<float> residual);
 

@@ -8,12 +8,12 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
-// Not where there are no vectors: that target comes last, so the guard inside still toggles.
+// Skips targets without vectors. That target comes last, so the guard inside still toggles.
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 #include "common/kernels/half_inl.h"
 #endif
 
-// SSSE3 alone, a processor from before 2008, cannot round f16 with what half_inl.h has.
+// A processor with SSSE3 but without SSE4 (before 2008) cannot round f16 with half_inl.h.
 #undef GRADBUS_NARROW_SCALAR
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSSE3 || \
     HWY_HAVE_SCALABLE
@@ -27,7 +27,7 @@ namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Each returns how many elements it took, whole vectors only.
+// Each returns the number of elements it processed, whole vectors only.
 #if GRADBUS_NARROW_SCALAR
 
 size_t Narrow(DType, const float*, size_t, std::byte*, float*) { return 0; }
@@ -35,7 +35,7 @@ size_t Widen(DType, const std::byte*, size_t, float, float*, bool) { return 0; }
 
 #else
 
-constexpr size_t kAhead = 1024;  // memory is called up this many elements early: 5 to 9 % faster
+constexpr size_t kAhead = 1024;  // prefetches this many elements ahead: 5 to 9 % faster
 
 struct F32Element {
   static constexpr size_t kBytes = 4;
@@ -43,7 +43,7 @@ struct F32Element {
     const hn::Repartition<uint8_t, F32> bytes;
     return hn::BitCast(F32(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));
   }
-  // Returns what was stored, widened.
+  // Returns the stored values, widened.
   static F32Vec store(F32Vec values, std::byte* to) {
     const hn::Repartition<uint8_t, F32> bytes;
     hn::StoreU(hn::BitCast(bytes, values), bytes, reinterpret_cast<uint8_t*>(to));
@@ -64,8 +64,8 @@ struct F16Element {
 struct Bf16Element {
   static constexpr size_t kBytes = 2;
   static F32Vec load(const std::byte* from) { return widen_bf16(load_halves(from)); }
-  // Adding 0x7fff, and 1 more when the kept part is odd, carries exactly when rounding to nearest
-  // even goes up; a NaN is kept from it.
+  // Adds 0x7fff, and 1 more when the kept part is odd. That carries exactly when rounding to
+  // nearest even goes up. NaNs are excluded from it.
   static F32Vec store(F32Vec values, std::byte* to) {
     const U32 d;
     const U32Vec bits = hn::BitCast(d, values);
@@ -82,7 +82,8 @@ struct Bf16Element {
 template <class Element>
 size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* residual) {
   const F32 d;
-  const bool calls_up = kCallsUp && residual == nullptr;  // else who compensates does
+  // With a residual, compensate() prefetches.
+  const bool calls_up = kCallsUp && residual == nullptr;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {

@@ -1,4 +1,4 @@
-// The definition of right for narrow() and widen(), and their way through the last elements.
+// The definition of narrow() and widen(). They also use it for the last elements.
 #include <bit>
 #include <cmath>
 #include <cstdint>

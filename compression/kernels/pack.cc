@@ -14,7 +14,7 @@ namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Each returns how many elements it took, whole vectors only.
+// Each returns the number of elements it processed, whole vectors only.
 #if GRADBUS_WITHOUT_VECTORS
 
 size_t Pack(uint32_t, const uint8_t*, size_t, uint8_t*) { return 0; }
@@ -22,7 +22,7 @@ size_t Unpack(uint32_t, const uint8_t*, size_t, uint8_t*) { return 0; }
 
 #else
 
-// Wide lanes hold the codes of one packed byte, one to a byte.
+// Each wide lane holds the codes of one packed byte, one code per byte.
 using Pairs = hn::ScalableTag<uint16_t>;
 using Quads = hn::ScalableTag<uint32_t>;
 

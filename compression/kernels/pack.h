@@ -1,5 +1,5 @@
-// Codes of 2 or 4 bits, one to a byte, to and from packed bytes: element i lies in byte i / k from
-// bit (i % k) * bits on, k = 8 / bits. Pure; any thread.
+// Packs codes of 2 or 4 bits, one per byte, and unpacks them. Element i is in byte i / k from bit
+// (i % k) * bits on, with k = 8 / bits. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace gradbus {
 
 constexpr size_t packed_bytes(uint32_t bits, size_t count) { return (count * bits + 7) / 8; }
 
-// `codes` are below 2^bits; the bits after the last one become 0.
+// `codes` are below 2^bits. The bits after the last code become 0.
 void pack_codes(uint32_t bits, const uint8_t* codes, size_t count, uint8_t* packed);
 void pack_codes_scalar(uint32_t bits, const uint8_t* codes, size_t count, uint8_t* packed);
 

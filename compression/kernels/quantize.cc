@@ -36,16 +36,18 @@ void QuantizeAndTake(const CodeFormat& format, const QuantizePiece& piece,
 using U16 = hn::Repartition<uint16_t, U32>;
 using U16Vec = hn::Vec<U16>;
 
-// The code is the byte of each lane that begins at bit kCodeAt of the rule; the rest is rubbish.
+// The code is the byte of each lane that begins at bit kCodeAt of the rule. The other bits are
+// undefined.
 struct Coded {
   U32Vec code;
   F32Vec value;
 };
 
-// A rule is made for a bucket: `inverse` and `step` may hold powers of two that it needs besides.
+// A rule is made for one bucket. Its `inverse` and `step` may contain powers of two that the rule
+// needs.
 //
-// Adding 2^23 + 2^22 + offset rounds to whole numbers, ties to even because the offset is even, and
-// leaves level + offset in the lowest byte: sums lie in [2^23, 2^24), where the unit is 1.
+// Adding 2^23 + 2^22 + offset rounds to whole numbers, with ties to even because the offset is
+// even. It leaves level + offset in the lowest byte: sums are in [2^23, 2^24), where the unit is 1.
 struct NearestRule {
   static constexpr bool kRandom = false;
   static constexpr bool kJoins = false;
@@ -66,9 +68,9 @@ struct NearestRule {
   float whole;
 };
 
-// x in parts of 2^-15, rounded in the same way by adding 2^23 + offset * 2^15; the random bits are
-// parts too, and carry into the level above. The code begins at bit 15; vectors of 16 lanes take it
-// from bit 16, where it need not be shifted.
+// x is counted in parts of 2^-15 and rounded by adding 2^23 + offset * 2^15. The random bits are
+// parts too, and carry into the level above. The code begins at bit 15. Vectors of 16 lanes take it
+// from bit 16, which saves a shift.
 template <bool kClipped>
 struct RandomRule {
   static constexpr bool kRandom = true;
@@ -104,11 +106,11 @@ static_assert(kDitherBits == 15, "RandomRule");
 using StochasticRule = RandomRule<false>;
 using ClippedRule = RandomRule<true>;
 
-// Adding `whole`, 2^(e + 23 - mantissa bits) with e the exponent of the magnitude but at least that
-// of subnormals, rounds to what the format has there and counts its steps in the lowest byte: the
-// mantissa with its leading one. To it come the exponents above the smallest; `whole` holds the
-// -smallest of that, mod 256, which is even and so leaves ties as they are. Bit 7 is then 0, and
-// takes the sign.
+// `whole` is 2^(e + 23 - mantissa bits). e is the exponent of the magnitude, but at least that of
+// subnormals. Adding `whole` rounds to the precision of the format and counts its steps in the
+// lowest byte: the mantissa with its leading one. Then the exponents above the smallest are added.
+// For that, `whole` contains minus the smallest exponent, mod 256; it is even, so ties do not
+// change. Bit 7 is then 0 and gets the sign.
 template <int kMantissaBits, int kExponentMin>
 struct Fp8Rule {
   static constexpr bool kRandom = false;
@@ -140,9 +142,9 @@ struct Fp8Rule {
 using E4m3Rule = Fp8Rule<3, -6>;
 using E5m2Rule = Fp8Rule<2, -14>;
 
-// As in quantize_scalar.cc, with the sign left in front: x is at most 1, so bit 30 of the rounded x
-// is 0, and so is bit 7 of its exponent field; added to its magnitude, it keeps the sign, and the
-// field moves up to it. The random bits come where they are added, with their half.
+// Works like quantize_scalar.cc, but the sign stays in front. x is at most 1, so bit 30 of the
+// rounded x is 0, and so is bit 7 of its exponent field. Adding x to its magnitude keeps the sign
+// and moves the field up to it. The random bits are placed where they are added, with their half.
 struct NaturalRule {
   static constexpr bool kRandom = true;
   static constexpr bool kJoins = true;
@@ -181,15 +183,15 @@ HWY_INLINE U32Vec quantize_vector(const Rule& rule, const QuantizePiece& piece, 
   return coded.code;
 }
 
-// The codes of two vectors, half a group apart.
+// The codes of two vectors that are half a group apart.
 struct CodePair {
   U32Vec lower;
   U32Vec upper;
 };
 
-// Vectors of 16 lanes are next to each other: together they take three operations, not four or six.
-// Not where there is nothing else to do: half of these stores are in two cache lines, and int8 took
-// 1.2 times as long.
+// Joins two vectors of 16 lanes, which are adjacent: together they take three operations instead of
+// four or six. Rules without other work do not join: half of these stores cross a cache line, and
+// int8 took 1.2 times as long.
 template <class Rule>
 HWY_INLINE void store_sixteens(const CodePair& pair, uint8_t* to) {
   constexpr size_t kHalf = kDitherGroup / 2;
@@ -207,8 +209,8 @@ HWY_INLINE void store_sixteens(const CodePair& pair, uint8_t* to) {
   }
 }
 
-// The bytes of `first` and `second` that begin at bit kAt: in the lower and upper half of each
-// lane, at its bit 0, or, of bit 24, at 8.
+// The bytes of `first` and `second` that begin at bit kAt. They go to the lower and upper half of
+// each lane: to its bit 0, or to bit 8 if kAt is 24.
 template <int kAt>
 HWY_INLINE U16Vec halves_of(U32Vec first, U32Vec second) {
   const U16 d;
@@ -224,9 +226,9 @@ HWY_INLINE U16Vec halves_of(U32Vec first, U32Vec second) {
   return hn::OddEven(hn::BitCast(d, second), hn::BitCast(d, first));
 }
 
-// Four vectors in order, of 4 or 8 lanes: their bytes side by side in each lane, then in each block
-// of four lanes, then across the two of them. Narrowed one by one they take twice the operations,
-// a third of all that natural needed on AVX2.
+// Stores four vectors of 4 or 8 lanes in order. Their bytes are joined in each lane, then in each
+// block of four lanes, then across two blocks. Narrowing them one by one takes twice the
+// operations: a third of all operations of natural on AVX2.
 template <int kAt>
 HWY_INLINE void store_four(U32Vec a, U32Vec b, U32Vec c, U32Vec e, uint8_t* to) {
   const U32 d;
@@ -249,7 +251,7 @@ HWY_INLINE void store_four(U32Vec a, U32Vec b, U32Vec c, U32Vec e, uint8_t* to) 
   }
 }
 
-// Of a whole group, whose halves have kVectors vectors each.
+// Stores a whole group, whose halves have kVectors vectors each.
 template <class Rule, size_t kVectors>
 HWY_INLINE void store_codes(const CodePair (&pairs)[kVectors], uint8_t* to) {
   constexpr int kAt = Rule::kCodeAt;
@@ -286,7 +288,7 @@ HWY_INLINE CodePair quantize_pair(const Rule& rule, const QuantizePiece& piece, 
           quantize_vector<kResidual>(rule, piece, at + kDitherGroup / 2, upper)};
 }
 
-// A group has kHalf pairs of elements; counters are those of its first vector.
+// Encodes a group, which has kHalf pairs of elements. `counters` are those of its first vector.
 template <bool kResidual, class Rule, size_t... kVector>
 HWY_INLINE void quantize_group(const Rule& rule, const QuantizePiece& piece, size_t at,
                                U32Vec counter, U32Vec stride, std::index_sequence<kVector...>) {
@@ -297,7 +299,8 @@ HWY_INLINE void quantize_group(const Rule& rule, const QuantizePiece& piece, siz
   store_codes<Rule>(pairs, piece.codes + at);
 }
 
-// Elements [at, end) of one bucket, as far as whole groups go, and what `take` does with as many.
+// Encodes elements [at, end) of one bucket, as far as whole groups fit. Calls `take` for each
+// group.
 template <bool kResidual, class Rule, class Take>
 HWY_INLINE size_t quantize_groups(const Rule& rule, const QuantizePiece& piece, size_t at,
                                   size_t end, Take take) {
@@ -319,7 +322,7 @@ HWY_INLINE size_t quantize_groups(const Rule& rule, const QuantizePiece& piece, 
   return at;
 }
 
-// The piece from `at` on, as part of the bucket `at` lies in.
+// The rest of the piece from `at` on, as part of the bucket that contains `at`.
 QuantizePiece rest_of(const QuantizePiece& piece, size_t at, size_t end) {
   QuantizePiece rest = piece;
   rest.values += at;
@@ -347,10 +350,10 @@ void QuantizeBy(const CodeFormat& format, const QuantizePiece& whole) {
   }
 }
 
-// ---- what comes next, besides
+// ---- encoding with the statistics of later elements
 
-// Elements. The processor runs ahead of a loop that only reads, not of one with this much to do:
-// with 512 fp8 takes 1.2 times as long.
+// In elements. The processor runs ahead of a loop that only reads, but not of a loop with this much
+// work: with 512, fp8 takes 1.2 times as long.
 constexpr size_t kTakenAhead = 1536;
 
 HWY_INLINE void fetch_taken(const float* from) {

@@ -1,4 +1,4 @@
-// From f32 to codes of one byte and back, with one scale for each bucket of elements.
+// Converts f32 to codes of one byte and back, with one scale for each bucket of elements.
 //
 //   code     its value                                    |x|, x = v * inverse
 //   levels   code - offset, from -levels to levels        at most levels
@@ -11,8 +11,8 @@
 //   levels   x is rounded to 2^-15, ties to even, then down from x + dither_bits() / 2^15
 //   natural  to one of the two powers of two around x, or to 2^-126 or 0
 //
-// An |x| may be above that by a rounding; if `clipped` by anything. The `_scalar` functions define
-// what is right; the others give the same bits on every processor. Pure; any thread.
+// |x| may exceed its bound by a rounding or, if `clipped`, by any amount. The `_scalar` functions
+// are the definition. The others give the same bits on every processor. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,50 +22,51 @@
 
 namespace gradbus {
 
-// A bucket is a multiple of this, so that every bucket opens a group of
-// compression/kernels/dither.h and, packed in 2, 4 or 8 bits, a byte.
+// A bucket is a multiple of this. So every bucket starts a group of compression/kernels/dither.h
+// and, packed in 2, 4 or 8 bits, a byte.
 inline constexpr size_t kBucketGranule = 32;
 
 enum class CodeKind : uint8_t { kLevels, kE4m3, kE5m2, kNatural };
 
 struct CodeFormat {
   CodeKind kind = CodeKind::kLevels;
-  bool stochastic = false;  // kLevels; kNatural always is
-  bool clipped = false;     // kLevels, stochastic: larger x are clamped first
-  uint32_t bits = 8;        // of a code: 2, 4 or 8
-  uint32_t levels = 127;    // kLevels: less than offset
+  bool stochastic = false;  // for kLevels; kNatural is always stochastic
+  bool clipped = false;     // kLevels, stochastic: larger x are clamped before
+  uint32_t bits = 8;        // per code: 2, 4 or 8
+  uint32_t levels = 127;    // kLevels: less than offset()
 
   // 2^(bits-1): even, so that ties to even among codes are ties to even among levels.
   uint32_t offset() const { return 1u << (bits - 1); }
 };
 
-// x is multiplied with `step` to come back. A step of NaN: the bucket is not finite, its codes are
-// 0 and its residual stays. Levels: other steps are 0 or at least kStepMin, so that 2^15 times the
-// inverse is a number and 2^-15 times the step a normal one.
+// Decoding multiplies by `step`. A step of NaN means that the bucket is not finite: its codes are 0
+// and its residual does not change. For levels, other steps are 0 or at least kStepMin. So 2^15
+// times the inverse is a finite number, and 2^-15 times the step is a normal one.
 inline constexpr float kStepMin = 0x1p-110F;
 
-// No default values: 64 of them would be set for each block.
+// Has no default values, because 64 of them would be set for each block.
 struct BucketScale {
   float step;
   float inverse;
 };
 
-// A run of elements that begins with a bucket and holds whole ones, the last cut short perhaps; or
-// a part of a single one. `first` is the index of values[0] in the unit, a multiple of 32.
+// A run of elements that starts at a bucket and contains whole buckets (the last one may be cut
+// short), or a part of a single bucket. `first` is the index of values[0] in the unit, a multiple
+// of 32.
 struct QuantizePiece {
   const float* values = nullptr;
   size_t count = 0;
   size_t bucket = kBucketGranule;
-  const BucketScale* scales = nullptr;  // of each bucket
+  const BucketScale* scales = nullptr;  // one per bucket
   uint64_t seed = 0;
   uint32_t first = 0;
   uint8_t* codes = nullptr;   // count bytes
-  float* residual = nullptr;  // gets values - decoded; null: nobody asks
-  // Memory of `count` elements to fetch while this works, since arithmetic is half of the time.
+  float* residual = nullptr;  // gets values - decoded, unless null
+  // Memory of `count` elements to prefetch meanwhile, because arithmetic is half of the time.
   const float* soon[2] = {nullptr, nullptr};
 };
 
-// Statistics of as many elements as the piece has, in the same buckets: of what comes next.
+// Statistics of the elements that are encoded next: as many as the piece has, in equal buckets.
 struct TakenAhead {
   StatisticsRun run;
   uint32_t* largest = nullptr;
@@ -83,9 +84,9 @@ struct DequantizePiece {
 };
 
 void quantize(const CodeFormat& format, const QuantizePiece& piece);
-// ... and take_statistics(ahead.run, ahead.largest, ahead.squares) in the same loop, as the one is
-// arithmetic and the other waits for memory. The count is a multiple of kBucketGranule; the run has
-// a gradient, and something kept where the piece has a residual.
+// Also runs take_statistics(ahead.run, ahead.largest, ahead.squares) in the same loop, because
+// encoding is arithmetic and statistics wait for memory. The count is a multiple of kBucketGranule.
+// The run has a gradient, and something kept if the piece has a residual.
 void quantize(const CodeFormat& format, const QuantizePiece& piece, const TakenAhead& ahead);
 void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
 

@@ -1,4 +1,4 @@
-// The definition of right for quantize() and dequantize(), and their way through the last elements.
+// The definition of quantize() and dequantize(). They also use it for the last elements.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 struct Fp8 {
   int mantissa_bits;
-  int exponent_min;  // of normal numbers
+  int exponent_min;  // the smallest exponent of normal numbers
 };
 constexpr Fp8 kE4m3{3, -6};
 constexpr Fp8 kE5m2{2, -14};
@@ -27,7 +27,7 @@ uint8_t level_code(const CodeFormat& format, float x, uint32_t random) {
   return static_cast<uint8_t>((parts + static_cast<long>(random)) >> kDitherBits);
 }
 
-// A magnitude is n steps of 2^(exponent - mantissa_bits); subnormals have the smallest exponent.
+// A magnitude is n steps of 2^(exponent - mantissa_bits). Subnormals have the smallest exponent.
 uint8_t fp8_code(const Fp8& fp8, float x) {
   const float magnitude = std::fabs(x);
   const int exponent = std::max(std::ilogb(magnitude), fp8.exponent_min);
@@ -45,9 +45,9 @@ float fp8_value(const Fp8& fp8, uint8_t code) {
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// 15 random bits and a half of the last carry into the exponent as often as the mantissa says. The
-// exponent field is the code as it is, and x below 2^-126 is a subnormal, whose field is 0 and
-// whose mantissa says x.
+// 15 random bits and a half of the last one carry into the exponent with the probability that the
+// mantissa gives. The exponent field is the code. x below 2^-126 is a subnormal: its field is 0,
+// and its mantissa gives the probability.
 uint8_t natural_code(float x, uint32_t random) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits & 0x7fffffff) + (random << 8) + 128;
@@ -80,7 +80,7 @@ void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece) {
     const BucketScale scale = piece.scales[i / piece.bucket];
     const uint32_t random = dither_bits(stream, static_cast<uint32_t>(piece.first + i));
     const bool finite = std::isfinite(scale.step);
-    // Of a value that has changed since its bucket's scale was made, any code does.
+    // A value may have changed since its bucket's scale was made. Any code is right for it.
     const float scaled = finite ? piece.values[i] * scale.inverse : 0;
     const float x = std::isfinite(scaled) ? scaled : 0;
     const uint8_t code = finite ? code_of(format, x, random) : 0;

@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "compression/kernels/select.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, too.
+// Must come after foreach_target.h.
 #include "compression/kernels/select_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,8 +27,8 @@ TakenBlock TakeBlock(const SelectBlock& block, uint32_t from, uint64_t* masks, f
 }
 #else
 
-// below < key <= last, a bit each. Keys are under 2^31, so signed comparison does, which every
-// target has.
+// Sets a bit for each key with below < key <= last. Keys are under 2^31, so signed comparison
+// works; every target has it.
 uint64_t InRange(hn::Vec<F32> values, hn::Vec<I32> below, hn::Vec<I32> last) {
   const auto key = hn::BitCast(I32(), hn::Abs(values));
   return ToBits(hn::AndNot(hn::Gt(key, last), hn::Gt(key, below)));
@@ -61,8 +61,8 @@ HWY_INLINE void PutSelected(hn::Vec<F32> v, uint64_t bits, float*& to) {
   to += squeeze.found();
 }
 
-// One word, unless something in it is not finite. Nothing is stored before that is known, so its
-// vectors wait in registers: hence indices known to the compiler.
+// Selects from one word, unless an element in it is not finite. Nothing is stored before that is
+// known, so the vectors wait in registers. That requires indices known to the compiler.
 template <class V, bool kClears, size_t... kAt>
 HWY_INLINE bool TakeWord(const SelectBlock& block, size_t first, hn::Vec<I32> below, uint64_t* mask,
                          float*& to, std::index_sequence<kAt...>) {
@@ -113,8 +113,8 @@ TakenBlock TakeBlock(const SelectBlock& block, uint32_t from, uint64_t* masks, f
 }
 #endif
 
-// Four at a time without asking how many there are: a loop that ends with the last bit of each mask
-// mispredicts in most of them, 14 ns for each selected element at a density of 0.01.
+// Writes four at a time without a check of the number. A loop that ends with the last bit of each
+// mask is often mispredicted: 14 ns for each selected element at a density of 0.01.
 size_t PutIndices(const uint64_t* masks, size_t count, uint32_t first, uint32_t* indices) {
   uint32_t* to = indices;
   for (size_t m = 0; m < (count + 63) / 64; ++m) {
@@ -127,7 +127,7 @@ size_t PutIndices(const uint64_t* masks, size_t count, uint32_t first, uint32_t*
     };
     size_t done = 0;
     do {
-      put(done);  // no loop: GCC leaves it one, at half the speed
+      put(done);  // no loop: GCC would not unroll it, at half the speed
       put(done + 1);
       put(done + 2);
       put(done + 3);

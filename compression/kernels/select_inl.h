@@ -1,5 +1,5 @@
-// What the loops of select.cc and collect.cc share for one SIMD target. Included once per target,
-// as vector_inl.h is.
+// The common parts of select.cc and collect.cc for one SIMD target. Included once per target, like
+// vector_inl.h.
 
 #if defined(GRADBUS_COMPRESSION_KERNELS_SELECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMPRESSION_KERNELS_SELECT_INL_H_
@@ -35,10 +35,10 @@ using I32 = hn::RebindToSigned<F32>;
 constexpr size_t kLanes = hn::MaxLanes(F32());
 using Bits = std::conditional_t<(kLanes > 8), uint16_t, uint8_t>;
 static_assert(kLanes <= 16);
-constexpr size_t kAhead = 1024;  // memory is called up this many elements early
+constexpr size_t kAhead = 1024;  // prefetches this many elements ahead
 
 HWY_API uint64_t ToBits(hn::Mask<I32> mask) {
-  uint8_t bytes[8];  // the minimum that StoreMaskBits asks for
+  uint8_t bytes[8];  // the minimum that StoreMaskBits requires
   hn::StoreMaskBits(I32(), mask, bytes);
   Bits bits;
   std::memcpy(&bits, bytes, sizeof(bits));
@@ -49,11 +49,12 @@ HWY_API void CallUpWord(const float* word) {
   for (size_t i = 0; i < 64; i += 16) gradbus::call_up(word + i);
 }
 
-// ---- v, which has a gradient, something kept, or both
+// ---- v from a gradient, from something kept, or from both
 
 struct LoadGradient {
   static constexpr bool kKeeps = false;
-  static HWY_INLINE void fetch(const SelectBlock&, size_t) {}  // one stream runs by itself
+  // The processor prefetches a single stream itself.
+  static HWY_INLINE void fetch(const SelectBlock&, size_t) {}
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     return hn::LoadU(F32(), block.gradient + i);
   }

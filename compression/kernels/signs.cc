@@ -16,15 +16,15 @@ namespace gradbus {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::CappedTag<float, kSumLanes>;  // a word is four times as many
+using F32 = hn::CappedTag<float, kSumLanes>;  // a word has four times as many lanes
 using F64 = hn::CappedTag<double, kSumLanes>;
 using F32Half = hn::Rebind<float, F64>;  // as many lanes as F64
 using F32Vec = hn::Vec<F32>;
 constexpr size_t kBatchElements = 256;
 constexpr size_t kLineElements = 16;
 
-// Sums of the elements below 0, or of the others: `near` of up to four words, `far` of those
-// before.
+// Sums of the elements below 0, or of the others. `near` sums up to four words, `far` all earlier
+// ones.
 struct Lanes {
   alignas(64) float near[kSumLanes] = {};
   alignas(64) double far[kSumLanes] = {};
@@ -34,7 +34,7 @@ struct BothLanes {
   Lanes rest;
 };
 
-// ---- x, which has a gradient, something kept, or both
+// ---- x from a gradient, from something kept, or from both
 
 struct GradientOnly {
   static HWY_INLINE F32Vec load(const SignBlock& block, size_t i) {
@@ -65,26 +65,26 @@ struct Both {
   }
 };
 
-// ---- calling memory up
+// ---- prefetching
 
-// While element i is worked on, element base + (i >> shift) is called up. Without that the
-// arithmetic keeps the next loads out of the processor's window (Zen 3: 10 GB/s instead of 12.5 of
-// 15), and between two passes over a block that is in the cache memory has nothing to do (19 GB/s
-// instead of 24 of 29): each pass calls up one half of the next block.
+// While element i is processed, element base + (i >> shift) is prefetched. Otherwise the arithmetic
+// keeps the next loads out of the processor's window (Zen 3: 10 GB/s instead of 12.5 of 15).
+// Between two passes over a block in the cache the memory would be idle (19 GB/s instead of 24 of
+// 29). So each pass prefetches one half of the next block.
 struct Ahead {
   size_t base;
   size_t shift;
 };
 
 constexpr size_t kAhead = 1024;
-constexpr size_t kCachedElements = 32768;  // blocks of which two are in a second-level cache
+constexpr size_t kCachedElements = 32768;  // two blocks of up to this size fit a second-level cache
 
 Ahead AheadOf(const SignBlock& block, size_t pass) {
   if (block.kept == nullptr || block.count > kCachedElements) return {kAhead, 0};
   return {block.count + pass * block.count / 2, 1};
 }
 
-// For the word that begins at `first`. Past the end of memory it does nothing.
+// Prefetches for the word that begins at `first`. Has no effect past the end of memory.
 template <class X>
 HWY_INLINE void CallUp(const SignBlock& block, Ahead ahead, size_t first) {
   if (!kCallsUp) return;
@@ -167,7 +167,7 @@ size_t PackWhole(const SignBlock& block, BothLanes& lanes, std::byte* words) {
   return PackWords<Both>(block, lanes, words);
 }
 
-// The last, partial word, with zeros behind: they have no bits and add nothing.
+// The last, partial word is padded with zeros. They set no bits and add nothing.
 size_t PackTail(const SignBlock& block, BothLanes& lanes, std::byte* words) {
   float gradient[64] = {};
   float kept[64] = {};
@@ -197,7 +197,7 @@ SignSums PackSigns(const SignBlock& block, std::byte* words) {
   return sums;
 }
 
-// ---- what the signs lack
+// ---- the error of the signs
 
 template <class X>
 HWY_INLINE void KeepVector(const SignBlock& block, SignLevels levels, size_t i, float* kept) {

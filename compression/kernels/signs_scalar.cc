@@ -8,8 +8,8 @@
 namespace gradbus {
 namespace {
 
-// Sums of the elements below 0, or of the others: `near` of up to four words, `far` of those
-// before.
+// Sums of the elements below 0, or of the others. `near` sums up to four words, `far` all earlier
+// ones.
 struct Lanes {
   std::array<float, kSumLanes> near{};
   std::array<double, kSumLanes> far{};

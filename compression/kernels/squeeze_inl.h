@@ -1,9 +1,9 @@
-// The lanes of a vector that a mask selects, side by side, for one SIMD target. Included once per
-// target, as vector_inl.h is.
+// Moves the lanes that a mask selects to the front of a vector, for one SIMD target. Included once
+// per target, like vector_inl.h.
 //
-// AVX-512 has an instruction for it. Elsewhere Highway's Compress() looks a permutation up in a
-// table that it declares in the function, and GCC 12 copies that table, 1 KiB, to the stack at
-// every call: top-k took 11 times as long on AVX2. So the table is ours.
+// AVX-512 has an instruction for it. Elsewhere Highway's Compress() reads a permutation from a
+// table in the function. GCC 12 copies that table, 1 KiB, to the stack at every call: top-k took 11
+// times as long on AVX2. So this file has its own table.
 
 #if defined(GRADBUS_COMPRESSION_KERNELS_SQUEEZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMPRESSION_KERNELS_SQUEEZE_INL_H_
@@ -24,13 +24,13 @@ namespace gradbus {
 namespace HWY_NAMESPACE {
 
 #if !HWY_HAVE_SCALABLE
-// Made of a mask once, for all vectors that it selects of; 32 bits a lane, 16 lanes at most.
+// Made from a mask once, for all vectors that it selects from. 32 bits a lane, at most 16 lanes.
 template <class D>
 class Squeeze {
  public:
   HWY_INLINE Squeeze(D, uint64_t bits) : found_(hwy::PopCount(bits)) {
 #if HWY_TARGET <= HWY_AVX3
-    uint8_t bytes[8];  // as many as LoadMaskBits() asks for
+    uint8_t bytes[8];  // as many as LoadMaskBits() requires
     std::memcpy(bytes, &bits, sizeof(bytes));
     how_ = hwy::HWY_NAMESPACE::LoadMaskBits(Index(), bytes);
 #else
@@ -40,7 +40,7 @@ class Squeeze {
 #endif
   }
 
-  // The selected lanes of v come first, in order; what follows them is rubbish.
+  // The selected lanes of v come first, in order. The lanes behind them are undefined.
   template <class V>
   HWY_INLINE V of(V v) const {
     const hwy::HWY_NAMESPACE::DFromV<V> d;

@@ -26,7 +26,7 @@ void TakeStatistics(const StatisticsRun& run, uint32_t* largest, double* squares
 
 template <class Source, class Asked>
 void TakeFrom(const StatisticsRun& whole, uint32_t* largest, double* squares) {
-  const StatisticsRun run = whole;  // which stores to `v` cannot change
+  const StatisticsRun run = whole;  // a copy that stores to `v` cannot change
   for (size_t first = 0; first < run.count; first += run.bucket) {
     const size_t end = std::min(first + run.bucket, run.count);
     Taker<Source, Asked> taker;

@@ -1,10 +1,10 @@
-// What a quantizer asks of a bucket before it chooses a scale: the largest magnitude, and where it
-// wants it the sum of squares, in the pass that makes v. Pure; any thread.
+// The statistics from which a quantizer chooses a bucket's scale: the largest magnitude and, if
+// needed, the sum of squares. They are computed in the pass that makes v. Pure; any thread.
 //
-// The sum has one order on every processor: f64, element i of the bucket into lane i % 32, then
-// lanes j and j + 16, j + 8, j + 4, j + 2, j + 1. With 16 lanes each addition waited for the one
-// before it: qsgd took 1.1 times as long (Zen 3). Squares of f32 neither overflow nor underflow in
-// f64.
+// The sum has the same order on every processor. Element i of the bucket is added to f64 lane i %
+// 32, then lanes j and j + 16, j + 8, j + 4, j + 2, j + 1. With 16 lanes each addition waited for
+// the previous one: qsgd took 1.1 times as long (Zen 3). Squares of f32 neither overflow nor
+// underflow in f64.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,20 @@ namespace gradbus {
 
 inline constexpr size_t kSquareLanes = 32;
 
-// A run of elements that begins with a bucket, v[i] = gradient[i] + decay * kept[i] as in
+// A run of elements that starts at a bucket, v[i] = gradient[i] + decay * kept[i] as in
 // compensate.h.
 struct StatisticsRun {
   const float* gradient = nullptr;  // null: zeros
   const float* kept = nullptr;      // null: v = gradient
   float decay = 1;
   size_t count = 0;
-  size_t bucket = 0;   // elements; the last one perhaps cut short
-  float* v = nullptr;  // gets v where something is kept
+  size_t bucket = 0;   // elements; the last bucket may be shorter
+  float* v = nullptr;  // gets v if something is kept
 };
 
-// Of each bucket: the bits of its largest |v|, which order as magnitudes do, with Inf above numbers
-// and NaN above Inf; and its sum of squares. Null: not asked for, but not both.
+// For each bucket: the bits of its largest |v|, and its sum of squares. The bits order as
+// magnitudes do, with Inf above numbers and NaN above Inf. One of the pointers may be null if it is
+// not needed.
 void take_statistics(const StatisticsRun& run, uint32_t* largest, double* squares);
 void take_statistics_scalar(const StatisticsRun& run, uint32_t* largest, double* squares);
 

@@ -1,5 +1,5 @@
-// The loop of take_statistics() a stride at a time, for one SIMD target: quantize.cc takes those of
-// the next bucket while it codes one. Included once per target, as vector_inl.h is.
+// The loop of take_statistics(), one stride at a time, for one SIMD target. quantize.cc runs it for
+// the next bucket while it encodes one. Included once per target, like vector_inl.h.
 
 #if defined(GRADBUS_COMPRESSION_KERNELS_STATISTICS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMPRESSION_KERNELS_STATISTICS_INL_H_
@@ -25,7 +25,7 @@ using F64Vec = hn::Vec<F64>;
 inline constexpr size_t kDoubles = hn::MaxLanes(F64());
 inline constexpr size_t kStride = kSquareLanes;
 
-// ---- v, which has a gradient, something kept, or both
+// ---- v from a gradient, from something kept, or from both
 
 struct GradientOnly {
   static const float* taken(const StatisticsRun& run) { return run.gradient; }
@@ -67,14 +67,14 @@ struct LargestAndSquares {
   static constexpr bool kSquares = true;
 };
 
-// Adds the squares of as many elements as F64 has lanes, exact in f64, so that one rounding or two
-// are the same.
+// Adds the squares of as many elements as F64 has lanes. They are exact in f64, so a fused
+// multiply-add gives the same result.
 HWY_INLINE F64Vec add_squares(const float* from, F64Vec sum) {
   const F64Vec value = hn::PromoteTo(F64(), hn::LoadU(hn::Rebind<float, F64>(), from));
   return hn::MulAdd(value, value, sum);
 }
 
-// What is asked of one bucket, in registers: hence indices known to the compiler.
+// The statistics of one bucket, in registers. That requires indices known to the compiler.
 template <class Source, class Asked, class Indices = std::make_index_sequence<kStride / kLanes>>
 class Taker;
 
@@ -83,10 +83,10 @@ class Taker<Source, Asked, std::index_sequence<kIndex...>> {
  public:
   HWY_INLINE Taker() = default;
 
-  // The stride at `i`.
+  // Adds the stride at `i`.
   HWY_INLINE void take(const StatisticsRun& run, size_t i) { (take_vector<kIndex>(run, i), ...); }
 
-  // For a bucket that has elements left.
+  // Writes the lanes to a bucket that has elements left.
   HWY_INLINE void put(BucketSums& of) {
     of.largest = largest();
     if constexpr (Asked::kSquares)
@@ -100,7 +100,7 @@ class Taker<Source, Asked, std::index_sequence<kIndex...>> {
     return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), largest_[0])));
   }
 
-  // As tree_sum() adds the lanes up: the halves, and so on. Once.
+  // Adds the lanes as tree_sum() does, halves first. Call it once.
   HWY_INLINE double squares() {
     fold<kVectors>();
     alignas(64) double lanes[kDoubles];
@@ -110,7 +110,7 @@ class Taker<Source, Asked, std::index_sequence<kIndex...>> {
 
  private:
   static constexpr size_t kVectors = sizeof...(kIndex);
-  // AVX2 has 16 registers, and the sums take eight.
+  // AVX2 has 16 registers, and the sums use eight.
   static constexpr size_t kMaxima = Asked::kSquares ? 2 : kVectors;
   static_assert(kVectors >= 2);
 

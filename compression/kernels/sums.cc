@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F64 = hn::CappedTag<double, kSumLanes>;
 using F32Half = hn::Rebind<float, F64>;  // as many lanes as F64
 constexpr size_t kVectors = kSumLanes / hn::MaxLanes(F64());
-constexpr size_t kAhead = 1024;  // memory is called up this many elements early: see signs.cc
+constexpr size_t kAhead = 1024;  // prefetches this many elements ahead: see signs.cc
 
 HWY_INLINE auto Half(const float* values) { return hn::LoadU(F32Half(), values); }
 
@@ -33,7 +33,7 @@ struct Magnitude {
   double at(size_t i) const { return std::abs(static_cast<double>(values[i])); }
 };
 
-// Of gradient + decay * kept; a null gradient is zeros.
+// Sums gradient + decay * kept; a null gradient means zeros.
 template <bool kGradient>
 struct SumMagnitude {
   const float* gradient;
@@ -55,14 +55,14 @@ struct SumMagnitude {
   }
 };
 
-// A product of two f32 is exact in f64, so one rounding or two are the same.
+// A product of two f32 is exact in f64, so a fused multiply-add gives the same result.
 struct Product {
   const float* a;
   const float* b;
   HWY_INLINE hn::Vec<F64> add(size_t i, hn::Vec<F64> sum) const {
     return hn::MulAdd(hn::PromoteTo(F64(), Half(a + i)), hn::PromoteTo(F64(), Half(b + i)), sum);
   }
-  HWY_INLINE void call_up(size_t) const {}  // vectors that are short
+  HWY_INLINE void call_up(size_t) const {}  // short vectors need no prefetch
   double at(size_t i) const { return static_cast<double>(a[i]) * b[i]; }
 };
 

@@ -1,8 +1,8 @@
-// What the codecs' kernels share for one SIMD target. Included once per target by foreach_target.h,
-// hence the toggled guard.
+// The common parts of the codec kernels for one SIMD target. Included once per target by
+// foreach_target.h, hence the toggled guard.
 //
-// GRADBUS_WITHOUT_VECTORS: the target has no vectors, or vectors of a length that the compiler does
-// not know; its kernels are the scalar forms.
+// GRADBUS_WITHOUT_VECTORS is set for targets without vectors, and for targets whose vector length
+// is not known to the compiler. Their kernels are the scalar forms.
 
 #if defined(GRADBUS_COMPRESSION_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADBUS_COMPRESSION_KERNELS_VECTOR_INL_H_
@@ -40,8 +40,8 @@ using U32Vec = hn::Vec<U32>;
 inline constexpr size_t kLanes = hn::MaxLanes(F32());
 static_assert((kDitherGroup / 2) % kLanes == 0, "half a group is whole vectors");
 
-// mix_u32() but for its last step, bits ^ (bits >> 16), which who uses some of the bits may
-// shorten.
+// mix_u32() without its last step, bits ^ (bits >> 16). Callers that use only some of the bits can
+// shorten that step.
 HWY_API U32Vec mix_most(U32Vec bits) {
   const U32 d;
   bits = hn::Xor(bits, hn::ShiftRight<16>(bits));

@@ -14,9 +14,9 @@
 #include "common/kernels/half_inl.h"
 #endif
 
-// half_inl.h narrows and widens by instructions or for SSE4; other targets take the scalar form.
-// They are not disabled, because all files must have the same: the index into the tables of targets
-// is an inline function, of which the linker keeps one.
+// half_inl.h narrows and widens with instructions or for SSE4; other targets use the scalar form.
+// They are not disabled, because all files must have the same targets: the index into the tables of
+// targets is an inline function, of which the linker keeps one.
 #undef GRADBUS_SCALAR_HALVES
 #if HWY_TARGET & \
     (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -34,7 +34,8 @@ namespace {
 size_t StoreVectors(WireType, const float*, size_t, std::byte*) { return 0; }
 size_t LoadVectors(WireType, const std::byte*, size_t, float, float*) { return 0; }
 #else
-// bf16 of any f32: a NaN keeps its upper bits and is made quiet, so that no carry ends it.
+// Converts any f32 to bf16. A NaN keeps its upper bits and is made quiet, so no carry changes it to
+// a number.
 U16Vec NarrowBf16(F32Vec values) {
   const U32 d;
   const auto upper = hn::And(hn::BitCast(d, values), hn::Set(d, 0xffff0000));
@@ -42,7 +43,7 @@ U16Vec NarrowBf16(F32Vec values) {
   return narrow_bf16_sum(hn::IfThenElse(hn::IsNaN(values), quiet, values));
 }
 
-// The vectors of Store and Load; return how many elements they did.
+// Converts whole vectors and returns the number of elements.
 size_t StoreVectors(WireType type, const float* from, size_t count, std::byte* to) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
@@ -73,7 +74,7 @@ size_t LoadVectors(WireType type, const std::byte* from, size_t count, float sca
 }
 #endif
 
-// Of f32 that lie in `to` already.
+// Scales f32 values that are already in `to`.
 void Scale(float scale, size_t count, float* to) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;

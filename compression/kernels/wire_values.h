@@ -1,5 +1,6 @@
-// f32 values to and from the type they travel in, each rounded once as common/kernels/half.h says
-// (to nearest even; too large for fp16 becomes Inf). Payload bytes need no alignment. Any thread.
+// Converts f32 values to and from the type in which they are sent. Each is rounded once, as in
+// common/kernels/half.h (to nearest even; too large for fp16 becomes Inf). Payload bytes need no
+// alignment. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace gradbus {
 enum class WireType : uint8_t { kF32 = 0, kFp16 = 1, kBf16 = 2 };
 
 constexpr size_t wire_type_bytes(WireType type) { return type == WireType::kF32 ? 4 : 2; }
-// Of the option "values": f32, fp16, bf16.
+// Parses the option "values": f32, fp16, bf16.
 constexpr WireType wire_type(std::string_view name) {
   return name == "fp16" ? WireType::kFp16 : name == "bf16" ? WireType::kBf16 : WireType::kF32;
 }

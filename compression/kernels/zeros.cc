@@ -19,7 +19,7 @@ hn::Vec<U32> Load(const float* values) {
   return hn::BitCast(U32(), hn::LoadU(hn::RebindToFloat<U32>(), values));
 }
 
-// Eight vectors at a time are looked at together, for a test and its branch cost as much as loads.
+// Tests eight vectors at a time, because a test and its branch cost as much as the loads.
 size_t FirstNotZero(const float* values, size_t count) {
   const size_t lanes = hn::Lanes(U32());
   size_t i = 0;

@@ -1,12 +1,12 @@
-// Where a vector that is mostly zeros is not: what codecs of whole rows run over a unit. Any
-// thread.
+// Finds the nonzero elements of a vector that is mostly zeros. Codecs that send whole rows run it
+// over a unit. Any thread.
 #pragma once
 
 #include <cstddef>
 
 namespace gradbus {
 
-// The index of the first of `values` that is neither 0 nor -0 (a NaN is not), or `count`.
+// Returns the index of the first of `values` that is neither 0 nor -0, or `count`. NaN is not 0.
 size_t first_not_zero(const float* values, size_t count);
 size_t first_not_zero_scalar(const float* values, size_t count);
 
