@@ -1,5 +1,5 @@
-// Which algorithm can carry out which collective: the planner offers no other, an agent takes no
-// other. Shards are no choice among these: the mode of an all-reduce asks for them.
+// Which algorithms can carry out which collective. The planner and the agents accept no others.
+// Shards are not in this table: the mode of an all-reduce selects them.
 #pragma once
 
 #include "common/dtype.h"
@@ -27,16 +27,16 @@ constexpr bool fits(CollectiveKind kind, Algorithm algorithm) {
   return false;
 }
 
-// The result has the same bits in every run and for every chunk size. Trees add what their children
-// send in the order of arrival; the ring's order of sums depends on the chunk.
+// The result has the same bits in every run and for every chunk size. Trees add blocks of their
+// children in the order of arrival. In a ring the order of additions depends on the chunk.
 constexpr bool is_deterministic(CollectiveKind kind, Algorithm algorithm) {
   return !reduces(kind) || algorithm == Algorithm::kChain ||
          algorithm == Algorithm::kRecursiveDoubling;
 }
 
-// Sums of gradients: what NCCL adds up as we do. Its minimum with a NaN, for one, is another one,
-// and it has no integers of 16 bits. It is no Algorithm, but what takes the place of one where a
-// tensor is on GPUs of all nodes.
+// NCCL may carry out sums of gradients, because it adds them in the same way. Its minimum treats
+// NaN differently, for example, and it has no 16-bit integers. NCCL is not an Algorithm. It
+// replaces the algorithm of a tensor that is on GPUs of all nodes.
 constexpr bool may_go_by_nccl(CollectiveKind kind, DType dtype, ReduceOp op) {
   const bool sums = op == ReduceOp::kSum || op == ReduceOp::kAverage;
   const bool integer =

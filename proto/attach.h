@@ -1,29 +1,30 @@
-// The attach protocol: what a client and the agent say over the Unix socket (SOCK_SEQPACKET).
-// Version 2. Control only: joining, registering tensors, leaving, errors. Never one message a step.
+// The attach protocol between a client and the agent over the Unix socket (SOCK_SEQPACKET). Its
+// version is kAttachVersion. It is for control only: joining, registering tensors, leaving, errors.
+// No step needs a message.
 //
-// Every packet is one fixed-size struct that begins with AttachHeader; a packet of another size, an
-// unknown type, or text that is not terminated ends the conversation with GB-V801 or GB-S211.
-// File descriptors travel as SCM_RIGHTS with the packet that names them.
+// Every packet is one fixed-size struct that begins with AttachHeader. A packet of another size, an
+// unknown type, or unterminated text ends the connection with GB-V801 or GB-S211. File descriptors
+// are sent as SCM_RIGHTS with the packet that names them.
 //
 //   client                                  agent
 //   Join                  ------------->    (waits until every rank of the job has joined)
 //                         <-------------    Joined   + fds: channel, first arena segment, doorbell
-//   TryDevice (each GPU)  ------------->    before tensors of it: how can this process open memory?
-//                         <-------------    DeviceTrial + fd: memory to try, in each way there is
-//   DeviceTried           ------------->    what it could not open
+//   TryDevice (each GPU)  ------------->    before its first tensor: how can it open memory?
+//                         <-------------    DeviceTrial + fd: memory to open in each supported way
+//   DeviceTried           ------------->    which ways failed
 //   Register (each tensor)------------->    (the coordinator compares all ranks)
 //                         <-------------    Segment  + fd, when the arena grew
 //                         <-------------    Registered (or Registered with a code and a sentence);
-//                                           + fd, when its elements are opened by one
-//   Unregister (a tensor) ------------->    this rank uses it no more; no round of it is in flight.
-//                                           Without an answer: others may still use it
-//   Blocked               ------------->    "I have waited 1 s for this": feeds the stall report
+//                                           + fd, if its memory is opened with one
+//   Unregister (a tensor) ------------->    this rank does not use it any more and has no round
+//                                           in flight. No answer, because others may still use it
+//   Blocked               ------------->    "I have waited 1 s for this": input of the stall report
 //                         <-------------    Notice: who is missing, or why the job failed
-//                         <-------------    ModeChange: an administrator's wish; every rank of the
-//                                           job gets the same ones in the same order
-//   Leave                 ------------->    clean end; a bare end-of-file is a death
+//                         <-------------    ModeChange: requested by an administrator; all ranks of
+//                                           the job get the same changes in the same order
+//   Leave                 ------------->    clean end; an end-of-file without it means death
 //
-// A tool says Admin instead of Join, gets one AdminAnswer, and the conversation is over.
+// A tool sends Admin instead of Join and gets one AdminAnswer. That ends the connection.
 #pragma once
 
 #include <array>
@@ -64,7 +65,7 @@ struct AttachHeader {
   uint16_t version = kAttachVersion;
   uint16_t type = 0;
   uint32_t bytes = 0;    // of the whole packet
-  uint32_t request = 0;  // chosen by the asker, repeated in the answer
+  uint32_t request = 0;  // chosen by the sender, repeated in the answer
 };
 static_assert(sizeof(AttachHeader) == 16);
 
@@ -79,7 +80,7 @@ struct JoinPacket {
   uint64_t start_timeout_ms = 0;
 };
 
-struct JoinedPacket {  // code != kOk: `text` says why, and there are no file descriptors
+struct JoinedPacket {  // If code != kOk, `text` has the reason and there are no file descriptors.
   static constexpr AttachType kType = AttachType::kJoined;
   AttachHeader header;
   uint32_t code = 0;
@@ -92,22 +93,22 @@ struct JoinedPacket {  // code != kOk: `text` says why, and there are no file de
   uint32_t local_size = 0;
   uint32_t agents = 0;       // nodes of the job
   uint32_t agent_index = 0;  // this node among them
-  uint32_t cores = 0;        // of this node: who may spin
+  uint32_t cores = 0;        // of this node: decides who may spin
   uint64_t channel_bytes = 0;
   uint64_t arena_bytes = 0;
   char text[kAttachTextBytes] = {};
-  uint8_t secret[kJobSecretBytes] = {};  // of the job; only its owner's ranks get it
+  uint8_t secret[kJobSecretBytes] = {};  // of the job; only ranks of its owner get it
 };
 
-// What another process of this machine needs to open memory or an event of a GPU: CUDA's IPC
-// handles, plain bytes with no meaning but to the driver.
+// The data with which another process of this machine opens memory or an event of a GPU. These are
+// CUDA's IPC handles: plain bytes that only the driver understands.
 struct DeviceShare {
   uint8_t bytes[64] = {};
 };
 using DeviceId = std::array<uint8_t, 16>;  // of a GPU: its UUID, the same in every process
 
-// How memory of a GPU is opened: by CUDA's legacy IPC handles, or mapped by the driver, from a file
-// descriptor that comes with the packet, or from a fabric handle.
+// How memory of a GPU is opened: with CUDA's legacy IPC handles, or mapped by the driver from a
+// file descriptor that comes with the packet or from a fabric handle.
 enum class DeviceSharing : uint32_t { kLegacy = 1, kDescriptor = 2, kFabric = 3 };
 inline constexpr size_t kDeviceSharings = 3;
 inline constexpr size_t kDeviceReasonBytes = 256;
@@ -115,12 +116,13 @@ inline constexpr size_t kDeviceReasonBytes = 256;
 struct DeviceMemory {
   DeviceSharing sharing = DeviceSharing::kLegacy;
   uint32_t reserved = 0;
-  uint64_t bytes = 0;  // kDescriptor, kFabric: to be mapped
+  uint64_t bytes = 0;  // kDescriptor, kFabric: bytes to map
   DeviceShare handle;  // kLegacy, kFabric
 };
 
-// A rank's elements in memory of its GPU, which the agent owns. The rank records `ready` behind
-// what computes its elements, then posts; whatever uses the result waits for `done` on its stream.
+// A rank's elements in memory of its GPU, which the agent owns. The rank records `ready` after the
+// work that computes its elements, then posts. Work that uses the result waits for `done` on its
+// stream.
 struct DeviceArea {
   DeviceMemory memory;
   DeviceShare ready;
@@ -133,12 +135,13 @@ struct TryDevicePacket {
   DeviceId device = {};
 };
 
-// The memory and the event are there until DeviceTried.
+// The memory and the event exist until DeviceTried.
 struct DeviceTrialPacket {
   static constexpr AttachType kType = AttachType::kDeviceTrial;
   AttachHeader header;
   DeviceId device = {};
-  uint32_t count = 0;  // 0: the agent cannot share memory of it, and says why to Register
+  // 0: the agent cannot share its memory; the answer to Register has the reason.
+  uint32_t count = 0;
   uint32_t reserved = 0;
   DeviceMemory memory[kDeviceSharings];
   DeviceShare event;
@@ -159,19 +162,20 @@ struct RegisterPacket {
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t collective = 0;
-  uint8_t wants_device = 0;  // 1: this rank's elements are to lie on `device`
+  uint8_t wants_device = 0;  // 1: this rank's elements should be on `device`
   uint32_t root = 0;
   DeviceId device = {};
   uint64_t row_elements = 1;
   double before = 1;
   double after = 1;
-  uint64_t columns = 0;  // compression: of the tensor seen as a matrix; 0: a vector
+  uint64_t columns = 0;  // compression: columns of the tensor as a matrix; 0: a vector
   char compression[kCompressionBytesMax + 1] = {};  // "": dense
   char mode[kModeBytesMax + 1] = {};                // canonical; "": sync
   char shape[kShapeBytesMax + 1] = {};              // "[2,4]"; "": one dimension
 };
 
-struct RegisteredPacket {  // where the tensor lies for this client; code != kOk: `text` says why
+// The location of the tensor for this client. If code != kOk, `text` has the reason.
+struct RegisteredPacket {
   static constexpr AttachType kType = AttachType::kRegistered;
   AttachHeader header;
   uint32_t code = 0;
@@ -182,18 +186,19 @@ struct RegisteredPacket {  // where the tensor lies for this client; code != kOk
   uint64_t cell_offset = 0;
   uint64_t data_offset = 0;  // of local rank 0, or of the shared area
   uint64_t data_stride = 0;  // bytes from one local rank (or from one block) to the next
-  uint32_t on_device = 0;    // 1: in `area`. 0 though it was wanted: `text` says why
+  uint32_t on_device = 0;    // 1: in `area`. If it was requested but is 0, `text` has the reason
   uint32_t reserved = 0;
   DeviceArea area;
   char text[kAttachTextBytes] = {};
 };
 
-// Of a tensor that a Registered has brought to this client.
+// For a tensor that this client got with Registered.
 struct UnregisterPacket {
   static constexpr AttachType kType = AttachType::kUnregister;
   AttachHeader header;
   uint32_t tensor = 0;
-  uint32_t viewed = 0;  // 1: views of its memory are left; comes again with 0 after the last one
+  // 1: views of its memory exist; the packet is sent again with 0 after the last one.
+  uint32_t viewed = 0;
 };
 
 struct SegmentPacket {
@@ -208,14 +213,14 @@ struct BlockedPacket {
   static constexpr AttachType kType = AttachType::kBlocked;
   AttachHeader header;
   char name[kTensorNameBytesMax + 1] = {};
-  uint64_t round = 0;  // 0: waits for the registration itself
+  uint64_t round = 0;  // 0: waits for the registration
   uint64_t waited_ms = 0;
 };
 
 struct NoticePacket {
   static constexpr AttachType kType = AttachType::kNotice;
   AttachHeader header;
-  uint32_t code = 0;  // kOk: information about a stall; else the job has failed
+  uint32_t code = 0;  // kOk: information about a stall; else the job failed
   uint32_t reserved = 0;
   char text[kAttachTextBytes] = {};
 };
@@ -228,13 +233,13 @@ struct LeavePacket {
 struct ModeChangePacket {
   static constexpr AttachType kType = AttachType::kModeChange;
   AttachHeader header;
-  char group[kTensorNameBytesMax + 1] = {};  // glob of parameters' names
+  char group[kTensorNameBytesMax + 1] = {};  // glob of parameter names
   char mode[kModeBytesMax + 1] = {};         // canonical
 };
 
 enum class AdminWish : uint32_t { kStop = 1, kMode = 2 };
 
-// What the sender may do follows from its uid, which the agent reads from the socket.
+// The sender's uid, which the agent reads from the socket, decides what the sender may do.
 struct AdminPacket {
   static constexpr AttachType kType = AttachType::kAdmin;
   AttachHeader header;

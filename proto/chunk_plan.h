@@ -1,8 +1,8 @@
-// How the elements of a reducing tensor are cut: into shards (reduce-scatter: one per rank; else
-// one), and each shard into chunks, the unit of pipelining. Pure arithmetic that every process of a
-// job does alike.
+// How the elements of a reducing tensor are divided. It has one shard per rank for reduce-scatter,
+// else one shard. Each shard is divided into chunks, the unit of pipelining. This is pure
+// arithmetic; every process of a job gets the same result.
 //
-// Shards are whole rows of `row_elements`, as even as can be: the first (rows % shards) have one
+// Shards are whole rows of `row_elements`, as equal as possible: the first (rows % shards) have one
 // row more. All shards have the same number of chunks, so the last chunks of a shorter shard may be
 // empty.
 #pragma once
@@ -13,14 +13,14 @@
 namespace gradbus {
 
 struct ChunkRange {
-  uint64_t first = 0;  // element of the tensor
+  uint64_t first = 0;  // first element in the tensor
   uint64_t elements = 0;
   uint32_t shard = 0;
 };
 
 struct ChunkPlan {
   uint64_t count = 0;         // elements of the tensor: a multiple of row_elements
-  uint64_t row_elements = 1;  // never cut between shards
+  uint64_t row_elements = 1;  // elements per row; a row is never divided between shards
   uint32_t shards = 1;
   uint64_t chunk_elements = 1;
 
@@ -36,7 +36,7 @@ struct ChunkPlan {
     return static_cast<uint32_t>(
         std::max<uint64_t>((most + chunk_elements - 1) / chunk_elements, 1));
   }
-  // At least 1: a round of no elements still has one, empty, chunk.
+  // At least 1: a round without elements still has one, empty, chunk.
   uint32_t chunks() const { return shards * chunks_per_shard(); }
 
   ChunkRange range(uint32_t chunk) const {

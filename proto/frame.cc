@@ -1,4 +1,4 @@
-// Sealing and checking data-plane frames (format in proto/frame.h). Pure, any thread.
+// Seals and checks data-plane frames (format in proto/frame.h). Pure, any thread.
 #include "proto/frame.h"
 
 #include <string>
@@ -19,7 +19,7 @@ Status refuse(const char* field, uint64_t value, const std::string& allowed) {
                            ", allowed: " + allowed);
 }
 
-// These move no elements, so they may leave the signature fields 0.
+// These kinds carry no elements, so they may leave the signature fields 0.
 bool is_control(const FrameHeader& header) {
   const auto kind = static_cast<FrameKind>(header.kind & ~kSequencedFrame);
   return kind == FrameKind::kHello || kind == FrameKind::kCredit || kind == FrameKind::kProbe ||
@@ -28,7 +28,7 @@ bool is_control(const FrameHeader& header) {
 
 bool is_sequenced(const FrameHeader& header) { return (header.kind & kSequencedFrame) != 0; }
 
-// A hello comes before there are numbers, and the state of a link is no frame of it.
+// A hello is sent before frames have numbers, and the state of a link has no number.
 bool is_kind(const FrameHeader& header) {
   const auto number = static_cast<uint8_t>(header.kind & ~kSequencedFrame);
   const bool numbered = number > static_cast<uint8_t>(FrameKind::kHello) &&
@@ -44,9 +44,9 @@ Status check_version(const FrameHeader& header) {
                            ", this program speaks " + std::to_string(kFrameVersion));
 }
 
-// Before anything else is believed: is this a frame of our version, as it was sealed? One of
-// another version, which may be sealed otherwise, is known by its magic; a numbered one has none
-// and comes on a link whose hello was of our version.
+// Checks first whether this is a frame of our version with a valid checksum. A frame of another
+// version, which may have another checksum, is detected by its magic. A numbered frame has no
+// magic, but it comes on a link whose hello had our version.
 Status check_envelope(const FrameHeader& header) {
   const bool has_magic = header.magic == kFrameMagic;
   if (!has_magic && !is_sequenced(header)) {
@@ -103,7 +103,8 @@ Status check_frame_payload(const FrameHeader& header, std::span<const std::byte>
   }
   const uint32_t crc = crc32c(payload);
   if (header.payload_crc == crc) return {};
-  // The header is as it was sealed, and TCP has checksums of its own: the damage came before.
+  // The header checksum is valid, and TCP has checksums too. So the payload changed before it was
+  // sent.
   return error("D612", "tensor " + std::to_string(header.tensor) + " changed while round " +
                            std::to_string(header.step) +
                            " of it was sent: field payload_crc of chunk " +

@@ -8,37 +8,38 @@
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
-//   offset 10  u16  exchange     which of the tensor's exchanges: 0 but for compressed tensors,
-//                                where unit u in its round r is exchange u * rounds + r;
-//                                kForward: index of the agent whose push it is, or
-//                                kDeadlineRecord; its kCredit repeats it, and has in `chunk` which
-//                                chunk or unit was taken; kMoved: 0 for parameters, or what sums'
-//                                encoding left out, n for the optimizer's vector n
-//   offset 12  u32  source       kHello, kCredit: sending agent's index in the job (shards come
-//                                after the agents); all-gather data: the rank whose block this is;
-//                                kReduce to a shard: the step's learning rate (0: the mode's) or
-//                                memory scale, an f32, or kPullOnly, or kReadKept or kWriteKept
-//                                and a part; kGather from one: staleness;
-//                                kForward: as the push has it; kMoved: the learning rate, an f32
+//   offset 10  u16  exchange     index of the tensor's exchange: 0 for dense tensors. Stage s of
+//                                unit u of a compressed tensor is exchange u * stages + s; the
+//                                fidelity gauge has one more behind them;
+//                                kForward: index of the agent that pushed, or kDeadlineRecord; its
+//                                kCredit has the same value, and the chunk or unit in `chunk`;
+//                                kMoved: 0 for parameters, or for the residual of sums; n for the
+//                                optimizer's vector n
+//   offset 12  u32  source       kHello, kCredit: index of the sending agent in the job (shards
+//                                come after the agents); all-gather: the rank that owns the block;
+//                                kReduce to a shard: the learning rate of the step (0: that of the
+//                                mode) or the memory scale, an f32, or kPullOnly, or kReadKept or
+//                                kWriteKept plus a part; kGather from a shard: staleness;
+//                                kForward: as in the push; kMoved: the learning rate, an f32
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
 //   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number;
-//                                kDeadlineRecord: steps made before the one that is closed;
+//                                kDeadlineRecord: steps made before the closed one;
 //                                kMoved: steps made
-//   offset 40  u32  chunk        index of the chunk inside the tensor (or block)
+//   offset 40  u32  chunk        index of the chunk in the tensor (or block)
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
-//                                by NCCL: the number of the turn that agent 0 gives;
-//                                all-gather: bytes of the whole block of `source`, shards: payload;
-//                                kForward: as the push has it, and the push's exchange times
+//                                NCCL: number of the turn that agent 0 assigned;
+//                                all-gather: bytes of the whole block of `source`; shards: payload;
+//                                kForward: as in the push, plus the push's exchange times
 //                                2^kForwardedExchangeShift;
-//                                kMoved: the first element's place in the tensor;
-//                                kHello: the link key (who may talk on this connection)
+//                                kMoved: index of the first element in the tensor;
+//                                kHello: the link key, which authenticates the connection
 //   offset 56  u32  payload_crc  CRC32C of the payload, 0 when length is 0
 //   offset 60  u32  header_crc   CRC32C of bytes 0 to 59
 //
-// A reader copies the header out before it validates it, and validates it before it uses a field.
+// A reader copies the header, then validates the copy, and only then uses a field.
 #pragma once
 
 #include <cstddef>
@@ -55,38 +56,38 @@ inline constexpr uint8_t kFrameVersion = 1;
 inline constexpr uint32_t kFramePayloadBytesMax = 1u << 20;
 
 enum class FrameKind : uint8_t {
-  kHello = 1,   // first frame of a connection: who I am
+  kHello = 1,   // first frame of a connection: identifies the sender
   kCredit = 2,  // "my ranks are all ready for this round: you may send" (flows backward)
-  kReduce = 3,  // a partial sum on its way to the chunk's owner, or a block / broadcast chunk
-  kGather = 4,  // a finished chunk on its way from its owner to everybody
-  kProbe = 5,   // measures a path: any payload one way, none back (worker_agent/path_probe.h)
-  // From a shard to the backup of its chunks: what it is about to take. A kCredit with the same
-  // tensor, exchange and step says that the backup has taken it, all frames of it
+  kReduce = 3,  // a partial sum for the chunk's owner, or a block / broadcast chunk
+  kGather = 4,  // a finished chunk from its owner to all agents
+  kProbe = 5,   // measures a path: payload in one direction only (worker_agent/path_probe.h)
+  // From a shard to the backup of its chunks: a push that the shard is about to apply. A kCredit
+  // with the same tensor, exchange and step confirms that the backup has all frames of it
   // (worker_agent/shard/shard_job.h).
   kForward = 6,
-  // What a side of a link of several paths has taken (transport/failover/control.h).
+  // What one side of a link with several paths has received (transport/failover/control.h).
   kLinkState = 7,
-  // From a shard to another one: a part of what it holds of a tensor, whose place `tensor` takes
-  // (worker_agent/shard/shard_job_moves.cc).
+  // From a shard to another one: a part of a tensor's state. The tensor `tensor` replaces that
+  // tensor (worker_agent/shard/shard_job_moves.cc).
   kMoved = 8,
 };
 
-// Added to the kind of a frame whose magic is a sequence number.
+// Flag in the kind of a frame whose magic is a sequence number.
 inline constexpr uint8_t kSequencedFrame = 0x80;
 
 // A kForward without payload: the deadline of the chunk's open step has ended (mode ps:quorum).
 inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
 static_assert(kDeadlineRecord > kRanksMax, "no agent has this index");
 
-// Above this in a kForward's `total` is the exchange of the push.
+// Bit of a kForward's `total` where the exchange of the push begins.
 inline constexpr uint32_t kForwardedExchangeShift = 48;
 
-// A push whose payload counts for nothing: its agent wants the parameters as they are.
+// A push whose payload is ignored: its agent only requests the current parameters.
 inline constexpr uint32_t kPullOnly = UINT32_MAX;
-// The same, of a part of what a shard keeps of a tensor: 0 the parameters, then what the optimizer
-// remembers, vector by vector, last the counts of steps, a float for each element. kReadKept + part
-// is answered with it; kWriteKept + part puts there what agent 0 brings. Like kPullOnly no f32 that
-// is a number.
+// Reads or writes a part of the state that a shard keeps for a tensor. Part 0 is the parameters.
+// The optimizer's vectors follow, then the step counts, one float for each element. The answer to
+// kReadKept + part contains the part; kWriteKept + part replaces it with the values of agent 0.
+// Like kPullOnly, these values are NaN as f32.
 inline constexpr uint32_t kReadKept = 0xffff'ff00;
 inline constexpr uint32_t kWriteKept = 0xffff'fe00;
 inline constexpr uint32_t kKeptPartsMax = 16;
@@ -121,16 +122,16 @@ static_assert(offsetof(FrameHeader, job) == 16 && offsetof(FrameHeader, step) ==
                   offsetof(FrameHeader, total) == 48 && offsetof(FrameHeader, header_crc) == 60,
               "frame format version 1");
 
-// Fills both checksums. Call last, when every other field and the payload are final.
+// Fills both checksums. Call it last, when every other field and the payload are final.
 void seal_frame(FrameHeader& header, std::span<const std::byte> payload);
-// The same for a header that changed while its payload did not.
+// Updates the checksum of a header that changed while its payload did not.
 void reseal_header(FrameHeader& header);
 
-// kVersion for another version, kCorrupt for anything else the format does not allow. Names the
-// field.
+// Returns kVersion for another version and kCorrupt for any other violation of the format. Names
+// the field.
 Status check_frame_header(const FrameHeader& header);
 
-// kCorrupt (GB-D612) when the payload is not the one that was sealed.
+// Returns kCorrupt (GB-D612) when the payload is not the one that was sealed.
 Status check_frame_payload(const FrameHeader& header, std::span<const std::byte> payload);
 
 }  // namespace gradbus

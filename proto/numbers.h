@@ -1,7 +1,8 @@
-// Numbers that cross a process or machine boundary: collectives, algorithms, codecs, limits (and
-// dtypes, in common/dtype.h, and reduce operations, in common/reduce_op.h).
+// Numbers that cross a process or machine boundary: collectives, algorithms, codecs, limits. Dtypes
+// are in common/dtype.h, reduce operations in common/reduce_op.h.
 //
-// Append-only. A number is never reused and never changes its meaning; readers refuse unknown ones.
+// The numbers are append-only. A number is never reused and never changes its meaning. Readers
+// refuse unknown numbers.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +18,20 @@ enum class CollectiveKind : uint8_t {
   kAllReduce = 1,
   kBroadcast = 2,
   kAllGather = 3,
-  kReduce = 4,         // the root gets the result; the other ranks' areas hold rubbish after it
+  kReduce = 4,         // the root gets the result; the areas of other ranks are undefined then
   kReduceScatter = 5,  // rank r gets shard r (proto/chunk_plan.h)
   kGather = 6,         // the root gets all blocks
   kScatter = 7,        // rank r gets the root's block r
   kAllToAll = 8,       // rank r gets block r of every rank
 };
 
-// Collectives that combine values: an area per local rank. The others move blocks.
+// Collectives that combine values have one area per local rank. The others move blocks.
 constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
          kind == CollectiveKind::kReduceScatter;
 }
-// The blocks of a kind that moves them: broadcast 1, all-to-all world_size^2 (block s * world_size
-// + d goes from rank s to rank d), else one per rank.
+// The number of blocks of a kind that moves them. Broadcast has 1, all-to-all world_size^2 (block s
+// * world_size + d goes from rank s to rank d), the others one per rank.
 constexpr uint64_t block_count(CollectiveKind kind, uint64_t world_size) {
   if (kind == CollectiveKind::kBroadcast) return 1;
   return kind == CollectiveKind::kAllToAll ? world_size * world_size : world_size;
@@ -40,20 +41,20 @@ constexpr bool has_root(CollectiveKind kind) {
          kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
 }
 
-// What the agents do between nodes. The plan names one per tensor; the same on every agent.
+// What the agents do between nodes. The plan selects one per tensor, the same on every agent.
 enum class Algorithm : uint8_t {
-  kAuto = 0,               // not a plan: "let the cost model choose"
-  kRing = 1,               // chunk c is owned by agent c % agents: least bytes, 2 (agents - 1) hops
-  kChain = 2,              // every chunk is owned by the last agent: one order of sums for all
-                           // elements, whatever the chunk size
-  kHalvingDoubling = 3,    // binomial trees, a root per chunk: least bytes, 2 log2(agents) hops
+  kAuto = 0,  // not a plan: "let the cost model choose"
+  kRing = 1,  // agent c % agents owns chunk c: least bytes, 2 (agents - 1) hops
+  // The last agent owns every chunk: one order of additions for all elements, with any chunk size.
+  kChain = 2,
+  kHalvingDoubling = 3,    // binomial trees, one root per chunk: least bytes, 2 log2(agents) hops
   kRecursiveDoubling = 4,  // whole tensors in log2(agents) exchanges: fewest hops, no credits
   kTree = 5,               // binomial tree from the root
-  kDirect = 6,             // each block straight from its source to its destinations
+  kDirect = 6,             // each block directly from its source to its destinations
   kShards = 7,             // each chunk to its shard and back: modes ps:*, never chosen by cost
 };
 
-// What compression/registry.h has a row for.
+// The codecs in compression/registry.h.
 enum class CodecId : uint8_t {
   kDense = 0,  // elements as they are, little-endian
   kFp16 = 1,
@@ -77,19 +78,19 @@ enum class CodecId : uint8_t {
   kRows = 19,
 };
 
-// What an agent remembers of a compressed tensor between rounds. Both are sums over agents in
-// effect, so they can be added up and dealt out again to any number of agents.
+// The state that an agent keeps for a compressed tensor between rounds. The effective state is the
+// sum over agents. So it can be added up and distributed to any number of agents.
 enum class MemoryPart : uint8_t { kResidual = 0, kMomentum = 1 };
 inline constexpr uint32_t kMemoryParts = 2;
 
-inline constexpr uint32_t kRanksMax = 4096;      // of one job
-inline constexpr uint32_t kLocalRanksMax = 128;  // of one job on one node
+inline constexpr uint32_t kRanksMax = 4096;      // per job
+inline constexpr uint32_t kLocalRanksMax = 128;  // per job and node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
-inline constexpr uint32_t kCompressionBytesMax = 255;  // its text: compression/spec.h
-inline constexpr uint32_t kModeBytesMax = 255;         // common/exchange_mode.h
-inline constexpr uint32_t kShapeBytesMax = 255;        // client_lib/shm/tensor_spec.h
-inline constexpr uint32_t kTensorsMax = 1u << 20;      // of one job
+inline constexpr uint32_t kCompressionBytesMax = 255;  // text of compression/spec.h
+inline constexpr uint32_t kModeBytesMax = 255;         // text of common/exchange_mode.h
+inline constexpr uint32_t kShapeBytesMax = 255;        // text of client_lib/shm/tensor_spec.h
+inline constexpr uint32_t kTensorsMax = 1u << 20;      // per job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 
 constexpr bool is_collective(uint32_t number) { return number >= 1 && number <= 8; }

@@ -1,16 +1,17 @@
-// What a parameter-server shard of a job held at one time, as a file: little-endian, version 1.
+// The state of a parameter-server shard of a job as a file: little-endian, version 1.
 //
 //   SnapshotHeader                               176 bytes
 //   SnapshotPiece, then its values               312 bytes + (1 + vectors) * elements * 4, repeated
 //   SnapshotPiece with magic kSnapshotEndMagic   `count`: how many pieces there are; no values
 //
-// A piece is a chunk as it lay on the shard: elements [first, first + elements) of the tensor, as
-// f32: the parameters, then each of the optimizer's vectors (momentum; or mean and mean square). It
-// says where it belongs in the tensor, so a job with other chunks or another number of shards can
-// read it. Pieces of one file are of different times, a moment apart: each is whole in itself.
+// A piece is one chunk of the shard: elements [first, first + elements) of the tensor as f32. It
+// contains the parameters, then each of the optimizer's vectors (momentum; or mean and mean
+// square). It has its position in the tensor, so a job with other chunks or another number of
+// shards can read it. Pieces of one file are written at slightly different times; each piece is
+// consistent.
 //
-// A reader copies a struct out, checks its CRC before it uses a field, and each length against what
-// is left of the file before it reads.
+// A reader copies a struct, then checks its CRC before it uses a field. It checks each length
+// against the rest of the file before it reads.
 #pragma once
 
 #include <cstddef>
@@ -29,28 +30,28 @@ inline constexpr uint32_t kSnapshotVectorsMax = 2;
 struct SnapshotHeader {
   uint32_t magic = kSnapshotMagic;
   uint32_t version = kSnapshotVersion;
-  uint64_t run = 0;         // one start of a job; the same in the files of all its shards
-  uint64_t written_ns = 0;  // since 1970, when the file was begun
+  uint64_t run = 0;         // one start of a job; equal in the files of all its shards
+  uint64_t written_ns = 0;  // since 1970, when writing began
   uint32_t shard = 0;       // 0 .. shards - 1
   uint32_t shards = 0;
   char job[kJobNameBytesMax + 1] = {};
   uint32_t reserved[3] = {};
-  uint32_t crc = 0;  // CRC32C of all before it
+  uint32_t crc = 0;  // CRC32C of all bytes before it
 };
 static_assert(sizeof(SnapshotHeader) == 176 && offsetof(SnapshotHeader, crc) == 172);
 
 struct SnapshotPiece {
   uint32_t magic = kSnapshotPieceMagic;
   uint32_t optimizer = 0;  // ServerOptimizer::Kind
-  uint32_t vectors = 0;    // of it, after the parameters
+  uint32_t vectors = 0;    // number of the optimizer's vectors, after the parameters
   float learning_rate = 0;
   uint64_t count = 0;  // elements of the tensor
   uint64_t first = 0;
   uint64_t elements = 0;
-  uint64_t steps = 0;  // that the optimizer has made
+  uint64_t steps = 0;  // made by the optimizer
   char tensor[kTensorNameBytesMax + 1] = {};
   uint32_t values_crc = 0;  // CRC32C of the values
-  uint32_t crc = 0;         // CRC32C of all before it
+  uint32_t crc = 0;         // CRC32C of all bytes before it
 };
 static_assert(sizeof(SnapshotPiece) == 312 && offsetof(SnapshotPiece, crc) == 308);
 

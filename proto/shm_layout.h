@@ -1,18 +1,18 @@
-// What a client and the agent share: the channel of one client and the arena of one job on one
-// node. Layout version 1. Everything here is plain memory of sealed memfds that the agent created.
+// The memory that a client and the agent share: the channel of one client, and the arena of one job
+// on one node. Layout version 1. It is plain memory in sealed memfds that the agent created.
 //
-// TRUST. The ranks of one job on one node trust each other (they share the arena and could spoil
-// their own gradients anyway); the agent trusts none of them. Sizes, offsets and ids reach the two
-// sides over the attach socket, never through these bytes: the agent keeps its own table and treats
-// each word it loads from here as a claim that is copied once and then checked.
+// TRUST. The ranks of one job on one node trust each other: they share the arena and could corrupt
+// their own gradients anyway. The agent trusts none of them. Sizes, offsets and ids are sent over
+// the attach socket, never through these bytes. The agent keeps its own table. It copies each word
+// from here once and then checks the copy.
 //
 // CHANNEL, one segment per client:
 //   offset 0      ChannelHeader            (kChannelHeaderBytes)
 //   then          submission ring          RingControl + kRingRecords * 64 bytes, client -> agent
 //   then          completion ring          RingControl + kRingRecords * 64 bytes, agent -> client
 //
-// ARENA, one or more segments per job and node (another is added when tensors are registered that
-// do not fit). Each registered tensor has, inside one segment:
+// ARENA, one or more segments per job and node (another one is added when new tensors do not fit).
+// Each registered tensor has, inside one segment:
 //   cell          CellHeader, ReadyLine[local_size], chunk words   where the ranks meet
 //   data          kinds that reduce: one area per local rank, staggered (see
 //                 kRankAreaStaggerBytes); kinds that move blocks: block_count() blocks of `count`
@@ -20,21 +20,21 @@
 //
 // A ROUND of an all-reduce cell, n = 1, 2, ...
 //   1. Rank r writes its gradient into its area and stores posted[r] = n (release).
-//   2. When every posted[] >= n, whoever waits (a blocked client thread, the agent) claims chunks
-//   by
-//      advancing `cursor` from (n, i) to (n, i + 1), reduces chunk i of all areas in one pass,
-//      marks its chunk word and adds 1 to `done`.
-//   3. done == n * chunks: on one node the round is over; whoever added the last one stores
-//      `finished` = n, bumps `event` and wakes sleepers. Between nodes (remote cells) chunks are
-//      reduced into the first area only; the agents exchange them and the agent stores `finished`.
-// Nobody starts round n + 1 before its rank has seen finished == n, so the words never overlap.
+//   2. When every posted[] >= n, the waiting threads (blocked client threads and the agent) claim
+//      chunks: they advance `cursor` from (n, i) to (n, i + 1), reduce chunk i of all areas in one
+//      pass, mark its chunk word and add 1 to `done`.
+//   3. done == n * chunks: on one node the round is over. The thread that added the last 1 stores
+//      `finished` = n, increments `event` and wakes sleepers. Between nodes (remote cells) chunks
+//      are reduced into the first area only; the agents exchange them and the agent stores
+//      `finished`.
+// No rank starts round n + 1 before it has seen finished == n, so the words never overlap.
 //
-// A ROUND of a broadcast or all-gather cell (one shared area): a rank that brings data waits until
-// all consumed[] >= n - 1, writes, stores posted[r] = n; a reader waits for the posts it needs
-// (remote cells: for `finished` = n), copies out and stores consumed[r] = n.
+// A ROUND of a broadcast or all-gather cell (one shared area): a rank with data waits until all
+// consumed[] >= n - 1, writes, and stores posted[r] = n. A reader waits for the posts it needs
+// (remote cells: for `finished` = n), copies the data and stores consumed[r] = n.
 //
-// A claimer that dies leaves its claim in the chunk word. In-place sums cannot be redone, so the
-// agent, which sees the death on the socket, fails the job's operations instead (JobWord).
+// A thread that dies leaves its claim in the chunk word. In-place sums cannot be repeated. So the
+// agent, which detects the death on the socket, fails the job's operations (JobWord).
 #pragma once
 
 #include <atomic>
@@ -60,8 +60,8 @@ struct alignas(kCacheLinePairBytes) RingCount {
   std::atomic<uint64_t> count{0};
 };
 struct RingControl {
-  RingCount tail;  // records ever pushed; only the producer stores it
-  RingCount head;  // records ever popped; only the consumer stores it
+  RingCount tail;  // records ever pushed; stored by the producer only
+  RingCount head;  // records ever popped; stored by the consumer only
 };
 static_assert(sizeof(RingControl) == 256, "shm layout version 1");
 
@@ -69,18 +69,18 @@ inline constexpr size_t kRingBytes = sizeof(RingControl) + kRingRecords * kRecor
 
 enum class SubmissionKind : uint32_t {
   kPosted = 1,  // this rank is ready for `round` of `tensor`
-  // A round of a compressed tensor in which nothing is exchanged. What an agent remembers between
-  // rounds is the sum of its ranks' shares:
-  kReadMemory = 2,   // every local area gets its rank's share
-  kWriteMemory = 3,  // the shares in the areas become what is remembered
+  // A round of a compressed tensor in which nothing is exchanged. The state of an agent is the sum
+  // of its ranks' shares:
+  kReadMemory = 2,   // every local area gets its rank's share of the state
+  kWriteMemory = 3,  // the shares in the areas become the state
 };
 
-// What a round is that makes no step.
+// The kinds of rounds that make no step.
 enum class PullKind : uint64_t {
-  kNone = 0,  // it makes one
+  kNone = 0,  // not such a round: it makes a step
   kParameters = 1,
-  kRead = 2,   // brings a part of what shards keep (proto/frame.h)
-  kWrite = 3,  // puts it there
+  kRead = 2,   // reads a part of the shards' state (proto/frame.h)
+  kWrite = 3,  // writes the part
 };
 
 // Client -> agent. For all-gather, `bytes` is the length of this rank's block.
@@ -90,8 +90,9 @@ struct Submission {
   uint64_t round;
   uint64_t bytes;
   uint64_t memory_part;  // kReadMemory, kWriteMemory: MemoryPart (compression/memory.h)
-  double memory_scale;   // kPosted: what is remembered is multiplied by it first; 0: by 1
-  // kPosted, where shards hold the parameters: of this step; 0: the mode's. pull_only: PullKind.
+  double memory_scale;   // kPosted: factor for the residual before the round; 0: 1
+  // kPosted, if shards hold the parameters: learning rate of this step; 0: that of the mode.
+  // pull_only is a PullKind.
   double learning_rate;
   uint64_t pull_only;
   uint64_t kept_part;  // PullKind::kRead, kWrite
@@ -103,7 +104,7 @@ struct CompletionRecord {
   uint32_t tensor;
   uint32_t code;
   uint64_t round;
-  uint64_t staleness;  // shards that hold the parameters: steps of others since this node's last
+  uint64_t staleness;  // shards hold the parameters: steps of others since this node's last
   uint64_t reserved[5];
 };
 static_assert(sizeof(CompletionRecord) == kRecordBytes);
@@ -118,15 +119,15 @@ struct ChannelHeader {
   uint32_t ring_records;
   uint32_t record_bytes;
   // Set by the agent before it sleeps, cleared when it wakes. A client that finds it set after a
-  // push writes to the doorbell eventfd; while nobody sleeps there is no system call.
+  // push writes to the doorbell eventfd. While the agent is awake, no system call is needed.
   alignas(kCacheLinePairBytes) std::atomic<uint32_t> agent_sleeping;
-  // Counters of this client, written by it alone and shown by `gradbus status`.
+  // Counters of this client. Only the client writes them; `gradbus status` shows them.
   alignas(kCacheLinePairBytes) std::atomic<uint64_t> operations;
   std::atomic<uint64_t> bytes;
-  std::atomic<uint64_t> wait_ns;       // time spent blocked for others: the latest rank waits least
+  std::atomic<uint64_t> wait_ns;       // time blocked for others: the latest rank waits least
   std::atomic<uint64_t> step;          // highest round posted on any tensor
   std::atomic<uint64_t> last_call_ns;  // CLOCK_MONOTONIC of the last blocking call
-  std::atomic<uint64_t> losses;        // reported; those that are finite are in the sum
+  std::atomic<uint64_t> losses;        // reported losses; the finite ones are in the sum
   std::atomic<uint64_t> losses_not_finite;
   std::atomic<double> loss_sum;
 };
@@ -143,17 +144,17 @@ inline constexpr size_t kChannelBytes = (kCompletionRingOffset + kRingBytes + 40
 struct CellHeader {
   // (round << 32) | next chunk to claim.
   alignas(kCacheLinePairBytes) std::atomic<uint64_t> cursor;
-  // Chunks reduced since registration, over all rounds.
+  // Chunks reduced since registration, in all rounds.
   alignas(kCacheLinePairBytes) std::atomic<uint64_t> done;
   // Last round that ended (low 32 bits). Stored once per round.
   alignas(kCacheLinePairBytes) std::atomic<uint32_t> finished;
-  std::atomic<uint32_t> event;    // futex word: bumped when a sleeper should look again
+  std::atomic<uint32_t> event;    // futex word: incremented when sleepers should check again
   std::atomic<uint32_t> waiters;  // sleepers on `event`; no wake system call while 0
-  std::atomic<uint32_t> failed;   // a Code: this cell will never finish again
+  std::atomic<uint32_t> failed;   // a Code: this cell will never finish a round again
 };
 static_assert(sizeof(CellHeader) == 384, "shm layout version 1");
 
-// One per local rank; only that rank stores it.
+// One per local rank; only that rank writes it.
 struct alignas(kCacheLinePairBytes) ReadyLine {
   std::atomic<uint64_t> posted;    // "my input of this round is ready"
   std::atomic<uint64_t> consumed;  // broadcast, all-gather: "I have copied this round's result out"
@@ -177,8 +178,8 @@ constexpr size_t cell_bytes(uint32_t local_size, uint32_t chunks) {
   return sizeof(CellHeader) + local_size * sizeof(ReadyLine) + words;
 }
 
-// Rank areas lie page-rounded bytes plus this apart, so that equal indices of different ranks never
-// fall on one L1 set: at power-of-two distances this costs 2x to 10x on some processors.
+// Rank areas are page-rounded bytes plus this apart, so that equal indices of different ranks never
+// share an L1 set. At power-of-two distances that costs 2x to 10x on some processors.
 inline constexpr size_t kRankAreaStaggerBytes = 640;
 inline constexpr size_t kDataAlignBytes = 128;
 
@@ -187,9 +188,9 @@ constexpr size_t rank_area_stride(size_t tensor_bytes) {
 }
 static_assert(kRankAreaStaggerBytes % kDataAlignBytes == 0);
 
-// First page of the first arena segment.
+// The first page of the first arena segment.
 struct JobWord {
-  std::atomic<uint32_t> failed;  // a Code; the sentence comes over the attach socket
+  std::atomic<uint32_t> failed;  // a Code; the text comes over the attach socket
   std::atomic<uint32_t> event;   // futex word for threads that wait for the job itself
 };
 inline constexpr size_t kJobWordBytes = 4096;

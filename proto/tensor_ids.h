@@ -1,5 +1,5 @@
-// How many ids the tensors of one job may have over its life. An id is never used again, and both
-// sides keep tables by id (8 bytes each), so this is a bound on memory: 128 MiB.
+// How many ids the tensors of one job may use over its life. An id is never reused, and both sides
+// keep tables by id (8 bytes each). So this limits memory: 128 MiB.
 #pragma once
 
 #include <cstdint>

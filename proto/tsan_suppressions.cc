@@ -1,9 +1,9 @@
 // Linked into every ThreadSanitizer build of a program that uses gRPC.
 //
-// Debian's gRPC is not instrumented: the sanitizer sees neither its locks nor what it hands from
-// thread to thread, and reports both. So calls from libraries without instrumentation are ignored,
-// and so are reports with a gRPC frame. What is ours, the Desk behind one mutex for example, has
-// tests with threads of their own and no gRPC in between.
+// Debian's gRPC is not instrumented. The sanitizer sees neither its locks nor the data that it
+// passes between threads, and reports both. So calls from libraries without instrumentation are
+// ignored, and so are reports with a gRPC frame. Our own code, such as the Desk behind one mutex,
+// has tests with their own threads and without gRPC.
 extern "C" const char* __tsan_default_options();
 extern "C" const char* __tsan_default_suppressions();
 
@@ -15,6 +15,6 @@ const char* __tsan_default_suppressions() {
          "race:libgpr.so\n"
          "race:libprotobuf\n"
          "race:libabsl_\n"
-         "thread:libgpr.so\n"  // its own, which it lets go of at the end of the process
+         "thread:libgpr.so\n"  // its thread, which it abandons at the end of the process
          "thread:nexting_thread\n";
 }
