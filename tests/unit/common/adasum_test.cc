@@ -1,5 +1,5 @@
-// Adasum: the formula in long double and vectors worked by hand, the same bits from every SIMD
-// target this processor has, and the tree by rounds of neighbours.
+// Tests of Adasum: the formula in long double, vectors worked by hand, equal bits from every SIMD
+// target of this processor, and the tree as rounds of neighbours.
 #include "common/kernels/adasum.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16};
 
-// A vector at an odd address with nothing behind it.
+// A vector at an odd address without memory behind it.
 class Vector {
  public:
   Vector(DType dtype, size_t count) : dtype_(dtype), bytes_(1 + count * dtype_bytes(dtype)) {}
@@ -121,7 +121,8 @@ TEST_P(Adasum, FormulaInLongDouble) {
       adasum_pair_on(GetParam(), dtype, a.data(), b.data(), target.data(), count);
       for (size_t i = 0; i < count; ++i) {
         const long double x = (1 - dot / (2 * aa)) * a[i], y = (1 - dot / (2 * bb)) * b[i];
-        // The result's own rounding; before it, f64's: of products, of their sum, and in the dots.
+        // Bounds the result's own rounding and the f64 roundings before it: of products, of their
+        // sum, and in the dots.
         const long double bound =
             rounding_error(dtype) * std::abs(x + y) * 1.001L +
             (8 + static_cast<long double>(count)) * 0x1p-53L * (1 + std::abs(x) + std::abs(y)) +
@@ -133,7 +134,8 @@ TEST_P(Adasum, FormulaInLongDouble) {
   }
 }
 
-// The documented order, once more: lanes i % 8, then halves of the lanes onto each other.
+// Recomputes the documented order: lanes i % 8, then the upper half of the lanes added to the lower
+// half.
 TEST_P(Adasum, SumsInTheDocumentedOrder) {
   const size_t count = 1234;
   const Vector a = random_vector(DType::kF64, count, 1);
@@ -162,7 +164,8 @@ TEST_P(Adasum, EqualsScalarBitForBitAlsoInPlace) {
   }
 }
 
-// Every half, infinite and NaN ones too, as both sides; factors that overflow, round and cancel.
+// Tests every half value on both sides, also infinite and NaN, with factors that overflow, round
+// and cancel.
 TEST_P(Adasum, BlendEqualsScalarForEveryHalf) {
   std::vector<uint16_t> all(0x10000);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
@@ -192,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Reduce, Adasum,
 
 // ---- the tree ---------------------------------------------------------------------------------
 
-// Rounds of neighbours: (0, 1), (2, 3), ...; an odd one goes on unchanged.
+// Combines in rounds of neighbours: (0, 1), (2, 3), ...; an odd one stays unchanged.
 Vector by_rounds(DType dtype, std::vector<Vector> vectors, size_t count) {
   while (vectors.size() > 1) {
     std::vector<Vector> next;
@@ -206,8 +209,8 @@ Vector by_rounds(DType dtype, std::vector<Vector> vectors, size_t count) {
   return vectors[0];
 }
 
-// Into one of the sources, or into a vector of its own when `at` is their number; the other sources
-// stay as they are.
+// Writes to one of the sources, or to a separate vector when `at` is their number. The other
+// sources must not change.
 void expect_tree(DType dtype, const std::vector<Vector>& vectors, size_t count, size_t at) {
   std::vector<Vector> work = vectors;
   work.emplace_back(dtype, count);

@@ -1,4 +1,4 @@
-// CRC32C against the vectors of RFC 3720 B.4 and a bit-by-bit computation.
+// Tests of CRC32C with the vectors of RFC 3720 B.4 and a bit-by-bit computation.
 #include "common/crc32c.h"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ TEST(EditDistanceTest, CountsTheSlipsOfAHand) {
   EXPECT_EQ(edit_distance("sockket", "socket"), 1u);  // typed twice
   EXPECT_EQ(edit_distance("sockat", "socket"), 1u);   // wrong key
   EXPECT_EQ(edit_distance("scoket", "socket"), 1u);   // swapped
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);  // the textbook's
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);  // the textbook example
 }
 
 TEST(EditDistanceTest, NamesTheClosestOrNothing) {

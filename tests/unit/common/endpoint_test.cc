@@ -1,4 +1,4 @@
-// The coordinator's address: what a person writes, and what gRPC gets.
+// Tests of the coordinator's address: user input, and the form for gRPC.
 #include "common/endpoint.h"
 
 #include <gtest/gtest.h>

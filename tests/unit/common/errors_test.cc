@@ -1,4 +1,4 @@
-// The error table and the one form of message that comes from it.
+// Tests of the error table and of the message form that it defines.
 #include "common/errors.h"
 
 #include <gtest/gtest.h>
@@ -53,8 +53,9 @@ TEST(ErrorsTest, IdsAndNamesAreUnique) {
   EXPECT_GT(ids.size(), 30u);
 }
 
-// gradbus_wait: "after TIMEOUT the operation is still in flight and can be waited for again", so no
-// error that ends a job may be one. J404 ends gradbus_init, M006 is gradbus.elastic's.
+// gradbus_wait documents: "after TIMEOUT the operation is still in flight and can be waited for
+// again". So no timeout may be an error that ends a job. J404 ends gradbus_init; M006 belongs to
+// gradbus.elastic.
 TEST(ErrorsTest, ATimeoutEndsNoJob) {
   for (const ErrorInfo& row : all_errors()) {
     if (row.code != Code::kTimeout) continue;

@@ -1,4 +1,4 @@
-// Frames: what was sealed passes, everything else is refused with the field's name.
+// Tests of frames: a sealed frame is accepted; any other is refused with the name of the field.
 #include "proto/frame.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,8 @@ FrameHeader sealed() {
   return header;
 }
 
-// Changes one field of a good frame and repairs the checksum: a well-sealed frame of a wrong peer.
+// Changes one field of a valid frame and repairs the checksum. The result is a well-sealed frame of
+// a faulty peer.
 Status check_with(const std::function<void(FrameHeader&)>& change) {
   FrameHeader header = sealed();
   change(header);
@@ -59,7 +60,7 @@ TEST(FrameTest, SealedFramePasses) {
   EXPECT_TRUE(check_frame_payload(sealed(), kPayload).ok());
 }
 
-// The checksums at the offsets the format promises, computed from the bytes themselves.
+// Expects the checksums at the documented offsets, computed from the bytes.
 TEST(FrameTest, ChecksumsLieWhereTheFormatSays) {
   const FrameHeader header = sealed();
   std::byte bytes[64];
@@ -105,7 +106,7 @@ TEST(FrameTest, AnotherVersionIsVersionSkewAndNotCorruption) {
   EXPECT_THAT(status.message(), HasSubstr("version is 2, this program speaks 1"));
 }
 
-// Expect: whatever its bytes are, what is no frame is not taken for one of another version.
+// Expect: bytes that are no frame are never taken for a frame of another version.
 TEST(FrameTest, BytesThatAreNoFrameAreCorruption) {
   for (int byte = 0; byte < 256; ++byte) {
     FrameHeader header;

@@ -1,4 +1,5 @@
-// f16 and bf16 conversions against the definition of the formats, computed in double with libm.
+// Tests the f16 and bf16 conversions against the definition of the formats, computed in double with
+// libm.
 #include "common/kernels/half.h"
 
 #include <gtest/gtest.h>
@@ -56,8 +57,9 @@ TEST(HalfTest, EveryF16SurvivesTheRoundTrip) {
   }
 }
 
-// All 2^32 floats take minutes; a stride coprime to every power of two meets all exponents and both
-// sides of the rounding point, and the tie tests below meet the points themselves.
+// All 2^32 floats would take minutes. A stride that is coprime to every power of two covers all
+// exponents and both sides of the rounding point. The tests of ties below cover the points
+// themselves.
 TEST(HalfTest, F32NarrowsToTheNearest) {
   for (uint64_t bits = 0; bits <= 0xffffffff; bits += 9973) {
     const auto value = std::bit_cast<float>(static_cast<uint32_t>(bits));

@@ -39,7 +39,7 @@ TEST(LargeVector, BeginsAsZerosOnLinesAlsoInMemoryThatWasUsed) {
   }
 }
 
-// 1 GB that is cleared where it is made holds an agent's thread for longer than its peers wait.
+// Clearing 1 GB at construction would block an agent's thread for longer than its peers wait.
 TEST(LargeVector, TakesNoMemoryBeforeItIsWritten) {
   LargeVector<float> values(kLarge);
   EXPECT_EQ(resident_pages(values), 0u);

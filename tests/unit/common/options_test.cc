@@ -1,4 +1,5 @@
-// OptionTable: precedence, every error, and what --help, --version and --print-config print.
+// Tests of OptionTable: precedence, every error, and the output of --help, --version and
+// --print-config.
 #include "common/options.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +56,7 @@ class OptionsTest : public ::testing::Test {
     EXPECT_THAT(result.status().message(), Not(HasSubstr("\n")));
   }
 
-  // The text on stdout of a call that must answer false.
+  // The text on stdout of a call that must return false.
   std::string printed(const std::vector<std::string>& arguments) {
     testing::internal::CaptureStdout();
     const Result<bool> result = parse(arguments);

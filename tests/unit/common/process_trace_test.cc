@@ -1,4 +1,5 @@
-// A process that is watched by its number: it lives, has ended, or its number is another's.
+// Tests of a process that is watched by its number. It is alive, has ended, or its number was
+// reused.
 #include "common/process_trace.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// reduce(): each SIMD target this processor has, and the scalar form, against the formula in wider
-// arithmetic: floats step by step in 113-bit floats, each step rounded; integers in 128 bits; and
-// the order of floats by their bits read as integers.
+// Tests reduce() on each SIMD target of this processor, and its scalar form, against the formula in
+// wider arithmetic. Floats use 113-bit floats and round each step; integers use 128 bits. The order
+// of floats is checked with their bits as integers.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -20,7 +20,7 @@ namespace {
 
 class ReduceFormula : public ::testing::TestWithParam<ReduceTarget> {};
 
-// 113 bits: a sum or product of doubles is rounded once only.
+// 113 bits: a sum or product of doubles is rounded only once.
 #ifdef __SIZEOF_FLOAT128__
 using Quad = __float128;
 #else
@@ -93,7 +93,7 @@ TEST_P(ReduceFormula, FloatsAreRoundedOncePerStep) {
 
 // ---- floats: the order ------------------------------------------------------------------------
 
-// Bits of a format of `bits` bits whose infinity is `infinity`.
+// A format of `bits` bits whose infinity has the bits `infinity`.
 struct Format {
   DType dtype;
   int bits;
@@ -107,7 +107,7 @@ constexpr Format kFormats[] = {{DType::kF32, 32, 0x7f800000},
                                {DType::kF16, 16, 0x7c00},
                                {DType::kBF16, 16, 0x7f80}};
 
-// Zeros, the smallest and the largest subnormal and normal, one, Inf, a quiet and a signalling NaN.
+// Zeros, the smallest and largest subnormal and normal, one, Inf, a quiet and a signalling NaN.
 std::vector<uint64_t> special_bits(const Format& format) {
   const uint64_t unit = uint64_t{1} << std::countr_zero(format.infinity);
   const uint64_t one = (format.infinity >> 1) / unit * unit;
@@ -128,7 +128,7 @@ std::vector<uint64_t> special_bits(const Format& format) {
   return all;
 }
 
-// Magnitudes are ordered as their bits are; -0 stands one below +0.
+// Magnitudes are ordered as their bits. -0 is one below +0.
 Wide place_in_order(const Format& format, uint64_t bits) {
   const Wide magnitude = bits & ~format.sign();
   return (bits & format.sign()) != 0 ? -magnitude - 1 : magnitude;
@@ -170,7 +170,7 @@ TEST_P(ReduceFormula, MinimumAndMaximumOfAllSpecialTriples) {
   }
 }
 
-// A factor applies to a minimum's sources before they are compared, and keeps NaN the quiet one.
+// A factor applies to the sources of a minimum before they are compared. NaN stays the quiet one.
 TEST_P(ReduceFormula, MinimumOfNegatedSourcesIsNegatedMaximum) {
   const auto vectors = random_floats<float>(3, 99);
   auto want = reduce_vectors<float>(GetParam(), DType::kF32, {.op = ReduceOp::kMax}, vectors);
@@ -203,7 +203,7 @@ void expect_integers(const ReduceTarget& target, DType dtype, const Reduction& h
                      size_t sources) {
   std::mt19937_64 random(sources);
   std::vector<std::vector<T>> vectors(sources, std::vector<T>(301));
-  for (size_t i = 0; i < 301; ++i) {  // any bits, small ones, and the ends of the range
+  for (size_t i = 0; i < 301; ++i) {  // any bits, small numbers, and the ends of the range
     for (auto& vector : vectors) {
       const uint64_t bits = random();
       vector[i] = static_cast<T>(i % 3 == 0 ? bits : bits % 7);
@@ -237,8 +237,8 @@ TEST_P(ReduceFormula, IntegersWrapAndDivideTowardZero) {
   }
 }
 
-// Multiples of the divisor and their neighbours, up to the ends of i32: where a quotient computed
-// by a reciprocal (49 * (1 / 49) < 1) or in too few bits would be one off.
+// Divides multiples of the divisor and their neighbours, up to the ends of i32. A quotient computed
+// with a reciprocal (49 * (1 / 49) < 1) or with too few bits would be one off.
 TEST_P(ReduceFormula, QuotientsAtMultiplesAreExact) {
   for (const uint32_t divisor : {2u, 3u, 7u, 10u, 49u, 103u, 65537u, 0x7fffffffu}) {
     const Reduction how{.op = ReduceOp::kSum, .divisor = divisor};
@@ -257,7 +257,7 @@ TEST_P(ReduceFormula, QuotientsAtMultiplesAreExact) {
   }
 }
 
-// The same up to the end of u32, whose upper half no i32 holds.
+// The same up to the end of u32, whose upper half does not fit i32.
 TEST_P(ReduceFormula, QuotientsOfUnsignedNumbersAreExact) {
   for (const uint32_t divisor : {2u, 3u, 7u, 49u, 65537u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
     std::vector<uint32_t> values, want;

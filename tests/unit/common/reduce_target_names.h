@@ -1,4 +1,4 @@
-// How tests name the kernels that they are run with.
+// The test names of the kernels.
 #pragma once
 
 #include <ostream>

@@ -1,5 +1,5 @@
-// reduce(): each SIMD target this processor has against reduce_scalar(), bit for bit. What is right
-// is reduce_values_test.cc's question.
+// Compares reduce() on each SIMD target of this processor with reduce_scalar(), bit for bit.
+// reduce_values_test.cc checks the values themselves.
 #include "common/kernels/reduce.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kMin,    ReduceOp::kM
 constexpr std::byte kCanary{0xa5};
 constexpr size_t kCanaryBytes = 128;
 
-// A vector at a chosen misalignment. Nothing lies behind it, so that ASan sees an element too many;
-// a guarded one keeps canaries on both sides instead.
+// A vector at a chosen misalignment. It has no memory behind it, so that ASan detects an access
+// beyond its end. A guarded vector has canaries on both sides instead.
 class Buffer {
  public:
   Buffer(size_t bytes, size_t offset, bool guarded)
@@ -70,8 +70,8 @@ bool is_nan(DType dtype, const Bytes& bytes, size_t i) {
   }
 }
 
-// Equal bits. Of a sum or a product also both NaN: which of two NaNs it keeps is the processor's
-// choice.
+// Expects equal bits. For a sum or a product two NaNs are equal too, because the processor chooses
+// which of two NaNs it keeps.
 ::testing::AssertionResult same(ReduceOp op, DType dtype, const Bytes& got, const Bytes& want) {
   const bool any_nan = op == ReduceOp::kSum || op == ReduceOp::kProduct;
   const size_t width = dtype_bytes(dtype);
@@ -85,8 +85,8 @@ bool is_nan(DType dtype, const Bytes& bytes, size_t i) {
   return ::testing::AssertionSuccess();
 }
 
-// Half of the elements are any bits (NaN, Inf, subnormals, extremes), half are near 1 so that sums
-// round instead of being swallowed.
+// Half of the elements are random bits (NaN, Inf, subnormals, extremes). The others are near 1, so
+// that sums round instead of losing small values.
 void fill(DType dtype, std::byte* data, size_t count, std::mt19937_64& random) {
   const size_t width = dtype_bytes(dtype);
   for (size_t i = 0; i < count; ++i) {
@@ -125,7 +125,7 @@ std::string describe(const ReduceTarget& target, const Shape& shape) {
          (shape.in_place ? " in place" : "");
 }
 
-// One case's vectors, filled from a seed: the same for every target.
+// The vectors of one case, filled from a seed: equal for every target.
 class Case {
  public:
   explicit Case(const Shape& shape) : shape_(shape) {
@@ -168,7 +168,7 @@ void compare_with_scalar(const ReduceTarget& target, const Shape& shape) {
   }
 }
 
-// Around vector and tile lengths (1024 sums of 4 bytes, 512 of 8, 4096 of 1).
+// Lengths around vector and tile sizes (1024 sums of 4 bytes, 512 of 8, 4096 of 1).
 constexpr size_t kCounts[] = {0,  1,  2,   3,   7,   8,    9,    15,   16,   17,   31,   33,  63,
                               64, 65, 511, 512, 513, 1023, 1024, 1025, 2049, 4095, 4096, 4097};
 
@@ -211,8 +211,8 @@ TEST_P(EachTarget, EqualsScalarForTheHotPairAtEveryOffset) {
   }
 }
 
-// Every operation with every dtype it fits: with and without factors and divisor, which the loops
-// for pairs, for many sources and for the rest of a block treat each in their own way.
+// Every operation with every dtype that it supports, with and without factors and divisor. The
+// loops for pairs, for many sources and for the rest of a block treat each of these separately.
 TEST_P(EachTarget, EqualsScalarForEveryOperation) {
   for (const ReduceOp op : kOps) {
     for (const DType dtype : kDTypes) {
@@ -230,8 +230,8 @@ TEST_P(EachTarget, EqualsScalarForEveryOperation) {
   }
 }
 
-// A factor that f32 rounds to 1 changes nothing in f32, but something in f64; others are extremes,
-// of which a NaN with all bits set is the one that a carry in rounding could make a number.
+// A factor that f32 rounds to 1 changes f64 results but no f32 results. Other factors are extremes.
+// One is a NaN with all bits set, which a carry in rounding could turn into a number.
 TEST_P(EachTarget, EqualsScalarForOddFactors) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
@@ -245,7 +245,7 @@ TEST_P(EachTarget, EqualsScalarForOddFactors) {
   }
 }
 
-// All values of `Number` by the divisor.
+// Divides all values of `Number` by the divisor.
 template <typename Number>
 void compare_quotients(const ReduceTarget& target, DType dtype, uint32_t divisor) {
   std::vector<Number> all(size_t{1} << (8 * sizeof(Number)));
@@ -280,8 +280,8 @@ TEST_P(EachTarget, EqualsScalarForLargeDivisors) {
   }
 }
 
-// Every f16 and every bf16 in the first source, against partners that make sums land on, above and
-// below rounding points: subnormals, ones, the ends of the range, and a signalling NaN of each.
+// Every f16 and every bf16 as the first source. Their partners make sums on, above and below
+// rounding points: subnormals, ones, the ends of the range, and a signalling NaN of each.
 TEST_P(EachTarget, EqualsScalarForEveryHalf) {
   constexpr uint16_t kPartners[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x1400,
                                     0x3c00, 0x3f80, 0x3b80, 0xbc01, 0x4c00, 0x7bff,
@@ -328,7 +328,7 @@ TEST(ReduceTest, TakesTheWidestVectorsTheProcessorHas) {
 #endif
 
 TEST(ReduceTest, CopiesASingleSourceBitForBit) {
-  const uint16_t source[] = {0x7c01, 0x0001, 0x8000};  // a signalling NaN too
+  const uint16_t source[] = {0x7c01, 0x0001, 0x8000};  // with a signalling NaN
   uint16_t first[3] = {}, second[3] = {};
   const std::byte* const sources[] = {std::as_bytes(std::span(source)).data()};
   std::byte* const targets[] = {std::as_writable_bytes(std::span(first)).data(),

@@ -1,4 +1,4 @@
-// reduce(): each SIMD target this processor has, and the scalar form, against values worked by
+// Tests reduce() on each SIMD target of this processor, and its scalar form, with values worked by
 // hand.
 #include "common/kernels/reduce.h"
 
@@ -17,8 +17,8 @@ namespace {
 
 class ReduceValues : public ::testing::TestWithParam<ReduceTarget> {};
 
-// Reduces one-element vectors. They are repeated to 41 elements, so that both whole vectors and the
-// remainder compute the value, and all 41 must agree.
+// Reduces one-element vectors. They are repeated to 41 elements, so that whole vectors and the
+// remainder both compute the value. All 41 results must agree.
 template <typename T>
 T reduce_values(const ReduceTarget& target, DType dtype, const std::vector<T>& values,
                 const Reduction& how) {
@@ -90,7 +90,7 @@ TEST_P(ReduceValues, FloatsAddInSourceOrder) {
   const auto f32 = [&](const std::vector<float>& values) {
     return reduce_values(GetParam(), DType::kF32, values, {});
   };
-  EXPECT_EQ(f32({1e8f, 1, -1e8f}), 0);  // 1e8 swallows 1
+  EXPECT_EQ(f32({1e8f, 1, -1e8f}), 0);  // 1 is lost in 1e8
   EXPECT_EQ(f32({1e8f, -1e8f, 1}), 1);
   EXPECT_EQ(f32({1, 2, 3, 1e8f, -1e8f, 1, 2, 3, 4}), 18);  // 6 + 1e8 = 100000008, a multiple of 8
   EXPECT_EQ(f32({-0.0f, -0.0f}), 0);
@@ -99,7 +99,7 @@ TEST_P(ReduceValues, FloatsAddInSourceOrder) {
 }
 
 TEST_P(ReduceValues, FloatsAreMultipliedByTheReciprocal) {
-  // 1/3 in f32 is 0x3eaaaaab; 49 * (1/49) in f64 is one unit below 1, 49 / 49 would be 1.
+  // 1/3 in f32 is 0x3eaaaaab. 49 * (1/49) in f64 is one unit below 1; 49 / 49 is 1.
   EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {1, 0}, {.divisor = 3}), 0x1.555556p-2f);
   EXPECT_EQ(reduce_values<double>(GetParam(), DType::kF64, {40, 9}, {.divisor = 49}),
             0x1.fffffffffffffp-1);
@@ -200,11 +200,11 @@ TEST_P(ReduceValues, TruthValues) {
   }
 }
 
-// 0.1 is not a float: before is rounded to f32 first, then each product once.
+// 0.1 is not a float: `before` is rounded to f32 first, then each product is rounded once.
 TEST_P(ReduceValues, ScaleFactorsByHand) {
   EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {3, 4}, {.before = 0.5, .after = 8}), 28);
   EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {7}, {.before = 0.1}), 7.0f * 0.1f);
-  // 40000 + 40000 overflows f16, halves of them do not.
+  // 40000 + 40000 overflows f16; the sum of their halves does not.
   EXPECT_EQ(reduce_values<uint16_t>(GetParam(), DType::kF16, {0x78e2, 0x78e2}, {.before = 0.5}),
             0x78e2);
   EXPECT_EQ(reduce_values<double>(GetParam(), DType::kF64, {1, 2}, {.divisor = 2, .after = 4}), 6);

@@ -1,4 +1,5 @@
-// Segments: sealed, preallocated, refused when they are not what was announced.
+// Tests of segments: they are sealed, preallocated, and refused when they differ from the
+// announcement.
 #include "common/segment.h"
 
 #include <fcntl.h>
@@ -24,7 +25,8 @@ TEST(Segment, IsZeroSharedAndCannotBeResized) {
   EXPECT_NE(ftruncate(made.value()->fd(), 16384), 0);
 }
 
-// Whatever the machine gives: the pool is empty on most, and then the pages are small.
+// Works with any page size that the machine offers. On most machines the pool is empty and pages
+// are small.
 TEST(Segment, EveryKindOfPagesIsZeroSealedAndLargeEnough) {
   for (const HugePages pages : {HugePages::kNever, HugePages::kTransparent, HugePages::kReserved}) {
     const size_t wanted = (5 << 20) + 4096;

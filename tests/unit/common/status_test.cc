@@ -44,7 +44,7 @@ TEST(StatusTest, ResultHoldsAValueOrAStatus) {
   EXPECT_EQ(failed.status().code(), Code::kExhausted);
 }
 
-// The numbers cross processes: 0 to 12, each with its own name, and nothing above.
+// The numbers cross processes: 0 to 12, each with its own name, and none above.
 TEST(StatusTest, EveryCodeHasItsOwnName) {
   std::set<std::string_view> names;
   for (int number = 0; number <= 12; ++number) {

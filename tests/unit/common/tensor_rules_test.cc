@@ -29,7 +29,7 @@ TEST(TensorRules, GlobsMatchWholeNames) {
 TEST(TensorRules, OneCompressionLeavesVectorsAndSmallTensorsDense) {
   const TensorRules policy = parse("topk:ratio=0.01").take();
   EXPECT_EQ(policy.find("w", 1 << 20, 2), "topk:ratio=0.01");
-  EXPECT_EQ(policy.find("w", 1 << 20, 0), "topk:ratio=0.01");  // dimensions not known
+  EXPECT_EQ(policy.find("w", 1 << 20, 0), "topk:ratio=0.01");  // dimensions unknown
   EXPECT_EQ(policy.find("bias", 1 << 20, 1), "");
   EXPECT_EQ(policy.find("w", 16383, 2), "");
   EXPECT_EQ(policy.find("w", 16384, 2), "topk:ratio=0.01");
@@ -154,7 +154,7 @@ TEST(ExchangeMode, ParametersHaveTwoCopiesWhereTheyCan) {
   EXPECT_EQ(parse_mode("ps:sync,replicas=2").value().canonical, "ps:sync,replicas=2");
 }
 
-// Expect: lamb's own epsilon, which is left out of its text where it is that.
+// Expect: lamb has its own epsilon, which its text omits when it is the default.
 TEST(ExchangeMode, LambKeepsTensorsWhole) {
   const ExchangeMode lamb = parse_mode("ps:async,optimizer=lamb").value();
   EXPECT_TRUE(lamb.keeps_tensors_whole());

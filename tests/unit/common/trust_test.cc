@@ -1,4 +1,5 @@
-// Proofs of the cluster token: good for one call, for a while, between those who know it.
+// Tests of proofs of the cluster token: each is valid for one call, for a limited time, and only
+// between holders of the token.
 #include <gtest/gtest.h>
 
 #include "common/trust/handshake.h"
@@ -11,7 +12,7 @@ constexpr Nanos kNow = 1000 * kSecond;
 
 class Handshake : public testing::Test {
  protected:
-  // A call's metadata, as an honest caller makes it.
+  // The metadata of a call from an honest caller.
   std::string prove(const Secret& known, const std::string& method = "Attach",
                     const std::string& request = "", Nanos now = kNow) {
     const CallProof proof(known);
@@ -65,7 +66,7 @@ TEST_F(Handshake, AProofGetsOld) {
 
 TEST_F(Handshake, AnotherTokenOrCoordinatorIsRefused) {
   EXPECT_NE(verifier.why_refused(prove(random_secret()), "Attach", "", kNow), "");
-  TokenVerifier restarted(token);  // knows none of the first one's nonces
+  TokenVerifier restarted(token);  // has no nonces of the first verifier
   EXPECT_NE(restarted.why_refused(prove(token), "Attach", "", kNow), "");
 }
 

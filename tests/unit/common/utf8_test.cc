@@ -1,4 +1,4 @@
-// RFC 3629's table, its edges, and what lies just outside them.
+// Tests of RFC 3629's table, its limits, and values just beyond them.
 #include "common/utf8.h"
 
 #include <gtest/gtest.h>
