@@ -1,4 +1,4 @@
-// When a thread looks on before it sleeps, and for how long.
+// Tests whether a thread spins before it sleeps, and for how long.
 #include "worker_agent/adaptive_spin.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(AdaptiveSpin, ItIsAsLongAsWorkStaysAway) {
   EXPECT_EQ(slow.length(), AdaptiveSpin::kLengthMax);
 }
 
-// Every other pause is long: half of the spins pay.
+// Every other pause is long, so half of the spins find work.
 TEST(AdaptiveSpin, AMixtureIsWaitedFor) {
   AdaptiveSpin spin;
   for (int i = 0; i < 100; ++i) {

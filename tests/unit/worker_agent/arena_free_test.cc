@@ -1,4 +1,5 @@
-// Memory of an arena that is freed and used again, against a model: an array of who owns each byte.
+// Tests memory of an arena that is freed and reused, against a model: an array with the owner of
+// each byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool all_are(std::span<const std::byte> bytes, unsigned char value) {
   return std::ranges::all_of(bytes, [value](std::byte byte) { return byte == std::byte{value}; });
 }
 
-// The numbers 0 .. kBytes - 1 by owner; extents must be the runs of what is in the set.
+// The model is an array of owners for bytes 0 .. kBytes - 1. Extents must equal its runs.
 TEST(Extents, AreWhatASetOfBytesSays) {
   constexpr uint64_t kBytes = 200;
   std::mt19937 draw(7);
@@ -62,8 +63,8 @@ TEST(Extents, AreWhatASetOfBytesSays) {
 
 class FreedMemory : public testing::TestWithParam<bool> {};
 
-// Every placement is filled with its own number and must still hold it when it is freed; new ones
-// are zeros. Other tensors are alive meanwhile.
+// Every placement is filled with its own number and must still contain it when it is freed. New
+// placements must contain zeros. Other tensors are alive meanwhile.
 TEST_P(FreedMemory, IsZeroWhenItIsUsedAgainAndNobodyElsesBefore) {
   struct Placed {
     Placement place;

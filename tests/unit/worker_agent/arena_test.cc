@@ -1,4 +1,4 @@
-// The arena: placements never overlap, are aligned and staggered, and the quota holds.
+// Tests of the arena: placements never overlap, are aligned and staggered, and respect the quota.
 #include "worker_agent/arena.h"
 
 #include <gtest/gtest.h>

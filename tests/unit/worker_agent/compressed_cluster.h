@@ -1,4 +1,4 @@
-// Engines of a few nodes that exchange one compressed tensor of kCount elements.
+// Engines of several nodes that exchange one compressed tensor of kCount elements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace gradbus::test {
 
 inline constexpr uint64_t kCount = 1000;
 inline constexpr uint64_t kChunk = 64;
-inline constexpr uint64_t kUnit = 256;  // 4 units, the last one shorter
+inline constexpr uint64_t kUnit = 256;  // 4 units, the last one is shorter
 
 struct CompressedCase {
   std::string spec;
@@ -44,7 +44,7 @@ class CompressedCluster {
     cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
   }
 
-  // Each rank's gradient of this round; the same for the same seed.
+  // Each rank's gradient of this round; equal for equal seeds.
   static std::vector<float> gradient(uint32_t rank, uint64_t round) {
     std::mt19937 random(static_cast<uint32_t>(rank * 1000 + round));
     std::normal_distribution<float> normal(0, 1);
@@ -61,7 +61,7 @@ class CompressedCluster {
     ASSERT_NO_FATAL_FAILURE(finish());
   }
 
-  // ---- what run_round() is made of, for rounds of other kinds; all agents, or one of them
+  // ---- the parts of run_round(), for rounds of other kinds; for all agents or one of them
   static Submission posted(double memory_scale = 0) {
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
@@ -93,7 +93,7 @@ class CompressedCluster {
       ASSERT_EQ(cluster_.completions(agent, local, 1).size(), 1u) << why();
     cluster_.nodes[agent]->settle();
   }
-  // The sum of what all ranks' areas hold.
+  // The sum of all ranks' areas.
   std::vector<double> total() {
     std::vector<double> sum(kCount);
     for_each_rank([&](uint32_t agent, uint32_t local) {

@@ -1,6 +1,6 @@
-// Shards with a copy of every chunk (mode option replicas=2): what a shadow becomes, and jobs that
-// lose a shard at any moment. Values are small integers in f32 and rates are 1, so a sum tells
-// whether each push was counted, and once.
+// Tests of shards with a copy of every chunk (mode option replicas=2): promotion of a copy, and
+// jobs that lose a shard at any moment. Values are small integers in f32 and rates are 1. So a sum
+// shows whether each push was counted exactly once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,9 +34,9 @@ TensorSpec spec_of(ReduceOp op, uint64_t count = kCount) {
   return spec;
 }
 
-// ---- a shadow
+// ---- a copy
 
-// A tensor on its shard and its copy, told of the same pushes in the same order.
+// A tensor on its shard and its copy. Both get the same pushes in the same order.
 class Shadow : public testing::Test {
  protected:
   static constexpr uint32_t kAgents = 3;
@@ -67,7 +67,7 @@ class Shadow : public testing::Test {
     return push;
   }
 
-  // Both take it; what the first one answers is sent at once.
+  // Both get the push; an answer of the shard is sent at once.
   void push(uint32_t agent, uint64_t round, uint32_t chunk, float value) {
     const FrameHeader push = header(round, chunk);
     const std::vector<float> values(push.length / sizeof(float), value);
@@ -82,7 +82,7 @@ class Shadow : public testing::Test {
     }
   }
 
-  // One of several frames, which come to both in an order of their own.
+  // A push of several frames, which arrive at both in different orders.
   void push_whole(uint32_t agent, uint64_t round, const std::vector<float>& values,
                   std::mt19937& random) {
     std::vector<uint32_t> frames((kCount + kChunk - 1) / kChunk);
@@ -119,10 +119,10 @@ class Shadow : public testing::Test {
   const std::unique_ptr<Transport> transport_ = test::loopback();
   ShardPlan plan_;
   std::unique_ptr<ShardTensor> first_, copy_;
-  std::map<std::pair<uint32_t, uint32_t>, uint64_t> answered_;  // by agent and chunk: round
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> answered_;  // round by agent and chunk
 };
 
-// Expect: the same bits, also of what the optimizer remembers, wherever agents wait for others.
+// Expect: the copy has the same bits, also of the optimizer state, wherever agents wait for others.
 TEST_F(Shadow, HasTheBitsOfWhatItCopies) {
   for (const char* mode : {"ps:async,optimizer=adam,lr=0.1", "ps:ssp,max_staleness=1,momentum=0.9",
                            "ps:quorum,q=2,optimizer=adagrad"}) {
@@ -142,7 +142,7 @@ TEST_F(Shadow, HasTheBitsOfWhatItCopies) {
   }
 }
 
-// Expect: the same where a push is several frames, in whatever order they come to both.
+// Expect: the same for pushes of several frames, in whatever order they arrive at both.
 TEST_F(Shadow, HasTheBitsOfWholeTensors) {
   for (const char* mode :
        {"ps:async,optimizer=lamb,lr=0.1", "ps:ssp,max_staleness=1,optimizer=lamb,weight_decay=0.1",
@@ -166,8 +166,8 @@ TEST_F(Shadow, HasTheBitsOfWholeTensors) {
   }
 }
 
-// Expect: what had come of a push before the loss is forgotten, and a push that was taken is
-// answered when all of it has come again: its agent takes no answer before that.
+// Expect: a push that was incomplete before the loss is forgotten. A push that was applied is
+// answered when it has arrived again completely, because its agent accepts no answer before.
 TEST_F(Shadow, TakesWholePushesAgain) {
   plan_.collective.one_shard = true;
   open("ps:async,optimizer=lamb,lr=0.5");
@@ -199,8 +199,8 @@ TEST_F(Shadow, TakesWholePushesAgain) {
   EXPECT_THAT(parameters(*copy_, 0)[0], testing::FloatNear(16, 1e-4));
 }
 
-// Expect: a push that the shadow has taken is answered and changes nothing, one that it has not is
-// left to be taken; either way the agent gets answers from then on.
+// Expect: a push that the copy has applied is answered and changes nothing. A push that it has not
+// applied can be applied. In both cases the agent gets answers afterwards.
 TEST_F(Shadow, KnowsWhatItHasTaken) {
   open("ps:async,lr=1");
   for (uint32_t agent = 0; agent < kAgents; ++agent) push(agent, 1, 0, 100);
@@ -218,7 +218,7 @@ TEST_F(Shadow, KnowsWhatItHasTaken) {
   EXPECT_FALSE(copy_->reaches(0, 2)) << "each chunk on its own";
 }
 
-// Expect: one that waits for others is answered when they are there, not before.
+// Expect: a push that waits for others is answered when they have arrived, not before.
 TEST_F(Shadow, AnswersWhenTheOthersAreThere) {
   open("ps:sync");
   push(0, 1, 0, 1);
@@ -236,8 +236,8 @@ TEST_F(Shadow, AnswersWhenTheOthersAreThere) {
   EXPECT_THAT(reached, testing::ElementsAre(0, 2));
 }
 
-// Expect: a payload that waits for the others' to be summed may come again, but not with another
-// length: it lies there as it came first.
+// Expect: a payload that waits for others may arrive again, but not with another length, because
+// the first one is stored.
 TEST_F(Shadow, TakesPayloadsAgainAsTheyWere) {
   plan_.compression = {parse_compression("fp16").take(), Communicator::kPs, 2 * kChunk, 0};
   open("ps:sync");
@@ -276,9 +276,9 @@ struct Loss {
   const char* mode;
   uint32_t shards;
   bool faults;
-  std::vector<uint16_t> pattern = {};  // none: equal parts
-  const char* codec = nullptr;         // of payloads
-  bool large = false;                  // payloads of several frames
+  std::vector<uint16_t> pattern = {};  // empty: equal parts
+  const char* codec = nullptr;         // codec of the payloads
+  bool large = false;                  // whether payloads have several frames
 
   uint64_t count() const { return large ? 200'000 : kCount; }
   uint64_t chunk() const { return large ? 1 << 14 : kChunk; }
@@ -298,8 +298,7 @@ class LostShard : public testing::TestWithParam<Loss> {
   static constexpr uint32_t kAgents = 2;
   static constexpr uint64_t kSteps = 5;
 
-  // A step of lamb on elements that are all alike, with gradients that never change, makes a half
-  // of each with lr=0.5.
+  // A step of lamb with equal elements and constant gradients halves each element with lr=0.5.
   static float gradient(uint32_t agent, uint64_t step) {
     return lamb() ? 1 : static_cast<float>(agent * 10 + step);
   }
@@ -332,7 +331,7 @@ class LostShard : public testing::TestWithParam<Loss> {
   }
   bool sync() const { return std::string(GetParam().mode).starts_with("ps:sync"); }
 
-  // Every agent that has its result makes its next step; all turn once.
+  // Every agent with a result makes its next step; then each engine does one turn of work.
   void turn() {
     for (uint32_t agent = 0; agent < kAgents; ++agent) {
       Worker& worker = workers_[agent];
@@ -346,7 +345,7 @@ class LostShard : public testing::TestWithParam<Loss> {
     cluster_->turn(1);
   }
 
-  // Round 1 sets parameters, the last one pulls what came of all steps.
+  // Round 1 sets the parameters; the last round pulls the result of all steps.
   void step(uint32_t agent) {
     Worker& worker = workers_[agent];
     const bool last = worker.rounds == kSteps + 1;
@@ -367,7 +366,8 @@ class LostShard : public testing::TestWithParam<Loss> {
       return worker.rounds > kSteps && worker.completions == 2 * worker.rounds;
     });
   }
-  // ps:sync: each round's result is the mean of that round. Parameters of lamb are of one step.
+  // ps:sync: the result of each round is the mean of that round. With lamb, all parameters belong
+  // to one step.
   void took(uint32_t agent) {
     Worker& worker = workers_[agent];
     if (lamb()) {
@@ -380,7 +380,7 @@ class LostShard : public testing::TestWithParam<Loss> {
     for (uint32_t local = 0; local < 2; ++local)
       ASSERT_TRUE(is_all(agent, local, wanted)) << "round " << worker.rounds;
   }
-  // What Each() would say, in a hundredth of its time.
+  // The same as Each(), in a hundredth of its time.
   testing::AssertionResult is_all(uint32_t agent, uint32_t local, float wanted, float near = 0) {
     const std::span values(cluster_->data(agent, local, 0), GetParam().count());
     for (size_t i = 0; i < values.size(); ++i)
@@ -395,7 +395,7 @@ class LostShard : public testing::TestWithParam<Loss> {
     });
   }
 
-  // Loses the shard after so many turns; everybody hears of it at another time.
+  // Loses the shard after `moment` turns. The nodes detect the loss at different times.
   void run(uint32_t lost, int moment, std::mt19937& random) {
     open();
     for (int i = 0; i < moment; ++i) turn();
@@ -414,7 +414,7 @@ class LostShard : public testing::TestWithParam<Loss> {
   }
 
   struct Worker {
-    uint64_t rounds = 0;  // posted
+    uint64_t rounds = 0;  // rounds posted
     uint64_t completions = 0;
     uint64_t checked = 0;
   };
@@ -422,7 +422,7 @@ class LostShard : public testing::TestWithParam<Loss> {
   std::array<Worker, kAgents> workers_;
 };
 
-// Expect: whichever shard is lost, and whenever, all steps are made, and each counts once.
+// Expect: whichever shard is lost at whatever time, all steps are made, and each counts once.
 TEST_P(LostShard, LosesNothing) {
   std::mt19937 random(11);
   for (int moment = 0; moment < 60; moment += 1 + moment / 16) {
@@ -453,7 +453,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{"ps:async,optimizer=lamb,lr=0.5,replicas=2", 2, true},
                     Loss{"ps:ssp,max_staleness=1,optimizer=lamb,lr=0.5,replicas=2", 3, true},
                     Loss{"ps:quorum,q=2,optimizer=lamb,lr=0.5,replicas=2", 2, true},
-                    // Constants are exact in these codecs, both ways.
+                    // These codecs represent constants exactly in both directions.
                     Loss{"ps:async,lr=1,replicas=2", 3, false, {}, "onebit"},
                     Loss{"ps:async,lr=1,replicas=2", 2, true, {}, "fp16"},
                     Loss{"ps:async,lr=1,replicas=2", 2, true, {}, "fp16", true},
@@ -465,8 +465,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{"ps:sync,replicas=2", 2, true, {}, "onebit"},
                     Loss{"ps:sync,replicas=2", 2, true, {}, "fp16", true}));
 
-// A job whose results follow from its gradients alone: one agent, or sums of all agents' in their
-// order. What each step ends with, by step and agent; the shard is lost after so many turns.
+// A job whose results depend on its gradients only: one agent, or sums over agents in their order.
+// Returns the result of each step by step and agent. The shard is lost after a number of turns.
 struct Coded {
   const char* mode;
   const char* codec;
@@ -512,8 +512,8 @@ std::vector<std::vector<float>> results_of(const Coded& coded, uint32_t lost, in
   return results;
 }
 
-// Expect: whatever codecs leave out, draw at random and keep, each step ends with the bits that it
-// would have ended with.
+// Expect: each step ends with the bits of a job without loss, for all codecs: whatever they leave
+// out, draw at random or keep.
 TEST(LostShards, CodedStepsKeepTheirBits) {
   for (const Coded& coded :
        {Coded{"ps:async,optimizer=adam,lr=0.1,replicas=2", "topk:ratio=0.1", 1},
@@ -528,8 +528,8 @@ TEST(LostShards, CodedStepsKeepTheirBits) {
   }
 }
 
-// Expect: the deadline closes a step on both shards, so a lost one changes nothing; the copy keeps
-// deadlines itself from then on.
+// Expect: the deadline closes a step on both shards, so a lost shard changes nothing. The copy then
+// keeps the deadlines itself.
 class Deadlines : public testing::TestWithParam<const char*> {};
 
 TEST_P(Deadlines, AreCopied) {
@@ -566,8 +566,8 @@ TEST_P(Deadlines, AreCopied) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Deadlines, testing::Values(nullptr, "fp16"));
 
-// Expect: without copies a lost link ends the job at once; with them, when nobody says within the
-// deadline that the shard is lost.
+// Expect: without copies, a lost link ends the job at once. With copies, it ends the job if the
+// coordinator does not report the shard as lost within the deadline.
 TEST(LostShards, ALinkThatEndsNeedsAWord) {
   for (const char* mode : {"ps:async", "ps:async,replicas=2"}) {
     Cluster cluster({.agents = 1, .shards = 2});

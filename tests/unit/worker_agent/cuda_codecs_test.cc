@@ -1,5 +1,5 @@
-// Every kernel of the CUDA plug-in on a real GPU, against the codecs' own bytes. Skipped by name,
-// with the reason, where there is no plug-in, driver or GPU.
+// Compares every kernel of the CUDA plug-in on a real GPU with the codecs' bytes. Without a
+// plug-in, driver or GPU the tests are skipped with the reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class CudaDevice : public testing::Test {
     if (bytes > 0) must(table().copy(stream_, to, from, bytes), "copy");
   }
 
-  // What the device makes of it; bytes behind that must stay as they are.
+  // The output of the device. Bytes behind it must not change.
   std::vector<std::byte> encode(CudaEncode input, CudaCase& one) const {
     const size_t bytes = cuda_payload_bytes(input.codec, input.count, input.choice.entries);
     const size_t workspace = cuda_workspace_bytes(input);
@@ -75,7 +75,7 @@ class CudaDevice : public testing::Test {
     return left;
   }
 
-  // The unit's vectors in memory of the device, and back.
+  // Copies the unit's vectors to device memory, and back.
   void put_unit(CudaUnit& unit) const {
     copy(gradient_, unit.gradient, unit.count * sizeof(float));
     copy(residual_, unit.residual, unit.count * sizeof(float));
@@ -257,7 +257,7 @@ TEST_F(CudaDevice, ChoosesBlocksAsBlockTopK) {
 TEST_F(CudaDevice, PinsMemoryThatIsThere) {
   std::vector<char> memory(size_t{1} << 20);
   must(table().pin(memory.data(), memory.size()), "pin");
-  EXPECT_NE(table().pin(memory.data(), memory.size()), CudaResult::kOk);  // twice
+  EXPECT_NE(table().pin(memory.data(), memory.size()), CudaResult::kOk);  // pins it twice
   must(table().unpin(memory.data()), "unpin");
 }
 
@@ -302,7 +302,7 @@ TEST_F(CudaDevice, RefusesWhatIsWrong) {
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);
   input.codec = *cuda_codec(*cuda_case_codec("topk", 100));
   input.workspace = workspace_;
-  EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // how many?
+  EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // without a count
   input.choice.entries = 7;
   input.workspace = nullptr;
   EXPECT_EQ(table().encode(stream_, &input), CudaResult::kInvalid);  // no workspace

@@ -1,15 +1,17 @@
-// A test double of libgradbus_cuda.so, for tests only: it reaches no device. What it is and has,
-// GRADBUS_CUDA_DOUBLE says whenever it is asked: other_version, hole (a function is missing),
-// no_driver, no_device; else it has two GPUs. Those of "processor" do what they are told to, by
-// running the kernels on the processor before a call returns; those of "streams" do so later, each
-// stream on a thread of its own that takes its time; those of any other word fail. Those of
-// "cannot_pin" have no memory of the host to give; those of "apart" are as "streams", but none
-// reaches another one's memory, those of "full" have none left.
+// A test double of libgradbus_cuda.so, which uses no device. GRADBUS_CUDA_DOUBLE selects its
+// behaviour at every call: other_version, hole (a function is missing), no_driver, no_device. With
+// any other word it has two GPUs:
+//   processor   runs kernels on the processor before a call returns
+//   streams     runs them later, with a slow thread for each stream
+//   cannot_pin  cannot pin host memory
+//   apart       like streams, but no GPU can open the memory of another one
+//   full        like streams, but the memory of its GPUs is full
+//   otherwise   every operation fails
 //
-// Memory of such a GPU and events lie in memfds, so another process can open what this one shares:
-// a CudaShare says which descriptor of which process; by CudaSharing::kDescriptor the memfd's
-// descriptor travels. GRADBUS_CUDA_DOUBLE_REFUSES names what cannot be: legacy, vmm, fabric, export
-// (of what is there).
+// Memory of such a GPU and its events are memfds, so another process can open shared memory. A
+// CudaShare names a process and its descriptor. With CudaSharing::kDescriptor the memfd's
+// descriptor is sent. GRADBUS_CUDA_DOUBLE_REFUSES lists unsupported operations: legacy, vmm,
+// fabric, export (of supported ones).
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -49,16 +51,17 @@ struct CudaStream {
   void run();
 };
 
-// How often it was recorded, and the newest of these that has come: in memory that processes share.
+// Counts the recordings of an event, and the newest one that has completed. In memory that
+// processes share.
 struct Ticks {
   std::atomic<uint64_t> recorded;
   std::atomic<uint64_t> came;
 };
-// As CUDA's: work on a stream that names it may come after it was destroyed.
+// As in CUDA, work on a stream may use an event after its destruction.
 struct CudaEvent {
   Ticks* ticks;
   Clock::time_point came = {};
-  uint32_t uses = 1;  // by streams, and until it is destroyed; under events_mutex
+  uint32_t uses = 1;  // users: streams, and the owner until destruction; under events_mutex
 };
 
 void CudaStream::run() {
@@ -76,7 +79,7 @@ void CudaStream::run() {
 
 namespace {
 
-constexpr auto kStuck = std::chrono::seconds(60);  // a rank is gone that was to record
+constexpr auto kStuck = std::chrono::seconds(60);  // the rank that should record it is gone
 
 constexpr uint64_t kMemoryBytes = 1 << 20;
 
@@ -99,8 +102,9 @@ bool refuses(std::string_view what) {
   return said != nullptr && std::string_view(said).find(what) != std::string_view::npos;
 }
 
-// Of the whole process, for LeakSanitizer cannot read what a loaded library has for each thread.
-std::atomic<const char*> refusal{nullptr};  // the last answer, if it was that
+// One for the whole process, because LeakSanitizer cannot read thread-local memory of a loaded
+// library.
+std::atomic<const char*> refusal{nullptr};  // the latest error, if it was a refusal
 
 CudaResult refuse(const char* text) {
   refusal = text;
@@ -129,7 +133,7 @@ CudaResult device_info(uint32_t device, CudaDeviceInfo* info) {
 // ---- memory
 
 struct Place {
-  int fd = -1;  // -1: another process's
+  int fd = -1;  // -1: of another process
   uint64_t bytes = 0;
   CudaSharing sharing = CudaSharing::kLegacy;
 };
@@ -222,7 +226,7 @@ CudaResult open_shared(const CudaShare& share, CudaSharing sharing, void** memor
   Shared shared;
   std::memcpy(&shared, share.bytes, sizeof(shared));
   if (shared.sharing != sharing) return CudaResult::kInvalid;
-  if (shared.process == getpid()) return CudaResult::kInvalid;  // as CUDA
+  if (shared.process == getpid()) return CudaResult::kInvalid;  // as in CUDA
   const std::string place =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.fd);
   const int fd = open(place.c_str(), O_RDWR | O_CLOEXEC);
@@ -233,7 +237,7 @@ CudaResult open_shared(const CudaShare& share, CudaSharing sharing, void** memor
 CudaResult open_memory(uint32_t, const CudaMemoryShare* share, void** memory) {
   if (share->sharing != CudaSharing::kDescriptor)
     return open_shared(share->handle, share->sharing, memory);
-  const int fd = fcntl(share->descriptor, F_DUPFD_CLOEXEC, 0);  // it stays the caller's
+  const int fd = fcntl(share->descriptor, F_DUPFD_CLOEXEC, 0);  // the caller keeps its descriptor
   if (fd < 0) return CudaResult::kInvalid;
   return map_in(fd, share->bytes, false, memory);
 }
@@ -247,7 +251,7 @@ CudaResult on_processor(const Work& work) {
   return CudaResult::kOk;
 }
 
-// `work` is copied: what it names is valid until it is done.
+// `work` is copied. Memory that it names must be valid until it is done.
 template <typename Work>
 CudaResult put(CudaStream* stream, const Work& work) {
   if (!has_streams()) return on_processor(work);
@@ -316,7 +320,7 @@ CudaResult destroy_event(CudaEvent* event) {
   return released;
 }
 
-// put(), of work with this event.
+// put() for work that uses this event.
 template <typename Work>
 CudaResult put_use(CudaStream* stream, CudaEvent* event, const Work& work) {
   {

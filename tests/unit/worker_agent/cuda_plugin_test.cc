@@ -1,4 +1,4 @@
-// Loading the CUDA plug-in, and everything that can be missing: against doubles of the plug-in.
+// Tests loading the CUDA plug-in, with everything that can be missing, on doubles of the plug-in.
 #include "worker_agent/device/cuda_plugin.h"
 
 #include <gmock/gmock.h>

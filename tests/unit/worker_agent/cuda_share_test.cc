@@ -1,5 +1,5 @@
-// Memory and events of one process in another: over the double, whose memory is the host's, and
-// over a GPU where there is one.
+// Opens memory and events of one process in another: with the double, whose memory is host memory,
+// and with a GPU if there is one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -45,7 +45,7 @@ CudaShare share_of(const char* text) {
   return share;
 }
 
-// Runs this program once more, for the one test that `filter` names.
+// Runs this program again for the one test that `filter` names.
 int run_other_process(const std::string& filter) {
   std::string option = "--gtest_filter=" + filter;
   std::string brief = "--gtest_brief=1";
@@ -59,7 +59,7 @@ int run_other_process(const std::string& filter) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// A descriptor is inherited here; between agents and ranks it goes over their socket.
+// Here a descriptor is inherited. Agents and ranks send it over their socket.
 void say_to_other_process(const CudaMemoryShare& memory, const CudaShare& event) {
   setenv(kSharing, std::to_string(static_cast<uint32_t>(memory.sharing)).c_str(), 1);
   setenv(kMapping, std::to_string(memory.bytes).c_str(), 1);
@@ -77,7 +77,7 @@ CudaMemoryShare said_memory() {
           share_of(std::getenv(kMemory))};
 }
 
-// This process fills memory, another one adds the memory to itself.
+// This process fills memory; another process adds the memory to its own.
 void share_with_another(const CudaPlugin& plugin, CudaSharing sharing) {
   const CudaTable& table = *plugin.table;
   const auto must = [&](CudaResult result, const char* what) {
@@ -101,7 +101,7 @@ void share_with_another(const CudaPlugin& plugin, CudaSharing sharing) {
   EXPECT_EQ(shared_memory.descriptor >= 0, sharing == CudaSharing::kDescriptor);
   void* own = nullptr;
   if (sharing == CudaSharing::kLegacy) {
-    EXPECT_NE(table.open(0, &shared_memory, &own), CudaResult::kOk);  // what is its own
+    EXPECT_NE(table.open(0, &shared_memory, &own), CudaResult::kOk);  // its own memory
   } else {
     EXPECT_GE(shared_memory.bytes, kBytes);
   }
@@ -121,7 +121,7 @@ void share_with_another(const CudaPlugin& plugin, CudaSharing sharing) {
   must(table.destroy_stream(stream), "stream");
 }
 
-// Started by the tests below; alone it does nothing.
+// Started by the tests below. It does nothing by itself.
 TEST(CudaShare, DISABLED_TheOtherProcess) {
   if (std::getenv(kMemory) == nullptr) GTEST_SKIP() << "started without anything to open";
   const Result<CudaPlugin> plugin = open_cuda_plugin(std::getenv(kFile));
@@ -167,7 +167,7 @@ TEST_P(CudaSharings, AnotherProcessAddsToItOnAGpu) {
   const CudaTable& table = *plugin.value()->table;
   void* trial = nullptr;
   if (table.allocate_shared(0, kBytes, GetParam(), &trial) == CudaResult::kInvalid)
-    GTEST_SKIP() << table.last_error();  // fabric handles, of most GPUs
+    GTEST_SKIP() << table.last_error();  // most GPUs have no fabric handles
   table.free(0, trial);
   share_with_another(*plugin.value(), GetParam());
 }

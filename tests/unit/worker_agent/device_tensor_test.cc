@@ -1,5 +1,5 @@
-// Tensors on GPUs over the double of the plug-in whose streams take their time: two ranks on two
-// GPUs. What areas hold at first is what shared memory holds, so here it is not zeros.
+// Tests of tensors on GPUs, with the double of the plug-in with slow streams: two ranks on two
+// GPUs. Areas start with the contents of shared memory, which here are not zeros.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -40,7 +40,7 @@ struct Tensor {
     plan.host = reinterpret_cast<std::byte*>(host.data());
     plan.doorbell = bell.get();
   }
-  // Waits for rings until this chunk is there.
+  // Waits for bells until this chunk is complete.
   bool wait_for(DeviceTensor& tensor, uint32_t chunk) {
     while (!tensor.summed(chunk)) {
       if (!tensor.failure().ok()) return false;
@@ -57,8 +57,8 @@ struct Tensor {
   DevicePlan plan;
 };
 
-// Expect: the node's sum comes to shared memory piece by piece, each announced by a ring; what is
-// delivered is what ranks bring to the next round. The average is for others to make.
+// Expect: the node's sum arrives in shared memory piece by piece, and a bell announces each piece.
+// The delivered result is the input of the next round. DeviceTensor does not compute the average.
 TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
   const CudaPlugin plugin = double_of("streams");
   constexpr uint64_t kCount = 2'500'000;  // 10 MB: three pieces
@@ -77,7 +77,7 @@ TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
   }
 }
 
-// Elements of an area, as another process would open them.
+// Opens the elements of an area as another process would.
 const float* look_at(const DeviceArea& area, uint64_t count) {
   int32_t words[2];  // of the double: process, descriptor
   std::memcpy(words, area.memory.handle.bytes, sizeof(words));
@@ -86,8 +86,8 @@ const float* look_at(const DeviceArea& area, uint64_t count) {
   return static_cast<const float*>(view);
 }
 
-// Expect: the node's sum is in the first area when all chunks are said to be there; what another
-// process leaves there is divided and goes to all. Shared memory stays as it is.
+// Expect: when all chunks are reported, the node's sum is in the first area. Values that another
+// process writes there are divided and copied to all areas. Shared memory does not change.
 TEST(DeviceTensor, ByNcclTheFirstAreaLeavesTheNode) {
   const CudaPlugin plugin = double_of("streams");
   constexpr uint64_t kCount = 2'500'000;
@@ -103,7 +103,7 @@ TEST(DeviceTensor, ByNcclTheFirstAreaLeavesTheNode) {
     ASSERT_TRUE(made.wait_for(*tensor.value(), chunk)) << chunk;
   for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(areas[0][i], 2 * first[i]) << i;
   ASSERT_TRUE(tensor.value()->deliver().ok());
-  tensor.value().reset();  // which waits for its streams
+  tensor.value().reset();  // waits for its streams
   for (const float* area : areas) {
     for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(area[i], first[i] / 4) << i;
     munmap(const_cast<float*>(area), kCount * sizeof(float));
@@ -111,7 +111,7 @@ TEST(DeviceTensor, ByNcclTheFirstAreaLeavesTheNode) {
   EXPECT_EQ(made.host, first);
 }
 
-// Expect: no ring and nothing in shared memory: it stays on the GPUs.
+// Expect: no bell and nothing in shared memory: the data stays on the GPUs.
 TEST(DeviceTensor, OnOneNodeNothingPassesTheHost) {
   const CudaPlugin plugin = double_of("streams");
   Tensor made(5000, 1000, false);
@@ -119,7 +119,7 @@ TEST(DeviceTensor, OnOneNodeNothingPassesTheHost) {
   ASSERT_TRUE(tensor.ok()) << tensor.status().message();
   const std::vector<float> before = made.host;
   ASSERT_TRUE(tensor.value()->start().ok());
-  tensor.value().reset();  // which waits for its streams
+  tensor.value().reset();  // waits for its streams
   EXPECT_EQ(made.host, before);
   pollfd ring{made.bell.get(), POLLIN, 0};
   EXPECT_EQ(poll(&ring, 1, 0), 0);
@@ -140,8 +140,8 @@ TEST(DeviceTensor, AreasAreTheRanksOwn) {
       EXPECT_NE(std::memcmp(&shares[i], &shares[j], sizeof(DeviceShare)), 0) << i << " " << j;
 }
 
-// Expect: a descriptor each time, of the rank's own memory: what another process writes there is
-// summed, and it finds the average. Legacy and fabric handles have none.
+// Expect: a descriptor of the rank's own memory each time. Values that another process writes there
+// are summed, and it finds the average there. Legacy and fabric handles have no descriptor.
 TEST(DeviceTensor, IsSharedAsItsPlanSays) {
   const CudaPlugin plugin = double_of("streams");
   constexpr uint64_t kCount = 5000;
@@ -170,7 +170,7 @@ TEST(DeviceTensor, IsSharedAsItsPlanSays) {
     auto* const elements = static_cast<float*>(view);
     for (uint64_t i = 0; i < kCount; ++i) elements[i] += 2;
     ASSERT_TRUE(tensor.value()->start().ok());
-    tensor.value().reset();  // which waits for its streams
+    tensor.value().reset();  // waits for its streams
     for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(elements[i], made.host[i] + 1) << i;
     munmap(view, shared.value().share.bytes);
   }

@@ -1,5 +1,5 @@
-// Compressed tensors on GPUs, over the double of the plug-in whose streams take their time, against
-// the same in host memory: the same bits of results, and of what is remembered.
+// Compares compressed tensors on GPUs with the same tensors in host memory. The double of the
+// plug-in has slow streams. Results and state must have the same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -30,7 +30,7 @@ const CudaPlugin& double_of(const char* kind) {
   return plugin;
 }
 
-// Memory of the double, as another process would open it.
+// Opens memory of the double as another process would.
 std::byte* map_share(const DeviceShare& share, uint64_t bytes) {
   int32_t words[2];  // process, descriptor
   std::memcpy(words, share.bytes, sizeof(words));
@@ -39,7 +39,7 @@ std::byte* map_share(const DeviceShare& share, uint64_t bytes) {
   return static_cast<std::byte*>(view);
 }
 
-// An event of the double: how often it was recorded, and which of these has come.
+// Waits for an event of the double: until its latest recording is complete.
 void wait_for(const std::byte* event) {
   const auto* ticks = reinterpret_cast<const std::atomic<uint64_t>*>(event);
   const Nanos deadline = monotonic_now() + 30 * kSecond;
@@ -69,7 +69,7 @@ Result<std::shared_ptr<DeviceTensor>> make_tensor(const test::Node& node, const 
                      node.clients[0].channel->doorbell.get());
 }
 
-// As the conductor does.
+// Places the tensor as the conductor does.
 void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t agents) {
   auto tensor = make_tensor(node, add);
   ASSERT_TRUE(tensor.ok()) << tensor.status().message();
@@ -90,7 +90,7 @@ void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t ag
   node.settle();
 }
 
-// Of the first `on_devices` agents.
+// A layout whose first `on_devices` agents have their tensors on devices.
 test::Layout layout(uint32_t agents, uint32_t ranks_per_agent, uint32_t on_devices) {
   test::Layout made{.agents = agents, .ranks_per_agent = ranks_per_agent};
   made.place = [=](test::Node& node, AddTensor& add) {
@@ -100,7 +100,7 @@ test::Layout layout(uint32_t agents, uint32_t ranks_per_agent, uint32_t on_devic
   return made;
 }
 
-// All ranks' areas.
+// The bits of all ranks' areas.
 std::vector<std::vector<uint32_t>> bits_of(CompressedCluster& cluster) {
   std::vector<std::vector<uint32_t>> all;
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
@@ -110,7 +110,7 @@ std::vector<std::vector<uint32_t>> bits_of(CompressedCluster& cluster) {
   return all;
 }
 
-// One cluster in host memory, one on devices; the same is done with both.
+// One cluster in host memory and one on devices. Every operation is done on both.
 struct Pair {
   Pair(const std::string& spec, uint32_t agents, uint32_t ranks, uint32_t on_devices)
       : host(layout(agents, ranks, 0), {spec, way(spec)}, ReduceOp::kAverage),
@@ -134,7 +134,8 @@ struct Pair {
     }
     expect_same("a round");
   }
-  // One element of one rank is this. Nothing is compared: which NaN a sum gives may differ.
+  // Sets one element of one rank to `value`. Compares nothing, because sums may give different
+  // NaNs.
   void round_with(uint64_t number, size_t element, float value) {
     for (CompressedCluster* one : {&host, &device}) {
       one->for_each_rank([&](uint32_t agent, uint32_t local) {
@@ -165,7 +166,7 @@ struct Pair {
   CompressedCluster device;
 };
 
-// A name for it.
+// A test name for the case.
 std::string name_of(const testing::TestParamInfo<const char*>& one) {
   std::string name = one.param;
   std::ranges::replace_if(
@@ -225,8 +226,8 @@ constexpr const char* kSpecs[] = {"fp16",
 
 class EveryDeviceCodec : public testing::TestWithParam<const char*> {};
 
-// Expect: rounds, a change of the learning rate, what is read, and what was written have the bits
-// of host memory; nodes that differ in where they compress get the same, too.
+// Expect: rounds, changes of the learning rate, reads and writes give the bits of host memory. So
+// do nodes of which some compress on devices and some on the host.
 TEST_P(EveryDeviceCodec, HasTheBitsOfHostMemory) {
   const struct { uint32_t agents, ranks, on_devices; } cases[] = {{2, 2, 1}, {3, 1, 3}, {2, 3, 2}};
   for (const auto& one : cases) {
@@ -252,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceCodec, testing::ValuesIn(kSpecs
 
 class EveryDeviceMemory : public testing::TestWithParam<const char*> {};
 
-// Expect: an Inf of one rank is in everybody's result, and what is remembered is what it was.
+// Expect: an Inf of one rank is in every result, and the state does not change.
 TEST_P(EveryDeviceMemory, TakesNothingInThatIsNotFinite) {
   Pair pair(GetParam(), 2, 2, 2);
   ASSERT_NO_FATAL_FAILURE(pair.round(1));
@@ -274,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(DeviceUnits, EveryDeviceMemory,
                                          "int8:ef=dgc"),
                          name_of);
 
-// Expect: a momentum that grows beyond what a float holds is shown once, and begins anew.
+// Expect: a momentum that overflows a float is visible once, and then restarts.
 TEST(DeviceUnits, WhatOverflowsBeginsAnew) {
   for (const char* spec : {"int8:ef=dgc", "dgc:ratio=0.02,masking=no"}) {
     SCOPED_TRACE(spec);
@@ -342,10 +343,10 @@ TEST(DeviceUnits, NoMemoryIsOneLine) {
                               "payloads: cudaMalloc: out of memory"));
 }
 
-// A unit that is all of its tensor, of agent 0 of two, outside of an engine.
+// A unit that is its whole tensor, of agent 0 of two, without an engine.
 class OneUnit : public testing::Test {
  protected:
-  static constexpr uint64_t kElements = 100;  // of chunks of 64
+  static constexpr uint64_t kElements = 100;  // in chunks of 64
 
   explicit OneUnit(const char* compression_spec = "onebit",
                    Communicator communicator = Communicator::kAllGather)
@@ -383,7 +384,7 @@ class OneUnit : public testing::Test {
     for (const std::byte* event : done_) wait_for(event);
   }
 
-  // The payload of what is in the area, when the stream has made it.
+  // The payload of the area, after the stream has made it.
   std::vector<std::byte> encode() {
     EXPECT_TRUE(tensor_->start().ok());
     EXPECT_TRUE(unit_->prepare(1, true).ok());
@@ -413,7 +414,7 @@ class OneUnit : public testing::Test {
   std::byte* done_[2] = {};
 };
 
-// Expect: the other agent's payload, the same as this one's, doubles it: two levels, 1 and -3.
+// Expect: the other agent sends the same payload, which doubles the result: two levels, 1 and -3.
 TEST_F(OneUnit, MayEndAnywhere) {
   for (uint64_t i = 0; i < kElements; ++i) areas_[1][i] = i % 2 == 0 ? 1 : -3;
   const std::vector<std::byte> payload = encode();
@@ -426,12 +427,12 @@ TEST_F(OneUnit, MayEndAnywhere) {
   }
 }
 
-// Expect: it names its agent, and nothing of it is given to the device.
+// Expect: the error names the agent, and the device gets no byte of the payload.
 TEST_F(OneUnit, RefusesWhatNoCodecHasWritten) {
   std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
   std::vector<std::byte> payload = encode();
   const std::vector<float> before[] = {area(0), area(1)};
-  payload[4] = std::byte{101};  // its elements
+  payload[4] = std::byte{101};  // its number of elements
   EXPECT_THAT(receive(payload).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
   payload[4] = std::byte{100};
   payload.pop_back();
@@ -441,13 +442,13 @@ TEST_F(OneUnit, RefusesWhatNoCodecHasWritten) {
   for (const uint32_t rank : {0, 1}) EXPECT_EQ(area(rank), before[rank]);
 }
 
-// 10 of the 100 elements.
+// Selects 10 of the 100 elements.
 class OneList : public OneUnit {
  protected:
   OneList() : OneUnit("topk:ratio=0.1") {}
 };
 
-// Expect: what the other agent sends again of the same elements doubles them.
+// Expect: the other agent sends the same elements, which doubles them.
 TEST_F(OneList, IsWhatWasSelected) {
   for (uint64_t i = 0; i < kElements; ++i) areas_[0][i] = i % 10 == 7 ? 5 : 0.25F;
   const std::vector<std::byte> payload = encode();
@@ -457,24 +458,25 @@ TEST_F(OneList, IsWhatWasSelected) {
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(areas_[1][i], i % 10 == 7 ? 10 : 0) << i;
 }
 
-// Expect: more entries than a list has room for, and indices that are none, name their agent.
+// Expect: payloads with more entries than a list has room for, or with invalid indices, name their
+// agent.
 TEST_F(OneList, IsNotMadeOfWhatNoCodecHasWritten) {
   std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
   const std::vector<std::byte> payload = encode();
   std::vector<std::byte> longer = payload;
-  longer[12] = std::byte{11};  // its entries
+  longer[12] = std::byte{11};  // its number of entries
   EXPECT_THAT(receive(longer).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
   std::vector<std::byte> beyond = payload;
   std::fill(beyond.begin() + 16 + 10 * sizeof(float), beyond.end(), std::byte{0xff});
   EXPECT_THAT(receive(beyond).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("agent 1")));
 }
 
-// Which agent 0 owns.
+// A unit that agent 0 owns.
 class OneOwned : public OneUnit {
  protected:
   OneOwned() : OneUnit("topk:ratio=0.1", Communicator::kPs) {}
 
-  // What the owner begins its second exchange with.
+  // The block lengths of the owner's second exchange.
   Result<std::span<const uint64_t>> resume() {
     for (const Nanos deadline = monotonic_now() + 30 * kSecond; monotonic_now() < deadline;) {
       Result<std::span<const uint64_t>> lengths = unit_->resume();
@@ -486,7 +488,7 @@ class OneOwned : public OneUnit {
   }
 };
 
-// Expect: the sum of both payloads comes back as one payload, and becomes the result.
+// Expect: the sum of both payloads is sent back as one payload, and becomes the result.
 TEST_F(OneOwned, IsSummedAndSentBack) {
   for (uint64_t i = 0; i < kElements; ++i) areas_[0][i] = i % 10 == 7 ? 5 : 0.25F;
   const std::vector<std::byte> payload = encode();
@@ -502,7 +504,7 @@ TEST_F(OneOwned, IsSummedAndSentBack) {
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(areas_[1][i], i % 10 == 7 ? 10 : 0) << i;
 }
 
-// Expect: one error that names the tensor, when it fails at the sum, and when it does after.
+// Expect: one error that names the tensor, whether the GPU fails at the sum or after it.
 TEST_F(OneOwned, SaysWhenItsGpuFails) {
   std::ranges::fill(std::span(areas_[0], kElements), 1.0F);
   const std::vector<std::byte> payload = encode();
@@ -517,7 +519,8 @@ TEST_F(OneOwned, SaysWhenItsGpuFails) {
   EXPECT_THAT(later.message(), HasSubstr("GB-D624 GPU_FAILED: tensor \"t\" of job"));
 }
 
-// Expect: one error that names the tensor; the other node hears that the job is over from others.
+// Expect: one error that names the tensor. The other node learns the end of the job from the
+// coordinator.
 TEST(DeviceUnits, AGpuThatFailsBreaksTheJob) {
   CompressedCluster cluster(layout(2, 1, 1), {"int8", Communicator::kAllGather});
   ASSERT_NO_FATAL_FAILURE(cluster.run_round(1));

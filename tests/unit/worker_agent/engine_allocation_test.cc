@@ -1,5 +1,5 @@
-// The engine allocates when jobs and tensors are added and not in a round: every allocation of this
-// program is counted while two agents carry out rounds of every kind.
+// The engine may allocate when jobs and tensors are added, but not in a round. The test counts
+// every allocation of this program while two agents carry out rounds of every kind.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 // Allocations while agents 0 and 1 carry out `round` of every tensor.
 uint64_t allocations_of(test::Cluster& cluster, uint32_t tensors, uint64_t round) {
-  spdlog::default_logger_raw();  // the log's registry is made at its first use: not in a round
+  spdlog::default_logger_raw();  // creates the log's registry before the round
   for (uint32_t tensor = 0; tensor < tensors; ++tensor)
     for (uint32_t agent = 0; agent < 2; ++agent) cluster.post(agent, 0, tensor, round);
   const uint64_t before = test::allocations();
@@ -45,7 +45,7 @@ TEST(EngineAllocation, NoneInARound) {
     EXPECT_EQ(allocations_of(cluster, tensors, round), 0u) << "round " << round;
 }
 
-// Of shards neither, once links are open and every codec has worked.
+// Shards do not allocate either, once links are open and every codec has run.
 TEST(EngineAllocation, NoneInARoundOfPayloadsThroughShards) {
   test::Cluster cluster({.agents = 2, .shards = 2});
   uint32_t tensors = 0;

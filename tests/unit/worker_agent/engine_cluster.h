@@ -1,5 +1,5 @@
-// Engines of a few nodes in one thread, over the loopback transport, with clients that are only
-// rings and cells: what the conductors and the training processes would hold.
+// Engines of several nodes in one thread, on the loopback transport. Clients consist of rings and
+// cells only. The cluster replaces the conductors and the training processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline std::unique_ptr<Transport> loopback() {
   return transport.take();
 }
 
-// What a client process would hold.
+// The state of a client process.
 struct FakeClient {
   std::shared_ptr<Channel> channel;
   RingProducer<Submission> submissions;
@@ -47,8 +47,8 @@ struct Node {
   std::vector<uint32_t> ranks;  // by local rank
   std::vector<FakeClient> clients;
   std::vector<Cell> cells;
-  // Of a node whose tensor is not in its arena (Layout::place): the ranks' areas, and a wait until
-  // what completions announce is there.
+  // For a node whose tensor is not in its arena (Layout::place): the ranks' areas, and a function
+  // that waits for the data that completions announce.
   std::vector<float*> areas_elsewhere;
   std::function<void()> settle = [] {};
 };
@@ -57,12 +57,13 @@ struct Layout {
   uint32_t agents = 2;
   uint32_t ranks_per_agent = 1;
   uint32_t shards = 0;       // nodes after the agents
-  bool interleaved = false;  // rank r on agent r % agents; else neighbours together
+  bool interleaved = false;  // rank r on agent r % agents; false: neighbours share an agent
   std::function<std::unique_ptr<Transport>()> transport = loopback;
-  std::shared_ptr<SnapshotKeeper> keeper = nullptr;  // of all shards
+  std::shared_ptr<SnapshotKeeper> keeper = nullptr;  // shared by all shards
   uint64_t run = 1;
   PlacementPattern pattern = nullptr;
-  std::function<void(Node&, AddTensor&)> place = nullptr;  // an agent's tensor, before it is told
+  // Places an agent's tensor before the agent gets it.
+  std::function<void(Node&, AddTensor&)> place = nullptr;
 
   uint32_t world() const { return agents * ranks_per_agent; }
   uint32_t agent_of(uint32_t rank) const {
@@ -94,7 +95,7 @@ class Cluster {
   void add_tensor(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm) {
     for (uint32_t i = 0; i < layout_.agents; ++i) add_tensor(*nodes[i], id, spec, chunk, algorithm);
   }
-  // A tensor that shards aggregate, as `mode` says.
+  // Adds a tensor that shards aggregate in this `mode`.
   void add_on_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode) {
     add_to_agents(id, spec, chunk, parse_mode(mode).take());
     add_to_shards(id, spec, chunk, mode);
@@ -105,7 +106,7 @@ class Cluster {
       add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, compression,
                  std::max(1U, mode.replicas), mode.holds_parameters(), mode.keeps_tensors_whole());
   }
-  // One shard after the other, with so many turns between them.
+  // Adds it to one shard after the other, with `turns` turns of work between them.
   void add_to_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode,
                      int turns_between = 0, const CompressionPlan& compression = {}) {
     for (uint32_t i = 0; i < shards(); ++i) {
@@ -114,7 +115,7 @@ class Cluster {
       turn(turns_between);
     }
   }
-  // ---- shards that come: the node, then what all others are told of it
+  // ---- shards that are added: the node, then the message to all others
   uint32_t add_shard() {
     const auto shard = static_cast<uint32_t>(nodes.size()) - layout_.agents;
     nodes.push_back(std::make_unique<Node>(layout_.transport()));
@@ -123,13 +124,13 @@ class Cluster {
       nodes[i]->engine.post(AddShards{kJob, {nodes.back()->address}, {}});
     return shard;
   }
-  // Tensors that are added from here on lie on these shards and begin with what `from` holds.
+  // Tensors that are added from now on are on these shards and start with the state of `from`.
   void move_to(const std::vector<uint16_t>& members, const MovedPlan& from) {
     members_ = std::make_shared<const std::vector<uint16_t>>(members);
     moved_ = from;
   }
 
-  // Of what the shard before it holds.
+  // Adds the copy of the chunks on the previous shard.
   void add_copy(uint32_t shard, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                 const std::string& mode, const CompressionPlan& compression = {}) {
     add_to_shard(backed_up_by(shard, shards()), id, spec, chunk, mode, compression, shard);
@@ -170,7 +171,7 @@ class Cluster {
       engine.post(std::move(add));
     });
   }
-  // Through the shards, where the layout has any.
+  // Adds a compressed tensor, on the shards if the layout has any.
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression, const std::string& mode = "ps:sync") {
     const ExchangeMode parsed = parse_mode(mode).take();
@@ -223,7 +224,7 @@ class Cluster {
     record.bytes = bytes;
     post(agent, local, tensor, round, record);
   }
-  // A record of another kind, or with more in it.
+  // Posts a record of another kind, or with more fields.
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, Submission record) {
     record.tensor = tensor;
     record.round = round;
@@ -242,7 +243,7 @@ class Cluster {
     return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(area));
   }
 
-  // The node is gone: an idle one is in its place.
+  // The node is gone; an idle one replaces it.
   void kill(uint32_t index) { nodes[index] = std::make_unique<Node>(loopback()); }
 
   void turn(int times) {
@@ -250,7 +251,7 @@ class Cluster {
       for (auto& node : nodes) node->engine.do_work();
   }
 
-  // Turns until every client has `count` completions, or a deadline.
+  // Runs turns until every client has `count` completions, or a deadline ends.
   std::vector<CompletionRecord> completions(uint32_t agent, uint32_t local, size_t count) {
     std::vector<CompletionRecord> got;
     CompletionRecord record;
@@ -261,7 +262,7 @@ class Cluster {
     return got;
   }
 
-  // The first that an agent says is broken; empty after a deadline.
+  // The first broken job that an agent reports; empty after a deadline.
   std::vector<JobBroken> broken(uint32_t agent) {
     std::vector<JobBroken> found;
     for (const Nanos deadline = monotonic_now() + 30 * kSecond;

@@ -1,6 +1,6 @@
-// Every collective by every algorithm through real engines and cells, over a transport that behaves
-// and over one that delays, reorders and refuses. Values are small integers in f32, so all sums are
-// exact; what each rank must get follows from the definition of the collective.
+// Tests every collective with every algorithm on real engines and cells. The transport is reliable,
+// or it delays, reorders and refuses. Values are small integers in f32, so all sums are exact. The
+// definition of the collective gives the expected result of each rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ class Exercise {
     return broken.empty() ? "no completion" : broken[0].status.message();
   }
 
-  // The blocks that a rank brings, as the client library writes them.
+  // Writes the blocks of a rank, as the client library does.
   void write(uint32_t agent, uint32_t local, uint64_t round) {
     const uint32_t rank = ranks(agent)[local];
     const auto fill = [&](uint32_t area, uint32_t source) {
@@ -145,7 +145,7 @@ class Exercise {
     }
   }
 
-  // The average times `after`.
+  // Checks the average times `after`.
   void check_sums(uint32_t agent, uint32_t local, uint64_t round, uint64_t first, uint64_t last) {
     for (uint64_t i = first; i < last; ++i) {
       double sum = 0;
@@ -205,7 +205,7 @@ TEST(EngineCollectives, EveryKindOverANetworkThatDelaysReordersAndRefuses) {
   }
 }
 
-// A flipped bit is found by the transport's checksum: the job ends with an error, not with a sum.
+// The transport's checksum detects a flipped bit. The job must end with an error, not with a sum.
 TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
   for (const Case& what : all_cases({kChunk})) {
     Layout layout{.agents = 2, .ranks_per_agent = 1};
@@ -219,7 +219,7 @@ TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
   }
 }
 
-// Agent 1 is frozen. Agent 0 scatters to both; what goes to agent 2 is not held up.
+// Agent 1 is frozen. Agent 0 scatters to both. Frames for agent 2 must not be delayed.
 TEST(EngineCollectives, APeerThatStallsStopsNothingThatGoesToOthers) {
   Cluster cluster(3, 1);
   TensorSpec spec;
@@ -229,7 +229,7 @@ TEST(EngineCollectives, APeerThatStallsStopsNothingThatGoesToOthers) {
   cluster.add_tensor(0, spec, kChunk, Algorithm::kDirect);
   cluster.turn(50);
   for (uint32_t agent = 0; agent < 3; ++agent) cluster.post(agent, 0, 0, 1);
-  cluster.nodes[1]->engine.do_work();  // gives its credit, so that frames to it are sent
+  cluster.nodes[1]->engine.do_work();  // gives its credit, so that frames are sent to it
   CompletionRecord record;
   const Nanos deadline = monotonic_now() + 30 * kSecond;
   bool done = false;
@@ -240,7 +240,7 @@ TEST(EngineCollectives, APeerThatStallsStopsNothingThatGoesToOthers) {
   }
   EXPECT_TRUE(done);
   EXPECT_EQ(cluster.nodes[0]->clients[0].completions.pop(record), Pop::kEmpty);
-  EXPECT_EQ(cluster.completions(1, 0, 1).size(), 1u);  // it thaws
+  EXPECT_EQ(cluster.completions(1, 0, 1).size(), 1u);  // now it runs again
   EXPECT_EQ(cluster.completions(0, 0, 1).size(), 1u);
 }
 
@@ -263,7 +263,7 @@ TEST(EngineCollectives, TheAgentThatIsLostIsTheOneThatIsNamed) {
   }
 }
 
-// The tensor is known on agent 0 long before it is on agent 1: eager frames must not overtake it.
+// Agent 0 knows the tensor long before agent 1. Eager frames must not arrive before it is known.
 TEST(EngineCollectives, AnEagerSumWaitsUntilThePeerKnowsTheTensor) {
   Cluster cluster(2, 1);
   TensorSpec spec;

@@ -1,5 +1,5 @@
-// Compressed tensors through real engines and cells: every codec by every communicator that fits
-// it, over a transport that behaves and over one that delays, reorders and refuses.
+// Tests compressed tensors on real engines and cells: every codec with every communicator that it
+// supports. The transport is reliable, or it delays, reorders and refuses.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ std::vector<CompressedCase> every_case() {
   std::vector<CompressedCase> cases;
   for (const CodecRow* row : codec_rows()) {
     if (row->id == CodecId::kDense) continue;
-    // Of 1 in 100 elements without a memory 12 rounds show too little.
+    // With 1 in 100 elements and no residual, 12 rounds show too little.
     const std::string name =
         row->id == CodecId::kRandK ? "randk:ratio=0.2" : std::string(row->name);
     if (row->make != nullptr) cases.push_back({name, Communicator::kAllGather});
@@ -42,9 +42,9 @@ TEST_P(EveryCodec, AllRanksGetTheSameBitsRoundAfterRound) {
   }
 }
 
-// The sum of results points where the sum of gradients does: nothing is mixed up on the way. A sign
-// alone keeps 0.8 of the direction of a normal vector; 0.1 is far from chance (0.03 for 1,000
-// elements) and low enough for codecs that send a hundredth of the elements, whose memory returns
+// The sum of results must have the direction of the sum of gradients, so nothing was mixed up. A
+// sign alone keeps 0.8 of the direction of a normal vector. The limit 0.1 is far from chance (0.03
+// for 1,000 elements). It is low enough for codecs that send a hundredth of the elements and return
 // the rest over the rounds.
 TEST_P(EveryCodec, ResultsFollowTheGradients) {
   CompressedCluster cluster({.agents = 2, .ranks_per_agent = 1}, GetParam());

@@ -1,5 +1,5 @@
-// What compressed tensors remember between rounds: nothing is lost, it can be read, written and
-// scaled; the gate against numbers that are not finite, and the fidelity gauge.
+// Tests the state of compressed tensors between rounds: nothing is lost, and it can be read,
+// written and scaled. Also tests the check for numbers that are not finite, and the fidelity gauge.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<double> plus(std::vector<double> a, const std::vector<float>& b) {
 
 class Memories : public testing::TestWithParam<CompressedCase> {};
 
-// Error feedback's promise: results and what the ranks' shares hold add up to all gradients.
+// The guarantee of error feedback: results and the ranks' shares add up to all gradients.
 TEST_P(Memories, ResultsAndSharesAddUpToTheGradients) {
   CompressedCluster cluster(kFourRanks, GetParam());
   std::vector<double> results(kCount);
@@ -54,7 +54,8 @@ TEST_P(Memories, ResultsAndSharesAddUpToTheGradients) {
   expect_near(sum, sum_of_gradients(4, 3));
 }
 
-// Dealt out anew, even all to one rank, and read again: the sum is the same, and it is sent later.
+// Shares are redistributed, even all to one rank, and read again. The sum must not change, and it
+// is sent later.
 TEST_P(Memories, SharesMayBeDealtOutAnew) {
   CompressedCluster cluster(kFourRanks, GetParam());
   ASSERT_NO_FATAL_FAILURE(cluster.run_round(1));
@@ -110,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Memories,
                                   std::string(communicator_name(instance.param.communicator));
                          });
 
-// A part of the job that is read more often than another is no round of the exchange.
+// Reading a part of the state is no round of the exchange, so agents may differ in how often they
+// read.
 TEST(MemoryRounds, AgentsNeedNotHaveAsMany) {
   CompressedCluster cluster(kFourRanks, {"topk:ratio=0.1", Communicator::kAllGather});
   ASSERT_NO_FATAL_FAILURE(cluster.run_round(1));
@@ -122,7 +124,8 @@ TEST(MemoryRounds, AgentsNeedNotHaveAsMany) {
   ASSERT_NO_FATAL_FAILURE(cluster.expect_same_bits_everywhere());
 }
 
-// m = 0.9 m + g after one round of g is g where nothing was sent, 0 where it was (masking).
+// m = 0.9 m + g. After one round of g, m is g where nothing was sent and 0 where it was sent
+// (masking).
 class Momentum : public testing::TestWithParam<CompressedCase> {};
 
 TEST_P(Momentum, IsMaskedReadAndWritten) {
@@ -160,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Selections, Momentum,
                                   std::string(communicator_name(instance.param.communicator));
                          });
 
-// fp16 remembers nothing: what is written goes into the next sum.
+// fp16 keeps no residual: written values go into the next sum.
 TEST(MemoryRounds, WithoutAMemoryAWrittenResidualIsSentNext) {
   CompressedCluster cluster(kFourRanks, {"fp16", Communicator::kAllReduce});
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
@@ -224,8 +227,8 @@ TEST(Gate, NamesRankTensorAndFirstElement) {
 
 // ---- fidelity=
 
-// Against the definition in f64: |compressed - dense| / |dense| and the cosine over the measured
-// unit, which is number round / 2 % 4 of 4.
+// Compares with the definition in f64: |compressed - dense| / |dense|, and the cosine over the
+// measured unit, which is number round / 2 % 4 of 4.
 TEST(Fidelity, IsWhatTheDefinitionsSay) {
   CompressedCluster cluster(kFourRanks, {"int4:ef=none,fidelity=2", Communicator::kAllGather});
   for (uint64_t round = 1; round <= 6; ++round) {
@@ -266,7 +269,7 @@ TEST(Fidelity, SeesWhatIsKeptForLater) {
   const auto second = cluster.cluster().nodes[1]->fidelity->take();
   ASSERT_EQ(first.size() + second.size(), 2u);
   EXPECT_GT(first.at(0).residual_ratio,
-            0.5);  // a tenth of the elements holds less than half the norm
+            0.5);  // a tenth of the elements has less than half of the norm
   EXPECT_LT(first.at(0).residual_ratio, 1);
   EXPECT_GT(second.at(0).residual_ratio, first.at(0).residual_ratio);
 }

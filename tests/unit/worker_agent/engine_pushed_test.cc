@@ -1,6 +1,6 @@
-// Compressed tensors in mode ps:sync through real engines: agents push payloads, shards sum them
-// and encode the sum again. What must come out is computed here by hand, in the order of the
-// agents, from nothing but codecs and memories.
+// Tests compressed tensors in mode ps:sync on real engines. Agents push payloads; shards sum them
+// and encode the sum again. The test computes the expected result itself, in the order of the
+// agents, with codecs and their state only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::unique_ptr<Transport> unreliable() {
                      {.seed = ++seed, .busy = 0.3, .delay = 0.3, .reorder = true});
 }
 
-// One unit: an encoder per agent, and the shard's. Seeds as compressed/unit_plan.h says.
+// One unit: an encoder per agent, and one for the shard. Seeds as in compressed/unit_plan.h.
 class UnitByHand {
  public:
   UnitByHand(const CompressionSpec& spec, uint32_t index, size_t count, const Layout& layout)
@@ -42,7 +42,7 @@ class UnitByHand {
     shard_ = std::make_unique<Encoder>(encoder(*owner, options, spec));
   }
 
-  // `gradients` by agent. The mean over `divisor`.
+  // `gradients` by agent. Returns the mean over `divisor`.
   std::vector<float> round(const std::vector<std::vector<float>>& gradients, uint64_t round,
                            float memory_scale, float divisor) {
     const uint64_t shared = mix_u64(mix_u64(mix_u64(test::kJob) + index_) + round);
@@ -146,8 +146,8 @@ std::vector<PushedCase> every_case() {
 
 class PushedCodec : public testing::TestWithParam<PushedCase> {};
 
-// Expect: the bits that two-way compression gives by hand, on every rank, round after round, when
-// memories are scaled too, whatever the transport does to the order of arrival.
+// Expect: the bits of two-way compression on every rank, in every round. That includes scaled state
+// and any order of arrival.
 TEST_P(PushedCodec, GivesWhatTwoWayCompressionGives) {
   for (const bool faults : {false, true}) {
     Layout layout = GetParam().layout;
@@ -193,7 +193,8 @@ float counted(uint32_t agent, uint64_t i, uint64_t round) {
   return static_cast<float>(agent * 16 + i % 131 + round);
 }
 
-// Expect: integers that half floats hold are summed exactly, in payloads of several frames too.
+// Expect: integers that half floats represent are summed exactly, also in payloads of several
+// frames.
 TEST_P(Counting, TheMeanIsExact) {
   const CountingCase c = GetParam();
   test::Cluster cluster({.agents = c.agents, .shards = c.shards, .transport = unreliable});
@@ -225,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Counting,
                                          CountingCase{4, 2, 700'001, 327'680},
                                          CountingCase{2, 1, 700'001, 1 << 20}));
 
-// Expect: a NaN reaches every rank, costs its round and nothing else.
+// Expect: a NaN reaches every rank. It spoils its own round only.
 TEST(PushedUnits, WhatIsNotFiniteIsSeenByAll) {
   const Layout layout{.agents = 2, .shards = 2};
   CompressedCluster cluster(layout, {"onebit", Communicator::kPs});
@@ -255,7 +256,7 @@ TEST(PushedUnits, TheirFidelityIsMeasured) {
   EXPECT_LT(samples.at(0).relative_error, 0.1);
 }
 
-// Expect: what was pushed before the shard knew the tensor is taken when it does.
+// Expect: a push that arrives before the shard knows the tensor is applied later.
 TEST(PushedUnits, MayComeBeforeTheTensor) {
   test::Cluster cluster({.agents = 2, .shards = 1});
   TensorSpec spec;

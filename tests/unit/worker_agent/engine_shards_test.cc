@@ -1,7 +1,6 @@
-// Tensors that shards aggregate, through real engines, cells and links, over a transport that
-// behaves and over one that delays, reorders and refuses. Values are small integers in f32, so all
-// sums are exact whatever their order; what parameters must be follows from SGD with rates that are
-// powers of two.
+// Tests tensors that shards aggregate, on real engines, cells and links. The transport is reliable,
+// or it delays, reorders and refuses. Values are small integers in f32, so all sums are exact in
+// any order. The expected parameters follow from SGD with rates that are powers of two.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +66,7 @@ void PrintTo(const SyncCase& c, std::ostream* out) {
 
 class SummedByShards : public testing::TestWithParam<SyncCase> {};
 
-// Expect: every rank gets the mean of all ranks' gradients, round after round.
+// Expect: every rank gets the mean of all ranks' gradients in every round.
 TEST_P(SummedByShards, TheMeanIsExact) {
   const SyncCase c = GetParam();
   Layout layout{.agents = c.agents, .ranks_per_agent = c.ranks, .shards = c.shards};
@@ -99,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
                     SyncCase{3, 1, 4, 65, false}, SyncCase{4, 1, 3, 10'000, false},
                     SyncCase{2, 2, 2, 8'191, true}, SyncCase{5, 1, 3, 3'000, true}));
 
-// Expect: integers, 16-bit floats and other operations are reduced as by the agents.
+// Expect: integers, 16-bit floats and other operations are reduced as on the agents.
 TEST(SummedByShards, AnyDtypeAndOperation) {
   Cluster cluster({.agents = 3, .shards = 2});
   TensorSpec spec = spec_of(100, ReduceOp::kMax);
@@ -117,7 +116,7 @@ TEST(SummedByShards, AnyDtypeAndOperation) {
   }
 }
 
-// Expect: a push that comes before the shard has been told of the tensor waits for it.
+// Expect: a push that arrives before the shard knows the tensor waits for it.
 TEST(SummedByShards, APushMayComeBeforeTheTensor) {
   Cluster cluster({.agents = 2, .shards = 1});
   const TensorSpec spec = spec_of(1000);
@@ -143,7 +142,7 @@ class Held : public testing::Test {
     rounds_.resize(layout.agents);
   }
 
-  // What agent 0 brings is what all get.
+  // The values of agent 0 become the parameters of all.
   void set_parameters() {
     for (uint32_t agent = 0; agent < rounds_.size(); ++agent)
       push(agent, agent == 0 ? 100.0F : -7.0F);
@@ -164,7 +163,8 @@ class Held : public testing::Test {
     ++rounds_[agent];
   }
 
-  // A round of a part of what shards keep; the first rank brings the value, the others minus zeros.
+  // A round for a part of the shards' state. The first rank brings the value, the others minus
+  // zeros.
   void keep(uint32_t agent, PullKind kind, uint32_t part, float value) {
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
@@ -195,7 +195,8 @@ class Held : public testing::Test {
   std::vector<uint64_t> rounds_;  // by agent
 };
 
-// Expect: each push is a step at once, whoever else has pushed; the agent gets the newest.
+// Expect: each push is a step at once, independent of other agents. The agent gets the newest
+// parameters.
 TEST_F(Held, AsyncStepsOnEveryPush) {
   open({.agents = 3, .shards = 2}, "ps:async,lr=0.5");
   set_parameters();
@@ -217,8 +218,8 @@ TEST_F(Held, ANodePushesTheMeanOfItsRanks) {
   EXPECT_THAT(result(1), Each(94.0F));
 }
 
-// Expect: an agent is answered as long as it has made at most max_staleness pushes more than the
-// slowest.
+// Expect: an agent is answered while it has made at most max_staleness pushes more than the slowest
+// agent.
 TEST_F(Held, SspWaitsForTheSlowest) {
   open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=2,lr=1");
   set_parameters();
@@ -233,8 +234,8 @@ TEST_F(Held, SspWaitsForTheSlowest) {
   EXPECT_THAT(result(1), Each(87.0F));
 }
 
-// Expect: an agent's board has how many steps of others came between the parameters it had and its
-// own steps; a pull is none.
+// Expect: an agent's staleness board counts the steps of others between its parameters and its own
+// step. A pull is not counted.
 TEST_F(Held, StalenessIsNoted) {
   open({.agents = 2, .shards = 2}, "ps:async,lr=1");
   set_parameters();
@@ -262,7 +263,8 @@ TEST_F(Held, StalenessIsNoted) {
   EXPECT_TRUE(noted(0).empty());
 }
 
-// Expect: the q-th gradient closes a step with the mean of q; a late one counts in the next.
+// Expect: the q-th gradient closes a step with the mean of q. A late gradient counts in the next
+// step.
 TEST_F(Held, QuorumClosesWithTheFirst) {
   open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
   set_parameters();
@@ -278,7 +280,7 @@ TEST_F(Held, QuorumClosesWithTheFirst) {
   EXPECT_THAT(result(1), Each(92.0F));
 }
 
-// Expect: nobody waits for an agent that has pulled: its pull closes the step, and the next ones.
+// Expect: no agent waits for an agent that has pulled: its pull closes this step and the next ones.
 TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,lr=1");
   set_parameters();
@@ -291,8 +293,8 @@ TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
   EXPECT_THAT(result(0), Each(96.0F));
 }
 
-// Expect: when all have pulled they all go on, whether they pull once more, as flush() does, or
-// not.
+// Expect: when all agents have pulled, all continue, whether they pull once more, as flush() does,
+// or not.
 TEST_F(Held, AQuorumIsOfAllAgainAfterAFence) {
   for (const bool twice : {true, false}) {
     rounds_.clear();
@@ -319,8 +321,8 @@ TEST_F(Held, AQuorumIsOfAllAgainAfterAFence) {
   }
 }
 
-// Expect: after a fence one that only pulls is not waited for, nor one that has ended after the
-// deadline.
+// Expect: after a fence no agent waits for one that only pulls, or for one that has ended, after
+// the deadline.
 TEST_F(Held, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
   set_parameters();
@@ -354,7 +356,7 @@ TEST_F(Held, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
   EXPECT_THAT(result(1), Each(85.0F));
 }
 
-// Expect: a pull makes no step, whatever is in the data, and brings the newest parameters.
+// Expect: a pull makes no step, whatever its data is, and returns the newest parameters.
 TEST_F(Held, APullMakesNoStep) {
   open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=1,lr=1,momentum=0.5");
   set_parameters();
@@ -362,13 +364,14 @@ TEST_F(Held, APullMakesNoStep) {
   EXPECT_THAT(result(0), Each(96.0F));
   pull(1);
   EXPECT_THAT(result(1), Each(96.0F));
-  for (const float expected : {94.0F, 93.0F, 92.5F}) {  // it rests, so nobody waits for it
+  for (const float expected : {94.0F, 93.0F, 92.5F}) {  // it is idle, so no agent waits for it
     push(0, 0);
     EXPECT_THAT(result(0), Each(expected));
   }
 }
 
-// Expect: a gradient that is not finite makes no step and holds nobody up; the next one does.
+// Expect: a gradient that is not finite makes no step and delays no agent. The next one makes a
+// step.
 TEST_F(Held, WhatIsNotFiniteMakesNoStep) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
@@ -392,7 +395,7 @@ TEST_F(Held, WhatIsNotFiniteMakesNoStep) {
   EXPECT_THAT(result(1), Each(97.0F));
 }
 
-// Expect: the deadline closes a step with what is there.
+// Expect: the deadline closes a step with the gradients that have arrived.
 TEST_F(Held, QuorumHasADeadline) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
   set_parameters();
@@ -402,7 +405,7 @@ TEST_F(Held, QuorumHasADeadline) {
   EXPECT_GE(monotonic_now() - began, 30 * kMillisecond);
 }
 
-// Expect: with momentum the shard's steps are torch's: v = 0.5 v + g.
+// Expect: with momentum, the shard's steps are those of torch: v = 0.5 v + g.
 TEST_F(Held, MomentumIsTheShards) {
   open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
   set_parameters();
@@ -414,7 +417,7 @@ TEST_F(Held, MomentumIsTheShards) {
   EXPECT_THAT(result(0), Each(90.0F));  // v = 2
 }
 
-// Expect: parts of what shards keep come as torch's formula has them: v = 0.5 v + g.
+// Expect: the parts of the shards' state follow torch's formula: v = 0.5 v + g.
 TEST_F(Held, WhatShardsKeepCanBeRead) {
   open({.agents = 2, .ranks_per_agent = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
   set_parameters();
@@ -435,7 +438,8 @@ TEST_F(Held, WhatShardsKeepCanBeRead) {
   EXPECT_THAT(result(0), Each(92.0F));
 }
 
-// Expect: what agent 0's ranks bring is there, what others bring is not; steps go on from it.
+// Expect: the values of agent 0's ranks are stored, the values of others are not. Steps continue
+// from them.
 TEST_F(Held, WhatShardsKeepCanBeWritten) {
   open({.agents = 3, .ranks_per_agent = 3, .shards = 2, .transport = unreliable},
        "ps:async,lr=1,momentum=0.5");
@@ -468,7 +472,7 @@ void PrintTo(const KeptCase& kept, std::ostream* out) {
 
 class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
  protected:
-  // One push of each agent, the same values wherever it is made.
+  // One push of each agent, with equal values in every job.
   void push_all(uint32_t number) {
     for (uint32_t agent = 0; agent < rounds_.size(); ++agent) {
       push(agent, std::ldexp(1.37F + static_cast<float>(number + agent), -3));
@@ -481,8 +485,8 @@ class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
   }
 };
 
-// Expect: a job that begins with what another one kept makes the same steps, to the last bit; that
-// has other shards, too.
+// Expect: a job that starts with the state of another one makes the same steps, to the last bit,
+// even with other shards.
 TEST_P(KeptBy, AnotherJobGoesOn) {
   const auto& [mode, shards] = GetParam();
   open({.agents = 2, .ranks_per_agent = 2, .shards = 2}, mode);
@@ -518,8 +522,8 @@ INSTANTIATE_TEST_SUITE_P(
                     KeptCase{"ps:quorum,optimizer=adagrad,replicas=2", 2},
                     KeptCase{"ps:async,optimizer=lamb", 2}));
 
-// Expect: over a bad transport nothing is lost or applied twice: the sum of all pushes is what the
-// parameters have moved by.
+// Expect: on a bad transport, nothing is lost or applied twice. The parameters change by the sum of
+// all pushes.
 TEST_F(Held, EveryPushCountsOnceOverABadTransport) {
   open({.agents = 3, .shards = 2, .transport = unreliable}, "ps:async,lr=1");
   set_parameters();
@@ -531,7 +535,7 @@ TEST_F(Held, EveryPushCountsOnceOverABadTransport) {
   EXPECT_THAT(result(0), Each(100.0F - 20 * 3));
 }
 
-// ---- what a shard does not take
+// ---- frames that a shard refuses
 
 class BadPush : public testing::Test {
  protected:
@@ -603,7 +607,7 @@ TEST_F(BadPush, IsRefusedByItsField) {
   EXPECT_TRUE(push(0).ok());
 }
 
-// Expect: a repeated push changes nothing, whether its round is the old one or claims the next.
+// Expect: a repeated push changes nothing, whether it has the old round or the next one.
 TEST_F(BadPush, IsNotTakenTwice) {
   ASSERT_TRUE(push(0).ok());
   refused("step is 1, expected 2");
@@ -611,8 +615,8 @@ TEST_F(BadPush, IsNotTakenTwice) {
   refused("a push before the last one was answered");
 }
 
-// Expect: with a pattern, chunks are where it says, all of them once, and a shard that is not in it
-// holds nothing; sums and steps are those of equal parts.
+// Expect: with a pattern, every chunk is on the shard that the pattern names, once. A shard that is
+// not in it has no chunks. Sums and steps are those of equal parts.
 TEST(Placement, APatternChangesNoResult) {
   Layout layout{.agents = 3, .ranks_per_agent = 2, .shards = 4, .transport = unreliable};
   layout.pattern = std::make_shared<const std::vector<uint16_t>>(std::vector<uint16_t>{3, 0, 3, 1});

@@ -1,6 +1,6 @@
-// The engine without threads: engines over the loopback transport are turned by hand, with clients
-// that are only rings and cells. Results are exact, completions come once, nonsense in a ring or a
-// lost link ends that job only.
+// Tests the engine without threads: the test calls engines on the loopback transport; clients are
+// rings and cells only. Results are exact and completions come once. An invalid ring or a lost link
+// ends only its own job.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -81,7 +81,7 @@ TEST(Engine, ARoundWaitsForEveryRankAndATensorForEveryAgent) {
   EXPECT_EQ(cluster.completions(0, 0, 1).size(), 1u);
 }
 
-// The conductor posts AddTensor before it tells the client, but the engine may see the client
+// The conductor posts AddTensor before it answers the client, but the engine may read the client
 // first.
 TEST(Engine, ASubmissionThatOvertakesItsTensorIsKept) {
   Cluster cluster(2, 1);

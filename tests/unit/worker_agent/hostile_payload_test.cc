@@ -1,5 +1,5 @@
-// What shards and agents do not take of each other where payloads travel: frames that cannot be,
-// parts that come twice, payloads that no codec has written.
+// Tests what shards and agents refuse in payloads: impossible frames, parts that arrive twice, and
+// payloads that no codec has written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ CompressionPlan half_floats() {
   return {parse_compression("fp16").take(), Communicator::kPs, kUnit, 0};
 }
 
-// ---- a shard, which holds units 0 and 2 of three; two agents push
+// ---- a shard with units 0 and 2 of three; two agents push
 
 class BadPayload : public testing::Test {
  protected:
@@ -122,7 +122,7 @@ TEST_F(BadPayload, IsRefusedByItsField) {
   EXPECT_TRUE(push(0).ok());
 }
 
-// Expect: parts of one payload agree on its length, and each comes once.
+// Expect: parts of one payload have the same length, and each is accepted once.
 TEST_F(BadPayload, IsNotTakenTwice) {
   ASSERT_TRUE(push(0, 0).ok());
   refused("a part of a payload for the second time");
@@ -136,7 +136,7 @@ TEST_F(BadPayload, IsNotTakenTwice) {
   EXPECT_THAT(answers_, IsEmpty());
 }
 
-// Expect: it is refused by name, and nothing that others have pushed is answered with it in.
+// Expect: the error names the tensor, and no answer to other agents contains the payload.
 TEST_F(BadPayload, ThatNoCodecHasWrittenNamesTheTensor) {
   ASSERT_NO_FATAL_FAILURE(push_all(1));
   payload_[0] = std::byte{99};
@@ -149,8 +149,8 @@ TEST_F(BadPayload, ThatNoCodecHasWrittenNamesTheTensor) {
   EXPECT_THAT(answers_, IsEmpty());
 }
 
-// Expect: an answer is the sum, to both, in two frames; an agent whose answer is on its way waits,
-// and one whose whole answer is sent does not.
+// Expect: both agents get the sum in two frames. An agent whose answer is being sent must wait; an
+// agent whose whole answer was sent need not.
 TEST_F(BadPayload, NoneOfTheOthersIsRefused) {
   ASSERT_NO_FATAL_FAILURE(push_all(1));
   ASSERT_NO_FATAL_FAILURE(push_all(0));
@@ -173,7 +173,7 @@ TEST_F(BadPayload, NoneOfTheOthersIsRefused) {
   EXPECT_TRUE(push(0, 0).ok());
 }
 
-// ---- an agent, whose unit is on shard 1 of two: peer 3
+// ---- an agent whose unit is on shard 1 of two: peer 3
 
 Stage stage_of_agent() {
   UnitPlan unit;
@@ -237,7 +237,7 @@ TEST_F(BadAnswer, IsRefusedByItsField) {
   refused("length is 999, expected 1000");
 }
 
-// Expect: no shard can have summed what was not given to the transport yet: of 100 frames 64 are.
+// Expect: a shard cannot have summed frames that the transport does not have yet: it has 64 of 100.
 TEST(EarlyAnswer, IsRefused) {
   UnitPlan unit;
   unit.spec = parse_compression("fp16").take();
@@ -258,7 +258,7 @@ TEST(EarlyAnswer, IsRefused) {
               HasSubstr("an answer to a payload that was not pushed"));
 }
 
-// Expect: the answer may come before the end of the push; the round is over after both.
+// Expect: the answer may arrive before the end of the push. The round ends after both.
 TEST_F(BadAnswer, IsNotTakenTwice) {
   ASSERT_NO_FATAL_FAILURE(begin(1000));
   header_.total = kBytes;
@@ -278,7 +278,8 @@ TEST_F(BadAnswer, IsNotTakenTwice) {
   EXPECT_EQ(actions_.back().kind, Action::Kind::kFinish);
 }
 
-// Expect: an answer that no codec has written is refused before the first write, naming its shard.
+// Expect: an answer that no codec has written is refused before the first write. The error names
+// its shard.
 TEST(BadAnswerPayload, NamesItsShard) {
   std::vector<float> area(100, 7);
   UnitPlan plan;
@@ -296,7 +297,7 @@ TEST(BadAnswerPayload, NamesItsShard) {
   const auto pushed = unit->start(1)[0];
   const std::vector<float> before = area;
   std::vector<std::byte> answer(memory.begin(), memory.begin() + static_cast<ptrdiff_t>(pushed));
-  answer[4] = std::byte{101};  // its elements
+  answer[4] = std::byte{101};  // its number of elements
   Action deliver{.kind = Action::Kind::kDeliver, .source = PayloadPushPull::kAnswerBlock};
   deliver.bytes = deliver.total = answer.size();
   exchange.deliver(deliver, answer);

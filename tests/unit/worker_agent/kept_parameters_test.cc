@@ -1,5 +1,5 @@
-// What shards keep of tensors whose gradients travel compressed, read and written by agents through
-// real engines: a job that begins with it goes on with the same bits as the one that it is of.
+// Agents read and write the shards' state of compressed tensors through real engines. A job that
+// starts with such state must continue with the same bits as the job that wrote it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using test::Layout;
 using testing::Each;
 using Vector = std::vector<float>;
 
-constexpr uint32_t kAgents = 2, kRanks = 2;  // of each agent
+constexpr uint32_t kAgents = 2, kRanks = 2;  // ranks per agent
 constexpr uint64_t kChunk = 64, kUnit = 128;
 
 std::unique_ptr<Transport> unreliable() {
@@ -32,7 +32,7 @@ struct KeptCase {
   const char* codec;
   uint32_t shards_after = 2;
   bool faults = false;
-  bool large = false;  // a unit is more than a frame carries
+  bool large = false;  // whether a unit exceeds one frame
 
   uint64_t chunk() const { return large ? 1 << 15 : kChunk; }
   uint64_t unit() const { return large ? 10 * chunk() : kUnit; }
@@ -43,7 +43,7 @@ void PrintTo(const KeptCase& kept, std::ostream* out) {
   *out << kept.codec << " " << kept.mode << (kept.large ? " large" : "");
 }
 
-// One job of two agents of two ranks, with one compressed tensor on shards.
+// A job of two agents with two ranks each, and one compressed tensor on shards.
 class Job {
  public:
   explicit Job(const KeptCase& kept, uint32_t shards = 2) : count_(kept.count()) {
@@ -59,7 +59,7 @@ class Job {
         {parse_compression(kept.codec).take(), Communicator::kPs, kept.unit(), 0}, kept.mode);
   }
 
-  // `values` by the agent's first rank, `others` by the others.
+  // The agent's first rank brings `values`, its other ranks `others`.
   void start(uint32_t agent, const Submission& record, const Vector& values, float others) {
     ++rounds_[agent];
     for (uint32_t local = 0; local < kRanks; ++local) {
@@ -82,7 +82,7 @@ class Job {
     record.kept_part = part;
     start(agent, record, values, -0.0F);
   }
-  // Agent 0's parameters become everybody's: the mean of its ranks'.
+  // The parameters of agent 0 become those of all. Their mean over ranks counts.
   void set(Vector parameters) {
     const Vector wanted = parameters;
     for (float& value : parameters) value *= kRanks;
@@ -94,7 +94,7 @@ class Job {
     keep(agent, PullKind::kRead, part, Vector(count_, 1000));
     return result(agent);
   }
-  // What agent 0 gets then; the other one may have gone before.
+  // Returns what agent 0 gets. The other agent may post before it.
   Vector write(uint32_t part, const Vector& values) {
     for (const uint32_t agent : {1, 0})
       keep(agent, PullKind::kWrite, part, agent == 0 ? values : Vector(count_, -7));
@@ -117,7 +117,8 @@ class Job {
     result(agent);
   }
 
-  // Pushes of both agents, the same ones for the same numbers. What agents had after each.
+  // Both agents push; equal numbers have equal gradients. Returns the agents' parameters after each
+  // push.
   std::vector<Vector> train(uint32_t first, uint32_t last) {
     std::vector<Vector> results;
     for (uint32_t number = first; number < last; ++number) {
@@ -170,7 +171,7 @@ Vector ramp(uint64_t count) {
   return values;
 }
 
-// ---- by torch's formula, v = 0.5 v + g, of numbers that half floats hold
+// ---- torch's formula, v = 0.5 v + g, with numbers that half floats represent
 
 TEST(Kept, PartsAreTheOptimizers) {
   Job job({"ps:async,lr=1,momentum=0.5", "fp16"});
@@ -201,7 +202,7 @@ TEST(Kept, PartsCanBeWrittenByAgent0) {
   }
 }
 
-// Expect: an agent that reads before it was given parameters gets them whole afterwards.
+// Expect: an agent that reads before it has parameters gets them completely later.
 TEST(Kept, ReadInTheFirstRound) {
   Job job({"ps:async,lr=1,momentum=0.5", "onebit"});
   job.push(0, ramp(job.count()));
@@ -211,12 +212,12 @@ TEST(Kept, ReadInTheFirstRound) {
   EXPECT_EQ(job.result(1), parameters);
 }
 
-// ---- against a job that goes on
+// ---- comparison with a job that continues
 
 class KeptOf : public testing::TestWithParam<KeptCase> {};
 
-// Expect: the bits that a job has which nobody reads anything of, in one that is read, and in
-// another one that begins with what was read and what the agents have not sent yet.
+// Expect: reading the state does not change a job's bits. A job that starts with the read state and
+// the agents' residuals has the same bits, too.
 TEST_P(KeptOf, AnotherJobGoesOn) {
   const KeptCase& kept = GetParam();
   Job alone(kept);
@@ -250,7 +251,7 @@ TEST_P(KeptOf, AnotherJobGoesOn) {
 
 class KeptTwice : public testing::TestWithParam<KeptCase> {};
 
-// Expect: with copies a shard may be lost at any moment of a round that reads or writes.
+// Expect: with copies, a shard may be lost at any moment of a round that reads or writes.
 TEST_P(KeptTwice, LossesAtEveryMoment) {
   const KeptCase& kept = GetParam();
   Job whole(kept);

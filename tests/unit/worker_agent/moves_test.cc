@@ -1,5 +1,5 @@
-// Tensors that move with the job's shards: what they hold is the same, bit for bit, wherever chunks
-// begin, and so is what copies hold. A job that moves is compared with one that does not.
+// Tests tensors that move with the job's shards. Their state, and that of their copies, must not
+// change by a bit, wherever chunks begin. A job that moves is compared with one that does not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using test::Layout;
 using testing::HasSubstr;
 
 constexpr uint64_t kCount = 400;
-constexpr uint64_t kOldChunk = 64, kNewChunk = 48;  // parts of up to two old ones make a new one
+constexpr uint64_t kOldChunk = 64, kNewChunk = 48;  // parts of up to two old chunks make a new one
 
 std::unique_ptr<Transport> unreliable() {
   static uint64_t seed = 0;
@@ -37,7 +37,7 @@ struct Move {
   std::string mode;
   bool faults = false;
   std::string codec = "none";
-  bool large = false;  // what shards hold is more than a frame carries
+  bool large = false;  // whether a shard's state exceeds one frame
 
   uint64_t count() const { return large ? 600'000 : kCount; }
   uint64_t old_chunk() const { return large ? 1 << 15 : kOldChunk; }
@@ -62,7 +62,7 @@ class Moving : public testing::TestWithParam<Move> {
     if (GetParam().faults) layout.transport = unreliable;
     cluster_ = std::make_unique<Cluster>(layout);
     const Move& move = GetParam();
-    // Number 0 says that none was before, and of whole tensors 2 and 3 lie on different shards.
+    // Number 0 means no predecessor. Of whole tensors, 2 and 3 are on different shards.
     for (tensor_ = 0; tensor_ < 2; ++tensor_) cluster_->add_tensor(tensor_, 1, 1);
     cluster_->add_to_agents(tensor_, spec(move.count()), move.old_chunk(), mode(),
                             move.compression(move.old_chunk()));
@@ -98,7 +98,7 @@ class Moving : public testing::TestWithParam<Move> {
       finish();
     }
   }
-  // The shards that it is on from here on. The agent may be told long before them.
+  // Moves the tensor to these shards. The agent may get the message long before them.
   void move(const std::vector<uint16_t>& members, const MovedPlan& from, int head_start) {
     const std::mt19937 random = random_;
     begin_move(members, from, head_start);
@@ -112,12 +112,12 @@ class Moving : public testing::TestWithParam<Move> {
     const Move& move = GetParam();
     const CompressionPlan compression = move.compression(move.new_chunk());
     cluster_->add_to_agents(tensor_, spec(move.count()), move.new_chunk(), mode(), compression);
-    post(12345);  // the first round says nothing
+    post(12345);  // the first round has no result to compare
     cluster_->turn(head_start);
     cluster_->add_to_shards(tensor_, spec(move.count()), move.new_chunk(), move.mode, head_start,
                             compression);
   }
-  // Of the round that is under way: that it ended, or why nothing goes on.
+  // The outcome of the current round: success, or the reason why the job failed.
   std::string outcome() {
     CompletionRecord record;
     for (const Nanos deadline = monotonic_now() + 30 * kSecond; monotonic_now() < deadline;
@@ -133,7 +133,7 @@ class Moving : public testing::TestWithParam<Move> {
     for (uint32_t node = 0; node < cluster_->nodes.size(); ++node)
       if (node != 1 + shard) cluster_->nodes[node]->engine.post(LoseShard{kJob, shard});
   }
-  // As the shards have them: what a codec has not sent yet, too.
+  // The values on the shards, including the parts that a codec has not sent yet.
   std::vector<float> values() {
     if (GetParam().coded()) {
       Submission pull{};
@@ -161,7 +161,7 @@ class Moving : public testing::TestWithParam<Move> {
   std::mt19937 random_;
 };
 
-// Expect: a shard that comes gets its part, with what the optimizer remembers.
+// Expect: a new shard gets its part with the optimizer state.
 TEST_P(Moving, ToAShardThatComes) {
   const std::vector<float> wanted = without_a_move(11);
   for (const int head_start : {0, 3, 40}) {
@@ -178,7 +178,7 @@ TEST_P(Moving, ToAShardThatComes) {
   }
 }
 
-// Expect: after a loss there are copies again: of what a copy held, too.
+// Expect: after a loss there are copies again, also of chunks that were on a copy.
 TEST_P(Moving, AfterALossThereAreCopiesAgain) {
   if (replicas() < 2) GTEST_SKIP() << "there is one copy";
   const std::vector<float> wanted = without_a_move(16);
@@ -199,8 +199,8 @@ TEST_P(Moving, AfterALossThereAreCopiesAgain) {
   }
 }
 
-// Expect: a shard that is lost at any moment of a move ends the job, with a sentence that says so,
-// or takes nothing away.
+// Expect: a shard that is lost at any moment of a move ends the job with a clear message, or loses
+// nothing.
 TEST_P(Moving, LossesAtEveryMoment) {
   if (replicas() < 2) GTEST_SKIP() << "there is one copy";
   const std::vector<float> wanted = without_a_move(8);
@@ -226,10 +226,10 @@ TEST_P(Moving, LossesAtEveryMoment) {
     expect_whole();
   }
   EXPECT_GT(ended, 0);
-  EXPECT_GT(went_on, 16);  // a new one holds nothing that others wait for
+  EXPECT_GT(went_on, 16);  // others do not wait for a new shard, which has no state yet
 }
 
-// Expect: it may move again and again, also to where it is.
+// Expect: a tensor may move again and again, also to its current shards.
 TEST_P(Moving, AgainAndAgain) {
   const std::vector<float> wanted = without_a_move(12);
   open();
@@ -256,7 +256,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Move{"ps:async,optimizer=lamb,lr=0.1,replicas=2"},
                     Move{"ps:quorum,q=1,optimizer=lamb,lr=0.1,replicas=2", true},
                     Move{"ps:async,optimizer=lamb,lr=0.1,replicas=2", true, "none", true},
-                    // Pushes are the same whatever is rounded with them, so parameters are.
+                    // Pushes are equal, whatever else is rounded with them, so parameters are
+                    // equal.
                     Move{"ps:async,momentum=0.9,lr=0.1", false, "fp16"},
                     Move{"ps:ssp,max_staleness=1,optimizer=adam,lr=0.1,replicas=2", true, "fp16"},
                     Move{"ps:async,optimizer=adam,lr=0.1,replicas=2", false, "fp16", true}));
@@ -282,8 +283,8 @@ std::vector<Moves> every_moves() {
 
 class MovedTimes : public testing::TestWithParam<Moves> {};
 
-// Expect: what encodings have left out, on agents and on shards that sum payloads, moves along: in
-// the end all that was pushed is there. So it is when a shard is lost after the move, and after
+// Expect: residuals move along, on agents and on shards that sum payloads. At the end everything
+// that was pushed has arrived. The same holds when a shard is lost after the move, and after
 // several moves without a round between them.
 TEST_P(MovedTimes, WhatCodecsLeaveOutMoves) {
   const std::string& mode = GetParam().mode;
@@ -297,7 +298,7 @@ TEST_P(MovedTimes, WhatCodecsLeaveOutMoves) {
   Layout layout{.agents = 2, .shards = 2};
   if (faults) layout.transport = unreliable;
   Cluster cluster(layout);
-  cluster.add_tensor(0, 1, 1);  // number 0 says that none was before
+  cluster.add_tensor(0, 1, 1);  // number 0 means no predecessor
   cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, plan_of(2 * kOldChunk), mode);
   uint64_t round = 0;
   std::vector<float> wanted(kCount), got(kCount);
@@ -349,8 +350,7 @@ TEST_P(MovedTimes, WhatCodecsLeaveOutMoves) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, MovedTimes, testing::ValuesIn(every_moves()));
 
-// Expect: ssp waits for no agent that has made no step since the fence; a quorum is of all that
-// were there.
+// Expect: ssp waits for no agent that has made no step since the fence. A quorum counts all agents.
 TEST(Moved, WhoIsWaitedForAfterTheFence) {
   for (const std::string mode : {"ps:quorum,q=2", "ps:ssp,max_staleness=1"}) {
     Cluster cluster({.agents = 2, .shards = 2});
@@ -377,7 +377,7 @@ TEST(Moved, WhoIsWaitedForAfterTheFence) {
   }
 }
 
-// Expect: a shard that is lost before it has sent what others wait for ends the job.
+// Expect: a shard that is lost before it has sent state that others need ends the job.
 TEST(LostMoves, EndTheJob) {
   Cluster cluster({.agents = 1, .shards = 2});
   cluster.add_on_shards(0, spec(), kOldChunk, "ps:async,replicas=2");
@@ -387,7 +387,7 @@ TEST(LostMoves, EndTheJob) {
   cluster.add_shard();
   cluster.move_to({0, 1, 2}, {0, kOldChunk, 2, 2});
   cluster.add_to_agents(1, spec(), kNewChunk, parse_mode("ps:async,replicas=2").take());
-  for (const uint32_t place : {1, 2}) {  // shard 0 has not heard of it
+  for (const uint32_t place : {1, 2}) {  // shard 0 does not know about the loss
     cluster.add_to_shard(place, 1, spec(), kNewChunk, "ps:async,replicas=2");
     cluster.add_copy(place, 1, spec(), kNewChunk, "ps:async,replicas=2");
   }
@@ -400,7 +400,7 @@ TEST(LostMoves, EndTheJob) {
               AllOf(HasSubstr("GB-P103"), HasSubstr("on its way to other shards")));
 }
 
-// Expect: nothing moves before there is something.
+// Expect: before the first round there is no state to move.
 TEST(LostMoves, BeforeTheFirstRoundNothingMoves) {
   Cluster cluster({.agents = 1, .shards = 2});
   cluster.add_on_shards(0, spec(), kOldChunk, "ps:async");

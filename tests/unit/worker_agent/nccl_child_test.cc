@@ -1,5 +1,5 @@
-// Communicators in processes of their own: real processes, over doubles of NCCL and of the CUDA
-// plug-in, whose memory is the host's.
+// Tests communicators in separate processes: real processes, with doubles of NCCL and of the CUDA
+// plug-in, whose memory is host memory.
 #include "worker_agent/device/nccl_child.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ constexpr Nanos kPatience = 60 * kSecond;
 
 class NcclChildren : public test::NcclProcesses {
  protected:
-  // Starts all, connects them, gives each an area: rank r's elements are r + 1, r + 2, ...
+  // Starts and connects all, and gives each an area: rank r's elements are r + 1, r + 2, ...
   void start_all() {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       auto child = NcclChild::start(GRADBUS_NCCL_PROGRAM, "job a, rank " + std::to_string(rank));
@@ -36,7 +36,7 @@ class NcclChildren : public test::NcclProcesses {
       ASSERT_TRUE(ranks_[rank]->connect(ranks_[0]->id(), rank, kRanks, 0, soon()).ok());
     expect_all_idle();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      // Of each kind, one.
+      // One of each kind.
       const CudaMemoryShare share = share_new_area(kBytes, static_cast<CudaSharing>(1 + rank % 3));
       const Fd closes(share.descriptor);
       std::iota(areas_[rank], areas_[rank] + kCount, static_cast<float>(rank + 1));

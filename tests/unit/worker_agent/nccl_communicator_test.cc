@@ -1,4 +1,4 @@
-// A communicator's states, deadlines and ends, against a double of libnccl.
+// Tests a communicator's states, deadlines and ends with a double of libnccl.
 #include "worker_agent/device/nccl_communicator.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ class NcclRanks : public testing::Test {
     }
   }
 
-  NcclDouble nccl;  // outlives the ranks
+  NcclDouble nccl;  // must outlive the ranks
   std::vector<NcclId> ids;
   std::array<std::array<float, 3>, kRanks> data = {};
   std::array<std::array<float, 9>, kRanks> result = {};
@@ -90,7 +90,7 @@ TEST_F(NcclRanks, ScatterGatherAndBroadcastInTurn) {
   EXPECT_EQ(nccl.aborted, 0);
 }
 
-// Rank 1 is not asked.
+// Rank 1 is not called.
 TEST_F(NcclRanks, OneSendsToAnother) {
   connect_all();
   ASSERT_TRUE(ranks[2]->receive(call(2, 2), 0).ok());
@@ -134,7 +134,7 @@ TEST_F(NcclRanks, AHungOperationIsAbortedAndTheNextOneRefused) {
   EXPECT_EQ(nccl.aborted, 1);
 }
 
-// Launched, but one rank never calls: the event does not come.
+// The operation was launched, but one rank never calls: the event never completes.
 TEST_F(NcclRanks, ARunningOperationHasADeadlineToo) {
   connect_all();
   ASSERT_TRUE(ranks[0]->all_reduce(call(0, 3), NcclOp::kSum).ok());
@@ -160,13 +160,13 @@ TEST_F(NcclRanks, OneOperationAtATime) {
   nccl.launches_slowly = true;
   ASSERT_TRUE(ranks[0]->all_gather(call(0, 3)).ok());
   EXPECT_EQ(ranks[0]->poll(1), NcclState::kLaunching);
-  ranks[0]->finished();  // too early: nothing can have been recorded yet
+  ranks[0]->finished();  // too early: nothing was recorded yet
   EXPECT_EQ(ranks[0]->state(), NcclState::kLaunching);
   EXPECT_THAT(ranks[0]->broadcast(call(0, 3), 0).message(), HasSubstr("something is under way"));
   nccl.launches_slowly = false;
   EXPECT_EQ(ranks[0]->poll(1), NcclState::kRunning);
   ranks.clear();
-  EXPECT_EQ(nccl.aborted, 1);  // the one with something under way
+  EXPECT_EQ(nccl.aborted, 1);  // the one with a running operation
   EXPECT_EQ(nccl.alive, 0);
 }
 
@@ -191,7 +191,7 @@ TEST(NcclLibrary, WhatIsMissingIsOneLine) {
   EXPECT_TRUE(check_nccl_version(old.library()).ok());
 }
 
-// The symbols are those that a real libnccl has.
+// The symbols are those of a real libnccl.
 TEST(NcclLibrary, TheRealOneCanBeLoaded) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "libnccl is not made for AddressSanitizer";

@@ -10,7 +10,7 @@
 
 namespace gradbus {
 
-// One rank's end. Ranks of one id find each other in `groups`.
+// One rank's end. Ranks with the same id find each other in `groups`.
 struct NcclComm {
   std::string id;
   uint32_t rank = 0;
@@ -32,7 +32,7 @@ struct Call {
 struct Group {
   std::map<uint32_t, NcclComm*> members;
   std::map<uint32_t, Call> calls;
-  std::map<std::pair<uint32_t, uint32_t>, Call> sends;  // from, to: not received yet
+  std::map<std::pair<uint32_t, uint32_t>, Call> sends;  // by sender and receiver: not received yet
   std::map<std::pair<uint32_t, uint32_t>, Call> receives;
 };
 
@@ -47,7 +47,7 @@ std::vector<float> sum_of(const Group& group, size_t count) {
   return sum;
 }
 
-// Results first, then the writing: `from` and `to` may be the same memory.
+// Computes results before it writes, because `from` and `to` may be the same memory.
 std::vector<float> result_of(const Group& group, uint32_t rank, const Call& call) {
   if (call.kind == Kind::kAllReduce) return sum_of(group, call.count);
   if (call.kind == Kind::kBroadcast) {
@@ -81,7 +81,7 @@ NcclResult post(NcclComm* comm, const Call& call) {
   return NcclResult::kSuccess;
 }
 
-// Whichever end calls last passes the elements on.
+// The end that calls last moves the elements.
 NcclResult pass(NcclComm* comm, const std::pair<uint32_t, uint32_t>& ends, const Call& call) {
   Group& group = groups[comm->id];
   const bool sends = comm->rank == ends.first;

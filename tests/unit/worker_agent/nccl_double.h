@@ -1,5 +1,5 @@
-// A test double of libnccl, for tests only: communicators of one process, whose ranks exchange f32
-// in memory of the host, and fail or hang as a test says. One at a time, one thread.
+// A test double of libnccl: communicators of one process. Their ranks exchange f32 in host memory,
+// and fail or hang as a test requests. One operation at a time, one thread.
 #pragma once
 
 #include <array>
@@ -21,16 +21,16 @@ class NcclDouble {
   const NcclLibrary& library() const { return library_; }
 
   int version = kNcclVersionMin;
-  bool hangs = false;                       // whatever is started: nothing ends
+  bool hangs = false;                       // operations are started but never end
   bool launches_slowly = false;             // collectives stay "in progress"
-  NcclResult async = NcclResult::kSuccess;  // what every communicator says of itself
+  NcclResult async = NcclResult::kSuccess;  // the asynchronous state of every communicator
   NcclResult init_answer = NcclResult::kInProgress;
-  int alive = 0;    // communicators
-  int aborted = 0;  // of those that were
+  int alive = 0;    // number of communicators
+  int aborted = 0;  // number of communicators that were aborted
   int last_blocking = 1;
 
-  // True when all ranks, or both ends, have called what this rank has called last, and it was done:
-  // of what it has called with `memory` to write to, or to send.
+  // True when the operation that this rank called last with `memory` is done. All ranks, or both
+  // ends, must have called it. `memory` is the target, or the source of a send.
   bool is_done(const void* memory) const;
 
  private:

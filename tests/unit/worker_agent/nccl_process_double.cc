@@ -1,9 +1,9 @@
-// A test double of libnccl.so.2, for tests only: ranks are processes of one machine that sum what
-// they bring in a file of shared memory, in the order of the ranks, when all have called. Calls of
-// other lengths or types, which NCCL would mix up, are an error on all ranks. What is to be summed
-// is read in the call: whoever calls has waited for it. GRADBUS_NCCL_DOUBLE says what goes wrong
-// when an all-reduce is called: slow (it stays in progress), hang_call (the call never returns),
-// hang_abort (neither it nor the abort ends), crash; hang_connect: nobody is ever connected.
+// A test double of libnccl.so.2. Ranks are processes of one machine. They sum their elements in a
+// file of shared memory, in the order of the ranks, when all have called. Calls with different
+// lengths or types, which NCCL would mix up, are an error on all ranks. The elements are read in
+// the call, because the caller has waited for them. GRADBUS_NCCL_DOUBLE selects a failure of an
+// all-reduce: slow (it stays in progress), hang_call (the call never returns), hang_abort (neither
+// the call nor the abort ends), crash. With hang_connect no rank ever connects.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,13 +28,13 @@ using gradbus::NcclType;
 constexpr uint32_t kRanksMax = 8;
 constexpr size_t kBytesMax = 16 << 20;
 
-struct World {  // zeros at first
+struct World {  // zero at first
   std::atomic<uint32_t> joined;
-  std::atomic<uint64_t> posted[kRanksMax];  // all-reduces
+  std::atomic<uint64_t> posted[kRanksMax];  // number of all-reduces
   std::atomic<uint64_t> taken[kRanksMax];
   std::atomic<uint64_t> signature[kRanksMax];  // count and type
   std::byte values[kRanksMax][kBytesMax];
-  std::atomic<uint64_t> sent[kRanksMax][kRanksMax];  // messages, by sender and receiver
+  std::atomic<uint64_t> sent[kRanksMax][kRanksMax];  // number of messages, by sender and receiver
   std::atomic<uint64_t> received[kRanksMax][kRanksMax];
   std::byte messages[kRanksMax][kBytesMax];  // by sender
 };
@@ -100,7 +100,7 @@ bool receive(NcclComm* comm) {
   return true;
 }
 
-// Everybody has posted: the sum, in the order of the ranks.
+// All ranks have posted: computes the sum in the order of the ranks.
 bool finish(NcclComm* comm) {
   if (comm->from >= 0) return receive(comm);
   World& world = *comm->world;
@@ -189,7 +189,7 @@ NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType type
   return NcclResult::kSuccess;
 }
 
-// Waits until the message before this one has been received.
+// Waits until the previous message was received.
 NcclResult ncclSend(const void* from, size_t count, NcclType type, int peer, NcclComm* comm,
                     void*) {
   World& world = *comm->world;

@@ -1,5 +1,5 @@
-// What tests of NCCL processes begin with: doubles of libnccl and of the CUDA plug-in, named in the
-// environment that the processes get, and memory of the plug-in's, which is the host's, to share.
+// Fixture of tests with NCCL processes: doubles of libnccl and of the CUDA plug-in, which the
+// processes find in their environment. The plug-in's memory is host memory and can be shared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class NcclProcesses : public testing::Test {
     unsetenv("GRADBUS_NCCL_DOUBLE");
   }
 
-  // The next one of areas_, and what another process opens it with.
+  // Makes the next one of areas_, and returns how another process opens it.
   CudaMemoryShare share_new_area(size_t bytes, CudaSharing sharing = CudaSharing::kLegacy) {
     void* memory = nullptr;
     CudaMemoryShare share = {};

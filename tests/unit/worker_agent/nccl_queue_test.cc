@@ -1,6 +1,6 @@
-// Turns of two nodes: real NCCL processes over doubles of NCCL and of the plug-in, whose memory is
-// the host's. The double sums what the ranks' calls bring by their order, so two tensors that are
-// mixed up have the wrong sums.
+// Tests turns of two nodes: real NCCL processes, with doubles of NCCL and of the plug-in, whose
+// memory is host memory. The double sums calls of the ranks by their order. So two tensors that are
+// mixed up have wrong sums.
 #include "worker_agent/device/nccl_queue.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ class NcclQueues : public test::NcclProcesses {
     const NcclChild::Place place{tensor, 0};
     return {number, tensor + 1, {.from = place, .to = place, .count = kCount}};
   }
-  // What both nodes have to do before either ends it.
+  // Both nodes must do this before either ends the turn.
   std::vector<NcclQueue::Ended> wait_for_both() {
     EXPECT_FALSE(queues_[0]->poll(monotonic_now()));
     const NcclQueue::Ended ended = wait(1);
@@ -89,7 +89,7 @@ class NcclQueues : public test::NcclProcesses {
   std::vector<std::unique_ptr<NcclQueue>> queues_;
 };
 
-// Expect: the order of the numbers, whatever order they are told in; a gap is waited for.
+// Expect: turns follow their numbers, in whatever order they are announced; a gap is waited for.
 TEST_F(NcclQueues, TurnsGoByTheirNumbers) {
   start();
   for (uint32_t node = 0; node < kNodes; ++node)
@@ -123,7 +123,7 @@ TEST_F(NcclQueues, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(queues_[0]->take_turn(turn(2, 1)).message(), HasSubstr("turn 2 of NCCL"));
 }
 
-// Expect: what has failed is said of all that follows, too.
+// Expect: all turns after a failed one fail too.
 TEST_F(NcclQueues, WhatComesAfterAFailureFails) {
   setenv("GRADBUS_NCCL_DOUBLE", "hang_call", 1);
   start();

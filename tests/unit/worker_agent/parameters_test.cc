@@ -1,6 +1,6 @@
-// Compressed tensors whose parameters shards hold (modes ps:async, ps:ssp, ps:quorum), through real
-// engines. What an agent must have after each of its rounds is computed here by hand, from nothing
-// but codecs, memories and SGD's formula.
+// Tests compressed tensors whose parameters are on shards (modes ps:async, ps:ssp, ps:quorum), on
+// real engines. The test computes an agent's expected parameters after each round itself, with
+// codecs, their state and SGD's formula only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ class Job {
     cluster_.add_compressed(0, tensor, kChunk, Algorithm::kShards, plan_, mode);
   }
 
-  // `values` by element, of the node: each of its ranks brings them.
+  // `values` by element, for the node: each of its ranks brings them.
   void push(uint32_t agent, const Vector& values, double rate = 0) {
     Submission record = posted();
     record.learning_rate = rate;
@@ -82,7 +82,7 @@ class Job {
     start(agent, Vector(kCount), record);
   }
 
-  // What all ranks of the node have when their round is over.
+  // The values of all ranks of the node after their round.
   Vector result(uint32_t agent) {
     for (uint32_t local = 0; local < ranks(); ++local)
       EXPECT_THAT(cluster_.completions(agent, local, 1), SizeIs(1)) << why();
@@ -95,7 +95,7 @@ class Job {
     CompletionRecord record;
     return cluster_.nodes[agent]->clients[0].completions.pop(record) == Pop::kRecord;
   }
-  // Agent 0's parameters become everybody's.
+  // The parameters of agent 0 become those of all.
   void set(const Vector& parameters) {
     for (uint32_t agent = 0; agent < rounds_.size(); ++agent)
       push(agent, agent == 0 ? parameters : Vector(kCount, -7));
@@ -136,9 +136,9 @@ class Job {
   std::vector<uint64_t> rounds_;  // by agent
 };
 
-// ---- against a simulation
+// ---- comparison with a simulation
 
-// One unit, its shard and its agents. Seeds as compressed/unit_plan.h says.
+// One unit, its shard and its agents. Seeds as in compressed/unit_plan.h.
 class UnitByHand {
  public:
   UnitByHand(const CompressionPlan& plan, uint32_t index, const Layout& layout, Vector start)
@@ -150,7 +150,7 @@ class UnitByHand {
     shard_ = make_codec(plan.spec, {.count_max = count});
   }
 
-  // The agent pushes the sum of its ranks' gradients, and has what is returned then.
+  // The agent pushes the sum of its ranks' gradients. Returns its parameters afterwards.
   const Vector& step(uint32_t agent, const Vector& gradient, float rate) {
     Agent& from = agents_[agent];
     const uint64_t round = ++from.round;
@@ -235,7 +235,7 @@ class ByHand {
   std::vector<UnitByHand> units_;
 };
 
-// Rows of 8 of which one in five is not zeros, so that `rows` has something to leave out.
+// Rows of 8; four in five are zeros, so that `rows` has something to omit.
 Vector random_gradient(std::mt19937& random) {
   std::normal_distribution<float> normal(0, 1);
   Vector values(kCount);
@@ -267,8 +267,8 @@ std::vector<std::string> every_spec() {
 
 class HeldCodec : public testing::TestWithParam<std::string> {};
 
-// Expect: every agent has the bits of its view by hand after each of its rounds, in whatever order
-// agents push, and what the transport does to frames; and those of the parameters after a pull.
+// Expect: after each round every agent has the bits of its simulated view, in any order of pushes
+// and frames. After a pull it has the bits of the parameters.
 TEST_P(HeldCodec, AgentsHaveTheViewsThatShardsThinkTheyHave) {
   for (const bool faults : {false, true}) {
     Layout layout{.agents = 3, .ranks_per_agent = 2, .shards = 2};
@@ -308,7 +308,8 @@ INSTANTIATE_TEST_SUITE_P(Registry, HeldCodec, testing::ValuesIn(every_spec()), n
 
 // ---- nothing is lost
 
-// With lr=1 the parameters have moved by what was sent: that and the memory are all gradients.
+// With lr=1 the parameters change by what was sent. The change and the residuals add up to all
+// gradients.
 TEST(HeldUnits, StepsAndTheMemoryAddUpToTheGradients) {
   for (const char* spec : {"topk:ratio=0.05", "onebit", "int4"}) {
     Job job({.agents = 1, .shards = 2}, "ps:async,lr=1", spec);
@@ -331,14 +332,14 @@ TEST(HeldUnits, StepsAndTheMemoryAddUpToTheGradients) {
   }
 }
 
-// Expect: what another agent has changed reaches this one in pieces, a twentieth of the elements
-// each time, exactly and for good; nothing of its own is in the way.
+// Expect: changes of another agent arrive in pieces, a twentieth of the elements each time. They
+// are exact and permanent, and the agent's own changes do not disturb them.
 TEST(HeldUnits, RepeatedAnswersEndAtTheParameters) {
   Job job({.agents = 2, .shards = 1}, "ps:async,lr=1", "topk:ratio=0.05");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 0)));
   Vector moved(kCount);
   for (uint64_t i = 0; i < kCount; ++i) moved[i] = static_cast<float>(i % 512 + 1);
-  for (int round = 0; round < 25; ++round) {  // until all of it was sent
+  for (int round = 0; round < 25; ++round) {  // until everything was sent
     job.push(0, round == 0 ? moved : Vector(kCount, 0));
     job.result(0);
   }
@@ -360,7 +361,7 @@ TEST(HeldUnits, RepeatedAnswersEndAtTheParameters) {
   EXPECT_EQ(last, 0);
 }
 
-// ---- the modes, with integers that half floats hold
+// ---- the modes, with integers that half floats represent
 
 class HalfFloats : public testing::TestWithParam<bool> {
  protected:
@@ -394,7 +395,7 @@ TEST_P(HalfFloats, SspWaitsForTheSlowest) {
   job.push(1, 10);
   EXPECT_THAT(job.result(0), Each(87.0F));
   EXPECT_THAT(job.result(1), Each(87.0F));
-  job.pull(1);  // rests: nobody waits for it
+  job.pull(1);  // it is idle: no agent waits for it
   EXPECT_THAT(job.result(1), Each(87.0F));
   for (const float expected : {86.0F, 85.0F, 84.0F, 83.0F}) {
     job.push(0, 1);
@@ -426,7 +427,7 @@ TEST_P(HalfFloats, QuorumHasADeadline) {
   EXPECT_GE(monotonic_now() - began, 30 * kMillisecond);
 }
 
-// Expect: no step, and the next gradient makes one, on views that are as before.
+// Expect: no step. The next gradient makes one, on unchanged views.
 TEST_P(HalfFloats, WhatIsNotFiniteMakesNoStep) {
   for (const char* spec : {"fp16", "topk:ratio=0.1", "onebit"}) {
     Job job(layout(2, 2), "ps:async,lr=1", spec);
@@ -447,7 +448,8 @@ INSTANTIATE_TEST_SUITE_P(Transport, HalfFloats, testing::Bool(), [](const auto& 
   return instance.param ? "unreliable" : "loopback";
 });
 
-// Expect: a difference that half floats do not hold, 100,000, comes as it is, and what follows too.
+// Expect: a difference that half floats cannot represent, 100,000, is sent dense, and so is the
+// next.
 TEST(HeldUnits, WhatTheCodecCannotCarryComesDense) {
   Job job({.agents = 2, .shards = 2}, "ps:async,lr=100", "fp16");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 1)));
@@ -459,7 +461,7 @@ TEST(HeldUnits, WhatTheCodecCannotCarryComesDense) {
   EXPECT_THAT(job.result(1), Each(99'901.0F));
 }
 
-// Expect: nan=stop looks at gradients, and not at what lies there when parameters are pulled.
+// Expect: nan=stop checks gradients, but not the contents of the areas when parameters are pulled.
 TEST(HeldUnits, TheGateIsForGradients) {
   Job job({.agents = 2, .shards = 2}, "ps:async,lr=1", "fp16:nan=stop");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 1)));
@@ -473,7 +475,8 @@ TEST(HeldUnits, TheGateIsForGradients) {
 
 // ---- snapshots
 
-// Expect: another number of shards, and another compression, begin where two shards ended.
+// Expect: another number of shards, and another compression, start from the snapshots of two
+// shards.
 TEST(HeldUnits, BeginFromSnapshots) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "gradbus-parameters-XXXXXX").string();
@@ -496,7 +499,7 @@ TEST(HeldUnits, BeginFromSnapshots) {
     job.push(1, -7);
     const Vector restored = job.result(1);
     for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(restored[i], start[i] - 8) << i;
-    job.push(1, 0);  // the momentum is there, too: 4
+    job.push(1, 0);  // the momentum was restored, too: 4
     job.result(1);
     job.pull(1);
     const Vector stepped = job.result(1);
@@ -506,7 +509,7 @@ TEST(HeldUnits, BeginFromSnapshots) {
   std::filesystem::remove_all(directory);
 }
 
-// ---- what a shard does not take: of two agents, in units of 256 of 1000 elements
+// ---- frames that a shard refuses: of two agents, in units of 256 of 1000 elements
 
 class BadPush : public testing::Test {
  protected:
@@ -620,7 +623,7 @@ TEST_F(BadPush, OfWhatIsKept) {
   EXPECT_THAT(answers_, SizeIs(1));
 }
 
-// ---- what an agent does not take of a shard
+// ---- frames of a shard that an agent refuses
 
 class BadAnswer : public testing::Test {
  protected:
@@ -655,7 +658,8 @@ class BadAnswer : public testing::Test {
   std::unique_ptr<Exchange> exchange_;
 };
 
-// Expect: refused before the first write, naming the shard; then what is right is taken.
+// Expect: refused before the first write, and the error names the shard. Then a valid answer is
+// accepted.
 TEST_F(BadAnswer, NamesItsShard) {
   unit_->start(1);
   const Vector parameters(100, 3), before = area_;
@@ -669,7 +673,7 @@ TEST_F(BadAnswer, NamesItsShard) {
   EXPECT_EQ(area_, parameters);
 }
 
-// Expect: what is kept comes as elements, and is not taken for parameters.
+// Expect: the state is sent as elements, and the agent does not use it as parameters.
 TEST_F(BadAnswer, ToWhatIsKept) {
   const Vector parameters(100, 3), kept(100, 5);
   unit_->start(1);
@@ -687,7 +691,7 @@ TEST_F(BadAnswer, ToWhatIsKept) {
   EXPECT_EQ(area_, Vector(100, 8)) << "5 more than the parameters";
 }
 
-// Expect: frames of one answer are all elements or all of a payload.
+// Expect: all frames of one answer are elements, or all belong to a payload.
 TEST_F(BadAnswer, IsOfOneKind) {
   const auto collective = make_collective(unit_->stages().front().plan);
   std::vector<Action> actions;

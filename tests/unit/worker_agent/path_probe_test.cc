@@ -1,5 +1,5 @@
-// Paths are measured between engines that a test turns by hand, over loopback transports, and
-// between a probe and a peer that does not keep to the rules.
+// Measures paths between engines that the test calls, on loopback transports. Also tests a probe
+// whose peer breaks the rules.
 #include "worker_agent/path_probe.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ TEST(PathProbe, TwoEnginesMeasureTheirPathAgainAndAgain) {
     EXPECT_EQ(answers[0].probe, probe);
     EXPECT_GT(answers[0].alpha_us, 0);
     EXPECT_GT(answers[0].beta_ns, 0);
-    // All pings took at least as long as the quickest, and half of the frames as they say.
+    // All pings took at least as long as the quickest; half of the frames took at least the
+    // measured time.
     EXPECT_LE(answers[0].alpha_us * 1000 * 2 * kProbePings, static_cast<double>(took));
     EXPECT_LE(answers[0].beta_ns * kProbeFramesMin / 2 * kProbeFrameBytes,
               static_cast<double>(took));
@@ -70,7 +71,7 @@ TEST(PathProbe, WithoutFiguresTheAnswerComesToo) {
   ASSERT_EQ(nobody.size(), 1u);
   EXPECT_EQ(nobody[0].alpha_us, 0);
   EXPECT_EQ(nobody[0].beta_ns, 0);
-  // One at a time: the second is answered at once.
+  // Only one measurement runs at a time: the second gets its answer at once.
   one.measure(2, other.address);
   one.measure(3, other.address);
   const auto answers = await(one, {&other}, 2);
@@ -93,7 +94,7 @@ TEST(PathProbe, AnEngineWithAJobMeasuresNothing) {
   EXPECT_EQ(got[0].beta_ns, 0);
 }
 
-// ---- what the other side may do wrong. `peer` accepts and behaves badly.
+// ---- faults of the other side. `peer` accepts and breaks the rules.
 
 struct BadPeer {
   std::unique_ptr<Transport> transport = test::loopback();
@@ -135,8 +136,8 @@ TEST(PathProbe, WrongAnswersEndIt) {
     uint64_t payload;
     int times;
   };
-  const Row rows[] = {{FrameKind::kCredit, 0, 1},   // another kind
-                      {FrameKind::kProbe, 8, 1},    // a payload
+  const Row rows[] = {{FrameKind::kCredit, 0, 1},   // wrong kind
+                      {FrameKind::kProbe, 8, 1},    // with a payload
                       {FrameKind::kProbe, 300, 1},  // larger than its slot
                       {FrameKind::kProbe, 0, 2}};   // more answers than questions
   for (const Row& row : rows) {
@@ -174,8 +175,8 @@ TEST(PathProbe, SilenceEndsItAtTheDeadline) {
   EXPECT_TRUE(probe.closed());
 }
 
-// A wire of 80 ns a byte and 500 us each way, by a clock of our own: the formula, not the machine.
-// The probe looks at the clock `pause` too late once, at the answer `late_at`.
+// A simulated wire of 80 ns a byte and 500 us each way, with its own clock. It tests the formula,
+// not the machine. The probe reads the clock `pause` too late once, at answer `late_at`.
 struct KnownWire {
   static constexpr Nanos kOneWay = 500'000;
   static constexpr Nanos kFrame = Nanos{80} * kProbeFrameBytes;
@@ -199,7 +200,7 @@ struct KnownWire {
   }
 
  private:
-  // False: nothing is under way, so nothing can happen any more.
+  // Returns false when nothing is in flight, so nothing can happen any more.
   bool carry_frames() {
     for (peer.poll(); carried_ < peer.frames; peer.poll(), ++carried_) {
       wire_free_ = std::max(wire_free_, now) + (carried_ < kProbePings ? 0 : kFrame);
@@ -212,7 +213,7 @@ struct KnownWire {
   Nanos wire_free_ = 0;
   uint32_t carried_ = 0;
   uint32_t answers_ = 0;
-  std::vector<Nanos> due_;  // when answers reach the probe
+  std::vector<Nanos> due_;  // arrival times of answers at the probe
 };
 
 TEST(PathProbe, FiguresOfAKnownWire) {
@@ -220,7 +221,7 @@ TEST(PathProbe, FiguresOfAKnownWire) {
   EXPECT_EQ(wire.probe.state(), PathProbe::State::kDone);
   EXPECT_DOUBLE_EQ(wire.probe.alpha_us(), 500);
   EXPECT_DOUBLE_EQ(wire.probe.beta_ns(), 80);
-  // The pings, 50 ms, and a window of frames of 5.2 ms.
+  // The pings take 50 ms, and a window of frames 5.2 ms.
   EXPECT_LT(wire.now, kProbePings * 2 * KnownWire::kOneWay + kProbeBurst +
                           (kProbeWindowMax + 1) * KnownWire::kFrame);
 }

@@ -1,5 +1,5 @@
-// Expected values: the update rules of the papers (and of torch.optim's documentation), written
-// here in doubles, element by element.
+// Tests the shard's optimizers. Expected values follow the update rules of the papers (and of
+// torch.optim's documentation), computed here in doubles, element by element.
 #include "worker_agent/shard/server_optimizer.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ServerOptimizer::Kind;
 
-// One parameter, in doubles.
+// One parameter in doubles.
 struct Reference {
   double parameter = 0;
   double first = 0;
@@ -123,8 +123,8 @@ struct Stepped {
   bool operator==(const Stepped&) const = default;
 };
 
-// Two steps on elements that lie `offset` behind a vector's begin; `one_by_one`: each as a tensor
-// of its own.
+// Makes two steps on elements at `offset` of a vector. With `one_by_one`, each element is a
+// separate tensor.
 Stepped stepped(const ServerOptimizer& optimizer, size_t count, size_t offset, bool one_by_one) {
   std::mt19937 random(static_cast<uint32_t>(count));
   std::normal_distribution<float> normal;
@@ -152,7 +152,7 @@ Stepped stepped(const ServerOptimizer& optimizer, size_t count, size_t offset, b
   return got;
 }
 
-// Expect: the same bits on every target, at odd lengths and offsets, as element by element.
+// Expect: every target, at odd lengths and offsets, has the bits of the element-by-element steps.
 TEST_P(ServerOptimizers, SameBitsOnAllTargets) {
   const ServerOptimizer optimizer = variants()[GetParam()];
   for (const size_t count : {1u, 3u, 8u, 17u, 64u, 101u}) {
@@ -162,7 +162,7 @@ TEST_P(ServerOptimizers, SameBitsOnAllTargets) {
   }
 }
 
-// Expect: LAMB, too: a whole tensor is as it is on the simplest target.
+// Expect: the same for LAMB: a whole tensor has the bits of the simplest target.
 TEST(Lamb, SameBitsOnAllTargets) {
   ServerOptimizer optimizer = of(Kind::kLamb);
   optimizer.weight_decay = 0.02;
@@ -173,8 +173,9 @@ TEST(Lamb, SameBitsOnAllTargets) {
   }
 }
 
-// Expect: where a norm is zero the ratio of both is one: parameters of zeros move by the rate, and
-// gradients of zeros move nothing; nor do gradients so small that the ratio exceeds an f32.
+// Expect: if a norm is zero, the ratio of both is one. Then parameters of zeros move by the rate,
+// and gradients of zeros move nothing. The same holds for gradients so small that the ratio exceeds
+// an f32.
 TEST(Lamb, NormsOfZero) {
   ServerOptimizer optimizer = of(Kind::kLamb);
   optimizer.epsilon = 0.5;
@@ -190,7 +191,8 @@ TEST(Lamb, NormsOfZero) {
   EXPECT_FLOAT_EQ(from_zero[1], 0.1F / 1.5F);
   EXPECT_EQ(from_zero[2], 0);
   EXPECT_EQ(stepped({3, 4, 5}, {0, 0, 0}), (std::vector<float>{3, 4, 5}));
-  // As long as a tenth of the parameters, 5, in the one direction that there is.
+  // The step is as long as a tenth of the parameters, 5, in the direction of the only nonzero
+  // gradient.
   const std::vector<float> tiny = stepped({3, 4, 0}, {0, 1e-42F, 0});
   EXPECT_EQ(tiny[0], 3);
   EXPECT_NEAR(tiny[1], 4 - 0.5, 1e-3);

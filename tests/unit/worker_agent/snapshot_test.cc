@@ -1,6 +1,6 @@
-// Snapshots of shards: their files under every mistake that a disk or a person makes, and jobs that
-// end and go on from them. A parameter's value is its number, the optimizer's vectors are that and
-// a fraction, so what must be read follows from where it belongs.
+// Tests snapshots of shards: damaged or missing files, and jobs that end and continue from them. A
+// parameter's value is its index. The optimizer's vectors are the index plus a fraction. So a
+// position gives the expected value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ ShardPlan plan_of(uint64_t count, uint64_t chunk, uint32_t shard, uint32_t shard
   plan.name = "t";
   plan.shard = shard;
   plan.mode = parse_mode(mode).take();
-  // Of more than two shards the last one holds half.
+  // With more than two shards, the last one has half as many chunks.
   if (shards > 2) {
     std::vector<uint16_t> pattern;
     for (uint16_t other = 0; other + 1U < shards; ++other)
@@ -65,7 +65,7 @@ class SnapshotFiles : public testing::Test {
     return {directory_.path(), "job", run, shard, shards};
   }
 
-  // What `shards` shards hold of a tensor that adam has made 9 steps on.
+  // Writes the state of `shards` shards for a tensor after 9 steps of adam.
   void write(uint64_t count, uint64_t chunk, uint32_t shards, uint64_t run = 1) {
     for (uint32_t shard = 0; shard < shards; ++shard) {
       Result<SnapshotWriter> writer = SnapshotWriter::create(place(shard, shards, run));
@@ -110,7 +110,7 @@ class SnapshotFiles : public testing::Test {
   const TempDirectory directory_;
 };
 
-// Expect: what three shards wrote can be read by any number of shards, in any chunks.
+// Expect: any number of shards, with any chunks, can read the files of three shards.
 TEST_F(SnapshotFiles, AnyChunksOfAnyNumberOfShardsCanBeRead) {
   constexpr uint64_t kCount = 1000;
   write(kCount, 64, 3);
@@ -146,7 +146,7 @@ void put(const std::string& path, const std::vector<char>& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<long>(bytes.size()));
 }
 
-// Expect: wherever a file ends too early, the error names it; it is whole only with its last byte.
+// Expect: wherever a file is cut, the error names it. It is complete only with its last byte.
 TEST_F(SnapshotFiles, CutAnywhereIsRefused) {
   write(40, 20, 1);
   const std::string path = snapshot_path(place(0, 1));
@@ -159,7 +159,7 @@ TEST_F(SnapshotFiles, CutAnywhereIsRefused) {
   EXPECT_TRUE(read(plan_of(40, 20, 0, 1)).ok());
 }
 
-// Expect: no flipped bit goes unseen, and none makes the reader read what is not there.
+// Expect: every flipped bit is detected, and none makes the reader read beyond the file.
 TEST_F(SnapshotFiles, EveryFlippedBitIsFound) {
   write(8, 8, 1);
   const std::string path = snapshot_path(place(0, 1));
@@ -172,7 +172,7 @@ TEST_F(SnapshotFiles, EveryFlippedBitIsFound) {
   }
 }
 
-// Expect: checksums that are right do not make lengths right.
+// Expect: impossible lengths are refused even with valid checksums.
 TEST_F(SnapshotFiles, LengthsThatCannotBeAreRefused) {
   const auto with = [&](auto change, const std::string& words) {
     Result<SnapshotWriter> writer = SnapshotWriter::create(place(0, 1));
@@ -194,7 +194,7 @@ TEST_F(SnapshotFiles, LengthsThatCannotBeAreRefused) {
   with([](SnapshotPiece& p) { std::fill_n(p.tensor, sizeof(p.tensor), 'x'); }, "that is none");
 }
 
-// Expect: the newest run is read, but none of those that are being made.
+// Expect: the newest complete run is read, not one that is being written.
 TEST_F(SnapshotFiles, TheNewestRunIsRead) {
   write(10, 10, 1, 1);
   write(20, 20, 1, 2);
@@ -204,8 +204,7 @@ TEST_F(SnapshotFiles, TheNewestRunIsRead) {
   EXPECT_TRUE(read(plan_of(10, 10, 0, 1), {2, 3}).ok());
 }
 
-// Expect: a run that has not got as far as to leave all files is no reason not to take the one
-// before.
+// Expect: a run without all of its files does not prevent reading the run before it.
 TEST_F(SnapshotFiles, ARunThatLacksAFileIsLeftOut) {
   write(30, 10, 3, 1);
   write(30, 10, 2, 2);
@@ -215,32 +214,34 @@ TEST_F(SnapshotFiles, ARunThatLacksAFileIsLeftOut) {
   refused(plan_of(30, 10, 0, 1), Code::kUnavailable, "a snapshot of all its shards");
 }
 
-// Expect: as many whole runs stay as were asked for, the newest ones; one that lacks a file counts
-// for none, and goes when it is older than those; what is damaged, or not a snapshot, stays.
+// Expect: the requested number of newest complete runs stays. An incomplete run does not count, and
+// is removed if it is older than those. Damaged files and other files stay.
 TEST_F(SnapshotFiles, OldRunsAreRemoved) {
   const auto run_of = [&](uint64_t run) {
     return fs::path(snapshot_path(place(0, 2, run))).parent_path();
   };
   for (const uint64_t run : {1, 2, 3, 4, 5, 6}) write(30, 10, 2, run);
-  write(30, 10, 2, 3);  // again: it has a .previous, and is now the newest
+  write(30, 10, 2, 3);  // written again: it has a .previous, and is now the newest
   fs::remove(snapshot_path(place(1, 2, 2)));
   fs::remove(snapshot_path(place(1, 2, 6)));
-  fs::resize_file(snapshot_path(place(1, 2, 1)), 100);  // less than its header
+  fs::resize_file(snapshot_path(place(1, 2, 1)), 100);  // shorter than its header
   std::ofstream(run_of(4) / "notes") << "mine";
-  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 3), 1u);  // 2: 3, 4, 5 are whole
+  // Run 2 was removed: 3, 4, 5 are complete.
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 3), 1u);
   EXPECT_FALSE(fs::exists(run_of(2)));
   EXPECT_EQ(remove_old_runs(directory_.path(), "job", 3), 0u);
   EXPECT_TRUE(fs::exists(snapshot_path(place(0, 2, 4))));
   EXPECT_EQ(remove_old_runs(directory_.path(), "another", 1), 0u);
-  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 1), 2u);  // 5, and 6, which is older than 3
+  // Run 5, and run 6, which is older than 3.
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 1), 2u);
   EXPECT_TRUE(fs::exists(snapshot_path(place(1, 2, 3))));
   EXPECT_EQ(std::distance(fs::directory_iterator(run_of(4)), fs::directory_iterator()), 1);
   EXPECT_FALSE(fs::exists(run_of(5)) || fs::exists(run_of(6)));
   EXPECT_TRUE(fs::exists(snapshot_path(place(0, 2, 1)))) << "it is damaged: somebody has to look";
 }
 
-// Expect: of a shard that was lost and its copy, which went on, the copy's file is read, whichever
-// was written last; without the lost shard's it is one of the files that have to be there.
+// Expect: for a lost shard and its promoted copy, the copy's file is read, whichever was written
+// last. Without the file of the lost shard, the copy's file is required.
 TEST_F(SnapshotFiles, APromotedCopyIsReadInPlaceOfTheLostShard) {
   const ShardPlan plan = plan_of(100, 10, 1, 2);
   SnapshotPlace promoted = place(1, 2);
@@ -249,7 +250,7 @@ TEST_F(SnapshotFiles, APromotedCopyIsReadInPlaceOfTheLostShard) {
   ASSERT_TRUE(writer.ok()) << writer.status().message();
   add_chunks(writer.value(), plan, 7);
   ASSERT_TRUE(writer.value().commit().ok());
-  write(100, 10, 2);  // 9 steps; shard 1 was only frozen, and wakes up
+  write(100, 10, 2);  // 9 steps; shard 1 was only frozen, and continues
   const auto of_copy = read(plan);
   const auto of_other = read(plan_of(100, 10, 0, 2));
   ASSERT_TRUE(of_copy.ok() && of_other.ok());
@@ -262,7 +263,7 @@ TEST_F(SnapshotFiles, APromotedCopyIsReadInPlaceOfTheLostShard) {
   refused(plan, Code::kUnavailable, "all its shards");
 }
 
-// Expect: an error says what is missing, and of what.
+// Expect: an error names what is missing, and where.
 TEST_F(SnapshotFiles, WhatDoesNotFitIsNamed) {
   refused(plan_of(10, 10, 0, 1), Code::kUnavailable, "no earlier run of job \"job\"");
   write(100, 10, 2);
@@ -275,7 +276,7 @@ TEST_F(SnapshotFiles, WhatDoesNotFitIsNamed) {
   refused(plan_of(100, 10, 0, 1), Code::kUnavailable, "elements from 10 on of tensor \"t\"");
 }
 
-// Expect: what is not finished is as if it had never been; a finished one keeps the one before.
+// Expect: an unfinished snapshot has no effect. A finished one keeps the one before.
 TEST_F(SnapshotFiles, TheOldOneStaysUntilTheNewOneIsWhole) {
   write(10, 10, 1);
   const std::string path = snapshot_path(place(0, 1));
@@ -299,7 +300,7 @@ TEST_F(SnapshotFiles, WhereNothingCanBeWrittenTheReasonIsGiven) {
   EXPECT_THAT(writer.status().message(), HasSubstr("GB-F113"));
 }
 
-// Expect: whatever a job is called, its files lie in one folder below the directory.
+// Expect: for any job name, the files are in one folder below the directory.
 TEST(SnapshotPaths, AJobsNameIsAFilesName) {
   EXPECT_EQ(snapshot_job_directory("/d", "train.v2-a_B"), "/d/train.v2-a_B");
   EXPECT_EQ(snapshot_job_directory("/d", "train/3"), "/d/train%2f3");
@@ -327,7 +328,7 @@ class SnapshotJobs : public testing::Test {
     spec.count = kCount;
     cluster_->add_on_shards(0, spec, chunk, mode);
   }
-  // Every agent brings this; what the last one gets.
+  // Every agent brings `value`. Returns the result of the last one.
   std::vector<float> push(float value) {
     for (uint32_t agent = 0; agent < rounds_.size(); ++agent) {
       std::fill_n(cluster_->data(agent, 0, 0), kCount, value);
@@ -345,8 +346,8 @@ class SnapshotJobs : public testing::Test {
   uint64_t run_ = 0;
 };
 
-// Expect: a job goes on where the one before ended, momentum and all, with other agents, shards and
-// chunks: v = 0.5 v + g, one step for each agent.
+// Expect: a job continues from the end of the previous one, with momentum, with other agents,
+// shards and chunks: v = 0.5 v + g, one step for each agent.
 TEST_F(SnapshotJobs, GoOnWithAnotherNumberOfShards) {
   open(1, 2, 64, "ps:async,lr=1,momentum=0.5");
   EXPECT_THAT(push(100), Each(100.0F));
@@ -361,8 +362,8 @@ TEST_F(SnapshotJobs, GoOnWithAnotherNumberOfShards) {
   EXPECT_THAT(push(2), Each(90.5F));  // v = 2.5
 }
 
-// Expect: snapshots are made while the job works, and each piece of one is what the parameters were
-// at some time.
+// Expect: snapshots are written while the job runs, and each piece contains the parameters of one
+// moment.
 TEST_F(SnapshotJobs, AreKeptWhileTheyWork) {
   open(2, 2, 64, "ps:async,lr=1", kMillisecond);
   push(100);
@@ -375,14 +376,14 @@ TEST_F(SnapshotJobs, AreKeptWhileTheyWork) {
        !has_file() && monotonic_now() < deadline;)
     EXPECT_THAT(push(1), Each(100.0F - 2 * ++steps));
   for (int i = 0; i < 20; ++i) EXPECT_THAT(push(1), Each(100.0F - 2 * ++steps));
-  cluster_.reset();  // as if all had been killed: nothing was ended
+  cluster_.reset();  // as if all were killed: nothing was ended
   open(1, 1, 200, "ps:async,lr=1,restore=1");
   const std::vector<float> restored = push(-7);
   EXPECT_THAT(restored, Each(testing::AllOf(testing::Ge(100.0F - 2 * steps), testing::Le(100.0F))));
 }
 
-// Expect: a shard that could not begin as it should leaves no file that a later run would take,
-// though it could begin with what came after.
+// Expect: a shard that could not restore a tensor leaves no file that a later run would use, even
+// if it restored later tensors.
 TEST_F(SnapshotJobs, WithoutARestoredTensorLeaveNothing) {
   open(1, 1, 64, "ps:async,lr=1");
   push(100);
@@ -392,13 +393,13 @@ TEST_F(SnapshotJobs, WithoutARestoredTensorLeaveNothing) {
   cluster_->add_to_shard(0, 1, other, 64, "ps:async,optimizer=adam,restore=1");
   EXPECT_EQ(cluster_->broken(1).size(), 1u);
   cluster_->add_to_shard(0, 2, other, 64,
-                         "ps:sync");  // needs no restoring, and no push to be whole
+                         "ps:sync");  // needs no restored state, and no complete push
   cluster_->turn(10);
   cluster_->end_job();
   EXPECT_FALSE(SnapshotSet::open(directory_.path(), "job", {}).ok());
 }
 
-// Expect: a job that wants what is not there ends with the reason.
+// Expect: a job that requests a missing snapshot ends with the reason.
 TEST_F(SnapshotJobs, WithoutASnapshotAreRefused) {
   open(1, 1, 64, "ps:async,restore=1");
   const auto broken = cluster_->broken(1);

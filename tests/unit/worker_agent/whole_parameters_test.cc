@@ -1,5 +1,5 @@
-// Tensors that shards step on as a whole (optimizer=lamb), through real engines. Expected values:
-// algorithm 2 of You et al. 2020, written here in doubles, with the norms of the whole tensor.
+// Tests tensors on which shards step as a whole (optimizer=lamb), on real engines. Expected values:
+// algorithm 2 of You et al. 2020, in doubles, with the norms of the whole tensor.
 #include "worker_agent/shard/whole_parameters.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ class Lamb {
 
 constexpr double kRounding = 1e-5;
 
-// Chunks of very different sizes, so that the norm of one says nothing of the whole tensor's.
+// Chunks have very different sizes, so the norm of one is far from that of the whole tensor.
 Vector random_values(uint32_t seed, uint64_t count = kCount) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -129,7 +129,7 @@ class Job {
     CompletionRecord record;
     return cluster_.nodes[agent]->clients[0].completions.pop(record) == Pop::kRecord;
   }
-  // Agent 0's parameters become everybody's.
+  // The parameters of agent 0 become those of all.
   void set(const Vector& parameters) {
     for (uint32_t agent = 0; agent < rounds_.size(); ++agent)
       push(agent, agent == 0 ? parameters : Vector(count_, -7));
@@ -172,8 +172,8 @@ class WholeTensors : public testing::TestWithParam<bool> {
   }
 };
 
-// Expect: with agents that push one after the other, every step is that of the formula, whose norms
-// are of all 16 chunks; rates come with gradients, and one of zero moves nothing.
+// Expect: with agents that push one after the other, every step follows the formula, with norms
+// over all 16 chunks. Rates come with gradients, and a rate of zero changes nothing.
 TEST_P(WholeTensors, StepsFollowTheFormula) {
   for (const char* mode : {"ps:async,optimizer=lamb",
                            "ps:async,optimizer=lamb,beta1=0.5,beta2=0.7,"
@@ -201,8 +201,8 @@ TEST_P(WholeTensors, StepsFollowTheFormula) {
   }
 }
 
-// Expect: a step is as long as the rate times the parameters, tensor by tensor, whatever the scale
-// of its gradient. With norms of chunks each chunk would have moved by that much of itself.
+// Expect: a step is as long as the rate times the parameters of its tensor, for any scale of the
+// gradient. With norms of chunks, each chunk would have moved by that part of itself.
 TEST_P(WholeTensors, AStepsLengthIsOfTheWholeTensor) {
   Job job(layout(1, 3), "ps:async,optimizer=lamb", kCount, 2);
   Vector start(kCount, 1);
@@ -219,8 +219,8 @@ TEST_P(WholeTensors, AStepsLengthIsOfTheWholeTensor) {
   }
 }
 
-// ---- the modes. Parameters 100, all alike, and gradients all alike: the first step with rate r
-// takes them to 100 (1 - r).
+// ---- the modes. All parameters are 100 and all gradients are equal: the first step with rate r
+// gives 100 (1 - r).
 
 TEST_P(WholeTensors, AsyncTakesEveryPushOnce) {
   const char* mode = "ps:async,optimizer=lamb,lr=0.01";
@@ -254,7 +254,7 @@ TEST_P(WholeTensors, SspWaitsForTheSlowest) {
   push(1);
   EXPECT_LT(lamb.distance(job.result(0)), kRounding);
   EXPECT_LT(lamb.distance(job.result(1)), kRounding);
-  job.pull(1);  // rests: nobody waits for it
+  job.pull(1);  // it is idle: no agent waits for it
   job.result(1);
   for (int step = 0; step < 4; ++step) {
     push(0);
@@ -292,8 +292,8 @@ TEST_P(WholeTensors, QuorumHasADeadline) {
   EXPECT_GE(monotonic_now() - began, 30 * kMillisecond);
 }
 
-// Expect: one element that is not finite keeps the whole tensor as it is, and the next gradient
-// makes the first step.
+// Expect: one element that is not finite leaves the whole tensor unchanged. The next gradient makes
+// the first step.
 TEST_P(WholeTensors, WhatIsNotFiniteMakesNoStepAtAll) {
   Job job(layout(2, 2), "ps:async,optimizer=lamb,lr=0.01");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 100)));
@@ -318,8 +318,8 @@ TEST(WholeTensors, OfNoAndOfOneElement) {
   }
 }
 
-// Expect: all chunks on one shard; and of all tensors, of every second and of every third one, as
-// layers have them in turns, each shard has its part of the pattern.
+// Expect: all chunks are on one shard. Of all tensors, and of every second and every third one,
+// each shard has its part of the pattern, because layers alternate.
 TEST(WholeTensors, LieOnOneShard) {
   CollectivePlan plan;
   plan.count = 100 * kChunk;
@@ -349,7 +349,7 @@ TEST(WholeTensors, LieOnOneShard) {
 
 // ---- snapshots
 
-// Expect: another number of shards goes on where two shards ended, with the same steps.
+// Expect: another number of shards continues from the snapshots of two shards, with the same steps.
 TEST(WholeTensors, BeginFromSnapshots) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "gradbus-whole-XXXXXX").string();
@@ -390,7 +390,7 @@ TEST(WholeTensors, BeginFromSnapshots) {
   std::filesystem::remove_all(directory);
 }
 
-// ---- what a shard does not take: of two agents
+// ---- frames that a shard refuses: of two agents
 
 class BadPushOfWhole : public testing::Test {
  protected:
@@ -429,7 +429,7 @@ class BadPushOfWhole : public testing::Test {
     EXPECT_THAT(status.message(), HasSubstr(what));
     EXPECT_THAT(answers_, SizeIs(0));
   }
-  // All chunks of a push but the last, which the caller brings; from the highest down.
+  // All chunks of a push except the last, from the highest down. The caller pushes the last one.
   void all_but_one(uint32_t agent) {
     for (uint32_t chunk = kChunks - 1; chunk > 0; --chunk) {
       ASSERT_TRUE(push(agent, chunk).ok()) << chunk;
@@ -463,8 +463,8 @@ TEST_F(BadPushOfWhole, NamesWhatIsWrong) {
   refused(0, 4, "source is");
 }
 
-// Expect: an answer is all chunks, as they lie in the tensor; a push that is repeated, or comes
-// before its answer is given back, is not taken.
+// Expect: an answer contains all chunks in tensor order. A push that is repeated, or arrives before
+// its answer was sent, is refused.
 TEST_F(BadPushOfWhole, APushIsTakenOnceAndWhole) {
   ASSERT_NO_FATAL_FAILURE(all_but_one(0));
   ASSERT_TRUE(push(0, 0).ok());
@@ -488,8 +488,8 @@ TEST_F(BadPushOfWhole, APushIsTakenOnceAndWhole) {
   refused(0, 0, "step is 1, expected 2");
 }
 
-// Expect: of two agents whose chunks come mixed, the first to be whole steps first, and neither
-// takes chunks of the other's.
+// Expect: if the chunks of two agents arrive mixed, the first complete push makes the first step.
+// Neither contains chunks of the other.
 TEST_F(BadPushOfWhole, AgentsDoNotMix) {
   for (const uint32_t agent : {0U, 1U}) {
     ASSERT_NO_FATAL_FAILURE(all_but_one(agent));
