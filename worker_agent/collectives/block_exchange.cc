@@ -17,7 +17,7 @@ BlockExchange::BlockExchange(const CollectivePlan& plan)
   GRADBUS_CHECK(!blocks_.empty());
 }
 
-// All-to-all has world^2 blocks; only the rows and columns of this agent's ranks are looked at.
+// All-to-all has world^2 blocks. Only the rows and columns of this agent's ranks are examined.
 void BlockExchange::add_blocks() {
   const uint32_t world = plan().world();
   if (plan().kind != CollectiveKind::kAllToAll) {
@@ -39,7 +39,7 @@ void BlockExchange::add_block(uint32_t index) {
   for (uint32_t i = 0; i < tree.children(me()); ++i) will_send(tree.child(me(), i), chunks_max_);
 }
 
-// ---- which way a block goes
+// ---- the route of a block
 
 uint32_t BlockExchange::source_rank(uint32_t index) const {
   switch (plan().kind) {
@@ -108,7 +108,7 @@ uint64_t BlockExchange::bytes_of(uint64_t block_bytes, uint32_t chunk) const {
 void BlockExchange::open_round(std::span<const uint64_t> block_bytes,
                                std::vector<Action>& actions) {
   for (Block& block : blocks_) block.open = false;
-  pieces_open_ = blocks_.size();  // a block not yet heard of counts as one piece
+  pieces_open_ = blocks_.size();  // a block of unknown length counts as one piece
   for (Block& block : blocks_) {
     if (!is_own(block.index)) continue;
     open_block(block, own_length(block.index, block_bytes));
@@ -147,7 +147,7 @@ Status BlockExchange::check_piece(uint32_t from, const FrameHeader& header) cons
                                     ", a block that does not come here from agent " +
                                     std::to_string(from));
   const Block& block = *find(header.source);
-  if (block.open)  // Its length is fixed: all its frames must agree.
+  if (block.open)  // The length is already known: all frames of the block must agree.
     GRADBUS_RETURN_IF_ERROR(
         expect_field(header, "total", header.total, block.bytes / unit_bytes()));
   const uint64_t bytes = header.total * unit_bytes();
@@ -159,7 +159,7 @@ Status BlockExchange::check_piece(uint32_t from, const FrameHeader& header) cons
                       "chunk of source " + std::to_string(header.source) + " for the second time");
 }
 
-// Is `source` one whose block may come here, and may that block have this `total`?
+// Checks that the block of `source` may come here, and that it may have this `total`.
 Status BlockExchange::check_block(const FrameHeader& header) const {
   GRADBUS_RETURN_IF_ERROR(
       expect_below(header, "source", header.source, block_count(plan().kind, plan().world())));

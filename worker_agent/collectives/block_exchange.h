@@ -1,14 +1,14 @@
-// The kinds that move blocks: each block flows from the agent of the rank that brings it along a
-// tree to the agents of the ranks that get it. A block that begins and ends on one node does not
-// travel. All-to-all, gather and scatter send directly; broadcast and all-gather reach every agent,
-// along a path, a binomial tree or a star.
+// The kinds that move blocks. Each block flows from the agent of its source rank along a tree to
+// the agents of its target ranks. A block within one node is not sent. All-to-all, gather and
+// scatter send directly. Broadcast and all-gather reach every agent along a path, a binomial tree
+// or a star.
 //
-// A block's length is in every frame of it; a block of no bytes is one empty frame. All-gather and
-// gather: the length that its rank has posted; all-to-all of payloads: the length for its target;
-// the others: the whole capacity.
+// Every frame of a block contains the block's length. A block of no bytes is one empty frame. The
+// length is what the rank has posted (all-gather and gather), the length for the target (all-to-all
+// of payloads), or else the whole capacity.
 //
-// A chunk that arrives is delivered at once, which frees its buffer; it is sent on from the
-// delivered copy when the next agents' credits are there. So a slow one holds no buffer of ours.
+// A received chunk is delivered at once, which frees its buffer. It is sent on from the delivered
+// copy when the next agents have given credits. So a slow agent occupies no receive buffer here.
 #pragma once
 
 #include <vector>
@@ -31,11 +31,11 @@ class BlockExchange final : public RoutedCollective {
   void finish_send(const Action& send, std::vector<Action>& actions) override;
 
  private:
-  struct Block {  // one that comes to this agent or leaves it
+  struct Block {  // a block that comes to this agent or leaves it
     uint32_t index = 0;
-    bool open = false;  // its length is known: from its rank's post, or from its first frame
+    bool open = false;  // its length is known from its rank's post or from its first frame
     uint64_t bytes = 0;
-    size_t first_chunk = 0;  // in chunks_
+    size_t first_chunk = 0;  // index in chunks_
   };
   struct Chunk {
     bool here = false;
@@ -57,12 +57,12 @@ class BlockExchange final : public RoutedCollective {
   Action act(Action::Kind kind, const Block& block, uint32_t chunk) const;
   uint32_t chunks_of(uint64_t bytes) const;
   uint64_t bytes_of(uint64_t block_bytes, uint32_t chunk) const;
-  // What one unit of a header's `total` stands for: elements for broadcast, else bytes.
+  // The unit of a header's `total`: an element for broadcast, else a byte.
   uint64_t unit_bytes() const;
 
   const uint64_t chunk_bytes_;
   const uint64_t capacity_;    // bytes of a full block
-  const uint32_t chunks_max_;  // of one block
+  const uint32_t chunks_max_;  // per block
   std::vector<Block> blocks_;  // by index
   std::vector<Chunk> chunks_;
 };

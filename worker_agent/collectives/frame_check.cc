@@ -5,7 +5,7 @@
 namespace gradbus {
 namespace {
 
-// The checksums were right, so cables are not the first suspect: the two sides disagree.
+// The checksums were valid, so a fault of the network is unlikely: the two sides disagree.
 constexpr std::string_view kNext = "check that all agents run one version: gradbus status";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every collective checks of a frame's header, and the sentences of refusals. Pure.
+// The header checks of all collectives, and the messages of their refusals. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace gradbus {
 
-// kCorrupt: "frame of tensor 7, round 2, chunk 1: " and then `what`.
+// Returns kCorrupt with the message "frame of tensor 7, round 2, chunk 1: " and `what`.
 Status refuse_frame(const FrameHeader& header, std::string_view what);
 Status refuse_credit(uint64_t round, std::string_view why);
 
@@ -17,7 +17,7 @@ Status expect_field(const FrameHeader& header, std::string_view field, uint64_t 
 Status expect_below(const FrameHeader& header, std::string_view field, uint64_t value,
                     uint64_t limit);
 
-// collective, codec, dtype and op are those of the tensor.
+// Checks that collective, codec, dtype and op are those of the tensor.
 Status check_signature(const CollectivePlan& plan, const FrameHeader& header);
 
 }  // namespace gradbus

@@ -45,7 +45,7 @@ Status NcclTurns::on_credit(uint32_t from, uint64_t round, std::vector<Action>& 
   return {};
 }
 
-// When the sums of all nodes are there.
+// Assigns a turn when the sums of all nodes are complete.
 void NcclTurns::give_turn(std::vector<Action>& actions) {
   const auto ready = [this](uint64_t round) { return round == begun_; };
   if (!active_ || !std::ranges::all_of(credits_, ready)) return;

@@ -1,17 +1,18 @@
-// An all-reduce that NCCL carries out between the nodes' GPUs: what agents say to each other is
-// whose turn it is, and no byte of it.
+// An all-reduce that NCCL carries out between the nodes' GPUs. The agents only exchange the order
+// of turns, and no data.
 //
 // WHY TURNS. All ranks of an NCCL communicator must call the same collectives in the same order, or
-// they wait for each other for ever. Tensors become ready in other orders on other nodes, and a
-// communicator for each of hundreds of buckets is too much. So agent 0 gives turns: when a node's
-// sum of a tensor's round is complete in memory of its GPU, its agent sends agent 0 the round's
-// credit; when all have, and agent 0's own sum is complete, agent 0 gives the tensor the job's next
-// turn and sends every agent an empty frame with the turn's number. Each agent has its NCCL process
-// do one turn after the other (nccl_queue.h), by their numbers, since frames may overtake another.
+// they deadlock. Tensors become ready in different orders on different nodes, and one communicator
+// for each of hundreds of buckets would cost too much. So agent 0 assigns turns. When a node's sum
+// of a tensor's round is complete in memory of its GPU, its agent sends agent 0 the credit of the
+// round. When all credits have arrived and its own sum is complete, agent 0 assigns the job's next
+// turn to the tensor. It sends every agent an empty frame with the turn's number. Each agent's NCCL
+// process runs the turns one by one (nccl_queue.h), in the order of their numbers, because frames
+// may overtake each other.
 //
-// So a turn is given only to what is ready everywhere: no turn waits for a rank, none waits for
-// one after it, and the deadline of NCCL's call counts NCCL's own time. It costs a message to agent
-// 0 and one back, while other turns are at work.
+// So only tensors that are ready on all nodes get a turn. No turn waits for a rank, no later turn
+// waits for such a turn, and the deadline of NCCL's call measures NCCL's own time. The cost is a
+// message to agent 0 and one back, while other turns run.
 #pragma once
 
 #include <vector>
@@ -47,8 +48,8 @@ class NcclTurns final : public Collective {
   CollectiveNeeds needs_;
   uint64_t begun_ = 0;
   bool active_ = false;
-  uint32_t reduced_ = 0;           // chunks of this node's sum
-  std::vector<uint64_t> credits_;  // agent 0's: by agent, the last round
+  uint32_t reduced_ = 0;           // complete chunks of this node's sum
+  std::vector<uint64_t> credits_;  // agent 0 only: by agent, the last round
   bool has_turn_ = false;
   bool turn_ended_ = false;
   uint32_t in_flight_ = 0;

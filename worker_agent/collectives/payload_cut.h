@@ -1,4 +1,4 @@
-// How a payload is cut into frames on its way: every sender and receiver computes it alike.
+// How a payload is divided into frames. Every sender and receiver computes the same result.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace gradbus {
 
-inline constexpr uint64_t kPayloadChunkBytes = 256 << 10;  // one is sent on while the next comes
+// One chunk is sent on while the next one arrives.
+inline constexpr uint64_t kPayloadChunkBytes = 256 << 10;
 static_assert(kPayloadChunkBytes <= kFramePayloadBytesMax, "a chunk is a frame");
 
 struct PayloadCut {

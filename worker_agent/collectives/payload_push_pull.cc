@@ -27,12 +27,12 @@ void PayloadPushPull::open_round(std::span<const uint64_t> block_bytes,
   push_dense_ = plan().parameters && round() == 1;
   answered_ = false;
   unsent_ = push_.frames();
-  pieces_open_ = push_.frames() + 1;  // an answer not yet heard of counts as one piece
+  pieces_open_ = push_.frames() + 1;  // an answer of unknown length counts as one piece
   for (uint32_t frame = 0; frame < push_.frames(); ++frame)
     make_ready(shard(), {.chunk = frame, .frame = FrameKind::kReduce}, actions);
 }
 
-// Frames that are the transport's go again when they are given back.
+// Frames that the transport still has are sent again after it has released them.
 void PayloadPushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
   if (lost != first() || plan().replicas < 2) return;
   lost_ = true;

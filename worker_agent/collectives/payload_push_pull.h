@@ -1,13 +1,14 @@
-// What an agent does for a unit of a compressed tensor that shards aggregate (modes ps:*): its
-// payload goes to the one shard that holds the unit (kReduce frames, the push), and a payload of
-// the sum comes back (kGather frames, the pull). Lengths are the sender's choice, up to the plan's
-// `count`, and stand in every frame as its `total`. Where shards hold parameters elements travel
-// instead now and then, and frames say so (codec kDense): pushes of the first round, and whatever
-// answer the shard likes to make so.
+// The work of an agent for a unit of a compressed tensor that shards aggregate (modes ps:*). Its
+// payload goes to the shard of the unit (kReduce frames, the push), and a payload of the sum comes
+// back (kGather frames, the pull). The sender chooses a length up to the plan's `count`; every
+// frame has it as `total`. Where shards hold parameters, elements are sometimes sent instead, in
+// frames with codec kDense. These are pushes of the first round, and answers that the shard chooses
+// to send dense.
 //
-// Its memory is two blocks, what is pushed and what comes back, so an answer need not wait for the
-// end of a push. No credits, for the reasons in push_pull.h. When the shard is lost all of the push
-// goes to its backup, and what was there of an answer is forgotten: it comes once more.
+// It needs two blocks of memory, for the push and for the answer, so an answer may arrive before
+// the end of a push. It needs no credits, for the reasons in push_pull.h. When the shard is lost,
+// the whole push goes to its backup. A partial answer is dropped, because the backup sends it
+// again.
 #pragma once
 
 #include <vector>
@@ -28,7 +29,7 @@ class PayloadPushPull final : public RoutedCollective {
   void on_peer_lost(uint32_t lost, std::vector<Action>& actions) override;
 
  protected:
-  // `block_bytes` by agent: this one's counts.
+  // `block_bytes` by agent: only that of this agent is used.
   void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) override;
   Status check_piece(uint32_t from, const FrameHeader& header) const override;
   void accept_frame(uint32_t from, const FrameHeader& header, uint32_t buffer,
@@ -37,7 +38,7 @@ class PayloadPushPull final : public RoutedCollective {
   void finish_send(const Action& send, std::vector<Action>& actions) override;
 
  private:
-  // Peers: the unit's shard, and who has that part now.
+  // As peers: the unit's shard, and the shard that replaces it after a loss.
   uint32_t first() const { return plan().peer_of_shard(plan().root); }
   uint32_t backup() const { return plan().peer_of_shard(backup_of(plan().root, plan().shards)); }
   uint32_t shard() const { return lost_ ? backup() : first(); }
@@ -47,10 +48,10 @@ class PayloadPushPull final : public RoutedCollective {
   bool push_dense_ = false;
   bool answer_dense_ = false;
   bool answered_ = false;     // the length of the answer is known
-  uint32_t unsent_ = 0;       // frames of the push that the transport was not given yet
-  std::vector<bool> posted_;  // by frame of the push: the transport's
-  std::vector<bool> here_;    // by frame of the answer
-  bool lost_ = false;         // the unit's shard
+  uint32_t unsent_ = 0;       // frames of the push that the transport has not got yet
+  std::vector<bool> posted_;  // by frame of the push: the transport has it
+  std::vector<bool> here_;    // by frame of the answer: it has arrived
+  bool lost_ = false;         // the unit's shard is lost
 };
 
 }  // namespace gradbus

@@ -32,7 +32,7 @@ uint64_t PushPull::bytes_of(uint32_t chunk) const {
   return cut_.range(chunk).elements * dtype_bytes(plan().dtype);
 }
 
-// Nobody reduces a tensor of no elements; its one push says that this node takes part.
+// A tensor without elements is never reduced. Its one push reports that this node takes part.
 void PushPull::open_round(std::span<const uint64_t>, std::vector<Action>& actions) {
   std::ranges::fill(chunks_, Chunk());
   pieces_open_ = chunks_.size();
@@ -40,7 +40,7 @@ void PushPull::open_round(std::span<const uint64_t>, std::vector<Action>& action
 }
 
 void PushPull::on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) {
-  if (chunks_[chunk].stage != Stage::kOpen) return;  // of no elements
+  if (chunks_[chunk].stage != Stage::kOpen) return;  // it has no elements
   push(chunk, actions);
 }
 
@@ -49,12 +49,12 @@ void PushPull::push(uint32_t chunk, std::vector<Action>& actions) {
   make_ready(shard(chunk), {.chunk = chunk, .frame = FrameKind::kReduce}, actions);
 }
 
-// A push that is the transport's goes again when it is given back; one whose answer is here need
-// not.
+// A push that the transport still has is sent again after its release. A push with an answer here
+// is done.
 void PushPull::on_peer_lost(uint32_t lost, std::vector<Action>& actions) {
   uint32_t place = 0;
   while (place < plan().shards && plan().peer_of_shard(place) != lost) ++place;
-  if (place == plan().shards) return;  // this tensor is on others
+  if (place == plan().shards) return;  // no shard of this tensor
   lost_[place] = true;
   drop_ready(lost);
   if (plan().one_shard && plan().shard_of(0) == place && active_round() != 0)

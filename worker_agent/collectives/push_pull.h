@@ -1,20 +1,20 @@
-// What an agent does for a tensor that shards aggregate (modes ps:*): each chunk of the node's sum
-// goes to the shard that holds it (kReduce, the push), and what that shard answers (kGather, the
-// pull) is the result. Each chunk is on its own: an answer may come while others are not yet
+// The work of an agent for a tensor that shards aggregate (modes ps:*). Each chunk of the node's
+// sum goes to the shard that holds it (kReduce, the push). The shard's answer (kGather, the pull)
+// is the result. Chunks are independent: an answer may arrive while other chunks are not yet
 // pushed.
 //
-// No credits either way: a shard takes every push at once (shard/shard_tensor.h), and an answer
-// only comes for a round that has begun here.
+// No credits are needed in either direction. A shard applies every push at once
+// (shard/shard_tensor.h), and an answer only comes for a round that has begun here.
 //
-// A chunk's memory belongs to the transport between a push and its on_sent. The answer can come
-// before that; then it stays in its buffer until the push ends.
+// A chunk's memory belongs to the transport between a push and its on_sent(). If the answer arrives
+// before, it stays in its buffer until the push ends.
 //
-// With two replicas a chunk whose shard is lost goes to its backup. What was pushed is still in the
-// chunk's memory until the answer is delivered, so it can be pushed again; the backup knows by the
-// round's number whether it has taken it (shard/shard_tensor.h). A tensor that is on one shard is
-// pushed again as a whole, also what was answered: parts of two answers would not be of one step. A
-// chunk that was answered has the answer where its push was, which the backup will not read: it
-// has taken that push.
+// With two replicas, a chunk whose shard is lost goes to its backup. The pushed data stays in the
+// chunk's memory until the answer is delivered, so it can be pushed again. The backup knows from
+// the round number whether it has applied the push (shard/shard_tensor.h). A tensor that is on one
+// shard is pushed again as a whole, including answered chunks, because parts of two answers could
+// belong to different steps. An answered chunk contains the answer instead of the push. The backup
+// will not read it, because it has already applied that push.
 #pragma once
 
 #include <vector>
@@ -44,15 +44,15 @@ class PushPull final : public RoutedCollective {
     kPushReady,
     kPushing,
     kPushed,    // waits for the answer
-    kAnswered,  // which came while kPushing: held in `answer`
+    kAnswered,  // the answer came during kPushing and is in `answer`
     kDone,
   };
   struct Chunk {
     Stage stage = Stage::kOpen;
-    uint32_t answer = 0;  // buffer
+    uint32_t answer = 0;  // receive buffer
   };
 
-  uint32_t shard(uint32_t chunk) const;  // as a peer: where the chunk goes
+  uint32_t shard(uint32_t chunk) const;  // as a peer: the shard of the chunk
   void push(uint32_t chunk, std::vector<Action>& actions);
   void forget_answers(std::vector<Action>& actions);
   uint64_t bytes_of(uint32_t chunk) const;

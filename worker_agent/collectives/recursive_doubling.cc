@@ -36,7 +36,7 @@ void RecursiveDoubling::plan_steps(const CollectivePlan& plan) {
   if (folds) add_step(Move::kSendResult, me + core);
 }
 
-// Each peer sends at most one frame a round, and gets at most one.
+// Each peer sends and gets at most one frame a round.
 void RecursiveDoubling::add_step(Move move, uint32_t peer) {
   const bool receives = move == Move::kAddSum || move == Move::kTakeResult;
   steps_.push_back({move, peer, static_cast<uint32_t>(2 * needs_.sources.size())});
@@ -55,7 +55,7 @@ void RecursiveDoubling::begin(uint64_t round, std::span<const uint64_t>,
   begun_ = round;
   active_ = true;
   next_ = 0;
-  reduced_ = plan_.count == 0;  // no elements: nothing to wait for
+  reduced_ = plan_.count == 0;  // without elements there is nothing to wait for
   advance(actions);
 }
 
@@ -93,7 +93,7 @@ void RecursiveDoubling::advance(std::vector<Action>& actions) {
   actions.push_back({.kind = Action::Kind::kFinish, .round = begun_});
 }
 
-// False when the step must wait.
+// Returns false when the step must wait.
 bool RecursiveDoubling::carry_out(const Step& step, std::vector<Action>& actions) {
   if (sends(step.move)) {
     if (in_flight_ || !registered_[step.peer]) return false;
@@ -103,7 +103,7 @@ bool RecursiveDoubling::carry_out(const Step& step, std::vector<Action>& actions
     actions.back().peer = step.peer;
     return true;
   }
-  if (in_flight_) return false;  // the others write where the last send reads
+  if (in_flight_) return false;  // other steps write the memory that the last send reads
   if (step.move == Move::kFinalize) {
     actions.push_back(act(Action::Kind::kFinalize));
     return true;

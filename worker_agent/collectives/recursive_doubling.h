@@ -1,21 +1,21 @@
-// All-reduce of a small tensor, whole, in ceil(log2(agents)) exchanges (Thakur, Rabenseifner and
-// Gropp 2005, section 4.5): in exchange k agent i swaps its sum with agent i ^ 2^k, and both
-// combine the two. With two agents it is one message each way, in parallel.
+// All-reduce of a small tensor as a whole, in ceil(log2(agents)) exchanges (Thakur, Rabenseifner
+// and Gropp 2005, section 4.5). In exchange k, agent i swaps its sum with agent i ^ 2^k, and both
+// combine the two sums. With two agents that is one message each way, in parallel.
 //
 // Let p be the largest power of two that is not above the number of agents. Agent p + i sends its
 // sum to agent i before the exchanges and gets the result from it after them.
 //
-// EAGER. No credits: a credit would cost as much as the exchange. A frame may so come before this
-// agent has begun the round; its payload is at once copied to a stash slot that is its own, and the
-// buffer is free again. Two rounds of slots are enough, for whoever sends to us is at most one
-// round ahead: its frame of round r + 1 comes when we have begun r. The other side of an exchange
-// began r + 1 after it had finished r, for which it needed our sum of r. Agent p + i had finished r
-// too, for which it needed the result that we sent it in r. And the result that agent i sends us in
-// r + 1 is made of our own sum of r + 1. Only the first frame ever waits for a credit, which says
-// that the tensor is registered at the other end.
+// EAGER. There are no credits, because a credit would cost as much as the exchange. So a frame may
+// arrive before this agent has begun the round. Its payload is copied at once to its own stash
+// slot, and the buffer is free again. Slots for two rounds are enough, because a sender is at most
+// one round ahead: its frame of round r + 1 comes after we have begun r. Proof by kind of sender.
+// The partner of an exchange began r + 1 after it had finished r, which needed our sum of r. Agent
+// p + i had also finished r, which needed our result of r. The result that agent i sends in r + 1
+// contains our own sum of r + 1. Only the first frame ever waits for a credit, which reports that
+// the tensor is registered at the other end.
 //
-// Both agents of an exchange combine the lower agents' sum with the higher agents' sum in this
-// order, so all of them hold the same bits: NaNs differ in theirs when operands change places.
+// Both agents of an exchange combine the sum of the lower agents with that of the higher agents, in
+// this order. So all agents get the same bits: the bits of a NaN depend on the order of operands.
 #pragma once
 
 #include <vector>
@@ -40,12 +40,12 @@ class RecursiveDoubling final : public Collective {
   uint64_t active_round() const override { return active_ ? begun_ : 0; }
 
  private:
-  // What a round consists of, in order. An exchange is a kSendSum and a kAddSum with one peer.
+  // The steps of a round, in order. An exchange is a kSendSum and a kAddSum with one peer.
   enum class Move : uint8_t { kSendSum, kAddSum, kFinalize, kSendResult, kTakeResult };
   struct Step {
     Move move = Move::kFinalize;
     uint32_t peer = 0;
-    uint32_t slot = 0;  // kAddSum, kTakeResult: of the two stash slots slot and slot + 1, by round
+    uint32_t slot = 0;  // kAddSum, kTakeResult: uses slot or slot + 1 of the stash, by round
   };
 
   void plan_steps(const CollectivePlan& plan);
@@ -64,13 +64,13 @@ class RecursiveDoubling final : public Collective {
   const uint64_t bytes_;
   CollectiveNeeds needs_;
   std::vector<Step> steps_;
-  std::vector<uint64_t> arrived_;  // by stash slot: round of the last frame for it
-  std::vector<bool> registered_;   // by agent: the tensor is known there
+  std::vector<uint64_t> arrived_;  // by stash slot: round of its last frame
+  std::vector<bool> registered_;   // by agent: the tensor is registered there
   uint64_t begun_ = 0;
-  size_t next_ = 0;  // step of this round
+  size_t next_ = 0;  // next step of this round
   bool active_ = false;
   bool reduced_ = false;
-  bool in_flight_ = false;  // the memory of the sum is lent to the transport
+  bool in_flight_ = false;  // the transport has the memory of the sum
 };
 
 }  // namespace gradbus

@@ -32,10 +32,10 @@ void RoutedCollective::will_receive(uint32_t peer) {
   needs_.sources.push_back(peer);
 }
 
-// One event may send on every edge; besides that it adds, finalizes and releases the buffers that a
-// chunk of a binomial tree holds (one per child), or gives a credit to every source.
+// One event may send on every edge. It may also add, finalize, and release the buffers of a chunk
+// of a binomial tree (one per child), or give a credit to every source.
 void RoutedCollective::close_edges() {
-  constexpr size_t kChildrenMax = 12;  // of a binomial tree of kRanksMax agents
+  constexpr size_t kChildrenMax = 12;  // in a binomial tree of kRanksMax agents
   needs_.actions_max = 2 * kChildrenMax + 8 + needs_.sources.size();
   for (Edge& edge : edges_) {
     edge.ready.reserve(edge.pieces_max);

@@ -1,13 +1,13 @@
-// What the collectives that send along trees have in common: the round that is open, the agents
-// next to this one, their credits, and per peer the queue of pieces that are ready to be sent. A
-// peer that stalls holds up what goes to it and nothing else.
+// The common part of collectives that send along trees: the open round, the neighbours of this
+// agent, their credits, and for each peer the queue of pieces that are ready to be sent. A peer
+// that stalls delays only its own pieces.
 //
-// Owned by the engine's thread, like every Collective. Invariants, per peer that we send to:
-//   * credited <= begun_ + 1: data flows over every edge in every round, so a peer can be one round
-//     ahead (it has all our data, we wait for on_sent), never two;
-//   * nothing is sent while credited < begun_, and never more than kSendsInFlightMax at once; where
-//     Credits::kNone, neither side gives any;
-//   * the round finishes in the event that closes its last piece, so kFinish comes last and once.
+// Owned by the engine's thread, like every Collective. Invariants for each peer that we send to:
+//   * credited <= begun_ + 1. Data flows over every edge in every round, so a peer can be one round
+//     ahead (it has all our data, we wait for on_sent), never two.
+//   * Nothing is sent while credited < begun_, and never more than kSendsInFlightMax at once. With
+//     Credits::kNone neither side gives credits.
+//   * The round ends in the event that closes its last piece, so kFinish comes last and once.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@
 
 namespace gradbus {
 
-// One chunk of one block on its way to one peer; `source` is 0 where a tensor has a single block.
+// One chunk of one block for one peer; `source` is 0 for a tensor with a single block.
 struct Piece {
   uint32_t chunk = 0;
   uint32_t source = 0;
@@ -42,23 +42,24 @@ class RoutedCollective : public Collective {
   enum class Credits : uint8_t { kNone, kPerRound };
   explicit RoutedCollective(const CollectivePlan& plan, Credits credits = Credits::kPerRound);
 
-  // ---- for constructors: `pieces` more may go to or come from `peer` in a round
+  // ---- for constructors: `pieces` more may go to `peer`, or come from it, in a round
   void will_send(uint32_t peer, uint32_t pieces);
   void will_receive(uint32_t peer);
-  void close_edges();  // when all are known
+  void close_edges();  // call it when all are known
 
-  // Sets every piece to its first stage and pieces_open_ to their number.
+  // Sets every piece to its first stage, and pieces_open_ to their number.
   virtual void open_round(std::span<const uint64_t> block_bytes, std::vector<Action>& actions) = 0;
-  // Everything the shared checks leave: sender, kind, source, total, chunk, length, stage.
+  // Checks what the shared checks omit: sender, kind, source, total, chunk, length, stage.
   virtual Status check_piece(uint32_t from, const FrameHeader& header) const = 0;
   virtual void accept_frame(uint32_t from, const FrameHeader& header, uint32_t buffer,
                             std::vector<Action>& actions) = 0;
-  // The piece leaves the queue of its peer: moves it to its in-flight stage and says what to send.
+  // Called when the piece leaves its peer's queue. Moves it to its in-flight stage and returns the
+  // send.
   virtual Action start_send(Piece piece) = 0;
   virtual void finish_send(const Action& send, std::vector<Action>& actions) = 0;
 
   void make_ready(uint32_t peer, Piece piece, std::vector<Action>& actions);
-  void drop_ready(uint32_t peer);  // nothing of what waits is sent
+  void drop_ready(uint32_t peer);  // drops all queued pieces
   void release(uint32_t buffer, std::vector<Action>& actions) const;
   void finish_if_done(std::vector<Action>& actions);
 
@@ -70,7 +71,7 @@ class RoutedCollective : public Collective {
 
  private:
   static constexpr uint16_t kNoEdge = 0xffff;
-  struct Edge {  // to a peer that gets data from us
+  struct Edge {  // a peer that gets data from us
     uint32_t peer = 0;
     uint32_t pieces_max = 0;
     uint64_t credited = 0;  // the last round that the peer is ready for
@@ -87,7 +88,7 @@ class RoutedCollective : public Collective {
   std::vector<Edge> edges_;
   std::vector<uint16_t> edge_of_peer_;
   std::vector<bool> source_;  // by agent
-  uint64_t begun_ = 0;        // the last round that began
+  uint64_t begun_ = 0;        // the latest round that began
   bool active_ = false;
 };
 

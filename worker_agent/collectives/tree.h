@@ -1,13 +1,12 @@
-// The ways that chunks and blocks take between agents, as trees: sums flow from the leaves to the
-// root, results and blocks from the root to the leaves. Pure arithmetic; nothing is stored per
-// agent.
+// The routes of chunks and blocks between agents, as trees. Sums flow from the leaves to the root,
+// results and blocks from the root to the leaves. Pure arithmetic; nothing is stored per agent.
 //
 //   kAhead     root -> root + 1 -> ... -> root - 1     a path; sums would flow against the ring
 //   kBehind    root -> root - 1 -> ... -> root + 1     a path; sums flow along the ring
 //   kBinomial  the parent of v clears its lowest bit (v counts from the root): ceil(log2(agents))
 //              deep for any number of agents
-//   kStar      root -> everybody
-//   kPair      root -> `leaf`, nobody else
+//   kStar      root -> all others
+//   kPair      root -> `leaf` only
 #pragma once
 
 #include <bit>
@@ -21,11 +20,11 @@ struct Tree {
   Shape shape = Shape::kAhead;
   uint32_t root = 0;
   uint32_t agents = 1;
-  uint32_t leaf = 0;  // kPair; not the root
+  uint32_t leaf = 0;  // for kPair; not the root
 
   bool has(uint32_t agent) const { return shape != Shape::kPair || agent == root || agent == leaf; }
 
-  // Nothing for the root. Agents outside a pair have no parent and no children.
+  // No parent for the root. Agents outside a pair have no parent and no children.
   std::optional<uint32_t> parent(uint32_t agent) const {
     if (agent == root || !has(agent)) return std::nullopt;
     const uint32_t v = distance(agent);
@@ -49,7 +48,7 @@ struct Tree {
     return 0;
   }
 
-  // Child `i` of `agent`; in a binomial tree a later one has more below it.
+  // Child `i` of `agent`. In a binomial tree, later children have larger subtrees.
   uint32_t child(uint32_t agent, uint32_t i) const {
     if (shape == Shape::kPair) return leaf;
     const uint32_t v = distance(agent);
@@ -57,7 +56,7 @@ struct Tree {
   }
 
  private:
-  // Hops along the ring from the root, in the tree's direction; and back.
+  // Hops along the ring from the root to `agent`, in the tree's direction; below, the inverse.
   uint32_t distance(uint32_t agent) const {
     return (shape == Shape::kBehind ? root + agents - agent : agent + agents - root) % agents;
   }

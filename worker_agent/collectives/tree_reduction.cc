@@ -24,7 +24,7 @@ void TreeReduction::count_edges(uint32_t chunk) {
   for (uint32_t i = 0; i < out.children(me()); ++i) will_send(out.child(me(), i), 1);
 }
 
-// ---- who sends what to whom
+// ---- senders and receivers
 
 uint32_t TreeReduction::owner(uint32_t chunk) const {
   if (plan().kind == CollectiveKind::kReduce) return plan().agent_of_rank[plan().root];
@@ -110,7 +110,7 @@ void TreeReduction::take_result(uint32_t chunk, std::vector<Action>& actions) {
   spread_result(chunk, actions);
 }
 
-// The child with the most agents below it first.
+// Sends first to the child with the largest subtree.
 void TreeReduction::spread_result(uint32_t chunk, std::vector<Action>& actions) {
   const Tree tree = results(chunk);
   const uint32_t children = shares_result() ? tree.children(me()) : 0;

@@ -1,6 +1,6 @@
-// All-reduce, reduce and reduce-scatter: every chunk has an OWNER, who gets the whole sum. Partial
-// sums flow to it along a tree (kReduce); for all-reduce the result flows back along another one
-// (kGather). Each chunk is on its own, so they form a pipeline.
+// All-reduce, reduce and reduce-scatter. Every chunk has an OWNER, which gets the whole sum.
+// Partial sums flow to it along a tree (kReduce). For all-reduce the result flows back along
+// another tree (kGather). Chunks are independent, so they form a pipeline.
 //
 //   algorithm          owner of chunk c              sums           results
 //   ring               c % agents                    path           path on around the ring
@@ -8,19 +8,20 @@
 //   halving-doubling   c % agents                    binomial tree  same tree
 //   tree               agent 0                       binomial tree  same tree
 //
-// Reduce is owned by the root's agent, a shard of reduce-scatter by the agent of its rank, with any
-// algorithm. Ring: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms"; trees with
-// rotating roots move the same bytes in 2 log2(agents) hops (Thakur, Rabenseifner and Gropp 2005,
-// section 4.5, for a power of two; ours take any number of agents).
+// For reduce, the root's agent is the owner. For reduce-scatter, the owner of a shard is the agent
+// of its rank. Both hold with any algorithm. Ring: Patarasuk and Yuan 2009, "Bandwidth optimal
+// all-reduce algorithms". Trees with rotating roots move the same bytes in 2 log2(agents) hops
+// (Thakur, Rabenseifner and Gropp 2005, section 4.5, for a power of two; these trees support any
+// number of agents).
 //
-// Whoever has the local sum and the partial sums of all its children passes the sum on. Children
-// are added in the order of arrival: to wait for one in turn would keep the others' frames in
-// receive buffers that the awaited one may need. So a path has one order of sums and a tree has
-// not; either way one agent makes the sum and the others copy it, so all ranks get equal bits.
+// An agent with the local sum and the partial sums of all its children passes the sum on. Children
+// are added in the order of arrival. A fixed order would keep frames of other children in receive
+// buffers that the next child may need. So a path has one order of additions and a tree does not.
+// In both cases one agent computes the sum and the others copy it, so all ranks get equal bits.
 //
-// A chunk's memory belongs to the transport between a send and its on_sent. The result of a chunk
-// can come back before that, so a kGather frame stays in its buffer until then: the sum that it was
-// made of has been received, so that wait needs no other buffer.
+// A chunk's memory belongs to the transport between a send and its on_sent(). The result of a chunk
+// can come back before that. A kGather frame then stays in its buffer. The sum behind it was
+// already received, so this wait needs no other buffer.
 #pragma once
 
 #include <vector>
@@ -45,25 +46,25 @@ class TreeReduction final : public RoutedCollective {
   void finish_send(const Action& send, std::vector<Action>& actions) override;
 
  private:
-  // In this order; the owner goes from kOpen to kResultReady, who gets no result ends after
-  // kPartialInFlight.
+  // In this order. The owner goes from kOpen to kResultReady. An agent that gets no result ends
+  // after kPartialInFlight.
   enum class Stage : uint8_t {
-    kOpen,  // waits for the local sum and for the children's partial sums
+    kOpen,  // waits for the local sum and the partial sums of children
     kPartialReady,
     kPartialInFlight,
     kPartialSent,  // waits for the result
-    kResultReady,  // and is being sent to those next on its way
+    kResultReady,  // sends the result to the next agents
     kDone,
   };
   struct Chunk {
     Stage stage = Stage::kOpen;
-    bool reduced = false;       // the local sum is there
-    bool result_seen = false;   // the kGather frame came; held in `result` while kPartialInFlight
-    uint8_t partials_left = 0;  // of children, not added yet
-    uint8_t sends_left = 0;     // of the result
+    bool reduced = false;       // the local sum is complete
+    bool result_seen = false;   // the kGather frame came; kept in `result` during kPartialInFlight
+    uint8_t partials_left = 0;  // partial sums of children that are not added yet
+    uint8_t sends_left = 0;     // pending sends of the result
     uint32_t result = 0;
   };
-  // By chunk and child: no frame yet, its frame is done with, or the buffer that holds it.
+  // For each chunk and child: no frame yet, frame done, or the buffer that holds it.
   static constexpr uint32_t kAwaited = UINT32_MAX;
   static constexpr uint32_t kAdded = UINT32_MAX - 1;
 
@@ -75,7 +76,7 @@ class TreeReduction final : public RoutedCollective {
   uint32_t& partial(uint32_t chunk, uint32_t child) {
     return partials_[size_t{chunk} * children_max_ + child];
   }
-  // Which child of this agent `from` is; the number of children when it is none.
+  // The index of `from` among this agent's children; the number of children if it is none.
   uint32_t child_index(uint32_t chunk, uint32_t from) const;
 
   void count_edges(uint32_t chunk);
