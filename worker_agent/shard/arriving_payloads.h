@@ -1,6 +1,6 @@
-// Payloads that agents push to a shard, each in one frame or several in any order: whose frames are
-// here, and where they go. What tensors of payloads have in common (payload_tensor.h,
-// coded_parameters.h): a chunk of theirs is a unit.
+// Payloads that agents push to a shard, each in one or several frames in any order. This class
+// knows which frames have arrived and where they go. It is shared by the tensors of payloads
+// (payload_tensor.h, coded_parameters.h), whose chunks are units.
 //
 // Engine thread only. Allocates at construction only.
 #pragma once
@@ -16,31 +16,32 @@
 
 namespace gradbus {
 
-// The plan as frames of payloads have it, with units for chunks. The other end: shard_stage().
+// The plan in the form of payload frames, with units as chunks. shard_stage() makes the other end.
 ShardPlan of_payloads(ShardPlan plan);
 CodecShape longest_unit(const ShardPlan& plan);
 
-// A sender is an agent, of one unit; it has one payload under way at a time.
+// A sender is one agent for one unit. It sends one payload at a time.
 class ArrivingPayloads {
  public:
   ArrivingPayloads(size_t senders, uint32_t frames_max)
       : frames_max_(frames_max), senders_(senders), here_(senders * frames_max) {}
 
-  // kCorrupt unless the frame is a part of the payload, `header.total` bytes long, that is not here
-  // yet. The caller has checked that so long a one may come.
+  // Returns kCorrupt unless the frame is a missing part of the payload, which has `header.total`
+  // bytes. The caller has checked that this length is allowed.
   Status check(size_t sender, const FrameHeader& header) const;
-  // Of a frame that passed: copies it to its place in `to`, if any. True: the payload is whole.
+  // For a frame that passed check(): copies it to its place in `to`, if any. Returns true when the
+  // payload is complete.
   bool take(size_t sender, const FrameHeader& header, std::span<const std::byte> frame,
             std::byte* to);
-  // The payload that is under way will come anew.
+  // The current payload will be sent again from its start.
   void forget(size_t sender) { senders_[sender].frames = 0; }
-  // Of the last payload of which something has come.
+  // The length of the latest payload of which a frame has arrived.
   uint64_t bytes(size_t sender) const { return senders_[sender].cut.bytes; }
 
  private:
   struct Sender {
     PayloadCut cut = {};
-    uint32_t frames = 0;  // of it that are here; 0: its length is not known
+    uint32_t frames = 0;  // frames that have arrived; 0: the length is unknown
   };
 
   const uint32_t frames_max_;

@@ -9,7 +9,7 @@
 namespace gradbus {
 namespace {
 
-constexpr uint32_t kParameterBuffers = 2;  // as they are, and as the next step makes them
+constexpr uint32_t kParameterBuffers = 2;  // the current parameters, and those of the next step
 
 size_t round_up(size_t bytes) { return (bytes + 127) / 128 * 128; }
 
@@ -53,8 +53,10 @@ std::span<float> CodedParameters::view(uint32_t agent, uint32_t unit) const {
   return {reinterpret_cast<float*>(&coded_.bytes()[view_offset(agent, unit)]), elements(unit)};
 }
 
-// ---- pushes: in the first round, and to write what is kept, agent 0's elements, or nothing; then
-// payloads, or nothing to say that the agent pulls
+// ---- pushes
+//
+// In the first round, and when state is written, a push contains agent 0's elements or nothing.
+// Later it contains a payload, or nothing for a pull.
 
 Status CodedParameters::check_piece(uint32_t agent, const FrameHeader& header) const {
   const uint32_t unit = chunk_of(header);
@@ -131,15 +133,16 @@ void CodedParameters::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswe
         {agent, unit, pushes(agent, unit), answer.staleness, index, answer.cut.bytes_of(index)});
 }
 
-// As it was: nothing has come into its memory since, and the view is what the agent will have. Of
-// what is kept there is only what is kept now.
+// Sends the same answer: nothing was written to its memory since, and the view is the agent's view
+// after it. An answer with kept state contains its current values.
 void CodedParameters::answer_again(uint32_t agent, uint32_t unit,
                                    std::vector<ShardAnswer>& answers) {
   if (wanted_part(agent, unit) > 0) give_kept(agent, unit);
   send(agent, unit, answers);
 }
 
-// What the agent lacks; its view is then what it will have. False: not to be had, or not worth it.
+// Encodes what the agent lacks; its view is then what it will have. Returns false when that is
+// impossible or not worth it.
 bool CodedParameters::encode(uint32_t agent, uint32_t unit, PayloadCut& cut) {
   const std::span<float> view = this->view(agent, unit);
   const std::span<const float> now = parameters(unit);

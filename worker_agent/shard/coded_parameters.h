@@ -1,29 +1,32 @@
-// Modes ps:async, ps:ssp and ps:quorum of a compressed tensor on a shard: what parameter_tensor.h
-// says, with payloads both ways. A chunk is a unit here (compressed/unit.h).
+// Modes ps:async, ps:ssp and ps:quorum of a compressed tensor on a shard. It works like
+// parameter_tensor.h, with payloads in both directions. A chunk is a unit here (compressed/unit.h).
 //
-// UP. A push is a payload; it is checked when its last frame has come, decoded, and stepped on as a
-// dense one is. What its codec left out is in the memory of the agent that sent it.
+// UP. A push is a payload. It is checked when its last frame has arrived, decoded, and used for a
+// step like a dense gradient. The agent that sent it keeps the residual.
 //
-// DOWN. Of each agent and unit the shard has the *view*: the parameters as that agent has them, the
-// same bits (held_unit.cc). An answer is encode(parameters - view), without any memory, and both
-// sides add what it decodes to, the same operation, to the view. What the codec leaves out is in
-// the next difference by itself, so this is error feedback (as in EF21, Richtarik et al. 2021, and
-// DoubleSqueeze, Tang et al. 2019). It wants a codec that contracts (compression/registry.h).
+// DOWN. For each agent and unit the shard has the *view*: the parameters as that agent has them,
+// bit for bit (held_unit.cc). An answer is encode(parameters - view), without a residual. Both
+// sides decode it and add it to the view with the same operation. Whatever the codec omits is part
+// of the next difference. So this is error feedback, as in EF21 (Richtarik et al. 2021) and
+// DoubleSqueeze (Tang et al. 2019). It needs a codec that contracts (compression/registry.h).
 //
-// An answer is dense, the parameters themselves, which the view then is, in an agent's first round;
-// to a pull, so that all have the same bits after a flush; where the payload would be no smaller;
-// and where the codec cannot carry the difference (an overflow), or the parameters are not finite.
+// An answer is dense in four cases. Then it contains the parameters, which become the view. The
+// cases: an agent's first round; a pull, so that all agents have the same bits after a flush; a
+// payload that would not be smaller; and a difference that the codec cannot represent (an overflow,
+// or parameters that are not finite).
 //
-// What the optimizer remembers travels dense both ways, and says nothing of the parameters: views
-// stay as they are where it is read.
+// The optimizer state is sent dense in both directions. It does not concern the parameters, so
+// reading it does not change the views.
 //
-// COPIES. A view follows from the answers, these from the parameters and the agent's round: a
-// shadow encodes what it sends to nobody, and so has views and last answers, the same bits.
+// COPIES. A view follows from the answers, and these from the parameters and the agent's round. A
+// copy of a tensor encodes its answers too, without sending them. So it has the same views and last
+// answers, bit for bit.
 //
-// BUFFERS. Of parameters two, for nothing is sent from them. Of each agent and unit the view, which
-// dense answers are sent from and agent 0's dense pushes come into, and one payload: a push is used
-// up before its answer is made, and the next one waits until that was sent (must_wait). A view is
-// set aside, the only memory that is allocated later, while an answer with something else is sent.
+// BUFFERS. There are two for the parameters, because nothing is sent from them. Each agent and unit
+// has a view and one payload. Dense answers are sent from the view, and dense pushes of agent 0
+// arrive there. A push is consumed before its answer is made, and the next push waits until that
+// was sent (must_wait). While an answer with kept state is sent, the view is set aside. That is the
+// only later allocation.
 #pragma once
 
 #include <memory>
@@ -61,17 +64,18 @@ class CodedParameters final : public ParameterTensor {
             std::vector<ShardAnswer>& answers) override;
 
  private:
-  struct Answer {  // the last one to an agent, of one unit
+  struct Answer {  // the latest answer to an agent for one unit
     PayloadCut cut = {};
     bool dense = false;
-    bool has_view = false;  // an earlier one brought parameters
+    bool has_view = false;  // an earlier answer contained parameters
     uint32_t staleness = 0;
-    uint32_t unsent = 0;                 // frames that are the transport's
-    LargeVector<float> view_aside = {};  // while the view's memory has a part that is kept
+    uint32_t unsent = 0;  // frames that the transport still has
+    // Used while the view's memory contains a part of the kept state.
+    LargeVector<float> view_aside = {};
   };
   CodedParameters(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   Status open_coded();
-  // The push, if it has a payload, is elements as they are.
+  // Whether the push, if it has a payload, is uncompressed elements.
   static bool comes_dense(const FrameHeader& header) {
     return header.step == 1 || writes_kept(header.source);
   }
@@ -92,11 +96,11 @@ class CodedParameters final : public ParameterTensor {
   std::span<float> scratch(uint32_t unit) { return std::span(scratch_).first(elements(unit)); }
 
   const std::unique_ptr<Codec> codec_;
-  const size_t payload_bytes_;   // of the longest, rounded up
-  const size_t view_bytes_;      // the same
-  const uint32_t frames_max_;    // of a payload, or of a view
+  const size_t payload_bytes_;   // of the longest payload, rounded up
+  const size_t view_bytes_;      // size of a view, rounded up
+  const uint32_t frames_max_;    // the most frames of a payload or view
   ArrivingPayloads arriving_;    // by slot and agent
-  std::vector<Answer> answers_;  // the same
+  std::vector<Answer> answers_;  // by slot and agent
   LargeVector<float> scratch_;   // a gradient, then a difference
   StagingMemory coded_;          // by slot and agent: a payload, a view
 };

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = ExchangeMode::Kind;
 
-constexpr float kStepsMax = 1 << 24;  // as a float
+constexpr float kStepsMax = 1 << 24;  // exact as a float
 
 }  // namespace
 
@@ -70,7 +70,7 @@ std::span<float> ParameterTensor::parameters(uint32_t chunk, uint32_t buffer_ind
 
 // ---- snapshots
 
-// Quorum's open step is not in it: nobody has had an answer to its pushes.
+// Quorum's open step is not part of it, because no agent has got an answer to its pushes.
 bool ParameterTensor::save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const {
   const Chunk& state = chunks_[slot(chunk)];
   if (!state.set) return false;
@@ -129,8 +129,8 @@ Slice ParameterTensor::kept_slice(uint32_t chunk, uint32_t vector, uint64_t firs
   return slice;
 }
 
-// Where parts of several chunks make one: as in a snapshot, more steps correct less of what an
-// optimizer's means lack.
+// Parts of several old chunks can form one new chunk. As in a snapshot, the largest step count is
+// used: with it, the bias correction of an optimizer's means is smaller.
 bool ParameterTensor::take_kept(uint32_t chunk, const KeptPart& part,
                                 std::vector<ShardAnswer>& answers) {
   Chunk& state = chunks_[slot(chunk)];
@@ -167,7 +167,7 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   } else if (!push.reads && !push.writes) {
     leave_quorum(push.agent, chunk);
   }
-  from.rests = push.pull_only || (first && plan().moved);  // they have pulled before they moved
+  from.rests = push.pull_only || (first && plan().moved);  // it pulled before the move
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
@@ -201,14 +201,14 @@ void ParameterTensor::set(uint32_t chunk, std::span<const float> pushed) {
   state.current = unused_buffer(chunk);
   use(chunk, state.current);
   state.set = true;
-  // The sum of ranks that all brought the same.
+  // The sum of ranks that all have the same values.
   const float scale = 1.0F / static_cast<float>(plan().ranks.front());
   const std::span<float> set_to = parameters(chunk, state.current);
   for (size_t i = 0; i < pushed.size(); ++i) set_to[i] = scale * pushed[i];
 }
 
-// As bits, but for steps, which an optimizer's vectors are of no use without: a float has all up to
-// 2^24, where no mean lacks anything any more.
+// Copies bits, except for steps, without which an optimizer's vectors are useless. A float
+// represents all integers up to 2^24; beyond, bias correction has no effect any more.
 void ParameterTensor::write_kept(uint32_t chunk, uint32_t part, std::span<const float> values) {
   Chunk& state = chunks_[slot(chunk)];
   if (part == 0) {
@@ -230,7 +230,7 @@ void ParameterTensor::write_kept(uint32_t chunk, uint32_t part, std::span<const 
 bool ParameterTensor::is_finite(const Push& push, std::span<const float> gradient) {
   const size_t bad = first_not_finite(gradient.data(), gradient.size());
   if (bad == gradient.size()) return true;
-  // At 1, 2, 4, ... of them: a run that has diverged would fill the log.
+  // Logs at 1, 2, 4, ... such gradients, because a diverged run would fill the log.
   if (std::has_single_bit(++not_finite_)) {
     const uint64_t element = plan().collective.chunk_elements * push.chunk + bad;
     spdlog::warn(
@@ -279,8 +279,8 @@ void ParameterTensor::add(uint32_t agent, uint32_t chunk, std::span<const float>
     state.deadline = now + Nanos{plan().mode.deadline_ms} * kMillisecond;
 }
 
-// All that have pulled are together at a fence and go on from there. flush() pulls once more then,
-// which says nothing; whoever pulls again after that has still not come back.
+// Agents that have all pulled are together at a fence and continue from there. flush() pulls once
+// more then, which changes nothing. An agent that pulls again after that has still not returned.
 void ParameterTensor::leave_quorum(uint32_t agent, uint32_t chunk) {
   Worker& from = worker(agent, chunk);
   from.away = !from.at_fence;
@@ -293,7 +293,7 @@ void ParameterTensor::leave_quorum(uint32_t agent, uint32_t chunk) {
   }
 }
 
-// A step is open, and as many take part as it takes, or as can.
+// A step is open, and enough agents have pushed: the quorum, or all that can.
 bool ParameterTensor::quorum_is_there(uint32_t chunk) {
   uint32_t active = 0;
   for (uint32_t agent = 0; agent < agents(); ++agent) active += worker(agent, chunk).away ? 0 : 1;
@@ -335,7 +335,7 @@ void ParameterTensor::on_deadline(uint32_t chunk, uint64_t steps,
 
 // ---- answers
 
-// The parameters are newer by now, if anything.
+// Sends the current parameters, which may be newer.
 void ParameterTensor::answer_again(uint32_t agent, uint32_t chunk,
                                    std::vector<ShardAnswer>& answers) {
   Worker& to = worker(agent, chunk);
@@ -343,12 +343,12 @@ void ParameterTensor::answer_again(uint32_t agent, uint32_t chunk,
   give(agent, chunk, to.staleness, answers);
 }
 
-// Of an agent whose last push has no answer yet.
+// Whether an agent whose last push has no answer yet can be answered.
 bool ParameterTensor::may_go(uint32_t agent, uint32_t chunk) {
   const Chunk& state = chunks_[slot(chunk)];
   if (!state.set) return false;
   if (worker(agent, chunk).pulls) return true;
-  if (quorum()) return state.added == 0;  // whoever has pushed took part in the step that closed
+  if (quorum()) return state.added == 0;  // every agent that pushed took part in the closed step
   if (plan().mode.kind != Kind::kServerSsp) return true;
   uint64_t slowest = UINT64_MAX;
   for (uint32_t other = 0; other < agents(); ++other)
@@ -372,7 +372,7 @@ void ParameterTensor::give(uint32_t agent, uint32_t chunk, uint32_t staleness,
   answer(agent, chunk, wanted_buffer(agent, chunk), staleness, answers);
 }
 
-// One is unused: of the others one is the parameters', and other agents may have one each.
+// One buffer is unused: one of the others has the parameters, and each other agent may use one.
 uint32_t ParameterTensor::wanted_buffer(uint32_t agent, uint32_t chunk) {
   const uint32_t part = wanted_part(agent, chunk);
   if (part == 0) return chunks_[slot(chunk)].current;

@@ -11,7 +11,7 @@
 namespace gradbus {
 namespace {
 
-// Of pushes and answers alike, so that both fit a buffer.
+// The maximum of pushes and answers, so that both fit a buffer.
 uint64_t payload_bytes_max_of(const ShardPlan& plan, const Codec& codec) {
   const uint64_t count = longest_unit(plan).count_max;
   return std::max(
@@ -70,7 +70,7 @@ Status PayloadTensor::check_piece(uint32_t agent, const FrameHeader& header) con
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "total", header.total, payload_bytes_max(unit) + 1));
   const auto scale = std::bit_cast<float>(header.source);
   if (!std::isfinite(scale) || scale < 0) return refuse_frame(header, "a memory scale of nonsense");
-  // What was taken lies here as it came first, to be summed.
+  // An applied push is stored in its first form until it is summed.
   if (header.step == pushes(agent, unit))
     GRADBUS_RETURN_IF_ERROR(
         expect_field(header, "total", header.total, arriving_.bytes(sender(agent, unit))));
@@ -109,7 +109,7 @@ void PayloadTensor::send(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>
     answers.push_back({agent, unit, pushes(agent, unit), 0, index, cut.bytes_of(index)});
 }
 
-// The next sum is encoded when this agent has pushed, too.
+// The next sum is encoded only after this agent has pushed too.
 void PayloadTensor::answer_again(uint32_t agent, uint32_t unit, std::vector<ShardAnswer>& answers) {
   send(agent, unit, answers);
 }
@@ -121,7 +121,7 @@ void PayloadTensor::sum(uint32_t unit) {
     codec_->accumulate(pushed(unit, agent), 1, sum);
 }
 
-// As an owner among the agents does: owned_unit.cc.
+// Encodes like an owner among the agents: owned_unit.cc.
 void PayloadTensor::encode(uint32_t unit, uint64_t round) {
   Unit& state = units_[slot(unit)];
   if (state.memory_scale != 1) state.memory.rescale(state.memory_scale);
@@ -136,7 +136,7 @@ void PayloadTensor::encode(uint32_t unit, uint64_t round) {
 
 // ---- moves
 
-// Memories are the codec's business, so what is sent is a copy of them.
+// Residuals belong to the codec, so a copy of them is sent.
 Status PayloadTensor::begin_to_leave() {
   if (vectors_kept() == 0) return {};
   GRADBUS_RETURN_IF_ERROR(

@@ -1,19 +1,20 @@
-// Mode ps:sync of a compressed tensor on a shard: a chunk is a unit here (compressed/unit.h), and a
-// push is a payload in one frame or several. When every agent's is there they are summed as they
-// are, in the order of the agents and not of arrival, so that the same pushes give the same bits;
-// the sum is encoded once more, with a memory of what that leaves out, and all get the same bytes.
+// Mode ps:sync of a compressed tensor on a shard. A chunk is a unit here (compressed/unit.h), and a
+// push is a payload in one or several frames. When all agents have pushed, the payloads are summed.
+// The order is that of the agents, not of arrival, so that the same pushes give the same bits. The
+// sum is encoded again with a residual, and all agents get the same bytes.
 //
-// A payload is checked when its last frame has come, before anything is summed. What is multiplied
-// by the step's memory scale is this memory, too: agent 0's word counts.
+// A payload is checked when its last frame has arrived, before anything is summed. The step's
+// memory scale also multiplies this residual; agent 0's value is used.
 //
-// A shadow sums and encodes as its first copy does, so it has the same memory and the same answer.
+// A copy sums and encodes like the shard that it copies, so it has the same residual and the same
+// answer.
 //
-// MOVES. What the second encoding has left out is all that is kept between rounds. One that has
-// moved sums payloads when it has that.
+// MOVES. The residual of the second encoding is the only state between rounds. A tensor that has
+// moved sums payloads after it has received this residual.
 //
-// BUFFERS. Of each unit one per agent, for the payload that comes in, and one for the answer. It is
-// written when all agents have pushed, and none can before its last answer was sent (must_wait), so
-// no second is ever needed.
+// BUFFERS. Each unit has one buffer per agent for the incoming payload, and one for the answer. The
+// answer is written when all agents have pushed. No agent can push before its last answer was sent
+// (must_wait), so one answer buffer is enough.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@
 
 namespace gradbus {
 
-// It keeps what its encoding leaves out.
+// Whether it keeps a residual of its encoding.
 bool keeps_second_residual(const ShardPlan& plan);
 
 class PayloadTensor final : public ShardTensor {
@@ -61,11 +62,11 @@ class PayloadTensor final : public ShardTensor {
  private:
   struct Unit {
     std::unique_ptr<Codec> codec;  // of the sum
-    Memory memory;                 // the same
-    float memory_scale = 1;        // in this round
-    uint32_t arrived = 0;          // payloads, of this round
+    Memory memory;                 // the residual of the sum
+    float memory_scale = 1;        // of this round
+    uint32_t arrived = 0;          // payloads of this round
     PayloadCut answer = {};
-    uint64_t lacks = 0;  // elements of the memory that are still to come from other shards
+    uint64_t lacks = 0;  // elements of the residual that other shards still have to send
   };
   PayloadTensor(const ShardPlan& plan, Transport& transport, std::unique_ptr<Codec> codec);
   size_t payload_bytes_max(uint32_t unit) const;
@@ -80,13 +81,14 @@ class PayloadTensor final : public ShardTensor {
   size_t sender(uint32_t agent, uint32_t unit) const { return slot(unit) * agents() + agent; }
   uint32_t answer_buffer() const { return agents(); }
 
-  const std::unique_ptr<Codec> codec_;  // of pushes
-  const uint32_t frames_max_;           // of a payload
+  const std::unique_ptr<Codec> codec_;  // codec of pushes
+  const uint32_t frames_max_;           // frames per payload
   std::vector<Unit> units_;             // by slot
   ArrivingPayloads arriving_;           // by slot and agent
-  std::vector<uint32_t> unsent_;        // the same: frames of the last answer, the transport's
-  LargeVector<float> sum_;              // of the unit that is being summed
-  StagingMemory leaving_;               // by slot: memories, where another one takes their place
+  // By slot and agent: frames of the last answer that the transport still has.
+  std::vector<uint32_t> unsent_;
+  LargeVector<float> sum_;  // of the unit that is being summed
+  StagingMemory leaving_;   // by slot: residuals for the tensor that replaces this one
 };
 
 }  // namespace gradbus

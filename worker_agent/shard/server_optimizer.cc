@@ -9,8 +9,9 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 
-// Every target and the last elements go through the same operations, one rounding each
-// (-ffp-contract=off), so that all have the same bits, and copies those of what they are copies of.
+// Every target and the last elements use the same operations with one rounding each
+// (-ffp-contract=off). So all targets have the same bits, and copies have the bits of their
+// originals.
 HWY_BEFORE_NAMESPACE();
 namespace gradbus {
 namespace HWY_NAMESPACE {
@@ -27,14 +28,14 @@ void ForAll(size_t count, const Body& body) {
   for (; i < count; ++i) body(one, i);
 }
 
-// What a gradient becomes first, with the decay of the parameters added to it.
+// The gradient after scaling and weight decay.
 template <class D>
 HWY_INLINE hn::Vec<D> Gradient(D d, const OptimizerStep& s, float decay, size_t i) {
   const auto scaled = hn::Mul(hn::Set(d, s.gradient_scale), hn::LoadU(d, &s.gradient[i]));
   return hn::Add(scaled, hn::Mul(hn::Set(d, decay), hn::LoadU(d, &s.before[i])));
 }
 
-// kept * memory[i] + taken * value, remembered.
+// Updates memory[i] to kept * memory[i] + taken * value.
 template <class D>
 HWY_INLINE hn::Vec<D> Remember(D d, float kept, float* memory, float taken, hn::Vec<D> value) {
   const auto old = hn::Mul(hn::Set(d, kept), hn::LoadU(d, memory));
@@ -43,7 +44,7 @@ HWY_INLINE hn::Vec<D> Remember(D d, float kept, float* memory, float taken, hn::
   return now;
 }
 
-// The first step's momentum is the gradient itself, without dampening.
+// In the first step the momentum is the gradient itself, without dampening.
 void Sgd(const ServerOptimizer& o, const OptimizerStep& s) {
   const auto decay = static_cast<float>(o.weight_decay);
   const auto momentum = static_cast<float>(o.momentum);
@@ -75,7 +76,7 @@ void Adam(const ServerOptimizer& o, const OptimizerStep& s, bool decoupled) {
   ForAll<float>(s.before.size(), [&](auto d, size_t i) HWY_ATTR {
     const auto gradient = Gradient(d, s, decay, i);
     const auto mean = Remember(d, beta1, &s.first[i], taken1, gradient);
-    // (taken2 * gradient) * gradient, as torch's addcmul has it
+    // (taken2 * gradient) * gradient, like torch's addcmul
     const auto taken = hn::Mul(hn::Mul(hn::Set(d, taken2), gradient), gradient);
     const auto square = Remember(d, beta2, &s.second[i], 1.0F, taken);
     const auto divisor = hn::Add(hn::Div(hn::Sqrt(square), hn::Set(d, root)), hn::Set(d, epsilon));
@@ -97,7 +98,7 @@ void Adagrad(const ServerOptimizer& o, const OptimizerStep& s) {
   });
 }
 
-// `after` becomes the update u.
+// Writes the update u to `after`.
 void LambUpdate(const ServerOptimizer& o, const OptimizerStep& s) {
   const auto number = static_cast<double>(s.number);
   const auto mean = static_cast<float>(1 / (1 - std::pow(o.beta1, number)));
@@ -158,8 +159,8 @@ double norm(std::span<const float> values) {
   return std::sqrt(squares);
 }
 
-// You et al. 2020, algorithm 2, phi(z) = z: a step is as long as the rate times the parameters,
-// whatever the gradients. In f64, for the ratio of two norms may exceed an f32.
+// You et al. 2020, algorithm 2, phi(z) = z: a step is as long as the rate times the parameters, for
+// any gradient. Computed in f64, because the ratio of two norms may exceed an f32.
 void lamb(const ServerOptimizer& o, const OptimizerStep& s) {
   HWY_DYNAMIC_DISPATCH(LambUpdate)(o, s);
   const double length = norm(s.before);

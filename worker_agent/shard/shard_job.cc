@@ -50,7 +50,7 @@ Status ShardJob::add_tensor(const AddShardTensor& add) {
   return {};
 }
 
-// The only place that allocates: every answer that can be under way has its room from here on.
+// Only this function allocates: it reserves room for every answer that can be in flight.
 Status ShardJob::open_tensor(const AddShardTensor& add) {
   GRADBUS_RETURN_IF_ERROR(add.restore_failed);
   Result<std::unique_ptr<ShardTensor>> made = make_shard_tensor(add.plan, *transport_);
@@ -92,7 +92,7 @@ Nanos ShardJob::wake_at() const {
   return lost_snapshots_ == nullptr ? next : earlier(next, lost_snapshots_->wake_at());
 }
 
-// From here on nothing changes the tensors.
+// The tensors do not change after this.
 void ShardJob::end() {
   ending_ = true;
   links_.close();
@@ -199,7 +199,7 @@ void ShardJob::on_received(const TransportEvent& event) {
   on_push(push);
 }
 
-// Bounded by the receive buffers, which the held ones keep.
+// The number of waiting pushes is bounded by their receive buffers.
 bool ShardJob::must_wait(const HeldPush& push) const {
   if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved))
     return push.header.tensor < kTensorIdsMax && !is_retired(push.header.tensor) &&
@@ -216,8 +216,7 @@ bool ShardJob::must_wait(const HeldPush& push) const {
 
 void ShardJob::on_push(const HeldPush& push) {
   if (links_.dropped(push.peer)) return;  // its agent pushes it again
-  if (is_retired(push.header.tensor))
-    return links_.release(push.buffer);  // of a step that is closed
+  if (is_retired(push.header.tensor)) return links_.release(push.buffer);  // its step is closed
   if (push.header.kind == static_cast<uint8_t>(FrameKind::kMoved)) {
     if (const Status status = on_moved(push); !status.ok()) fail(status);
     return links_.release(push.buffer);
@@ -225,7 +224,7 @@ void ShardJob::on_push(const HeldPush& push) {
   const bool copy = is_shard(push.peer) || is_of_shadow(push);
   ShardTensor* const of = copy ? shadow(push.header.tensor) : tensor(push.header.tensor);
   const bool late = is_predecessor(push.header.tensor) && push.header.exchange == kDeadlineRecord;
-  if (of == nullptr && late) return links_.release(push.buffer);  // of a step that is closed
+  if (of == nullptr && late) return links_.release(push.buffer);  // its step is closed
   if (of == nullptr)
     return fail(error("D601", "field tensor of a push is " + std::to_string(push.header.tensor)));
   const bool later = !copy && forwards(*of);
@@ -241,7 +240,7 @@ void ShardJob::on_push(const HeldPush& push) {
   if (of->plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
 }
 
-// An agent's first push after the loss of a shard may be one that its shadow has taken.
+// After the loss of a shard, its copy may already have applied an agent's first push.
 Status ShardJob::take(ShardTensor& of, const HeldPush& push) {
   const uint32_t chunk = of.chunk_of(push.header);
   if (of.is_shadow() && push.peer < start_.agents && of.holds(chunk) &&
@@ -283,7 +282,7 @@ void ShardJob::send_answers(ShardTensor& tensor) {
   answers_.clear();
 }
 
-// Its answers are sent; another one may have taken its place meanwhile.
+// The tensor whose answers are sent. Another tensor may have replaced it meanwhile.
 ShardTensor* ShardJob::answered(ExchangeId exchange) const {
   const bool shadow = exchange.index == kShadowsAnswer;
   if (ShardTensor* of = shadow ? this->shadow(exchange.tensor) : tensor(exchange.tensor);
@@ -303,7 +302,7 @@ void ShardJob::on_sent(const TransportEvent& event) {
   if (ahead && !ending_ && broken_.ok() && !held_.empty()) take_held();
   if (sent.exchange.index == kMovedPart && !ending_)
     on_part_sent(sent.action.peer, sent.exchange.tensor);
-  if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows and says why
+  if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows with the reason
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   ShardAnswer answer;
   answer.agent = sent.action.peer;

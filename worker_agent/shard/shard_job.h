@@ -1,22 +1,23 @@
 // One job on a shard: the tensors that it aggregates, and its links to the job's agents. It has no
 // ranks and no shared memory.
 //
-// COPIES. With mode option replicas=2 the next shard is this one's backup: it has a shadow of each
-// tensor (shard_tensor.h), and this one has those of the shard before it. A push is first sent on
-// to the backup, from the buffer it lies in, and taken here when the backup has said that it has
-// taken it. So nothing is answered that the backup has not got, and it is always as far as this one
-// or a step ahead. Frames overtake each other, but only the order within a chunk matters: one push
-// of a chunk is on its way at a time, the others wait in their receive buffers. Of a push of
-// several frames those that came before its last one go ahead of it, and lie in the memory of both.
+// COPIES. With mode option replicas=2 the next shard is the backup of this one. The backup has a
+// copy of each tensor, called shadow in the code (shard_tensor.h). This shard has the copies of the
+// shard before it. It first sends a push on to the backup, from its receive buffer. It applies the
+// push after the backup has confirmed it. So every answered push is on the backup, which is never
+// behind and at most a step ahead. Frames may overtake each other, but only the order within a
+// chunk matters. So one push of a chunk is in flight at a time, and the others wait in their
+// receive buffers. If a push has several frames, those before the last one are sent ahead of it,
+// and both shards store them.
 //
-// A LOST SHARD. The backup's shadows answer from then on (promote), but not before the link from
-// the lost shard has ended: what is still in it comes first. Pushes wait until then. The shard
-// whose backup is lost takes what waits, and goes on alone. The coordinator sees to it that not
-// both shards of a chunk are lost.
-// Snapshots of what the lost shard held are written by the backup then, as the lost one's.
+// A LOST SHARD. The backup's copies then answer (promote), but only after the link from the lost
+// shard has ended, because frames in it come first. Pushes wait until then. A shard whose backup is
+// lost applies the waiting pushes and continues alone. The coordinator ensures that not both shards
+// of a chunk are lost. The backup then also writes the snapshots of the lost shard, in its name.
 //
-// MOVES. When shards come or go a tensor is registered anew on those there are, and begins with
-// what its predecessor holds, which its shards send (shard_job_moves.cc).
+// MOVES. When shards are added or removed, a tensor is registered again on the current ones. It
+// begins with the state of its predecessor, which the predecessor's shards send
+// (shard_job_moves.cc).
 //
 // Engine thread only.
 #pragma once
@@ -44,7 +45,7 @@ class ShardJob final : public HostedJob {
 
   uint64_t id() const override { return start_.job; }
   bool remote() const override { return true; }
-  // What the command says was restored; else the tensor begins with nothing.
+  // The tensor starts with the restored chunks of the command, or without state.
   Status add_tensor(const AddShardTensor& add);
 
   size_t do_work() override;
@@ -69,26 +70,27 @@ class ShardJob final : public HostedJob {
 
  private:
   using Tensors = ShardSnapshots::Tensors;
-  // Exchange indexes of what is sent: an answer of a tensor or of a shadow, a push sent on, a part
-  // that moves, a frame of a push that is not whole yet.
+  // Exchange indexes of sent frames: an answer of a tensor or of a copy, a forwarded push, a part
+  // that moves, a forwarded frame of an incomplete push.
   enum Sent : uint16_t { kAnswer, kShadowsAnswer, kForwarded, kMovedPart, kForwardedAhead };
-  struct HeldPush {  // for a tensor not added here yet, or whose last answer is still being sent
+  // For a tensor that is not added here yet, or whose last answer is still being sent.
+  struct HeldPush {
     uint32_t peer = 0;
     uint32_t buffer = 0;
     FrameHeader header;
   };
-  struct Ahead {  // of an agent's push of several frames: those that the transport has
+  struct Ahead {  // frames of an agent's push of several frames that the transport has
     uint64_t round = 0;
     uint32_t frames = 0;
   };
-  // Of one chunk with copies: pushes and deadlines that are not taken yet.
+  // Pushes and deadlines that are not applied yet, of one chunk with copies.
   struct Untaken {
     BoundedQueue<HeldPush> pushes;
-    std::vector<Ahead> ahead;  // by agent; none where pushes are of one frame
-    bool asked = false;   // the backup was sent the front one and has not said that it is taken
-    bool posted = false;  // the transport has one of this chunk
+    std::vector<Ahead> ahead;  // by agent; empty if pushes have one frame
+    bool asked = false;        // the backup got the front one and has not confirmed it
+    bool posted = false;       // the transport has a frame of this chunk
   };
-  static constexpr uint32_t kNoBuffer = UINT32_MAX;  // of a deadline
+  static constexpr uint32_t kNoBuffer = UINT32_MAX;  // for a deadline
 
   SnapshotPlace snapshot_place(uint32_t place, bool promoted) const;
   Status open_tensor(const AddShardTensor& add);
@@ -113,7 +115,7 @@ class ShardJob final : public HostedJob {
   // ---- copies (shard_job_copies.cc)
   Status open_copies(const ShardTensor& tensor);
   bool is_shard(uint32_t peer) const { return peer >= start_.agents; }
-  // Who has the copy of this tensor's chunks here, and whose chunks this shadow has copies of.
+  // The shard with the copies of this tensor's chunks, and the shard that a copy belongs to.
   static uint32_t backup(const ShardTensor& tensor) {
     const CollectivePlan& plan = tensor.plan().collective;
     return plan.peer_of_shard(backup_of(tensor.plan().shard, plan.shards));
@@ -144,19 +146,19 @@ class ShardJob final : public HostedJob {
     uint32_t tensor = 0;
     uint32_t chunk = 0;
     uint32_t from = 0;
-    uint64_t first = 0;  // element of the tensor
+    uint64_t first = 0;  // first element in the tensor
     uint64_t elements = 0;
   };
-  struct Predecessor {  // what a tensor has taken the place of
+  struct Predecessor {  // the tensor that another one replaces
     uint32_t id = 0;
     std::unique_ptr<ShardTensor> tensor, shadow;
-    std::vector<uint32_t> awaited;  // by peer: vectors of parts that are still to come from it
-    size_t unsent = 0;              // parts that wait in parts_ or are the transport's
+    std::vector<uint32_t> awaited;  // by peer: vectors of parts that it still has to send
+    size_t unsent = 0;              // parts that wait in parts_ or that the transport has
   };
   void begin_ring(const AddShardTensor& add);
   uint32_t holder(const MovedPlan& before, uint32_t chunk) const;
   Status begin_move(const ShardPlan& plan);
-  // What it is to begin with is itself still on its way here.
+  // Whether the state of its predecessor is itself still being sent to this shard.
   bool comes_too_early(const MovedPlan& before) const;
   void begin_waiting_moves();
   Status begin_part(const ShardPlan& plan, Predecessor& from, const MovedPart& part);
@@ -182,19 +184,21 @@ class ShardJob final : public HostedJob {
   const StartShardJob start_;
   Transport* transport_;
   JobLinks links_;
-  Tensors tensors_;                            // by id, with holes
-  Tensors shadows_;                            // the same: of the shard before this one
+  Tensors tensors_;  // by id, with holes
+  // By id, with holes: copies of the previous shard's tensors.
+  Tensors shadows_;
   std::vector<std::vector<Untaken>> untaken_;  // by id and chunk
-  std::vector<uint8_t> users_;                 // by receive buffer of a push that is sent on
+  // Users of each receive buffer whose push is forwarded.
+  std::vector<uint8_t> users_;
   EndedLinks ended_links_;
   std::vector<HeldPush> held_;
   std::vector<ShardAnswer> answers_;
-  std::vector<uint32_t> due_;  // chunks
-  Nanos wake_at_ = 0;          // of deadlines
-  struct Ring {                // that snapshots are of: the newest that a tensor lies on
+  std::vector<uint32_t> due_;  // chunks with a deadline that is due
+  Nanos wake_at_ = 0;          // next deadline
+  struct Ring {                // the newest shards that a tensor is on; snapshots are of these
     uint32_t placement = 0;
     uint64_t run = 0;
-    uint32_t place = 0;  // of this shard
+    uint32_t place = 0;  // of this shard in the ring
     std::vector<uint32_t> members;
   };
   Ring ring_;
@@ -203,22 +207,23 @@ class ShardJob final : public HostedJob {
     FrameHeader header;
   };
   std::vector<LateCredit> late_credits_;          // for pushes of chunks that are not here yet
-  std::map<uint32_t, Predecessor> predecessors_;  // by the new tensor
-  std::vector<ShardPlan> waiting_moves_;          // of tensors whose predecessors still come
-  std::vector<bool> replaced_;                    // by id: another one has its place
+  std::map<uint32_t, Predecessor> predecessors_;  // by id of the new tensor
+  std::vector<ShardPlan> waiting_moves_;          // tensors whose predecessors are still being sent
+  std::vector<bool> replaced_;                    // by id: another tensor replaces it
   std::vector<bool> retired_;                     // by id
-  std::vector<uint32_t> retiring_;                // that something is still under way of
+  std::vector<uint32_t> retiring_;                // tensors with frames in flight
   struct PartsToSend {
     std::deque<MovedPart> parts;
-    uint32_t vector = 0;  // of the first part: the next one
+    uint32_t vector = 0;  // of the first part: the next vector
     uint32_t under_way = 0;
-    bool expected = false;  // the links have room
+    bool expected = false;  // whether the links have room
   };
   std::vector<PartsToSend> parts_;  // by peer
   bool ending_ = false;
-  bool lacks_tensor_ = false;  // that it should have had: it would leave half a snapshot
-  std::unique_ptr<ShardSnapshots> snapshots_;       // after what it reads
-  std::unique_ptr<ShardSnapshots> lost_snapshots_;  // of shadows that answer: in the name of theirs
+  bool lacks_tensor_ = false;                  // a missing tensor would make a snapshot incomplete
+  std::unique_ptr<ShardSnapshots> snapshots_;  // declared after everything that it reads
+  // Of promoted copies, in the name of the lost shard.
+  std::unique_ptr<ShardSnapshots> lost_snapshots_;
   Status broken_;
 };
 

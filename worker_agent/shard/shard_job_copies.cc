@@ -1,5 +1,5 @@
-// What a shard does for copies: it sends pushes on to its backup, keeps the shadows of the shard
-// before it, and goes on when one of both is lost.
+// The copies of a shard: it forwards pushes to its backup, keeps the copies of the shard before it,
+// and continues when one of them is lost.
 #include <algorithm>
 
 #include "common/errors.h"
@@ -9,7 +9,7 @@
 
 namespace gradbus {
 
-// Of a tensor here: room for what is sent on. Of a shadow: for what says that it was taken.
+// For a tensor of this shard: room for forwarded pushes. For a copy: room for confirmations.
 Status ShardJob::open_copies(const ShardTensor& tensor) {
   const uint32_t id = tensor.plan().collective.tensor;
   const auto chunks = static_cast<uint32_t>(tensor.chunks_held());
@@ -17,13 +17,13 @@ Status ShardJob::open_copies(const ShardTensor& tensor) {
     links_.expect_credits(copied(tensor), chunks);
     return {};
   }
-  // Agents push once each before they are answered; each push may open a step with a deadline.
+  // Each agent has one push before an answer, and each push may open a step with a deadline.
   const bool deadlines = tensor.plan().mode.deadline_ms > 0;
   const size_t untaken_max = start_.agents + (deadlines ? start_.agents + 2 : 0);
   if (untaken_.size() <= id) untaken_.resize(id + 1);
   untaken_[id].resize(tensor.plan().collective.chunks());
-  // Besides what is in the order of its chunk, what goes ahead of it: a push has as many frames at
-  // most as an answer.
+  // Room for frames ahead of a push, besides one per chunk. A push has at most as many frames as an
+  // answer.
   const auto ahead = static_cast<uint32_t>(tensor.answers_max()) - chunks;
   for (uint32_t chunk = 0; chunk < untaken_[id].size(); ++chunk) {
     if (!tensor.holds(chunk)) continue;
@@ -34,13 +34,13 @@ Status ShardJob::open_copies(const ShardTensor& tensor) {
   return links_.expect_sends(backup(tensor), chunks + start_.agents * ahead);
 }
 
-// ---- as the first shard of a chunk
+// ---- as the owner of a chunk
 
 bool ShardJob::forwards(const ShardTensor& tensor) const {
   return tensor.plan().mode.replicas > 1 && !tensor.is_shadow() && !links_.dropped(backup(tensor));
 }
 
-// Of a push that is not whole yet the backup has what is here.
+// Of an incomplete push, the backup gets the frames that are here.
 Status ShardJob::take_later(ShardTensor& of, const HeldPush& push) {
   const Result<bool> whole = of.admit(push.peer, push.header, links_.payload(push.buffer));
   if (!whole.ok()) return whole.status();
@@ -48,7 +48,7 @@ Status ShardJob::take_later(ShardTensor& of, const HeldPush& push) {
   return {};
 }
 
-// One more push or deadline of the chunk.
+// Adds one push or deadline of the chunk.
 void ShardJob::put(ShardTensor& tensor, uint32_t chunk, const HeldPush& push) {
   untaken_[tensor.plan().collective.tensor][chunk].pushes.push(push);
   forward_next(tensor, chunk);
@@ -60,7 +60,7 @@ void ShardJob::forward_next(const ShardTensor& tensor, uint32_t chunk) {
   if (untaken.pushes.empty() || untaken.asked || untaken.posted || !forwards(tensor)) return;
   untaken.asked = untaken.posted = true;
   const HeldPush& push = untaken.pushes.front();
-  if (push.buffer != kNoBuffer) users_[push.buffer] = 2;  // the transport, and we
+  if (push.buffer != kNoBuffer) users_[push.buffer] = 2;  // the transport and this shard
   forward(tensor, chunk, push, kForwarded);
 }
 
@@ -72,8 +72,8 @@ void ShardJob::forward_ahead(const ShardTensor& tensor, const HeldPush& push) {
   forward(tensor, chunk, push, kForwardedAhead);
 }
 
-// Frames of the agent's push before this one: they have arrived, and the transport has yet to say
-// so. There is no room for more than one push's.
+// Earlier frames of the agent's push have arrived, but the transport has not released them yet.
+// There is room for one push only.
 bool ShardJob::is_still_ahead(const ShardTensor& tensor, const HeldPush& push) const {
   const uint32_t id = tensor.plan().collective.tensor;
   const uint32_t chunk = tensor.chunk_of(push.header);
@@ -121,7 +121,7 @@ void ShardJob::let_go(uint32_t buffer) {
 
 void ShardJob::on_taken_there(uint32_t peer, const FrameHeader& header) {
   if (is_predecessor(header.tensor) || is_retired(header.tensor))
-    return;  // a deadline, of a step that is closed
+    return;  // a deadline of a closed step
   ShardTensor* const of = tensor(header.tensor);
   const bool ours = of != nullptr && peer == backup(*of) && forwards(*of) &&
                     of->holds(header.chunk) && header.tensor < untaken_.size() &&
@@ -156,7 +156,7 @@ void ShardJob::take_first(ShardTensor& tensor, uint32_t chunk) {
 
 // ---- as a backup
 
-// Whoever of its agents asks: the chunk is of the shard before this one.
+// Whether the push is for a copy: its chunk belongs to the shard before this one.
 bool ShardJob::is_of_shadow(const HeldPush& push) const {
   const ShardTensor* of = tensor(push.header.tensor);
   if (of == nullptr || of->plan().mode.replicas < 2) return false;
@@ -213,14 +213,14 @@ void ShardJob::lose_shard(uint32_t shard) {
   lose_moves(peer);
 }
 
-// This peer has the copies of some tensor here.
+// Whether this peer has copies of a tensor of this shard.
 bool ShardJob::backs_up(uint32_t peer) const {
   return std::ranges::any_of(tensors_, [&](const auto& tensor) {
     return tensor != nullptr && tensor->plan().mode.replicas > 1 && backup(*tensor) == peer;
   });
 }
 
-// Here are copies of some tensor there.
+// Whether this shard has copies of a tensor of that peer.
 bool ShardJob::is_copied(uint32_t peer) const {
   return std::ranges::any_of(
       shadows_, [&](const auto& shadow) { return shadow != nullptr && copied(*shadow) == peer; });
@@ -239,7 +239,7 @@ void ShardJob::go_on_alone(uint32_t peer) {
   take_held();
 }
 
-// Its link has ended: what was in it is here.
+// The lost shard's link has ended, so all of its frames have arrived.
 bool ShardJob::answers(const ShardTensor& shadow) const {
   const uint32_t peer = copied(shadow);
   return links_.dropped(peer) && !links_.receives_from(peer);

@@ -1,15 +1,15 @@
-// What a shard does when the job's shards change. A tensor is registered anew, under its name, on
-// the shards that there are now, at a moment at which its ranks have nothing under way. It begins
-// with what its predecessor holds: every shard sends the parts of its old chunks to those that hold
-// the new ones, and their copies, from where they lie. A chunk that is not whole yet answers no
-// push, and a copy that is not whole says of none that it is taken.
+// Moves tensors when the job's shards change. A tensor is registered again under its name, on the
+// current shards, while its ranks have nothing in flight. It starts with the state of its
+// predecessor. Every shard sends the parts of its old chunks, from their memory, to the shards of
+// the new chunks and to their copies. An incomplete chunk answers no push, and an incomplete copy
+// confirms none.
 //
-// Ranks may go on to yet another placement with no round between. A shard then begins the second
-// move of a tensor when it has all that the first one brings; what others send of the second one
-// waits as for a tensor that was not added yet.
+// Ranks may change the placement again without a round between. A shard then begins the second move
+// of a tensor after the first one is complete. Parts of the second move that arrive before wait, as
+// for a tensor that is not added yet.
 //
-// What a lost shard held comes from its copy. A shard that is lost before it has sent all that
-// others wait for ends the job: the rest would be of no use.
+// The copy of a lost shard sends its parts. If a shard is lost before it has sent all parts that
+// others wait for, the job ends, because the tensor would be incomplete.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -24,10 +24,10 @@
 namespace gradbus {
 namespace {
 
-// Frames to one shard that are the transport's: enough to keep a link busy.
+// Frames to one shard that the transport may have: enough to keep a link busy.
 constexpr uint32_t kPartsUnderWayMax = 8;
 
-// As the tensor's vectors_kept(), which may be on other shards.
+// Equals vectors_kept() of the tensor, which may be on other shards.
 uint32_t vectors_of(const ShardPlan& plan) {
   return plan.mode.holds_parameters() ? 1 + optimizer_vectors(plan.mode.optimizer)
                                       : (keeps_second_residual(plan) ? 1 : 0);
@@ -42,8 +42,8 @@ void ShardJob::add_shards(const AddShards& command) {
   for (const uint32_t shard : command.lost) lose_shard(shard);
 }
 
-// From the first tensor of a placement on snapshots are of that one: what is on disk stays until
-// they are whole.
+// From the first tensor of a placement on, snapshots are of that placement. Older files stay until
+// the new ones are complete.
 void ShardJob::begin_ring(const AddShardTensor& add) {
   if (add.placement <= ring_.placement) return;
   const CollectivePlan& plan = add.plan.collective;
@@ -61,7 +61,7 @@ void ShardJob::begin_ring(const AddShardTensor& add) {
 
 // ---- what goes where
 
-// As a peer: who sends what the old chunk holds.
+// As a peer: the shard that sends the state of the old chunk.
 uint32_t ShardJob::holder(const MovedPlan& before, uint32_t chunk) const {
   CollectivePlan plan;
   plan.agents = start_.agents;
@@ -77,7 +77,7 @@ uint32_t ShardJob::holder(const MovedPlan& before, uint32_t chunk) const {
              : peer;
 }
 
-// A tensor that began with nothing is to have had its first round: old_tensor() says so.
+// A tensor without restored state must have had its first round: old_tensor() reports that.
 bool ShardJob::comes_too_early(const MovedPlan& before) const {
   const auto still_comes = [](const ShardTensor* of) {
     if (of == nullptr || !of->plan().moved) return false;
@@ -89,7 +89,7 @@ bool ShardJob::comes_too_early(const MovedPlan& before) const {
   return still_comes(tensor(before.tensor)) || still_comes(shadow(before.tensor));
 }
 
-// Each may be what another one waits for.
+// Each of them may unblock another one.
 void ShardJob::begin_waiting_moves() {
   const auto ready = [&] {
     return std::ranges::find_if(
@@ -172,7 +172,7 @@ Result<const ShardTensor*> ShardJob::old_tensor(const Predecessor& from, uint32_
                            " was to move before its first round was over");
 }
 
-// From one of our tensors to another.
+// Moves a part between two tensors of this shard.
 Status ShardJob::keep_part(const Predecessor& from, const MovedPart& part) {
   const Result<const ShardTensor*> old = old_tensor(from, part.from);
   if (!old.ok()) return old.status();
@@ -200,7 +200,7 @@ Status ShardJob::queue_part(const ShardPlan& plan, Predecessor& from, const Move
   return {};
 }
 
-// ---- parts that go
+// ---- sending parts
 
 void ShardJob::send_parts(uint32_t peer) {
   PartsToSend& to = parts_[peer];
@@ -234,7 +234,7 @@ void ShardJob::on_part_sent(uint32_t peer, uint32_t tensor) {
   if (!links_.dropped(peer)) send_parts(peer);
 }
 
-// ---- parts that come
+// ---- receiving parts
 
 ShardTensor* ShardJob::new_tensor(uint32_t id, uint32_t chunk) const {
   for (ShardTensor* of : {tensor(id), shadow(id)})

@@ -1,6 +1,6 @@
 // The end of a tensor on a shard. The coordinator retires it when every rank of the job has
-// unregistered it. Answers and copies of its last pushes may still be the transport's, and a move
-// to or from it may be under way: it is forgotten after those.
+// unregistered it. The transport may still have answers and copies of its last pushes, and a move
+// may be in progress. The tensor is removed after those.
 #include <algorithm>
 
 #include "worker_agent/shard/shard_job.h"
@@ -42,7 +42,7 @@ void ShardJob::forget(uint32_t id) {
                 [id](const LateCredit& credit) { return credit.header.tensor == id; });
 }
 
-// What open_tensor() and open_copies() have set aside.
+// Releases what open_tensor() and open_copies() have reserved.
 void ShardJob::forget_room(const ShardTensor& tensor) {
   const auto answers = static_cast<uint32_t>(tensor.answers_max());
   const auto chunks = static_cast<uint32_t>(tensor.chunks_held());

@@ -1,4 +1,4 @@
-// What a shard is told of a tensor.
+// The plan of a tensor for a shard.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace gradbus {
 
-// The tensor whose place one takes, and where its chunks lie.
+// The replaced tensor, and the shards of its chunks.
 struct MovedPlan {
   uint32_t tensor = 0;
-  uint64_t chunk_elements = 1;  // of what shards hold: ShardPlan::cut()
+  uint64_t chunk_elements = 1;  // of the chunks on shards: ShardPlan::cut()
   uint32_t shards = 1;
   uint32_t replicas = 1;
   PlacementPattern pattern = nullptr;
@@ -28,15 +28,15 @@ struct MovedPlan {
 struct ShardPlan {
   CollectivePlan collective;  // agent_index is not used
   std::string name;
-  uint32_t shard = 0;           // 0 .. collective.shards - 1: its place among them
-  Reduction last;               // ps:sync: of the sum of all nodes
-  ExchangeMode mode;            // on_shards()
-  std::vector<uint32_t> ranks;  // by agent: how many ranks' sum a push is
+  uint32_t shard = 0;           // 0 .. collective.shards - 1: index of this shard
+  Reduction last;               // ps:sync: operation on the sum of all nodes
+  ExchangeMode mode;            // a mode with on_shards()
+  std::vector<uint32_t> ranks;  // by agent: how many ranks a push sums
   CompressionPlan compression;
   uint64_t tensor_seed = 0;        // unit_plan.h
-  std::optional<MovedPlan> moved;  // it begins with what that one holds
+  std::optional<MovedPlan> moved;  // it starts with the state of this tensor
 
-  // What shards hold: chunks, or the units of a compressed tensor, or all of it as one.
+  // The division on shards: chunks, units of a compressed tensor, or the whole tensor as one.
   ChunkPlan cut() const {
     if (collective.one_shard)
       return {collective.count, 1, 1, std::max<uint64_t>(collective.count, 1)};
@@ -45,7 +45,7 @@ struct ShardPlan {
   }
 };
 
-// What a chunk begins with instead of nothing: mode option restore.
+// The initial state of a chunk: mode option restore.
 struct RestoredChunk {
   uint64_t steps = 0;
   float learning_rate = 0;

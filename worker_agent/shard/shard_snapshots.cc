@@ -10,11 +10,11 @@
 namespace gradbus {
 namespace {
 
-// Copies that wait to be written: enough to keep a disk busy.
+// Copies that may wait to be written: enough to keep a disk busy.
 constexpr uint32_t kCopiesMax = 8;
-constexpr Nanos kLook = kMillisecond;  // for the keeper's progress
+constexpr Nanos kLook = kMillisecond;  // interval between checks of the keeper's progress
 
-// A shard that holds no chunk of them leaves a file, too: it is known to lack nothing.
+// A shard without chunks of these tensors writes a file too, to show that nothing is missing.
 bool has_parameters(const ShardSnapshots::Tensors& tensors) {
   return std::ranges::any_of(tensors, [](const auto& tensor) {
     return tensor != nullptr && tensor->plan().mode.holds_parameters();
@@ -23,17 +23,17 @@ bool has_parameters(const ShardSnapshots::Tensors& tensors) {
 
 }  // namespace
 
-// Shared by the engine, which brings chunks, and the keeper, which writes them.
+// Shared by the engine, which copies chunks, and the keeper, which writes them.
 struct ShardSnapshots::Pass {
-  // ---- the keeper's
+  // ---- used by the keeper
   std::optional<SnapshotWriter> writer;
   Status status;
-  bool whole = true;  // no chunk lacked its parameters
+  bool whole = true;  // every chunk had its parameters
 
-  // ---- both's
+  // ---- used by both
   std::atomic<uint32_t> waiting{0};
   std::atomic<bool> done{false};
-  std::mutex lock;  // of `spare`
+  std::mutex lock;  // protects `spare`
   std::vector<std::vector<float>> spare;
 
   void open(const SnapshotPlace& place) {
@@ -47,7 +47,7 @@ struct ShardSnapshots::Pass {
   void write(const SnapshotPiece& piece, std::span<const float> values) {
     if (status.ok()) status = writer->add(piece, values);
   }
-  // One that lacks a part would only be in the way of an older one.
+  // An incomplete snapshot would only replace an older, complete one.
   void close(const SnapshotPlace& place, const SnapshotKeeper& keeper) {
     if (status.ok() && whole) {
       status = writer->commit();
@@ -89,7 +89,7 @@ bool ShardSnapshots::ended() const {
   return pass_ == nullptr || pass_->done.load(std::memory_order_acquire);
 }
 
-// ---- while the job works
+// ---- while the job runs
 
 size_t ShardSnapshots::do_work(Nanos now, const Tensors& tensors) {
   if (wake_at_ == 0 || now < wake_at_) return 0;
@@ -152,7 +152,7 @@ size_t ShardSnapshots::copy_next(const Tensors& tensors) {
 void ShardSnapshots::end(const Tensors& tensors) {
   wake_at_ = 0;
   if (keeper_ == nullptr || !has_parameters(tensors)) return;
-  // A snapshot that is under way is not closed, so it never was.
+  // A snapshot in progress is not closed, so it never becomes visible.
   pass_ = std::make_shared<Pass>();
   keeper_->post([pass = pass_, place = place_, keeper = keeper_.get(), &tensors] {
     pass->open(place);

@@ -1,9 +1,9 @@
-// Snapshots of one job on one shard, the engine's side: from time to time it copies one chunk a
-// turn, and the keeper's thread writes the copies. So a step waits for the copy of a chunk at most,
-// and memory for a few chunks is enough, whatever the shard holds.
+// Snapshots of one job on one shard, on the engine's side. From time to time it copies one chunk
+// per turn, and the keeper's thread writes the copies. So a step waits at most for the copy of one
+// chunk. Memory for a few chunks is enough for a shard of any size.
 //
-// When the job has ended nothing is copied: nobody writes any more, so the keeper reads the tensors
-// themselves.
+// When the job has ended, nothing is copied: the tensors do not change any more, so the keeper
+// reads them directly.
 //
 // Engine thread only.
 #pragma once
@@ -23,19 +23,19 @@ class ShardSnapshots {
  public:
   using Tensors = std::vector<std::unique_ptr<ShardTensor>>;  // by id, with holes
 
-  // Without a keeper everything below does nothing.
+  // Without a keeper, the functions below do nothing.
   ShardSnapshots(std::shared_ptr<SnapshotKeeper> keeper, SnapshotPlace place, Nanos now);
   ~ShardSnapshots();
 
-  // One turn; how much it did.
+  // Does one turn of work and returns how much.
   size_t do_work(Nanos now, const Tensors& tensors);
-  // When do_work() is to be called although nothing happened; 0: never.
+  // When to call do_work() even if nothing happened; 0: never.
   Nanos wake_at() const { return wake_at_; }
 
-  // Nothing more is copied; what was begun counts as never begun.
+  // Stops copying. A snapshot in progress never becomes visible.
   void abandon() { pass_ = nullptr; }
 
-  // The job has ended: `tensors` stay as they are until ended().
+  // The job has ended. `tensors` do not change until ended().
   void end(const Tensors& tensors);
   bool ended() const;
 
@@ -47,10 +47,10 @@ class ShardSnapshots {
   const std::shared_ptr<SnapshotKeeper> keeper_;
   const SnapshotPlace place_;
   Nanos wake_at_ = 0;
-  std::shared_ptr<Pass> pass_;  // null: none under way
-  size_t tensor_ = 0;           // the next chunk to copy
+  std::shared_ptr<Pass> pass_;  // null: none in progress
+  size_t tensor_ = 0;           // tensor of the next chunk to copy
   uint32_t chunk_ = 0;
-  bool copied_ = false;  // all chunks
+  bool copied_ = false;  // whether all chunks are copied
 };
 
 }  // namespace gradbus

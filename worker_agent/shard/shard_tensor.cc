@@ -108,7 +108,7 @@ void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
        now, answers);
 }
 
-// A push that is neither the last one nor the next is refused by check(), as ever.
+// A push that is neither the last one nor the next is refused by check(), as always.
 Result<bool> ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
                                     std::vector<ShardAnswer>& answers) {
   const uint32_t chunk = chunk_of(header);

@@ -1,22 +1,23 @@
-// What one parameter-server shard does for one tensor: it takes the agents' pushes of the chunks
-// that it holds (proto/placement.h) and says whom to answer with which bytes. Each chunk is on its
-// own. Decisions take no clock but the one they are given.
+// The work of one parameter-server shard for one tensor. It applies the agents' pushes of its
+// chunks (proto/placement.h) and decides which agent gets which bytes as an answer. Chunks are
+// independent. It reads no clock; the caller passes the time.
 //
-// A push is taken at once, so receive buffers do not wait here and agents need no credits. One
-// exception: the push after an answer that the transport still holds waits for its on_sent(), which
-// needs nothing from anybody, for the agent has received that answer.
+// A push is applied at once, so it does not occupy a receive buffer, and agents need no credits.
+// There is one exception: while the transport still has an answer, the agent's next push waits for
+// its on_sent(). That wait is short, because the agent has already received the answer.
 //
-// BUFFERS. An answer is sent from the memory it was made in, no copy. So a chunk has a few buffers,
-// each counted by what uses it; the next sum or the next parameters are made in an unused one.
+// BUFFERS. An answer is sent without a copy, from the memory where it was computed. So a chunk has
+// a few buffers, each with a count of its users. The next sum or parameters are written to an
+// unused one.
 //
-// COPIES (mode option replicas=2). What a tensor becomes follows from its pushes and deadlines in
-// their order, chunk by chunk. A second object of this class on another shard, the shadow, is told
-// of the same in the same order, so it has the same bits. Its answers reach nobody. When the shard
-// it copies is lost each agent pushes again what it has no answer to, and is answered from then on:
-// come_over() says whether the shadow has taken that push already, else on_push() does.
+// COPIES (mode option replicas=2). The state of a tensor follows from its pushes and deadlines in
+// their order, chunk by chunk. A second object of this class on another shard, the shadow, gets the
+// same sequence, so it has the same bits. It sends no answers. When the shard that it copies is
+// lost, each agent sends its unanswered pushes again and is answered from then on. come_over()
+// returns whether the shadow has already applied that push; otherwise on_push() applies it.
 //
-// A push of several frames is in the order of pushes where its last frame has come, whichever that
-// is: frames before it change nothing that others see, so a shadow may have them in any order.
+// The position of a push of several frames in the order is that of its last frame. Earlier frames
+// change nothing that others see, so a shadow may get them in any order.
 //
 // Engine thread only.
 #pragma once
@@ -36,17 +37,17 @@
 
 namespace gradbus {
 
-// A chunk on its way back to an agent.
+// A chunk to send to an agent.
 struct ShardAnswer {
   uint32_t agent = 0;
   uint32_t chunk = 0;
   uint64_t round = 0;      // of that agent
-  uint32_t staleness = 0;  // steps of others between what the agent knew and its own
+  uint32_t staleness = 0;  // steps of others between the agent's parameters and its own step
   uint32_t buffer = 0;
   uint64_t bytes = 0;
 };
 
-// What a chunk has made of its pushes, vector by vector.
+// The kept state of a chunk, vector by vector.
 struct KeptChunk {
   uint64_t steps = 0;
   float learning_rate = 0;
@@ -69,38 +70,39 @@ class ShardTensor {
   bool holds(uint32_t chunk) const {
     return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
   }
-  // That may be under way to one agent.
+  // The maximum of answers in flight to one agent.
   virtual size_t answers_max() const { return held_; }
-  // The last answer of this chunk to this agent is still the transport's: on_push() after
+  // The transport still has the last answer of this chunk to this agent. Call on_push() after
   // on_sent().
   bool must_wait(uint32_t agent, const FrameHeader& header) const;
-  // The push of `agent` in `payload`, whose header was checked as a frame. kCorrupt, before
-  // anything is written, when it cannot be. `answers` get what is to be sent now.
+  // Applies the push of `agent` in `payload`, whose frame format was checked. Returns kCorrupt,
+  // before any write, when it is invalid. Appends the answers that can be sent now.
   Status on_push(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                  Nanos now, std::vector<ShardAnswer>& answers);
-  // The same in two steps, for a push that is to be taken later. True: it is whole with this frame,
-  // by which it is taken; until then the agent may not push this chunk again.
+  // The same in two steps, for a push that is applied later. Returns true when this frame completes
+  // the push; take() then applies it. Until then the agent may not push this chunk again.
   Result<bool> admit(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload);
   void take_admitted(uint32_t agent, const FrameHeader& header, std::span<const std::byte> payload,
                      Nanos now, std::vector<ShardAnswer>& answers);
-  // The push that this frame is of was taken whole.
+  // Whether the push of this frame was applied completely.
   bool has_taken(uint32_t agent, const FrameHeader& header) const {
     return pushes(agent, chunk_of(header)) == header.step;
   }
-  // Of a frame, also of one that was not checked: whether it is here, holds() says.
+  // The chunk of a frame, which may be unchecked. holds() says whether it is here.
   virtual uint32_t chunk_of(const FrameHeader& header) const { return header.chunk; }
-  // The transport has given the bytes of this answer back.
+  // The transport has released the bytes of this answer.
   virtual void on_sent(const ShardAnswer& answer);
-  // What time alone decides: `due` gets the chunks whose open step has reached its deadline, each
-  // once. Returns when to ask next, 0 for never.
+  // Appends to `due` the chunks whose open step has reached its deadline, each once. Returns when
+  // to ask next, 0 for never.
   virtual Nanos deadlines(Nanos, std::vector<uint32_t>&) { return 0; }
-  // Steps that this chunk has made; a deadline is of the one after them.
+  // Steps that this chunk has made. A deadline belongs to the step after them.
   virtual uint64_t steps_of(uint32_t) const { return 0; }
-  // Closes the step if it still is the open one. Of a chunk that is here.
+  // Closes this step of a chunk that is here, if it is still open.
   virtual void on_deadline(uint32_t, uint64_t, std::vector<ShardAnswer>&) {}
 
   // ---- copies
-  // Before the first push: from here on answers reach only agents that have come over.
+  //
+  // Called before the first push. From then on only agents that have come over get answers.
   void begin_as_shadow() {
     shadow_ = true;
     reached_.assign(reached_.size(), Reached::kNot);
@@ -109,43 +111,45 @@ class ShardTensor {
   bool reaches(uint32_t agent, uint32_t chunk) const {
     return reached_[pair(agent, chunk)] == Reached::kYes;
   }
-  // A frame of the first push of `agent` of this chunk after the loss. True: that was taken
-  // already, and is not to be taken again; when it is whole, and not before, `answers` get its
-  // answer, if there is one by now.
+  // Handles a frame of the first push of `agent` of this chunk after the loss. Returns true if that
+  // push was already applied and must not be applied again. When it has arrived completely,
+  // `answers` get its answer, if there is one.
   Result<bool> come_over(uint32_t agent, const FrameHeader& header,
                          std::vector<ShardAnswer>& answers);
 
-  // ---- what is kept between rounds: nothing, unless the mode holds parameters
-  // The chunk as it is now, for a snapshot; false while it has nothing. `values` is overwritten.
+  // ---- state between rounds: none, unless the mode holds parameters
+  //
+  // Copies the chunk for a snapshot into `values`. Returns false while it has no state.
   virtual bool save(uint32_t, SnapshotPiece&, std::vector<float>&) const { return false; }
-  // Before the first push; by slot.
+  // Called before the first push; by slot.
   virtual void restore(const std::vector<RestoredChunk>&) {}
 
-  // ---- what moves with the job's shards (shard_job_moves.cc)
-  // Another one is to take its place: nothing changes it any more. S201 as open().
+  // ---- moves with the job's shards (shard_job_moves.cc)
+  //
+  // Another tensor will replace it; it does not change any more. S201 as in open().
   virtual Status begin_to_leave() { return {}; }
-  // Vectors of as many elements as a chunk: its parameters, then the optimizer's; of sums of
-  // payloads what their encoding has left out.
+  // The number of vectors with as many elements as a chunk: the parameters, then the optimizer's.
+  // For sums of payloads: the residual of their encoding.
   virtual uint32_t vectors_kept() const { return 0; }
-  // That agents may read and write (proto/frame.h, kReadKept).
+  // The number of parts that agents may read and write (proto/frame.h, kReadKept).
   virtual uint32_t parts_kept() const { return 0; }
-  // The chunk has what is kept; one that has moved has not until all of it is here.
+  // Whether the chunk has its state. A chunk that moves has it when all parts have arrived.
   virtual bool is_set(uint32_t) const { return true; }
-  // All of it, of a chunk that is set.
+  // The whole state of a chunk that is set.
   virtual KeptChunk kept(uint32_t) const { return {}; }
   virtual std::span<const float> kept_values(uint32_t, uint32_t) const { return {}; }
   virtual Slice kept_slice(uint32_t, uint32_t, uint64_t, uint64_t) const { return {}; }
-  // A part of it comes: elements of the chunk from `first` on. True: the chunk is set from here on,
-  // and `answers` get what its agents wait for.
+  // Stores a part of it: elements of the chunk from `first` on. Returns true when the chunk is set
+  // by that; `answers` then get the answers that its agents wait for.
   virtual bool take_kept(uint32_t, const KeptPart&, std::vector<ShardAnswer>&) { return false; }
-  // Some answer is the transport's.
+  // Whether the transport still has an answer.
   bool sends() const;
 
   virtual Slice slice(const ShardAnswer& answer) const;
-  virtual FrameHeader frame(const ShardAnswer& answer) const;  // but for job and epoch
+  virtual FrameHeader frame(const ShardAnswer& answer) const;  // without job and epoch
 
  protected:
-  // `buffers` of a chunk, of `buffer_bytes` each; 0: what its elements take.
+  // Each chunk has `buffers` of `buffer_bytes`; 0 bytes: the size of its elements.
   ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t buffers,
               uint64_t buffer_bytes = 0);
   Status open();
@@ -157,24 +161,23 @@ class ShardTensor {
     bool pull_only = false;
     bool has_rate = false;
     float learning_rate = 0;
-    bool reads = false;  // a pull of this part of what is kept
+    bool reads = false;  // a pull of this part of the kept state
     bool writes = false;
     uint32_t part = 0;
   };
-  // A frame whose kind, signature and sender are right and whose chunk is here: whether the rest of
-  // it can be.
+  // Checks the rest of a frame whose kind, signature and sender are valid and whose chunk is here.
   virtual Status check_piece(uint32_t agent, const FrameHeader& header) const;
-  // Whether this frame, the agent's next one of this chunk, makes a push whole.
+  // Returns whether this frame, which belongs to the agent's next push of this chunk, completes it.
   virtual Result<bool> collect(uint32_t, const FrameHeader&, std::span<const std::byte>) {
     return true;
   }
-  // The same of a push that was taken: its bytes count for nothing.
+  // The same for a push that was already applied: its bytes are ignored.
   virtual bool collect_again(uint32_t, const FrameHeader&) { return true; }
-  // What has come of the agent's next push will come anew.
+  // The frames of the agent's next push will be sent again.
   virtual void forget_collected(uint32_t, uint32_t) {}
-  // The last push of `agent` was answered: the answer once more, or a newer one.
+  // The last push of `agent` was already answered: sends that answer or a newer one.
   virtual void answer_again(uint32_t, uint32_t, std::vector<ShardAnswer>&) {}
-  // The push is the agent's next one of this chunk.
+  // Applies the push, which is the agent's next one of this chunk.
   virtual void take(const Push& push, Nanos now, std::vector<ShardAnswer>& answers) = 0;
 
   uint64_t elements(uint32_t chunk) const { return cut_.range(chunk).elements; }
@@ -183,12 +186,12 @@ class ShardTensor {
   uint32_t unused_buffer(uint32_t chunk) const;
   void use(uint32_t chunk, uint32_t index) { ++uses(chunk, index); }
   void let_go(uint32_t chunk, uint32_t index) { --uses(chunk, index); }
-  // From here until the end the next push of `agent` waits for the transport.
+  // From now until end_answer() the agent's next push waits for the transport.
   void begin_answer(uint32_t agent, uint32_t chunk) {
     turns_[pair(agent, chunk)] = Turn::kTransports;
   }
   void end_answer(uint32_t agent, uint32_t chunk) { turns_[pair(agent, chunk)] = Turn::kAgents; }
-  // The same with a buffer in use, until on_sent().
+  // The same with a buffer that is in use until on_sent().
   void owe(uint32_t agent, uint32_t chunk, uint32_t buffer);
   // Answers the last push of `agent` with this buffer.
   void answer(uint32_t agent, uint32_t chunk, uint32_t buffer, uint32_t staleness,
@@ -199,9 +202,9 @@ class ShardTensor {
 
  private:
   static constexpr uint32_t kElsewhere = UINT32_MAX;
-  enum class Turn : uint8_t { kAgents, kOurs, kTransports };  // whose move it is
+  enum class Turn : uint8_t { kAgents, kOurs, kTransports };  // who must act next
   enum class Reached : uint8_t { kNot, kPushesAgain, kYes };
-  // `next`: of the push after the last one.
+  // `next`: checks for the push after the last one.
   Status check(uint32_t agent, const FrameHeader& header, bool next) const;
   size_t buffer_offset(uint32_t chunk, uint32_t index) const;
   uint32_t& uses(uint32_t chunk, uint32_t index) { return uses_[slot(chunk) * buffers_ + index]; }
@@ -211,18 +214,18 @@ class ShardTensor {
   const ChunkPlan cut_;
   const uint32_t buffers_;
   const uint64_t buffer_bytes_;
-  std::vector<uint32_t> slot_of_;  // by chunk: its place among those that are here
+  std::vector<uint32_t> slot_of_;  // by chunk: index among the chunks here
   uint32_t held_ = 0;
   std::vector<uint32_t> uses_;    // by slot and buffer
-  std::vector<uint64_t> pushes_;  // by slot and agent: taken
+  std::vector<uint64_t> pushes_;  // by slot and agent: applied pushes
   std::vector<Turn> turns_;       // by slot and agent
-  std::vector<Reached> reached_;  // by slot and agent: answers do
+  std::vector<Reached> reached_;  // by slot and agent: whether answers reach it
   bool shadow_ = false;
   StagingMemory memory_;
 };
 
-// summed_tensor.h, payload_tensor.h, parameter_tensor.h, coded_parameters.h or whole_parameters.h,
-// by mode and compression. S201 when there is no address space.
+// Makes the tensor of summed_tensor.h, payload_tensor.h, parameter_tensor.h, coded_parameters.h or
+// whole_parameters.h, by mode and compression. S201 when address space runs out.
 Result<std::unique_ptr<ShardTensor>> make_shard_tensor(const ShardPlan& plan, Transport& transport);
 
 }  // namespace gradbus

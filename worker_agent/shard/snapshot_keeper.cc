@@ -44,7 +44,7 @@ void SnapshotKeeper::work() {
     lock.unlock();
     if (const Status done = guarded(task); !done.ok())
       spdlog::error("a snapshot: {}", done.message());
-    task = nullptr;  // what it holds goes before it counts as done
+    task = nullptr;  // releases its resources before it counts as done
     lock.lock();
     ++done_;
     changed_.notify_all();
@@ -67,7 +67,7 @@ void SnapshotKeeper::restore(const std::string& job, std::vector<uint64_t> runs,
   });
 }
 
-// The tensors of a job come one after the other, so its files are opened once.
+// The tensors of a job are read one after the other, so its files are opened once.
 SnapshotKeeper::Restored SnapshotKeeper::read(const std::string& job,
                                               std::span<const uint64_t> runs,
                                               const ShardPlan& plan) {

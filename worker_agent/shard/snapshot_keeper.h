@@ -1,7 +1,7 @@
 // The thread that writes and reads a shard's snapshots, so that neither the engine nor the
-// conductor waits for a disk. One for all jobs of the daemon.
+// conductor waits for a disk. There is one for all jobs of the daemon.
 //
-// Everything public: any thread.
+// Any thread may call the public functions.
 #pragma once
 
 #include <condition_variable>
@@ -25,24 +25,24 @@ class SnapshotSet;
 
 class SnapshotKeeper {
  public:
-  // `directory` holds the snapshots of all jobs. `every`: from the end of a snapshot to the next
-  // one, of each job; 0: at a job's end only. `keep`: so many runs of a job at most; 0: all.
+  // `directory` has the snapshots of all jobs. `every` is the time from the end of a job's snapshot
+  // to its next one; 0: only at the end of a job. `keep` is the maximum of runs per job; 0: all.
   SnapshotKeeper(std::string directory, Nanos every, size_t keep = 0);
-  ~SnapshotKeeper();  // what was posted is done first
+  ~SnapshotKeeper();  // runs all posted tasks first
 
   const std::string& directory() const { return directory_; }
   Nanos every() const { return every_; }
 
-  // In order, one at a time, on the keeper's thread.
+  // Tasks run in order, one at a time, on the keeper's thread.
   void post(std::function<void()> task);
-  // Returns when all that was posted before is done.
+  // Returns when all earlier tasks are done.
   void drain();
 
-  // On the keeper's thread, when a snapshot of the job has been written: older ones may go.
+  // Removes old runs. Called on the keeper's thread after a snapshot of the job was written.
   void tidy(const std::string& job) const;
 
-  // Reads what the newest run of the job but its own, `runs`, has left of this tensor; `done` is
-  // called on the keeper's thread. Errors: SnapshotSet's.
+  // Reads this tensor from the job's newest run other than its own, `runs`. Calls `done` on the
+  // keeper's thread. Errors: those of SnapshotSet.
   using Restored = Result<std::vector<RestoredChunk>>;
   void restore(const std::string& job, std::vector<uint64_t> runs, const ShardPlan& plan,
                std::function<void(Restored)> done);
@@ -55,10 +55,10 @@ class SnapshotKeeper {
   const Nanos every_;
   const size_t keep_;
 
-  // ---- the keeper's thread only: the files of the run that was read last
+  // ---- used by the keeper's thread only: the files of the run that was read last
   std::unique_ptr<SnapshotSet> set_;
   std::string set_job_;
-  uint64_t set_run_ = 0;  // of the job that asked
+  uint64_t set_run_ = 0;  // of the job that requested it
 
   std::mutex lock_;
   std::condition_variable changed_;
@@ -66,7 +66,7 @@ class SnapshotKeeper {
   uint64_t posted_ = 0;
   uint64_t done_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, because it uses all members above
 };
 
 }  // namespace gradbus

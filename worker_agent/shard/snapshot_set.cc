@@ -31,7 +31,7 @@ Status damaged(const std::string& path, const std::string& what) {
                    "before it");
 }
 
-// All of them or nothing; false at the file's end, and for what the disk does not give.
+// Reads all bytes or fails. Returns false at the end of the file and on disk errors.
 bool read_at(int fd, uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -51,12 +51,12 @@ bool read_struct(int fd, uint64_t offset, Struct& into) {
 
 struct Run {
   std::string path;
-  uint64_t written_ns = 0;  // its newest file
+  uint64_t written_ns = 0;  // time of its newest file
   uint32_t files = 0;
-  uint32_t shards = 0;  // that it had
+  uint32_t shards = 0;  // number of shards
 };
 
-// Of the two that a lost shard and its copy may leave, the copy's, which went on, is the one.
+// A lost shard and its copy may both leave a file. The copy continued, so its file is used.
 std::vector<fs::path> files_of_run(const fs::path& run) {
   std::vector<fs::path> files;
   std::error_code problem;
@@ -70,7 +70,7 @@ std::vector<fs::path> files_of_run(const fs::path& run) {
   return files;
 }
 
-// A file whose header is damaged counts as the newest there can be, so that it is told.
+// A file with a damaged header counts as the newest one, so that it is reported.
 Run look_at_run(const std::string& path, std::span<const uint64_t> except_runs) {
   Run run{path};
   for (const fs::path& name : files_of_run(path)) {
@@ -85,7 +85,7 @@ Run look_at_run(const std::string& path, std::span<const uint64_t> except_runs) 
   return run;
 }
 
-// Whole or not.
+// Complete and incomplete runs.
 std::vector<Run> all_runs(const std::string& directory, const std::string& job,
                           std::span<const uint64_t> except_runs) {
   std::vector<Run> runs;
@@ -95,7 +95,7 @@ std::vector<Run> all_runs(const std::string& directory, const std::string& job,
   return runs;
 }
 
-// Another shard may be at it, too.
+// Another shard may remove it at the same time.
 bool remove_run(const fs::path& run) {
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(run, problem)) {
@@ -107,7 +107,7 @@ bool remove_run(const fs::path& run) {
   return fs::remove(run, problem);
 }
 
-// A run that lacks a shard's file ended before it had got anywhere, or that shard was killed.
+// If a shard's file is missing, the run ended early or that shard was killed.
 Result<std::string> newest_run(const std::string& directory, const std::string& job,
                                std::span<const uint64_t> except_runs) {
   Run newest;
@@ -124,7 +124,7 @@ Result<std::string> newest_run(const std::string& directory, const std::string& 
   return newest.path;
 }
 
-// Why a piece's head cannot be one that a shard wrote; nullptr: it can.
+// Why no shard can have written the head of this piece; nullptr if it is valid.
 const char* problem_of(const SnapshotPiece& piece, uint64_t left) {
   const bool terminated = std::memchr(piece.tensor, 0, sizeof(piece.tensor)) != nullptr;
   if (piece.magic != kSnapshotPieceMagic || !terminated) return "has a piece that is none";
@@ -247,7 +247,7 @@ Status SnapshotSet::read_chunk(const ShardPlan& plan, const std::vector<Piece>& 
                                uint64_t first, uint64_t elements, RestoredChunk& chunk) {
   const uint64_t vectors = 1 + optimizer_vectors(plan.mode.optimizer);
   chunk.values.resize(vectors * elements);
-  uint64_t next = first;  // elements before it are there
+  uint64_t next = first;  // elements before it were found
   for (const Piece& piece : pieces) {
     const uint64_t begin = std::max(first, piece.head.first);
     const uint64_t end = std::min(first + elements, piece.head.first + piece.head.elements);
@@ -257,7 +257,8 @@ Status SnapshotSet::read_chunk(const ShardPlan& plan, const std::vector<Piece>& 
     for (uint64_t vector = 0; vector < vectors; ++vector)
       std::copy_n(&values_[vector * piece.head.elements + begin - piece.head.first], end - begin,
                   &chunk.values[vector * elements + begin - first]);
-    // Where pieces differ: more steps correct less of what an optimizer's means lack.
+    // If pieces differ, the largest step count is used: with it, the bias correction of an
+    // optimizer's means is smaller.
     chunk.steps = std::max(chunk.steps, piece.head.steps);
     chunk.learning_rate = piece.head.learning_rate;
     next = std::max(next, end);

@@ -1,7 +1,7 @@
-// Reads what the shards of an earlier run of a job have left (proto/shard_snapshot.h): of all files
-// of that run together, whatever number of shards wrote them, for any chunks of any shards.
+// Reads the files that the shards of an earlier run of a job have written (proto/shard_snapshot.h).
+// It combines all files of that run, for any number of old and new shards and any chunks.
 //
-// Files are the world: nothing of them is used before it is checked. One thread at a time.
+// Files are untrusted: everything is checked before it is used. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 
 namespace gradbus {
 
-// Removes what the runs of the job have left in `directory` that are older than its `keep` newest
-// ones (1 or more) of which the files of all shards are there. Files of other names stay, and
-// damaged runs. How many runs have gone.
+// Removes the job's runs in `directory` that are older than its `keep` newest complete ones (1 or
+// more). A run is complete when the files of all shards exist. Other files and damaged runs stay.
+// Returns the number of removed runs.
 size_t remove_old_runs(const std::string& directory, const std::string& job, size_t keep);
 
 class SnapshotSet {
  public:
-  // The newest run in `directory` of which the files of all shards are there, but `except_runs`,
-  // which are being made. F111 when there is none; F110, naming the file and what is wrong with it,
-  // when one of its files is not whole.
+  // Opens the newest complete run in `directory` except `except_runs`, which are being written.
+  // Returns F111 when there is none. Returns F110, naming the file and the problem, when one of its
+  // files is damaged.
   static Result<SnapshotSet> open(const std::string& directory, const std::string& job,
                                   std::span<const uint64_t> except_runs);
 
-  // The chunks of the tensor that plan.shard holds, in their order. F110 for a value that was
-  // damaged; F111 for a tensor or elements that are in no file; F112 when the tensor had another
+  // The chunks of the tensor that plan.shard holds, in their order. Returns F110 for a damaged
+  // value, F111 for a tensor or elements that are in no file, and F112 when the tensor had another
   // size or optimizer.
   Result<std::vector<RestoredChunk>> read(const ShardPlan& plan);
 
@@ -56,7 +56,7 @@ class SnapshotSet {
   std::string run_directory_;
   std::vector<File> files_;
   std::map<std::string, std::vector<Piece>> pieces_;  // by tensor, in order of their first element
-  const Piece* loaded_ = nullptr;                     // whose values these are
+  const Piece* loaded_ = nullptr;                     // the piece whose values are loaded
   std::vector<float> values_;
 };
 

@@ -33,7 +33,7 @@ Status cannot_write(const std::string& path, const std::string& what, const std:
   return error("F113", path + ": " + what + ": " + why);
 }
 
-// A new name in a directory is on disk when the directory is.
+// A new name in a directory is durable when the directory is synced.
 void sync_directory_of(const std::string& path) {
   const Fd directory(
       open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -45,7 +45,7 @@ void sync_directory_of(const std::string& path) {
 std::string snapshot_job_directory(const std::string& directory, const std::string& job) {
   std::string name;
   for (const char c : job) {
-    // Of points not the first, so that no name is "." or "..".
+    // A point is allowed except in front, so that no name is "." or "..".
     if (is_plain(c) || (c == '.' && !name.empty())) {
       name += c;
     } else {
@@ -119,7 +119,8 @@ Status SnapshotWriter::commit() {
   end.crc = crc32c(bytes.first(offsetof(SnapshotPiece, crc)));
   GRADBUS_RETURN_IF_ERROR(write(bytes));
   if (fsync(file_.get()) != 0) return failed("cannot be brought to disk");
-  // The old one gets its second name before it loses the first: there is one at any time.
+  // The old file gets its second name before it loses the first, so one complete file exists at any
+  // time.
   unlink(previous().c_str());
   if (link(path_.c_str(), previous().c_str()) != 0 && errno != ENOENT)
     return failed("cannot be kept as .previous");

@@ -1,5 +1,5 @@
-// Writes one snapshot file (proto/shard_snapshot.h). Nobody sees it before it is whole and on disk:
-// it is made under another name and renamed. The one that it replaces stays as FILE.previous.
+// Writes one snapshot file (proto/shard_snapshot.h). The file is written under another name and
+// renamed when it is complete and on disk. The file that it replaces stays as FILE.previous.
 //
 // One thread at a time.
 #pragma once
@@ -14,31 +14,32 @@
 
 namespace gradbus {
 
-// Which shard's, of which job, and where.
+// Identifies the shard, the job and the directory.
 struct SnapshotPlace {
   std::string directory;  // of all snapshots
   std::string job;
   uint64_t run = 0;
   uint32_t shard = 0;
   uint32_t shards = 1;
-  bool promoted = false;  // written by the copy that went on when the shard was lost
+  bool promoted = false;  // written by the copy that replaced a lost shard
 };
 
-// DIRECTORY/JOB: a job's name is a file's name here, whatever characters it has.
+// DIRECTORY/JOB: the job's name is converted to a valid file name.
 std::string snapshot_job_directory(const std::string& directory, const std::string& job);
-// DIRECTORY/JOB/run-RUN/shard-0-of-2.snapshot, of a promoted copy shard-0-of-2.promoted.snapshot.
-// So a shard that was only frozen, and writes when it wakes up, is in nobody's way.
+// DIRECTORY/JOB/run-RUN/shard-0-of-2.snapshot. The file of a promoted copy is
+// shard-0-of-2.promoted.snapshot. So a shard that was only frozen, and writes later, overwrites
+// nothing.
 std::string snapshot_path(const SnapshotPlace& place);
 
 class SnapshotWriter {
  public:
-  // F113, with the system's reason, where files cannot be made.
+  // Returns F113, with the system's reason, when files cannot be created.
   static Result<SnapshotWriter> create(const SnapshotPlace& place);
   SnapshotWriter(SnapshotWriter&&) = default;
   SnapshotWriter& operator=(SnapshotWriter&&) = delete;
-  ~SnapshotWriter();  // without commit(): as if there had been none
+  ~SnapshotWriter();  // without commit(): removes the file
 
-  // `values`: the parameters, then the optimizer's vectors. Checksums are filled in here.
+  // `values`: the parameters, then the optimizer's vectors. Fills in the checksums.
   Status add(SnapshotPiece piece, std::span<const float> values);
   Status commit();
 
@@ -53,7 +54,7 @@ class SnapshotWriter {
   std::string previous() const { return path_ + ".previous"; }
 
   std::string path_;
-  Fd file_;  // invalid: committed
+  Fd file_;  // invalid after commit()
   uint64_t pieces_ = 0;
   uint64_t bytes_ = 0;
 };

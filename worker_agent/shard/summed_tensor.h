@@ -1,10 +1,10 @@
-// Mode ps:sync on a shard: a chunk is summed as its pushes come, and when every agent's is there
-// all get the result. Nothing is kept between rounds.
+// Mode ps:sync on a shard. A chunk is summed while its pushes arrive. When all agents have pushed,
+// all get the result. There is no state between rounds.
 //
-// Two buffers a chunk: the sum being made, and the last result, which may still be on its way to a
-// slow agent; that agent's next push cannot come before it has arrived, so no third is ever needed.
-// The result stays until the next one is there: an agent may ask for it again (shard_tensor.h).
-// Sums are made in the order of arrival.
+// A chunk has two buffers: the sum in progress, and the last result, which may still be sent to a
+// slow agent. That agent cannot push again before the result has arrived, so no third buffer is
+// needed. The result stays until the next one is complete, because an agent may request it again
+// (shard_tensor.h). Pushes are summed in the order of arrival.
 #pragma once
 
 #include "worker_agent/shard/shard_tensor.h"
@@ -24,7 +24,7 @@ class SummedTensor final : public ShardTensor {
   struct Sum {
     uint32_t arrived = 0;
     uint32_t buffer = 0;
-    uint32_t last = kBuffers;  // of the last result; kBuffers: there is none
+    uint32_t last = kBuffers;  // buffer of the last result; kBuffers: none
   };
   SummedTensor(const ShardPlan& plan, Transport& transport);
   void add(uint32_t chunk, const Sum& sum, std::span<const std::byte> payload);

@@ -1,12 +1,14 @@
 // Modes ps:async, ps:ssp and ps:quorum on a shard, with an optimizer whose step on an element
-// depends on the whole tensor (lamb): what parameter_tensor.h says, of a chunk that is all of it.
-// Its chunks all lie on one shard (CollectivePlan::one_shard).
+// depends on the whole tensor (lamb). It works like parameter_tensor.h with one chunk that is the
+// whole tensor. All chunks of the tensor are on one shard (CollectivePlan::one_shard).
 //
-// Chunks travel as ever; here they are frames of one push, or of one answer. A push is taken when
-// its last chunk has come. Until then its chunks lie in memory of the agent's own, so receive
-// buffers do not wait, and of agents that push at the same time the first to be whole steps first.
+// Agents send the usual chunks. Here they are frames of one push or one answer. A push is applied
+// when its last chunk has arrived. Until then its chunks are stored in memory of that agent, so
+// they occupy no receive buffers. If agents push at the same time, the first complete push makes
+// the first step.
 //
-// A step, and the copy for a snapshot, is one turn of the engine: tensors are layers, not models.
+// A step, and the copy for a snapshot, is one turn of the engine. That is acceptable because
+// tensors are layers, not whole models.
 #pragma once
 
 #include <memory>
@@ -39,10 +41,10 @@ class WholeParameters final : public ParameterTensor {
  private:
   static constexpr uint32_t kAll = 0;  // the only chunk
   struct Agent {
-    uint32_t here = 0;    // chunks of its push that have come
-    uint32_t source = 0;  // what they say of the step
-    uint32_t unsent = 0;  // chunks of its answer that are the transport's
-    uint32_t buffer = 0;  // of that answer
+    uint32_t here = 0;    // chunks of its push that have arrived
+    uint32_t source = 0;  // their header field `source`
+    uint32_t unsent = 0;  // chunks of its answer that the transport still has
+    uint32_t buffer = 0;  // buffer of that answer
   };
   WholeParameters(const ShardPlan& plan, Transport& transport);
   Status open_pushes();
@@ -54,7 +56,7 @@ class WholeParameters final : public ParameterTensor {
     return size_t{agent} * frames_.chunks() + frame;
   }
 
-  const ChunkPlan frames_;      // as agents cut the tensor
+  const ChunkPlan frames_;      // the division used by the agents
   std::vector<Agent> senders_;  // by agent
   std::vector<bool> here_;      // by agent and chunk of its push
   StagingMemory pushes_;        // by agent
