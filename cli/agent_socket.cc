@@ -47,7 +47,7 @@ Result<std::string> find_agent_socket() {
   if (chosen == nullptr || *chosen == '\0') return std::string();
   if (answer == SocketAnswer::kNoPermission)
     return error("A302", "GRADBUS_SOCKET=" + paths.front() + " may not be opened by this user");
-  return error("A300", "nobody listens on GRADBUS_SOCKET=" + paths.front(),
+  return error("A300", "no agent listens on GRADBUS_SOCKET=" + paths.front(),
                "start gradbus-agent there, unset GRADBUS_SOCKET, or use --embedded");
 }
 

@@ -96,7 +96,7 @@ Status set_link(const std::string& text, const std::vector<std::string>& places,
     const size_t shard = node - static_cast<size_t>(layout.agents);
     if (places[shard] != kOwn)
       return error("H200",
-                   "--link-of " + name + ": it is beside " + places[shard] + ", on its link",
+                   "--link-of " + name + ": it shares the node and link of " + places[shard],
                    "--link-of " + places[shard] + text.substr(equals));
     node = static_cast<size_t>(layout.shard_nodes[shard]);
   }

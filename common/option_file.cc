@@ -58,14 +58,14 @@ Status apply_key(const std::string& path, const std::string& section, const toml
   return {};
 }
 
-// What stands beside the table of `section`.
+// Checks what is in the file besides the table of `section`.
 Status check_foreign(const std::string& path, const std::string& section, const toml::key& key,
                      const toml::node& node) {
   const std::string line = at_line(path, key.source());
   const std::string name(key.str());
   if (!node.is_table()) {
     return error("F101", line + ": key " + toml_string(name) +
-                             " stands outside a table; put it into [" + section + "]");
+                             " is outside a table; put it into [" + section + "]");
   }
   if (closest_name(name, {section}).empty()) return {};
   return error("F101", line + ": no table " + toml_string(name) + did_you_mean(name, {section}));

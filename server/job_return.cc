@@ -24,8 +24,8 @@ using MergedTensors = std::map<uint32_t, Merged>;
 
 Status contradiction(const std::string& job, const Merged& tensor) {
   return short_error("J410", "job " + in_quotes(job) +
-                                 ": after the restart of the coordinator its nodes contradict each "
-                                 "other about tensor " +
+                                 ": after the restart of the coordinator its nodes reported "
+                                 "different states of tensor " +
                                  in_quotes(tensor.ready.name()));
 }
 

@@ -172,13 +172,13 @@ Status Job::change_mode(const v1::ChangeModeRequest& request, Nanos now) {
   if (mode_changes_made_ == kModeChangesMax)
     return short_error(
         "O904", title() + " has changed its modes " + std::to_string(kModeChangesMax) + " times",
-        "start it again in the mode it is to have");
+        "start it again in the final mode");
   const Result<ExchangeMode> mode = parse_mode(clean_text(request.mode(), kModeBytesMax));
   if (!mode.ok()) return mode.status();
   if (mode.value().placement > 0)
     return short_error("O911",
                        title() + ": mode " + mode.value().canonical +
-                           ": placement= is said by the job itself, when its shards change",
+                           ": the job sets placement= itself when its shards change",
                        "leave it out");
   GRADBUS_RETURN_IF_ERROR(registrations_.may_use(mode.value(), title()));
   v1::CoordinatorMessage message;

@@ -53,15 +53,16 @@ struct ServerOptions {
 
   void declare(OptionTable& table) {
     table.add("role", &role,
-              "What this process is: coordinator; or shard, whose options are those of "
+              "Role of this process: coordinator; or shard, which has the options of "
               "gradbus-agent --shard");
     table.add("listen", &listen,
               "host:port to listen on, where port 0 takes any free one; or unix:/PATH");
     table.add("token-file", &token_file,
               "File of the cluster token, which agents, shards and tools must prove; default: the "
               "variable GRADBUS_TOKEN_FILE (docs/SECURITY.md)");
-    table.add("insecure-i-understand", &insecure,
-              "Listen on host:port without a token: whoever reaches the port may do everything");
+    table.add(
+        "insecure-i-understand", &insecure,
+        "Listen on host:port without a token: any program that reaches the port may do everything");
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 0, 1024,
@@ -72,27 +73,31 @@ struct ServerOptions {
         "halving_doubling, recursive_doubling, tree or direct. Auto where it does not fit the "
         "collective");
     table.add("deterministic", &deterministic,
-              "Same bits from run to run and for every chunk size");
-    table.add("nccl", &nccl,
-              "Sums of gradients in memory of GPUs (GRADBUS_DEVICE_MEMORY=1) go between nodes by "
-              "NCCL, where all nodes of a job can (docs/GPU.md)");
+              "Results have the same bits in every run and for every chunk size");
+    table.add(
+        "nccl", &nccl,
+        "NCCL sums gradients in memory of GPUs (GRADBUS_DEVICE_MEMORY=1) between nodes, if all "
+        "nodes of a job support it (docs/GPU.md)");
     table.add(
         "late-mode", &late_mode,
         "Mode that a synchronous job changes to at its next fence when its ranks lose too much "
         "time to a late one, e.g. delayed:k=1; default: none");
-    table.add("late-percent", &late_percent, 1, 100, "How much of their time is too much");
-    table.add("late-seconds", &late_seconds, 1, 3600, "Over how long");
+    table.add("late-percent", &late_percent, 1, 100, "The part of their time that is too much");
+    table.add("late-seconds", &late_seconds, 1, 3600, "Interval over which it is measured");
     table.add(
         "loss-percent", &loss_percent, 0, 1'000'000,
-        "A job goes back to mode sync when the losses that it reports rise to so many percent "
-        "of what they were, or are not finite, e.g. 200; 0: never");
-    table.add("equal-shards", &equal_shards,
-              "Parameter-server shards hold equal parts, whatever their networks (docs/MODES.md)");
-    table.add("keep-shards", &keep_shards,
-              "Running jobs keep the shards that they began with: they take none that come later, "
-              "and what a lost one held stays in one copy");
-    table.add("path-latency-us", &path_latency_us, 0, 10'000'000,
-              "One way between two agents, for the cost model; 0: as the agents measure it");
+        "A job returns to mode sync when its reported losses rise to this percentage of their "
+        "earlier value, e.g. 200, or are not finite; 0: never");
+    table.add(
+        "equal-shards", &equal_shards,
+        "Parameter-server shards hold equal parts, even if their networks differ (docs/MODES.md)");
+    table.add(
+        "keep-shards", &keep_shards,
+        "Running jobs keep their first shards: they do not use shards that are added later, and "
+        "the data of a lost shard keeps a single copy");
+    table.add(
+        "path-latency-us", &path_latency_us, 0, 10'000'000,
+        "Latency of one way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
               "Mbit/s between two agents, for the cost model; 0: as the agents measure it");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
@@ -104,7 +109,7 @@ struct ServerOptions {
 
 Status check(const ServerOptions& options) {
   if (options.role == "shard") {
-    return error("F100", "role \"shard\" stands in a file, which is read too late for it",
+    return error("F100", "role \"shard\" is set in a file, which is read too late for it",
                  "use --role=shard or GRADBUS_SERVER_ROLE=shard");
   }
   if (options.role != "coordinator") {

@@ -24,7 +24,7 @@ NcclAgreement::Verdict NcclAgreement::report(uint64_t agent, uint32_t tensor, co
   if (state_ == State::kConnecting) return {};
   if (id_.empty()) {
     state_ = State::kFailed;
-    connected_.first_problem = short_error("D602", "agent 0 has sent no name of a communicator");
+    connected_.first_problem = short_error("D602", "agent 0 sent no id of a communicator");
     return settle(std::exchange(waiting_, {}), connected_.first_problem);
   }
   state_ = State::kConnecting;

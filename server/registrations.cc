@@ -105,11 +105,12 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
   GRADBUS_RETURN_IF_ERROR(may_use(mode.value(), tensor(spec)));
   const v1::TensorSpec* const before = ready_spec(spec.name());
   if (mode.value().placement == 0 || (before != nullptr && is_on_shards(before->mode()))) return {};
-  return short_error("O911",
-                     tensor(spec) + ": mode " + mode.value().canonical +
-                         ": placement= is of tensors that move with the job's shards, and none of "
-                         "this name lies there",
-                     "leave out placement=; gradbus says it by itself");
+  return short_error(
+      "O911",
+      tensor(spec) + ": mode " + mode.value().canonical +
+          ": placement= is for tensors that move with the job's shards, and no tensor of "
+          "this name is on them",
+      "leave out placement=; Gradbus sets it itself");
 }
 
 Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {

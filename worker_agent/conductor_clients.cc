@@ -218,7 +218,7 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
   if (const auto earlier = client.wanted.find(spec.name); earlier != client.wanted.end())
     refuse_tensor(client, earlier->second.request,
                   error("O902", client.who() + " asked for tensor \"" + spec.name +
-                                    "\" again with other arguments before the first was answered"));
+                                    "\" again with other arguments before the first answer"));
   std::optional<DeviceId> device;
   if (packet.wants_device != 0) {
     device = packet.device;

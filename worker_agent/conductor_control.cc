@@ -62,7 +62,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
   if (welcome.incarnation() == incarnation_)
     for (auto& [id, running] : jobs_)
       running->fail(error("M004", "agent \"" + options_.name + "\" lost its lease; job \"" +
-                                      running->name() + "\" goes on without this node"));
+                                      running->name() + "\" continues without this node"));
   if (welcome.incarnation() == incarnation_) shard_duty_.end_all();
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();

@@ -163,8 +163,8 @@ Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
   const bool first = std::ranges::count(posted_, round) == 0;
   if (!first && !(request == request_))
     return error("O902", "tensor \"" + name() + "\", round " + std::to_string(round) +
-                             ": ranks of one node differ in what they do with its memory, or in "
-                             "the learning rate");
+                             ": ranks of one node request different operations on its residual, "
+                             "or different learning rates");
   request_ = request;
   posted_[local_rank] = round;
   block_bytes_[local_ranks_[local_rank]] = block_bytes;

@@ -77,36 +77,36 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "File of the cluster token, which this agent and the coordinator prove to each other; "
             "default: the variable GRADBUS_TOKEN_FILE (docs/SECURITY.md).");
   table.add("insecure-i-understand", &o.insecure,
-            "Run without a token: whoever reaches the coordinator or --bind may act as an agent.");
+            "Run without a token: any program that reaches the coordinator or --bind may act as an "
+            "agent.");
   table.add("socket", &o.socket, "Unix socket that training processes attach to.");
   table.add("socket-mode", &o.socket_mode, "Permissions of the socket, octal.");
   table.add("name", &o.name, "Name of this node, unique in the cluster; default: the host's name.");
   table.add(
       "bind", &o.bind,
       "Data-plane address to listen on: host or host:port; port 0 is any. Several with commas "
-      "between: a path over each.");
+      "between give one path each.");
   table.add("transport", &o.transport,
             "How agents exchange data: tcp, rdma, or several with commas between in the order of "
-            "preference; a link whose path breaks then goes on over another.");
+            "preference; a link whose path breaks then continues on another.");
   table.add(
       "bandwidth", &o.bandwidth,
-      "Of this node's network interface, e.g. 10gbit: shards beside faster ones hold less. Say "
-      "it on all nodes of a cluster whose interfaces differ; default: not known.");
+      "Bandwidth of this node's network interface, e.g. 10gbit: slower shards hold less. Set it "
+      "on all nodes if their interfaces differ; default: unknown.");
   table.add("streams", &o.streams, 1, 16, "Connections per link between two agents.");
   table.add("queue-pairs", &o.queue_pairs, 1, 16,
             "RDMA: queue pairs per link between two agents; the smaller number of the two counts.");
   table.add("peer-timeout-ms", &o.peer_timeout_ms, 100, 600'000,
             "A link silent for this long is lost.");
   table.add("return-ms", &o.return_ms, 0, 3'600'000,
-            "With several paths: how often a link asks whether a preferred path works again; 0: it "
-            "stays where it is.");
+            "With several paths: how often a link checks whether a preferred path works again; 0: "
+            "never.");
   table.add("congestion-control", &o.congestion_control,
-            "Of TCP links: system, a name that the kernel has, or auto (the system's; but for BBR, "
-            "which only links with long round trips keep).");
+            "For TCP links: system, a name that the kernel has, or auto (the system's, except that "
+            "BBR is used only by links with long round trips).");
   table.add("local-links", &o.local_links,
-            "TCP links between processes of one machine go through shared memory; false: TCP "
-            "there, too.");
-  table.add("clients-max", &o.clients_max, 1, 65'536, "Attached processes at most.");
+            "TCP links between processes of one machine use shared memory; false: TCP there, too.");
+  table.add("clients-max", &o.clients_max, 1, 65'536, "Maximum of attached processes.");
   table.add(
       "shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
       "Memory for all jobs, in bytes: shared memory and what codecs need; default: half of the "
@@ -124,7 +124,7 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "Starts of a job whose snapshots are kept; older ones are removed. 0: all.");
   table.add("device-sharing", &o.device_sharing,
             "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
-            "fabric, or auto (the first of these that all ranks of the node can).");
+            "fabric, or auto (the first of these that all ranks of the node support).");
   table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
             "Writes one line of JSON to this descriptor when clients can attach.");
   table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");

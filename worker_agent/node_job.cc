@@ -293,7 +293,7 @@ Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t ag
   const bool sums = tensor.kind == CollectiveKind::kAllReduce && tensor.dtype == DType::kF32 &&
                     (tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kAverage);
   if (!sums || (tensor.columns != 0 && tensor.count % tensor.columns != 0))
-    return error("D602", who + " compresses what cannot be compressed");
+    return error("D602", who + " compresses a tensor that cannot be compressed");
   const Communicator communicator = find_communicator(ready.communicator());
   const CodecRow& codec = *spec.value().codec;
   const bool summed = communicator == Communicator::kAllReduce;

@@ -84,8 +84,8 @@ Status NodeJob::fits_devices(const PlacedTensor& placed, const CompressionPlan& 
   const bool sync = parse_mode(spec.mode).take().kind == ExchangeMode::Kind::kSync;
   if (compression.spec.none() || !sync || spec.before != 1 || ready.moved_from().id() != 0)
     return error("D628", who +
-                             ": what is compressed is on a GPU if it leaves the node, in mode "
-                             "sync, with no factor before the sum");
+                             ": a compressed tensor can be on a GPU only in mode sync, between "
+                             "nodes, and without a factor before the sum");
   return fits_device(who, compression, spec.count);
 }
 
@@ -218,8 +218,8 @@ Status NodeJob::settle_nccl(const v1::NcclSettled& settled) {
     if (held.empty()) continue;
     AddTensor& add = held.mapped().add;
     if (why_not.ok() && add.device == nullptr)
-      return error("D602", "the coordinator wants tensor \"" + add.name +
-                               "\" to go by NCCL, which is in memory of the host");
+      return error("D602", "the coordinator selected NCCL for tensor \"" + add.name +
+                               "\", which is in memory of the host");
     if (why_not.ok()) {
       add.by_nccl = true;
       add.device->go_by_nccl(add.last);

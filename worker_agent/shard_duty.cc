@@ -53,7 +53,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
     const v1::MovedFrom& from = ready.moved_from();
     const ShardRing& before = rings[from.placement()];
     if (from.chunk_elements() == 0 || from.id() >= ready.id())
-      return error("D602", who + " takes the place of one that does not fit");
+      return error("D602", who + " replaces a tensor that does not match it");
     const bool whole = plan.collective.one_shard;
     plan.moved =
         MovedPlan{from.id(),      whole ? plan.cut().chunk_elements : from.chunk_elements(),
@@ -68,7 +68,8 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
   if (!compression.ok()) return compression.status();
   plan.compression = compression.take();
   if (plan.collective.one_shard && !plan.compression.spec.none())
-    return error("D602", who + " compresses what mode \"" + spec.mode + "\" steps on as a whole");
+    return error("D602",
+                 who + " compresses a tensor, which mode \"" + spec.mode + "\" does not support");
   plan.tensor_seed = tensor_seed(started.job_id(), ready.id());
   return plan;
 }

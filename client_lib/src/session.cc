@@ -89,7 +89,7 @@ Result<std::unique_ptr<Session>> Session::open_set(LaunchIdentity identity) cons
 Status Session::be_alone() {
   joined_.world_size = joined_.local_size = joined_.agents = joined_.cores = 1;
   if (getrandom(joined_.secret, sizeof(joined_.secret), 0) != sizeof(joined_.secret))
-    return error("X001", "the kernel gives no random bytes");
+    return error("X001", "the kernel did not provide random bytes");
   return {};
 }
 

@@ -56,9 +56,9 @@ Status Tensor::start_kept(PullKind kind, uint32_t part) {
   const uint32_t parts = kept_parts();
   if (part < parts) return start(0, kind, part);
   return error("O900",
-               "tensor \"" + spec_.name + "\": part " + std::to_string(part) +
-                   " of what shards keep; there are " + std::to_string(parts),
-               "ask gradbus_kept_parts(): 0 where no shard holds parameters");
+               "tensor \"" + spec_.name + "\": shards do not keep part " + std::to_string(part) +
+                   "; number of parts: " + std::to_string(parts),
+               "call gradbus_kept_parts(); it is 0 if no shard holds the parameters");
 }
 
 Status Tensor::start(uint64_t bytes, PullKind pull, uint32_t kept_part) {
@@ -111,8 +111,8 @@ Status Tensor::start_memory(SubmissionKind kind, MemoryPart part) {
     return error("O900", "tensor \"" + spec_.name + "\" has no memory: it is no all-reduce of f32");
   const bool kept_by_agent = !spec_.compression.empty() && cell_.shape().remote && spec_.count > 0;
   if (device_area_ && !kept_by_agent)
-    return error("O900", "tensor \"" + spec_.name + "\" lies on a GPU, where nothing is remembered",
-                 "register it in host memory to carry over what a compression has remembered");
+    return error("O900", "tensor \"" + spec_.name + "\" is on a GPU, which keeps no residual",
+                 "register it in host memory to keep the residual of its compression");
   if (!kept_by_agent) {
     if (in_flight_)
       return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));

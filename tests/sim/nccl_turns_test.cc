@@ -181,7 +181,7 @@ TEST(NcclTurns, RefuseWhatWasNotAskedFor) {
   std::vector<Action> actions;
   part.begin(1, {}, actions);
   part.on_chunk_reduced(0, actions);
-  EXPECT_THAT(part.on_frame(0, header, 7, actions).message(), HasSubstr("not asked for"));
+  EXPECT_THAT(part.on_frame(0, header, 7, actions).message(), HasSubstr("not requested"));
   part.on_chunk_reduced(1, actions);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_THAT(part.on_frame(2, header, 7, actions).message(), HasSubstr("only agent 0"));
@@ -199,7 +199,7 @@ TEST(NcclTurns, RefuseWhatWasNotAskedFor) {
   EXPECT_EQ(part.on_credit(0, 1, actions).code(), Code::kCorrupt);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(part.on_frame(0, header, 7, actions).ok());
-  EXPECT_THAT(part.on_frame(0, header, 7, actions).message(), HasSubstr("not asked for"));
+  EXPECT_THAT(part.on_frame(0, header, 7, actions).message(), HasSubstr("not requested"));
 }
 
 TEST(NcclTurns, RefuseCreditsOfOtherRounds) {

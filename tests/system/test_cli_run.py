@@ -201,7 +201,7 @@ def test_bad_input_is_one_line_with_a_next_step(env, words, number, code):
 def test_a_named_socket_that_does_not_answer(env):
     done = run(dict(env, GRADBUS_SOCKET="/nowhere/agent.sock"), "-np", "2", "true")
     assert done.returncode == 2
-    assert done.stderr.startswith("GB-A300 NO_AGENT: nobody listens on GRADBUS_SOCKET=/nowhere/")
+    assert done.stderr.startswith("GB-A300 NO_AGENT: no agent listens on GRADBUS_SOCKET=/nowhere/")
 
 
 # ---- output ----

@@ -40,7 +40,7 @@ bool FailoverTransport::send_frames(FailoverLink& link) {
     if (code == Code::kInvalid) {
       end_link(link, Code::kPeerLost,
                error("P102", "link to " + link.peer +
-                                 ": the memory of a frame was taken back before it was sent")
+                                 ": the memory of a frame was removed before it was sent")
                    .message());
     }
     if (code != Code::kOk) return code == Code::kBusy;

@@ -11,7 +11,8 @@ IoResult io_failed(Status status) { return {Io::kFailed, std::move(status)}; }
 
 IoResult io_errno(int failure) {
   if (failure == EAGAIN) return {Io::kBlocked, {}};
-  if (failure == EBADMSG) return io_failed(error("D601", "shared memory was not used as agreed"));
+  if (failure == EBADMSG)
+    return io_failed(error("D601", "the peer broke the rules of the shared memory"));
   return io_failed(Status(Code::kPeerLost, std::strerror(failure)));
 }
 

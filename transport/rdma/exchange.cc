@@ -128,7 +128,8 @@ void RdmaTransport::work_failed(RdmaLink& link, const ibv_wc& work) {
 // No key to the slot was ever sent to a peer, so nothing can write into it any more.
 Status RdmaTransport::check_frame(const RdmaPost& receive, uint32_t bytes) const {
   FrameHeader header;
-  if (bytes < sizeof(header)) return error("D601", "frame field length: less came than a header");
+  if (bytes < sizeof(header))
+    return error("D601", "frame field length: the frame is shorter than a header");
   std::memcpy(&header, receive.bytes.bytes.data(), sizeof(header));
   GRADBUS_RETURN_IF_ERROR(check_frame_header(header));
   if (header.kind == static_cast<uint8_t>(FrameKind::kHello))

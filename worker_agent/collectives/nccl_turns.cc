@@ -69,7 +69,7 @@ void NcclTurns::take_turn(uint64_t turn, std::vector<Action>& actions) {
 Status NcclTurns::check(uint32_t from, const FrameHeader& header) const {
   if (gives() || from != 0) return refuse_frame(header, "only agent 0 gives turns, to the others");
   if (!active_ || reduced_ < plan_.chunks() || has_turn_)
-    return refuse_frame(header, "a turn that was not asked for");
+    return refuse_frame(header, "a turn that was not requested");
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, begun_));
   GRADBUS_RETURN_IF_ERROR(check_signature(plan_, header));
   GRADBUS_RETURN_IF_ERROR(

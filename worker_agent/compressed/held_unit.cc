@@ -62,7 +62,7 @@ class HeldUnit final : public CompressedUnit {
   }
 
   Status take_dense(std::span<const std::byte> answer, std::span<float> into) const {
-    if (!came_dense(0)) return error("D611", "a payload, where elements were asked for");
+    if (!came_dense(0)) return error("D611", "a payload instead of the requested elements");
     if (answer.size() != into.size_bytes())
       return error("D611", "elements of " + std::to_string(answer.size()) + " bytes, expected " +
                                std::to_string(into.size_bytes()));

@@ -44,7 +44,7 @@ class NcclRank {
       case NcclVerb::kSend:
       case NcclVerb::kReceive: return collective(order);
     }
-    return error("D626", "no order is like that");
+    return error("D626", "unknown order");
   }
 
  private:

@@ -126,8 +126,7 @@ void ShardJob::on_taken_there(uint32_t peer, const FrameHeader& header) {
   const bool ours = of != nullptr && peer == backup(*of) && forwards(*of) &&
                     of->holds(header.chunk) && header.tensor < untaken_.size() &&
                     untaken_[header.tensor][header.chunk].asked;
-  if (!ours)
-    return fail(error("D601", "a shard says that it has taken a push that it was not sent"));
+  if (!ours) return fail(error("D601", "a shard confirmed a push that was not sent to it"));
   Untaken& untaken = untaken_[header.tensor][header.chunk];
   const HeldPush& front = untaken.pushes.front();
   const uint32_t agent = front.buffer == kNoBuffer ? kDeadlineRecord : front.peer;

@@ -169,7 +169,7 @@ Result<const ShardTensor*> ShardJob::old_tensor(const Predecessor& from, uint32_
   const ShardTensor* const old = first ? from.tensor.get() : from.shadow.get();
   if (old != nullptr && old->holds(chunk) && old->is_set(chunk)) return old;
   return error("D602", "job \"" + start_.name + "\": tensor " + std::to_string(from.id) +
-                           " was to move before its first round was over");
+                           " was moved before its first round had ended");
 }
 
 // Moves a part between two tensors of this shard.
@@ -286,7 +286,7 @@ void ShardJob::lose_moves(uint32_t peer) {
     if (peer >= from.awaited.size() || from.awaited[peer] == 0) continue;
     fail(error("P103", "job \"" + start_.name + "\": shard " +
                            std::to_string(peer - start_.agents) +
-                           " was lost while what it held was on its way to other shards"));
+                           " was lost while its state was being sent to other shards"));
   }
   if (peer >= parts_.size()) return;
   PartsToSend& to = parts_[peer];

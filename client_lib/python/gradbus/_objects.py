@@ -48,7 +48,7 @@ def _opened(session: _core.Session, rank: int, sealed: memoryview) -> Any:
         raise PermissionError(
             f"GB-J409 OBJECT_NOT_PROVEN: {len(sealed)} bytes that should hold an object of rank {rank} do not "
             f'carry the proof of job "{session.job}"; they were not unpickled | next: make all ranks call the '
-            "same operation with the same name; else look for a stranger"
+            "same operation with the same name; else look for other senders"
         )
     return pickle.loads(payload)
 

@@ -165,7 +165,7 @@ def _no_common_commit(newest: list[int]) -> MismatchError:
     has = f"has commit {newest[fewest]}" if newest[fewest] >= 0 else "has no commit"
     return MismatchError(
         f"GB-M005 NO_COMMON_COMMIT: rank {fewest} {has}, rank {most} goes back to {newest[most]} | "
-        "next: restart the whole job: its processes go on together, none of them can be replaced"
+        "next: restart the whole job: a single process of it cannot be replaced"
     )
 
 
@@ -283,8 +283,8 @@ def _rejoin(lost: str, patience: float) -> None:
         if isinstance(answer, TimeoutError) or time.monotonic() + pause > deadline:
             raise TimeoutError(
                 f"GB-M006 NOT_REJOINED: {who} could not join again within {patience:g} s after the "
-                f"loss: {lost}; the last answer: {answer.what} | next: start the agent or the rank that "
-                f"is missing sooner, or raise {TIMEOUT}"
+                f"loss: {lost}; the last answer: {answer.what} | next: start the missing agent or "
+                f"rank sooner, or raise {TIMEOUT}"
             ) from None
         if answer.id not in _TOO_EARLY:
             raise answer

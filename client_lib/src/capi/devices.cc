@@ -34,7 +34,7 @@ Result<const TensorArea*> device_area_of(const gradbus_tensor& tensor) {
   if (first.device_area()) return &*first.device_area();
   if (!first.why_not_on_device().empty())
     return Status(Code::kUnavailable, first.why_not_on_device());
-  return error("D628", "tensor \"" + first.spec().name + "\": nobody asked for a device");
+  return error("D628", "tensor \"" + first.spec().name + "\": no device was requested");
 }
 
 Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {

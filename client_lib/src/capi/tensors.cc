@@ -39,7 +39,7 @@ Status check_mode(const TensorSpec& spec, const ExchangeMode& mode) {
   if (mode.is_local())
     return error("O911",
                  "tensor \"" + spec.name + "\": mode " + mode.canonical +
-                     " is of parameters that the caller steps",
+                     " is for parameters that the caller updates",
                  "register a synchronous all-reduce and average parameters with it every few "
                  "steps; PyTorch's DistributedOptimizer has this mode built in");
   if (mode.dc > 0)

@@ -184,11 +184,11 @@ TEST_F(OptionsTest, UnknownKeysAndTablesAreNamedWithTheirLine) {
   expect_error(parse({"--config", file}), "F101",
                file + ":2: no key \"socekt\" in table [agent]; did you mean socket?");
   write_file("socket = \"/x\"\n");
-  expect_error(parse({"--config", file}), "F101", ":1: key \"socket\" stands outside a table");
+  expect_error(parse({"--config", file}), "F101", ":1: key \"socket\" is outside a table");
   write_file("[agnet]\nsocket = \"/x\"\n");
   expect_error(parse({"--config", file}), "F101", ":1: no table \"agnet\"; did you mean agent?");
   write_file("agent = 1\n");
-  expect_error(parse({"--config", file}), "F101", "key \"agent\" stands outside a table");
+  expect_error(parse({"--config", file}), "F101", "key \"agent\" is outside a table");
 }
 
 TEST_F(OptionsTest, TablesOfOtherProgramsAreLeftAlone) {

@@ -118,7 +118,7 @@ TEST_F(Moves, ATensorWithoutPredecessorHasNoPlacement) {
   const auto refused = [&](const std::string& mode) {
     ready(mode);
     EXPECT_THAT(cluster.last(1).tensor_refused().error().message(),
-                AllOf(HasSubstr("GB-O911"), HasSubstr("none of this name lies there"),
+                AllOf(HasSubstr("GB-O911"), HasSubstr("no tensor of this name is on them"),
                       HasSubstr("leave out placement=")));
   };
   cluster.shard(kShardA, "shard-a");
