@@ -1,10 +1,10 @@
-// How long a thread that has found nothing to do looks on before it sleeps. Pure; one thread.
+// How long a thread without work spins before it sleeps. Pure; one thread.
 //
-// Falling asleep and being woken costs some 10 us, so looking on for a little longer than work
-// usually stays away pays, and looking on while none comes burns a processor. So it follows what
-// came: `score` is the share of late pauses that were short, each weighing a quarter; while it is
-// below a quarter there is no spin at all, and a silent link costs nothing. Pauses that were slept
-// through are measured, too, so work that keeps coming brings the spin back.
+// Sleeping and waking up costs about 10 us. So spinning for a little longer than the usual pause
+// saves time, and spinning while no work comes wastes a processor. The length follows the recent
+// pauses: `score` is the share of late pauses that were short, each with a weight of a quarter.
+// While it is below a quarter the thread does not spin, so a silent link costs nothing. Pauses
+// during sleep are measured too, so regular work starts the spinning again.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class AdaptiveSpin {
     return score_ < kScoreMin ? 0 : std::clamp(2 * short_pause_, kLengthMin, kLengthMax);
   }
 
-  // Nothing was to be done for so long; then something was.
+  // Reports a pause of this length that work has ended.
   void paused(Nanos pause) {
     const bool was_short = pause <= kLengthMax;
     score_ += ((was_short ? 1.0 : 0.0) - score_) * kWeight;
@@ -35,7 +35,7 @@ class AdaptiveSpin {
   static constexpr double kWeight = 0.25;
   static constexpr double kScoreMin = 0.25;
 
-  double score_ = 0.5;  // three long pauses end it, a short one begins it again
+  double score_ = 0.5;  // three long pauses stop spinning, a short one starts it again
   Nanos short_pause_ = 15'000;
 };
 

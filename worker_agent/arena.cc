@@ -11,13 +11,14 @@ namespace {
 
 using Extent = Extents::Extent;
 
-// Room for a few hundred small tensors, so that a job's first ad-hoc operations grow nothing.
+// Room for a few hundred small tensors, so that the first ad-hoc operations of a job need no new
+// segment.
 constexpr uint64_t kFirstSegmentBytes = 1u << 20;
 constexpr uint64_t kPageBytes = 4096;
-// Clearing goes at a few GB/s: the conductor has a lease to keep meanwhile.
+// Clearing takes place at a few GB/s, and the conductor must renew its lease meanwhile.
 constexpr uint64_t kClearStepBytes = 64u << 20;
 
-// These stay at the largest number instead of beginning again at 0.
+// These saturate at the largest number instead of wrapping to 0.
 constexpr uint64_t add(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
@@ -51,7 +52,7 @@ Status Arena::open() {
   return {};
 }
 
-// Huge pages may have cost more than was allowed.
+// Huge pages may have used more than the quota.
 uint64_t Arena::quota_left() const {
   return quota_.bytes_max - std::min(quota_.bytes_used, quota_.bytes_max);
 }
@@ -96,7 +97,8 @@ uint64_t Arena::bytes_free() const {
   return sum;
 }
 
-// The oldest segment that has room, and in it the smallest extent: what is free stays together.
+// Chooses the oldest segment with room, and in it the smallest extent, so that free memory stays
+// together.
 template <typename Segments>
 std::optional<Arena::Found> Arena::find(const Segments& segments, uint64_t bytes) {
   for (size_t i = 0; i < segments.size(); ++i)
@@ -138,7 +140,7 @@ Result<Placement> Arena::place(const CellShape& shape) {
   return placement;
 }
 
-// Pages where there are holes, zeros where there was something else.
+// Reserves pages for holes and clears used memory.
 Status Arena::make_usable(size_t index, Extent extent) {
   Memory& memory = memory_[index];
   const Segment& segment = *segments_[index];
@@ -172,8 +174,8 @@ void Arena::free(const Placement& placement, const CellShape& shape) {
   if (!keeps_pages_) give_back_pages(placement.segment, whole, freed);
 }
 
-// The whole pages that have become free, the two that it shares with its neighbours among them if
-// those are free, too.
+// Releases the whole pages that have become free. That includes the pages shared with neighbours if
+// those are free too.
 void Arena::give_back_pages(size_t index, Extent whole, Extent freed) {
   Memory& memory = memory_[index];
   const Segment& segment = *segments_[index];

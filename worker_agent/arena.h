@@ -1,10 +1,10 @@
 // The tensor arena of one job on this node: sealed segments that its local ranks map. Tensors are
-// placed when they are registered. The memory of a tensor that every rank has unregistered is free
-// for later ones: it reads as zeros then, as new memory does.
+// placed at their registration. When every rank has unregistered a tensor, its memory is free for
+// later ones. It then reads as zeros, like new memory.
 //
-// Whole pages of free memory go back to the system and to the quota, and are reserved anew before
-// they are used again, so a full machine is an error of the registration. Segments stay mapped,
-// because clients know them by number.
+// Whole pages of free memory return to the system and to the quota. They are reserved again before
+// they are reused, so a full machine is an error of the registration. Segments stay mapped, because
+// clients know them by number.
 //
 // Conductor thread only; segments are shared with the engine.
 #pragma once
@@ -24,7 +24,7 @@
 
 namespace gradbus {
 
-// How much shared memory this agent may hand out, over all jobs.
+// How much shared memory this agent may use for all jobs.
 struct ShmQuota {
   uint64_t bytes_max = 0;
   uint64_t bytes_used = 0;
@@ -44,16 +44,17 @@ class Arena {
   Arena(std::string job, uint32_t local_size, uint32_t world_size, ShmQuota& quota);
   ~Arena();
 
-  // The first segment, with the JobWord. S201 when the quota or the machine says no.
+  // Creates the first segment, with the JobWord. S201 when the quota or the machine does not allow
+  // it.
   Status open();
-  // Makes room for these tensors together, so that new ones share one segment.
+  // Reserves room for these tensors together, so that new ones share one segment.
   Status reserve(std::span<const CellShape> shapes);
   Result<Placement> place(const CellShape& shape);
-  // Nobody uses what place() has returned for this shape any more: no rank, no transport, no GPU.
+  // The result of place() for this shape is not used any more: by no rank, transport or GPU.
   void free(const Placement& placement, const CellShape& shape);
   // UINT64_MAX when it does not fit 64 bits: no quota allows that.
   uint64_t bytes_needed(const CellShape& shape) const;
-  // From now on pages stay where they are: a network card or a GPU has pinned them.
+  // From now on pages are not released, because a network card or a GPU has pinned them.
   void keep_pages() { keeps_pages_ = true; }
 
   const std::vector<std::shared_ptr<Segment>>& segments() const { return segments_; }
@@ -62,9 +63,9 @@ class Arena {
 
  private:
   struct Memory {   // of one segment
-    Extents free;   // of no tensor
-    Extents holes;  // pages that were given back: a part of `free`
-    Extents dirty;  // was used and was not cleared since: a part of `free`
+    Extents free;   // not used by a tensor
+    Extents holes;  // released pages: a part of `free`
+    Extents dirty;  // used and not cleared since: a part of `free`
   };
   struct Found {
     size_t segment = 0;

@@ -35,7 +35,7 @@ Result<sockaddr_un> socket_address(const std::string& path) {
   return address;
 }
 
-// A path that refuses connections was left by an agent that died.
+// A path that refuses connections is left over from an agent that died.
 Status take_over(const std::string& path, const sockaddr_un& address) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return {};
@@ -47,8 +47,7 @@ Status take_over(const std::string& path, const sockaddr_un& address) {
   return unlink(path.c_str()) == 0 ? Status() : cannot("cannot remove", path, errno);
 }
 
-// The kernel's own handle of the peer where it can be had (6.5), which also reaches across pid
-// namespaces.
+// Uses the kernel's own handle of the peer if possible (6.5). It also works across pid namespaces.
 Fd open_process(int socket, pid_t pid) {
 #ifndef SO_PEERPIDFD
   constexpr int SO_PEERPIDFD = 77;
@@ -81,7 +80,7 @@ AttachListener::~AttachListener() {
   if (socket_.valid()) unlink(path_.c_str());
 }
 
-// Else it waits for ever, and so does whoever sleeps until nobody waits.
+// Otherwise the connection would wait forever, and epoll would report it again and again.
 void AttachListener::turn_one_away() {
   spare_.reset();
   Fd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)).reset();

@@ -1,5 +1,5 @@
-// The Unix socket that clients attach to. Owns the path: takes over a stale one, refuses a live one
-// (A303), removes it at the end. Conductor thread only.
+// The Unix socket to which clients attach. It owns the path: it takes over a stale one, refuses a
+// live one (A303), and removes it at the end. Conductor thread only.
 #pragma once
 
 #include <fcntl.h>
@@ -16,19 +16,19 @@ namespace gradbus {
 
 struct AcceptedClient {
   Fd socket;
-  // Readable when the process has ended, also while a child it forked still holds the socket. Not
-  // there when the process lives in another pid namespace on an old kernel.
+  // Readable when the process has ended, even while a forked child still has the socket. Invalid
+  // when the process is in another pid namespace on an old kernel.
   Fd process;
   ProcessTrace trace;  // for a client without `process`
   uid_t uid = 0;
-  pid_t pid = 0;  // 0 when it lives in another pid namespace: shown, never a key
+  pid_t pid = 0;  // 0 when it is in another pid namespace: shown, never used as a key
 };
 
 class AttachListener {
  public:
-  // Creates missing folders of `path`. `mode` are the socket's permissions.
+  // Creates missing folders of `path`. `mode` is the permissions of the socket.
   static Result<AttachListener> open(const std::string& path, mode_t mode);
-  // Of a node that takes no clients.
+  // For a node that accepts no clients.
   static AttachListener none() { return AttachListener("", Fd()); }
   AttachListener(AttachListener&&) = default;
   AttachListener& operator=(AttachListener&&) = default;
@@ -36,7 +36,7 @@ class AttachListener {
 
   int fd() const { return socket_.get(); }
   const std::string& path() const { return path_; }
-  // The next client, or nothing when none waits.
+  // Returns the next client, or nothing when none waits.
   std::optional<AcceptedClient> accept();
 
  private:
@@ -49,7 +49,7 @@ class AttachListener {
 
   std::string path_;
   Fd socket_;
-  Fd spare_;  // given up for a moment where there are no descriptors left
+  Fd spare_;  // closed for a moment when no descriptors are left
 };
 
 }  // namespace gradbus

@@ -8,7 +8,7 @@
 namespace gradbus {
 namespace {
 
-// What one waiting packet takes besides its bytes.
+// The memory that a waiting packet needs besides its bytes.
 constexpr size_t kOutgoingBytes = 128;
 
 size_t bytes_without_zeros(const std::byte* packet, size_t bytes) {

@@ -1,4 +1,4 @@
-// One attached process as the conductor sees it: its socket, who it is, what it has asked for.
+// One attached process for the conductor: its socket, its identity, its requests.
 //
 // Conductor thread only.
 #pragma once
@@ -19,22 +19,22 @@
 
 namespace gradbus {
 
-// Answers to all tensors that a client may wait for at once, of 200 bytes each.
+// Answers to all tensors for which a client may wait at once, of 200 bytes each.
 inline constexpr size_t kWaitingBytesMax = 16u << 20;
 
 class AttachedClient {
  public:
-  // kAsking: a tool that waits for the answer to its one wish.
+  // kAsking: a tool that waits for the answer to its one request.
   enum class State : uint8_t { kNew, kJoining, kRunning, kLeft, kAsking };
-  struct Wanted {  // a tensor it has asked to register
+  struct Wanted {  // a tensor that it requested to register
     uint32_t request = 0;
     TensorSpec spec;
-    std::optional<DeviceId> device = {};  // where it wants its elements; none: in host memory
+    std::optional<DeviceId> device = {};  // where it wants its elements; empty: host memory
   };
   struct TriedDevice {
-    std::unique_ptr<DeviceTrial> trial;  // until it has said what it could open
+    std::unique_ptr<DeviceTrial> trial;  // until it has reported which memory it could open
     SharingReasons why_not;
-    Status problem;  // why there was none
+    Status problem;  // why there was no trial
   };
 
   explicit AttachedClient(AcceptedClient accepted);
@@ -51,9 +51,10 @@ class AttachedClient {
   void send(const T& packet, const std::vector<int>& fds = {}) {
     queue(&packet, sizeof(packet), fds);
   }
-  // Sends what the socket takes. false: the client is gone.
+  // Sends as much as the socket accepts. Returns false when the client is gone.
   bool flush();
-  // It reads nothing while kWaitingBytesMax wait, which were dropped: it is to be, too.
+  // It reads nothing while kWaitingBytesMax wait. Those packets were dropped, and the client must
+  // be too.
   bool stuck() const { return stuck_; }
   void forget_packets() { outgoing_.clear(), waiting_bytes_ = 0; }
   bool wants_to_write() const { return !outgoing_.empty(); }
@@ -71,7 +72,7 @@ class AttachedClient {
   std::shared_ptr<Channel> channel;
   std::map<std::string, Wanted> wanted;
   std::map<DeviceId, TriedDevice> tried;
-  Nanos deadline = 0;      // kNew: for its first packet
+  Nanos deadline = 0;      // kNew: deadline of its first packet
   Nanos next_blocked = 0;  // earlier blocked reports are ignored
 
  private:
@@ -79,7 +80,7 @@ class AttachedClient {
     std::vector<std::byte> bytes;  // without the zeros at its end: most of a text's field
     size_t packet_bytes = 0;       // with them
     std::vector<Fd>
-        fds;  // our own: the segment may be gone, and its number another's, when they go
+        fds;  // duplicates: the segment may be gone, and its number reused, when they are sent
   };
   void queue(const void* packet, size_t bytes, const std::vector<int>& fds);
 

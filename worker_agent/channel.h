@@ -1,6 +1,6 @@
 // The agent's end of one client's channel: its segment, its doorbell, its two rings.
 //
-// Created by the conductor; the rings belong to the engine thread from then on.
+// The conductor creates it; then the rings belong to the engine thread.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,15 @@ namespace gradbus {
 
 struct Channel {
   std::shared_ptr<Segment> segment;
-  Fd doorbell;  // eventfd: the client writes, the engine reads
+  // Eventfd that clients and GPUs write; the engine watches its edges and never reads it.
+  Fd doorbell;
   RingConsumer<Submission> submissions;
   RingProducer<CompletionRecord> completions;
 
   ChannelHeader& header() const { return *reinterpret_cast<ChannelHeader*>(segment->at(0)); }
 };
 
-// A zeroed channel with its header written. S201 when there is no memory.
+// Creates a zeroed channel with its header. S201 when there is no memory.
 Result<std::shared_ptr<Channel>> create_channel(const std::string& name);
 
 }  // namespace gradbus

@@ -14,7 +14,7 @@ namespace gradbus {
 namespace {
 
 constexpr int kTickMs = 50;
-constexpr int kIdleTickMs = 250;  // nobody is attached: only the coordinator may go away
+constexpr int kIdleTickMs = 250;  // without clients only the coordinator must be watched
 
 }  // namespace
 
@@ -71,16 +71,16 @@ void Conductor::run(int stop_fd) {
       clients_wait = clients_wait || fd == listener_.fd();
       on_ready(fd);
     }
-    // Not before: a new client's socket may get the number of one that was closed a moment ago, and
-    // an event of that one may still be among those at hand.
+    // Last, because a new client's socket may reuse the number of one that was closed a moment ago.
+    // An event of that one may still be among the current events.
     if (clients_wait) accept_clients();
     const Status turn = guarded([this] { take_messages(); });
     if (!turn.ok()) spdlog::error("a turn of the conductor: {}", turn.message());
   }
 }
 
-// What a client or the coordinator asks for is guarded where it is taken; what is left belongs to
-// no job.
+// Requests of clients and of the coordinator are guarded where they are handled. Other errors
+// belong to no job.
 void Conductor::take_messages() {
   for (const ControlEvent& event : control_events_.take()) take_control(event);
   for (const JobBroken& event : broken_.take()) on_job_broken(event);

@@ -1,6 +1,6 @@
 // The conductor role: the agent's control plane. It owns the clients' sockets, the jobs of this
-// node and the conversation with the coordinator, and hands memory and links to the engine. One
-// thread, one epoll; never on a step's path.
+// node and the connection to the coordinator, and passes memory and links to the engine. It is one
+// thread with one epoll, and never on the path of a step.
 #pragma once
 
 #include <map>
@@ -26,14 +26,15 @@ struct ConductorOptions {
   std::optional<Secret> token;                   // of the cluster
   std::map<std::string, std::string> addresses;  // transport -> data address
   uint32_t cores = 1;
-  double reduce_ns = 0;  // of a byte; 0: not measured
+  double reduce_ns = 0;  // time to add one byte; 0: not measured
   uint64_t clients_max = 256;
   uint64_t shm_bytes_max = 0;
   HugePages huge_pages = HugePages::kTransparent;
-  bool shard = false;                        // a parameter-server shard: takes no clients
-  uint64_t bits_per_s = 0;                   // of the network interface, told; 0: not known
+  bool shard = false;  // a parameter-server shard: accepts no clients
+  // Configured speed of the network interface; 0: unknown.
+  uint64_t bits_per_s = 0;
   std::shared_ptr<SnapshotKeeper> keeper;    // of a shard that keeps snapshots
-  std::vector<CudaSharing> device_sharings;  // of GPUs' memory with ranks: Devices
+  std::vector<CudaSharing> device_sharings;  // ways to share GPU memory with ranks: Devices
   int ready_fd = -1;                         // gets one line of JSON when clients can be served
 };
 
@@ -48,7 +49,7 @@ class Conductor {
 
  private:
   using Clients = std::map<int, std::unique_ptr<AttachedClient>>;
-  struct BrokenLink {  // waits a moment for the coordinator to name the real cause
+  struct BrokenLink {  // waits a moment for the coordinator to report the real cause
     Status status;
     Nanos deadline;
   };
@@ -116,7 +117,7 @@ class Conductor {
   void send_heartbeat();
   void say_hello();
   void say_ready();
-  // Before the Welcome nothing but Hello may be said.
+  // Before Welcome, only Hello may be sent.
   bool send(const v1::AgentMessage& message) { return connected_ && control_.send(message); }
   // (conductor_return.cc)
   void coordinator_gone(const Status& why);
@@ -144,23 +145,24 @@ class Conductor {
   ShmQuota quota_;
   Devices devices_{[this] { keep_lease(); }, options_.device_sharings};
   NcclUse nccl_;
-  Clients clients_;                       // by socket
-  Nanos next_look_ = 0;                   // for ended processes of clients without a pidfd
+  Clients clients_;  // by socket
+  // Next check for ended processes of clients without a pidfd.
+  Nanos next_look_ = 0;
   std::map<int, int> client_of_process_;  // pidfd -> socket
   std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
   ShardDuty shard_duty_;
   StallLog stall_log_;
   std::map<uint64_t, BrokenLink> broken_links_;
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>
-      registrations_,    // by job, rank: this turn's
-      unregistrations_;  // the same; they are sent first
+      registrations_,    // by job and rank: those of this turn
+      unregistrations_;  // by job and rank; they are sent first
 
-  std::map<uint64_t, int> admin_calls_;  // request -> the asking client's socket
+  std::map<uint64_t, int> admin_calls_;  // request -> socket of the client
   uint64_t next_admin_call_ = 1;
 
-  bool connected_ = false;  // the coordinator has welcomed us
-  Nanos gone_since_ = 0;    // the coordinator; 0: it is there, or has not been yet
-  Status not_proven_;       // why it has not, where that is the cluster token
+  bool connected_ = false;  // the coordinator has sent Welcome
+  Nanos gone_since_ = 0;    // since when the coordinator is gone; 0: it is connected, or never was
+  Status not_proven_;       // why the token proof failed, if that is the reason
   uint64_t agent_id_ = 0;
   uint64_t incarnation_ = 0;
   Nanos heartbeat_every_ = 500 * kMillisecond;
@@ -169,7 +171,7 @@ class Conductor {
   Nanos backoff_ = 0;
   bool said_ready_ = false;
   bool warned_ = false;
-  ControlLink control_;  // last: its threads post to the mailbox above
+  ControlLink control_;  // last, because its threads post to the mailbox above
 };
 
 }  // namespace gradbus

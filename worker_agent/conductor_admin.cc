@@ -1,4 +1,5 @@
-// Tools of this node's users: one wish about a job, passed on with the user that the kernel names.
+// Tools of this node's users. Each sends one request about a job, which is forwarded with the user
+// that the kernel reports.
 #include "common/errors.h"
 #include "common/user_name.h"
 #include "common/utf8.h"

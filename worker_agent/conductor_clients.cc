@@ -1,4 +1,4 @@
-// The conductor's half that faces the attached processes.
+// The part of the conductor that handles attached processes.
 #include <sys/epoll.h>
 
 #include "common/errors.h"
@@ -13,11 +13,11 @@
 namespace gradbus {
 namespace {
 
-// From accept to the first packet.
+// Deadline from accept() to the first packet.
 constexpr Nanos kHandshakeDeadline = 2 * kSecond;
 constexpr int kPacketsPerTurn = 256;
 constexpr Nanos kBlockedReportsEvery = 200 * kMillisecond;
-// Tensors that one client may wait for at once.
+// Tensors for which one client may wait at once.
 constexpr size_t kWantedMax = 1u << 16;
 
 constexpr Nanos kLookEvery = 250 * kMillisecond;
@@ -56,8 +56,8 @@ void Conductor::accept_clients() {
   }
 }
 
-// What it said before it died counts: a Leave, for one. Then the socket does not matter any more,
-// even if a child of that process still holds it open.
+// Packets that it sent before its death count, for example a Leave. Then the socket does not matter
+// any more, even if a child of that process still has it open.
 void Conductor::on_process_ended(int client_fd) {
   const auto client = clients_.find(client_fd);
   if (client != clients_.end()) on_client(*client->second);
@@ -225,17 +225,17 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
     devices_.look();
   }
   client.wanted[spec.name] = {packet.header.request, spec, device};
-  if (connected_) ask_for(client, spec);  // else when the coordinator has come back
+  if (connected_) ask_for(client, spec);  // otherwise after the coordinator has returned
   return {};
 }
 
-// Before what the rank registers in the same turn: a name that it registers again is another
+// Sent before the registrations of the same turn: a name that the rank registers again is another
 // tensor.
 Status Conductor::on_unregister(AttachedClient& client, const UnregisterPacket& packet) {
   NodeJob* running = job(client.job_id);
   if (running == nullptr || running->failed()) return {};
   GRADBUS_RETURN_IF_ERROR(running->release(client, packet));
-  if (!connected_) return {};  // announce_jobs() will say so
+  if (!connected_) return {};  // announce_jobs() will report it
   v1::AgentMessage& message = unregistrations_[{client.job_id, client.rank}];
   v1::UnregisterTensors& batch = *message.mutable_unregister_tensors();
   batch.set_job_id(client.job_id);
@@ -263,7 +263,7 @@ Status Conductor::on_blocked(AttachedClient& client, const BlockedPacket& packet
   if (!is_utf8(get_text(packet.name)))
     return bad_packet("field name of a blocked report is not UTF-8");
   const Nanos now = monotonic_now();
-  if (now < client.next_blocked) return {};  // once a second is what the library sends
+  if (now < client.next_blocked) return {};  // the library sends one per second
   client.next_blocked = now + kBlockedReportsEvery;
   v1::AgentMessage message;
   v1::RankBlocked& blocked = *message.mutable_rank_blocked();
@@ -281,7 +281,7 @@ Status Conductor::on_blocked(AttachedClient& client, const BlockedPacket& packet
 void Conductor::on_leave(AttachedClient& client) {
   if (client.state == AttachedClient::State::kRunning && connected_) {
     flush_registrations();
-    send_heartbeat();  // the job may end with this: its last counters
+    send_heartbeat();  // the job may end with this, so send its last counters
     v1::AgentMessage message;
     v1::RankLeft& left = *message.mutable_rank_left();
     left.set_job_id(client.job_id);
@@ -328,7 +328,8 @@ void Conductor::drop_client(int fd) {
   clients_.erase(found);
 }
 
-// Where pidfd_open is refused (containers with an old seccomp profile), nothing wakes us.
+// Needed where pidfd_open is refused (containers with an old seccomp profile): no event arrives
+// then.
 void Conductor::look_for_ended_processes(Nanos now) {
   if (now < next_look_) return;
   next_look_ = now + kLookEvery;
@@ -338,7 +339,7 @@ void Conductor::look_for_ended_processes(Nanos now) {
   for (const int fd : ended) on_process_ended(fd);
 }
 
-// Answers that nobody reads: the client's job ends, and what waits goes with it.
+// Nobody reads these answers: the client's job ends, and the waiting packets are dropped.
 void Conductor::drop_stuck_clients() {
   for (auto entry = clients_.begin(); entry != clients_.end();) {
     const auto current = entry++;

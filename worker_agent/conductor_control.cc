@@ -1,4 +1,4 @@
-// The conductor's half that faces the coordinator and the engine.
+// The part of the conductor that handles the coordinator and the engine.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr Nanos kBackoffMin = 100 * kMillisecond;
 constexpr Nanos kBackoffMax = 1 * kSecond;
-// When a link breaks because a rank or a node died, the coordinator names it within this.
+// When a link breaks because a rank or a node died, the coordinator reports that within this time.
 constexpr Nanos kCauseGrace = 700 * kMillisecond;
 constexpr Nanos kOrphanGrace = 30 * kSecond;
 
@@ -56,7 +56,7 @@ void Conductor::on_stream_ended(const std::string& why) {
   coordinator_gone(error("C501", "the coordinator " + options_.coordinator + " is gone"));
 }
 
-// The same coordinator that welcomes us anew has given our ranks up when the stream broke. Another
+// The same coordinator, after a reconnect, has removed our ranks when the stream broke. A restarted
 // one does not know them.
 void Conductor::on_welcome(const v1::Welcome& welcome) {
   if (welcome.incarnation() == incarnation_)
@@ -79,7 +79,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
 
 namespace {
 
-// Of the messages that make an agent allocate what a job asks for; 0: of no job.
+// The job of messages that make an agent allocate memory for a job; 0: no job.
 uint64_t job_of(const v1::CoordinatorMessage& message) {
   using Kind = v1::CoordinatorMessage;
   switch (message.message_case()) {
@@ -202,7 +202,7 @@ void Conductor::on_job_started(const v1::JobStarted& started) {
       members.push_back(client.get());
     }
   }
-  // A member that has just died was reported to the coordinator, which ends the job.
+  // If a member has just died, the coordinator already knows it and ends the job.
   const auto mine = [&](const auto& member) { return member.agent_index() == agent_index; };
   if (std::count_if(started.members().begin(), started.members().end(), mine) !=
           static_cast<ptrdiff_t>(members.size()) ||
@@ -267,7 +267,7 @@ void Conductor::send_nccl_reports(NodeJob& job) {
   }
 }
 
-// What has failed in a round would fail in the next job, too, and end that.
+// A failure in a round would also occur in the next job, and end that one.
 void Conductor::on_nccl_news(const NcclNews& news) {
   if (news.ended.turn && nccl_.lost.ok()) {
     nccl_.lost = news.ended.status;
@@ -313,7 +313,7 @@ void Conductor::on_mode_changed(const v1::ModeChanged& change) {
     if (client->wants_to_write()) rewatch(*client);
 }
 
-// A job that has failed here or ended takes no notice.
+// Ignored by a job that has failed here or ended.
 void Conductor::on_shard_lost(const v1::ShardLost& lost) {
   spdlog::warn("{}", lost.text());
   engine_.post(LoseShard{lost.job_id(), lost.shard()});
@@ -390,8 +390,9 @@ void Conductor::on_job_ended(uint64_t id) {
   jobs_.erase(id);
 }
 
-// A failed job is over when its last local process has gone. One whose coordinator is gone or was
-// restarted will never hear JobEnded: it gets a while, because other nodes may still use our links.
+// A failed job is over when its last local process has gone. If its coordinator is gone or was
+// restarted, no JobEnded will arrive. Such a job waits for a while, because other nodes may still
+// use our links.
 void Conductor::remove_finished_jobs() {
   const Nanos now = monotonic_now();
   std::erase_if(jobs_, [&](const auto& entry) {

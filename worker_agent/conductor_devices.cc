@@ -1,4 +1,4 @@
-// The conductor's part in what attached processes can open of GPUs' memory.
+// The part of the conductor that tests which GPU memory attached processes can open.
 #include "common/log.h"
 #include "common/utf8.h"
 #include "worker_agent/conductor.h"
@@ -6,7 +6,7 @@
 namespace gradbus {
 namespace {
 
-// A machine has 16 at most; a client that names more of them makes them up.
+// A machine has at most 16 GPUs; a client that names more of them invents them.
 constexpr size_t kTrialsMax = 64;
 
 bool fits_a_line(const std::string& text) {

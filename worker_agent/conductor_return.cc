@@ -1,4 +1,4 @@
-// The coordinator is away, or has come back: it may be another process, which knows no job.
+// The coordinator is gone or has returned. It may be another process, which knows no job.
 #include "common/errors.h"
 #include "common/log.h"
 #include "proto/control.h"
@@ -11,11 +11,11 @@ constexpr Nanos kCoordinatorPatience = 60 * kSecond;
 
 }  // namespace
 
-// Its jobs go on; what ranks register meanwhile waits for it to come back.
+// The jobs continue. Registrations of ranks wait until the coordinator returns.
 void Conductor::coordinator_gone(const Status& why) {
   if (gone_since_ == 0) gone_since_ = monotonic_now();
-  registrations_.clear();    // they are announced
-  unregistrations_.clear();  // the same
+  registrations_.clear();    // they will be announced
+  unregistrations_.clear();  // they will be announced
   for (auto& [fd, client] : clients_) {
     if (client->state != AttachedClient::State::kJoining) continue;
     refuse_join(*client, why);
@@ -54,7 +54,8 @@ void Conductor::announce_jobs() {
   for (const v1::AgentMessage& part : shard_duty_.announce(incarnation_)) send(part);
 }
 
-// What ranks wait for: a former coordinator may have seen it, this one has not.
+// Repeats the pending requests of ranks: an earlier coordinator may have got them, this one has
+// not.
 void Conductor::ask_again(uint64_t job) {
   for (auto& [fd, client] : clients_) {
     if (client->job_id != job || client->state != AttachedClient::State::kRunning) continue;

@@ -13,15 +13,15 @@ namespace {
 
 constexpr std::chrono::seconds kChallengeDeadline{5};
 constexpr int kPingEveryMs = 10'000;
-// A coordinator that is only busy, or stopped for a while, keeps its agents: they wait for much
-// longer than a lease, which does not run while it stands still.
+// A coordinator that is only busy or suspended keeps its agents. They wait for much longer than a
+// lease, which does not expire while the coordinator is suspended.
 constexpr int kPingAnswerMaxMs = 60'000;
 constexpr std::chrono::milliseconds kGoodbyeMax{500};
 constexpr std::chrono::milliseconds kEndMax{2'000};
 
 }  // namespace
 
-// Lives until gRPC has called OnDone: it holds itself.
+// Lives until gRPC has called OnDone: it owns itself.
 class ControlLink::Stream final
     : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
@@ -92,7 +92,7 @@ class ControlLink::Stream final
   void begin() {
     context_.set_wait_for_ready(false);
     stub_->async()->Attach(&context_, this);
-    AddHold();  // our threads write outside of gRPC's reactions; given back when the stream ends
+    AddHold();  // our threads write outside of gRPC's reactions; released when the stream ends
     {
       const std::lock_guard lock(lock_);
       begun_ = true;
@@ -136,7 +136,7 @@ class ControlLink::Stream final
   std::mutex lock_;
   std::condition_variable done_;
   std::deque<v1::AgentMessage> outgoing_;
-  bool begun_ = false;   // the stream, behind its challenge
+  bool begun_ = false;   // the stream has begun, after its challenge
   bool closed_ = false;  // nothing can be sent any more
   bool ended_ = false;   // OnDone has run
 };
@@ -171,15 +171,16 @@ ControlLink::~ControlLink() {
     stream = std::move(stream_);
   }
   if (stream == nullptr) return;
-  // A coordinator that hears it closes the stream; without a goodbye the node would count as lost.
+  // A coordinator that gets it closes the stream. Without a goodbye it would report the node as
+  // lost.
   v1::AgentMessage goodbye;
   goodbye.mutable_goodbye();
   if (!stream->send(goodbye) || !stream->wait_ended(kGoodbyeMax)) {
     stream->cancel();
     stream->wait_ended(kEndMax);
   }
-  // OnDone lets go of it a moment later. Were that the last reference, gRPC's thread would take the
-  // call apart while this process may be at its end.
+  // OnDone releases it a moment later. If that were the last reference, gRPC's thread would destroy
+  // the call while this process may already be ending.
   for (int pauses = 0; stream.use_count() > 1 && pauses < 1000; ++pauses)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

@@ -1,9 +1,9 @@
-// The agent's stream to the coordinator. gRPC's threads run it; the conductor sees events in its
-// mailbox and sends whole messages. A stream that ends is opened again with back-off by the
-// conductor (reconnect()), so one place decides about time.
+// The agent's stream to the coordinator. gRPC's threads run it. The conductor gets events in its
+// mailbox and sends whole messages. It reopens an ended stream with back-off (reconnect()), so all
+// timing is in one place.
 //
-// With a cluster token each stream begins with a challenge: coordinator and agent prove the token
-// to each other (common/trust/handshake.h), and nothing is said to one that cannot.
+// With a cluster token, each stream begins with a challenge. Coordinator and agent prove the token
+// to each other (common/trust/handshake.h). Nothing is sent to a coordinator without the proof.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,7 +20,7 @@
 namespace gradbus {
 
 struct ControlEvent {
-  bool ended = false;  // the stream is gone; `why` says what gRPC said
+  bool ended = false;  // the stream ended; `why` is gRPC's reason
   std::string why;
   v1::CoordinatorMessage message;
 };
@@ -31,9 +31,9 @@ class ControlLink {
               Mailbox<ControlEvent>& events);
   ~ControlLink();
 
-  // Opens a stream whose first message is `hello`. Ends (with an event) when it cannot.
+  // Opens a stream whose first message is `hello`. If that fails, an event reports the end.
   void reconnect(const v1::AgentMessage& hello);
-  // false: there is no stream.
+  // Returns false when there is no stream.
   bool send(const v1::AgentMessage& message);
   const std::string& coordinator() const { return coordinator_; }
 

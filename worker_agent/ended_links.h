@@ -1,6 +1,6 @@
-// Links to shards that ended although the job may go on without the shard: each waits for the
-// coordinator's word that the shard is lost, with a deadline. The coordinator knows by the end of a
-// stream or of a lease.
+// Links to shards that ended while the job may continue without the shard. Each waits, with a
+// deadline, for the coordinator to report the shard as lost. The coordinator detects that by the
+// end of a stream or a lease.
 //
 // Engine thread only.
 #pragma once
@@ -17,14 +17,14 @@ inline constexpr Nanos kShardLossDeadline = 5 * kSecond;
 
 class EndedLinks {
  public:
-  // `why`: what it means when no word comes.
+  // `why` is the error if no report arrives.
   void add(uint32_t peer, const Status& why, Nanos now) {
     links_.push_back({peer, why, now + kShardLossDeadline});
   }
   void forget(uint32_t peer) {
     std::erase_if(links_, [peer](const Ended& link) { return link.peer == peer; });
   }
-  // In the order of their ends, which is that of their deadlines. 0: none waits.
+  // Entries are in the order of their ends, which is that of their deadlines. 0: none waits.
   Nanos wake_at() const { return links_.empty() ? 0 : links_.front().deadline; }
   Status overdue(Nanos now) const {
     return links_.empty() || now < links_.front().deadline ? Status() : links_.front().why;

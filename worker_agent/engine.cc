@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kEventsPerTurn = 64;
 constexpr Nanos kStrangerDeadline = 5 * kSecond;
-// One is usual; a few, because the next may come before the last one's link has closed.
+// Usually one; a few, because the next may arrive before the last one's link has closed.
 constexpr size_t kEchoesMax = 4;
 constexpr int kSleepMsMax = 100;
 constexpr int kIdleSleepMsMax = 1000;  // without a job
@@ -35,7 +35,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken,
   GRADBUS_CHECK(transport_->wait_fd() < 0 || watch(transport_->wait_fd()));
 }
 
-// What a job asks for is guarded where its work begins; what is left belongs to no job.
+// Errors of a job are caught where its work begins. Other errors belong to no job.
 void Engine::run() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     const Status turn = guarded([this] { do_work() == 0 ? rest() : wake_up(); });
@@ -106,7 +106,7 @@ void Engine::admit_strangers(HostedJob& job) {
 void Engine::on_command(AddTensor command) { add_tensor<EngineJob>(std::move(command)); }
 void Engine::on_command(const AddShardTensor& command) { add_tensor<ShardJob>(command); }
 
-// A node is one thing or the other in a job; the conductor knows which.
+// A node has one role in a job; the conductor knows which.
 template <typename Kind, typename Command>
 void Engine::add_tensor(Command command) {
   const auto job = jobs_.find(command.job);
@@ -133,12 +133,13 @@ EngineJob* Engine::job_with_ranks(uint64_t id) {
   return job == jobs_.end() ? nullptr : dynamic_cast<EngineJob*>(job->second.get());
 }
 
-// Its socket leaves the epoll when it is closed. Edges alone: one whose process has ended stays
-// readable.
+// Its socket leaves the epoll when it is closed. It is watched for edges only, because the socket
+// of an ended process stays readable.
 void Engine::on_command(StartNccl command) {
   EngineJob* const job = job_with_ranks(command.job);
   if (job == nullptr) return;
-  (void)watch(command.queue->wait_fd(), EPOLLET);  // without: looked at when the engine wakes
+  // If this fails, it is checked when the engine wakes.
+  (void)watch(command.queue->wait_fd(), EPOLLET);
   job->start_nccl(std::move(command.queue), std::move(command.news));
 }
 
@@ -245,7 +246,7 @@ HostedJob* Engine::owner_of(LinkId link) {
 
 // ---- paths being measured
 
-// A figure taken while a job runs would be the job's as well.
+// A measurement during a job would also measure the job.
 void Engine::on_command(MeasurePath command) {
   if (probe_ != nullptr || !jobs_.empty()) {
     command.answer->post({command.probe});
@@ -281,22 +282,22 @@ size_t Engine::work_on_probes() {
   work += probe_->do_work(now);
   if (!probe_->closed()) return work;
   asked_.answer->post({asked_.probe, probe_->alpha_us(), probe_->beta_ns()});
-  probe_.reset();  // the next question may follow
+  probe_.reset();  // the next request may follow
   return work + 1;
 }
 
-// ---- when there is nothing to do
+// ---- sleeping
 
 void Engine::rest() {
   const Nanos now = monotonic_now();
   if (idle_since_ == 0) idle_since_ = now;
   if (may_spin() && now - idle_since_ < spin_.length()) {
     spin(true);
-    sched_yield();  // a rank or agent that has just been woken comes first
+    sched_yield();  // lets a rank or agent run that has just been woken
     return;
   }
   if (!spinning_) return sleep();
-  spin(false);  // one more look, after which it is safe to sleep
+  spin(false);  // one more search, after which it is safe to sleep
 }
 
 void Engine::wake_up() {
@@ -335,8 +336,8 @@ int Engine::sleep_ms() const {
   return longest;
 }
 
-// The flag is up before the last look at the rings, and a client looks at the flag after its push:
-// one of the two sees the other, so no submission is slept over.
+// The flag is set before the last look at the rings, and a client reads the flag after its push.
+// One of the two sees the other, so no submission is missed.
 void Engine::sleep() {
   for (const auto& [id, job] : jobs_) job->set_sleeping(true);
   std::array<epoll_event, 16> ready;
@@ -346,7 +347,7 @@ void Engine::sleep() {
 }
 
 // Doorbells are edge-triggered and never read: a client shares the descriptor, so it could make a
-// read block. Each ring is an edge; what was rung for is found in the rings.
+// read block. Each write is an edge. The rings contain the reason for it.
 bool Engine::watch(int fd, uint32_t mode) {
   epoll_event event{};
   event.events = EPOLLIN | mode;

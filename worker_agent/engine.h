@@ -1,8 +1,8 @@
-// The engine role: moves gradients. One thread owns all jobs' data planes and the transport; its
-// loop (run() in engine.cc) is the table of contents of the data path.
+// The engine role: it moves gradients. One thread owns the data planes of all jobs and the
+// transport. Its loop (run() in engine.cc) is the table of contents of the data path.
 //
-// The conductor talks to it through post(); it answers through the JobBroken mailbox. When there is
-// nothing to do it sleeps on one epoll: client doorbells, the mailbox, the transport.
+// The conductor sends commands with post(); the engine answers through the JobBroken mailbox.
+// Without work it sleeps on one epoll with the doorbells of clients, the mailbox and the transport.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class Engine {
 
   // The engine's thread; returns after stop().
   void run();
-  // One turn; how much it did. Tests drive it without a thread.
+  // Runs one turn and returns how much it did. Tests call it without a thread.
   size_t do_work();
 
  private:
@@ -91,17 +91,17 @@ class Engine {
   const uint32_t cores_;
   Mailbox<EngineCommand> commands_;
   std::map<uint64_t, std::unique_ptr<HostedJob>> jobs_;
-  std::vector<std::unique_ptr<HostedJob>> ending_;  // until nothing of them is under way
+  std::vector<std::unique_ptr<HostedJob>> ending_;  // ending jobs that still have frames in flight
   std::vector<Stranger> strangers_;
-  std::unique_ptr<PathProbe> probe_;                // ours; one at a time
-  MeasurePath asked_;                               // the question to it
-  std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // of others' probes
+  std::unique_ptr<PathProbe> probe_;                // probe of this engine; one at a time
+  MeasurePath asked_;                               // the request for it
+  std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // answers to probes of others
   Fd epoll_;
-  Nanos idle_since_ = 0;  // 0: it is not
+  Nanos idle_since_ = 0;  // 0: it has work
   AdaptiveSpin spin_;
   bool spinning_ = false;
   Counter spins_;
-  Counter spins_paid_;  // that found work
+  Counter spins_paid_;  // spins that found work
   std::atomic<bool> stopping_{false};
 };
 

@@ -1,5 +1,5 @@
-// What the conductor tells the engine, and what the engine tells back. Records own what they name
-// by shared pointer, so memory is unmapped when the last of both has let go.
+// The commands of the conductor to the engine, and the engine's answers. Records own what they name
+// with shared pointers, so memory is unmapped when both have released it.
 #pragma once
 
 #include <atomic>
@@ -57,48 +57,49 @@ struct AddTensor {
   ReduceOp op = ReduceOp::kSum;
   uint32_t root = 0;
   Algorithm algorithm = Algorithm::kRing;
-  uint32_t replicas = 1;  // kShards: of each chunk
-  Reduction last;         // of the sum of all nodes
+  uint32_t replicas = 1;  // kShards: copies of each chunk
+  Reduction last;         // operation on the sum of all nodes
   CompressionPlan compression;
   CellShape shape;
   Placement placement;
   std::shared_ptr<Segment> segment;
-  bool holds_parameters = false;  // kShards: they step on them
-  bool one_shard = false;         // kShards: all chunks on one
-  // kShards: its placement (0 shards: that of the job's start), and the tensor whose place it takes
-  // (0: none)
+  bool holds_parameters = false;  // kShards: they update the parameters
+  bool one_shard = false;         // kShards: all chunks are on one
+  // kShards: its placement (0 shards: that of the job's start), and the tensor that it replaces (0:
+  // none)
   uint32_t shards = 0;
   PlacementPattern pattern = nullptr;
   ShardMembers members = nullptr;
   uint32_t replaces = 0;
   std::shared_ptr<DeviceTensor> device = nullptr;       // areas are on GPUs; null: in the segment
-  std::shared_ptr<DeviceUnits> device_units = nullptr;  // and are compressed there
-  // By NCCL: what its first area is to the job's NCCL process, and agent 0's count of turns
+  std::shared_ptr<DeviceUnits> device_units = nullptr;  // the tensor is compressed there
+  // NCCL only: its first area in the job's NCCL process, and agent 0's count of turns
   bool by_nccl = false;
   uint32_t nccl_area = 0;
   std::shared_ptr<uint64_t> nccl_turns = nullptr;
 };
 
-// The engine has forgotten the tensor: nothing here or on its way reads its memory any more.
+// The engine has removed the tensor. No frame here or in flight uses its memory any more.
 struct TensorGone {
   uint64_t job = 0;
   uint32_t tensor = 0;
 };
 
-// No rank of the job uses the tensor any more. `gone` gets the answer; null: nobody waits for it.
+// No rank of the job uses the tensor any more. `gone` gets the answer; null: no answer is needed.
 struct RemoveTensor {
   uint64_t job = 0;
   uint32_t tensor = 0;
   std::shared_ptr<Mailbox<TensorGone>> gone;
 };
 
-// What an order to a job's NCCL process came to, and the first turn that failed: for the conductor.
+// For the conductor: the result of an order to a job's NCCL process, and the first turn that
+// failed.
 struct NcclNews {
   uint64_t job = 0;
   NcclQueue::Ended ended;
 };
 
-// This node's NCCL process of a job, and what it is to do first.
+// This node's NCCL process of a job, and its first order.
 struct StartNccl {
   uint64_t job = 0;
   std::unique_ptr<NcclQueue> queue;
@@ -125,27 +126,27 @@ struct StartShardJob {
   uint32_t shards = 1;
 };
 
-// `copy`: of another shard's plan, the copy of what that shard holds (shard/shard_tensor.h).
+// With `copy`, the tensor is the copy of another shard's part (shard/shard_tensor.h).
 struct AddShardTensor {
   uint64_t job = 0;
   ShardPlan plan;
-  // Mode option restore: what the shard begins with, or why it is not to be had.
+  // Mode option restore: the initial state, or why it is not available.
   std::vector<RestoredChunk> restored = {};
   Status restore_failed = {};
   bool copy = false;
-  // What it is to begin with is on other shards, and all of this command's tensor are here now.
+  // The initial state is on other shards, and all tensors of this command have arrived.
   bool begins_move = false;
   uint32_t placement = 0;
   uint64_t run = 0;  // names the placement in snapshots
 };
 
-// A shard of the job is gone for good, and the job goes on with the copies of what it held.
+// A shard of the job is lost for good, and the job continues with the copies of its chunks.
 struct LoseShard {
   uint64_t job = 0;
   uint32_t shard = 0;
 };
 
-// The job has more shards, after those it had; and these are lost, which it had or not.
+// New shards of the job, after the known ones. The listed lost ones may be new or known.
 struct AddShards {
   uint64_t job = 0;
   std::vector<std::string> addresses;
@@ -156,7 +157,7 @@ struct EndJob {
   uint64_t job = 0;
 };
 
-// The answer to MeasurePath; figures are 0 when there are none.
+// The answer to MeasurePath. The figures are 0 when the measurement failed.
 struct PathAnswer {
   uint64_t probe = 0;
   double alpha_us = 0;
@@ -173,7 +174,7 @@ using EngineCommand =
     std::variant<StartJob, AddTensor, StartShardJob, AddShardTensor, LoseShard, AddShards, EndJob,
                  MeasurePath, StartNccl, OrderNccl, RemoveTensor>;
 
-// The engine cannot go on with this job: a link broke, a client wrote nonsense.
+// The job cannot continue: a link broke, or a client wrote invalid data.
 struct JobBroken {
   uint64_t job = 0;
   Status status;

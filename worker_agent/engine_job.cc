@@ -11,7 +11,7 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kSubmissionsPerTurn = 64;  // of one client: then others get their turn
+constexpr size_t kSubmissionsPerTurn = 64;  // per client, then other clients get their turn
 
 }  // namespace
 
@@ -51,7 +51,7 @@ Result<RegionId> EngineJob::region_of(const std::shared_ptr<Segment>& segment) {
   return region;
 }
 
-// The only place of the data plane that allocates: everything a round needs is set aside here.
+// Only this function of the data plane allocates: it reserves everything that a round needs.
 Status EngineJob::add_tensor(AddTensor add) {
   Result<RegionId> region = region_of(add.segment);
   if (!region.ok()) return region.status();
@@ -120,9 +120,9 @@ size_t EngineJob::do_work() {
   return work;
 }
 
-// A client may submit a tensor the moment it is told of it, which is after the conductor has posted
-// AddTensor but maybe before this turn's commands were taken. So a record of an unknown tensor is
-// held until the next turn, which begins with the commands; only then is it wrong.
+// A client may submit a tensor as soon as it knows it. The conductor has posted AddTensor by then,
+// but this turn may have taken its commands before. So a record of an unknown tensor is kept until
+// the next turn, which begins with the commands. Only then is it an error.
 size_t EngineJob::take_submissions(uint32_t local_rank) {
   std::optional<Submission>& held = held_[local_rank];
   if (held) {
@@ -156,14 +156,14 @@ std::string EngineJob::who(uint32_t local_rank) const {
 
 void EngineJob::on_submission(uint32_t local_rank, const Submission& record) {
   EngineTensor* posted = tensor(record.tensor);
-  // On one node a round may end before its record is taken, which asks for help only.
+  // on one node a round may end before its record is read; the record only requests help
   if (posted == nullptr && is_retired(record.tensor)) return;
   if (posted == nullptr)
     return fail(error("S210", who(local_rank) + ": field tensor of a submission is " +
                                   std::to_string(record.tensor)));
   if (const Status status = posted->check_request(record); !status.ok())
     return fail(status.with_context(who(local_rank)));
-  // On one node the clients do without us; we lend a hand once all have posted.
+  // On one node the clients sum without the agent; it helps once all have posted.
   if (!posted->remote()) {
     if (posted->ask_for_assistance(record.round)) assisting_.push_back(posted);
     return;
@@ -193,7 +193,7 @@ void EngineJob::begin(EngineTensor& tensor) {
 
 bool EngineJob::idle() const {
   if (!assisting_.empty()) return false;
-  // A GPU rings when it has summed, or coded.
+  // A GPU rings when it has summed or encoded.
   const auto works = [](EngineTensor* tensor) { return tensor->device() == nullptr; };
   if (std::any_of(reducing_.begin(), reducing_.end(), works)) return false;
   if (std::any_of(held_.begin(), held_.end(), [](const auto& held) { return held.has_value(); }))
@@ -209,7 +209,7 @@ void EngineJob::set_sleeping(bool sleeping) {
 
 // ---- actions
 
-// kFinish comes last: what follows it may begin another exchange, whose actions come next.
+// kFinish comes last: its handler may begin another exchange, whose actions come next.
 void EngineJob::run_actions(Exchange& exchange) {
   const bool ended = !actions_.empty() && actions_.back().kind == Action::Kind::kFinish;
   for (const Action& action : actions_) run(exchange, action);
@@ -231,8 +231,8 @@ void EngineJob::run(Exchange& exchange, const Action& action) {
   }
 }
 
-// Its elements are what this node brings: those of a dense tensor come chunk by chunk
-// (reduce_local), those of a compressed one are all there.
+// The elements are the input of this node. Those of a dense tensor arrive chunk by chunk
+// (reduce_local), those of a compressed one are complete.
 void EngineJob::start(const ExchangeStart& next) {
   if (next.exchange == nullptr) return;
   Exchange& exchange = *next.exchange;
@@ -252,7 +252,7 @@ void EngineJob::on_ended(const Exchange& exchange) {
   advance(tensor, tensor.compressed()->ended(exchange));
 }
 
-// What a compressed tensor does next. The round may be over when this returns.
+// Runs the next steps of a compressed tensor. The round may be over when this returns.
 void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& starts) {
   if (!starts.ok()) return fail(starts.status().with_context("job \"" + start_.name + "\""));
   for (const ExchangeStart& next : starts.value()) start(next);
@@ -264,7 +264,7 @@ void EngineJob::advance(EngineTensor& tensor, const Result<ExchangeStarts>& star
   finish(tensor);
 }
 
-// What a push to a shard says of the step.
+// The header field `source` of a push to a shard.
 uint32_t EngineJob::push_source(const Exchange& exchange) {
   const RoundRequest& request = tensor(exchange.id().tensor)->request();
   if (!reduces(exchange.plan().kind) && !exchange.plan().parameters)
@@ -313,15 +313,15 @@ void EngineJob::push_completion(uint32_t local_rank, const CompletionRecord& rec
   if (pushed == Push::kDone) return;
   if (pushed == Push::kCorrupt)
     return fail(error("S210", who(local_rank) + ": field head of its completion ring"));
-  // An honest client starts no round before it was told of the last one.
+  // An honest client starts no round before it knows that the last one is over.
   if (waiting.size() >= tensors_.size())
     return fail(error("S210", who(local_rank) + " does not read its completion ring: " +
                                   std::to_string(waiting.size()) + " records wait"));
   waiting.push_back(record);
 }
 
-// A ring is full when a client has not looked for a long while; at most one record per tensor
-// waits (push_completion).
+// A ring is full when a client has not read it for long. At most one record per tensor waits
+// (push_completion).
 size_t EngineJob::flush_completions() {
   size_t pushed = 0;
   for (uint32_t rank = 0; rank < overflow_.size(); ++rank) {
@@ -374,7 +374,7 @@ void EngineJob::on_received(const TransportEvent& event) {
   on_credit(from, header);
 }
 
-// Data comes in over the links that peers have opened, credits over ours.
+// Data arrives on links that peers have opened, credits on our links.
 Status EngineJob::check_frame(const TransportEvent& event, const FrameHeader& header) const {
   const bool credit = header.kind == static_cast<uint8_t>(FrameKind::kCredit);
   const bool ours = header.job == start_.job && header.epoch == start_.epoch;
@@ -396,8 +396,8 @@ void EngineJob::on_credit(uint32_t from, const FrameHeader& header) {
     return fail(error("D601", "field exchange of a credit is " + std::to_string(header.exchange) +
                                   ", which tensor \"" + tensor(header.tensor)->name() +
                                   "\" does not have"));
-  if (is_retired(header.tensor)) return;  // for a round that will not be
-  // That node registered this tensor a little earlier than ours.
+  if (is_retired(header.tensor)) return;  // for a round that will not take place
+  // That node registered this tensor a little earlier.
   if (header.tensor < kTensorIdsMax && early_credits_.size() < kTensorsMax)
     early_credits_.push_back({id, from, header.step});
 }
@@ -441,7 +441,7 @@ void EngineJob::on_closed(const TransportEvent& event, const std::string& why) {
 
 // ---- shards that are lost
 
-// Not all is lost with it: what it held has copies.
+// Not all data is lost with it, because its chunks have copies.
 bool EngineJob::may_lose(uint32_t peer) const {
   if (peer < start_.agents) return false;
   return std::ranges::none_of(tensors_, [&](const auto& tensor) {

@@ -1,5 +1,5 @@
-// One job of this node's ranks inside the engine: what they have posted, what its collectives do
-// about it, and its links.
+// One job of this node's ranks inside the engine: their posted rounds, its collectives, and its
+// links.
 //
 // Engine thread only.
 #pragma once
@@ -39,7 +39,8 @@ class EngineJob final : public HostedJob {
   void order_nccl(const NcclQueue::Order& order);
 
   // ---- one turn
-  // Takes what clients have submitted, works on local sums, posts frames. How much it did.
+  //
+  // Reads the clients' submissions, computes local sums, posts frames. Returns how much it did.
   size_t do_work() override;
   bool idle() const override;  // no client has submitted anything that is not taken yet
   // Before the engine sleeps (true) and after: tells the clients whether to ring.
@@ -60,7 +61,7 @@ class EngineJob final : public HostedJob {
   Nanos wake_at() const override { return ended_links_.wake_at(); }
 
   void fail(const Status& status) override;
-  // The first thing that went wrong; ok while the job works.
+  // The first error; ok while the job works.
   const Status& broken() const override { return broken_; }
   void end() override;
   bool ended() const override { return links_ == nullptr || links_->closed(); }
@@ -114,10 +115,10 @@ class EngineJob final : public HostedJob {
   std::vector<std::unique_ptr<EngineTensor>> tensors_;  // by id, with holes
   size_t live_ = 0;                                     // of them
   std::vector<bool> retired_;                           // by id
-  std::vector<RemoveTensor> retiring_;                  // that something is still under way of
+  std::vector<RemoveTensor> retiring_;                  // tensors with frames in flight
   std::vector<EngineTensor*> reducing_;                 // rounds whose local sum is not complete
-  std::vector<EngineTensor*> coding_;                   // ... in which GPUs code what comes next
-  std::vector<EngineTensor*> assisting_;                // of one node, with chunks to claim
+  std::vector<EngineTensor*> coding_;                   // ... whose next data GPUs are encoding
+  std::vector<EngineTensor*> assisting_;                // tensors of one node with chunks to claim
   std::vector<EarlyCredit> early_credits_;
   std::vector<std::pair<std::shared_ptr<Segment>, RegionId>> regions_;
   std::vector<std::optional<Submission>> held_;          // by local rank: of a tensor not yet added
@@ -125,7 +126,7 @@ class EngineJob final : public HostedJob {
   std::vector<Action> actions_;
   std::vector<uint32_t> lost_;  // shards, as peers
   EndedLinks ended_links_;
-  std::unique_ptr<NcclQueue> nccl_;  // null: no tensor may go by NCCL
+  std::unique_ptr<NcclQueue> nccl_;  // null: no tensor uses NCCL
   std::shared_ptr<Mailbox<NcclNews>> nccl_news_;
   Status broken_;
 };

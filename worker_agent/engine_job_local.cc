@@ -1,5 +1,5 @@
-// What a turn of the engine does of a job on this node: the sums of its ranks, on the processor or
-// on GPUs, and what GPUs have coded in the middle of a round.
+// The local part of an engine's turn for a job: the sums of its ranks, on the processor or on GPUs,
+// and data that GPUs have encoded in the middle of a round.
 #include "worker_agent/engine_job.h"
 
 #include <algorithm>
@@ -7,12 +7,13 @@
 namespace gradbus {
 namespace {
 
-// Of chunks, over all tensors of a job: other jobs and received frames get their turn.
+// Limits the chunks summed for all tensors of a job, so that other jobs and received frames get
+// their turn.
 constexpr uint64_t kSummedBytesPerTurn = 4u << 20;
 
 }  // namespace
 
-// One chunk of each tensor a turn: received frames are not kept waiting behind a large sum.
+// Sums one chunk of each tensor per turn, so that received frames do not wait behind a large sum.
 size_t EngineJob::reduce_local() {
   size_t work = 0;
   uint64_t bytes = 0;
@@ -41,8 +42,9 @@ size_t EngineJob::reduce_local() {
   return work;
 }
 
-// One chunk a turn, of the first tensor that has one: the clients can do all of it themselves, and
-// other jobs' frames wait meanwhile. With 4 MiB a turn, a neighbour was up to 14 times slower.
+// Reduces one chunk per turn, of the first tensor that has one. Clients can do all of it themselves,
+// and frames of other jobs wait meanwhile. With 4 MiB per turn, a neighbour was up to 14 times
+// slower.
 size_t EngineJob::assist() {
   const auto first = std::ranges::find_if(assisting_, &EngineTensor::assists);
   const size_t chunks = first == assisting_.end() ? 0 : (*first)->assist_some();
@@ -54,7 +56,7 @@ size_t EngineJob::assist() {
   return chunks;
 }
 
-// Each of a tensor's units that GPUs have done with since.
+// Resumes each of a tensor's units that GPUs have finished since.
 size_t EngineJob::resume_coded() {
   size_t work = 0;
   for (size_t i = 0; i < coding_.size() && broken_.ok();) {

@@ -1,4 +1,5 @@
-// A job's half that talks to its NCCL process: orders from the conductor, turns of tensors.
+// The part of a job that controls its NCCL process: orders from the conductor, and turns of
+// tensors.
 #include "worker_agent/engine_job.h"
 
 namespace gradbus {
@@ -32,7 +33,7 @@ size_t EngineJob::run_nccl() {
 
 void EngineJob::on_nccl_ended(const NcclQueue::Ended& ended) {
   NcclNews news{start_.job, ended};
-  // What it is opened for is no tensor of the engine's yet.
+  // An open order is for a tensor that the engine does not know yet.
   const EngineTensor* of = ended.turn ? tensor(ended.tensor) : nullptr;
   news.ended.status = nccl_status(ended.status, of == nullptr ? "" : of->name());
   if (!ended.turn || !ended.status.ok()) nccl_news_->post(news);

@@ -1,7 +1,6 @@
 // The end of a tensor in the engine. The coordinator retires a tensor when every rank of the job
-// has unregistered it, so its last round is over on every node. What may still be under way are
-// ends of sends that the transport has yet to report, and peers' credits for a round that will not
-// be.
+// has unregistered it, so its last round is over on every node. Sends that the transport has not
+// reported yet may still be in flight, and peers' credits for a round that will not take place.
 #include "common/errors.h"
 #include "worker_agent/engine_job.h"
 

@@ -35,7 +35,7 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
   return plan;
 }
 
-// What a push to a shard says of a round that makes no step.
+// The `source` field of a push in a round that makes no step.
 uint32_t pull_source_of(const Submission& record) {
   const auto part = static_cast<uint32_t>(record.kept_part);
   switch (static_cast<PullKind>(record.pull_only)) {
@@ -97,7 +97,7 @@ void EngineTensor::take_place_of(EngineTensor& other) {
     compressed_->take_memory(*other.compressed_);
 }
 
-// Of the ranks that get the result there. On GPUs it is delivered from the first one.
+// The areas of ranks that get the result there. On GPUs the first area delivers it.
 std::vector<uint32_t> EngineTensor::areas_in_host_memory() const {
   if (!reduces()) return {};
   return add_.device == nullptr ? local_ranks_ : std::vector<uint32_t>{local_ranks_.front()};
@@ -144,7 +144,7 @@ Status EngineTensor::check_request(const Submission& record) const {
 Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
   const uint64_t round = record.round;
   const uint64_t block_bytes = record.bytes;
-  // An honest client posts only after it was told that the last round is over.
+  // An honest client posts only after it knows that the last round is over.
   if (round != posted_[local_rank] + 1 || round != begun_ + 1 || running_)
     return error("S210", "field round of a submission is " + std::to_string(round) + ", expected " +
                              std::to_string(begun_ + 1) + ", tensor \"" + name() + "\"");

@@ -1,5 +1,5 @@
-// One registered tensor inside the engine: its cell, what its ranks have posted, and its exchanges:
-// one of the elements themselves, or those of a compressed tensor.
+// One registered tensor inside the engine: its cell, the posts of its ranks, and its exchanges. A
+// dense tensor has one exchange, for its elements; a compressed one has several.
 //
 // Engine thread only. Addresses and shapes come from the conductor's AddTensor, never from shared
 // memory.
@@ -22,7 +22,7 @@ namespace gradbus {
 class EngineTensor {
  public:
   EngineTensor(const StartJob& job, AddTensor add, RegionId region);
-  // Between nodes: what carries it. S201 when there is no address space for payloads.
+  // Opens the exchanges between nodes. S201 when address space for payloads runs out.
   Status open_exchanges(const StartJob& job, Transport& transport);
 
   const std::string& name() const { return add_.name; }
@@ -32,61 +32,63 @@ class EngineTensor {
   bool empty() const { return add_.shape.count == 0; }
   bool on_shards() const { return add_.algorithm == Algorithm::kShards; }
   uint32_t replicas() const { return add_.replicas; }
-  // Before its first round: of a tensor with which nothing is exchanged any more.
+  // Called before its first round, when nothing of `other` is exchanged any more.
   void take_place_of(EngineTensor& other);
-  // What it has is on this peer, a shard, among others.
+  // Whether a part of its data is on this peer, a shard.
   bool lives_on(uint32_t peer) const;
   Cell& cell() { return cell_; }
   std::span<const std::unique_ptr<Exchange>> exchanges() const {
     return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();
   }
   DeviceTensor* device() { return add_.device.get(); }  // null: the ranks' areas are in host memory
-  // There is something to do between its agents, or with shards.
+  // Whether agents or shards exchange something for it.
   bool leaves_node() const {
     return remote() && (add_.device == nullptr || add_.device->leaves_node());
   }
   NcclChild::Call nccl_call() const;                            // in place
   CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
 
-  // ---- what the local ranks have posted
-  // S210: the record says what no client would.
+  // ---- posts of the local ranks
+  //
+  // Returns S210 for a record that no valid client sends.
   Status check_request(const Submission& record) const;
-  // Of a record that passed. S210 when the post cannot be: not the next round, a block longer than
-  // allowed. O902: ranks of this node ask for different things.
+  // Stores a checked record. Returns S210 for an invalid post: not the next round, or a block that
+  // is too long. O902: ranks of this node request different operations.
   Status post(uint32_t local_rank, const Submission& record);
-  // The round that all local ranks have posted and that has not begun yet; 0: none.
+  // The round that all local ranks have posted and that has not begun; 0: none.
   uint64_t ready_round() const;
   void begun(uint64_t round) { begun_ = round, running_ = true, staleness_ = 0; }
   void finished() { running_ = false; }
   bool running() const { return running_; }
-  // No rank has posted a round that is not over. (Rounds on one node do not come here.)
+  // No rank has posted a round that is not over. (Rounds on one node are not posted here.)
   bool rests() const {
     return !running_ &&
            std::ranges::all_of(posted_, [this](uint64_t round) { return round <= begun_; });
   }
   uint64_t begun_round() const { return begun_; }
-  // Of the round: the largest that a shard has told.
+  // The staleness of the round: the maximum that a shard has reported.
   void note_staleness(uint32_t steps) { staleness_ = std::max(staleness_, steps); }
   uint32_t staleness() const { return staleness_; }
-  bool holds_parameters() const { return add_.holds_parameters; }  // shards do
-  // What the ranks ask of the round that is ready.
+  bool holds_parameters() const { return add_.holds_parameters; }  // on shards
+  // The request of the ranks for the round that is ready.
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
 
   // ---- local reduction of the round that has begun
   void start_reducing() { reported_ = 0; }
-  // Reduces at most one chunk, then returns the next chunk that is reduced (by anybody), or -1.
+  // Reduces at most one chunk. Returns the next chunk that any thread has reduced, or -1.
   int64_t reduce_some();
   bool reducing() const { return reported_ < add_.shape.chunks; }
   uint64_t chunk_bytes() const { return add_.shape.chunk_elements * dtype_bytes(add_.shape.dtype); }
 
   // ---- help with a round of one node, which its ranks sum themselves
-  // True when the tensor was not being assisted before.
+  //
+  // Returns true if the tensor was not being assisted before.
   bool ask_for_assistance(uint64_t round);
-  // Sums at most one chunk; how many.
+  // Sums at most one chunk; returns how many.
   uint32_t assist_some();
-  // False when all is claimed, or when as many chunks were tried as a round has: a client may write
-  // into the cell that there is always more to do.
+  // False when all chunks are claimed, or when as many were tried as a round has. The limit is
+  // needed because a client may write into the cell that there is always more to do.
   bool assists() const { return assists_left_ > 0 && cell_.may_help(assisted_); }
   void stop_assisting() { assists_left_ = 0; }
 
@@ -107,9 +109,9 @@ class EngineTensor {
   const uint32_t shards_;  // of its placement
   bool replaced_ = false;
   uint64_t begun_ = 0;
-  bool running_ = false;  // the round that has begun is not over
+  bool running_ = false;  // the current round is not over
   uint32_t reported_ = 0;
-  uint64_t assisted_ = 0;  // the newest round that help was asked for
+  uint64_t assisted_ = 0;  // the latest round for which help was requested
   uint32_t assists_left_ = 0;
   uint32_t staleness_ = 0;
 };

@@ -34,7 +34,7 @@ std::span<std::byte* const> Exchange::areas(uint32_t chunk) {
   return area_pointers_;
 }
 
-// Who gets the result on this node.
+// The areas on this node that get the result.
 std::span<std::byte* const> Exchange::result_areas(uint32_t chunk) {
   const std::span<std::byte* const> all = areas(chunk);
   if (plan_.kind == CollectiveKind::kAllReduce) return all;

@@ -1,5 +1,5 @@
-// One collective between the agents of a job and the bytes that its actions touch: those of a
-// tensor in the arena, or those of a compressed tensor's payloads (compressed_tensor.h).
+// One collective between the agents of a job, and the bytes of its actions: a tensor in the arena,
+// or payloads of a compressed tensor (compressed_tensor.h).
 //
 // Engine thread only. Addresses and shapes come from the plan, never from shared memory.
 #pragma once
@@ -17,15 +17,15 @@
 
 namespace gradbus {
 
-// Where the areas (kinds that reduce: one per local rank) or blocks lie.
+// The location of the areas (kinds that reduce: one per local rank) or blocks.
 struct ExchangeMemory {
   RegionId region;
-  uint64_t offset = 0;         // of the first one in the region
-  std::byte* first = nullptr;  // the same
+  uint64_t offset = 0;         // of the first area in the region
+  std::byte* first = nullptr;  // the first area
   uint64_t stride = 0;         // bytes from one to the next
 };
 
-// What a frame names.
+// The fields of a frame that select the exchange.
 struct ExchangeId {
   uint32_t tensor = 0;
   uint16_t index = 0;  // among the tensor's exchanges
@@ -34,20 +34,20 @@ struct ExchangeId {
 
 class Exchange {
  public:
-  // `areas`: the ranks on this node whose areas get the result, by local rank. `last`: what remains
-  // to be done with the sum of all agents.
+  // `areas`: the ranks on this node whose areas get the result, by local rank. `last`: the final
+  // operation on the sum of all agents.
   Exchange(ExchangeId id, const CollectivePlan& plan, const ExchangeMemory& memory,
            std::vector<uint32_t> areas, const Reduction& last);
 
   ExchangeId id() const { return id_; }
   Collective& collective() { return *collective_; }
   const CollectivePlan& plan() const { return plan_; }
-  // Kinds that move blocks: the bytes of block `source` that came this round.
+  // Kinds that move blocks: the bytes of block `source` received in this round.
   std::span<const std::byte> block(uint32_t source) const;
-  // What came last were elements where payloads travel.
+  // Whether the last data was elements instead of a payload.
   bool came_dense() const { return came_dense_; }
 
-  // ---- the bytes behind actions
+  // ---- the data of actions
   FrameHeader frame(const StartJob& job, const Action& send) const;
   Slice slice(const Action& send) const;
   void stash(uint32_t slot, std::span<const std::byte> payload);
@@ -70,9 +70,9 @@ class Exchange {
   const std::vector<uint32_t> ranks_;
   const Reduction last_;
   std::unique_ptr<Collective> collective_;
-  std::unique_ptr<std::byte[]> stash_;  // pages that no early frame has touched cost nothing
+  std::unique_ptr<std::byte[]> stash_;  // pages without an early frame cost nothing
   std::vector<std::byte*> area_pointers_;
-  std::vector<uint64_t> block_bytes_;  // kinds that move blocks: of those that came
+  std::vector<uint64_t> block_bytes_;  // kinds that move blocks: lengths of the received ones
   bool came_dense_ = false;
 };
 

@@ -1,5 +1,5 @@
-// A set of bytes of one segment, as extents that neither overlap nor touch: what of an arena is
-// free, what of it has no pages.
+// A set of bytes of one segment, as extents that neither overlap nor touch. It describes which part
+// of an arena is free, or which part has no pages.
 //
 // One thread.
 #pragma once
@@ -24,13 +24,13 @@ class Extents {
   size_t count() const { return extents_.size(); }
   uint64_t bytes() const;
 
-  // Adds bytes, of which some may be in the set. Returns the extent that they are in now.
+  // Adds bytes; some of them may already be in the set. Returns the extent that contains them now.
   Extent insert(Extent added);
-  // Takes bytes out, of which some may not be in the set.
+  // Removes bytes; some of them may not be in the set.
   void erase(Extent removed);
-  // The smallest extent of at least `bytes`; the first one of that size.
+  // Returns the smallest extent of at least `bytes`; the first one of that size.
   std::optional<Extent> best_fit(uint64_t bytes) const;
-  // What the set has of `range`, from front to back.
+  // Visits the part of the set in `range`, from front to back.
   void each_in(Extent range, const std::function<void(Extent)>& visit) const;
 
  private:

@@ -1,6 +1,6 @@
-// A job inside the engine, whatever this node is in it: a node with ranks (engine_job.h) or a
-// parameter-server shard (shard/shard_job.h). Every call is non-blocking and bounded, so jobs share
-// the engine's thread fairly.
+// A job inside the engine. This node either has ranks of it (engine_job.h) or is a parameter-server
+// shard of it (shard/shard_job.h). Every call is non-blocking and bounded, so jobs share the
+// engine's thread fairly.
 //
 // Engine thread only.
 #pragma once
@@ -25,21 +25,22 @@ class HostedJob {
   virtual uint64_t id() const = 0;
   virtual bool remote() const = 0;  // it has links
   virtual size_t clients() const { return 0; }
-  // Of its clients: the engine wakes when one rings.
+  // The doorbells of its clients, which wake the engine.
   virtual std::vector<int> doorbells() const { return {}; }
 
-  // ---- one turn; how much it did
+  // ---- one turn; returns how much it did
   virtual size_t do_work() = 0;
-  // Nothing waits to be taken.
+  // No input waits.
   virtual bool idle() const = 0;
-  // When do_work() must be called although nothing happened; 0: never.
+  // When to call do_work() even if nothing happened; 0: never.
   virtual Nanos wake_at() const { return 0; }
   // Before the engine sleeps (true) and after: tells the clients whether to ring.
   virtual void set_sleeping(bool) {}
 
   // ---- events of its links
   virtual bool owns(LinkId link) const = 0;
-  // False: a peer that is not known here yet, or never. The engine asks again when there are more.
+  // False for a peer that is unknown now or forever. The engine asks again when there are more
+  // peers.
   virtual bool knows_peer(uint32_t peer) const = 0;
   virtual void on_accepted(LinkId link, const FrameHeader& hello) = 0;
   virtual void on_connected(LinkId link) = 0;
@@ -47,19 +48,19 @@ class HostedJob {
   virtual void on_received(const TransportEvent& event) = 0;
   virtual void on_closed(const TransportEvent& event, const std::string& why) = 0;
 
-  // One of the job's shards is lost, and the job goes on without it.
+  // One of the job's shards is lost, and the job continues without it.
   virtual void lose_shard(uint32_t shard) = 0;
-  // It has more of them.
+  // The job has more shards.
   virtual void add_shards(const AddShards& command) = 0;
 
-  // Forgets the tensor once nothing of it is under way.
+  // Removes the tensor when none of its frames is in flight.
   virtual void remove_tensor(const RemoveTensor& command) = 0;
 
-  // Something went wrong: the engine ends the job after its turn.
+  // Reports an error: the engine ends the job after its turn.
   virtual void fail(const Status& status) = 0;
-  // The first thing that went wrong; ok while the job works.
+  // The first error; ok while the job works.
   virtual const Status& broken() const = 0;
-  // The job is over: closes its links. It is kept until ended(): nothing of it is under way.
+  // The job is over: closes its links. The object is kept until ended(), when nothing is in flight.
   virtual void end() = 0;
   virtual bool ended() const = 0;
 };

@@ -12,14 +12,14 @@
 namespace gradbus {
 namespace {
 
-// Data slots bound what a peer can have under way; the kernel's socket buffers add to it.
+// Data slots limit the data of a peer in flight; the kernel's socket buffers add to it.
 constexpr uint64_t kDataSlots = 16;
 constexpr uint64_t kCreditSlots = 16;
 constexpr uint64_t kDataSlotBytes = (kReceiveSlotBytes + 127) / 128 * 128;
 constexpr uint64_t kCreditSlotBytes = 128;
 static_assert(kCreditSlotBytes >= sizeof(FrameHeader));
 
-// Pages that no frame has touched cost nothing.
+// Pages without a frame cost nothing.
 std::span<std::byte> map_private(size_t bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,8 +67,8 @@ void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
   list(peer);
 }
 
-// Ids begin at 1: a frame that is not in use is of no tensor. Control plane: every frame is looked
-// at.
+// Ids begin at 1, so an unused frame belongs to no tensor. Control plane only: it checks every
+// frame.
 bool JobLinks::sends(uint32_t tensor) const {
   return std::ranges::any_of(peers_, [&](const Peer& peer) {
     return std::ranges::any_of(peer.out.frames, [&](const Waiting& frame) {

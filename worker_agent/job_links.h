@@ -1,10 +1,10 @@
-// A job's links to the other agents, with a queue of frames per peer: one that stalls holds up
-// nothing that goes to others. To a peer there is an OUTGOING link (data out, credits back), opened
-// when a tensor first needs it, and from a peer an INCOMING one (data in, credits out).
+// A job's links to the other agents, with a queue of frames per peer: a peer that stalls delays
+// only its own frames. There is an OUTGOING link to a peer (data out, credits back), opened when a
+// tensor first needs it. There is an INCOMING link from a peer (data in, credits out).
 //
-// Everything that a round needs is set aside when a tensor is added: sending allocates nothing.
+// All memory for a round is reserved when a tensor is added: sending allocates nothing.
 //
-// Engine thread only. Each job has links of its own: one that stalls stalls no other job.
+// Engine thread only. Each job has separate links, so a job that stalls delays no other job.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LinkIdentity {
   uint32_t agent_index = 0;
 };
 
-// A data frame on its way out: what to tell the collective when it is sent.
+// A data frame in flight, with the action to report when it is sent.
 struct SendRecord {
   ExchangeId exchange;
   Action action;
@@ -33,40 +33,43 @@ struct SendRecord {
 
 class JobLinks {
  public:
-  // `addresses` by agent index; ours is not used.
+  // `addresses` by agent index; the own address is not used.
   JobLinks(Transport& transport, const LinkIdentity& identity, std::vector<std::string> addresses);
   ~JobLinks();
   JobLinks(const JobLinks&) = delete;
   JobLinks& operator=(const JobLinks&) = delete;
 
-  // ---- a tensor is added: room for what it may have waiting or in flight
-  // Opens the link to `peer` when it is the first. D604 when the address is impossible.
+  // ---- when a tensor is added: reserves room for its waiting and in-flight frames
+  //
+  // Opens the link to `peer` if it is the first. D604 when the address is invalid.
   Status expect_sends(uint32_t peer, uint32_t frames);
   void expect_credits(uint32_t peer, uint32_t frames);
-  // A tensor is gone: its room is for those that come. Its frames have been sent.
+  // A tensor is removed: its room is free for new ones. Its frames have been sent.
   void forget_sends(uint32_t peer, uint32_t frames) { peers_.at(peer).out.spare += frames; }
   void forget_credits(uint32_t peer, uint32_t frames) { peers_.at(peer).in.credits_max -= frames; }
-  // A data frame of the tensor waits, or is the transport's.
+  // Whether a data frame of the tensor waits or is in flight.
   bool sends(uint32_t tensor) const;
 
-  // More peers, after those there are.
+  // Adds peers after the known ones.
   void add_peers(const std::vector<std::string>& addresses);
   uint32_t peers() const { return static_cast<uint32_t>(peers_.size()); }
 
   // ---- links
-  // An agent has opened its link to us. D602 unless it belongs to this job and is that agent's
-  // first.
+  //
+  // An agent has opened its link to us. Returns D602 unless it belongs to this job and is that
+  // agent's first.
   Status accept(LinkId link, const FrameHeader& hello);
   bool owns(LinkId link) const { return role_of(link) != nullptr; }  // until its kClosed
   uint32_t peer_of(LinkId link) const { return role_of(link)->peer; }
   bool outgoing(LinkId link) const { return role_of(link)->outgoing; }
   void connected(LinkId link);
-  // Ends all links. This object must live until closed(): the transport owns the slots till then.
+  // Ends all links. This object must live until closed(), because the transport uses the slots
+  // until then.
   void close();
   void on_closed(LinkId link);
   bool closed() const { return open_links_ == 0; }
-  // The peer is lost for good: ends its links, and opens and accepts none any more. What waits for
-  // it is not posted: take_unsent() hands it out.
+  // The peer is lost for good: ends its links, and opens and accepts none any more. Its waiting
+  // frames are not posted; take_unsent() returns them.
   void drop(uint32_t peer);
   bool dropped(uint32_t peer) const { return peers_[peer].dropped; }
   bool receives_from(uint32_t peer) const { return peers_[peer].in.open; }
@@ -75,20 +78,19 @@ class JobLinks {
   // ---- frames out
   void send_data(uint32_t peer, const FrameHeader& header, Slice payload, const SendRecord& record);
   void send_credit(uint32_t peer, const FrameHeader& header);
-  // Posts what waits and fits; returns how many frames went.
+  // Posts waiting frames that fit; returns their number.
   size_t flush();
-  // A data frame ended: its record. Credits have none.
+  // Returns the record of a data frame that ended. Credits have none.
   SendRecord take_sent(LinkId link, uint64_t token);
   bool is_credit_token(uint64_t token) const { return token == kCreditToken; }
 
-  // ---- frames in: the bytes of a receive, and the buffer that they lie in. Buffers are numbered
-  // over all links.
+  // ---- frames in: the bytes of a receive, and its buffer. Buffers are numbered over all links.
   std::span<const std::byte> frame(LinkId link, uint64_t token, uint64_t bytes) const;
   uint32_t buffer_of(LinkId link, uint64_t token) const;
   std::span<const std::byte> payload(uint32_t buffer) const;
-  Slice payload_slice(uint32_t buffer) const;  // to send it on from where it lies
+  Slice payload_slice(uint32_t buffer) const;  // to send it on without a copy
   uint32_t buffers_max() const;
-  // The engine is done with a data buffer, or with a credit: it takes the next frame.
+  // The engine does not need a data buffer or credit any more: it can receive the next frame.
   void release(uint32_t buffer);
   void release_credit(LinkId link, uint64_t token);
 
@@ -103,7 +105,7 @@ class JobLinks {
     std::span<std::byte> memory;
     RegionId region;
     uint64_t slot_bytes = 0;
-    BoundedQueue<uint64_t> unposted;  // tokens that the transport had no room for
+    BoundedQueue<uint64_t> unposted;  // tokens for which the transport had no room
   };
   struct Waiting {
     FrameHeader header;
@@ -117,7 +119,7 @@ class JobLinks {
     Slots slots;                  // for credits
     std::vector<Waiting> frames;  // by token: waiting or in flight
     std::vector<uint32_t> unused;
-    uint32_t spare = 0;  // frames that no tensor expects any more
+    uint32_t spare = 0;  // frames that no tensor needs any more
     BoundedQueue<uint32_t> waiting;
   };
   struct Incoming {
@@ -150,7 +152,7 @@ class JobLinks {
   const LinkIdentity identity_;
   std::vector<std::string> addresses_;
   std::vector<Peer> peers_;       // by agent index
-  std::vector<uint32_t> active_;  // peers that something may go to
+  std::vector<uint32_t> active_;  // peers that may have frames to send
   std::vector<Role> roles_;       // by link index
   uint32_t open_links_ = 0;
 };

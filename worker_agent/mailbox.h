@@ -1,6 +1,6 @@
-// Hands records from any thread to one role. Control plane only: a lock, and an eventfd so that the
-// owner may sleep on it with epoll. take() returns everything posted so far, in order; while
-// nothing was posted it costs one load, so a busy role may ask every turn.
+// Passes records from any thread to one role. Control plane only: it has a lock, and an eventfd so
+// that the owner can sleep on it with epoll. take() returns everything posted so far, in order.
+// While nothing was posted it costs one load, so a busy role may call it every turn.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -21,7 +21,8 @@ class Mailbox {
     const std::lock_guard lock(lock_);
     records_.push_back(std::move(record));
     posted_.store(true, std::memory_order_release);
-    eventfd_write(event_.get(), 1);  // inside: else take() could run first and leave it readable
+    // Under the lock: otherwise take() could run first and leave it readable.
+    eventfd_write(event_.get(), 1);
   }
 
   std::vector<T> take() {

@@ -1,5 +1,5 @@
-// gradbus-agent: the daemon of one node. Reads its options, starts the engine's thread, and is the
-// conductor until a signal ends it.
+// gradbus-agent: the daemon of one node. It reads its options, starts the engine's thread, and runs
+// the conductor until a signal ends it.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -160,7 +160,7 @@ Result<HugePages> parse_huge_pages(const std::string& text) {
   return error("F100", "--huge-pages \"" + text + "\" is not transparent, reserved or never");
 }
 
-// In bit/s; 0: not told.
+// In bit/s; 0: unknown.
 Result<uint64_t> parse_bandwidth(const std::string& text) {
   if (text.empty()) return uint64_t{0};
   const double bits = parse_bit_rate(text);
@@ -178,12 +178,13 @@ Fd open_signals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGHUP, SIG_IGN);  // a terminal that closes, or a reload, which there is not yet
+  // Sent when a terminal closes, or for a reload, which does not exist yet.
+  signal(SIGHUP, SIG_IGN);
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// A client takes four descriptors, a link of a job a few more: 1,024, the usual soft limit, is too
-// few for --clients-max.
+// A client needs four descriptors, and a link of a job a few more. The usual soft limit of 1,024 is
+// too low for --clients-max.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -191,7 +192,7 @@ void raise_descriptor_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Loopback addresses can be reached by every user of the machine.
+// Every user of the machine can reach loopback addresses.
 Result<std::optional<Secret>> read_token(const AgentOptions& o) {
   Result<std::optional<Secret>> token = read_optional_token(token_file_path(o.token_file));
   if (!token.ok() || token.value() || o.insecure) return token;
@@ -256,7 +257,7 @@ Status serve(const AgentOptions& o) {
   }
   engine.stop();
   engine_thread.join();
-  if (options.keeper != nullptr) options.keeper->drain();  // what it reads is the engine's
+  if (options.keeper != nullptr) options.keeper->drain();  // its tasks read the engine's data
   spdlog::info("stopped");
   return {};
 }

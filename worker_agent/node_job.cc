@@ -132,7 +132,8 @@ NodeJob::NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t i
 
 NodeJob::~NodeJob() { quota_.bytes_used -= charged_; }
 
-// What this agent needs for the job's tensors besides shared memory, until the job ends.
+// Charges memory that the agent needs for the job's tensors besides shared memory, until the job
+// ends.
 Status NodeJob::charge(uint64_t bytes, const std::string& what) {
   const uint64_t left = quota_.bytes_max - std::min(quota_.bytes_used, quota_.bytes_max);
   const auto mib = [](uint64_t count) { return std::to_string(count >> 20) + " MiB"; };
@@ -157,8 +158,8 @@ bool NodeJob::deserted_for(Nanos now, Nanos grace) {
 
 // ---- start
 
-// By another transport's device, or by a rank for its GPU: that has CUDA pin whole segments, which
-// the agent is not told.
+// Whether another transport's device, or a rank for its GPU, may have pinned it. CUDA pins whole
+// segments in a rank, and the agent is not informed.
 bool NodeJob::may_be_pinned() const {
   const bool remote = started_.agents_size() + started_.shards_size() > 1;
   const auto is_there = [](const char* path) { return access(path, F_OK) == 0; };
@@ -246,7 +247,7 @@ std::vector<CellShape> NodeJob::shapes_of_new(const v1::TensorsReady& ready) con
   return shapes;
 }
 
-// What collectives rely on; a coordinator of another version could want something else.
+// Checks the assumptions of collectives; a coordinator of another version could violate them.
 Status NodeJob::check_plan(const v1::ReadyTensor& ready) const {
   const TensorSpec spec = spec_from(ready.spec());
   const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
@@ -398,8 +399,8 @@ void NodeJob::announce_segments() {
   }
 }
 
-// A rank whose registration the coordinator has yet to see is not answered by another one's answer:
-// the coordinator would take its late registration for a new one.
+// A rank whose registration has not reached the coordinator does not get another rank's answer.
+// Otherwise the coordinator would treat the late registration as a new one.
 void NodeJob::answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks) {
   PlacedTensor& placed = tensors_.at(ready.id());
   for (AttachedClient* client : clients_) {
@@ -470,7 +471,7 @@ void NodeJob::tell_mode(const std::string& group, const std::string& mode) {
   send_all(packet);
 }
 
-// The sentence goes first: a client that wakes on a failed cell finds it on its socket.
+// The message is sent first: a client that wakes on a failed cell then finds it on its socket.
 void NodeJob::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;

@@ -1,4 +1,4 @@
-// A running job as the conductor sees it: its local ranks, its arena, its tensors, its end.
+// A running job for the conductor: its local ranks, its arena, its tensors, its end.
 //
 // Conductor thread only.
 #pragma once
@@ -20,21 +20,21 @@
 
 namespace gradbus {
 
-// Where the job's chunks lie on its shards; GB-D602 for a pattern that names others.
+// The job's placement of chunks on shards. GB-D602 for a pattern with unknown shards.
 Result<PlacementPattern> pattern_from(const v1::JobStarted& started);
 
-// Some of the job's shards, and where chunks lie on them.
+// Some of the job's shards, and the placement of chunks on them.
 struct ShardRing {
   uint32_t shards = 0;
   PlacementPattern pattern = nullptr;
-  ShardMembers members = nullptr;  // null: the first ones
+  ShardMembers members = nullptr;  // null: the first shards
 };
-// GB-D602 for one that names shards or places there are not.
+// Returns GB-D602 for unknown shards or places.
 Result<std::vector<ShardRing>> rings_from(const v1::ShardsChanged& changed);
-// What the engine is told of shards that it knows `known` of.
+// The engine's command for new shards, if it knows `known` of them.
 AddShards new_shards(const v1::ShardsChanged& changed, int known);
 
-// What jobs' NCCL processes tell this agent, and why it starts no more of them.
+// The news of jobs' NCCL processes for this agent, and the reason why it starts no more of them.
 struct NcclUse {
   std::shared_ptr<Mailbox<NcclNews>> news = std::make_shared<Mailbox<NcclNews>>();
   Status lost;
@@ -42,7 +42,7 @@ struct NcclUse {
 
 class NodeJob {
  public:
-  // `clients` by local rank. `agent_index` is this node's place in the ring.
+  // `clients` by local rank. `agent_index` is the index of this node in the ring.
   NodeJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
           std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
           const NcclUse& nccl, Engine& engine);
@@ -55,39 +55,42 @@ class NodeJob {
   uint64_t incarnation() const { return incarnation_; }
   uint32_t world_size() const { return static_cast<uint32_t>(started_.members_size()); }
   bool failed() const { return failed_; }
-  // All of it, for a coordinator that does not know it and is of this incarnation
+  // The whole job, for a coordinator of this incarnation that does not know it
   // (node_job_return.cc).
   std::vector<v1::AgentMessage> announce(uint64_t incarnation);
   bool deserted() const;                      // no local client is left
-  bool deserted_for(Nanos now, Nanos grace);  // since the first call that found it so
+  bool deserted_for(Nanos now, Nanos grace);  // since the first call that returned true
 
-  // Creates arena and channels, starts the engine's part and answers every local client.
+  // Creates the arena and channels, starts the job in the engine, and answers every local client.
   Status start(uint32_t cores);
-  // All ranks have registered these: places new ones and answers the clients that asked.
+  // All ranks have registered these: places new tensors and answers the clients that registered
+  // them.
   Status place(const v1::TensorsReady& ready);
   void refuse(const v1::TensorRefused& refused);
-  // Tensors that are registered from here on may be on the new ones.
+  // Tensors that are registered from now on may be on the new shards.
   Status change_shards(const v1::ShardsChanged& changed);
 
-  // ---- tensors that may go by NCCL (node_job_devices.cc): what the coordinator is to be told by
-  // now, and what follows
+  // ---- tensors that NCCL may carry (node_job_devices.cc)
+  //
+  // The reports for the coordinator, and its results.
   std::vector<v1::NcclReport> take_nccl_reports() { return std::exchange(nccl_reports_, {}); }
   void nccl_news(const NcclQueue::Ended& ended);
   void connect_nccl(const v1::NcclConnect& connect);
   Status settle_nccl(const v1::NcclSettled& settled);
 
-  // ---- tensors that are used no more (node_job_retire.cc)
-  // A client uses the tensor no more. GB-S211 when it has none of this id.
+  // ---- tensors that are not used any more (node_job_retire.cc)
+  //
+  // A client does not use the tensor any more. GB-S211 when it has none of this id.
   Status release(const AttachedClient& client, const UnregisterPacket& done);
-  // No rank of the job uses these any more: the engine is to forget them.
+  // No rank of the job uses these any more: tells the engine to remove them.
   void retire(const v1::TensorsRetired& retired, const std::shared_ptr<Mailbox<TensorGone>>& gone);
-  // It has: their memory is free for other tensors.
+  // The engine has removed it: its memory is free for other tensors.
   void free_tensor(uint32_t tensor);
 
   // Every local operation ends with this error; nothing more is exchanged.
   void fail(const Status& status);
   void notify(Code code, const std::string& text);
-  // An administrator wants the parameters that match `group` in another mode.
+  // An administrator wants another mode for the parameters that match `group`.
   void tell_mode(const std::string& group, const std::string& mode);
   void client_gone(const AttachedClient& client);
 
@@ -102,13 +105,14 @@ class NodeJob {
     Placement placement;
     Cell cell;
     std::shared_ptr<DeviceTensor> device;       // null: in the arena
-    std::string why_not_on_device;              // though a rank has asked
+    std::string why_not_on_device;              // the reason, if a rank requested it
     std::shared_ptr<DeviceUnits> units;         // null: dense, or in the arena
     uint64_t charged = 0;                       // of the quota, for its compression
-    std::bitset<kLocalRanksMax> users = {};     // by local rank: were told of it
-    std::bitset<kLocalRanksMax> released = {};  // by local rank: use it no more
-    std::bitset<kLocalRanksMax> viewed = {};    // by local rank: the same, but for views of it
-    bool retired = false;                       // the engine is forgetting it
+    std::bitset<kLocalRanksMax> users = {};     // by local rank: they know the tensor
+    std::bitset<kLocalRanksMax> released = {};  // by local rank: they do not use it any more
+    // By local rank: they do not use it any more, but have views of it.
+    std::bitset<kLocalRanksMax> viewed = {};
+    bool retired = false;  // the engine is removing it
   };
   void add_ranks(v1::RunningJob& part) const;
   void add_tensor(uint32_t id, const PlacedTensor& placed, v1::RunningJob& part) const;
@@ -154,7 +158,7 @@ class NodeJob {
   std::vector<std::shared_ptr<Channel>> channels_;
   Arena arena_;
   ShmQuota& quota_;
-  uint64_t charged_ = 0;  // of the quota, besides the arena
+  uint64_t charged_ = 0;  // of the quota, in addition to the arena
   Devices& devices_;
   const NcclUse& nccl_;
   Engine& engine_;
@@ -165,17 +169,17 @@ class NodeJob {
   int shards_known_ = 0;                             // to the engine
   std::map<uint32_t, PlacedTensor> tensors_;         // by id
   std::map<std::string, uint32_t> newest_;           // name -> id
-  uint32_t tensor_last_ = 0;                         // the highest id that the coordinator has told
-  std::optional<v1::ShardsChanged> shards_changed_;  // the last
-  // Of tensors that are gone: memory that the NCCL process has opened lives as long as the job
+  uint32_t tensor_last_ = 0;                         // the highest id that the coordinator has sent
+  std::optional<v1::ShardsChanged> shards_changed_;  // the latest one
+  // Of removed tensors: memory that the NCCL process has opened lives as long as the job
   std::vector<std::shared_ptr<DeviceTensor>> kept_for_nccl_;
-  std::map<uint32_t, HeldTensor> held_;  // until all nodes have said whether they go by NCCL
-  std::optional<uint32_t> nccl_device_;  // of the NCCL process; none: it was not started
-  Status no_nccl_;                       // why it is of no use
-  std::optional<NcclId> nccl_id_;        // agent 0's, once it is made
-  uint32_t nccl_areas_ = 0;              // that it was to open
+  std::map<uint32_t, HeldTensor> held_;  // until all nodes have reported whether NCCL carries them
+  std::optional<uint32_t> nccl_device_;  // device of the NCCL process; empty: not started
+  Status no_nccl_;                       // why NCCL cannot be used
+  std::optional<NcclId> nccl_id_;        // from agent 0, after its creation
+  uint32_t nccl_areas_ = 0;              // areas that the process has to open
   std::vector<v1::NcclReport> nccl_reports_;
-  std::shared_ptr<uint64_t> nccl_turns_ = std::make_shared<uint64_t>(0);  // the engine's
+  std::shared_ptr<uint64_t> nccl_turns_ = std::make_shared<uint64_t>(0);  // shared with the engine
   bool told_sharing_ = false;
   bool told_by_nccl_ = false;
   bool told_no_nccl_ = false;
@@ -185,8 +189,8 @@ class NodeJob {
   Status failure_;
 };
 
-// How the plan says that a tensor is compressed; none() when it is not. GB-D602 for what agents and
-// shards cannot do.
+// The plan's compression of a tensor; none() when it is not compressed. GB-D602 for plans that
+// agents and shards cannot carry out.
 Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents);
 TensorSpec spec_from(const v1::TensorSpec& spec);
 v1::TensorSpec spec_to(const TensorSpec& spec);

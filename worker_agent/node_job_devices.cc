@@ -1,6 +1,6 @@
-// A node's tensors in memory of GPUs, and whether they go by NCCL between nodes. All nodes agree on
-// that before anybody uses a tensor (server/nccl_agreement.h), so until then its ranks wait for the
-// answer to their registration, and the engine has not heard of it.
+// A node's tensors in memory of GPUs, and whether NCCL carries them between nodes. All nodes agree
+// on that before a tensor is used (server/nccl_agreement.h). Until then its ranks wait for the
+// answer to their registration, and the engine does not know it.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -15,10 +15,10 @@ namespace gradbus {
 namespace {
 
 constexpr const char* kNcclProgram = "/gradbus-nccl";
-// NCCL begins in a second or two; a collective takes far less.
+// NCCL starts in a second or two; a collective takes far less.
 constexpr Nanos kNcclPatience = 20 * kSecond;
 
-// Of every order to an NCCL process. GRADBUS_NCCL_TIMEOUT_MS says another one.
+// The deadline of every order to an NCCL process. GRADBUS_NCCL_TIMEOUT_MS overrides it.
 Nanos nccl_patience() {
   const char* told = std::getenv("GRADBUS_NCCL_TIMEOUT_MS");
   const long ms = told == nullptr ? 0 : std::strtol(told, nullptr, 10);
@@ -35,8 +35,8 @@ std::optional<WantedDevice> wanted_device(const AttachedClient& client,
 
 }  // namespace
 
-// Where all ranks of this node want it and it can be, else in the arena as ever. What nodes say to
-// each other is the same, payloads too.
+// Places the tensor on GPUs if all ranks of this node request it and it is possible, otherwise in
+// the arena. Frames and payloads between nodes are the same in both cases.
 void NodeJob::put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
                              const v1::ReadyTensor& ready) {
   const TensorSpec& spec = placed.spec;
@@ -72,8 +72,9 @@ void NodeJob::put_on_devices(PlacedTensor& placed, const CompressionPlan& compre
                      segment->at(placed.placement.data_offset), shape);
 }
 
-// Of what is compressed: on one node the ranks remember it themselves, who also divide by `before`
-// what they write, in memory of the host; what has been on shards before is remembered there.
+// Checks a compressed tensor. On one node the ranks keep the residual themselves, in memory of the
+// host, and divide the values they write by `before`. A tensor that was on shards also keeps its
+// state there.
 Status NodeJob::fits_devices(const PlacedTensor& placed, const CompressionPlan& compression,
                              const v1::ReadyTensor& ready) const {
   const TensorSpec& spec = placed.spec;
@@ -106,7 +107,7 @@ Status NodeJob::make_on_devices(PlacedTensor& placed,
   return {};
 }
 
-// Where an agent is out of descriptors the registration fails, and the job goes on.
+// If the agent has no descriptors left, the registration fails and the job continues.
 Fd NodeJob::share_descriptor(const DeviceTensor& device, const AttachedClient& client,
                              RegisteredPacket& packet) {
   auto shared = device.share(client.local_rank);
@@ -116,7 +117,7 @@ Fd NodeJob::share_descriptor(const DeviceTensor& device, const AttachedClient& c
   return {};
 }
 
-// Once in a job: what can be opened is the processes' affair, not the tensors'.
+// Logged once per job: which memory can be opened depends on the processes, not on the tensors.
 void NodeJob::tell_sharing(const DevicePlan& plan) {
   if (std::exchange(told_sharing_, true)) return;
   const bool first = plan.not_shared_by.empty();
@@ -148,7 +149,7 @@ Status NodeJob::hold(const v1::ReadyTensor& ready, AddTensor add) {
   return {};
 }
 
-// The process is started when the first tensor needs it: on that one's GPU.
+// The first tensor that needs the process starts it, on its GPU.
 Status NodeJob::may_go_by_nccl(const PlacedTensor& placed) {
   const std::string& node = started_.agents(static_cast<int>(agent_index_)).name();
   const std::string who = "tensor \"" + placed.spec.name + "\" on node \"" + node + "\"";
@@ -190,7 +191,7 @@ void NodeJob::report_nccl(uint32_t tensor, const Status& status) {
 
 void NodeJob::nccl_news(const NcclQueue::Ended& ended) {
   if (no_nccl_.ok()) no_nccl_ = ended.status;
-  if (ended.turn) return;  // which ends the job
+  if (ended.turn) return;  // the engine ends the job for it
   switch (ended.kind) {
     case NcclQueue::Order::Kind::kNewId:
       if (ended.status.ok()) nccl_id_ = ended.id;
@@ -231,7 +232,7 @@ Status NodeJob::settle_nccl(const v1::NcclSettled& settled) {
   return {};
 }
 
-// Of each kind one line in a job.
+// Logs one line of each kind per job.
 void NodeJob::tell_nccl(const PlacedTensor& placed, const Status& why_not) {
   if (why_not.ok() && !std::exchange(told_by_nccl_, true))
     spdlog::info("job \"{}\": gradients on GPUs are summed between nodes by NCCL", name());

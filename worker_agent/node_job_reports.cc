@@ -1,4 +1,4 @@
-// What a node tells the coordinator about its part of a job.
+// The reports of a node to the coordinator about its part of a job.
 #include "worker_agent/node_job.h"
 
 namespace gradbus {

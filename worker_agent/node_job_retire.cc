@@ -1,5 +1,5 @@
-// The end of a tensor on a node: its ranks release it one by one, the coordinator retires it when
-// all ranks of the job have, the engine forgets it, and then its memory is free.
+// The end of a tensor on a node. Its ranks release it one by one, and the coordinator retires it
+// when all ranks of the job have. Then the engine removes it, and its memory is free.
 #include "common/errors.h"
 #include "worker_agent/node_job.h"
 

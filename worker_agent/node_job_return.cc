@@ -1,4 +1,4 @@
-// What a node tells a coordinator that was started anew of a job that it runs.
+// The report of a node about its running job to a restarted coordinator.
 #include "proto/control.h"
 #include "worker_agent/node_job.h"
 
@@ -9,7 +9,7 @@ void NodeJob::add_ranks(v1::RunningJob& part) const {
     v1::RunningRank& rank = *part.add_ranks();
     rank.set_rank(local_ranks_[local]);
     rank.set_pid(pids_[local]);
-    // One that has died has ended the job.
+    // a rank that died has ended the job
     rank.set_left(client == nullptr || client->state == AttachedClient::State::kLeft);
   }
 }

@@ -21,7 +21,7 @@ FrameHeader frame_header(FrameKind kind, uint64_t number) {
   return header;
 }
 
-// The shortest time in which `stretch` more answers came.
+// The shortest time in which `stretch` more answers arrived.
 Nanos fastest(std::span<const Nanos> answers, size_t stretch) {
   Nanos least = answers[stretch] - answers[0];
   for (size_t i = 1; i + stretch < answers.size(); ++i)
@@ -37,7 +37,7 @@ bool is_probe(const FrameHeader& header) {
 
 // ---- memory
 
-// Written once: pages that nobody has touched are all the same zeros, which the cache would hold.
+// Writes the memory once. Untouched pages would all map the same zeros, which stay in the cache.
 ProbeMemory::ProbeMemory(Transport& transport, size_t bytes)
     : transport_(transport), bytes_(bytes, std::byte{1}) {
   const Result<RegionId> region = transport_.register_memory(bytes_);
@@ -54,7 +54,7 @@ FrameHeader ProbeMemory::header(uint64_t offset) const {
   return header;
 }
 
-// ---- the one that asks
+// ---- the requesting side
 
 PathProbe::PathProbe(Transport& transport, const std::string& address, Nanos now)
     : transport_(transport),
@@ -91,7 +91,7 @@ void PathProbe::on_event(const TransportEvent& event, Nanos now) {
   }
 }
 
-// False: the other side does not keep to the rules, or the link ends.
+// Returns false when the other side breaks the rules, or the link ends.
 bool PathProbe::take_answer(const TransportEvent& event, Nanos now) {
   if (event.code != Code::kOk || !is_probe(memory_.header(event.token))) return false;
   if (event.bytes != sizeof(FrameHeader) || answers_.size() == sent_) return false;
@@ -104,7 +104,7 @@ bool PathProbe::take_answer(const TransportEvent& event, Nanos now) {
   return true;
 }
 
-// How many frames may have been sent by now.
+// The number of frames that may have been sent by now.
 uint32_t PathProbe::allowed(Nanos now) const {
   const auto answered = static_cast<uint32_t>(answers_.size());
   if (answered < kProbePings) return answered + 1;
@@ -137,7 +137,7 @@ size_t PathProbe::do_work(Nanos now) {
 
 void PathProbe::finish() {
   const std::span<const Nanos> burst = std::span(answers_).subspan(kProbePings);
-  // A link is several streams, so that frames may come in pairs: one more or less per stretch.
+  // A link has several streams, so frames may arrive in pairs: one more or less per stretch.
   const size_t stretch = std::min<size_t>(kProbeStretch, burst.size() - 2);
   alpha_us_ = static_cast<double>(quickest_) / 2 / 1000;
   beta_ns_ = static_cast<double>(fastest(burst, stretch)) /
@@ -150,7 +150,7 @@ void PathProbe::end(State state) {
   if (open_) transport_.disconnect(link_);
 }
 
-// ---- the one that answers
+// ---- the answering side
 
 ProbeEcho::ProbeEcho(Transport& transport, LinkId link, Nanos now)
     : transport_(transport),

@@ -1,16 +1,17 @@
-// What a path between two agents costs, measured over their transport. One engine asks (PathProbe)
-// on a link of its own, which names kProbeJob instead of a job, and the other answers (ProbeEcho)
-// each frame with one that has no payload.
+// Measures the cost of a path between two agents over their transport. One engine sends frames
+// (PathProbe) on a separate link, whose job id is kProbeJob. The other engine (ProbeEcho) answers
+// each frame with an empty one.
 //
-// First messages without payload, one at a time: alpha is half of the quickest round trip, because
-// noise only adds. Then a burst of frames, no more under way than a window that grows with each
-// answer, so a slow wire is never owed more than it can carry soon: beta is the time of the fastest
-// stretch of answers. A stretch has three windows: answers that a late look at the clock makes seem
-// to come at once are a third of it at most. Both figures contain what a job's frames cost too:
-// checksums, system calls, wake-ups.
+// First it sends messages without payload, one at a time. alpha is half of the quickest round trip,
+// because noise only adds time. Then it sends a burst of frames. Their number in flight is limited
+// by a window that grows with each answer, so a slow wire never gets more than it can carry soon.
+// beta is the time of the fastest stretch of answers. A stretch has three windows. A late look at
+// the clock makes some answers seem to arrive at once; they are at most a third of the stretch.
+// Both figures contain the costs of a job's frames too: checksums, system calls, wake-ups.
 //
-// Bounded by bytes, by time and by a deadline; on 100 Mbit/s it takes about 0.1 s, on 10 Gbit/s
-// 5 ms. Engine thread only; steps do not block. An object may be destroyed once it is closed().
+// It is limited in bytes, in time and by a deadline. On 100 Mbit/s it takes about 0.1 s, on 10
+// Gbit/s 5 ms. Engine thread only; steps do not block. An object may be destroyed once it is
+// closed().
 #pragma once
 
 #include <string>
@@ -21,20 +22,21 @@
 
 namespace gradbus {
 
-inline constexpr uint64_t kProbeJob = 0;  // ids of jobs are never 0
+inline constexpr uint64_t kProbeJob = 0;  // job ids are never 0
 
 inline constexpr uint32_t kProbePings = 16;
 inline constexpr uint32_t kProbeFrameBytes = 64 << 10;
-inline constexpr uint32_t kProbeFramesMin = 8;   // of the burst, however slow
+inline constexpr uint32_t kProbeFramesMin = 8;   // minimum of the burst, on any path
 inline constexpr uint32_t kProbeFramesMax = 64;  // 4 MiB
 inline constexpr uint32_t kProbeWindowMax = 8;   // 512 KiB: 10 Gbit/s at round trips of 0.4 ms
-inline constexpr uint32_t kProbeStretch =
-    3 * kProbeWindowMax;                                 // of answers; of a short burst nearly all
-inline constexpr Nanos kProbeBurst = 50 * kMillisecond;  // after it no frame is sent, but the least
-inline constexpr Nanos kProbeLimit = 4 * kSecond;        // after it the link is closed
+// Answers per stretch; nearly all of a short burst.
+inline constexpr uint32_t kProbeStretch = 3 * kProbeWindowMax;
+// After it no frame is sent, except up to the minimum.
+inline constexpr Nanos kProbeBurst = 50 * kMillisecond;
+inline constexpr Nanos kProbeLimit = 4 * kSecond;  // after it the link is closed
 
-// Memory that the transport may use while a probe lasts. Where none can be registered, no frame can
-// be posted and the deadline ends the probe.
+// Memory that the transport may use while a probe lasts. If none can be registered, no frame can be
+// posted, and the deadline ends the probe.
 class ProbeMemory {
  public:
   ProbeMemory(Transport& transport, size_t bytes);
@@ -61,7 +63,7 @@ class PathProbe {
 
   bool owns(LinkId link) const { return open_ && link == link_; }
   void on_event(const TransportEvent& event, Nanos now);
-  // Sends what may be sent, looks at the clock; how much it did.
+  // Sends allowed frames and checks the clock. Returns how much it did.
   size_t do_work(Nanos now);
 
   State state() const { return state_; }
@@ -84,10 +86,10 @@ class PathProbe {
   LinkId link_;
   bool open_ = false;
   uint32_t sent_ = 0;
-  Nanos sent_at_ = 0;           // the last one
-  Nanos burst_at_ = 0;          // its first frame
-  Nanos quickest_ = 0;          // round trip
-  std::vector<Nanos> answers_;  // when they came, pings' first
+  Nanos sent_at_ = 0;           // of the last one
+  Nanos burst_at_ = 0;          // of its first frame
+  Nanos quickest_ = 0;          // shortest round trip
+  std::vector<Nanos> answers_;  // arrival times, first those of pings
   double alpha_us_ = 0;
   double beta_ns_ = 0;
 };

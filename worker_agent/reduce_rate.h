@@ -1,10 +1,10 @@
-// How fast this node sums: what the coordinator's cost model calls gamma.
+// Measures how fast this node sums. The coordinator's cost model calls it gamma.
 #pragma once
 
 namespace gradbus {
 
-// Nanoseconds for a byte of f32 that is added to another one, both in the cache: the best of a few
-// tries, about a millisecond in all. Any thread.
+// Nanoseconds to add one byte of f32 to another one, both in the cache. It is the best of a few
+// tries, which take about a millisecond in total. Any thread.
 double measured_reduce_ns();
 
 }  // namespace gradbus

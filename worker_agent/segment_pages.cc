@@ -20,7 +20,7 @@ constexpr uint64_t kHugePageBytes = 2u << 20;
 
 }  // namespace
 
-// The pool's pages are of 2 MiB. Other memfds may have such pages, too, but give back small ones.
+// The pool's pages have 2 MiB. Other memfds may have such pages too, but release small ones.
 uint64_t page_bytes_of(const Segment& segment) {
   struct statfs info {};
   const bool pool = fstatfs(segment.fd(), &info) == 0 && info.f_type == kHugeTlbFs;

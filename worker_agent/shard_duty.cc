@@ -14,7 +14,7 @@
 namespace gradbus {
 namespace {
 
-// But for `shard`.
+// The plan without `shard`.
 Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<ShardRing>& rings,
                           const v1::ReadyTensor& ready) {
   const TensorSpec spec = spec_from(ready.spec());
@@ -60,7 +60,7 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
                   before.shards,  plan.mode.settled_replicas(before.shards),
                   before.pattern, before.members,
                   whole};
-    plan.mode.restore = false;  // what was restored moves
+    plan.mode.restore = false;  // restored state moves
   }
   plan.ranks.resize(plan.collective.agents);
   for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
@@ -74,14 +74,14 @@ Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<Shard
   return plan;
 }
 
-// A start of a job, in the world of files, or what it goes on as when its shards have changed:
-// their files would not go together. Its link key stays among daemons.
+// Identifies a start of a job in snapshots, or its continuation on other shards: their files do not
+// fit together. The link key itself stays among daemons.
 uint64_t run_of(const v1::JobStarted& started, uint32_t placement) {
   const uint64_t key = started.link_key() + placement;
   return started.job_id() << 32 | crc32c(std::as_bytes(std::span(&key, 1)));
 }
 
-// This shard's place among those; `shards` when it is none of them.
+// The index of this shard among those; `shards` when it is none of them.
 uint32_t place_of(uint32_t shard, const ShardRing& ring) {
   if (ring.members == nullptr) return std::min(shard, ring.shards);
   return static_cast<uint32_t>(std::ranges::find(*ring.members, shard) - ring.members->begin());
@@ -121,7 +121,7 @@ void ShardDuty::begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t
 Status ShardDuty::place(const v1::TensorsReady& ready) {
   const auto at = jobs_.find(ready.job_id());
   if (at == jobs_.end()) return {};
-  // An answer to one rank is about a tensor that all have had.
+  // An answer to one rank is about a tensor that all ranks already have.
   if (ready.ranks_size() > 0) return {};
   for (const v1::ReadyTensor& tensor : ready.tensors()) {
     at->second.tensor_last = std::max(at->second.tensor_last, tensor.id());
@@ -132,7 +132,7 @@ Status ShardDuty::place(const v1::TensorsReady& ready) {
   return {};
 }
 
-// Its own part, then its copy of another one's.
+// Places this shard's part, then its copy of another shard's part.
 Status ShardDuty::place_one(Duty& duty, const v1::ReadyTensor& ready) {
   Result<ShardPlan> made = plan_of(duty.started, duty.rings, ready);
   if (!made.ok()) return made.status();
@@ -226,7 +226,7 @@ Status ShardDuty::add(const Duty& duty, AddShardTensor command) {
   return {};
 }
 
-// Once a job: what can be lost.
+// Logged once per job: which data can be lost.
 void ShardDuty::tell_single_copy(Duty& duty, const ShardPlan& plan) {
   if (!plan.mode.holds_parameters() || duty.told_single_copy) return;
   duty.told_single_copy = true;

@@ -1,4 +1,4 @@
-// The jobs that this node is a parameter-server shard of: what the coordinator says of them becomes
+// The jobs for which this node is a parameter-server shard. Messages of the coordinator become
 // commands to the engine (shard/shard_job.h does the work).
 //
 // Conductor thread only.
@@ -20,26 +20,26 @@ namespace gradbus {
 
 class ShardDuty {
  public:
-  // Without a keeper: no snapshots.
+  // Without a keeper there are no snapshots.
   ShardDuty(Engine& engine, std::shared_ptr<SnapshotKeeper> keeper)
       : engine_(engine), keeper_(std::move(keeper)) {}
 
-  // Nothing happens when `agent_id` is not among the job's shards.
-  // `incarnation`: of the coordinator.
+  // Does nothing when `agent_id` is not among the job's shards. `incarnation` is that of the
+  // coordinator.
   void begin(const v1::JobStarted& started, uint64_t agent_id, uint64_t incarnation);
   bool has(uint64_t job) const { return jobs_.contains(job); }
-  // Those of the tensors that lie on shards; when one is to be restored, the keeper hands it to the
-  // engine once its values are read. GB-D602 when the plan cannot be, GB-F111 without a keeper.
+  // Places the tensors that are on shards. If one is to be restored, the keeper passes it to the
+  // engine after its values were read. GB-D602 for an invalid plan, GB-F111 without a keeper.
   Status place(const v1::TensorsReady& ready);
-  // Shards have come or gone. GB-D602 for a placement that cannot be.
+  // Shards were added or removed. GB-D602 for an invalid placement.
   Status change(const v1::ShardsChanged& changed);
   // No rank uses these tensors any more.
   void retire(const v1::TensorsRetired& retired);
-  // All jobs that a coordinator of another incarnation does not know: what it is told of them.
+  // Reports all jobs that a coordinator of another incarnation does not know.
   std::vector<v1::AgentMessage> announce(uint64_t incarnation);
   void end(uint64_t job);
   void end_all();
-  // Of the jobs that this coordinator knows.
+  // For the jobs that this coordinator knows.
   void report_counters(uint64_t incarnation, v1::Heartbeat& heartbeat) const;
 
  private:
@@ -47,14 +47,14 @@ class ShardDuty {
     v1::JobStarted started;
     uint32_t shard = 0;
     uint64_t incarnation = 0;
-    uint64_t run = 0;  // as snapshots name it
+    uint64_t run = 0;  // name of the run in snapshots
     std::shared_ptr<JobTraffic> traffic;
     bool told_single_copy = false;
     std::vector<ShardRing> rings = {};                     // by placement
     uint32_t started_shards = 0;                           // known to the engine
     std::map<uint32_t, v1::ReadyTensor> tensors = {};      // on shards, by id
-    uint32_t tensor_last = 0;                              // the highest id of any tensor
-    std::optional<v1::ShardsChanged> shards_changed = {};  // the last
+    uint32_t tensor_last = 0;                              // the highest tensor id
+    std::optional<v1::ShardsChanged> shards_changed = {};  // the latest one
   };
   static void tell_single_copy(Duty& duty, const ShardPlan& plan);
   Status place_one(Duty& duty, const v1::ReadyTensor& ready);

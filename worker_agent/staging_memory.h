@@ -1,6 +1,6 @@
-// Private memory that the transport may send from and receive into: payloads of a compressed
-// tensor, what a shard holds. Zeros at first; pages that nothing has touched cost nothing. Engine
-// thread only.
+// Private memory from which the transport may send and into which it may receive: payloads of a
+// compressed tensor, or the data of a shard. It starts as zeros; untouched pages cost nothing.
+// Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ class StagingMemory {
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
 
-  // Once. S201, naming `what`, when there is no address space.
+  // Call it once. S201, naming `what`, when address space runs out.
   Status map(size_t bytes, const std::string& what);
-  // Or, once: memory of somebody who outlives this.
+  // Instead of map(), once: uses memory whose owner outlives this object.
   Status borrow(std::span<std::byte> memory);
   std::span<std::byte> bytes() const { return bytes_; }
   RegionId region() const { return region_; }

@@ -1,6 +1,6 @@
-// How stale what shards have sent a job's tensors was, from the engine to the conductor: of each
-// tensor whose parameters they hold, steps of other nodes that were made between the parameters a
-// node had and its own step. Any thread.
+// Passes staleness statistics from the engine to the conductor. For each tensor whose parameters
+// are on shards, they count the steps of other nodes between the parameters that a node had and its
+// own step. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace gradbus {
 
 struct Staleness {
   uint64_t rounds = 0;  // that made a step
-  uint64_t steps = 0;   // of others, in all of them together
-  uint32_t most = 0;    // in one of them
+  uint64_t steps = 0;   // of other nodes, total over these rounds
+  uint32_t most = 0;    // maximum in one round
 };
 
 class StalenessBoard {
  public:
-  // Before its first round, so that post() allocates nothing.
+  // Called before its first round, so that post() allocates nothing.
   void add(uint32_t tensor) {
     const std::lock_guard lock(lock_);
     noted_[tensor];
@@ -34,7 +34,7 @@ class StalenessBoard {
     of.steps += steps;
     of.most = std::max(of.most, steps);
   }
-  // Since the last call, by tensor; of those that had a round.
+  // Statistics since the last call by tensor, of tensors that had a round.
   std::map<uint32_t, Staleness> take() {
     std::map<uint32_t, Staleness> taken;
     const std::lock_guard lock(lock_);

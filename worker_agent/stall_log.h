@@ -1,7 +1,7 @@
 // When a stall is logged: after 1, 2, 5, 10 and 30 s, then every minute. Conductor thread only.
 //
-// Notices come every second while a rank waits. Per job, tensor and round, because several
-// stalls may exist at once.
+// Notices arrive every second while a rank waits. The log is per job, tensor and round, because
+// several stalls may exist at once.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace gradbus {
 
 class StallLog {
  public:
-  // Of the notice that comes now.
+  // Whether the current notice is logged.
   bool due(uint64_t job, const std::string& tensor, uint64_t round, Nanos now) {
     std::erase_if(stalls_,
                   [now](const auto& entry) { return now - entry.second.heard > kEndedAfter; });
@@ -29,13 +29,14 @@ class StallLog {
   }
 
  private:
-  static constexpr Nanos kFirst = kSecond;           // that a rank has waited at its first notice
-  static constexpr Nanos kEndedAfter = 5 * kSecond;  // without a notice
+  // How long a rank has waited at its first notice.
+  static constexpr Nanos kFirst = kSecond;
+  static constexpr Nanos kEndedAfter = 5 * kSecond;  // time without a notice
   static constexpr size_t kStallsMax = 256;
   struct Stall {
     Nanos began = 0;
     Nanos heard = 0;
-    Nanos next = 0;  // after so long
+    Nanos next = 0;  // waiting time of the next log line
   };
 
   // A notice may come a little early.
