@@ -7,7 +7,7 @@
 namespace gradbus {
 namespace {
 
-// Lists of selected elements are the largest of what codecs have: as long as the payload.
+// Lists of selected elements are the largest scratch memory of codecs: as long as the payload.
 constexpr uint64_t kScratchPayloads = 2;
 
 uint64_t linear_bytes(const CompressionPlan& compression, const CodecShape& shape) {
@@ -27,7 +27,7 @@ uint64_t remembered_bytes(const CompressionPlan& compression, uint64_t count, ui
 
 }  // namespace
 
-// Of an all-to-all's payloads only those from here and to here are written.
+// Only the payloads of an all-to-all that start or end here are written.
 uint64_t compressed_bytes(const CompressionPlan& compression, uint64_t count, uint32_t agents,
                           bool holds_parameters) {
   if (count == 0) return 0;

@@ -1,5 +1,5 @@
-// What an agent needs to compress a tensor, as an estimate from above: known before anything is
-// allocated, so that it can be held against a quota.
+// An upper estimate of the memory that an agent needs to compress a tensor. It is known before
+// anything is allocated, so it can be compared with a quota.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace gradbus {
 
-// Of `count` elements exchanged by `agents`: what is remembered, payloads that come and go, and the
-// codecs' own memory. UINT64_MAX where that is no number of bytes. Makes a codec for a moment.
+// For `count` elements exchanged by `agents`: residuals, payloads in both directions, and the
+// codecs' memory. UINT64_MAX if that overflows. Creates a codec temporarily.
 uint64_t compressed_bytes(const CompressionPlan& compression, uint64_t count, uint32_t agents,
                           bool holds_parameters);
 

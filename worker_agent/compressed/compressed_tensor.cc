@@ -13,7 +13,7 @@
 namespace gradbus {
 namespace {
 
-// Part 0 of what shards keep are the parameters.
+// Part 0 of the shards' state is the parameters.
 PullKind pull_of(const RoundRequest& request) {
   if (!request.pull_only) return PullKind::kNone;
   if (writes_kept(request.pull_source)) return PullKind::kWrite;
@@ -49,7 +49,7 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
                          : make_device_unit(unit_plan(index), *add_.device_units));
   stages_ = units_.front()->stages().size();
   waiting_.reserve(units_.size());
-  // A node that is alone with its shards has nobody to compare dense sums with.
+  // A node that is alone with its shards has no dense sum to compare with.
   const auto every = add.compression.spec.options.number("fidelity");
   if (every > 0 && job.agents > 1 && !add.holds_parameters)
     gauge_ = std::make_unique<FidelityGauge>(unit_plan(0), static_cast<uint64_t>(every));
@@ -172,7 +172,7 @@ ExchangeStarts CompressedTensor::start(size_t unit) {
   return starts;
 }
 
-// Ranks' areas but the first, which holds the sum, are as the ranks have left them.
+// The first area contains the sum. The other areas contain what their ranks wrote.
 Status CompressedTensor::refuse_not_finite(size_t unit) const {
   const std::span<const float> sum = first_area(unit);
   const size_t bad = first_not_finite(sum.data(), sum.size());
@@ -190,7 +190,7 @@ Status CompressedTensor::refuse_not_finite(size_t unit) const {
                            std::to_string(found == areas_.end() ? sum[bad] : (*found)[element]));
 }
 
-// Units may begin elsewhere.
+// Units may begin at other elements.
 void CompressedTensor::take_memory(CompressedTensor& from) {
   const uint64_t unit_elements = add_.compression.unit_elements;
   uint64_t first = 0;

@@ -1,12 +1,13 @@
-// What a compressed tensor has besides its cell: its units, their exchanges, and the memory that
-// payloads lie in.
+// The parts of a compressed tensor besides its cell: its units, their exchanges, and the memory of
+// payloads.
 //
-// A round: chunk after chunk of the node's sum is complete; a unit whose last chunk is begins its
-// first exchange at once, so units overlap each other's encoding, sending and decoding. Exchange
-// u * stages + s carries stage s of unit u; one more carries the fidelity gauge's vector.
+// In a round, the chunks of the node's sum complete one after the other. A unit whose last chunk is
+// complete starts its first exchange at once. So encoding, sending and decoding of units overlap.
+// Stage s of unit u is exchange u * stages + s. One more exchange, behind them, carries the vector
+// of the fidelity gauge.
 //
-// Rounds in which ranks read or write memories exchange nothing and are not counted by exchanges,
-// so agents need not have as many.
+// Rounds in which ranks read or write residuals exchange nothing. Exchanges do not count them, so
+// agents may differ in their number.
 //
 // Engine thread only.
 #pragma once
@@ -24,30 +25,30 @@
 
 namespace gradbus {
 
-// An exchange and what its round begins with.
+// An exchange that starts, and the input of its round.
 struct ExchangeStart {
-  Exchange* exchange = nullptr;  // null: nothing begins
+  Exchange* exchange = nullptr;  // null: none starts
   uint64_t round = 0;
   std::span<const uint64_t> block_bytes = {};
 };
-using ExchangeStarts = std::array<ExchangeStart, 2>;  // a unit's, the gauge's
+using ExchangeStarts = std::array<ExchangeStart, 2>;  // of a unit, and of the gauge
 
-// What the ranks of a node ask of a round.
+// The request of a node's ranks for a round.
 struct RoundRequest {
   SubmissionKind kind = SubmissionKind::kPosted;
   MemoryPart part = MemoryPart::kResidual;  // kReadMemory, kWriteMemory
   float memory_scale = 1;                   // kPosted
   float learning_rate = 0;                  // kPosted
   bool pull_only = false;                   // kPosted
-  uint32_t pull_source = kPullOnly;         // pull_only: what a push to a shard says of it
+  uint32_t pull_source = kPullOnly;         // pull_only: header field `source` of a push to a shard
 
   bool operator==(const RoundRequest&) const = default;
 };
 
 class CompressedTensor {
  public:
-  // `areas`: the tensor's first element by local rank; none: they are on GPUs (add.device_units).
-  // S201 when there is no address space.
+  // `areas`: the tensor's first element by local rank; empty if they are on GPUs
+  // (add.device_units). S201 when address space runs out.
   static Result<std::unique_ptr<CompressedTensor>> create(const StartJob& job, const AddTensor& add,
                                                           std::vector<float*> areas,
                                                           Transport& transport);
@@ -57,23 +58,24 @@ class CompressedTensor {
 
   std::span<const std::unique_ptr<Exchange>> exchanges() const { return exchanges_; }
 
-  // Before the first round: what the units of the one whose place it takes remember, element by
+  // Called before the first round: copies the state of the units of the replaced tensor, element by
   // element.
   void take_memory(CompressedTensor& from);
 
   // ---- a round
-  // GB-D624: a GPU takes no work.
+  //
+  // GB-D624: a GPU refuses work.
   Status begin(const RoundRequest& request);
-  // The node's sum of the next chunk is complete; they are in order. Returns what begins. O901: the
-  // gate (nan=stop) has found a number that is not finite.
+  // The node's sum of the next chunk, in order, is complete. Returns the exchanges that start.
+  // O901: the check (nan=stop) found a number that is not finite.
   Result<ExchangeStarts> chunk_reduced();
-  // An exchange has ended. GB-D611: a peer sent nonsense.
+  // An exchange has ended. GB-D611: a peer sent an invalid payload.
   Result<ExchangeStarts> ended(const Exchange& exchange);
-  // A GPU works on what exchanges are to carry. It rings the engine; then one of them may begin.
+  // A GPU computes data for exchanges. It rings the engine; then one of them may start.
   bool waits() const { return !waiting_.empty(); }
   Result<ExchangeStarts> resume();
   bool done() const { return open_ == 0; }
-  // What the round that is done has measured, if it has.
+  // The measurement of the round that ended, if there is one.
   const FidelitySample* fidelity() const { return measured_ ? &sample_ : nullptr; }
 
  private:
@@ -96,19 +98,19 @@ class CompressedTensor {
   const bool refuses_not_finite_;
   StagingMemory staging_;
   std::vector<std::unique_ptr<CompressedUnit>> units_;
-  std::unique_ptr<FidelityGauge> gauge_;  // null: none was asked for
+  std::unique_ptr<FidelityGauge> gauge_;  // null: not requested
   std::vector<std::unique_ptr<Exchange>> exchanges_;
-  size_t stages_ = 1;  // of a unit
+  size_t stages_ = 1;  // per unit
 
   RoundRequest request_;
-  uint64_t round_ = 0;  // that were exchanged
+  uint64_t round_ = 0;  // rounds that were exchanged
   uint64_t chunks_reduced_ = 0;
   struct Waiting {
     size_t unit;
-    size_t stage;  // that it will begin
+    size_t stage;  // its next stage
   };
   std::vector<Waiting> waiting_;
-  size_t open_ = 0;  // units, and the gauge, that are not done with the round
+  size_t open_ = 0;  // units, and the gauge, whose round is not over
   size_t measured_unit_ = 0;
   bool measured_ = false;
   FidelitySample sample_;

@@ -14,8 +14,8 @@ Status refuse(const std::string& what) {
   return error("D628", what + " is compressed by the processor");
 }
 
-// How many elements threshold sends turns up at the end, and a list with room for all of them is
-// twice as long as the gradient, which so crosses the bus in half the time.
+// The number of elements that threshold sends is known only at the end. A list with room for all of
+// them is twice as long as the gradient, so sending the gradient over the bus takes half the time.
 bool is_worthwhile(const CudaCodec& codec) {
   return codec.family != CudaFamily::kSelections ||
          static_cast<CudaRule>(codec.rule) != CudaRule::kThreshold;
@@ -25,7 +25,7 @@ bool has_owners(const CompressionPlan& compression) {
   return compression.communicator == Communicator::kPs;
 }
 
-// What an owner sends has kernels where what it gets has.
+// An owner's encoding has kernels if the node's encoding has them.
 bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
   if (make_device_linear(compression.spec, shape) != nullptr) return true;
   if (compression.spec.codec->make == nullptr) return false;
@@ -35,8 +35,8 @@ bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
          codec->family == CudaFamily::kDense;
 }
 
-// DGC's, unless gradients are clipped by the norm of a unit. Signum has a momentum of its own, and
-// linear codecs end a round when other units have begun one, for which there is one word `taken`.
+// DGC's momentum, unless gradients are clipped by the norm of a unit. Signum has its own momentum.
+// Linear codecs end a round after other units have begun one, but there is only one word `taken`.
 bool has_memory(const CompressionSpec& spec) {
   const MemoryOptions options = memory_options(spec, 1);
   if (options.kind != MemoryKind::kDgc) return true;

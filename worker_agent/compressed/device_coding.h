@@ -1,8 +1,8 @@
-// What a GPU encodes and decodes a unit with (compression/cuda/cuda_codec.h), and which units it
-// can. The codec itself stays on the host, which checks payloads with it.
+// How a GPU encodes and decodes a unit (compression/cuda/cuda_codec.h), and which units it
+// supports. The codec itself stays on the host, which checks payloads with it.
 //
-// Of a codec that selects, lists of elements go between GPU and host, which makes payloads of them
-// and them of payloads (cuda_selection.h).
+// For a selecting codec, GPU and host exchange lists of elements. The host converts lists to
+// payloads and payloads to lists (cuda_selection.h).
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@
 namespace gradbus {
 
 struct DeviceCoding {
-  // Of a codec that has kernels.
+  // For a codec that has kernels.
   DeviceCoding(std::unique_ptr<Codec> of, size_t count);
 
   bool lists() const { return on_device.family == CudaFamily::kSelections; }
-  // What it puts into memory of the device, at most.
+  // The most device memory that it uses.
   size_t device_bytes() const;
 
   std::unique_ptr<Codec> codec;
@@ -29,16 +29,17 @@ struct DeviceCoding {
   size_t payload_bytes = 0;  // at most
 };
 
-// GB-D628, with `who` before it, naming what is not done on a device: codecs that have no kernels,
-// threshold, clipped gradients, nan=stop and fidelity=. In flight: all but fp16, bf16, powersgd and
-// blocktopk.
+// Returns GB-D628, prefixed with `who`, and names what devices do not support: codecs without
+// kernels, threshold, clipped gradients, nan=stop and fidelity=. For all-reduce: all except fp16,
+// bf16, powersgd and blocktopk.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
-// Of a unit: of the node's sum, and where units have owners, of what these send back.
+// The encodings of a unit: that of the node's sum and, if units have owners, that of the owner's
+// sum.
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
                                          const CodecShape& shape);
 
-// A unit's exchanges, the same as of units in memory of the host.
+// The exchanges of a unit, equal to those of units in host memory.
 std::vector<Stage> device_stages(const UnitPlan& unit, const std::vector<DeviceCoding>& codings);
 
 }  // namespace gradbus

@@ -1,36 +1,35 @@
-// What a compressed tensor whose elements are on a GPU (device/device_tensor.h) has there besides:
-// what its units remember, a buffer that payloads go through, and pinned memory of the host in
-// which the exchanges find them.
+// The device part of a compressed tensor whose elements are on a GPU (device/device_tensor.h): the
+// state of its units, a buffer for payloads, and pinned host memory from which the exchanges send.
 //
-// A ROUND of a unit is two stretches of work on the tensor's stream, between which payloads travel
-// as ever:
+// A ROUND of a unit is two stretches of work on the tensor's stream. Payloads are exchanged between
+// them as usual:
 //
-//   encode()   the ranks' sum; its payload, which leaves what it lacks in the residual; a copy of
-//              the payload to the host; a ring for the engine. With a momentum, that is brought up
-//              to date before, and masked after the ring
-//   finish()   when that has come: the payload is whole
-//   decode()   once for each agent, in their order: a copy of a checked payload to the device, and
-//              the result becomes it, or is added to
+//   encode()   computes the ranks' sum and its payload, leaves the error in the residual, copies
+//              the payload to the host, and rings the engine. A momentum is updated before, and
+//              masked after the ring
+//   finish()   called when that has completed: the payload is whole
+//   decode()   once for each agent, in their order: copies a checked payload to the device and
+//              adds it to the result, or makes it the result
 //   publish()  the result goes to the areas of all ranks
 //
-// Of codecs that select, what is copied are lists (compression/cuda/cuda_codec.h), which have a
-// place for each unit and agent: finish() and decode() write payloads and lists of each other.
+// For selecting codecs, lists are copied instead (compression/cuda/cuda_codec.h). Each unit and
+// agent has memory for one. finish() and decode() convert between payloads and lists.
 //
-// The engine never waits: the next round's work comes behind this one's on the same stream, and no
-// peer sends before this node has begun, which is after the ring. So one buffer is enough for all
-// payloads of all units, and those in memory of the host are read before they are written to again.
+// The engine never waits: the next round's work comes behind this one's on the same stream. No peer
+// sends before this node has begun, which is after the ring. So one buffer is enough for all
+// payloads of all units. Payloads in host memory are read before they are overwritten.
 //
-// Vectors of fp16 and bf16 that are added in flight are payloads without their header: the
-// processor adds them up between nodes, in pinned memory, and one comes back. powersgd and
-// blocktopk (device_linear.h) have two vectors in a round:
+// Vectors of fp16 and bf16 that an all-reduce adds are payloads without their header. The processor
+// adds them between nodes, in pinned memory, and one comes back. powersgd and blocktopk
+// (device_linear.h) have two vectors in a round:
 //
-//   project()  the first: of the ranks' sum; the second: of what has come of the first
-//   finish()   what has come of the second becomes the result, and the residual lacks it
+//   project()  the first vector, from the ranks' sum; the second, from the result of the first
+//   finish()   the result of the second becomes the result, and is subtracted from the residual
 //
-// Bits are those of the processor's units (gathered_unit.cc, summed_unit.cc): the same sum, codec,
-// seeds and order.
+// Results have the bits of the processor's units (gathered_unit.cc, summed_unit.cc): the same sum,
+// codec, seeds and order.
 //
-// make() on the conductor's thread, all else on the engine's.
+// The conductor's thread calls make(), the engine's thread everything else.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What a compression does to a gradient, measured now and then in a running job: every so many
-// rounds one unit, each in its turn, is exchanged dense as well, and the two results are compared.
+// Measures the effect of a compression on a gradient in a running job. Every `every` rounds one
+// unit in turn is exchanged dense as well, and the two results are compared.
 //
-// The gauge: engine thread only. Allocates at construction only; its vector lies in the tensor's
+// The gauge: engine thread only. Allocates at construction only; its vector is in the tensor's
 // staging memory.
 #pragma once
 
@@ -20,14 +20,14 @@ struct FidelitySample {
   uint64_t round = 0;
   double cosine = 1;          // of the angle between the compressed and the dense result
   double relative_error = 0;  // |compressed - dense| / |dense|
-  double residual_ratio = 0;  // what is kept for later / this round's gradient; of this agent
+  double residual_ratio = 0;  // residual / gradient of this round, on this agent
 };
 
 // The last sample of each tensor of a job, from the engine to the conductor. Any thread.
 class FidelityBoard {
  public:
   void post(const FidelitySample& sample);
-  // What was posted since the last call, by tensor.
+  // Samples posted since the last call, by tensor.
   std::map<uint32_t, FidelitySample> take();
 
  private:
@@ -37,7 +37,7 @@ class FidelityBoard {
 
 class FidelityGauge {
  public:
-  // Of units like `unit`, which is the longest. `every` > 0.
+  // For units like `unit`, which is the longest. `every` > 0.
   FidelityGauge(const UnitPlan& unit, uint64_t every);
 
   const Stage& stage() const { return stage_; }
@@ -46,9 +46,9 @@ class FidelityGauge {
 
   // Which of `units` is measured in this round, from 1; `units` for none.
   size_t unit_of(uint64_t round, size_t units) const;
-  // The gradient that is about to be compressed; the rest of the vector becomes 0.
+  // Copies the gradient before its compression; the rest of the vector becomes 0.
   void take(std::span<const float> gradient);
-  // The vector holds the sum of all agents. `scale` is what `result` was multiplied with.
+  // The vector contains the sum of all agents. `result` was multiplied by `scale`.
   FidelitySample compare(std::span<const float> result, float scale, double residual_norm);
 
  private:

@@ -9,9 +9,9 @@
 namespace gradbus {
 namespace {
 
-// The view is what this agent has of the parameters, the same bits as the shard's own view of it
-// (shard/coded_parameters.h). Ranks may write to their areas, so it is kept here. It stays as it is
-// in rounds that read something else that the shard keeps.
+// The view contains this agent's parameters, bit for bit equal to the shard's view of them
+// (shard/coded_parameters.h). Ranks may write to their areas, so the view is stored separately.
+// Rounds that read other parts of the shard's state do not change it.
 class HeldUnit final : public CompressedUnit {
  public:
   explicit HeldUnit(UnitPlan unit)
@@ -22,8 +22,8 @@ class HeldUnit final : public CompressedUnit {
         plan(), std::max(codec_->payload_bytes_max(plan().count), plan().count * sizeof(float))));
   }
 
-  // First the parameters themselves, as whatever is put where shards keep it: agent 0's are for
-  // all. Nothing is pushed to pull.
+  // The first push contains the parameters themselves, as does a write of the shard's state: agent
+  // 0's values are used for all. A pull pushes nothing.
   std::span<const uint64_t> encode(uint64_t round) override {
     const std::span<std::byte> push = block_memory(0, PayloadPushPull::kPushBlock);
     const bool dense = round == 1 || pull() == PullKind::kWrite;

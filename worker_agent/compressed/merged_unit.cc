@@ -1,6 +1,7 @@
-// Sparse all-reduce: each agent owns a range of elements, gets what every agent has selected of it,
-// adds that up and sends the union to all, exactly (the split all-gather of SparCML, Renggli et al.
-// 2019). Where agents select the same elements fewer bytes travel than if all payloads went to all.
+// Sparse all-reduce. Each agent owns a range of elements. It receives what every agent has selected
+// of it, adds that up, and sends the union to all, exactly (the split all-gather of SparCML,
+// Renggli et al. 2019). If agents select the same elements, this sends fewer bytes than an
+// all-gather of all payloads.
 #include <algorithm>
 
 #include "common/errors.h"
@@ -29,7 +30,7 @@ class MergedUnit final : public CompressedUnit {
   }
 
  private:
-  // Of a range of elements.
+  // The slice of a range of elements.
   struct Slice {
     size_t first = 0;
     size_t count = 0;
@@ -53,7 +54,7 @@ class MergedUnit final : public CompressedUnit {
     return all_lengths();
   }
 
-  // Writes the entries of the agent's slice, which begin at `at`; returns where they end.
+  // Writes the entries of the agent's slice, which begin at `at`. Returns where they end.
   size_t cut(uint32_t agent, size_t at, size_t entries) {
     const Slice slice = slice_of(agent);
     size_t end = at;
@@ -112,7 +113,7 @@ class MergedUnit final : public CompressedUnit {
   const WireType type_;
   const size_t slice_elements_;
   std::vector<std::byte> payload_;
-  // Of the entries at hand; pages that none has touched cost nothing.
+  // indices of the current entries; untouched pages cost nothing
   const std::unique_ptr<uint32_t[]> index_memory_;
   const std::unique_ptr<float[]> value_memory_;
   const std::span<uint32_t> indices_;

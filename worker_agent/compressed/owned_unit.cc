@@ -38,7 +38,7 @@ class OwnedUnit final : public CompressedUnit {
   std::span<float> codec_momentum() override { return codec_->momentum(); }
   std::span<float> owner_residual() override { return sum_memory_.residual(); }
 
-  // The owner's block goes to all; the others' are empty.
+  // The owner's block goes to all agents; the other blocks are empty.
   Result<std::span<const uint64_t>> sum() {
     if (!owns()) return lengths(0);
     for (uint32_t agent = 0; agent < plan().agents; ++agent)

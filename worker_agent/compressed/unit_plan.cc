@@ -17,7 +17,7 @@ constexpr uint64_t kAlignBytes = 128;
 
 uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-// At least two chunks per agent where they are worth a frame, so that all work at once.
+// At least two chunks per agent if they are worth a frame, so that all agents work at once.
 uint64_t vector_chunk_elements(uint64_t elements, uint64_t element_bytes, uint32_t agents) {
   const uint64_t share = round_up((elements + 2 * agents - 1) / (2 * agents), 64);
   const uint64_t least = (16 << 10) / element_bytes;
@@ -36,7 +36,7 @@ CollectivePlan between_agents(const UnitPlan& unit) {
 
 }  // namespace
 
-// A part of a matrix need not be whole rows, which matters to those that need a matrix.
+// A part of a matrix may contain partial rows, which codecs that need a matrix must know.
 CodecShape unit_shape(const CompressionPlan& compression, uint64_t count, uint32_t index) {
   const uint64_t first = index * compression.unit_elements;
   CodecShape shape;

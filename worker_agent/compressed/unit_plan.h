@@ -1,5 +1,5 @@
-// What a compressed unit is made of, and the exchanges that its payloads need. All agents, and the
-// shards, make the same ones of the same plan.
+// The plan of a compressed unit, and the exchanges for its payloads. All agents and shards derive
+// the same ones from a plan.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace gradbus {
 
-// How a tensor's gradient is made smaller on its way between agents.
+// How a tensor's gradient is compressed between agents.
 struct CompressionPlan {
-  CompressionSpec spec;  // none(): it is not
+  CompressionSpec spec;  // none(): not compressed
   Communicator communicator = Communicator::kAuto;
-  uint64_t unit_elements = 0;  // all of the tensor, or a multiple of its chunk_elements
-  uint64_t columns = 0;        // of the tensor seen as a matrix; 0: a vector
+  uint64_t unit_elements = 0;  // the whole tensor, or a multiple of its chunk_elements
+  uint64_t columns = 0;        // of the tensor as a matrix; 0: a vector
 };
 
-// Of unit `index` of a tensor of `count` elements; its count_max is the unit's elements.
+// The shape of unit `index` of a tensor of `count` elements; its count_max is the unit's elements.
 CodecShape unit_shape(const CompressionPlan& compression, uint64_t count, uint32_t index);
 
-// Of everything random in a tensor, a unit's round of it, and what one agent or shard does there.
-// `peer`: an agent, or a shard, which come after the agents.
+// Seeds of all random numbers of a tensor, of a round of a unit, and of one agent or shard in it.
+// `peer`: an agent, or a shard; shards come after the agents.
 uint64_t tensor_seed(uint64_t job, uint32_t tensor);
 uint64_t unit_seed(uint64_t of_tensor, uint32_t index, uint64_t round);
 uint64_t peer_seed(uint64_t of_unit, uint32_t peer);
@@ -36,36 +36,36 @@ struct UnitPlan {
   uint64_t tensor_seed = 0;  // the same on all agents
   uint32_t agent_index = 0;
   uint32_t agents = 2;
-  uint32_t shards = 0;                     // that hold units; 0: the agents do without
-  uint32_t replicas = 1;                   // of each unit there
-  bool parameters = false;                 // which units of parameters are
+  uint32_t shards = 0;                     // shards that hold units; 0: none
+  uint32_t replicas = 1;                   // copies of each unit there
+  bool parameters = false;                 // whether they are units of parameters
   uint32_t tensor = 0;                     // id
   PlacementPattern pattern = nullptr;      // of units on shards
-  ShardMembers members = nullptr;          // which shards these are
-  Algorithm algorithm = Algorithm::kRing;  // of an all-reduce
-  float scale = 1;                         // of the sum of all agents
-  // Where units have owners: this one's.
+  ShardMembers members = nullptr;          // the job's shards that are used
+  Algorithm algorithm = Algorithm::kRing;  // algorithm of an all-reduce
+  float scale = 1;                         // factor of the sum of all agents
+  // The owner of this unit, if units have owners.
   uint32_t owner() const { return index % agents; }
 
-  // The unit's first element in each local rank's area; none: they are on GPUs (device_units.h)
+  // The unit's first element in each local rank's area; empty if they are on GPUs (device_units.h).
   std::vector<float*> areas;
 };
 
-// One exchange; its memory is its blocks, or its vector.
+// One exchange; its memory contains its blocks, or its vector.
 struct Stage {
   CollectivePlan plan;
-  uint64_t stride = 0;  // bytes of a block
-  uint64_t bytes = 0;   // of all
+  uint64_t stride = 0;  // bytes per block
+  uint64_t bytes = 0;   // total bytes
 };
 
-// Blocks of up to `block_bytes_max`: one of each agent, or of each for each (all-to-all).
+// Blocks of up to `block_bytes_max`: one per agent, or one per pair of agents (all-to-all).
 Stage blocks_stage(const UnitPlan& unit, CollectiveKind kind, uint32_t root,
                    uint64_t block_bytes_max);
-// Payloads of up to that many bytes, to the shard that holds the unit and back.
+// Payloads of up to this size, to the shard that holds the unit and back.
 Stage shard_stage(const UnitPlan& unit, uint64_t payload_bytes_max);
-// A vector that is summed by the agents.
+// A vector that the agents sum.
 Stage vector_stage(const UnitPlan& unit, DType dtype, uint64_t elements);
-// One of these for each round of such a codec.
+// One vector stage for each round of the codec.
 std::vector<Stage> vector_stages(const UnitPlan& unit, const LinearCodec& codec);
 
 }  // namespace gradbus

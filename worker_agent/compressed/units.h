@@ -1,5 +1,5 @@
-// The kinds of compressed units, one file each: unit.h says what they do. What the plan asks for,
-// the codec can do: the caller has checked.
+// The kinds of compressed units, one file each; unit.h describes them. The caller has checked that
+// the codec supports the plan.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::unique_ptr<CompressedUnit> make_pushed_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_summed_unit(UnitPlan plan);
 std::unique_ptr<CompressedUnit> make_merged_unit(UnitPlan plan);
 
-// codec.check(), naming the agent.
+// codec.check(); the error names the agent.
 Status check_payload(const Codec& codec, std::span<const std::byte> payload, size_t count,
                      uint32_t agent);
 
