@@ -81,7 +81,7 @@ Code send_packet(int socket, const void* packet, size_t bytes, const std::vector
   for (;;) {
     if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return Code::kOk;
     if (errno == EINTR) continue;
-    // ETOOMANYREFS: descriptors that nobody has read yet.
+    // ETOOMANYREFS: descriptors in flight that nobody has read yet.
     const bool later = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
     return later ? Code::kBusy : Code::kClosed;
   }
@@ -97,7 +97,8 @@ ReceivePacket receive_packet(int socket, Packet& packet, Status& why) {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t got = 0;
-  // ECONNRESET comes once, before what the other side wrote last: its reason is behind it.
+  // ECONNRESET is reported once, before the last packets of the other side, which contain its
+  // reason.
   for (int tries = 0; tries < 3; ++tries) {
     got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got >= 0 || (errno != EINTR && errno != ECONNRESET)) break;

@@ -1,5 +1,5 @@
-// The attach socket's packets, sent and received whole with their file descriptors. Both sides use
-// it; what the packets mean is in proto/attach.h. Not thread-safe.
+// The packets of the attach socket, sent and received whole with their file descriptors. Both sides
+// use it; proto/attach.h describes the packets. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,7 @@ struct Packet {
   std::vector<std::byte> bytes;  // the whole packet, header included
   std::vector<Fd> fds;
 
-  // The packet as its struct. S211 when the size is another.
+  // The packet as its struct. S211 when the size differs.
   template <typename T>
   Result<T> as() const;
 };
@@ -33,9 +33,9 @@ enum class ReceivePacket : uint8_t { kPacket, kNothing, kEnd, kBad };
 
 // Sends without blocking: kOk, kBusy (the socket is full) or kClosed.
 Code send_packet(int socket, const void* packet, size_t bytes, const std::vector<int>& fds = {});
-// Receives without blocking; kBad: not a packet of this protocol, `why` says what is wrong.
+// Receives without blocking. kBad: not a packet of this protocol; `why` has the reason.
 ReceivePacket receive_packet(int socket, Packet& packet, Status& why);
-// Waits until `socket` is readable (or writable) or the time is over. false: time is over.
+// Waits until `socket` is readable (or writable). Returns false when the time is over.
 bool wait_readable(int socket, Nanos timeout);
 bool wait_writable(int socket, Nanos timeout);
 
@@ -48,7 +48,7 @@ T make_packet(uint32_t request = 0) {
   return packet;
 }
 
-// Copies `text` into a fixed field, cut to fit and terminated.
+// Copies `text` into a fixed field, truncated to fit and terminated.
 template <size_t kBytes>
 void set_text(char (&field)[kBytes], std::string_view text) {
   const size_t length = text.size() < kBytes ? text.size() : kBytes - 1;
@@ -56,7 +56,7 @@ void set_text(char (&field)[kBytes], std::string_view text) {
   field[length] = '\0';
 }
 
-// The field as text; stops at the terminator or, when the sender left it out, at the end.
+// The field as text. It ends at the terminator or, without one, at the end of the field.
 template <size_t kBytes>
 std::string get_text(const char (&field)[kBytes]) {
   return std::string(field, strnlen(field, kBytes));

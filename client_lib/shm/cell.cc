@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t cursor_at(uint64_t round, uint32_t chunk) { return (round << 32) | chunk; }
 
-// Sums of averages are divided once, at the end.
+// An average is a sum that is divided once, at the end.
 ReduceOp combining(ReduceOp op) { return op == ReduceOp::kAverage ? ReduceOp::kSum : op; }
 
 }  // namespace
@@ -77,7 +77,7 @@ bool Cell::all_consumed(uint64_t round) const {
   return true;
 }
 
-// The cursor holds the round in its upper half, so the first claim of a round resets the index too.
+// The upper half of the cursor is the round, so the first claim of a round resets the index too.
 bool Cell::claim(uint64_t round, uint32_t& chunk) {
   const uint64_t first = cursor_at(round, 0);
   uint64_t seen = words_->cursor.load(std::memory_order_acquire);
@@ -117,8 +117,8 @@ bool Cell::chunk_reduced(uint32_t chunk, uint64_t round) const {
   return (word | 0xff) == chunk_word(round, ChunkState::kReduced, 0xff);
 }
 
-// Who gets the result on one node; between nodes the first area holds the node's sum until the
-// agents have exchanged it.
+// The areas that get the result on one node. Between nodes, the first area has the node's sum until
+// the agents have exchanged it.
 std::span<std::byte* const> Cell::result_areas(std::span<std::byte* const> areas,
                                                uint32_t shard) const {
   if (shape_.remote) return areas.first(1);
@@ -129,7 +129,7 @@ std::span<std::byte* const> Cell::result_areas(std::span<std::byte* const> areas
   }
 }
 
-// One pass over the chunk of every area.
+// Makes one pass over the chunk in every area.
 void Cell::reduce_chunk(uint32_t chunk) {
   const ChunkRange range = shape_.chunk_plan().range(chunk);
   std::array<std::byte*, kLocalRanksMax> areas;
@@ -158,8 +158,8 @@ void Cell::fail(Code code) {
 
 void Cell::sleep(uint32_t ticket, Nanos timeout) { futex_wait(words_->event, ticket, timeout); }
 
-// Sequentially consistent on both sides: our change comes before this look at `waiters`, a sleeper
-// announces itself before its last look at the condition, so one of the two sees the other.
+// Both sides are sequentially consistent. Our change comes before this read of `waiters`. A sleeper
+// announces itself before its last check of the condition. So one of the two sees the other.
 void Cell::wake() {
   if (words_->waiters.load(std::memory_order_seq_cst) == 0) return;
   words_->event.fetch_add(1, std::memory_order_seq_cst);

@@ -1,12 +1,12 @@
-// A cell is where the local ranks of one tensor meet: who has posted, which chunks are claimed,
-// what is finished. Clients and the agent run this same code over the same shared words (layout and
-// the life of a round: proto/shm_layout.h). "Whoever waits, works": help() is called by blocked
-// client threads and by the agent alike.
+// A cell is the meeting point of one tensor's local ranks: who has posted, which chunks are
+// claimed, which round is finished. Clients and the agent run the same code on the same shared
+// words (layout and life of a round: proto/shm_layout.h). Waiting threads do the reduction: blocked
+// client threads and the agent both call help().
 //
-// Shape and addresses are private to each process, so nothing that another process writes into the
-// words can move a read or a write: at worst a round of that job is wrong or never ends.
+// Shape and addresses are private to each process. So nothing that another process writes into the
+// words can move a read or a write. At worst a round of that job is wrong or never ends.
 //
-// Any thread may call anything, except that post() and consume() belong to the rank's owner.
+// Any thread may call anything, except that only the rank's owner calls post() and consume().
 #pragma once
 
 #include <cstdint>
@@ -29,28 +29,29 @@ struct CellShape {
   uint64_t chunk_elements = 1;
   uint32_t chunks = 0;
   uint32_t local_size = 1;
-  Reduction reduction{};  // what help() does: between nodes only the first half of the operation
-  uint32_t root = 0;      // on one node also the root's local rank
-  uint32_t shards = 1;    // reduce-scatter: one per rank of the job
-  uint64_t row_elements = 1;  // reduce-scatter: never cut between shards
-  bool remote = false;        // the agent ends rounds: help() sums into the first area only
-  bool on_device = false;     // areas are on GPUs, which the agent has sum them: nobody helps
+  // The reduction of help(): between nodes only the first half of the operation.
+  Reduction reduction{};
+  uint32_t root = 0;          // on one node also the local rank of the root
+  uint32_t shards = 1;        // reduce-scatter: one per rank of the job
+  uint64_t row_elements = 1;  // reduce-scatter: elements that are never divided between shards
+  bool remote = false;        // the agent ends rounds; help() sums into the first area only
+  bool on_device = false;     // areas are on GPUs; the agent lets them sum, and help() does nothing
   uint64_t data_stride = 0;   // bytes between areas
 
   ChunkPlan chunk_plan() const { return {count, row_elements, shards, chunk_elements}; }
 };
 
-// Where the ranks of a job are, as far as a cell is concerned.
+// The location of a job's ranks, as far as a cell needs it.
 struct CellPlace {
   uint32_t world_size = 1;
   uint32_t local_size = 1;
-  bool remote = false;     // it leaves the node
-  bool on_device = false;  // CellShape's
+  bool remote = false;     // the tensor leaves the node
+  bool on_device = false;  // as in CellShape
 };
 
-// Everything but data_stride. `spec` has been checked.
+// Sets everything except data_stride. `spec` has been checked.
 CellShape make_cell_shape(const TensorSpec& spec, uint64_t chunk_elements, const CellPlace& place);
-// What remains to be done with the sum of all nodes' sums: average and `after`.
+// The final operation on the sum of all nodes: average and `after`.
 Reduction last_reduction(const TensorSpec& spec, uint32_t world_size);
 
 class Cell {
@@ -62,9 +63,9 @@ class Cell {
   // The area of `local_rank` (kinds that reduce), or block `index` (kinds that move blocks).
   std::byte* area(uint32_t index) const { return data_ + index * shape_.data_stride; }
 
-  // Wakes those who may go on now: with kinds that reduce nobody can before the last rank's post.
+  // Posts and wakes waiting threads. For kinds that reduce, only the last rank's post wakes them.
   void post(uint32_t local_rank, uint64_t round, uint64_t bytes = 0);
-  // post() that wakes nobody: true when this rank was the last.
+  // Posts without waking threads. Returns true when this rank was the last.
   bool post_quietly(uint32_t local_rank, uint64_t round, uint64_t bytes);
   void consume(uint32_t local_rank, uint64_t round);
   bool posted(uint32_t local_rank, uint64_t round) const;
@@ -72,7 +73,7 @@ class Cell {
   bool all_consumed(uint64_t round) const;
 
   // Claims and reduces up to `chunks_max` chunks of `round`, which all ranks have posted. Returns
-  // how many it did. On one node the call that does the last chunk finishes the round.
+  // how many it did. On one node, the call that does the last chunk ends the round.
   uint32_t help(uint64_t round, uint8_t worker, uint32_t chunks_max);
   bool chunk_reduced(uint32_t chunk, uint64_t round) const;
   bool may_help(uint64_t round) const;
@@ -83,9 +84,9 @@ class Cell {
   void fail(Code code);
   Code failure() const { return static_cast<Code>(words_->failed.load(std::memory_order_acquire)); }
 
-  // Sleep until something changes. Take the ticket, check the condition, announce() and check it
-  // once more, then sleep; always retract(). wake() costs no system call while nobody has
-  // announced.
+  // For sleeping until something changes: take the ticket, check the condition, announce() and
+  // check it again, then sleep. Always retract(). wake() needs no system call while no thread has
+  // announced itself.
   uint32_t ticket() const { return words_->event.load(std::memory_order_acquire); }
   void announce() { words_->waiters.fetch_add(1, std::memory_order_seq_cst); }
   void retract() { words_->waiters.fetch_sub(1, std::memory_order_relaxed); }

@@ -14,7 +14,8 @@
 
 namespace gradbus {
 
-// Sleeps while `word` holds `expected`, at most `timeout`. Returns for any reason: check again.
+// Sleeps while `word` equals `expected`, at most `timeout`. May return for any reason, so check
+// again.
 inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Nanos timeout) {
   const timespec limit{timeout / kSecond, timeout % kSecond};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &limit, nullptr, 0);

@@ -1,15 +1,16 @@
-// Sums of f16 between nodes. f16 ends at 65504, so a sum of several nodes would overflow where its
-// mean does not. What makes a result of the sum, the division by the world size and a factor below
-// 1, is therefore done to each node's sum, in f32, before that is rounded to f16 and sent. No
-// partial sum is then larger than the largest element that a rank has brought, but for rounding: a
+// Sums of f16 between nodes. The maximum of f16 is 65504, so a sum over nodes could overflow
+// although the mean does not. A result is the sum divided by the world size and multiplied by a
+// factor below 1. Both are therefore applied to each node's sum, in f32, before it is rounded to
+// f16 and sent. Then no partial sum exceeds the largest element of any rank, except for rounding: a
 // mean above 65400 may still overflow.
 //
-// The price is paid by small elements: a node's share below 2^-14, f16's smallest normal number, is
-// rounded to a multiple of 2^-24, so a mean is off by up to 2^-25 for each node. A mean that is not
-// below 2^-14 times the number of nodes loses nothing. A later division would instead lose every
-// mean above 65504 / world size. (NCCL's average multiplies each rank's input in the same way.)
+// The cost is precision of small elements. A node's share below 2^-14, f16's smallest normal
+// number, is rounded to a multiple of 2^-24. So a mean is off by up to 2^-25 for each node. A mean
+// of at least 2^-14 times the number of nodes loses nothing. A later division would instead lose
+// every mean above 65504 / world size. (NCCL's average multiplies each rank's input in the same
+// way.)
 //
-// Other types have the range, and keep their one multiplication at the end.
+// Other types have a sufficient range, and keep their single multiplication at the end.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@
 
 namespace gradbus {
 
-// What a node does to its ranks' elements, without spec.before; then its sum is sent.
+// The operation of a node on its ranks' elements, without spec.before. Its result is sent.
 Reduction node_reduction(const TensorSpec& spec, uint32_t world_size);
-// What is done to the sum of all nodes' sums, by agents and shards alike.
+// The operation on the sum of all nodes, for agents and shards.
 Reduction reduction_after_nodes(const TensorSpec& spec, uint32_t world_size);
 
 }  // namespace gradbus

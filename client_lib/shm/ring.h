@@ -37,7 +37,7 @@ namespace gradbus {
 enum class Push : uint8_t { kDone, kFull, kCorrupt };
 enum class Pop : uint8_t { kRecord, kEmpty, kCorrupt };
 
-// Where a ring lies: control words, then `capacity` records.
+// The location of a ring: control words, then `capacity` records.
 struct RingMemory {
   RingControl* control = nullptr;
   std::byte* records = nullptr;
@@ -93,7 +93,7 @@ class RingConsumer {
     return Pop::kRecord;
   }
 
-  // Without taking anything; for the decision to sleep.
+  // Takes nothing; for the decision to sleep.
   bool empty() const {
     return head_ == tail_seen_ &&
            memory_.control->tail.count.load(std::memory_order_seq_cst) == head_;
@@ -101,7 +101,7 @@ class RingConsumer {
 
  private:
   Pop corrupt() {
-    tail_seen_ = head_;  // so that a later call looks again instead of reading stale slots
+    tail_seen_ = head_;  // so that a later call checks again instead of reading stale slots
     return Pop::kCorrupt;
   }
 

@@ -15,7 +15,7 @@ bool is_shape(const std::string& text) {
   return text.size() <= kShapeBytesMax && text.find_first_not_of(kAllowed) == text.npos;
 }
 
-// Adasum is made of other collectives: no tensor is registered for it.
+// Adasum uses other collectives, so no tensor is registered for it.
 Status check_operation(const TensorSpec& spec, const std::string& who) {
   if (!is_reduce_op(static_cast<uint32_t>(spec.op)) || spec.op == ReduceOp::kAdasum ||
       reduces(spec.kind) == (spec.op == ReduceOp::kNone))

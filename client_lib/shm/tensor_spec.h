@@ -1,4 +1,4 @@
-// What all ranks of a job must agree on before a tensor can be exchanged.
+// The properties of a tensor that all ranks of a job must agree on before an exchange.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,34 @@ namespace gradbus {
 
 struct TensorSpec {
   std::string name;
-  uint64_t count = 0;  // elements; collectives that move blocks: the most that one block holds
+  uint64_t count = 0;  // elements; collectives that move blocks: capacity of one block
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  uint32_t root = 0;          // of the kinds that have one
-  uint64_t row_elements = 1;  // reduce-scatter: never cut between shards; divides count
+  uint32_t root = 0;          // of kinds with a root
+  uint64_t row_elements = 1;  // reduce-scatter: never divided between shards; divides count
   double before = 1;          // floats: inputs are multiplied by this, the result by `after`
   double after = 1;
   std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
-  uint64_t columns = 0;          // compression: of the tensor seen as a matrix; 0: a vector
+  uint64_t columns = 0;          // compression: of the tensor as a matrix; 0: a vector
   std::string mode = {};         // "ps:sync", canonical (common/exchange_mode.h); "": sync
-  // Of more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
-  // Of a tensor that carries another one's lengths, with that one's dtype: "f32[*,4]".
+  // For more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
+  // A tensor that carries the lengths of another one has that one's dtype in front: "f32[*,4]".
   std::string shape = {};
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }
-  // The agent carries its rounds elsewhere, in a job on so many nodes.
+  // Whether the agent carries its rounds to other nodes, in a job on this number of nodes.
   bool leaves_node(uint32_t agents) const { return agents > 1 || is_on_shards(mode); }
 };
 
-// The shape of a tensor that carries something else of `spec`: "f32[*,4]"; "" of one dimension.
+// The shape of a tensor that carries other data of `spec`: "f32[*,4]"; "" for one dimension.
 inline std::string shape_with_dtype(const TensorSpec& spec) {
   return spec.shape.empty() ? "" : std::string(dtype_name(spec.dtype)) + spec.shape;
 }
 
-// GB-O900 / O904 naming the field when no job of `world_size` ranks can have such a tensor.
+// Returns GB-O900 or O904, naming the field, when no job of `world_size` ranks can have such a
+// tensor.
 Status check_spec(const TensorSpec& spec, uint32_t world_size);
 
 }  // namespace gradbus

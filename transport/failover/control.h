@@ -30,7 +30,7 @@ namespace gradbus {
 
 inline constexpr uint32_t kFrameWindow = 1u << 16;
 
-// What one side has taken of the other's frames.
+// The frames of the other side that one side has received.
 struct TakenFrames {
   static constexpr uint32_t kBits = 192;
 
@@ -39,9 +39,9 @@ struct TakenFrames {
 };
 
 enum class Notice : uint8_t {
-  kState = 0,    // no more than that
-  kLeaving = 1,  // this path is left; another may follow
-  kGoodbye = 2,  // the link is at its end
+  kState = 0,    // only the state
+  kLeaving = 1,  // this path is abandoned; another may follow
+  kGoodbye = 2,  // the link ends
 };
 
 struct LinkState {
@@ -65,7 +65,7 @@ inline constexpr uint16_t kProbeAttempt = 0;
 inline constexpr uint16_t kAttemptsMax = (1u << 14) - 1;
 
 FrameHeader pack_path_hello(const FrameHeader& hello, const PathHello& path);
-// Takes the path's part out of `hello`, which is the caller's again.
+// Removes the path's part from `hello`, which is then the caller's again.
 PathHello unpack_path_hello(FrameHeader& hello);
 
 }  // namespace gradbus

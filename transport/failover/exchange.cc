@@ -1,4 +1,4 @@
-// What goes over the two halves of a path. Part of FailoverTransport (failover.h).
+// Sends and receives on the two halves of a path. Part of FailoverTransport (failover.h).
 #include <cstring>
 
 #include "common/errors.h"
@@ -8,7 +8,7 @@ namespace gradbus {
 
 using State = FailoverLink::State;
 
-// Whether the link wants another turn, because an inner transport was busy.
+// Returns whether the link needs another turn, because an inner transport was busy.
 bool FailoverTransport::work(FailoverLink& link) {
   const bool busy_receives = lend_receives(link);
   const bool busy_sends = send_frames(link);
@@ -112,9 +112,9 @@ bool FailoverTransport::tell_state(FailoverLink& link) {
   return link.state_due || control->unlent != 0;
 }
 
-// False when its transport was busy.
+// Returns false when its transport was busy.
 bool FailoverTransport::send_control(Half& half) {
-  if (half.sending) return true;  // control_sent() goes on
+  if (half.sending) return true;  // control_sent() continues
   const FrameHeader frame = pack_link_state({half.said, half.due, half.farewell});
   const Code code = transport_of(half).post_send(half.id, frame, {}, 0);
   half.sending = code == Code::kOk;

@@ -65,7 +65,7 @@ TransportTotals FailoverTransport::totals() const {
   return totals;
 }
 
-// ---- memory: each region is one of every inner transport
+// ---- memory: each region exists in every inner transport
 
 Result<RegionId> FailoverTransport::register_memory(std::span<std::byte> memory) {
   std::vector<RegionId> inner_regions;
@@ -166,8 +166,8 @@ void FailoverTransport::collect() {
   for (uint32_t i = 0; i < inner_.size() && all; ++i) drain(i);
 }
 
-// What is handed out was also told: the caller may not come back for long. What comes in meanwhile
-// is handed out next time.
+// Delivered frames must also be reported, because the caller may not return for long. Frames that
+// arrive meanwhile are delivered next time.
 void FailoverTransport::flush() {
   for (uint32_t i = 0; i < inner_.size(); ++i)
     if (std::exchange(inner_[i].told, false)) drain(i);
@@ -216,7 +216,7 @@ void FailoverTransport::queue(FailoverLink& link) {
   poller_.wake();
 }
 
-// Each link that is queued now gets one turn; one whose transport was busy gets another.
+// Each link in the queue gets one turn. A link whose transport was busy gets another one.
 void FailoverTransport::serve() {
   for (size_t turns = work_.size(); turns > 0; --turns) {
     FailoverLink* link = links_.find(work_.front());

@@ -1,22 +1,22 @@
-// A transport made of others: a link takes one path at a time of those that both ends have, and
-// when that breaks, the next. What the peer had not taken is sent again, what it had is not taken
-// twice.
+// A transport made of other transports. A link uses one path at a time of those that both ends
+// have. When that breaks, it fails over to the next. Frames that the peer has not received are sent
+// again; frames that it has are not delivered twice.
 //
-// A path is two links of an inner transport: one for the frames of the caller, whose receives are
-// those that the caller lent, and one for the small frames in which the two sides tell each other
-// what they have taken (control.h). A frame is reported as sent when the peer has taken it into a
-// receive; so its bytes can be sent again from where they lie, and nothing is copied. Nobody waits
-// for more to be told at once: each poll tells what came in it.
+// A path is two links of an inner transport. The data link carries the caller's frames into the
+// caller's receives. The control link carries small frames in which each side reports what it has
+// received (control.h). A frame is reported as sent when the peer has received it. So it can be
+// sent again from its memory, without a copy. Reports are not delayed to collect more: each poll
+// reports what arrived in it.
 //
-// The opener chooses the path and looks for the next one; the acceptor is found again by the number
-// of the session. A peer that ends its link says so on the control link: what ends without that is
+// The opener chooses the path and looks for the next one. The acceptor is found again by the
+// session number. A peer that ends its link reports that on the control link; an end without it is
 // a broken path. The opener tries its candidates in turn, beginning behind the broken one, and
-// again after a pause, until peer_timeout_ms have passed since the path ended, or nobody has
-// answered on any of them in kRoundsMax rounds; the acceptor waits twice as long. A path on which
-// kCorruptMax frames were corrupt is not taken again. An opener that is not on its first path looks
-// now and then whether a better one works again, and goes back to it.
+// again after a pause. It stops when peer_timeout_ms have passed since the path ended, or when no
+// candidate has answered in kRoundsMax rounds. The acceptor waits twice as long. A path with
+// kCorruptMax corrupt frames is not used again. An opener that is not on its first path checks at
+// intervals whether a better one works again, and returns to it.
 //
-// One role thread owns a FailoverTransport; every member function is called by it.
+// One role thread owns a FailoverTransport and calls every member function.
 //
 //   poll()      failover.cc    what happened, who has work, hand out events
 //   frames      exchange.cc    windows.h, control.h
@@ -47,8 +47,8 @@ struct InnerTransport {
 
 class FailoverTransport final : public Transport {
  public:
-  // `inner` in the order of preference. GB-F100 for an option out of range, or for none or too many
-  // of them.
+  // `inner` is in the order of preference. GB-F100 for an option out of range, and for none or too
+  // many transports.
   static Result<std::unique_ptr<Transport>> create(std::vector<InnerTransport> inner,
                                                    const TransportOptions& options);
 
@@ -69,9 +69,9 @@ class FailoverTransport final : public Transport {
   struct Inner {
     std::string name;
     std::vector<std::unique_ptr<Half>> halves;  // by index of the inner link
-    std::unique_ptr<Transport> transport;       // goes before the memory of its halves
-    std::vector<RegionId> regions;              // by index of ours
-    bool told = false;                          // a control link of it has something to send
+    std::unique_ptr<Transport> transport;       // destroyed before the memory of its halves
+    std::vector<RegionId> regions;              // by index of our region
+    bool told = false;                          // one of its control links has something to send
   };
 
   explicit FailoverTransport(const TransportOptions& options) : options_(options) {}
@@ -104,7 +104,7 @@ class FailoverTransport final : public Transport {
   void serve_control(Half& half);
   void lend_control(Half& half, size_t slot);
 
-  // life.cc: before and after
+  // life.cc: begin and end of a link
   FailoverLink& add_link();
   Half& add_half(uint32_t inner, LinkId id, bool control);
   void accepted(uint32_t inner, const TransportEvent& event);
@@ -121,7 +121,7 @@ class FailoverTransport final : public Transport {
   bool tick_link(FailoverLink& link, Nanos now);
   bool tick_halves(Inner& inner, Nanos now);
 
-  // recovery.cc: from one path to the next
+  // recovery.cc: change from one path to the next
   void try_next(FailoverLink& link);
   bool begin_attempt(FailoverLink& link);
   void attach(FailoverLink& link, Path path);
@@ -135,7 +135,7 @@ class FailoverTransport final : public Transport {
   void count_on(FailoverLink& link);
   void count_off(FailoverLink& link);
 
-  // preferred.cc: back to a better path that works again
+  // preferred.cc: return to a better path that works again
   bool wants_better(const FailoverLink& link) const;
   bool seek_better(FailoverLink& link, Nanos now);
   void begin_probe(FailoverLink& link);
@@ -149,8 +149,8 @@ class FailoverTransport final : public Transport {
   void note_left(FailoverLink& link, bool was_up);
   Nanos pause_of(const FailoverLink& link) const;
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
-  // What a goodbye may take longer than the end of the data half beside it, and the pause between
-  // rounds of attempts.
+  // How much longer a goodbye may take than the end of its data half. Also the pause between rounds
+  // of attempts.
   Nanos grace() const { return peer_timeout() / 8; }
 
   TransportOptions options_;
@@ -164,7 +164,7 @@ class FailoverTransport final : public Transport {
   size_t links_alive_ = 0;
   size_t events_max_ = 0;
   EventQueue events_;
-  BoundedQueue<LinkId> work_;  // links that may have something to do, each once
+  BoundedQueue<LinkId> work_;  // links that may have work, each once
   std::vector<Half*> guests_;  // oldest first
   bool tick_due_ = false;
   std::array<Counter, kPathsMax> links_on_;  // by inner transport

@@ -1,4 +1,4 @@
-// How links begin and end, and whatever has a deadline. Part of FailoverTransport (failover.h).
+// Begin and end of links, and all deadlines. Part of FailoverTransport (failover.h).
 #include <algorithm>
 
 #include "common/errors.h"
@@ -10,14 +10,15 @@ namespace {
 
 using State = FailoverLink::State;
 
-constexpr size_t kGuestsMax = 1024;  // a stranger can cost that many inner links for one deadline
+// An unauthenticated peer can occupy this many inner links for one deadline.
+constexpr size_t kGuestsMax = 1024;
 
 bool same_link(const FrameHeader& one, const FrameHeader& other) {
   return one.job == other.job && one.source == other.source && one.epoch == other.epoch &&
          one.total == other.total;
 }
 
-// "GB-D604 CANNOT_CONNECT: what | next: advice" without what is around it.
+// "GB-D604 CANNOT_CONNECT: what | next: advice" reduced to its middle part.
 std::string brief(const std::string& text) {
   const size_t code = text.find("GB-");
   const size_t colon = code == std::string::npos ? code : text.find(": ", code);
@@ -47,7 +48,7 @@ Half& FailoverTransport::add_half(uint32_t inner, LinkId id, bool control) {
   return *halves[id.index];
 }
 
-// ---- the opener's side
+// ---- opener
 
 Result<LinkId> FailoverTransport::connect(std::string_view address, const FrameHeader& hello) {
   const Result<std::vector<PathAddress>> paths = parse_paths(address);
@@ -72,13 +73,13 @@ Result<LinkId> FailoverTransport::connect(std::string_view address, const FrameH
   link.peer = std::string(address);
   link.hello = hello;
   link.greeting.session = static_cast<uint32_t>(random_nonce());
-  link.candidate = candidates.size() - 1;  // the first is tried first
+  link.candidate = candidates.size() - 1;  // the first candidate is tried first
   link.candidates = std::move(candidates);
   try_next(link);
   return link.id;
 }
 
-// ---- the acceptor's side
+// ---- acceptor
 
 void FailoverTransport::accepted(uint32_t inner, const TransportEvent& event) {
   FrameHeader hello = event.hello;
@@ -164,7 +165,7 @@ void FailoverTransport::accept_link(Half& data, Half& control) {
   attach(link, {&data, &control});
 }
 
-// The link that its opener speaks of is over here.
+// The opener's link has already ended here.
 void FailoverTransport::refuse_path(Half& data, Half& control) {
   Half* unwanted = &data;
   release(unwanted);
@@ -172,9 +173,9 @@ void FailoverTransport::refuse_path(Half& data, Half& control) {
   say_goodbye(control, Code::kClosed, {});
 }
 
-// ---- the end
+// ---- closing
 
-// Nobody's any more; its inner link ends.
+// Releases a half from its owner; its inner link ends.
 void FailoverTransport::release(Half*& half) {
   half->link = nullptr;
   half->deadline = monotonic_now() + peer_timeout();
@@ -221,7 +222,7 @@ void FailoverTransport::half_closed(Half& half, Code code) {
   }
 }
 
-// It is said, then the control link ends; nobody waits for it.
+// Sends the goodbye, then ends the control link without waiting.
 void FailoverTransport::say_goodbye(Half& control, Code code, const TakenFrames& taken) {
   control.link = nullptr;
   control.deadline = monotonic_now() + peer_timeout();
@@ -249,7 +250,7 @@ void FailoverTransport::end_link(FailoverLink& link, Code code, std::string text
   transport_of(*link.path.data).disconnect(link.path.data->id);
 }
 
-// No path holds anything of it.
+// No path uses its memory any more.
 void FailoverTransport::finish(FailoverLink& link) {
   link.state = State::kClosed;
   link.sends.end_all(events_of(link), link.end_code);
@@ -270,7 +271,7 @@ void FailoverTransport::tick() {
   if (!needed) poller_.stop_ticks();
 }
 
-// Guests, and those whose link is over.
+// Handles guests, and halves whose link is over.
 bool FailoverTransport::tick_halves(Inner& inner, Nanos now) {
   bool needed = false;
   for (const auto& half : inner.halves) {
@@ -282,7 +283,7 @@ bool FailoverTransport::tick_halves(Inner& inner, Nanos now) {
   return needed;
 }
 
-// Whether the link still has a deadline.
+// Returns whether the link still has a deadline.
 bool FailoverTransport::tick_link(FailoverLink& link, Nanos now) {
   const bool late = now >= link.path_deadline;
   switch (link.state) {

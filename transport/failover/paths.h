@@ -21,7 +21,7 @@ std::string format_paths(const std::vector<PathAddress>& paths);
 // GB-F100 for anything else, or more than kPathsMax.
 Result<std::vector<PathAddress>> parse_paths(std::string_view text);
 
-// "a,b" in two; an empty text is one empty word.
+// "a,b" gives two words; an empty text gives one empty word.
 std::vector<std::string> split_list(std::string_view text);
 
 // The peer's paths that a node whose own are of these transports can take, in the order of `own`:

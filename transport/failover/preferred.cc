@@ -1,14 +1,13 @@
-// Back to a better path. Part of FailoverTransport (failover.h).
+// Returns to a better path. Part of FailoverTransport (failover.h).
 //
-// The opener of a link that is not on the first of its paths asks on those before it, one at a
-// time: it opens a control link there and waits for one state on it, which has then gone both ways
-// by that path's transport. After kAnswersToReturn answers in a row, some time apart, the path that
-// the link has is left as one that broke is, and the better one is the first to be tried; so
-// whatever goes wrong there is recovery.cc's.
+// The opener of a link that is not on its first path probes the paths before it, one at a time. It
+// opens a control link there and waits for one state on it. That state has then travelled in both
+// directions. After kAnswersToReturn answers in a row, some time apart, the link leaves its path
+// like a broken one, and tries the better one first. recovery.cc handles all failures of that.
 //
-// return_ms pass from one question to the next. While nobody answers that doubles up to
-// kFailuresMax times; each return that did not last as long doubles it, too, up to kRelapsesMax
-// times, so a path that comes and goes is taken less and less often.
+// Probes are return_ms apart. Without answers the interval doubles, up to kFailuresMax times. Each
+// return that did not last that long also doubles it, up to kRelapsesMax times. So an unstable path
+// is used less and less often.
 #include <algorithm>
 
 #include "transport/failover/failover.h"
@@ -40,7 +39,7 @@ bool FailoverTransport::wants_better(const FailoverLink& link) const {
   return std::any_of(link.candidates.begin(), current, is_usable);
 }
 
-// ---- asking
+// ---- probing
 
 void FailoverTransport::plan_return(FailoverLink& link) {
   link.probed = link.answers = link.probe_failures = 0;
@@ -48,7 +47,7 @@ void FailoverTransport::plan_return(FailoverLink& link) {
   if (wants_better(link)) poller_.start_ticks();
 }
 
-// Whether the link still wants to.
+// Returns whether the link still needs a better path.
 bool FailoverTransport::seek_better(FailoverLink& link, Nanos now) {
   if (!wants_better(link)) return false;
   if (link.probe == nullptr && now >= link.probe_at) begin_probe(link);
@@ -68,7 +67,7 @@ void FailoverTransport::begin_probe(FailoverLink& link) {
   serve_control(half);
 }
 
-// Its deadline has passed, or it has ended: the next question is about the next candidate.
+// The probe's deadline has passed, or it has ended. The next probe is for the next candidate.
 void FailoverTransport::probe_failed(FailoverLink& link) {
   link.answers = 0;
   if (++link.probed >= link.candidate) {
@@ -81,7 +80,7 @@ void FailoverTransport::probe_failed(FailoverLink& link) {
 void FailoverTransport::probe_answered(Half& half, const FrameHeader& frame) {
   const Result<LinkState> state = unpack_link_state(frame);
   if (!state.ok() || state.value().notice != Notice::kState)
-    return transport_of(half).disconnect(half.id);  // and has failed when that is done
+    return transport_of(half).disconnect(half.id);  // probe_failed() follows when it is closed
   FailoverLink& link = *half.asks_for;
   end_probe(link);
   link.probe_failures = 0;
@@ -97,7 +96,7 @@ void FailoverTransport::end_probe(FailoverLink& link) {
   release(link.probe);
 }
 
-// The opener of a link of ours asks; nobody else gets an answer.
+// The opener of one of our links probes. Other peers get no answer.
 void FailoverTransport::accept_probe(Half& half) {
   if (!half.control || find_session(half) == nullptr) return transport_of(half).disconnect(half.id);
   half.guest = false;
@@ -105,16 +104,16 @@ void FailoverTransport::accept_probe(Half& half) {
   (void)send_control(half);
 }
 
-// ---- going
+// ---- returning
 
-// Everything of the path that was left is back: the better one is tried first.
+// The left path uses no memory any more: the better one is tried first.
 void FailoverTransport::begin_return(FailoverLink& link) {
   if (link.returning != Return::kLeaving) return;
   link.returning = Return::kTrying;
   link.candidate = (link.probed + link.candidates.size() - 1) % link.candidates.size();
 }
 
-// A path is up: whether it is the one that the link wanted back.
+// A path is up. Returns whether it is the one that the link wanted.
 bool FailoverTransport::note_return(FailoverLink& link) {
   if (link.returning != Return::kTrying) return false;
   const bool back = link.candidate == link.probed;

@@ -1,4 +1,4 @@
-// From one path to the next. Part of FailoverTransport (failover.h).
+// Changes from one path to the next. Part of FailoverTransport (failover.h).
 #include <algorithm>
 
 #include "common/errors.h"
@@ -10,9 +10,9 @@ namespace {
 
 using State = FailoverLink::State;
 
-// Nobody answers on any path, and refuses at once: the peer's process is gone.
+// No path answers, and all refuse at once: the peer's process is gone.
 constexpr uint32_t kRoundsMax = 4;
-// Paths that come up, carry no frame and break again.
+// The maximum of paths that come up, carry no frame and break again.
 constexpr uint32_t kFruitlessMax = 16;
 
 bool is_corrupt(Code code) { return code == Code::kCorrupt || code == Code::kVersion; }
@@ -21,7 +21,7 @@ bool none_is_usable(const FailoverLink& link) {
   return std::none_of(link.candidates.begin(), link.candidates.end(), is_usable);
 }
 
-// Of each path, why it is not to be had.
+// For each path, why it is not available.
 std::string reasons(const FailoverLink& link) {
   std::string text;
   for (const Candidate& candidate : link.candidates)
@@ -42,7 +42,7 @@ void FailoverTransport::try_next(FailoverLink& link) {
   round_failed(link);
 }
 
-// False when it ended at once.
+// Returns false when it ended at once.
 bool FailoverTransport::begin_attempt(FailoverLink& link) {
   Candidate& candidate = link.candidates[link.candidate];
   if (link.greeting.attempt == kAttemptsMax) return false;
@@ -62,7 +62,7 @@ bool FailoverTransport::begin_attempt(FailoverLink& link) {
     (*place)->link = &link;
   }
   link.state = State::kTrying;
-  // The first time, each path has the time that a link alone has.
+  // In the first round each path gets the time that a plain link has.
   link.path_deadline =
       monotonic_now() + (link.announced ? peer_timeout() / (paths + 1) : 2 * peer_timeout());
   poller_.start_ticks();
@@ -97,7 +97,7 @@ void FailoverTransport::give_up(FailoverLink& link) {
 
 // ---- a path comes up
 
-// Both halves are up here; what was taken so far is the first thing said on it.
+// Both halves are up here. The first message on the path reports what was received.
 void FailoverTransport::attach(FailoverLink& link, Path path) {
   link.path = path;
   if (!link.opener) {
@@ -120,7 +120,7 @@ void FailoverTransport::announce(FailoverLink& link) {
   events_of(link).connected();
 }
 
-// The other side is ready for frames, and has said what it has.
+// The other side is ready for frames, and has reported its state.
 void FailoverTransport::path_answered(FailoverLink& link) {
   announce(link);
   link.state = State::kUp;
@@ -149,7 +149,7 @@ void FailoverTransport::path_answered(FailoverLink& link) {
   link.why.clear();
 }
 
-// ---- which links are on a path
+// ---- the number of links per path
 
 void FailoverTransport::count_on(FailoverLink& link) {
   if (!std::exchange(link.counted, true)) links_on_[link.candidates[link.candidate].inner].add(1);
@@ -160,7 +160,7 @@ void FailoverTransport::count_off(FailoverLink& link) {
     links_on_[link.candidates[link.candidate].inner].subtract(1);
 }
 
-// ---- a path is left
+// ---- leaving a path
 
 void FailoverTransport::count_fault(FailoverLink& link, Code code) {
   Candidate& candidate = link.candidates[link.candidate];
@@ -177,7 +177,7 @@ void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
   const bool was_up = link.state == State::kUp;
   if (link.announced && link.deadline == 0)
     link.deadline = now + (link.opener ? 1 : 2) * peer_timeout();
-  // Of attempts to mend it, only a corrupt frame is a better reason than the first.
+  // During recovery, only a corrupt frame is a better reason than the first one.
   if (was_up || link.why.empty() || is_corrupt(code)) {
     link.why_code = code;
     link.why = why;
@@ -205,7 +205,7 @@ void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
   if (link.path.gone()) path_gone(link);
 }
 
-// Everything that it held is back.
+// All of its posts were returned.
 void FailoverTransport::path_gone(FailoverLink& link) {
   if (link.fruitless >= kFruitlessMax) return give_up(link);
   begin_return(link);

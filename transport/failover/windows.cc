@@ -42,7 +42,7 @@ void SendWindow::returned(uint32_t sequence, LinkEvents events) {
 bool SendWindow::taken(const TakenFrames& frames, LinkEvents events) {
   const uint32_t sent = next_ - oldest_;
   const uint32_t below = frames.next - oldest_;
-  if (below > kFrameWindow) return static_cast<int32_t>(below) < 0;  // said before what is known
+  if (below > kFrameWindow) return static_cast<int32_t>(below) < 0;  // older than what is known
   if (below > sent) return false;
   for (uint32_t sequence = oldest_; sequence != frames.next; ++sequence)
     if (!take(sequence, events)) return false;
@@ -56,7 +56,7 @@ bool SendWindow::taken(const TakenFrames& frames, LinkEvents events) {
 }
 
 bool SendWindow::take(uint32_t sequence, LinkEvents events) {
-  if (static_cast<int32_t>(sequence - oldest_) < 0) return true;  // ended while this was read
+  if (static_cast<int32_t>(sequence - oldest_) < 0) return true;  // it ended while this was read
   Slot& one = slot(sequence);
   if (!one.used || one.taken) return true;
   if (!one.sent) return false;

@@ -1,7 +1,7 @@
-// The two ends of a sequence of frames that may be sent more than once: what was sent and is not
-// yet known to be taken, and what was taken. No clock, no link; one thread owns each.
+// The two ends of a sequence of frames that may be sent more than once: the sent frames that are
+// not yet known to be received, and the received ones. No clock, no link; one thread owns each.
 //
-// Room is set when they are made; nothing allocates afterwards.
+// Memory is reserved at construction; nothing is allocated later.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace gradbus {
 
-// Frames that were posted and have not ended. One ends when the peer has taken it and no path holds
-// its bytes any more, whichever comes last.
+// Frames that were posted and have not ended. A frame ends when the peer has received it and no
+// path uses its bytes.
 class SendWindow {
  public:
   explicit SendWindow(uint32_t posts_max);
@@ -24,21 +24,21 @@ class SendWindow {
   bool full() const { return next_ - oldest_ == slots_.size(); }
   void push(const FrameHeader& header, Slice payload, uint64_t token);
 
-  // The first frame that no path has; nothing when there is none.
+  // The first frame that no path has, if there is one.
   struct Frame {
     uint32_t sequence = 0;
     const FrameHeader* header = nullptr;
     Slice payload;
   };
   std::optional<Frame> waiting();
-  // A path has taken over what waiting() gave.
+  // A path has accepted the frame that waiting() returned.
   void posted();
 
-  // The path gave the bytes of frame `sequence` back.
+  // The path has released the bytes of frame `sequence`.
   void returned(uint32_t sequence, LinkEvents events);
-  // The peer has these. False when it claims a frame that it cannot have.
+  // The peer has received these. Returns false when it claims an impossible frame.
   bool taken(const TakenFrames& frames, LinkEvents events);
-  // No path holds anything: what the peer does not have waits again, in order.
+  // No path uses any bytes: frames that the peer has not received wait again, in order.
   void rewind();
   void end_all(LinkEvents events, Code code);
 
@@ -48,8 +48,8 @@ class SendWindow {
     Slice payload;
     uint64_t token = 0;
     bool used = false;
-    bool posted = false;  // a path holds its bytes
-    bool sent = false;    // a path has had it since the peer last said all that it has
+    bool posted = false;  // a path uses its bytes
+    bool sent = false;    // a path has had it since the peer's latest report
     bool taken = false;
   };
   Slot& slot(uint32_t sequence) { return slots_[sequence & (slots_.size() - 1)]; }
@@ -62,7 +62,7 @@ class SendWindow {
   uint32_t next_ = 0;
 };
 
-// Which frames of the peer were taken.
+// The received frames of the peer.
 class ReceiveWindow {
  public:
   enum class Verdict : uint8_t { kNew, kTakenBefore, kImpossible };
@@ -78,7 +78,7 @@ class ReceiveWindow {
   std::vector<uint64_t> bits_;  // of frames next_ to next_ + kFrameWindow, by number
 };
 
-// Receives that were posted and have not ended, those that no path holds in a queue.
+// Receives that were posted and have not ended, with a queue of those that no path has.
 class ReceivePosts {
  public:
   struct Post {
