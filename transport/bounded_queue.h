@@ -1,5 +1,5 @@
-// A FIFO whose room is set beforehand: pushing never allocates, and pushing into a full queue is
-// our own bug. One thread owns it. Transports keep posts and events in it.
+// A FIFO with reserved memory: pushing never allocates, and pushing into a full queue is our own
+// bug. One thread owns it. Transports keep posts and events in it.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,8 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity = 0) { reserve(capacity); }
 
-  // Makes room for `capacity` entries in all; keeps what is queued. The only place that allocates.
+  // Reserves room for `capacity` entries in total and keeps the queued ones. Only this function
+  // allocates.
   void reserve(size_t capacity) {
     if (capacity <= slots_.size()) return;
     std::vector<T> larger(std::bit_ceil(capacity));

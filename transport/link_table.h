@@ -1,7 +1,7 @@
 // The links of one transport by LinkId. One thread owns it.
 //
 // Indexes are dense, so a caller may keep its own state in an array. An index is reused only after
-// kLinksAtRest others were given back: until then a late post to a dead link finds nothing, and the
+// kLinksAtRest others were released. Until then a late post to a dead link finds nothing, and the
 // reason of its end can still be read.
 #pragma once
 
@@ -40,7 +40,7 @@ class LinkTable {
     --alive_;
   }
 
-  // nullptr for a link that is gone or never was.
+  // Returns nullptr for a link that does not exist any more, or never existed.
   Link* find(LinkId id) const {
     return id.index < links_.size() ? links_[id.index].get() : nullptr;
   }

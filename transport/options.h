@@ -1,4 +1,4 @@
-// What the options of a transport may be, for every backend that has connections. Any thread.
+// The allowed values of transport options, for every backend that has connections. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace gradbus {
 
 inline constexpr uint32_t kStreamsMax = 16;  // per link
 
-// GB-F100 names the option and its range.
+// Returns GB-F100, which names the option and its range.
 Status check_transport_options(const TransportOptions& options);
 
 }  // namespace gradbus

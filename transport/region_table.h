@@ -1,4 +1,5 @@
-// The memory a transport may touch: turns a Slice into bytes, or refuses it. One thread owns it.
+// The memory that a transport may access. It resolves a Slice to bytes, or rejects it. One thread
+// owns it.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,14 @@ namespace gradbus {
 class RegionTable {
  public:
   RegionId add(std::span<std::byte> memory);
-  // Posts that are outstanding keep the bytes they were given; new ones are refused.
+  // Outstanding posts keep their bytes; new ones are refused.
   void remove(RegionId region);
   bool holds(RegionId region) const {
     return region.index < regions_.size() && !regions_[region.index].empty();
   }
 
-  // The bytes of `slice`; nothing when any of them lies outside its region. An empty slice needs no
-  // region.
+  // Returns the bytes of `slice`, or nothing if any of them is outside its region. An empty slice
+  // needs no region.
   std::optional<std::span<std::byte>> resolve(const Slice& slice) const;
 
  private:

@@ -24,7 +24,7 @@ constexpr TransportRow kTransports[] = {
      LoopbackTransport::create},
 };
 
-// Which row listens where.
+// A row and its listen address.
 struct Place {
   std::string transport;
   std::string bind_address;

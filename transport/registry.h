@@ -24,15 +24,16 @@ std::span<const TransportRow> all_transports();
 // The row called `name`, or nullptr.
 const TransportRow* find_transport(std::string_view name);
 
-// What `--transport` may say: the name of a row, or several with commas between, in the order of
-// preference: then a link that loses its path goes on over another (failover/failover.h). GB-F100
-// names what there is.
+// Checks `--transport`: the name of a row, or several with commas between in the order of
+// preference. With several, a link that loses its path continues on another one
+// (failover/failover.h). GB-F100 lists the valid names.
 Status check_transports(std::string_view names);
-// Opens them. With several, bind_address may list one address for each; with one, several paths of
-// it. A row of several that this machine cannot run is left out, the log says so.
+// Opens them. With several transports, bind_address may have one address for each. With one
+// transport, several addresses are several paths. If one of several rows cannot run on this
+// machine, it is omitted and logged.
 Result<std::unique_ptr<Transport>> open_transports(std::string_view names,
                                                    const TransportOptions& options);
-// Under which name agents find that they have a transport in common: the row's, or "failover".
+// The name by which agents find a common transport: that of the row, or "failover".
 std::string common_name(std::string_view names, std::string_view bind_address);
 
 }  // namespace gradbus

@@ -1,5 +1,4 @@
-// What a transport has done since it was opened, for those who watch it: its thread counts, any
-// thread reads.
+// Statistics of a transport since it was opened. Its thread counts; any thread reads.
 #pragma once
 
 #include <atomic>
@@ -9,7 +8,7 @@
 
 namespace gradbus {
 
-// Added to by one thread.
+// Only one thread adds to it.
 class Counter {
  public:
   void add(uint64_t more) {
@@ -25,19 +24,19 @@ class Counter {
 // One of several paths (transport/failover).
 struct PathTotals {
   std::string name;    // "tcp 10.0.0.1:4000", the address of this side
-  uint64_t links = 0;  // that are on it now
+  uint64_t links = 0;  // links that use it now
 };
 
 struct TransportTotals {
-  // Of payloads; of each, how often a processor of this node has copied its bytes on their way
-  // between the caller's memory and the network, summed.
+  // Payload bytes, and how many of them a processor of this node copied between the caller's memory
+  // and the network. A byte copied twice counts twice.
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
   uint64_t send_copied_bytes = 0;
   uint64_t receive_copied_bytes = 0;
-  uint64_t shared_bytes = 0;  // of those sent: through memory shared with a process of this machine
-  std::vector<PathTotals> paths;  // in the order of preference; none of a transport that has one
-  uint64_t switches = 0;          // of links, from one path to the next
+  uint64_t shared_bytes = 0;      // bytes sent through memory shared with a process of this machine
+  std::vector<PathTotals> paths;  // in the order of preference; empty for a transport with one path
+  uint64_t switches = 0;          // changes of links from one path to the next
 };
 
 }  // namespace gradbus

@@ -43,12 +43,12 @@ struct Slice {
   uint64_t bytes = 0;
 };
 
-// A receive buffer holds the 64-byte header, then the payload.
+// A receive buffer contains the 64-byte header, then the payload.
 inline constexpr size_t kReceiveSlotBytes = sizeof(FrameHeader) + kFramePayloadBytesMax;
 
 struct TransportEvent {
   enum class Kind : uint8_t {
-    kAccepted,   // `link` is new, `hello` is what its opener sent; nothing is posted on it yet
+    kAccepted,   // `link` is new, `hello` is its opener's; nothing is posted on it yet
     kConnected,  // the link opened by connect() is up
     kSent,       // post_send `token` ended with `code`
     kReceived,   // post_receive `token` ended with `code`; `bytes` counts header and payload
@@ -71,44 +71,45 @@ struct TransportOptions {
   bool local_links =
       true;  // TCP only: shared memory to processes of one machine (tcp/stream_channel.h)
   uint32_t queue_pairs = 1;     // RDMA only: per link
-  uint32_t return_ms = 10'000;  // several paths: looks for a preferred one so often; 0: never
+  uint32_t return_ms = 10'000;  // several paths: interval of checks for a preferred one; 0: never
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Pins `memory` until unregister_memory. Slow: called when a job or tensors are set up, not per
+  // Pins `memory` until unregister_memory. Slow: called when a job or tensor is set up, not in a
   // step.
   virtual Result<RegionId> register_memory(std::span<std::byte> memory) = 0;
   virtual void unregister_memory(RegionId region) = 0;
 
-  // What a peer passes to connect(); the control plane carries it.
+  // The address that a peer passes to connect(); the control plane carries it.
   virtual std::string local_address() const = 0;
-  // Opens a link; `hello` (kind kHello; step and chunk are the backend's, with several paths tensor
-  // and exchange, too) reaches the acceptor.
-  // kConnected or kClosed follows. Posting may begin at once. A malformed address is GB-F100; names
-  // are not resolved, for that would block.
+  // Opens a link. `hello` reaches the acceptor; its kind is kHello. The backend uses its fields
+  // step and chunk, and with several paths also tensor and exchange. kConnected or kClosed follows.
+  // Posting may begin at once. A malformed address is GB-F100. Names are not resolved, because that
+  // would block.
   virtual Result<LinkId> connect(std::string_view address, const FrameHeader& hello) = 0;
 
-  // Sends `header` (length and checksums are filled here) and the payload. `token` comes back with
-  // kSent. kInvalid: the slice, or a hello; kClosed: the link has ended, its kClosed is on its way.
+  // Sends `header`, whose length and checksums are filled in here, and the payload. `token` comes
+  // back with kSent. kInvalid: a bad slice, or a hello. kClosed: the link has ended, and its
+  // kClosed event follows.
   virtual Code post_send(LinkId link, const FrameHeader& header, Slice payload, uint64_t token) = 0;
-  // Lends `into` (>= kReceiveSlotBytes unless only credits are expected) for the next frame of
-  // `link`. A frame that does not fit ends the link with kCorrupt.
+  // Posts `into` for the next frame of `link` (>= kReceiveSlotBytes unless only credits are
+  // expected). A frame that does not fit ends the link with kCorrupt.
   virtual Code post_receive(LinkId link, Slice into, uint64_t token) = 0;
-  // Makes progress, fills `events` from the front, returns how many. Zero is not an error.
+  // Makes progress, fills `events` from the front, and returns their number. Zero is not an error.
   virtual size_t poll(std::span<TransportEvent> events) = 0;
-  // Whatever is still posted completes with kClosed at the next polls; then kClosed.
+  // All posts complete with kClosed at the next polls; then kClosed follows.
   virtual void disconnect(LinkId link) = 0;
 
   // Readable (for epoll) when poll() may have something to do, posts included; -1 when the backend
   // must be polled. After a poll that returned 0 it is safe to sleep on it.
   virtual int wait_fd() const = 0;
-  // Until this is taken back, poll() will be called again at once whatever it returns: what wakes
-  // a sleeper need not be set up, and it is not safe to sleep on wait_fd().
+  // While `expected` is set, poll() is called again at once, whatever it returns. The backend may
+  // then skip setting up wake-ups, and it is not safe to sleep on wait_fd().
   virtual void expect_polls(bool /*expected*/) {}
-  // Why the last link ended badly, one line, for the error message; "" when none did.
+  // Why the last link ended badly: one line for the error message; "" when none did.
   virtual std::string link_error(LinkId link) const = 0;
 
   // Any thread.

@@ -93,7 +93,7 @@ bool is_wildcard(const SocketAddress& address) {
   return IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
 
-// Link-local IPv6 addresses need an interface name, which means nothing to a peer.
+// Link-local IPv6 addresses need an interface name, which is meaningless on a peer.
 bool is_reachable(const ifaddrs& entry, int family) {
   if (entry.ifa_addr == nullptr || entry.ifa_addr->sa_family != family) return false;
   if ((entry.ifa_flags & IFF_UP) == 0 || (entry.ifa_flags & IFF_LOOPBACK) != 0) return false;

@@ -10,12 +10,13 @@ constexpr size_t kBytes = RingPair::kRingBytes;
 static_assert((kBytes & (kBytes - 1)) == 0);
 static_assert(2 * sizeof(RingWords) <= 4096);
 
-// The other end sees progress in pieces of this size: it can copy one while the next is written.
+// The other end sees progress in pieces of this size: it can copy one piece while the next is
+// written.
 constexpr size_t kPieceBytes = 64 << 10;
-// A writer that waits is woken when this much is free.
+// A waiting writer is woken when this much is free.
 constexpr size_t kWorthWaking = kBytes / 4;
 
-// Where a piece that begins at count `at` lies, and how much of `wanted` lies there in a row.
+// The position of count `at`, and how many of `wanted` bytes are contiguous there.
 size_t in_a_row(uint64_t at, size_t wanted) {
   return std::min({wanted, kBytes - (at & (kBytes - 1)), kPieceBytes});
 }
@@ -62,7 +63,7 @@ void RingWriter::publish(RingStep& step) {
   step.wake_other |= words_->reader_waits.load(std::memory_order_seq_cst) != 0;
 }
 
-// After this end has said that it waits: false, and it does.
+// Called after this end has announced that it waits. Returns false if it must wait.
 bool RingWriter::has_room_after_all() {
   words_->writer_waits.store(1, std::memory_order_seq_cst);
   if (tail_ - words_->head.load(std::memory_order_seq_cst) > kBytes - kWorthWaking) return false;
@@ -89,7 +90,7 @@ RingStep RingWriter::write(std::span<const iovec> parts) {
     if (tail_ - published_ >= kPieceBytes) publish(step);
   }
   publish(step);
-  // One ring of the bell for all of it.
+  // One wake-up for the whole call.
   if (step.wake_other) step.wake_other = words_->reader_waits.exchange(0) != 0;
   return step;
 }
@@ -98,7 +99,7 @@ size_t RingReader::used(bool& corrupt) {
   if (head_ == tail_seen_) {
     tail_seen_ = words_->tail.load(std::memory_order_seq_cst);
     corrupt = tail_seen_ - head_ > kBytes;
-    if (corrupt) tail_seen_ = head_;  // nothing is read that was not written
+    if (corrupt) tail_seen_ = head_;  // so that only written bytes are read
   }
   return tail_seen_ - head_;
 }

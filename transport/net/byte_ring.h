@@ -33,8 +33,8 @@ struct RingWords {
   alignas(128) std::atomic<uint32_t> writer_waits{0};
 };
 
-// What one call moved. 0 bytes and not corrupt: there was nothing to read, or no room; the other
-// end wakes this one when that has changed. Corrupt: the other end's count cannot be.
+// The result of one call. 0 bytes and not corrupt: there was nothing to read, or no room; the other
+// end wakes this one when that changes. Corrupt: the other end's count is impossible.
 struct RingStep {
   size_t bytes = 0;
   bool wake_other = false;
@@ -45,7 +45,8 @@ class RingWriter {
  public:
   RingWriter(RingWords* words, std::byte* bytes) : words_(words), bytes_(bytes) {}
 
-  // As much of `parts`, in their order, as there is room for. Less than all: this end now waits.
+  // Writes as much of `parts`, in order, as there is room for. If that is less than all, this end
+  // now waits.
   RingStep write(std::span<const iovec> parts);
 
  private:
@@ -64,7 +65,7 @@ class RingReader {
  public:
   RingReader(RingWords* words, const std::byte* bytes) : words_(words), bytes_(bytes) {}
 
-  // Fills `parts` in their order with what there is. Less than all: this end now waits.
+  // Fills `parts` in order with the available bytes. If that is less than all, this end now waits.
   RingStep read(std::span<const iovec> parts);
 
  private:
@@ -83,7 +84,7 @@ struct RingPair {
   static constexpr size_t kRingBytes = 512 << 10;
   static constexpr size_t kSegmentBytes = 4096 + 2 * kRingBytes;
 
-  // `opener`: the end that created the segment. The other one finds the words as it left them.
+  // `opener`: the end that created the segment. The other end starts from the current words.
   RingPair(std::shared_ptr<Segment> memory, bool opener);
 
   std::shared_ptr<Segment> segment;

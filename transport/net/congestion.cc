@@ -60,7 +60,7 @@ Result<CongestionControl> CongestionControl::choose(std::string_view wanted) {
       "use those of tcp_available_congestion_control");
 }
 
-// A refusal leaves the system's choice, with which frames move as well.
+// If the kernel refuses, the system's choice stays, which also works.
 void CongestionControl::begin(int fd) const {
   if (!near.empty()) (void)set(fd, near);
 }

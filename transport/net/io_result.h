@@ -1,4 +1,4 @@
-// How one attempt to read or write a connection went.
+// The result of one attempt to read or write a connection.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace gradbus {
 
 enum class Io : uint8_t {
   kMore,       // moved something and may move more at once
-  kShort,      // moved less than it asked for: the socket is empty, but an end may wait behind
-  kBlocked,    // the kernel has no bytes, or no room; an edge follows when it has
+  kShort,      // moved less than requested: the socket is empty, but an end may follow
+  kBlocked,    // the kernel has no bytes, or no room; an edge will follow
   kNoReceive,  // a frame waits and no receive is posted for it
   kEnded,      // the other side closed, between two frames
   kFailed,     // see `status`
@@ -22,7 +22,7 @@ struct IoResult {
 };
 
 IoResult io_failed(Status status);
-// kBlocked for EAGAIN, else kFailed with the sentence of `failure`, an errno.
+// kBlocked for EAGAIN, else kFailed with the text of `failure`, an errno.
 IoResult io_errno(int failure);
 
 }  // namespace gradbus

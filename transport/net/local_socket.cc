@@ -40,7 +40,7 @@ ucred peer_of(int fd) {
   return peer;
 }
 
-// One descriptor beside a message.
+// One descriptor sent with a message.
 struct Passenger {
   alignas(cmsghdr) std::byte buffer[CMSG_SPACE(sizeof(int))] = {};
 
@@ -59,8 +59,9 @@ void put_fd(msghdr& message, Passenger& passenger, int passed) {
   std::memcpy(CMSG_DATA(part), &passed, sizeof(int));
 }
 
-// The last descriptor of the message stays in `passed`, all others are closed. The buffer has room
-// for two: CMSG_SPACE of one is rounded up to 8 bytes. The kernel closes what does not fit.
+// Stores the last descriptor of the message in `passed` and closes all others. The buffer has room
+// for two, because CMSG_SPACE of one is rounded up to 8 bytes. The kernel closes descriptors that
+// do not fit.
 void take_fd(msghdr& message, Fd& passed) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
@@ -74,7 +75,7 @@ void take_fd(msghdr& message, Fd& passed) {
   }
 }
 
-// An honest peer sends one.
+// A valid peer sends one.
 bool has_too_many(msghdr& message) {
   if ((message.msg_flags & MSG_CTRUNC) != 0) return true;
   size_t count = 0;
@@ -113,7 +114,7 @@ std::string local_peer_of(int fd) {
 }
 
 bool send_with_fd(int socket, std::span<const std::byte> bytes, int passed) {
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sendmsg only reads it
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // sendmsg only reads the bytes
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;

@@ -1,10 +1,10 @@
 // How two processes of one machine find each other for a stream through shared memory
-// (byte_ring.h): by a unix socket whose name follows from the TCP address that a peer was told. Any
-// thread; nothing here blocks.
+// (byte_ring.h): by a unix socket whose name is derived from the peer's TCP address. Any thread;
+// nothing here blocks.
 //
-// The names are abstract, so a network namespace has its own: who finds one can reach the TCP
-// address, too, and is behind the same limits of bandwidth. Another layout of the memory has
-// another name, so programs that do not agree on it use TCP.
+// The names are abstract, so each network namespace has its own names. A process that finds one can
+// also reach the TCP address, under the same bandwidth limits. Another layout of the memory has
+// another name, so programs with different layouts use TCP.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,24 @@
 
 namespace gradbus {
 
-// A listener for those who would else connect to `address`. Invalid when the name is taken: peers
-// then use TCP.
+// A listener for local peers that would otherwise connect to `address`. Invalid when the name is
+// taken: peers then use TCP.
 Fd listen_locally(const SocketAddress& address);
 // The next waiting connection, or an invalid Fd.
 Fd accept_locally(int listener);
 
-// A connection to who listens there, or an invalid Fd, when nobody does, it has no room for now, or
-// it is neither this user nor root: anyone may take an abstract name, also of an address that
-// belongs to another machine. Established at once.
+// Connects to the local listener of `address`, at once. Returns an invalid Fd when there is none,
+// when it has no room, or when it belongs to neither this user nor root. Any user may take an
+// abstract name, also for an address of another machine.
 Fd connect_locally(const SocketAddress& address);
 
 // "process 4711 of this machine".
 std::string local_peer_of(int fd);
 
-// Sends all of `bytes` at once, with `passed` where that is one. False: it could not.
+// Sends all of `bytes` at once, with the descriptor `passed` if it is valid. Returns false on
+// failure.
 bool send_with_fd(int socket, std::span<const std::byte> bytes, int passed);
-// As read_missing() (socket.h). A descriptor that comes with the bytes is put into `passed`.
+// Like read_missing() (socket.h). Stores a descriptor that comes with the bytes in `passed`.
 IoResult read_missing_with_fd(int socket, std::span<std::byte> target, size_t& filled, Fd& passed);
 
 }  // namespace gradbus

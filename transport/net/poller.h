@@ -1,8 +1,8 @@
-// The waiting side of one transport: an epoll set with an event counter and a timer in it, so one
-// descriptor tells an outer loop when poll() has something to do. One thread owns it.
+// The waiting side of one transport: an epoll set with an event counter and a timer. One descriptor
+// thus tells an outer loop when poll() may have work. One thread owns it.
 //
-// Connections are watched edge-triggered: a stalled one, whose unread bytes nobody has room for,
-// must not keep the outer loop awake.
+// Connections are watched edge-triggered. A stalled connection with unread bytes must not keep the
+// outer loop awake.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,29 +19,29 @@ namespace gradbus {
 
 class Poller {
  public:
-  // What epoll_event.data.u64 is for the poller's own descriptors and the listener; anything else
-  // is the pointer that was watched.
+  // Values of epoll_event.data.u64 for the poller's own descriptors and the listener. Any other
+  // value is the watched pointer.
   static constexpr uint64_t kWake = 1;
   static constexpr uint64_t kTick = 2;
   static constexpr uint64_t kListener = 3;
   static constexpr uint64_t kCompletions = 4;
-  static constexpr uint64_t kFirstInner = 16;  // and on: the transports of a transport
+  static constexpr uint64_t kFirstInner = 16;  // and above: the inner transports
 
   Status open(Nanos tick_interval);
 
   int fd() const { return epoll_.get(); }
   bool watch_listener(int fd);
-  // Where a device says that work has ended (transport/rdma).
+  // Watches the descriptor on which a device reports completed work (transport/rdma).
   bool watch_completions(int fd);
-  // Transport `number` of those that this one is made of (transport/failover).
+  // Watches inner transport `number` (transport/failover).
   bool watch_inner(int fd, uint64_t number);
   bool watch(int fd, void* connection);
   void forget(int fd);
 
-  // Never blocks. The part of `events` that was filled.
+  // Never blocks. Returns the filled part of `events`.
   std::span<epoll_event> ready(std::span<epoll_event> events);
 
-  // Makes fd() readable until calm(). Repeating either costs nothing.
+  // Makes fd() readable until calm(). Repeated calls cost nothing.
   void wake();
   void calm();
 

@@ -16,15 +16,15 @@ namespace {
 constexpr int kBacklog = 256;
 
 void set_option(int fd, int level, int option, int value) {
-  // A kernel without one of these still moves frames; nothing to do about a refusal.
+  // A kernel without one of these options still moves frames, so a refusal is ignored.
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-// Buffer sizes are left to the kernel: a fixed SO_RCVBUF switches its autotuning off.
+// The kernel chooses buffer sizes: a fixed SO_RCVBUF would disable its autotuning.
 void prepare_link_socket(int fd, uint32_t peer_timeout_ms) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // An idle link sends nothing, so only keepalive can find out that its peer's machine is gone: a
-  // probe every second, and the user timeout below decides.
+  // An idle link sends nothing, so only keepalive can detect that its peer's machine is gone. It
+  // probes every second, and the user timeout below decides.
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
@@ -32,7 +32,7 @@ void prepare_link_socket(int fd, uint32_t peer_timeout_ms) {
   set_user_timeout(fd, peer_timeout_ms);
 }
 
-// What to do about a failed bind depends on why it failed; empty: what the error itself says.
+// The advice for a failed bind depends on the reason; empty: that of the error.
 const char* next_step(int reason) {
   switch (reason) {
     case EADDRNOTAVAIL: return "name an address of this machine (ip -brief address)";

@@ -19,22 +19,21 @@ Result<Fd> listen_on(const SocketAddress& address, const CongestionControl& cong
 SocketAddress local_address_of(int fd);
 SocketAddress peer_address_of(int fd);
 
-// Starts to connect; the socket becomes writable when that has ended, well or badly. If well, the
-// caller lets its congestion control settle(). GB-D604.
+// Starts to connect. The socket becomes writable when that has succeeded or failed. After success,
+// the caller calls settle() of its congestion control. GB-D604.
 Result<Fd> start_connect(const SocketAddress& address, uint32_t peer_timeout_ms,
                          const CongestionControl& congestion);
 // The next waiting connection, or an invalid Fd.
 Fd accept_connection(int listener, uint32_t peer_timeout_ms, const CongestionControl& congestion);
 
-// Reads until `target` is full, of which the first `filled` bytes already are, and not one byte
-// more. kMore: it is full.
+// Reads until `target` is full, and not one byte more. Its first `filled` bytes are already filled.
+// kMore: it is full.
 IoResult read_missing(int fd, std::span<std::byte> target, size_t& filled);
 
 // 0, or the errno that ended this socket. Reading it clears it.
 int socket_error(int fd);
 
-// Everything sent so far was acknowledged, but the peer's window is closed: it lives and does not
-// read.
+// Everything sent was acknowledged, but the peer's window is closed: it is alive and does not read.
 bool peer_window_is_closed(int fd);
 // How long sent bytes may stay unacknowledged, or the window closed, before the kernel ends the
 // connection.
