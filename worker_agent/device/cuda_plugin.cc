@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kDevicesMax = 64;
 
-// From `built` on the table is nothing but pointers.
+// From `built` on, the table consists of pointers only.
 bool is_whole(const CudaTable& table) {
   constexpr size_t kFirst = offsetof(CudaTable, built);
   static_assert((sizeof(CudaTable) - kFirst) % sizeof(void*) == 0);
@@ -62,7 +62,7 @@ std::string program_directory() {
   return std::filesystem::read_symlink("/proc/self/exe", problem).parent_path();
 }
 
-// The library stays open, on failure too: what it loaded besides may have threads of its own.
+// The library stays open, also on failure: other libraries that it loaded may have threads.
 Result<CudaPlugin> open_cuda_plugin(const std::string& file) {
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return error("D620", dlerror());

@@ -13,12 +13,13 @@
 namespace gradbus {
 namespace {
 
-// A piece is exchanged while the next one is summed; smaller ones cost more kernels than they hide.
+// A piece is exchanged while the next one is summed. Smaller pieces cost more in kernels than the
+// overlap saves.
 constexpr uint64_t kPieceBytes = 4 << 20;
-// What one kernel takes (kUnitElementsMax of the plug-in).
+// The maximum of one kernel (kUnitElementsMax of the plug-in).
 constexpr uint64_t kPieceElementsMax = 1 << 28;
-// For what is on streams when the tensor goes. Then it is left where it is: freeing would wait,
-// too.
+// How long to wait for work on streams when the tensor is removed. After that its memory is left
+// allocated, because freeing it would wait, too.
 constexpr Nanos kQuietPatience = kSecond;
 
 static_assert(sizeof(DeviceShare) == sizeof(CudaShare));
@@ -90,7 +91,7 @@ Result<SharedMemory> DeviceTensor::share(void* memory, uint32_t device) const {
   return shared;
 }
 
-// Shared memory is zeros still, and memory of a GPU is what somebody has left there.
+// Shared memory is still zeros, but memory of a GPU has old contents.
 Status DeviceTensor::set_up(Rank& rank, uint32_t device) {
   const uint64_t bytes = plan_.shape.count * dtype_bytes(plan_.shape.dtype);
   GRADBUS_RETURN_IF_ERROR(check(cuda().reach(plan_.home, device), "another GPU's memory"));
@@ -114,7 +115,8 @@ Status DeviceTensor::set_up_pieces() {
   const uint64_t chunk = plan_.shape.chunk_elements;
   const uint64_t piece_elements =
       coded() ? plan_.unit_elements : kPieceBytes / dtype_bytes(plan_.shape.dtype);
-  const uint64_t rest = coded() ? chunk - 1 : 0;  // a unit that is all of the tensor ends anywhere
+  // A unit that is the whole tensor may end anywhere.
+  const uint64_t rest = coded() ? chunk - 1 : 0;
   if (plan_.leaves_node)
     chunks_a_piece_ = static_cast<uint32_t>(
         std::clamp<uint64_t>((piece_elements + rest) / chunk, 1, plan_.shape.chunks));
@@ -129,7 +131,7 @@ Status DeviceTensor::set_up_pieces() {
   return {};
 }
 
-// A rank that has gone may have left work behind that never ends.
+// A rank that has gone may have left work that never ends.
 bool DeviceTensor::quiet() {
   if (moved_ == nullptr || cuda().record_event(moved_, home_) != CudaResult::kOk) return true;
   const Nanos deadline = monotonic_now() + kQuietPatience;
@@ -237,7 +239,7 @@ Status DeviceTensor::spread(const Piece& piece) {
     input.after = by_nccl_->after;
     input.divisor = by_nccl_->divisor;
   }
-  if (coded()) {  // where it came from it is
+  if (coded()) {  // the result is already in its source
     if (ranks_.size() == 1) return {};
     std::swap(input.targets[front_], input.targets[--input.target_count]);
   }

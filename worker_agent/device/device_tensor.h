@@ -1,22 +1,23 @@
-// A tensor whose ranks on this node have their elements in memory of GPUs: one area for each rank,
-// on its GPU, that the agent owns and shares with it by CUDA IPC (DeviceArea in proto/attach.h).
+// A tensor whose ranks on this node have their elements in memory of GPUs. Each rank has one area
+// on its GPU, which the agent owns and shares with it by CUDA IPC (DeviceArea in proto/attach.h).
 //
-// A ROUND. Each rank records its event `ready` behind what computes its elements, and posts. When
-// all have, start() has the stream of one of the GPUs, the tensor's home, wait for these events and
-// sum all areas in one pass:
+// A ROUND. Each rank records its event `ready` after the work that computes its elements, and
+// posts. When all have posted, start() makes the stream of one of the GPUs, the tensor's home, wait
+// for these events and sum all areas in one pass:
 //   on one node   into all areas, and the round is over;
-//   between nodes into the first area of shared memory, in pieces, each of which rings the engine's
-//                 doorbell when it is there. The engine exchanges that area as any other, then
-//                 deliver() puts the result into all areas, in one pass as well. Or, by NCCL, into
-//                 the first area itself, where the engine has it summed between nodes.
-// Of a compressed tensor the sum stays on the home, in the area of the first rank there, unit by
-// unit; what is coded of it, and where the result comes from, is the caller's affair (compressed/
-// device_units.h).
-// Behind either a rank's event `done` is recorded, for which its streams wait. So no thread of any
-// process waits for a GPU, and the order is the streams' own: what a round reads was written by
-// what came before `ready`, and the next round's sum comes on the stream after this one's delivery.
+//   between nodes into the first area of shared memory, in pieces. Each piece rings the engine's
+//                 doorbell when it is complete. The engine exchanges that area like any other, then
+//                 deliver() copies the result into all areas in one pass. With NCCL, the sum goes
+//                 into the first area itself, and NCCL sums it between nodes.
+// The sum of a compressed tensor stays on the home, in the area of the first rank there, unit by
+// unit. The caller encodes it and provides the result (compressed/device_units.h).
 //
-// make() on the conductor's thread, what a round consists of on the engine's.
+// After the last pass of a round, each rank's event `done` is recorded, for which its streams wait.
+// So no thread of any process waits for a GPU. The streams keep the order: a round reads data that
+// was written before `ready`, and the next round's sum follows this one's delivery on the same
+// stream.
+//
+// The conductor's thread calls make(), the engine's thread the functions of a round.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@
 
 namespace gradbus {
 
-// Memory of the host that GPUs read and write themselves, while this lives.
+// Host memory that GPUs read and write directly during this object's life.
 class PinnedSegment {
  public:
   static Result<std::shared_ptr<PinnedSegment>> make(const CudaPlugin& plugin,
@@ -53,22 +54,22 @@ struct DevicePlan {
   std::string who;                // "tensor "g0" of job "digits"", for messages
   std::vector<uint32_t> devices;  // by local rank
   CudaSharing sharing = CudaSharing::kLegacy;
-  std::string not_shared_by;   // what would have come before it, with the reasons
-  uint32_t home = 0;           // one of them
-  bool home_is_first = false;  // the first one's, else they take turns
+  std::string not_shared_by;   // ways with a higher preference, and why they failed
+  uint32_t home = 0;           // one of `devices`
+  bool home_is_first = false;  // the home is the first device; false: devices take turns
   CellShape shape;
   bool leaves_node = false;
   uint64_t unit_elements = 0;             // of a compressed tensor that leaves the node; 0: dense
   std::byte* host = nullptr;              // the first area in shared memory
-  std::shared_ptr<PinnedSegment> pinned;  // which lies there
-  int doorbell = -1;                      // of the engine, in which a copy of it is rung
+  std::shared_ptr<PinnedSegment> pinned;  // the segment of `host`
+  int doorbell = -1;                      // of the engine; a duplicate of it is rung
 };
 
-// As the attach protocol has it.
+// Converts to the form of the attach protocol.
 DeviceShare to_packet(const CudaShare& share);
 DeviceMemory to_packet(const CudaMemoryShare& share);
 
-// For one other process.
+// The memory as shared with one other process.
 struct SharedMemory {
   CudaMemoryShare share;
   Fd descriptor;  // the share's, if it has one
@@ -76,14 +77,14 @@ struct SharedMemory {
 
 class DeviceTensor {
  public:
-  // GB-D622 to D624: why it cannot be.
+  // Returns GB-D622 to D624 with the reason on failure.
   static Result<std::shared_ptr<DeviceTensor>> make(const CudaPlugin& plugin, DevicePlan plan);
   ~DeviceTensor();
   DeviceTensor(const DeviceTensor&) = delete;
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
   const DeviceArea& area(uint32_t local_rank) const { return ranks_[local_rank].shared; }
-  // What another process opens the area's memory with; each call makes a descriptor of its own.
+  // The data with which another process opens the area's memory; each call makes a new descriptor.
   Result<SharedMemory> share(uint32_t local_rank) const {
     return share(ranks_[local_rank].memory, plan_.devices[local_rank]);
   }
@@ -91,41 +92,42 @@ class DeviceTensor {
   uint32_t home() const { return plan_.home; }
   const DevicePlan& plan() const { return plan_; }
 
-  // Before its first round, on the conductor's thread: what leaves the node is the first area, and
-  // `last` is what remains to be done with the sum of all nodes.
+  // Called before its first round, on the conductor's thread. The first area is exchanged, and
+  // `last` is the final operation on the sum of all nodes.
   void go_by_nccl(const Reduction& last) { by_nccl_ = last; }
 
-  // All ranks have posted. GB-D624 when the GPU takes no work.
+  // All ranks have posted. GB-D624 when the GPU refuses work.
   Status start();
-  // Between nodes: this chunk of the sum is in shared memory, or the first area. Of a compressed
-  // tensor: what announce() came behind is done.
+  // Between nodes: whether this chunk of the sum is in shared memory, or in the first area. For a
+  // compressed tensor: whether the work before announce() is done.
   bool summed(uint32_t chunk);
-  // Between nodes: the result is there, of a compressed tensor in all areas.
+  // Between nodes: the result is ready; for a compressed tensor it is in all areas.
   Status deliver();
-  // Of summed(): what a GPU has failed with.
+  // The GPU's error after summed().
   const Status& failure() const { return failure_; }
 
   // ---- compressed tensors, after start(): all on one stream, in this order
   CudaStream* stream() const { return home_; }
-  // Where sums are, and results are to be.
+  // The area of sums and results.
   float* front() const { return static_cast<float*>(ranks_[front_].memory); }
   float* elements(uint32_t local_rank) const {
     return static_cast<float*>(ranks_[local_rank].memory);
   }
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
-  // The ranks' sum of this unit goes to the front.
+  // Computes the ranks' sum of this unit in the front area.
   Status sum_unit(size_t unit) { return sum(pieces_[unit]); }
-  // Rings the engine when all that is on the stream by now is done.
+  // Rings the engine when all work on the stream so far is done.
   Status announce(size_t unit);
-  // What announce() came behind last is done, later than summed(): in the middle of a round.
+  // Whether the work before the latest announce() is done. It comes later than summed(), in the
+  // middle of a round.
   Result<bool> came(size_t unit) const;
-  // From the front to all others.
+  // Copies the unit from the front area to all others.
   Status spread_unit(size_t unit) { return spread(pieces_[unit]); }
-  // What a function of the plug-in has answered, naming the tensor.
+  // The error of a plug-in call, naming the tensor.
   Status check(CudaResult result, const char* what) const;
   const CudaTable& cuda() const { return *plugin_.table; }
-  // When what is there is to go: waits until the stream has done all; false when a second was not
-  // enough.
+  // Called before the memory is freed: waits until the stream is idle. Returns false when a second
+  // was not enough.
   bool quiet();
 
  private:
@@ -133,7 +135,7 @@ class DeviceTensor {
     void* memory = nullptr;
     CudaEvent* ready = nullptr;
     CudaEvent* done = nullptr;
-    CudaStream* stream = nullptr;  // of its GPU; null: that is the home
+    CudaStream* stream = nullptr;  // of its GPU; null: its GPU is the home
     DeviceArea shared;
   };
   struct Piece {
@@ -156,14 +158,14 @@ class DeviceTensor {
 
   const CudaPlugin& plugin_;
   const DevicePlan plan_;
-  Fd doorbell_;  // ours: a GPU may ring when the channel's has been closed
+  Fd doorbell_;  // a duplicate, because a GPU may ring after the channel's was closed
   CudaStream* home_ = nullptr;
-  CudaEvent* moved_ = nullptr;  // on home_, behind what `done` of other GPUs waits for
+  CudaEvent* moved_ = nullptr;  // on home_; `done` of other GPUs waits for it
   std::vector<Rank> ranks_;     // by local rank
-  size_t front_ = 0;            // of these, one on the home
-  std::vector<Piece> pieces_;   // of a compressed tensor: units
+  size_t front_ = 0;            // index in ranks_ of one on the home
+  std::vector<Piece> pieces_;   // units, for a compressed tensor
   uint32_t chunks_a_piece_ = 1;
-  size_t summed_ = 0;  // pieces
+  size_t summed_ = 0;  // number of pieces
   std::optional<Reduction> by_nccl_;
   Status failure_;
 };

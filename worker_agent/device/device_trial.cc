@@ -3,7 +3,7 @@
 namespace gradbus {
 namespace {
 
-// The least that is mapped is 2 MiB in any case.
+// CUDA maps at least 2 MiB in any case.
 constexpr uint64_t kTrialBytes = 4096;
 
 }  // namespace

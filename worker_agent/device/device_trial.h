@@ -1,7 +1,7 @@
-// Memory of a GPU for a rank to try to open, in each way that the agent would share a tensor's: a
-// rank in other namespaces than the agent, or with another driver, cannot open everything, and a
-// tensor's memory is made for all ranks of the node before any of them sees it. An event, too,
-// without which memory is of no use.
+// GPU memory that a rank tries to open, in each way in which the agent would share a tensor. A rank
+// in other namespaces, or with another driver, cannot open every kind. A tensor's memory is created
+// for all ranks of the node before any of them opens it. The trial also contains an event, because
+// memory is useless without one.
 //
 // Conductor thread only.
 #pragma once
@@ -15,22 +15,23 @@
 
 namespace gradbus {
 
-// Why memory cannot be shared with a rank by each DeviceSharing (minus 1); "": it can.
+// For each DeviceSharing (minus 1), why memory cannot be shared with a rank in this way; "": it
+// can.
 using SharingReasons = std::array<std::string, kDeviceSharings>;
 
 class DeviceTrial {
  public:
-  // GB-D623, D624 where none of `sharings`, or no event, can be made.
+  // Returns GB-D623 or D624 if none of `sharings`, or no event, can be created.
   static Result<std::unique_ptr<DeviceTrial>> make(const CudaPlugin& plugin, uint32_t device,
                                                    const std::vector<CudaSharing>& sharings);
   ~DeviceTrial();
   DeviceTrial(const DeviceTrial&) = delete;
   DeviceTrial& operator=(const DeviceTrial&) = delete;
 
-  // One for each way that could be made.
+  // One for each way that could be created.
   const std::vector<SharedMemory>& memory() const { return shared_; }
   const DeviceShare& event() const { return event_share_; }
-  // Of the other ways.
+  // The reasons for the other ways.
   const SharingReasons& why_not() const { return why_not_; }
 
  private:

@@ -9,7 +9,8 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kPatience = 30 * kSecond;  // below a rank's for its registration
+// Less than the time that a rank waits for its registration.
+constexpr Nanos kPatience = 30 * kSecond;
 
 std::string text_of(const DeviceId& id) {
   std::string text = "GPU-";
@@ -54,7 +55,7 @@ WantedDevice untried(const DeviceId& id) {
   return device;
 }
 
-// A stream of each, made and thrown away, takes as long as all that CUDA does first.
+// Creating and destroying a stream on each GPU does all of CUDA's initialisation.
 void Devices::look() {
   if (looks_.joinable()) return;
   looks_ = std::thread([this] {
@@ -113,7 +114,7 @@ Result<std::unique_ptr<DeviceTrial>> Devices::make_trial(const DeviceId& id) {
   return DeviceTrial::make(*plugin_, device.value(), sharings_);
 }
 
-// The first one that every rank can open.
+// Chooses the first way in which every rank can open memory.
 Status Devices::choose_sharing(const std::vector<std::optional<WantedDevice>>& wanted,
                                DevicePlan& plan) const {
   for (const auto& rank : wanted) GRADBUS_RETURN_IF_ERROR(rank->problem);

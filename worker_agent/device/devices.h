@@ -1,7 +1,7 @@
-// This node's GPUs, as far as an agent uses them: looked for when a rank first asks for one. CUDA
-// takes seconds to begin with several GPUs; a thread of its own does that.
+// The GPUs of this node, for the agent. They are initialised when a rank first requests one. CUDA
+// needs seconds to start with several GPUs, so a separate thread does that.
 //
-// Conductor thread only; what it makes is the engine's.
+// Conductor thread only; the engine owns the created objects.
 #pragma once
 
 #include <atomic>
@@ -18,36 +18,36 @@
 
 namespace gradbus {
 
-// Where a rank wants its elements, and what it can open there.
+// The GPU on which a rank wants its elements, and what it can open there.
 struct WantedDevice {
   DeviceId id;
   SharingReasons why_not;
-  Status problem;  // why there was nothing to try
+  Status problem;  // why there was no trial
 };
 
-// What nobody has tried, any rank can do: of CUDA's IPC handles that was so before there were
-// others.
+// For a rank without a trial: it is assumed to open CUDA's IPC handles, as before other ways
+// existed.
 WantedDevice untried(const DeviceId& id);
 
-// "auto": the first of legacy, vmm and fabric that all ranks of a node can open; or one of these.
-// GB-F100 for another word.
+// "auto": the first of legacy, vmm and fabric that all ranks of a node can open; or one of these
+// names. GB-F100 for another word.
 Result<std::vector<CudaSharing>> parse_device_sharing(const std::string& text);
 const char* name_of(CudaSharing sharing);
 
 class Devices {
  public:
-  // `breathe` is called again and again while a tensor waits for CUDA to begin.
+  // `breathe` is called repeatedly while a tensor waits for CUDA to start.
   Devices(std::function<void()> breathe, std::vector<CudaSharing> sharings)
       : breathe_(std::move(breathe)), sharings_(std::move(sharings)) {}
   ~Devices();
 
-  // A rank has asked for a GPU: begins to look for them, the first time.
+  // A rank has requested a GPU: starts the initialisation, the first time.
   void look();
-  // What a rank is to open, of this GPU. GB-D620 to D624: why there is nothing.
+  // The memory of this GPU for a rank to open. GB-D620 to D624 with the reason if there is none.
   Result<std::unique_ptr<DeviceTrial>> make_trial(const DeviceId& id);
-  // `wanted` by local rank, none where a rank keeps its elements in host memory; `home`, `devices`
-  // and `sharing` of the plan are filled in, and `pinned` of a tensor that leaves the node. Else
-  // why it cannot be: GB-D620 to D624, D628.
+  // `wanted` by local rank; empty for a rank with its elements in host memory. Fills in `home`,
+  // `devices` and `sharing` of the plan, and `pinned` of a tensor that leaves the node. GB-D620 to
+  // D624 or D628 with the reason on failure.
   Result<std::shared_ptr<DeviceTensor>> make(const std::vector<std::optional<WantedDevice>>& wanted,
                                              DevicePlan plan,
                                              const std::shared_ptr<Segment>& segment);
@@ -63,7 +63,7 @@ class Devices {
   const std::vector<CudaSharing> sharings_;  // in the order of preference
   std::thread looks_;
   std::atomic<bool> has_looked_{false};
-  // Written by that thread, read once it has looked.
+  // Written by that thread, and read after it has finished.
   const CudaPlugin* plugin_ = nullptr;
   std::vector<CudaDeviceInfo> devices_;
   Status none_;  // why there are none

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Nanos kReapPause = kMillisecond;
 
-// The ends of a socket pair: ours, and one that only a child gets.
+// Opens a socket pair: our end, and one that only a child gets.
 Status open_pair(Fd (&ends)[2]) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
@@ -36,7 +36,7 @@ Status open_pair(Fd (&ends)[2]) {
 Result<std::unique_ptr<NcclChild>> NcclChild::start(const std::string& program, std::string who) {
   Fd ends[2];
   GRADBUS_RETURN_IF_ERROR(open_pair(ends));
-  // dup2 onto itself would leave it closed on exec.
+  // dup2 onto the same number would leave it closed on exec.
   if (ends[1].get() == kNcclSocket)
     ends[1].reset(fcntl(ends[1].get(), F_DUPFD_CLOEXEC, kNcclSocket + 1));
   posix_spawn_file_actions_t actions;
@@ -191,7 +191,8 @@ std::string NcclChild::end_of_process() {
   return "its process ended with status " + std::to_string(WEXITSTATUS(exit_));
 }
 
-// True when the process is no more. A process that the kernel keeps is left to it.
+// Returns true when the process has ended. A process that the kernel keeps alive is left to the
+// kernel.
 bool NcclChild::reap(Nanos patience) {
   const Nanos until = monotonic_now() + patience;
   while (process_ != 0) {

@@ -1,13 +1,14 @@
-// One rank of an NCCL communicator, in a process of its own that may be thrown away: NCCL can hang
-// in any of its calls, also in the one that aborts, and an agent must not.
+// One rank of an NCCL communicator in a separate process that can be killed. NCCL can hang in any
+// of its calls, also in the one that aborts, and an agent must not.
 //
-// The agent starts the program gradbus-nccl, gives it orders, and asks later whether they are done;
-// nothing here waits. What has not ended by its deadline is aborted there (nccl_communicator.h);
-// where that hangs, too, the process is killed. Either way this communicator is of no more use, its
-// status says why, and the agent goes on: another child, or memory of the host.
+// The agent starts the program gradbus-nccl, gives it orders, and later polls whether they are
+// done; nothing here waits. An operation that has not ended by its deadline is aborted in the child
+// (nccl_communicator.h). If that hangs too, the process is killed. In both cases this communicator
+// cannot be used any more, and its status has the reason. The agent continues with another child,
+// or with memory of the host.
 //
-// Memory and events are the agent's, shared with the child (plugin.h). One order at a time. One
-// thread.
+// Memory and events belong to the agent and are shared with the child (plugin.h). One order at a
+// time. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +24,7 @@
 
 namespace gradbus {
 
-// What has been aborted has this long to end.
+// The time that an aborted operation has to end.
 inline constexpr Nanos kNcclAbortGrace = kSecond;
 
 class NcclChild {
@@ -38,16 +39,16 @@ class NcclChild {
     Place to = {};
     uint64_t count = 0;  // elements, as of NcclCall
     NcclType type = NcclType::kF32;
-    const CudaShare* ready = nullptr;  // shared event: what is read is there. null: it is
+    const CudaShare* ready = nullptr;  // shared event: the input is ready. null: it already is
   };
 
   // `program`: gradbus-nccl. `who` opens every message. GB-D626 when it cannot be started.
   static Result<std::unique_ptr<NcclChild>> start(const std::string& program, std::string who);
-  ~NcclChild();  // kills it, and does not wait for its end
+  ~NcclChild();  // kills the process without waiting for its end
   NcclChild(const NcclChild&) = delete;
   NcclChild& operator=(const NcclChild&) = delete;
 
-  // In kIdle only, else GB-D626 and nothing is done.
+  // Orders, in kIdle only; otherwise they return GB-D626 and do nothing.
   Status new_id(Nanos deadline);  // see id()
   Status connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint32_t device, Nanos deadline);
   // A descriptor of `share` is duplicated.
@@ -56,18 +57,18 @@ class NcclChild {
   Status reduce_scatter(const Call& call, NcclOp op, Nanos deadline);
   Status all_gather(const Call& call, Nanos deadline);
   Status broadcast(const Call& call, uint32_t root, Nanos deadline);
-  Status send(const Call& call, uint32_t peer, Nanos deadline);     // `to` does not matter
-  Status receive(const Call& call, uint32_t peer, Nanos deadline);  // `from` does not matter
+  Status send(const Call& call, uint32_t peer, Nanos deadline);     // `to` is ignored
+  Status receive(const Call& call, uint32_t peer, Nanos deadline);  // `from` is ignored
 
-  // kBusy until the order is done; never back from kFailed.
+  // kBusy until the order is done; kFailed is final.
   State poll(Nanos now);
   State state() const { return state_; }
-  // Readable when poll() has something to find.
+  // Readable when poll() has news.
   int wait_fd() const { return socket_.get(); }
-  // Of kFailed: GB-D626 for what NCCL or the process says, GB-D627 for a deadline, or what the
-  // child could not load: GB-D620 to D625.
+  // In kFailed: GB-D626 for an error of NCCL or the process, GB-D627 for a deadline, or GB-D620 to
+  // D625 for what the child could not load.
   const Status& status() const { return status_; }
-  const NcclId& id() const { return id_; }  // that new_id() has asked for
+  const NcclId& id() const { return id_; }  // the result of new_id()
 
  private:
   NcclChild(std::string who, Fd socket, pid_t process)
@@ -82,11 +83,11 @@ class NcclChild {
 
   const std::string who_;
   Fd socket_;
-  pid_t process_;  // 0: it has ended
-  int exit_ = 0;   // then, as waitpid() says it
+  pid_t process_;  // 0: the process has ended
+  int exit_ = 0;   // its exit status, as from waitpid()
   State state_ = State::kIdle;
   uint64_t number_ = 0;
-  const char* what_ = "";  // is under way
+  const char* what_ = "";  // the current operation
   Nanos overdue_ = 0;
   NcclId id_ = {};
   Status status_;

@@ -30,7 +30,7 @@ enum class NcclState : uint8_t {
   kFailed,  // and aborted: status() says why
 };
 
-// Memory of the device that the stream is of; it belongs to the operation until finished().
+// Memory on the device of the stream. It belongs to the operation until finished().
 struct NcclCall {
   const void* from = nullptr;
   void* to = nullptr;
@@ -45,36 +45,37 @@ class NcclCommunicator {
  public:
   // `who` opens every message: "job digits, rank 3". The library outlives this.
   NcclCommunicator(const NcclLibrary& library, std::string who);
-  // Aborts what is under way.
+  // Aborts the current operation.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // The name of a new communicator, from one of its ranks, which the others are told.
+  // The id of a new communicator, made by one of its ranks; the others get it.
   static Result<NcclId> new_id(const NcclLibrary& library);
 
-  // Once. Every rank of `ranks` calls it with the same id.
+  // Call it once. Every rank of `ranks` calls it with the same id.
   Status connect(const NcclId& id, uint32_t rank, uint32_t ranks, Nanos deadline);
 
-  // In kReady only, else GB-D626 and nothing is done. All ranks call the same in the same order.
+  // In kReady only; otherwise it returns GB-D626 and does nothing. All ranks make the same calls in
+  // the same order.
   Status all_reduce(const NcclCall& call, NcclOp op);
   Status reduce_scatter(const NcclCall& call, NcclOp op);
   Status all_gather(const NcclCall& call);
   Status broadcast(const NcclCall& call, uint32_t root);
-  // The same count and type on both ends; the other ranks have no part in it.
+  // The same count and type on both ends; the other ranks are not involved.
   Status send(const NcclCall& call, uint32_t peer);
   Status receive(const NcclCall& call, uint32_t peer);
 
   NcclState poll(Nanos now);
-  // In kRunning: the event behind the operation has come.
+  // In kRunning: the event after the operation has completed.
   void finished();
 
   NcclState state() const { return state_; }
-  // Of kFailed: GB-D626 for what NCCL says, GB-D627 for a deadline.
+  // In kFailed: GB-D626 for an error of NCCL, GB-D627 for a deadline.
   const Status& status() const { return status_; }
 
  private:
-  // What a call that starts something has answered; `next` is the state until it is through.
+  // Handles the result of a call that starts an operation; `next` is the state until it is done.
   Status started(NcclResult result, const char* what, NcclState next, Nanos deadline);
   Status refuse_unless(NcclState state, const char* what) const;
   void fail(Status why);
@@ -84,7 +85,7 @@ class NcclCommunicator {
   const std::string who_;
   NcclComm* comm_ = nullptr;
   NcclState state_ = NcclState::kUnconnected;
-  const char* what_ = "";  // is under way
+  const char* what_ = "";  // the current operation
   Nanos deadline_ = 0;
   Status status_;
 };

@@ -1,8 +1,7 @@
-// libnccl, loaded when it is first asked for, as libibverbs is (transport/rdma/verbs_library.h):
-// nothing links against it, and nothing of its headers is needed to build. Any thread.
+// Loads libnccl on first use, like libibverbs (transport/rdma/verbs_library.h). Nothing links
+// against it, and a build does not need its headers. Any thread.
 //
-// What is declared here is NCCL's C ABI as of 2.18, which later versions keep. Tests fill a table
-// of their own.
+// The declarations are NCCL's C ABI of 2.18, which later versions keep. Tests fill their own table.
 #pragma once
 
 #include <climits>
@@ -30,7 +29,7 @@ enum class NcclType : int {
 };
 enum class NcclOp : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
-inline constexpr int kNcclVersionMin = 21800;  // 2.18.0: the youngest field of NcclConfig
+inline constexpr int kNcclVersionMin = 21800;  // 2.18.0 added the newest field of NcclConfig
 
 // ncclConfig_t of 2.18. INT_MIN: NCCL chooses.
 struct NcclConfig {
@@ -72,10 +71,10 @@ struct NcclLibrary {
 
 // GB-D625 when `file` cannot be loaded, lacks a symbol or is older than kNcclVersionMin.
 Result<NcclLibrary> open_nccl(const char* file);
-// Of a library that is open: GB-D625 if it is too old.
+// For an open library: GB-D625 if it is too old.
 Status check_nccl_version(const NcclLibrary& library);
 
-// The file that GRADBUS_NCCL names, else libnccl.so.2; opened once and kept, a failure, too.
+// The file in GRADBUS_NCCL, else libnccl.so.2. Opened once and cached, also a failure.
 Result<const NcclLibrary*> system_nccl();
 
 }  // namespace gradbus

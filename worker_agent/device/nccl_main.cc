@@ -1,5 +1,5 @@
-// gradbus-nccl: the process that has one rank of an NCCL communicator for an agent (nccl_child.h).
-// It does what it is ordered over descriptor 3, and ends when the agent does.
+// gradbus-nccl: the process with one rank of an NCCL communicator for an agent (nccl_child.h). It
+// carries out the orders from descriptor 3, and ends when the agent does.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -23,7 +23,7 @@
 namespace gradbus {
 namespace {
 
-// Between two looks at what is under way: at first none, since most collectives take less.
+// It polls without pauses first, because most collectives take less than this.
 constexpr Nanos kSpin = 2 * kMillisecond;
 constexpr Nanos kPause = kMillisecond / 5;
 
@@ -114,7 +114,7 @@ class NcclRank {
     }
   }
 
-  // The stream waits for what the agent has put on another one.
+  // Makes the stream wait for the agent's work on another one.
   Status wait_for(const CudaShare& share) {
     CudaEvent* event = nullptr;
     GRADBUS_RETURN_IF_ERROR(told(table().open_event(device_, &share, &event), "opening an event"));
@@ -123,7 +123,7 @@ class NcclRank {
     return waits.ok() ? closed : waits;
   }
 
-  // Until the communicator is ready again, or has failed.
+  // Waits until the communicator is ready again, or has failed.
   Status end() {
     const Nanos began = monotonic_now();
     bool recorded = false;
@@ -157,7 +157,7 @@ class NcclRank {
   Nanos deadline_ = 0;
 };
 
-// With its descriptor, if one came. False: there are no more.
+// Receives an order with its descriptor, if it has one. Returns false when there are no more.
 bool receive(NcclOrder& order, Fd& descriptor) {
   iovec piece{&order, sizeof(order)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -167,7 +167,7 @@ bool receive(NcclOrder& order, Fd& descriptor) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t got = recvmsg(kNcclSocket, &message, MSG_CMSG_CLOEXEC);
-  order.memory.descriptor = -1;  // until now the agent's number
+  order.memory.descriptor = -1;  // until now the number in the agent
   const cmsghdr* part = CMSG_FIRSTHDR(&message);
   if (got > 0 && part != nullptr && part->cmsg_type == SCM_RIGHTS)
     std::memcpy(&order.memory.descriptor, CMSG_DATA(part), sizeof(int));
@@ -176,11 +176,11 @@ bool receive(NcclOrder& order, Fd& descriptor) {
 }
 
 int serve() {
-  // The agent's end is the end, also where a call of NCCL never returns.
+  // The process ends with the agent, even if a call of NCCL never returns.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   NcclRank rank;
   NcclOrder order;
-  Fd descriptor;  // of the last order that had one
+  Fd descriptor;  // of the latest order that had one
   while (receive(order, descriptor)) {
     NcclAnswer answer;
     answer.number = order.number;
@@ -189,7 +189,7 @@ int serve() {
     status.message().copy(answer.message, sizeof(answer.message) - 1);
     if (send(kNcclSocket, &answer, sizeof(answer), MSG_NOSIGNAL) < 0) break;
   }
-  _exit(0);  // not through libraries' destructors, which may hang
+  _exit(0);  // skips the destructors of libraries, which may hang
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What an agent and the process that has its NCCL communicator (nccl_child.h) say to each other:
-// one packet each, over a socket pair, from one build to itself.
+// The messages between an agent and the process with its NCCL communicator (nccl_child.h): one
+// packet each, over a socket pair, within one build.
 //
 // An order is answered when it is done. There is one at a time.
 #pragma once
@@ -30,7 +30,7 @@ enum class NcclVerb : uint32_t {
 struct NcclOrder {
   uint64_t number = 0;
   NcclVerb verb = NcclVerb::kNewId;
-  uint32_t deadline_ms = 0;  // from when it is read; then what is under way is aborted
+  uint32_t deadline_ms = 0;  // starts when the order is read; then the operation is aborted
 
   NcclId id = {};  // kConnect
   uint32_t rank = 0;
@@ -39,7 +39,7 @@ struct NcclOrder {
 
   uint32_t area = 0;            // kOpen: its number from then on, below kNcclAreasMax
   CudaMemoryShare memory = {};  // ... ; its descriptor comes with the packet
-  CudaShare event = {};         // of collectives: what they read is ready
+  CudaShare event = {};         // collectives: completes when their input is ready
   uint32_t has_event = 0;
 
   uint32_t from_area = 0;  // collectives: where, in bytes, and how much, in elements

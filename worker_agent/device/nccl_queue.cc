@@ -8,7 +8,7 @@ namespace gradbus {
 
 Status NcclQueue::take_turn(const Turn& turn) {
   const auto known = [&](const Turn& other) { return other.number == turn.number; };
-  // Each turn that is waiting is of another tensor of this job.
+  // Each waiting turn belongs to another tensor of this job.
   if (turn.number < next_turn_ || turn.number - next_turn_ >= kNcclAreasMax ||
       std::ranges::any_of(turns_, known))
     return error("D601", "field total of a frame is turn " + std::to_string(turn.number) +
@@ -32,7 +32,8 @@ bool NcclQueue::begin(Nanos now) {
   if (turn != turns_.end()) {
     ++next_turn_;
     under_way_ = Ended{.turn = true, .tensor = turn->tensor};
-    (void)child_->all_reduce(turn->call, NcclOp::kSum, now + patience_);  // poll() says it again
+    // Poll() reports the error again.
+    (void)child_->all_reduce(turn->call, NcclOp::kSum, now + patience_);
     turns_.erase(turn);
     return true;
   }

@@ -1,7 +1,7 @@
-// What a node's NCCL process of a job is to do, one thing after the other: orders that make it
-// ready, and turns, each an all-reduce in place. Turns go in the order of their numbers, 1 for the
-// first, whatever order they are told in (worker_agent/collectives/nccl_turns.h says why); between
-// them go orders, which other nodes do not wait for.
+// The work of a node's NCCL process for a job, one item after the other: orders that set it up, and
+// turns. Each turn is an all-reduce in place. Turns run in the order of their numbers, from 1, in
+// whatever order they are announced (worker_agent/collectives/nccl_turns.h has the reason). Orders
+// run between them; other nodes do not wait for them.
 //
 // Engine thread only. Nothing here waits.
 #pragma once
@@ -21,7 +21,7 @@ class NcclQueue {
   struct Order {
     enum class Kind : uint8_t { kNewId, kOpen, kConnect };
     Kind kind = Kind::kNewId;
-    uint32_t tensor = 0;  // kOpen: whose memory it is
+    uint32_t tensor = 0;  // kOpen: the tensor of the memory
     uint32_t area = 0;
     CudaMemoryShare share = {};
     std::shared_ptr<Fd> descriptor = nullptr;  // of `share`, if that has one
@@ -42,17 +42,17 @@ class NcclQueue {
     Status status = {};
   };
 
-  // `patience`: of each order and turn, from when it is given to the process.
+  // `patience` is the deadline of each order and turn, counted from when the process gets it.
   NcclQueue(std::unique_ptr<NcclChild> child, uint32_t device, Nanos patience)
       : child_(std::move(child)), device_(device), patience_(patience) {}
 
   int wait_fd() const { return child_->wait_fd(); }
   void reserve(size_t tensors) { turns_.reserve(tensors); }  // each has one turn at a time
   void add(const Order& order) { orders_.push_back(order); }
-  // GB-D601 for a number that is no next one.
+  // Returns GB-D601 for an impossible number.
   Status take_turn(const Turn& turn);
-  // What has ended, one at a time, and begins what comes next. When something has failed, so does
-  // all that follows.
+  // Returns an item that has ended, one at a time, and starts the next one. After a failure all
+  // later items fail too.
   std::optional<Ended> poll(Nanos now);
 
  private:
@@ -68,8 +68,7 @@ class NcclQueue {
   std::optional<Ended> under_way_;
 };
 
-// Of what has failed on this node: `tensor` (or "") goes behind the error's number and name, which
-// come first.
+// The error of this node: adds `tensor` (or "") after the error's number and name.
 Status nccl_status(const Status& status, const std::string& tensor);
 
 }  // namespace gradbus
