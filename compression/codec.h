@@ -20,14 +20,15 @@
 
 namespace gradbus {
 
-// v[i] = gradient[i] + decay * residual[i] is what gets encoded. With a residual the encoder leaves
-// there what the payload lacks, v[i] - decoded[i] (error feedback: Karimireddy et al. 2019).
+// The encoder encodes v[i] = gradient[i] + decay * residual[i]. With a residual it stores the error
+// there: v[i] - decoded[i] (error feedback: Karimireddy et al. 2019).
 struct EncodeInput {
-  std::span<const float> gradient = {};  // empty: zeros (a memory keeps everything in `residual`)
+  std::span<const float> gradient = {};  // empty: zeros (the state keeps everything in `residual`)
   std::span<float> residual = {};        // empty: no error feedback
   float decay = 1;
-  uint64_t seed = 0;   // of everything random, from mix_u64(): differs by round, unit and sender
-  uint64_t round = 1;  // 1 for the first of this unit: warm-up schedules
+  // Seed of all random numbers, from mix_u64(): differs by round, unit and sender.
+  uint64_t seed = 0;
+  uint64_t round = 1;  // 1 for the first round of this unit: warm-up schedules
   // Of DGC's memory, given to codecs that take it in as they read the gradient
   // (CodecTraits::takes_momentum): v is what accumulate_momentum() leaves in the residual.
   std::span<float> momentum = {};  // empty: none; else gradient and residual are there
@@ -40,15 +41,16 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // The largest payload that encode() can write for `count` elements; buffers are sized with it.
+  // The largest payload of encode() for `count` elements; buffers have this size.
   virtual size_t payload_bytes_max(size_t count) const = 0;
 
-  // Writes the payload at the front of `payload`, which has payload_bytes_max(input.count()) bytes
-  // at least, and returns its size. Cannot fail. No elements: a payload of the header alone.
+  // Writes the payload to the front of `payload`, which has at least
+  // payload_bytes_max(input.count()) bytes, and returns its size. Cannot fail. Without elements,
+  // the payload is the header alone.
   virtual size_t encode(const EncodeInput& input, std::span<std::byte> payload) = 0;
 
-  // A payload came from a peer: kCorrupt, naming the field, unless it is one that encode() could
-  // have written for `count` elements. Everything below is called only for payloads that passed.
+  // Checks a payload from a peer. Returns kCorrupt, naming the field, unless encode() could have
+  // written it for `count` elements. The functions below are called only for payloads that passed.
   virtual Status check(std::span<const std::byte> payload, size_t count) const = 0;
 
   // sum[i] += scale * decoded[i]
@@ -58,12 +60,11 @@ class Codec {
   virtual void decode(std::span<const std::byte> payload, float scale,
                       std::span<float> values) const;
 
-  // What the codec itself remembers of each element between rounds (Signum's momentum); empty:
-  // nothing.
+  // The codec's own state of each element between rounds (Signum's momentum), or empty.
   virtual std::span<float> momentum() { return {}; }
 
-  // Codecs that send a selection of elements: sets values[i] = 0 where element i was sent (DGC's
-  // momentum factor masking). Others: nothing.
+  // Codecs that send a selection: sets values[i] = 0 for each sent element i (DGC's momentum factor
+  // masking). Others do nothing.
   virtual void clear_sent(std::span<const std::byte> payload, std::span<float> values) const;
 };
 
@@ -80,25 +81,25 @@ class LinearCodec {
 
   virtual uint32_t rounds() const = 0;
   virtual DType dtype(uint32_t round) const = 0;
-  // Elements of the vector of `round`; the same on every agent. 0 only for no elements.
+  // Elements of the vector of `round`, equal on every agent. 0 only for no elements.
   virtual size_t vector_elements(uint32_t round) const = 0;
 
-  // Fills `vector`, of vector_elements(round). `sum_before` is the sum of the round before, nothing
-  // in round 0; `shared_seed` is alike on all agents.
+  // Fills `vector`, of vector_elements(round). `sum_before` is the sum of the previous round, empty
+  // in round 0. `shared_seed` is equal on all agents.
   virtual void project(uint32_t round, const EncodeInput& input, uint64_t shared_seed,
                        std::span<const std::byte> sum_before, std::span<std::byte> vector) = 0;
 
-  // values[i] = scale * (the sum over agents of what was sent). With a residual: v - what this
-  // agent contributed, so that residuals and values together keep the sum of all v; unless a sum
-  // says that something was not finite, on any agent. Who writes the residual, once: project(0)
-  // where rounds() is 1, since nothing is left to learn; else finish(). `values` may be the memory
-  // of input.gradient.
+  // values[i] = scale * (the sum over agents of what was sent). With a residual, it becomes v minus
+  // this agent's contribution, so that residuals and values together keep the sum of all v. It does
+  // not change if a sum shows that an agent had a value that is not finite. The residual is written
+  // once: by project(0) where rounds() is 1, otherwise by finish(). `values` may be the memory of
+  // input.gradient.
   virtual void finish(const EncodeInput& input, uint64_t shared_seed, uint32_t agents,
                       std::span<const std::byte> sum, float scale, std::span<float> values) = 0;
 
-  // After finish(), codecs that send a selection: sets values[i] = 0 where this agent has sent
-  // element i (DGC's momentum factor masking). Others, and where nothing was sent because something
-  // was not finite: nothing.
+  // After finish(), codecs that send a selection: sets values[i] = 0 for each element i that this
+  // agent has sent (DGC's momentum factor masking). Others do nothing. It also does nothing if
+  // nothing was sent because a value was not finite.
   virtual void clear_sent(std::span<float> values) const;
 };
 

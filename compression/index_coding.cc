@@ -15,7 +15,7 @@ namespace {
 
 // ---- bits ---------------------------------------------------------------------------------------
 
-// The 8 bytes from `at` on as a little-endian number; zeros behind the end.
+// The 8 bytes from `at` on as a little-endian number, with zeros behind the end.
 uint64_t word_at(std::span<const std::byte> bytes, uint64_t at) {
   if (at + 8 <= bytes.size()) return load_field<uint64_t>(&bytes[at]);
   uint64_t word = 0;
@@ -23,14 +23,14 @@ uint64_t word_at(std::span<const std::byte> bytes, uint64_t at) {
   return word;
 }
 
-// The bits from `position` on: 57 at least, or zeros behind the end.
+// The bits from `position` on: at least 57, with zeros behind the end.
 uint64_t bits_at(std::span<const std::byte> bytes, uint64_t position) {
   return word_at(bytes, position / 8) >> (position % 8);
 }
 
 constexpr uint64_t low_bits(uint32_t width) { return (uint64_t{1} << width) - 1; }
 
-// Writes a string of bits into exactly as many bytes as it needs.
+// Writes a string of bits into the smallest number of bytes.
 class BitWriter {
  public:
   explicit BitWriter(std::span<std::byte> to) : to_(to.data()), end_(to.data() + to.size()) {}
@@ -41,7 +41,7 @@ class BitWriter {
     const uint32_t whole = filled_ / 8;
     GRADBUS_CHECK(end_ - to_ >= whole);
     if (end_ - to_ >= 8) {
-      store_field(to_, word_);  // whole bytes stay, the others are written again
+      store_field(to_, word_);  // whole bytes are final, the others are written again
     } else {
       std::memcpy(to_, &word_, whole);
     }
@@ -145,7 +145,7 @@ std::byte* encode_bitmap(std::span<const uint32_t> indices, size_t count, std::b
     const size_t at = 8 * place;
     std::memcpy(to + at, &word, std::min<size_t>(8, static_cast<size_t>(end - to) - at));
   };
-  uint64_t word = 0;  // gathered first: a byte read just after it was written waits for that
+  uint64_t word = 0;  // collected first: reading a byte right after its write would wait
   size_t place = 0;
   for (const uint32_t index : indices) {
     if (index / 64 != place) {
@@ -179,7 +179,8 @@ std::byte* encode(IndexCode code, std::span<const uint32_t> indices, size_t coun
 
 // ---- encoder ------------------------------------------------------------------------------------
 
-// ln 2 = 45426 / 2^16; rounding to nearest is the best m or next to it at every density.
+// ln 2 = 45426 / 2^16. Rounding to nearest gives the best m, or a neighbour of it, at every
+// density.
 uint32_t golomb_divisor(size_t count, size_t entries) {
   if (entries == 0) return 1;
   const uint64_t divisor = (uint64_t{count} * 45426 / entries + 32768) >> 16;
@@ -207,7 +208,7 @@ IndexCode smallest_beside(size_t golomb, std::span<const uint32_t> indices, size
     best = code;
     best_bytes = bytes;
   };
-  // A byte each and the control bytes are its least; most often that says enough.
+  // One byte each plus the control bytes is its minimum. Most often that is enough to decide.
   if (entries + (entries + 3) / 4 <= best_bytes)
     take(IndexCode::kStreamVByte, stream_vbyte_bytes(indices));
   take(IndexCode::kBitmap, (count + 7) / 8);
@@ -215,7 +216,7 @@ IndexCode smallest_beside(size_t golomb, std::span<const uint32_t> indices, size
   return best;
 }
 
-// Whatever the gaps: their quotients add up to (count - entries) / m at most.
+// Holds for any gaps: their quotients add up to (count - entries) / m at most.
 size_t golomb_bytes_max(size_t entries, size_t count) {
   const GolombCode code(golomb_divisor(count, entries));
   return (entries * (code.width + 2) + (count - entries) / code.divisor + 7) / 8;
@@ -315,9 +316,9 @@ size_t IndexReader::next_stream_vbyte(uint32_t* to, size_t max) {
   return max;
 }
 
-// Three entries out of one word, so that memory is asked for bits once instead of thrice in the
-// chain from one entry to the next. Returns how many entries it took, all but the last few: it
-// stops at a word that does not hold three of them, or that is not what an encoder writes.
+// Decodes three entries from one word, so that memory is read once instead of three times in the
+// chain of entries. Returns how many entries it decoded: all but the last few. It stops at a word
+// that does not contain three of them, or that no encoder writes.
 size_t IndexReader::next_golomb_threes(const GolombCode& code, uint32_t* to, size_t max) {
   constexpr uint32_t kBits = 57;  // of a word that begins within a byte
   uint64_t position = position_;
@@ -360,7 +361,7 @@ size_t IndexReader::next_golomb(uint32_t* to, size_t max) {
   return i;
 }
 
-// The next entry whatever its length; 0 where there is none.
+// Decodes the next entry of any length; returns 0 when there is none.
 size_t IndexReader::next_golomb_one(const GolombCode& code, uint32_t* to, size_t max) {
   if (max == 0) return 0;
   uint64_t position = position_;
@@ -378,7 +379,7 @@ size_t IndexReader::next_golomb_one(const GolombCode& code, uint32_t* to, size_t
   const uint64_t first = word & low_bits(code.width);
   const uint64_t is_long = first >= code.shorts ? 1 : 0;
   const uint64_t more = first + (word >> code.width & 1) - code.shorts;
-  const uint64_t rest = first + (more & (0 - is_long));  // a branch would be a toss of a coin
+  const uint64_t rest = first + (more & (0 - is_long));  // a branch would be unpredictable
   const uint64_t index = following_ + quotient * code.divisor + rest;
   if (index >= count_) return 0;
   *to = static_cast<uint32_t>(index);

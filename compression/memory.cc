@@ -20,19 +20,19 @@ MemoryKind kind_of(const CompressionSpec& spec) {
   return spec.codec->traits.wants_feedback ? MemoryKind::kResidual : MemoryKind::kNone;
 }
 
-// What clipping to `norm_max` multiplies the gradient with (DGC's public code: the 1e-6 too).
+// The factor that clips the gradient to `norm_max` (as in DGC's public code, including the 1e-6).
 float clip_factor(std::span<const float> gradient, float norm_max) {
   if (norm_max <= 0) return 1;
   const double norm = std::sqrt(dot_product(gradient.data(), gradient.data(), gradient.size()));
   return static_cast<float>(std::min(1.0, norm_max / (norm + 1e-6)));
 }
 
-// Units of up to this many elements are looked at before anything is written, for the second read
-// comes from the cache; of longer ones what was written is undone, which leaves a rounding. As in
+// Units of up to this many elements are checked before anything is written, because the second read
+// comes from the cache. For longer units the write is undone, which leaves a rounding error. As in
 // codecs/compensated_unit.h.
 constexpr size_t kLookFirst = size_t{1} << 20;
 
-// Three vectors, and what is called up of them, share 32 KiB of L1.
+// Three vectors, and the prefetched parts of them, share 32 KiB of L1.
 constexpr size_t kTakenElements = 512;
 
 bool all_finite(std::span<const float> values) {
@@ -41,8 +41,8 @@ bool all_finite(std::span<const float> values) {
 
 enum class Taken : uint8_t { kNot, kWhole, kOverflowed };
 
-// Takes the gradient in, block by block; kNot, with the memories as they were, where it has a NaN
-// or Inf. A block of the residual is in the cache when it is looked at.
+// Accumulates the gradient block by block. Returns kNot, with the state unchanged, if it has a NaN
+// or Inf. A block of the residual is in the cache when it is checked.
 Taken take_in(const MomentumStep& step, std::span<const float> gradient, std::span<float> momentum,
               std::span<float> residual) {
   const size_t count = gradient.size();
@@ -86,7 +86,7 @@ EncodeInput Memory::compensate(std::span<const float> gradient, uint64_t seed, u
   if (options_.kind == MemoryKind::kNone) return input;
   input.residual = residual_;
   input.decay = options_.decay;
-  // The codec sees what is not finite in the gradient itself, and leaves the residual alone.
+  // The codec detects values that are not finite in the gradient, and does not change the residual.
   if (options_.kind != MemoryKind::kDgc) return input;
   const MomentumStep step{.momentum = options_.momentum,
                           .nesterov = options_.nesterov,

@@ -31,27 +31,28 @@ struct MemoryOptions {
   float momentum = 0.9F;
   bool nesterov = false;
   bool masking = true;
-  float clip_norm = 0;  // of this agent's gradient, already divided by sqrt(agents); 0: not
+  float clip_norm = 0;  // limit for this agent's gradient, divided by sqrt(agents); 0: no clipping
   bool codec_takes_momentum = false;  // compensate() leaves momentum correction to the codec
 };
 
-// The memory that `spec` asks for; `ef=auto` depends on the codec.
+// The options for `spec`; `ef=auto` depends on the codec.
 MemoryOptions memory_options(const CompressionSpec& spec, uint32_t agents);
 
 class Memory {
  public:
   Memory(const MemoryOptions& options, size_t count);
 
-  // Takes the gradient in; the codec encodes the result, which lives until the next call.
+  // Accumulates the gradient. The codec encodes the result, which is valid until the next call.
   EncodeInput compensate(std::span<const float> gradient, uint64_t seed, uint64_t round);
-  // The payload that was made of it: momentum factor masking, or the end of an overflow.
+  // Handles the payload of that result: momentum factor masking, or the end of an overflow.
   void update(const Codec& codec, std::span<const std::byte> payload);
   // The same after finish() of a linear codec.
   void update(const LinearCodec& codec);
-  // The learning rate changed: what is kept was scaled by the old one (BytePS: scale by old / new).
+  // The learning rate changed, but the stored values were scaled by the old one (BytePS: scale by
+  // old / new).
   void rescale(float factor);
 
-  // For checkpoints and for handing on: empty where the kind has none.
+  // For checkpoints and for moves. Empty for kinds without a residual.
   std::span<float> residual() { return residual_; }
   std::span<float> momentum() { return momentum_; }
   std::span<float> part(MemoryPart part) {
@@ -64,7 +65,7 @@ class Memory {
   const MemoryOptions options_;
   LargeVector<float> residual_;
   LargeVector<float> momentum_;
-  bool overflowed_ = false;  // in this round, where the codec does not say it
+  bool overflowed_ = false;  // in this round, if the codec does not report it
 };
 
 }  // namespace gradbus

@@ -58,7 +58,7 @@ size_t encode_not_finite(CodecId codec, size_t count, size_t index, float value,
   header.count = static_cast<uint32_t>(count);
   header.bytes = kNotFiniteBytes - kPayloadHeaderBytes;
   store_field(payload.data(), header);
-  // The element may have changed since a NaN or Inf was seen in it.
+  // The element may have changed since a NaN or Inf was found in it.
   if (std::isfinite(value)) value = std::numeric_limits<float>::quiet_NaN();
   store_field(&payload[kPayloadHeaderBytes], static_cast<uint32_t>(std::min(index, count - 1)));
   store_field(&payload[kPayloadHeaderBytes + 4], value);

@@ -43,7 +43,7 @@ struct PayloadHeader {
 };
 static_assert(sizeof(PayloadHeader) == kPayloadHeaderBytes, "payload format version 1");
 
-// Fields of payloads lie unaligned.
+// Fields of payloads are unaligned.
 template <typename T>
 T load_field(const std::byte* from) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -64,8 +64,8 @@ inline std::span<const std::byte> payload_body(std::span<const std::byte> payloa
   return payload.subspan(kPayloadHeaderBytes);
 }
 
-// kCorrupt, naming the field: codec, version, count, or bytes unless header and body fill `payload`
-// exactly; kPayloadNotFinite with anything but the body above.
+// Returns kCorrupt, naming the field, for a wrong codec, version or count, or unless header and
+// body fill `payload` exactly. Also for kPayloadNotFinite with any body other than the one above.
 Status check_payload_header(std::span<const std::byte> payload, CodecId codec, size_t count);
 
 // "payload of codec topk: field entries is 7, expected at most 3"
@@ -77,7 +77,7 @@ size_t encode_not_finite(CodecId codec, size_t count, size_t index, float value,
 inline bool is_not_finite(std::span<const std::byte> payload) {
   return (payload_header(payload).flags & kPayloadNotFinite) != 0;
 }
-// values[index] += value of such a payload: visible, whatever was there.
+// values[index] += value of such a payload, so it is visible whatever the old value was.
 void accumulate_not_finite(std::span<const std::byte> payload, std::span<float> values);
 
 }  // namespace gradbus

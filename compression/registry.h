@@ -1,5 +1,5 @@
-// Every codec there is, one row each; tests, `gradbus bench codec` and the documents loop over it.
-// Rows live beside their codecs, one table per family.
+// All codecs, one row each. Tests, `gradbus bench codec` and the documents loop over the rows. Each
+// family of codecs has one table, next to its codecs.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,14 @@ struct CodecTraits {
   bool selects = false;         // sends some elements, exactly or rounded, and none of the others
   bool lossless = false;        // decoded(v) is v
   bool wants_feedback = false;  // biased: diverges or stalls without error feedback
-  bool whole_unit = false;      // chooses over the whole unit: is not cut into small pieces
-  bool needs_matrix = false;    // looks at the tensor's shape
-  bool by_rows = false;         // sends whole rows of the tensor seen as a matrix, or none of a row
+  // Selects from the whole unit, which is therefore not cut into small pieces.
+  bool whole_unit = false;
+  bool needs_matrix = false;    // uses the tensor's shape
+  bool by_rows = false;         // sends a row of the tensor as a matrix completely or not at all
   bool takes_momentum = false;  // DGC's memory leaves its momentum to the codec (EncodeInput)
 };
 
-// What a codec is made for.
+// The units that a codec is made for.
 struct CodecShape {
   size_t count_max = 0;  // elements of the longest unit
   size_t rows = 1;       // of the tensor seen as a matrix: its first dimension; needs_matrix only
@@ -38,14 +39,14 @@ struct CodecRow {
   std::string_view sentence = {};  // what it sends, and the source
   CodecTraits traits = {};
   std::vector<CodecOption> options = {};
-  // What an owner encodes the sum of payloads with, where that is another codec: it takes the same
-  // options. "": this one.
+  // The codec with which an owner encodes the sum of payloads, if it is another one. It has the
+  // same options. "": this codec.
   std::string_view owner = {};
-  // With these options |v - decoded(v)| is at most |v|, and below it in the mean over seeds unless
-  // nothing of v is worth sending. So what is sent again and again of a difference that shrinks by
-  // it ends at none: such a codec can carry parameters (shard/coded_parameters.h). Null: never.
+  // Whether, with these options, |v - decoded(v)| is at most |v|, and less in the mean over seeds
+  // unless v is negligible. Then a difference that is sent again and again shrinks to zero, so the
+  // codec can carry parameters (shard/coded_parameters.h). Null: never.
   bool (*contracts)(const CodecOptions&) = nullptr;
-  // One of the two, or both where payloads can also be added in flight; null: cannot.
+  // One of the two, or both if an all-reduce can also add the payloads; null: not supported.
   std::unique_ptr<Codec> (*make)(const CodecOptions&, const CodecShape&) = nullptr;
   std::unique_ptr<LinearCodec> (*make_linear)(const CodecOptions&, const CodecShape&) = nullptr;
 };
@@ -56,17 +57,18 @@ const CodecRow* find_codec(std::string_view name);
 const CodecRow* find_codec(CodecId id);
 std::string_view codec_name(CodecId id);  // "?" for an unknown one
 
-// row.make() with what the options ask for besides: entropy=zstd. The row has a make().
+// Calls row.make() and adds the wrapper that the options request: entropy=zstd. The row must have
+// make().
 std::unique_ptr<Codec> make_codec(const CodecRow& row, const CodecOptions& options,
                                   const CodecShape& shape);
 std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape& shape);
-// Payloads of this spec can be summed on their way, as dense vectors.
+// An all-reduce can add the payloads of this spec, as dense vectors.
 bool is_linear(const CompressionSpec& spec);
-// ... or merged, as entries.
+// Agents can merge the payloads of this spec, as entries.
 bool is_mergeable(const CompressionSpec& spec);
-// What CodecRow::contracts says.
+// CodecRow::contracts for this spec.
 bool contracts(const CompressionSpec& spec);
-// Of a codec by_rows: elements of a row of a tensor of so many columns; 0: nobody says. Of others:
+// For a codec by_rows: elements per row of a tensor with `columns` columns; 0: unknown. For others
 // 0.
 uint64_t row_elements(const CompressionSpec& spec, uint64_t columns);
 

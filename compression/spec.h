@@ -1,8 +1,8 @@
-// What a person writes to choose a compression: "topk:ratio=0.001,ef=residual". A name from the
-// registry, then options of that codec, of its memory and of its way to travel, in any order.
+// The text form of a compression: "topk:ratio=0.001,ef=residual". It is a name from the registry,
+// then options of that codec, of its error feedback and of its communicator, in any order.
 //
-// Pure; control plane only (it allocates). The canonical text of a spec is equal on two ranks
-// exactly when they ask for the same thing, so it is what they register and what is compared.
+// Pure; control plane only (it allocates). The canonical texts of two specs are equal exactly when
+// the specs mean the same. So ranks register and compare this text.
 #pragma once
 
 #include <span>
@@ -24,12 +24,12 @@ enum class Communicator : uint8_t {
   kAuto,       // the planner chooses by cost among those that fit
   kAllReduce,  // dense vectors summed in flight: linear codecs
   kAllGather,  // everybody gets everybody's payload
-  kPs,         // each agent owns a slice, sums it and sends it out again, compressed
+  kPs,         // each agent owns a slice, sums it and sends the sum to all, compressed
 };
 
 // "allreduce"; "auto".
 std::string_view communicator_name(Communicator communicator);
-// kAuto for a name that there is not.
+// Returns kAuto for an unknown name.
 Communicator find_communicator(std::string_view name);
 
 struct CompressionSpec {
@@ -41,13 +41,13 @@ struct CompressionSpec {
   Communicator communicator() const;
 };
 
-// GB-O910 names the part that is wrong and, for a slip of the hand, what was meant.
+// GB-O910 names the wrong part and suggests a correction for a typing error.
 Result<CompressionSpec> parse_compression(std::string_view text);
 
-// The canonical text; "" for "none" and for ""; a text with a mistake in it as it is.
+// The canonical text; "" for "none" and for ""; an invalid text unchanged.
 std::string canonical_compression(std::string_view text);
 
-// Options that every codec takes: memory (ef, decay, momentum, ...) and communicator.
+// Options of every codec: error feedback (ef, decay, momentum, ...) and communicator.
 std::span<const CodecOption> common_codec_options();
 
 }  // namespace gradbus
