@@ -74,8 +74,9 @@ Desk::Desk(const CoordinatorOptions& options, size_t queue_bytes_max)
 Nanos Desk::turn() {
   const Nanos now = clock_.turn(monotonic_now());
   if (clock_.last_pause() > kPauseToldMin)
-    spdlog::warn("the coordinator stood still for {} ms; nobody's lease or deadline counts that",
-                 clock_.last_pause() / kMillisecond);
+    spdlog::warn(
+        "the coordinator was suspended for {} ms; leases and deadlines are extended by that time",
+        clock_.last_pause() / kMillisecond);
   return now;
 }
 
@@ -94,7 +95,7 @@ void Desk::act(const std::function<void(Coordinator&, Nanos now)>& event) {
   {
     const std::lock_guard lock(mutex_);
     const Status done = guarded([&] { event(coordinator_, turn()); });
-    if (!done.ok()) spdlog::error("a message was not carried out: {}", done.message());
+    if (!done.ok()) spdlog::error("a message could not be handled: {}", done.message());
     deliver(kicks);
   }
   run(kicks);

@@ -129,7 +129,7 @@ void Conductor::say_ready() {
   for (const auto& [transport, address] : options_.addresses) line["address"] = address;
   const std::string text = line.dump() + "\n";
   if (write(options_.ready_fd, text.data(), text.size()) < 0)
-    spdlog::warn("nobody reads --ready-fd {}", options_.ready_fd);
+    spdlog::warn("no process reads --ready-fd {}", options_.ready_fd);
   close(options_.ready_fd);
 }
 

@@ -271,7 +271,7 @@ void Conductor::send_nccl_reports(NodeJob& job) {
 void Conductor::on_nccl_news(const NcclNews& news) {
   if (news.ended.turn && nccl_.lost.ok()) {
     nccl_.lost = news.ended.status;
-    spdlog::warn("NCCL is not used any more until this agent is started anew");
+    spdlog::warn("NCCL is not used any more until this agent is restarted");
   }
   NodeJob* running = job(news.job);
   if (running == nullptr || running->failed()) return;

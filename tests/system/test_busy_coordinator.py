@@ -87,7 +87,7 @@ def test_a_coordinator_that_stands_still(seconds):
         rig.server.kill(signal.SIGSTOP)
         time.sleep(seconds)
         rig.server.kill(signal.SIGCONT)
-        rigs.wait_until(lambda: "stood still for" in rig.server.text())
+        rigs.wait_until(lambda: "was suspended for" in rig.server.text())
         time.sleep(2 * LEASE_MS / 1000)
         assert [agent["name"] for agent in rig.status()["agents"]] == ["node-0", "node-1"]
 

@@ -113,7 +113,7 @@ Result<std::string> newest_run(const std::string& directory, const std::string& 
   Run newest;
   for (Run& run : all_runs(directory, job, except_runs)) {
     if (run.files < run.shards)
-      spdlog::warn("{} has the files of {} of {} shards and is left out", run.path, run.files,
+      spdlog::warn("{} has the files of only {} of {} shards and is ignored", run.path, run.files,
                    run.shards);
     if (run.files >= run.shards && run.written_ns > newest.written_ns) newest = std::move(run);
   }
