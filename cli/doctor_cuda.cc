@@ -77,7 +77,8 @@ Finding pinning_finding(const CudaPlugin& plugin) {
           "right to pin it (seccomp profile, ulimit -l unlimited)"};
 }
 
-// NCCL is who uses it (docs/GPU.md). It finds the kernel's other way, dma-buf, by itself.
+// NCCL is who uses it (docs/how-to/use-nccl.md). It finds the kernel's other way, dma-buf, by
+// itself.
 Finding gpudirect_finding(const std::string& modules) {
   for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
     if (!names_in(modules + "/" + module).empty())

@@ -48,7 +48,7 @@ std::vector<Finding> check_coordinator() {
   const Result<v1::StatusReply> reply = CoordinatorClient(address).status("");
   if (!reply.ok() && reply.status().code() == Code::kPermission)
     return {{Level::kWarn, "coordinator", "answers at " + address + ", but wants the cluster token",
-             "name its file: GRADBUS_TOKEN_FILE (docs/SECURITY.md)"}};
+             "name its file: GRADBUS_TOKEN_FILE (docs/concepts/security.md)"}};
   if (!reply.ok())
     return {{Level::kMissing, "coordinator", "none at " + address,
              std::string(kRunAnyway) + "gradbus-server"}};

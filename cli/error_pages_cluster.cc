@@ -37,7 +37,8 @@ constexpr ErrorPage kPages[] = {
      "Two nodes cloned from one image have the same host name: set --name node-2 on one."},
     {"C503", "A program and the coordinator do not know the same cluster token.",
      "The administrator: a program has no token file, or another cluster's.",
-     "Compare --token-file or GRADBUS_TOKEN_FILE on both sides. docs/SECURITY.md explains it.",
+     "Compare --token-file or GRADBUS_TOKEN_FILE on both sides. docs/concepts/security.md explains "
+     "it.",
      "gradbus status without GRADBUS_TOKEN_FILE: set it to the file that the daemons use."},
     {"C505", "The node to forget is not in the list of lost nodes.",
      "The caller: the name has a typing error, or the node has come back.",

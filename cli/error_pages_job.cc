@@ -100,7 +100,7 @@ constexpr ErrorPage kPages[] = {
      "Run gradbus bench codec --list. Correct the name or option.",
      "topk:ration=0.01: the option is called ratio."},
     {"O911", "The exchange mode is unknown or its options are not allowed.", "The caller.",
-     "Take a mode of docs/MODES.md.", "delay:k=1: the mode is called delayed."},
+     "Take a mode of docs/concepts/modes.md.", "delay:k=1: the mode is called delayed."},
     {"O912", "The mode keeps parameters on shards, and the job has none.", "The launch.",
      "Start gradbus-server --role=shard before the job, or gradbus run --shards 2.",
      "mode ps:async under plain gradbus run: add --shards 1."},

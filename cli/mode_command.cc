@@ -36,7 +36,7 @@ Action declare_mode(CLI::App& app) {
   auto options = std::make_shared<ModeOptions>();
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
   app.add_option("group", options->group, "parameters by name: \"embedding.*\", \"*\"")->required();
-  app.add_option("mode", options->mode, "sync, delayed:k=1, ps:async, ... (docs/MODES.md)")
+  app.add_option("mode", options->mode, "sync, delayed:k=1, ps:async, ... (docs/concepts/modes.md)")
       ->required();
   app.add_option("--reason", options->reason, "a sentence for the log and gradbus status");
   app.add_option("--coordinator", options->coordinator,

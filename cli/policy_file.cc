@@ -19,7 +19,7 @@ std::string at_line(const std::string& path, const toml::source_region& region) 
 }
 
 Status wrong_rule(const std::string& where, const std::string& what) {
-  return error("O910", where + ": " + what, "see docs/COMPRESSION.md, \"Policy files\"");
+  return error("O910", where + ": " + what, "see docs/how-to/write-a-policy.md");
 }
 
 Status set_text(const std::string& where, const toml::node& node, std::string& target) {
@@ -127,10 +127,11 @@ Result<PolicyFile> read_policy_file(const std::string& path) {
     return read_rules(path, toml::parse_file(path));
   } catch (const toml::parse_error& wrong) {
     const bool unreadable = wrong.source().begin.line == 0;
-    return error("F102",
-                 (unreadable ? path : at_line(path, wrong.source())) + ": " +
-                     std::string(wrong.description()),
-                 unreadable ? kFix : "fix that line; docs/COMPRESSION.md describes policy files");
+    return error(
+        "F102",
+        (unreadable ? path : at_line(path, wrong.source())) + ": " +
+            std::string(wrong.description()),
+        unreadable ? kFix : "fix that line; docs/how-to/write-a-policy.md describes policies");
   }
 }
 

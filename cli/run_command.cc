@@ -122,7 +122,7 @@ Status tell_transport(const RunOptions& options, const LaunchPlan& plan) {
   if (options.transport.empty()) return {};
   if (!check_transports(options.transport).ok())
     return error("H200", "--transport is \"" + options.transport.substr(0, 40) + "\"",
-                 "take tcp or rdma, or both with a comma between (docs/TRANSPORTS.md)");
+                 "take tcp or rdma, or both with a comma between (docs/concepts/transports.md)");
   if (!plan.embedded)
     return error(
         "H200", "--transport is for embedded agents, but an agent runs here already",
@@ -237,19 +237,21 @@ Action declare_run(CLI::App& app) {
                  "with --link, on whose links they are: own (default), agents (beside them, in "
                  "turn), or one word for each shard, e.g. agent-0,own");
   app.add_option("--snapshots", options->snapshots,
-                 "directory where embedded shards keep what they hold (docs/MODES.md)");
+                 "directory where embedded shards keep what they hold "
+                 "(docs/how-to/use-a-parameter-server.md)");
   app.add_option("--link", options->link,
                  "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
   app.add_option("--link-of", options->link_of,
                  "NODE=RATE[,DELAY], e.g. shard-1=500mbit: another link for one; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--transport", options->transport,
-                 "between embedded agents: tcp, rdma or rdma,tcp (docs/TRANSPORTS.md)");
+                 "between embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
   app.add_option("--compression", options->compression,
                  "of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
-  app.add_option("--mode", options->mode,
-                 "what is exchanged when and by whom: sync, delayed:k=1, averaging:every=10, "
-                 "gossip, localsgd:H=8, diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/MODES.md)");
+  app.add_option(
+      "--mode", options->mode,
+      "what is exchanged when and by whom: sync, delayed:k=1, averaging:every=10, "
+      "gossip, localsgd:H=8, diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");
   app.add_option("--late-mode", options->late_mode,
                  "mode that the job changes to at a fence when ranks lose a fifth of a minute to a "
                  "late one, e.g. delayed:k=1");
@@ -263,9 +265,10 @@ Action declare_run(CLI::App& app) {
                  "steps from one fence to the next: flush() is called by itself (gradbus mode)")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
-  app.add_option("--restart-agents", options->restart_agents,
-                 "embedded agents that end are started again, so many times in all; for programs "
-                 "with gradbus.elastic (docs/ELASTIC.md); default 0: it ends the job")
+  app.add_option(
+         "--restart-agents", options->restart_agents,
+         "embedded agents that end are started again, so many times in all; for programs "
+         "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: it ends the job")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
   app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");

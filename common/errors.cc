@@ -179,7 +179,7 @@ constexpr ErrorInfo kErrors[] = {
     {"O910", "BAD_COMPRESSION", Code::kInvalid, "The requested compression does not exist.",
      "gradbus bench codec --list"},
     {"O911", "BAD_MODE", Code::kInvalid, "The requested exchange mode does not exist.",
-     "use one of docs/MODES.md, e.g. sync or delayed:k=1"},
+     "use one of docs/concepts/modes.md, e.g. sync or delayed:k=1"},
     {"O912", "NO_SHARDS", Code::kUnavailable,
      "The mode needs parameter-server shards and the job has none.",
      "start gradbus-server --role=shard before the job, or use gradbus run --shards 2"},
@@ -192,7 +192,8 @@ constexpr ErrorInfo kErrors[] = {
      "start it again, then restart the job"},
     {"P104", "NODE_LOST", Code::kPeerLost,
      "The agent of some ranks of the job died or was stopped, or its whole node failed.",
-     "gradbus status; then restart the job, or let gradbus.elastic do that (docs/ELASTIC.md)"},
+     "gradbus status; then restart the job, or let gradbus.elastic do that "
+     "(docs/how-to/train-elastically.md)"},
     {"P105", "RANK_LEFT", Code::kPeerLost, "A rank ended cleanly while others still wait for it.",
      "look at that rank's output for an error; else make all ranks do the same number of steps"},
     {"P110", "STALLED", Code::kTimeout, "An operation did not end before its deadline.",

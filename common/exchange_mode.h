@@ -1,5 +1,6 @@
 // When the gradients of a tensor are exchanged, by whom they are summed and whose result a step
-// gets: "sync", "delayed:k=2", "ps:async,optimizer=adam". What a person writes; docs/MODES.md.
+// gets: "sync", "delayed:k=2", "ps:async,optimizer=adam". What a person writes;
+// docs/concepts/modes.md.
 //
 //   sync       the mean of this step
 //   delayed    the mean of k steps before, while this step's is under way: k = 1 is DADT's

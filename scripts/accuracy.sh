@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains the examples on four ranks with every compression and writes docs/ACCURACY.md, its pictures and
-# docs/accuracy-results.jsonl. Trainings that the last file already has are not done again.
+# Trains the examples on four ranks with every compression and writes docs/benchmarks/accuracy.md, its pictures and
+# docs/benchmarks/accuracy-results.jsonl. Trainings that the last file already has are not done again.
 #
 #   scripts/accuracy.sh                 everything: about an hour on two cores
 #   scripts/accuracy.sh --quick --out DIR   digits, dense and six compressions, one seed: under 3 minutes

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures Gradbus beside its peers in one run and writes docs/BENCHMARKS.md, docs/benchmarks/*.svg and
-# docs/benchmarks/results.json. Under 30 minutes on two cores, from a fresh clone; leave the machine alone meanwhile.
+# Measures Gradbus beside its peers in one run and writes docs/benchmarks/collectives.md and, in
+# docs/benchmarks/collectives, its pictures and results.json. Under 30 minutes on two cores, from a fresh clone; leave the machine alone meanwhile.
 #
 #   scripts/bench.sh                    everything
 #   scripts/bench.sh --quick            a subset in 3 minutes (plus set-up), without Horovod and training
 #   scripts/bench.sh --without-horovod  saves the 2 to 5 minutes that building Horovod takes the first time
-#   scripts/bench.sh --out DIR          writes there instead of docs/
+#   scripts/bench.sh --out DIR          writes there instead of docs/benchmarks/
 #   scripts/bench.sh --minutes 25       more time for measuring, so more rounds
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Measures compressed all-reduces over simulated links and writes docs/COMPRESSION_BENCH.md, docs/compression/*.svg and
-# docs/compression/results.json. Needs root (network namespaces) and about 15 minutes; leave the machine alone meanwhile.
+# Measures compressed all-reduces over simulated links and writes docs/benchmarks/compression.md and, in
+# docs/benchmarks/compression, its picture and results.json. Needs root (network namespaces) and about 15 minutes.
+# Run nothing else on the machine meanwhile.
 #
 #   scripts/compressed.sh              everything
 #   scripts/compressed.sh --quick      two links, one model, in 2 minutes
-#   scripts/compressed.sh --out DIR    writes there instead of docs/
+#   scripts/compressed.sh --out DIR    writes there instead of docs/benchmarks/
 #   scripts/compressed.sh --report     only the pages and plots, from the results of the last run
 set -euo pipefail
 cd "$(dirname "$0")/.."

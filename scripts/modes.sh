@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains examples/digits and examples/charlm in every exchange mode, with equal ranks, with a slow one, and with random
-# stalls, times shards against what links allow, and writes docs/MODES_BENCH.md and docs/modes-results.jsonl. What the
-# last file already has is not done again.
+# stalls, times shards against what links allow, and writes docs/benchmarks/modes.md and modes-results.jsonl beside it.
+# What the last file already has is not done again.
 #
 #   scripts/modes.sh                  everything: about 50 minutes on two cores
 #   scripts/modes.sh --only charlm    digits, charlm or bounds (needs root)

@@ -59,7 +59,7 @@ struct ServerOptions {
               "host:port to listen on, where port 0 takes any free one; or unix:/PATH");
     table.add("token-file", &token_file,
               "File of the cluster token, which agents, shards and tools must prove; default: the "
-              "variable GRADBUS_TOKEN_FILE (docs/SECURITY.md)");
+              "variable GRADBUS_TOKEN_FILE (docs/concepts/security.md)");
     table.add(
         "insecure-i-understand", &insecure,
         "Listen on host:port without a token: any program that reaches the port may do everything");
@@ -77,7 +77,7 @@ struct ServerOptions {
     table.add(
         "nccl", &nccl,
         "NCCL sums gradients in memory of GPUs (GRADBUS_DEVICE_MEMORY=1) between nodes, if all "
-        "nodes of a job support it (docs/GPU.md)");
+        "nodes of a job support it (docs/how-to/use-nccl.md)");
     table.add(
         "late-mode", &late_mode,
         "Mode that a synchronous job changes to at its next fence when its ranks lose too much "
@@ -88,9 +88,9 @@ struct ServerOptions {
         "loss-percent", &loss_percent, 0, 1'000'000,
         "A job returns to mode sync when its reported losses rise to this percentage of their "
         "earlier value, e.g. 200, or are not finite; 0: never");
-    table.add(
-        "equal-shards", &equal_shards,
-        "Parameter-server shards hold equal parts, even if their networks differ (docs/MODES.md)");
+    table.add("equal-shards", &equal_shards,
+              "Parameter-server shards hold equal parts, even if their networks differ "
+              "(docs/how-to/use-a-parameter-server.md)");
     table.add(
         "keep-shards", &keep_shards,
         "Running jobs keep their first shards: they do not use shards that are added later, and "

@@ -75,7 +75,7 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
             "Be a parameter-server shard (gradbus-server --role=shard): no processes attach here.");
   table.add("token-file", &o.token_file,
             "File of the cluster token, which this agent and the coordinator prove to each other; "
-            "default: the variable GRADBUS_TOKEN_FILE (docs/SECURITY.md).");
+            "default: the variable GRADBUS_TOKEN_FILE (docs/concepts/security.md).");
   table.add("insecure-i-understand", &o.insecure,
             "Run without a token: any program that reaches the coordinator or --bind may act as an "
             "agent.");

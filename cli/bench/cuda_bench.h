@@ -1,5 +1,6 @@
 // `gradbus bench codec --device cuda`: the kernels of each codec, timed by events on the device.
-// What the host does is not in it: copies, and the index coding of selections (docs/GPU.md).
+// What the host does is not in it: copies, and the index coding of selections
+// (docs/design/gpu-codecs.md).
 #pragma once
 
 #include "cli/bench/codec_bench.h"

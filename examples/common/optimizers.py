@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-COMPRESSED_ELEMENTS_MIN = 16384  # what `gradbus run --compression` compresses: docs/COMPRESSION.md
+COMPRESSED_ELEMENTS_MIN = 16384  # what `gradbus run --compression` compresses: docs/how-to/compress-gradients.md
 COMPRESSED_DIMS_MIN = 2
 
 

@@ -1,1 +1,1 @@
-"""Trains the examples with every compression and writes docs/ACCURACY.md; see scripts/accuracy.sh."""
+"""Trains the examples with every compression and writes docs/benchmarks/accuracy.md; see scripts/accuracy.sh."""

@@ -22,7 +22,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--task", choices=TASKS, action="append", help="only this one (may be repeated)")
     parser.add_argument("--seeds", type=int, default=5, help="at most so many of each task")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs have found")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs"), help="folder to write into")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/benchmarks"),
+                        help="folder to write into")
     arguments = parser.parse_args()
     if arguments.seeds < 1:
         parser.error("--seeds must be at least 1")

@@ -1,4 +1,4 @@
-"""Writes docs/ACCURACY.md and its pictures from what the trainings ended with."""
+"""Writes docs/benchmarks/accuracy.md and its pictures from what the trainings ended with."""
 
 from __future__ import annotations
 
@@ -77,32 +77,34 @@ def section(results: Results, task: Task, seeds: list[int], folder: pathlib.Path
             "(two dimensions, 16,384 elements and more).", "",
             f"![{task.title}: {task.axis} against bytes sent]({picture})", "",
             f"Aim: {task.bound_text()}.", "", *table(header, bounded), "",
-            *(["For what they are:", "", *table([*header, "what it shows"], shown), ""] if shown else [])]  # fmt: skip
+            *(["For comparison:", "", *table([*header, "what it shows"], shown), ""] if shown else [])]  # fmt: skip
 
 
 def introduction(command: str) -> list[str]:
     """What is compared and how."""
     return [
         "# Accuracy with compression", "",
-        f"Written by `{command}`. Real trainings on {RANKS} ranks, each on an agent of its own, so that every rank's "
-        "gradient is compressed. Within a task all runs have the same model, data, batches, steps, learning rates and "
-        "momentum; a seed decides the initial parameters and the order of the batches, and is the same for dense and "
-        "compressed runs. Figures are of the parameters after the last step: no step is chosen by its test.", "",
+        f"Written by `{command}`. These are real trainings on {RANKS} ranks. Each rank has an agent of its own, so "
+        "every rank's gradient is compressed.", "",
+        "All runs of a task have the same model, data, batches, steps, learning rates and momentum. The seed decides "
+        "the initial parameters and the order of the batches. It is the same for dense and compressed runs. Figures "
+        "are of the parameters after the last step. No step is selected by its test result.", "",
         "- **±** after a figure is the standard deviation over the seeds. The difference to dense is the mean of the "
-        "differences seed by seed, with its standard error.",
-        "- **KiB per step** is what one rank's agent sent to the other three, from the agents' own counters "
-        "(`sent_bytes` of `gradbus status --json`): the mean over all steps, with warm-up and dense small gradients.",
-        "- **Of dense**: of 1.5 gradients, the least that an all-reduce can send a rank among four (a ring sends that; "
-        "recursive doubling, which measured latencies may choose, sends 2). Payloads that are gathered go to three "
-        "ranks, so a codec with 1/32 of the bits sends 1/16 of the bytes; and what is not compressed (biases, norms, "
-        "small matrices) bounds the ratio of the strongest ones.",
-        "- **Seeds** differ in number: a row without ± is one training, which on digits says little (an image is 0.28 "
-        "points). Rows and seeds that are missing have not been trained; means are over a row's own seeds, so only the "
-        "difference to dense compares like with like, the picture does not where numbers of seeds differ.",
-        "- **Warm-up**, of dgc and topk: the first quarter of these short trainings with 8 % of elements on average "
-        "is most of what they send here; afterwards they send what a row without warm-up does.",
-        "- **`--momentum-compressed 0`**: with `ef=dgc` the momentum of 0.9 is in the codec (momentum correction), so "
-        "the optimizer has none for gradients that are compressed. The rest keeps 0.9 in the optimizer, as in DGC.", "",
+        "differences per seed, with its standard error.",
+        "- **KiB per step** is what one rank's agent sent to the other three. It is the mean over all steps, with "
+        "warm-up and dense small gradients. The agents count it (`sent_bytes` of `gradbus status --json`).",
+        "- **Of dense** compares with 1.5 gradients, the least that an all-reduce can send per rank with four ranks. "
+        "A ring sends 1.5 gradients. Recursive doubling sends 2; the coordinator may choose it from measured "
+        "latencies. With all-gather, a payload goes to three ranks. So a codec with 1/32 of the bits sends 1/16 of the "
+        "bytes. Biases, norms and small matrices are not compressed, which bounds the ratio of the strongest codecs.",
+        "- **Seeds** differ in number. A row without ± is one training. On digits that says little, because one image "
+        "is 0.28 points. Missing rows and seeds have not been trained. A mean is over the row's own seeds. So compare "
+        "rows by the difference to dense. The picture is not comparable where numbers of seeds differ.",
+        "- **Warm-up** of dgc and topk takes the first quarter of these short trainings and sends 8 % of the elements "
+        "on average. That is most of what these rows send. After it, they send the same as a row without warm-up.",
+        "- **`--momentum-compressed 0`**: with `ef=dgc` the codec applies the momentum of 0.9 (momentum correction). "
+        "So the optimizer has no momentum for compressed gradients. All other gradients keep 0.9 in the optimizer, as "
+        "in DGC.", "",
     ]  # fmt: skip
 
 
@@ -112,6 +114,6 @@ def write(results: Results, tasks: list[Task], seeds: list[int], folder: pathlib
     text = introduction(command)
     for task in tasks:
         text += section(results, task, seeds[: task.seeds], folder)
-    path = folder / "ACCURACY.md"
+    path = folder / "accuracy.md"
     path.write_text("\n".join(text).rstrip() + "\n")
     return path

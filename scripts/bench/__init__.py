@@ -1,1 +1,1 @@
-"""Measures Gradbus beside its peers in one run and writes docs/BENCHMARKS.md; scripts/bench.sh starts it."""
+"""Measures Gradbus beside its peers, writes docs/benchmarks/collectives.md; scripts/bench.sh starts it."""

@@ -24,7 +24,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--without-horovod", action="store_true", help="do not build and measure Horovod")
     parser.add_argument("--minutes", type=float,
                         help="time for measuring (default: 3 with --quick, else what is left of half an hour)")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs"), help="folder to write into")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/benchmarks"),
+                        help="folder to write into")
     arguments = parser.parse_args()
     if arguments.minutes is None:
         arguments.minutes = 3.0 if arguments.quick else float(os.environ.get("BENCH_MINUTES", "18"))

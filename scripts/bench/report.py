@@ -1,4 +1,4 @@
-"""Writes docs/BENCHMARKS.md from results: the promises, then every experiment with its table and picture."""
+"""Writes docs/benchmarks/collectives.md: the promises, then every experiment with its table and picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.lines import Verdict
 from bench.results import Entry
 from bench.units import cell_text, ratio_text, share_text, size_text, time_text
 
-PICTURES = "benchmarks"  # beside the report
+PICTURES = "collectives"  # beside the report
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
@@ -25,14 +25,15 @@ def introduction(measured: Entry) -> list[str]:
     return [
         "# Benchmarks", "",
         f"Written by `{measured['command']}` on {measured['date']}, commit {measured['commit']}, in "
-        f"{measured['minutes']:.0f} minutes. Every entrant took its turn in each round of each experiment. Absolute "
-        "figures differ by 2x between machines of the same size, so only ratios within this run mean anything.", "",
+        f"{measured['minutes']:.0f} minutes. Each experiment has rounds, and every entrant runs once in each round. "
+        "Absolute figures differ by 2x between machines of the same size. So compare only figures of one run.", "",
         f"- Machine: {machine['processor']}, {machine['cores']} cores, {machine['caches']}, "
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load_at_start']} at the start.",
         f"- Peers: {', '.join(f'{name} ({version})' for name, version in versions.items())}.",
-        "- A time is the slowest rank's, from a barrier to the end of the operation (of small ones several in a row, "
-        "divided by their number): f32, sum, in place; best of all rounds, and the median of the rounds' medians. "
-        "Results are checked in every run.",
+        "- Operation: the sum of f32 vectors, in place. Every run checks the results.",
+        "- Time: from a barrier to the end of the operation on the slowest rank. Small operations run several times "
+        "in a row; the time is divided by their number.",
+        "- The tables show the best of all rounds, and the median of the rounds' medians.",
         *rates(measured["rates"]), "",
     ]
 
@@ -72,11 +73,11 @@ def promises(measured: Entry) -> list[str]:
     met = sum(v.shortfall() <= 0 for v in judged)
     header = ["what", "Gradbus", "best peer", "ratio", "ratio of medians", "target", "limit", "of limit", "verdict"]
     return ["## What is promised", "",
-            f"{met} of {len(judged)} measured promises are met; {len(verdicts) - len(judged)} were not measured or "
-            "do not apply. A promise about several sizes is judged by its worst. Of a limited link the limit is the "
-            f"raw line rate; TCP in its 9000-byte frames can carry {limits.TCP_PAYLOAD_SHARE:.1%} of it. The limit of "
-            "memory is that of streams: what stays in the caches can be under it. What bounds each line: "
-            "[BENCH.md](BENCH.md#what-bounds-it).", "",
+            f"{met} of {len(judged)} measured promises are met. {len(verdicts) - len(judged)} promises were not "
+            "measured or do not apply. The worst size decides a promise about several sizes.", "",
+            f"The limit of a simulated link is its raw line rate. TCP with frames of 9000 bytes can carry "
+            f"{limits.TCP_PAYLOAD_SHARE:.1%} of it. The limit of memory is the rate of streams. Data that stays in "
+            "the caches can be faster. [What bounds the times](bounds.md) explains each line.", "",
             *table(header, [verdict_row(v) for v in verdicts]), ""]
 
 
@@ -145,7 +146,7 @@ def section(experiment: Entry, rates_found: Entry, folder: pathlib.Path) -> list
     trouble = notes(experiment)
     heading = [f"## {experiment['title']}", ""]
     if not any(entrant["cells"] or entrant["problems"] for entrant in experiment["entrants"]):
-        return [*heading, "Not run: the time was used up before.", ""]
+        return [*heading, "Not run, because no time was left.", ""]
     rounds = "1 round" if experiment["rounds"] == 1 else f"{experiment['rounds']} rounds"
     return [*heading, f"{rounds}.", "", *picture, *experiment_table(experiment, rates_found), "",
             *trouble, *([""] if trouble else []), *commands(experiment), ""]
@@ -156,8 +157,9 @@ def cost_section(measured: Entry) -> list[str]:
     rows = [[cost["name"], f"{cost['cpu_s_per_gb']:.2f}" if "cpu_s_per_gb" in cost else f"- ({cost['problem']})"]
             for cost in measured["costs"]]
     idle = measured["idle"]
-    found = ["## Cost", "", "CPU seconds of all processes (ranks, daemons, launchers) per GB (10^9 bytes) of gradient "
-             "summed over two ranks, 64 MiB at a time: the difference of two runs with different iterations.", "",
+    found = ["## Cost", "", "CPU seconds of all processes (ranks, daemons, launchers) per GB (10^9 bytes) of gradient. "
+             "Two ranks sum 64 MiB at a time. The figure is the difference of two runs with different numbers of "
+             "iterations.", "",
              *table(["entrant", "CPU s per GB"], rows), ""]
     if "problem" in idle:
         return [*found, f"The idle agent was not measured: {idle['problem']}", ""]
@@ -168,7 +170,7 @@ def cost_section(measured: Entry) -> list[str]:
 
 
 def write(measured: Entry, docs: pathlib.Path) -> pathlib.Path:
-    """Writes BENCHMARKS.md and its pictures into `docs`; the report's path."""
+    """Writes collectives.md and its pictures into `docs`; the report's path."""
     folder = docs / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):  # of experiments that are no more
@@ -176,6 +178,6 @@ def write(measured: Entry, docs: pathlib.Path) -> pathlib.Path:
     text = introduction(measured) + promises(measured)
     for experiment in measured["experiments"]:
         text += section(experiment, measured["rates"], folder)
-    path = docs / "BENCHMARKS.md"
+    path = docs / "collectives.md"
     path.write_text("\n".join(text + cost_section(measured)).rstrip() + "\n")
     return path

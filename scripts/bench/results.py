@@ -1,4 +1,4 @@
-"""What a run has measured, as the plain dictionary that docs/benchmarks/results.json holds.
+"""What a run has measured, as the plain dictionary that docs/benchmarks/collectives/results.json holds.
 
     experiments: [{name, title, limit, entrants: [{name, ours, commands, problems, cells}]}]
     problems:    [{problem, command}]

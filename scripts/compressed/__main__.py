@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/compressed.sh")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--report", action="store_true", help="from the last results")
-    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs/benchmarks")
     options = parser.parse_args()
     folder = options.out / "compression"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def main() -> None:
         run(options.quick, stored)
     results = json.loads(stored.read_text())
     plot.draw(results, folder / "links.svg")
-    (options.out / "COMPRESSION_BENCH.md").write_text(report.page(results))
+    (options.out / "compression.md").write_text(report.page(results))
 
 
 main()

@@ -89,27 +89,30 @@ def models_table(results: Results) -> str:
 
 
 def page(results: Results) -> str:
-    """docs/COMPRESSION_BENCH.md."""
+    """docs/benchmarks/compression.md."""
     machine = results["machine"]
+    cores = machine["cores"]
     return f"""# Compressed exchanges on links of known speed
 
-Written by `scripts/compressed.sh` on {results["date"]}: {machine["processor"]}, {machine["cores"]} cores
-({machine["caches"]}), Linux {machine["kernel"]}. Two agents with one rank each on one machine,
-joined by a simulated network of that speed (`gradbus bench all_reduce --link`); milliseconds, median of three
-exchanges, local sum, coding and decoding included; in brackets the part of the dense time. Both agents share the
-machine's {machine["cores"]} cores, each codes on one of them.
+`scripts/compressed.sh` wrote this page on {results["date"]}. Machine: {machine["processor"]}, {cores} cores
+({machine["caches"]}), Linux {machine["kernel"]}.
+
+Two agents with one rank each run on one machine. A simulated network of the given speed joins them
+(`gradbus bench all_reduce --link`). Both agents share the machine's {cores} cores; each uses one of them for its codec.
+Times are milliseconds, the median of three exchanges. They include the local sum, encoding and decoding.
+The number in brackets is the share of the dense time.
 
 ## By link speed
-The gradient of ResNet-50 (25,557,032 elements, 97.5 MiB) as one tensor. "Pays up to" is the link speed at which the
-codec takes as long as the dense exchange, interpolated between the measured ones.
+The tensor is the gradient of ResNet-50 (25,557,032 elements, 97.5 MiB). "Pays up to" is the link speed at which the
+codec takes as long as the dense exchange. It is interpolated between measured speeds.
 
 {links_table(results)}
 ![Time against link speed](compression/links.svg)
 
 ## Layer by layer, or merged
-MergeComp (Wang et al. 2021) found that a codec applied to each layer by itself costs more than it saves, for every
-call has a price. Here are all gradients of a step at 1 Gbit/s, each tensor by itself and merged to buckets of up to
-{MERGED}iB; "ratio" is what merging gains. Near 1 means that a call's price is lost in the noise, so layers may
-stay apart.
+MergeComp (Wang et al. 2021) found that a codec per layer can cost more than it saves, because every call has a price.
+This table shows all gradients of a step at 1 Gbit/s. "Layers" exchanges each tensor alone; "merged" joins tensors to
+buckets of up to {MERGED}iB. "Ratio" is the gain of merging. A ratio near 1 means that the price of a call is within the
+noise, so layers may stay apart.
 
 {models_table(results)}"""

@@ -67,7 +67,8 @@ def main() -> int:
     parser.add_argument("--mode", choices=MODES, action="append", help="train only in this one (may be repeated)")
     parser.add_argument("--only", choices=[*names, "bounds"], action="append", help="do only this (may be repeated)")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs have found")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs"), help="folder to write into")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/benchmarks"),
+                        help="folder to write into")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     path = out / "modes-results.jsonl"
@@ -84,8 +85,8 @@ def main() -> int:
             for condition in task.conditions:
                 results.get(Training(task, mode, results.best_rate(task, mode) or task.rates[0], condition))
     command = " ".join(["scripts/modes.sh", *sys.argv[1:]])
-    report.write(results.of, results.best_rate, out / "MODES_BENCH.md", command, datetime.date.today().isoformat())
-    print(f"wrote {out / 'MODES_BENCH.md'}", file=sys.stderr)
+    report.write(results.of, results.best_rate, out / "modes.md", command, datetime.date.today().isoformat())
+    print(f"wrote {out / 'modes.md'}", file=sys.stderr)
     return 0
 
 

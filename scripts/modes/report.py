@@ -1,4 +1,4 @@
-"""docs/MODES_BENCH.md from the results."""
+"""docs/benchmarks/modes.md from the results."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ Found = Callable[[Any], dict[str, Any] | None]
 BestRate = Callable[[Task, str], str | None]
 
 HEAD = (
-    "# Exchange modes, measured\n\n"
-    "Written by `{command}` on {date}. Machine: {machine}. What is in `modes-results.jsonl` from an earlier run was\n"
-    "not measured again.\n"
+    "# Sync modes, measured\n\n"
+    "`{command}` wrote this page on {date}. Machine: {machine}. Results that `modes-results.jsonl` already had were "
+    "not\nmeasured again.\n"
 )
 TASK_HEAD = (
     "\n## examples/{task}\n\n"
-    "{ranks} ranks on {ranks} agents, {shards} shards; `{program}{words}`.\n"
-    "A step lasts at least {pace} ms, slept, so that ranks do not compete for cores; *one 2x slower*: the last rank's\n"
-    "steps last twice as long; *10 %*: of every rank's steps, at random. Learning rate: of {rates}, the one that\n"
-    "trains best with equal ranks, by other data than what is tested here; each mode has its own. One seed: "
-    "{noise}.\n\n"
-    "Steps a second of all ranks together, as a multiple of `sync` under the same condition. Ideal, where nobody "
-    "waits:\nthe ranks' own speeds added up, over as many times the slowest's; for the 10 %, the mean of the longest "
-    "of {ranks} steps over the mean step.\n\n"
+    "The program is `{program}{words}`, with {ranks} ranks on {ranks} agents and {shards} shards.\n\n"
+    "- A step lasts at least {pace} ms. Ranks sleep for the rest of that time, so they do not compete for cores.\n"
+    "- *One 2x slower*: the steps of the last rank last twice as long. *10 %*: random steps of every rank last "
+    "longer.\n- Each mode has its own learning rate: the one of {rates} that trains best with equal ranks. It was "
+    "chosen on other\n  data than the test data.\n"
+    "- There is one seed, so {noise}.\n\n"
+    "The table shows the steps per second of all ranks together, as a multiple of `sync` under the same condition.\n"
+    "Ideal means that no rank waits. It is the sum of the ranks' own speeds, divided by the number of ranks times the "
+    "speed\nof the slowest one. For the 10 %, it is the mean of the longest of {ranks} steps, divided by the mean "
+    "step.\n\n"
 )
 MEASURES = {
-    "accuracy": ("Of the test images, in percent, after the same number of steps of each rank.", 100, ".1f",
+    "accuracy": ("Accuracy on the test images in percent, after the same number of steps of each rank.", 100, ".1f",
                  "differences below a point mean nothing"),
-    "loss_nats_per_char": ("Cross-entropy on the part of the text held out, in nats a character, after the same number "
-                           "of steps of each rank.", 1, ".3f", "differences below 0.02 mean nothing"),
+    "loss_nats_per_char": ("Cross-entropy on the held-out text in nats per character, after the same number of "
+                           "steps of each rank.", 1, ".3f", "differences below 0.02 mean nothing"),
 }  # fmt: skip
 
 
@@ -98,9 +100,10 @@ def _served(found: Found) -> str:
         return ""
     return (
         f"\n## Shards on links of {bounds.LINK}\n\n"
-        f"`{bounds.SERVED_BENCHES[0].command()}` and so on: {bounds.SERVED_MIB} MiB, n nodes, k shards, each with "
-        "such a link of its own.\nBound: max(M / B, n M / (k B)), without the packets' headers, which take 5 % of a "
-        "link.\n\n" + _table(["nodes", "shards", "bound, ms", "best, ms", "median, ms", "bound / median"], rows)
+        f"The first command is `{bounds.SERVED_BENCHES[0].command()}`.\nThe tensor has {bounds.SERVED_MIB} MiB. There "
+        "are n nodes and k shards, each with its own link.\nThe bound is max(M / B, n M / (k B)). It leaves out packet "
+        "headers, which take 5 % of a link.\n\n"
+        + _table(["nodes", "shards", "bound, ms", "best, ms", "median, ms", "bound / median"], rows)
     )
 
 
@@ -117,8 +120,9 @@ def _placed(found: Found) -> str:
         return ""
     return (
         "\n## Shards beside agents, and on slower links\n\n"
-        f"`{bounds.PLACED[0].command()}` and so on: {bounds.PLACED_MIB} MiB; one of them on a link of half the rate "
-        "where it says so.\nBound: the slowest link's, for the shares of the shards (design/parameter-server.md).\n\n"
+        f"The first command is `{bounds.PLACED[0].command()}`.\nThe tensor has {bounds.PLACED_MIB} MiB. The column "
+        "*slower* names a shard whose link has half the rate.\nThe bound is the time of the slowest link, for the "
+        "shares of the shards ([design](../design/parameter-server.md)).\n\n"
         + _table(["nodes", "shards on", "slower", "parts", "bound, ms", "median, ms", "bound / median"], rows)
     )
 
@@ -138,12 +142,13 @@ def _local(found: Found) -> str:
         return ""
     return (
         "\n## Inside one machine\n\n"
-        f"`{bounds.LOCAL_BENCHES[2].command()}` and so on: two ranks on two agents, two shards, {bounds.LOCAL_MIB} "
-        "MiB, all of them on these cores, joined by the memory that they share, or, *TCP*, by TCP on loopback "
-        "(`GRADBUS_AGENT_LOCAL_LINKS=false`).\nBound: what these cores copy into sockets and out of them when they do "
-        "nothing else (`scripts/modes/copies.py`), over how often a dense gradient passes one. Shared memory needs no "
-        "more copies than a socket, and spares what the kernel does beside them.\n"
-        "CPU time is of all processes together, and of the shards among them, for each GB of gradient.\n\n"
+        f"One command is `{bounds.LOCAL_BENCHES[2].command()}`.\nTwo ranks on two agents and two shards share these "
+        f"cores. The tensor has {bounds.LOCAL_MIB} MiB. Daemons are joined by shared memory. In rows with *TCP* they "
+        "are joined by TCP on loopback\n(`GRADBUS_AGENT_LOCAL_LINKS=false`).\n\n"
+        "The bound is the rate at which these cores copy data into and out of sockets (`scripts/modes/copies.py`),\n"
+        "divided by the number of sockets that a dense gradient passes. Shared memory needs the same number of copies, "
+        "but\navoids the other work of the kernel. CPU time is for each GB of gradient, of all processes and of the "
+        "shards.\n\n"
         + _table(["mode", "GB/s", "bound", "of bound", "CPU s / GB", "of it shards"], rows)
     )
 
@@ -157,9 +162,10 @@ def _overlap(found: Found) -> str:
             for one, result in done if result]  # fmt: skip
     return (
         "\n## A job that communicates as long as it computes\n\n"
-        f"`{bounds.OVERLAPS[0].command()}`: two ranks, 102.5 MB of gradients, links of {bounds.LINK} that need about "
-        "as long for them as a step computes.\n`sync` hides what it can: gradients come in the last part of a step. "
-        "Ideal: 2.\n\n" + _table(["mode", "steps a second of a rank", "of sync"], rows)
+        f"The first command is `{bounds.OVERLAPS[0].command()}`.\nTwo ranks exchange 102.5 MB of gradients per step. "
+        f"A link of {bounds.LINK} needs about as long for that as a step computes.\n`sync` hides only a part of the "
+        "exchange, because gradients are ready in the last part of a step. Ideal is 2.\n\n"
+        + _table(["mode", "steps a second of a rank", "of sync"], rows)
     )
 
 

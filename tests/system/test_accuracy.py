@@ -1,7 +1,7 @@
 """Real trainings with compression end where dense ones do; and what scripts/accuracy makes of trainings.
 
 The bounds are on the accuracy, of which an image is 0.3 points, and on the training loss, which has no such graininess.
-Trainings are shorter than those of docs/ACCURACY.md, and of one seed.
+Trainings are shorter than those of docs/benchmarks/accuracy.md, and of one seed.
 """
 
 import dataclasses

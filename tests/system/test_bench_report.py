@@ -174,7 +174,7 @@ def test_report_holds_every_promise_and_a_picture(tmp_path):
     assert "| 1 MiB | 125 us (150 us) | 500 us (750 us) | 1 ms (1.2 ms) | 100 us |" in text
     assert "| Gradbus | 0.25 |" in text and "| MPICH | - (it is missing) |" in text
     assert "| an idle job | 0.2 % | under 0.5 % | met |" in text
-    picture = (tmp_path / "benchmarks/local-2.svg").read_text()
+    picture = (tmp_path / "collectives/local-2.svg").read_text()
     assert "Open MPI" in picture and "limit" in picture and "25 MiB" not in picture
 
 

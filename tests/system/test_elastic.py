@@ -1,4 +1,4 @@
-"""Agents that are killed and started again, and jobs that go on (docs/ELASTIC.md).
+"""Agents that are killed and started again, and jobs that go on (docs/how-to/train-elastically.md).
 
 Kills fall on lines that ranks print, so at no certain place of a step. Ranks wait for FOLDER/finish before
 their last steps, so that none has ended when the last kill comes.

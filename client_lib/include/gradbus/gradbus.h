@@ -147,8 +147,8 @@ GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_se
  * In a forked child it does nothing; other calls with the parent's session return CLOSED there.
  *
  * gradbus_init may be called again afterwards, also when the session had failed: so a process can
- * go on after its agent was restarted (docs/ELASTIC.md). UNAVAILABLE, PEER_LOST and MISMATCH then
- * may mean that it comes too early. */
+ * go on after its agent was restarted (docs/how-to/train-elastically.md). UNAVAILABLE, PEER_LOST
+ * and MISMATCH then may mean that it comes too early. */
 GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
 
 GRADBUS_API int32_t gradbus_rank(const gradbus_session* session);
@@ -234,8 +234,8 @@ static inline void gradbus_mode_change_init(gradbus_mode_change* change) {
  * the job call it at the same point of the training. It changes nothing by itself: the caller ends
  * what is under way (gradbus_drain), registers the group's tensors under other names in the new
  * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). A mode
- * "placement=N" says that the job's shards have changed; it may be ignored (docs/MODES.md, "Shards
- * that come and go"). */
+ * "placement=N" says that the job's shards have changed; it may be ignored
+ * (docs/how-to/use-a-parameter-server.md, "Add or replace a shard while a job runs"). */
 GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
                                                   gradbus_mode_change* change, int* found);
 /* This rank's loss of a step, any number of times: `gradbus status --json` shows how many there
@@ -261,11 +261,11 @@ typedef struct gradbus_tensor_spec {
   double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
   uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
   const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
-                              (docs/COMPRESSION.md); "none": dense; NULL: what the job says
-                              (GRADBUS_COMPRESSION), else dense */
+                              (docs/how-to/compress-gradients.md); "none": dense; NULL: what the job
+                              says (GRADBUS_COMPRESSION), else dense */
   uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
-  const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/MODES.md); NULL or "sync":
-                       each step waits for its own result. Not from GRADBUS_MODE: ask
+  const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/concepts/modes.md); NULL or
+                       "sync": each step waits for its own result. Not from GRADBUS_MODE: ask
                        gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
   const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU that this rank's elements
                                   are to lie on (gradbus_tensor_device_area), not with a mode

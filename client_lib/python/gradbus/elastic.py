@@ -12,7 +12,7 @@
 
 When an agent is lost, or the network between agents, every rank's operation fails; ``run`` then joins
 the job again with the same processes, gives every rank the values of the last commit and calls the
-function anew. ``gradbus.torch.ElasticState`` commits models and optimizers. See docs/ELASTIC.md.
+function anew. ``gradbus.torch.ElasticState`` commits models and optimizers. See docs/how-to/train-elastically.md.
 """
 
 from __future__ import annotations

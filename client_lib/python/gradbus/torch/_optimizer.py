@@ -365,11 +365,11 @@ def DistributedOptimizer(  # used like a class, hence its name
         op: gradbus.Average or gradbus.Sum.
         process_set: whose ranks share this model; call it on its members only.
         compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
-            ``"topk:ratio=0.01"`` (docs/COMPRESSION.md). None: the job's policy decides.
+            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
         rescale_memory: when a group's learning rate changes, what error feedback has kept is scaled
             by old / new, so that the steps it stands for keep their size. For plain SGD.
         mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
-            ``"diloco:H=50"``, ``"ps:async"``, ... (docs/MODES.md). None: the job's policy decides.
+            ``"diloco:H=50"``, ``"ps:async"``, ... (docs/concepts/modes.md). None: the job's policy decides.
         sparse_parameters: those whose gradients come sparse, as ``nn.Embedding(sparse=True)`` makes
             them; all of a SparseAdam's do. Their rows are exchanged. Other sparse gradients are made
             dense, with a warning but where shards step.
