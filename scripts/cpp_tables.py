@@ -10,6 +10,7 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|^\s*\#(?:[^\n\\]|\\.|\\\n)*'  # comments and directives
@@ -21,8 +22,7 @@ _TOKEN = re.compile(
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One word of C++: kind is text, raw (a raw string), letter, number, word or sign."""
 
     kind: str
@@ -50,7 +50,7 @@ def tokens_of(source: str) -> Tokens:
 
 def is_sign(tokens: Tokens, at: int, text: str) -> bool:
     """Whether that sign stands there."""
-    return 0 <= at < len(tokens) and tokens[at] == Token("sign", text)
+    return 0 <= at < len(tokens) and tokens[at].text == text and tokens[at].kind == "sign"
 
 
 def closing(tokens: Tokens, start: int) -> int:

@@ -8,6 +8,7 @@ an error.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import sys
@@ -50,6 +51,7 @@ VARIABLES = {
 }  # fmt: skip
 
 
+@functools.cache
 def sources(*folders: str) -> Sources:
     """All C++ files of these folders, with subfolders."""
     return Sources([path for folder in folders for path in (REPOSITORY / folder).rglob("*.cc")])
@@ -99,6 +101,7 @@ def daemon_rows(section: str, tokens: Tokens) -> list[list[str]]:
     return rows
 
 
+@functools.cache
 def daemons() -> list[tuple[str, str, list[list[str]]]]:
     """(section, summary, rows) of each program with an option table."""
     found = []
@@ -226,6 +229,7 @@ def number(tokens: Tokens, constants: dict[str, str]) -> str:
     return str(1 << int(shifted[1])) if shifted else text.replace("'", "")
 
 
+@functools.cache
 def constants_in(*folders: str) -> dict[str, str]:
     """{name: value} of `kName = value;`."""
     files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.h")]

@@ -73,8 +73,8 @@ def promises(measured: Entry) -> list[str]:
     met = sum(v.shortfall() <= 0 for v in judged)
     header = ["what", "Gradbus", "best peer", "ratio", "ratio of medians", "target", "limit", "of limit", "verdict"]
     return ["## What is promised", "",
-            f"{met} of {len(judged)} measured promises are met. {len(verdicts) - len(judged)} promises were not "
-            "measured or do not apply. The worst size decides a promise about several sizes.", "",
+            f"{met} of {len(judged)} measured promises are met. Not measured, or not applicable: "
+            f"{len(verdicts) - len(judged)}. The worst size decides a promise about several sizes.", "",
             f"The limit of a simulated link is its raw line rate. TCP with frames of 9000 bytes can carry "
             f"{limits.TCP_PAYLOAD_SHARE:.1%} of it. The limit of memory is the rate of streams. Data that stays in "
             "the caches can be faster. [What bounds the times](bounds.md) explains each line.", "",
