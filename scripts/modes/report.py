@@ -145,10 +145,10 @@ def _local(found: Found) -> str:
         f"One command is `{bounds.LOCAL_BENCHES[2].command()}`.\nTwo ranks on two agents and two shards share these "
         f"cores. The tensor has {bounds.LOCAL_MIB} MiB. Daemons are joined by shared memory. In rows with *TCP* they "
         "are joined by TCP on loopback\n(`GRADBUS_AGENT_LOCAL_LINKS=false`).\n\n"
-        "The bound is the rate at which these cores copy data into and out of sockets (`scripts/modes/copies.py`),\n"
-        "divided by the number of sockets that a dense gradient passes. Shared memory needs the same number of copies, "
-        "but\navoids the other work of the kernel. CPU time is for each GB of gradient, of all processes and of the "
-        "shards.\n\n"
+        "`scripts/modes/copies.py` measures the rate at which these cores copy data into and out of sockets.\n"
+        "The bound is that rate, divided by the number of sockets that a dense gradient passes. Shared memory needs "
+        "the same number of copies, but\navoids the other work of the kernel. CPU time is for each GB of gradient, of "
+        "all processes and of the shards.\n\n"
         + _table(["mode", "GB/s", "bound", "of bound", "CPU s / GB", "of it shards"], rows)
     )
 
