@@ -2,10 +2,10 @@
 //
 // BBR paces with timers and needs seconds to find a link's bandwidth. Gradients come in bursts, in
 // both directions at once, between machines that are a fraction of a millisecond apart. There BBR
-// leaves a part of a link unused, and CUBIC does not (docs/TRANSPORTS.md has the figures). Inside
-// one machine it costs twice the CPU: 0.25 s per GB, 0.12 with Reno. Between sites, where packets
-// are lost without a queue of ours, BBR is better. So where it is the system's default, only
-// connections with a long round trip keep it.
+// leaves a part of a link unused, and CUBIC does not (docs/how-to/tune-tcp.md has the figures).
+// Inside one machine it costs twice the CPU: 0.25 s per GB, 0.12 with Reno. Between sites, where
+// packets are lost without a queue of ours, BBR is better. So where it is the system's default,
+// only connections with a long round trip keep it.
 #pragma once
 
 #include <string>
