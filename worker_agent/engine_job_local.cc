@@ -42,9 +42,9 @@ size_t EngineJob::reduce_local() {
   return work;
 }
 
-// Reduces one chunk per turn, of the first tensor that has one. Clients can do all of it themselves,
-// and frames of other jobs wait meanwhile. With 4 MiB per turn, a neighbour was up to 14 times
-// slower.
+// Reduces one chunk per turn, of the first tensor that has one. Clients can do all of it
+// themselves, and frames of other jobs wait meanwhile. With 4 MiB per turn, a neighbour was up to
+// 14 times slower.
 size_t EngineJob::assist() {
   const auto first = std::ranges::find_if(assisting_, &EngineTensor::assists);
   const size_t chunks = first == assisting_.end() ? 0 : (*first)->assist_some();

@@ -57,7 +57,7 @@ def test_a_cursor_that_moves_back():
     with rigs.cluster(2) as rig:
         alone = rounds_beside(rig, "alone", lambda: time.sleep(3))
         beside = rounds_beside(rig, "beside", lambda: hostile(rig, "rewind", 30))
-        # Without a bound it was a 16,000th. Other tests run at the same time, so the two rates differ by up to 14 times.
+        # Without a bound it was a 16,000th. Other tests run beside it, so the two rates differ by up to 14 times.
         assert beside > alone / 100, (alone, beside)
         assert_healthy(rig)
 
