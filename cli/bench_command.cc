@@ -17,8 +17,8 @@
 #include "cli/cluster_layout.h"
 #include "cli/command.h"
 #include "cli/embedded_cluster.h"
-#include "cli/job.h"
 #include "cli/launch_plan.h"
+#include "cli/launched_job.h"
 #include "cli/orphan_guard.h"
 #include "cli/run_options.h"
 #include "common/edit_distance.h"
@@ -181,7 +181,7 @@ int start_and_wait(const CommandOptions& options, const BenchWork& work, const R
   const RankStarter starter{
       plan,           launch,       screen, guard.value(), cluster.sockets(), cluster.coordinator(),
       usable_cores(), cluster.lab()};
-  return Job(starter, screen, signals, &cluster).run();
+  return LaunchedJob(starter, screen, signals, &cluster).run();
 }
 
 // The daemons read their options from the environment, too.

@@ -6,7 +6,7 @@
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "compression/spec.h"
 
 namespace gradbus {

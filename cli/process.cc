@@ -74,7 +74,7 @@ void Process::finish() {
   kill(-child_.pid, SIGKILL);
   guard_->forget_group(child_.pid);
   bury(child_);
-  held_.reset();
+  kept_open_.reset();
   child_.end.reset();
   state_ = State::kDone;
 }

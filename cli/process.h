@@ -28,7 +28,7 @@ class Process {
   Process& operator=(Process&&) = default;
 
   // Descriptor that stays open until the process has ended: a remote rank's life line.
-  void hold(Fd fd) { held_ = std::move(fd); }
+  void hold(Fd fd) { kept_open_ = std::move(fd); }
 
   void watch(PollSet& set, bool outputs_paused) const;
   // `hold_output`: unread output is kept for a reader that is slow, however long that takes.
@@ -57,7 +57,7 @@ class Process {
   Child child_;
   std::vector<OutputPipe> pipes_;
   OrphanGuard* guard_;
-  Fd held_;
+  Fd kept_open_;
   State state_ = State::kRunning;
   bool ended_unseen_ = false;
   ExitState exit_;

@@ -12,13 +12,13 @@
 #include "cli/cluster_layout.h"
 #include "cli/command.h"
 #include "cli/embedded_cluster.h"
-#include "cli/job.h"
 #include "cli/launch_plan.h"
+#include "cli/launched_job.h"
 #include "cli/orphan_guard.h"
 #include "cli/policy_file.h"
 #include "cli/run_options.h"
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "common/system_error.h"
 #include "transport/registry.h"
 
@@ -95,7 +95,7 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
       plan.embedded ? cluster.sockets() : std::vector<std::string>(plan.blocks.size(), plan.socket);
   const RankStarter starter{
       plan, options, screen, guard, sockets, cluster.coordinator(), usable_cores(), cluster.lab()};
-  return Job(starter, screen, signals, plan.embedded ? &cluster : nullptr).run();
+  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr).run();
 }
 
 // As a shell has it.

@@ -1,6 +1,6 @@
 // What is said of which tensors: rules by name, size and dimension; the first that matches wins. A
 // rule's value is a text that others read: a compression (compression/spec.h), a mode
-// (common/exchange_mode.h). Pure.
+// (common/sync_mode.h). Pure.
 //
 // What a policy file says (cli/policy_file.h) reaches the ranks in variables, GRADBUS_COMPRESSION
 // and GRADBUS_MODE, in this text form: rules separated by ';', each `glob|min elements|max

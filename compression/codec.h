@@ -1,8 +1,8 @@
-// A codec packs the gradient of one unit (a tensor, or a piece of one) into a smaller payload and
-// adds payloads of others back.
+// A codec packs the gradient of one partition (a tensor, or a piece of one) into a smaller payload
+// and adds payloads of others back.
 //
 // It owns no thread, file, clock or lock and allocates nothing after construction, so it is tested
-// with two spans and nothing else. One instance serves one stream of units no longer than the
+// with two spans and nothing else. One instance serves one stream of partitions no longer than the
 // `count_max` it was made for; it is not thread-safe. The same input and seed give the same bytes
 // on every processor.
 //
@@ -26,9 +26,9 @@ struct EncodeInput {
   std::span<const float> gradient = {};  // empty: zeros (the state keeps everything in `residual`)
   std::span<float> residual = {};        // empty: no error feedback
   float decay = 1;
-  // Seed of all random numbers, from mix_u64(): differs by round, unit and sender.
+  // Seed of all random numbers, from mix_u64(): differs by round, partition and sender.
   uint64_t seed = 0;
-  uint64_t round = 1;  // 1 for the first round of this unit: warm-up schedules
+  uint64_t round = 1;  // 1 for the first round of this partition: warm-up schedules
   // Of DGC's memory, given to codecs that take it in as they read the gradient
   // (CodecTraits::takes_momentum): v is what accumulate_momentum() leaves in the residual.
   std::span<float> momentum = {};  // empty: none; else gradient and residual are there
@@ -71,7 +71,7 @@ class Codec {
 // A codec whose payloads can be added in flight: what travels is a dense vector that the agents sum
 // by any all-reduce, in one or two rounds. After the last one every agent holds the same sum.
 //
-// It serves units of exactly the `count_max` elements it was made for, one exchange at a time:
+// It serves partitions of exactly the `count_max` elements it was made for, one exchange at a time:
 // project(0), the sum over agents arrives in the same memory, project(1) is given that, its sum
 // arrives, finish(). `input` is the same, and unchanged until the residual is written, in all of
 // these calls. Vectors are aligned for their dtype.

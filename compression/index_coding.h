@@ -32,7 +32,7 @@ namespace gradbus {
 // On the wire: bits 0 and 1 of the flags of a sparse payload.
 enum class IndexCode : uint8_t { kRaw = 0, kBitmap = 1, kStreamVByte = 2, kGolomb = 3 };
 
-// m of a unit of `count` elements, `entries` of them selected; at least 1.
+// m of a partition of `count` elements, `entries` of them selected; at least 1.
 uint32_t golomb_divisor(size_t count, size_t entries);
 
 size_t index_bytes(IndexCode code, std::span<const uint32_t> indices, size_t count);

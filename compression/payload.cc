@@ -26,7 +26,7 @@ Status check_not_finite(std::span<const std::byte> payload, CodecId codec, size_
   if (header.detail != 0) return refuse_payload(codec, "detail", header.detail, "0");
   if (header.entries != 0) return refuse_payload(codec, "entries", header.entries, "0");
   if (payload.size() != kNotFiniteBytes)
-    return refuse_payload(codec, "bytes", payload.size(), "24 for a unit that is not finite");
+    return refuse_payload(codec, "bytes", payload.size(), "24 for a partition that is not finite");
   const auto index = load_field<uint32_t>(&payload[kPayloadHeaderBytes]);
   if (index >= count) return refuse_payload(codec, "index", index, "less than count");
   const auto bits = load_field<uint32_t>(&payload[kPayloadHeaderBytes + 4]);
@@ -45,7 +45,7 @@ Status check_payload_header(std::span<const std::byte> payload, CodecId codec, s
     return refuse_payload(codec, "codec", header.codec, "that codec's number");
   if (header.version != kPayloadVersion)
     return refuse_payload(codec, "version", header.version, "1");
-  if (header.count != count) return refuse_payload(codec, "count", header.count, "the unit's");
+  if (header.count != count) return refuse_payload(codec, "count", header.count, "the partition's");
   if (header.bytes != payload.size() - kPayloadHeaderBytes)
     return refuse_payload(codec, "bytes", header.bytes, "those of the body");
   return is_not_finite(payload) ? check_not_finite(payload, codec, count) : Status();

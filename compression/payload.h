@@ -6,11 +6,11 @@
 //   offset  1  u8   version  1
 //   offset  2  u8   flags    kPayloadNotFinite; other bits by codec, else 0
 //   offset  3  u8   detail   by codec, else 0
-//   offset  4  u32  count    elements of the unit
+//   offset  4  u32  count    elements of the partition
 //   offset  8  u32  bytes    of the body that follows
 //   offset 12  u32  entries  elements that were selected; count where all are sent
 //
-// kPayloadNotFinite: the unit held a NaN or Inf and nothing else is said about it. The body is
+// kPayloadNotFinite: the partition held a NaN or Inf and nothing else is said about it. The body is
 //   offset 16  u32  index    of the first such element
 //   offset 20  u32  bits     of its f32 value
 #pragma once
@@ -30,7 +30,7 @@ inline constexpr uint8_t kPayloadVersion = 1;
 inline constexpr uint8_t kPayloadNotFinite = 0x80;
 inline constexpr size_t kPayloadHeaderBytes = 16;
 inline constexpr size_t kNotFiniteBytes = kPayloadHeaderBytes + 8;
-inline constexpr uint64_t kUnitElementsMax = 1ull << 29;  // so that 4 bytes each fit `bytes`
+inline constexpr uint64_t kPartitionElementsMax = 1ull << 29;  // so that 4 bytes each fit `bytes`
 
 struct PayloadHeader {
   uint8_t codec = 0;
@@ -71,7 +71,8 @@ Status check_payload_header(std::span<const std::byte> payload, CodecId codec, s
 // "payload of codec topk: field entries is 7, expected at most 3"
 Status refuse_payload(CodecId codec, const char* field, uint64_t found, const char* expected);
 
-// The payload of a unit whose element `index` is `value`, a NaN or Inf; returns kNotFiniteBytes.
+// The payload of a partition whose element `index` is `value`, a NaN or Inf; returns
+// kNotFiniteBytes.
 size_t encode_not_finite(CodecId codec, size_t count, size_t index, float value,
                          std::span<std::byte> payload);
 inline bool is_not_finite(std::span<const std::byte> payload) {

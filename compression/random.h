@@ -32,7 +32,7 @@ constexpr uint32_t random_u32(uint64_t seed, uint32_t index) {
 }
 
 // Uniform in [0, 1): 24 bits, exact in f32.
-constexpr float random_unit(uint64_t seed, uint32_t index) {
+constexpr float random_partition(uint64_t seed, uint32_t index) {
   return static_cast<float>(random_u32(seed, index) >> 8) * 0x1p-24F;
 }
 

@@ -19,16 +19,16 @@ struct CodecTraits {
   bool selects = false;         // sends some elements, exactly or rounded, and none of the others
   bool lossless = false;        // decoded(v) is v
   bool wants_feedback = false;  // biased: diverges or stalls without error feedback
-  // Selects from the whole unit, which is therefore not cut into small pieces.
-  bool whole_unit = false;
+  // Selects from the whole partition, which is therefore not cut into small pieces.
+  bool whole_partition = false;
   bool needs_matrix = false;    // uses the tensor's shape
   bool by_rows = false;         // sends a row of the tensor as a matrix completely or not at all
   bool takes_momentum = false;  // DGC's memory leaves its momentum to the codec (EncodeInput)
 };
 
-// The units that a codec is made for.
+// The partitions that a codec is made for.
 struct CodecShape {
-  size_t count_max = 0;  // elements of the longest unit
+  size_t count_max = 0;  // elements of the longest partition
   size_t rows = 1;       // of the tensor seen as a matrix: its first dimension; needs_matrix only
   size_t columns = 0;    // rows * columns = count, but for parts of by_rows; 0: a vector
 };

@@ -123,7 +123,7 @@ struct DeviceMemory {
 // A rank's elements in memory of its GPU, which the agent owns. The rank records `ready` after the
 // work that computes its elements, then posts. Work that uses the result waits for `done` on its
 // stream.
-struct DeviceArea {
+struct DeviceRankBuffer {
   DeviceMemory memory;
   DeviceShare ready;
   DeviceShare done;
@@ -166,8 +166,8 @@ struct RegisterPacket {
   uint32_t root = 0;
   DeviceId device = {};
   uint64_t row_elements = 1;
-  double before = 1;
-  double after = 1;
+  double prescale = 1;
+  double postscale = 1;
   uint64_t columns = 0;  // compression: columns of the tensor as a matrix; 0: a vector
   char compression[kCompressionBytesMax + 1] = {};  // "": dense
   char mode[kModeBytesMax + 1] = {};                // canonical; "": sync
@@ -183,12 +183,13 @@ struct RegisteredPacket {
   uint32_t segment = 0;  // index of the arena segment
   uint32_t chunks = 0;
   uint64_t chunk_elements = 0;
-  uint64_t cell_offset = 0;
-  uint64_t data_offset = 0;  // of local rank 0, or of the shared area
+  uint64_t local_reduction_offset = 0;
+  uint64_t data_offset = 0;  // of local rank 0, or of the shared rank buffer
   uint64_t data_stride = 0;  // bytes from one local rank (or from one block) to the next
-  uint32_t on_device = 0;    // 1: in `area`. If it was requested but is 0, `text` has the reason
+  uint32_t on_device =
+      0;  // 1: in `rank_buffer`. If it was requested but is 0, `text` has the reason
   uint32_t reserved = 0;
-  DeviceArea area;
+  DeviceRankBuffer rank_buffer;
   char text[kAttachTextBytes] = {};
 };
 

@@ -9,18 +9,19 @@
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
 //   offset 10  u16  exchange     index of the tensor's exchange: 0 for dense tensors. Stage s of
-//                                unit u of a compressed tensor is exchange u * stages + s; the
+//                                partition u of a compressed tensor is exchange u * stages + s; the
 //                                fidelity gauge has one more behind them;
 //                                kForward: index of the agent that pushed, or kDeadlineRecord; its
-//                                kCredit has the same value, and the chunk or unit in `chunk`;
+//                                kCredit has the same value, and the chunk or partition in `chunk`;
 //                                kMoved: 0 for parameters, or for the residual of sums; n for the
 //                                optimizer's vector n
 //   offset 12  u32  source       kHello, kCredit: index of the sending agent in the job (shards
 //                                come after the agents); all-gather: the rank that owns the block;
 //                                kReduce to a shard: the learning rate of the step (0: that of the
-//                                mode) or the memory scale, an f32, or kPullOnly, or kReadKept or
-//                                kWriteKept plus a part; kGather from a shard: staleness;
-//                                kForward: as in the push; kMoved: the learning rate, an f32
+//                                mode) or the residual scale, an f32, or kPullOnly, or
+//                                kReadOptimizerState or kWriteOptimizerState plus a part; kGather
+//                                from a shard: staleness; kForward: as in the push; kMoved: the
+//                                learning rate, an f32
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
@@ -63,12 +64,12 @@ enum class FrameKind : uint8_t {
   kProbe = 5,   // measures a path: payload in one direction only (worker_agent/path_probe.h)
   // From a shard to the backup of its chunks: a push that the shard is about to apply. A kCredit
   // with the same tensor, exchange and step confirms that the backup has all frames of it
-  // (worker_agent/shard/shard_job.h).
+  // (worker_agent/shard/ps_data_job.h).
   kForward = 6,
   // What one side of a link with several paths has received (transport/failover/control.h).
   kLinkState = 7,
   // From a shard to another one: a part of a tensor's state. The tensor `tensor` replaces that
-  // tensor (worker_agent/shard/shard_job_moves.cc).
+  // tensor (worker_agent/shard/ps_data_job_resharding.cc).
   kMoved = 8,
 };
 
@@ -86,16 +87,23 @@ inline constexpr uint32_t kForwardedExchangeShift = 48;
 inline constexpr uint32_t kPullOnly = UINT32_MAX;
 // Reads or writes a part of the state that a shard keeps for a tensor. Part 0 is the parameters.
 // The optimizer's vectors follow, then the step counts, one float for each element. The answer to
-// kReadKept + part contains the part; kWriteKept + part replaces it with the values of agent 0.
-// Like kPullOnly, these values are NaN as f32.
-inline constexpr uint32_t kReadKept = 0xffff'ff00;
-inline constexpr uint32_t kWriteKept = 0xffff'fe00;
-inline constexpr uint32_t kKeptPartsMax = 16;
-constexpr bool reads_kept(uint32_t source) { return source - kReadKept < kKeptPartsMax; }
-constexpr bool writes_kept(uint32_t source) { return source - kWriteKept < kKeptPartsMax; }
-constexpr uint32_t kept_part(uint32_t source) { return source % kKeptPartsMax; }
-static_assert(kReadKept % kKeptPartsMax == 0 && kWriteKept % kKeptPartsMax == 0);
-static_assert(!reads_kept(kPullOnly) && !writes_kept(kPullOnly));
+// kReadOptimizerState + part contains the part; kWriteOptimizerState + part replaces it with the
+// values of agent 0. Like kPullOnly, these values are NaN as f32.
+inline constexpr uint32_t kReadOptimizerState = 0xffff'ff00;
+inline constexpr uint32_t kWriteOptimizerState = 0xffff'fe00;
+inline constexpr uint32_t kOptimizerStatePartsMax = 16;
+constexpr bool reads_optimizer_state(uint32_t source) {
+  return source - kReadOptimizerState < kOptimizerStatePartsMax;
+}
+constexpr bool writes_optimizer_state(uint32_t source) {
+  return source - kWriteOptimizerState < kOptimizerStatePartsMax;
+}
+constexpr uint32_t optimizer_state_part(uint32_t source) {
+  return source % kOptimizerStatePartsMax;
+}
+static_assert(kReadOptimizerState % kOptimizerStatePartsMax == 0 &&
+              kWriteOptimizerState % kOptimizerStatePartsMax == 0);
+static_assert(!reads_optimizer_state(kPullOnly) && !writes_optimizer_state(kPullOnly));
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
@@ -105,7 +113,7 @@ struct FrameHeader {
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t collective = 0;
-  uint16_t exchange = 0;
+  uint16_t operation = 0;
   uint32_t source = 0;
   uint64_t job = 0;
   uint32_t epoch = 0;

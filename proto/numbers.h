@@ -18,14 +18,14 @@ enum class CollectiveKind : uint8_t {
   kAllReduce = 1,
   kBroadcast = 2,
   kAllGather = 3,
-  kReduce = 4,         // the root gets the result; the areas of other ranks are undefined then
+  kReduce = 4,  // the root gets the result; the rank buffers of other ranks are undefined then
   kReduceScatter = 5,  // rank r gets shard r (proto/chunk_plan.h)
   kGather = 6,         // the root gets all blocks
   kScatter = 7,        // rank r gets the root's block r
   kAllToAll = 8,       // rank r gets block r of every rank
 };
 
-// Collectives that combine values have one area per local rank. The others move blocks.
+// Collectives that combine values have one rank buffer per local rank. The others move blocks.
 constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
          kind == CollectiveKind::kReduceScatter;
@@ -80,15 +80,15 @@ enum class CodecId : uint8_t {
 
 // The state that an agent keeps for a compressed tensor between rounds. The effective state is the
 // sum over agents. So it can be added up and distributed to any number of agents.
-enum class MemoryPart : uint8_t { kResidual = 0, kMomentum = 1 };
-inline constexpr uint32_t kMemoryParts = 2;
+enum class ResidualStatePart : uint8_t { kResidual = 0, kMomentum = 1 };
+inline constexpr uint32_t kResidualStateParts = 2;
 
 inline constexpr uint32_t kRanksMax = 4096;      // per job
 inline constexpr uint32_t kLocalRanksMax = 128;  // per job and node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // text of compression/spec.h
-inline constexpr uint32_t kModeBytesMax = 255;         // text of common/exchange_mode.h
+inline constexpr uint32_t kModeBytesMax = 255;         // text of common/sync_mode.h
 inline constexpr uint32_t kShapeBytesMax = 255;        // text of client_lib/shm/tensor_spec.h
 inline constexpr uint32_t kTensorsMax = 1u << 20;      // per job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;

@@ -13,25 +13,26 @@
 //
 // ARENA, one or more segments per job and node (another one is added when new tensors do not fit).
 // Each registered tensor has, inside one segment:
-//   cell          CellHeader, ReadyLine[local_size], chunk words   where the ranks meet
-//   data          kinds that reduce: one area per local rank, staggered (see
-//                 kRankAreaStaggerBytes); kinds that move blocks: block_count() blocks of `count`
+//   reduction     LocalReductionHeader, ReadyLine[local_size], chunk words: where ranks meet
+//   data          kinds that reduce: one rank buffer per local rank, staggered (see
+//                 kRankBufferStaggerBytes); kinds that move blocks: block_count() blocks of `count`
 //                 elements, used where their source or a destination is on this node
 //
-// A ROUND of an all-reduce cell, n = 1, 2, ...
-//   1. Rank r writes its gradient into its area and stores posted[r] = n (release).
+// A ROUND of an all-reduce local reduction, n = 1, 2, ...
+//   1. Rank r writes its gradient into its rank buffer and stores posted[r] = n (release).
 //   2. When every posted[] >= n, the waiting threads (blocked client threads and the agent) claim
-//      chunks: they advance `cursor` from (n, i) to (n, i + 1), reduce chunk i of all areas in one
-//      pass, mark its chunk word and add 1 to `done`.
+//      chunks: they advance `cursor` from (n, i) to (n, i + 1), reduce chunk i of all rank buffers
+//      in one pass, mark its chunk word and add 1 to `done`.
 //   3. done == n * chunks: on one node the round is over. The thread that added the last 1 stores
-//      `finished` = n, increments `event` and wakes sleepers. Between nodes (remote cells) chunks
-//      are reduced into the first area only; the agents exchange them and the agent stores
-//      `finished`.
+//      `finished` = n, increments `event` and wakes sleepers. Between nodes (remote local
+//      reductions) chunks are reduced into the first rank buffer only; the agents exchange them and
+//      the agent stores `finished`.
 // No rank starts round n + 1 before it has seen finished == n, so the words never overlap.
 //
-// A ROUND of a broadcast or all-gather cell (one shared area): a rank with data waits until all
-// consumed[] >= n - 1, writes, and stores posted[r] = n. A reader waits for the posts it needs
-// (remote cells: for `finished` = n), copies the data and stores consumed[r] = n.
+// A ROUND of a broadcast or all-gather local reduction (one shared rank buffer): a rank with data
+// waits until all consumed[] >= n - 1, writes, and stores posted[r] = n. A reader waits for the
+// posts it needs (remote local reductions: for `finished` = n), copies the data and stores
+// consumed[r] = n.
 //
 // A thread that dies leaves its claim in the chunk word. In-place sums cannot be repeated. So the
 // agent, which detects the death on the socket, fails the job's operations (JobWord).
@@ -71,12 +72,12 @@ enum class SubmissionKind : uint32_t {
   kPosted = 1,  // this rank is ready for `round` of `tensor`
   // A round of a compressed tensor in which nothing is exchanged. The state of an agent is the sum
   // of its ranks' shares:
-  kReadMemory = 2,   // every local area gets its rank's share of the state
-  kWriteMemory = 3,  // the shares in the areas become the state
+  kReadResidualState = 2,   // every local rank buffer gets its rank's share of the state
+  kWriteResidualState = 3,  // the shares in the rank buffers become the state
 };
 
 // The kinds of rounds that make no step.
-enum class PullKind : uint64_t {
+enum class PsRequest : uint64_t {
   kNone = 0,  // not such a round: it makes a step
   kParameters = 1,
   kRead = 2,   // reads a part of the shards' state (proto/frame.h)
@@ -89,17 +90,18 @@ struct Submission {
   uint32_t tensor;
   uint64_t round;
   uint64_t bytes;
-  uint64_t memory_part;  // kReadMemory, kWriteMemory: MemoryPart (compression/memory.h)
-  double memory_scale;   // kPosted: factor for the residual before the round; 0: 1
+  uint64_t residual_state_part;  // kReadResidualState, kWriteResidualState: ResidualStatePart
+                                 // (compression/error_feedback.h)
+  double residual_scale;         // kPosted: factor for the residual before the round; 0: 1
   // kPosted, if shards hold the parameters: learning rate of this step; 0: that of the mode.
-  // pull_only is a PullKind.
+  // ps_request is a PsRequest.
   double learning_rate;
-  uint64_t pull_only;
-  uint64_t kept_part;  // PullKind::kRead, kWrite
+  uint64_t ps_request;
+  uint64_t optimizer_state_part;  // PsRequest::kRead, kWrite
 };
 static_assert(sizeof(Submission) == kRecordBytes);
 
-// Agent -> client: the round of a remote cell that ended. `code` is a Code.
+// Agent -> client: the round of a remote local reduction that ended. `code` is a Code.
 struct CompletionRecord {
   uint32_t tensor;
   uint32_t code;
@@ -141,7 +143,7 @@ inline constexpr size_t kChannelBytes = (kCompletionRingOffset + kRingBytes + 40
 
 // ---- arena ------------------------------------------------------------------------------------
 
-struct CellHeader {
+struct LocalReductionHeader {
   // (round << 32) | next chunk to claim.
   alignas(kCacheLinePairBytes) std::atomic<uint64_t> cursor;
   // Chunks reduced since registration, in all rounds.
@@ -150,9 +152,9 @@ struct CellHeader {
   alignas(kCacheLinePairBytes) std::atomic<uint32_t> finished;
   std::atomic<uint32_t> event;    // futex word: incremented when sleepers should check again
   std::atomic<uint32_t> waiters;  // sleepers on `event`; no wake system call while 0
-  std::atomic<uint32_t> failed;   // a Code: this cell will never finish a round again
+  std::atomic<uint32_t> failed;   // a Code: this local reduction will never finish a round again
 };
-static_assert(sizeof(CellHeader) == 384, "shm layout version 1");
+static_assert(sizeof(LocalReductionHeader) == 384, "shm layout version 1");
 
 // One per local rank; only that rank writes it.
 struct alignas(kCacheLinePairBytes) ReadyLine {
@@ -172,21 +174,21 @@ constexpr uint64_t chunk_word(uint64_t round, ChunkState state, uint8_t worker) 
   return (round << 16) | (static_cast<uint64_t>(state) << 8) | worker;
 }
 
-constexpr size_t cell_bytes(uint32_t local_size, uint32_t chunks) {
+constexpr size_t local_reduction_bytes(uint32_t local_size, uint32_t chunks) {
   const size_t words = (size_t{chunks} * sizeof(ChunkWord) + kCacheLinePairBytes - 1) /
                        kCacheLinePairBytes * kCacheLinePairBytes;
-  return sizeof(CellHeader) + local_size * sizeof(ReadyLine) + words;
+  return sizeof(LocalReductionHeader) + local_size * sizeof(ReadyLine) + words;
 }
 
-// Rank areas are page-rounded bytes plus this apart, so that equal indices of different ranks never
-// share an L1 set. At power-of-two distances that costs 2x to 10x on some processors.
-inline constexpr size_t kRankAreaStaggerBytes = 640;
+// Rank buffers are page-rounded bytes plus this apart, so that equal indices of different ranks
+// never share an L1 set. At power-of-two distances that costs 2x to 10x on some processors.
+inline constexpr size_t kRankBufferStaggerBytes = 640;
 inline constexpr size_t kDataAlignBytes = 128;
 
-constexpr size_t rank_area_stride(size_t tensor_bytes) {
-  return (tensor_bytes + 4095) / 4096 * 4096 + kRankAreaStaggerBytes;
+constexpr size_t rank_buffer_stride(size_t tensor_bytes) {
+  return (tensor_bytes + 4095) / 4096 * 4096 + kRankBufferStaggerBytes;
 }
-static_assert(kRankAreaStaggerBytes % kDataAlignBytes == 0);
+static_assert(kRankBufferStaggerBytes % kDataAlignBytes == 0);
 
 // The first page of the first arena segment.
 struct JobWord {

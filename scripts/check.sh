@@ -4,7 +4,7 @@
 #   scripts/check.sh                       all stages
 #   scripts/check.sh format arrows sizes   only these (seconds)
 #
-# Stages: format arrows sizes python prose site tidy tests. `tests` includes build, sanitizers and system tests.
+# Stages: format arrows sizes python words prose site tidy tests. `tests` includes build, sanitizers and system tests.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ stage_format() { sources | xargs clang-format --dry-run -Werror; }
 stage_arrows() { python3 scripts/check_arrows.py; }
 stage_sizes() { python3 scripts/code_sizes.py; }
 stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm; }
+stage_words() { python3 scripts/check_words.py; }
 stage_prose() { python3 scripts/check_prose.py; }
 stage_site() { scripts/site.sh; }
 stage_tidy() {
@@ -25,7 +26,7 @@ stage_tests() { scripts/test.sh --sanitizers; }
 
 scripts/setup.sh || exit 1
 stages=("$@")
-[[ $# == 0 ]] && stages=(format arrows sizes python prose site tidy tests)
+[[ $# == 0 ]] && stages=(format arrows sizes python words prose site tidy tests)
 failed=()
 for stage in "${stages[@]}"; do
   printf '\033[1m== %s\033[0m\n' "$stage"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/frame.h"
@@ -13,9 +13,9 @@
 namespace gradbus {
 namespace {
 
-constexpr uint64_t kUnitElements = 1 << 20;
-constexpr uint64_t kUnitsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
-constexpr uint32_t kUnitsPerShard = 4;
+constexpr uint64_t kPartitionElements = 1 << 20;
+constexpr uint64_t kPartitionsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
+constexpr uint32_t kPartitionsPerShard = 4;
 constexpr uint64_t kProbeElements = 1 << 16;
 constexpr uint64_t kAlignElements = 64;  // of chunks: planner.cc
 
@@ -48,24 +48,25 @@ Communicator choose(const v1::TensorSpec& spec, const CompressionSpec& compressi
   return owned < gathered ? Communicator::kPs : Communicator::kAllGather;
 }
 
-uint64_t longest_unit(const CompressionSpec& compression) {
+uint64_t longest_partition(const CompressionSpec& compression) {
   const CodecTraits& traits = compression.codec->traits;
-  return traits.whole_unit || traits.needs_matrix ? kUnitElementsMax / 2 : kUnitElements;
+  return traits.whole_partition || traits.needs_matrix ? kPartitionElementsMax / 2
+                                                       : kPartitionElements;
 }
 
-uint64_t whole_chunks(uint64_t unit, const v1::TensorSpec& spec, uint64_t chunk) {
-  unit = std::max(unit, divide_up(spec.count(), kUnitsMax));
-  return round_up(std::min<uint64_t>(unit, spec.count()), chunk);
+uint64_t whole_chunks(uint64_t partition, const v1::TensorSpec& spec, uint64_t chunk) {
+  partition = std::max(partition, divide_up(spec.count(), kPartitionsMax));
+  return round_up(std::min<uint64_t>(partition, spec.count()), chunk);
 }
 
-// Units are whole chunks, and bits depend on where a unit ends.
+// Partitions are whole chunks, and bits depend on where a partition ends.
 uint64_t chunk_bytes(const PlanOptions& options) {
   const bool chosen = options.chunk_bytes > 0 && !options.deterministic;
   return chosen ? options.chunk_bytes : 256 << 10;
 }
 
-// A row that two units share is sent in two halves where both are not zeros, so chunks are whole
-// rows; not where a chunk is too short for that, as those of small tensors on many shards.
+// A row that two partitions share is sent in two halves where both are not zeros, so chunks are
+// whole rows; not where a chunk is too short for that, as those of small tensors on many shards.
 uint64_t of_whole_rows(uint64_t chunk, const v1::TensorSpec& spec,
                        const CompressionSpec& compression) {
   const uint64_t row = row_elements(compression, spec.columns());
@@ -101,7 +102,7 @@ Status check_on_shards(const v1::TensorSpec& spec, const CompressionSpec& compre
   if (wanted != Communicator::kAuto && wanted != Communicator::kPs)
     return misfit(spec, "mode " + spec.mode() + " is communicator ps: leave out communicator=" +
                             std::string(communicator_name(wanted)) + ", or take mode sync");
-  const Result<ExchangeMode> mode = parse_mode(spec.mode());
+  const Result<SyncMode> mode = parse_mode(spec.mode());
   if (compression.codec->make != nullptr)
     return mode.ok() && mode.value().holds_parameters() ? check_parameters(spec, compression)
                                                         : Status();
@@ -151,26 +152,26 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   plan.chunk_elements = of_whole_rows(
       plan_chunk_elements(spec, size, chunk_bytes(options), Algorithm::kChain), spec, compression);
   plan.communicator = choose(spec, compression, size, options);
-  uint64_t unit = longest_unit(compression);
+  uint64_t partition = longest_partition(compression);
   if (plan.communicator == Communicator::kPs)
-    unit = std::min(unit, divide_up(spec.count(), size.agents));
-  plan.unit_elements = whole_chunks(unit, spec, plan.chunk_elements);
+    partition = std::min(partition, divide_up(spec.count(), size.agents));
+  plan.partition_elements = whole_chunks(partition, spec, plan.chunk_elements);
   return plan;
 }
 
-// A shard's share in as few units as it takes, all about as long. Where parts are unequal: a few
-// units a shard, or whole patterns.
-TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
-                       const ShardSet& shards, const PlanOptions& options) {
+// A shard's share in as few partitions as it takes, all about as long. Where parts are unequal: a
+// few partitions a shard, or whole patterns.
+TensorPlan plan_ps_sync(const v1::TensorSpec& spec, const CompressionSpec& compression,
+                        const ShardCount& shards, const PlanOptions& options) {
   PlanOptions cut = options;
   cut.chunk_bytes = chunk_bytes(options);
   TensorPlan plan = plan_on_shards(spec, shards, cut);
   plan.chunk_elements = of_whole_rows(plan.chunk_elements, spec, compression);
   plan.communicator = Communicator::kPs;
-  const uint64_t parts = std::min(shards.period, kUnitsPerShard * shards.shards);
+  const uint64_t parts = std::min(shards.period, kPartitionsPerShard * shards.shards);
   const uint64_t share = divide_up(spec.count(), parts);
-  const uint64_t unit = divide_up(share, divide_up(share, longest_unit(compression)));
-  plan.unit_elements = whole_chunks(unit, spec, plan.chunk_elements);
+  const uint64_t partition = divide_up(share, divide_up(share, longest_partition(compression)));
+  plan.partition_elements = whole_chunks(partition, spec, plan.chunk_elements);
   return plan;
 }
 

@@ -1,13 +1,13 @@
-// How a compressed tensor travels: its communicator, and the units it is cut into. Pure.
+// How a compressed tensor travels: its communicator, and the partitions it is cut into. Pure.
 //
 //   * a codec that can be summed on the way is: every byte is sent twice, however many agents;
 //   * else payloads are gathered by everybody, (agents - 1) payloads each, or, where that costs
 //     more, by owners of slices who send the sum out again: 2 payloads each, two codings more.
 //     Codecs that select are never re-encoded by choice: the second selection would drop most of
 //     the sum. Rows are gathered, too: what others' are together may be all of them;
-//   * on shards (modes ps:*) each unit goes to the shard that holds it, and all hold about as
+//   * on shards (modes ps:*) each partition goes to the shard that holds it, and all hold about as
 //     many elements;
-//   * units of 2^20 elements overlap coding and sending; codecs that look at the whole tensor get
+//   * partitions of 2^20 elements overlap coding and sending; codecs that look at the whole get
 //     it, but for owned slices.
 #pragma once
 
@@ -25,7 +25,7 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
                            const JobSize& size, const PlanOptions& options);
 
 // Of a tensor whose mode is one of shards; `spec.count()` > 0.
-TensorPlan plan_pushed(const v1::TensorSpec& spec, const CompressionSpec& compression,
-                       const ShardSet& shards, const PlanOptions& options);
+TensorPlan plan_ps_sync(const v1::TensorSpec& spec, const CompressionSpec& compression,
+                        const ShardCount& shards, const PlanOptions& options);
 
 }  // namespace gradbus

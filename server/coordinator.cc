@@ -63,29 +63,29 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
     case Message::kRegisterTensors: return register_tensors(id, message.register_tensors(), now);
     case Message::kRankLeft: return rank_left(id, message.rank_left(), now);
     case Message::kRankBlocked: {
-      Job* of = job(message.rank_blocked().job_id());
+      CoordinatorJob* of = job(message.rank_blocked().job_id());
       checked(of != nullptr && of->rank_blocked(id, message.rank_blocked(), now), id,
               "RankBlocked");
       return;
     }
     case Message::kProgressReport: {
-      Job* of = job(message.progress_report().job_id());
+      CoordinatorJob* of = job(message.progress_report().job_id());
       const auto& report = message.progress_report();
       checked(of != nullptr && of->progress_report(id, report, now), id, "ProgressReport");
       return;
     }
     case Message::kJobFailure: {
-      Job* of = job(message.job_failure().job_id());
+      CoordinatorJob* of = job(message.job_failure().job_id());
       checked(of != nullptr && of->agent_failure(id, message.job_failure(), now), id, "JobFailure");
       return;
     }
     case Message::kNcclReport: {
-      Job* of = job(message.nccl_report().job_id());
+      CoordinatorJob* of = job(message.nccl_report().job_id());
       checked(of != nullptr && of->nccl_report(id, message.nccl_report()), id, "NcclReport");
       return;
     }
     case Message::kUnregisterTensors: {
-      Job* of = job(message.unregister_tensors().job_id());
+      CoordinatorJob* of = job(message.unregister_tensors().job_id());
       checked(of != nullptr && of->unregister_tensors(id, message.unregister_tensors()), id,
               "UnregisterTensors");
       return;
@@ -104,7 +104,7 @@ void Coordinator::heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& mess
   agent.transport = transport;
   for (const v1::JobCounters& counters : message.jobs()) {
     if (returning_.has(counters.job_id())) continue;
-    Job* job = find_job(counters.job_id());
+    CoordinatorJob* job = find_job(counters.job_id());
     if (!checked(job != nullptr && job->count(id, counters, now), id, "Heartbeat")) return;
   }
 }
@@ -130,9 +130,9 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
     return refuse_join(outbox_, id, clean_text(message.job(), kJobNameBytesMax), message.rank(),
                        bad);
   }
-  const Job* running = find_live_job(message.job());
+  const CoordinatorJob* running = find_live_job(message.job());
   const bool same_user = running != nullptr && running->identity().owner.uid == message.uid();
-  const bool waits = same_user && running->state() == Job::State::kRunning;
+  const bool waits = same_user && running->state() == CoordinatorJob::State::kRunning;
   if ((waits || returning_.has_name(message.job())) && waiting_.add(id, message, now)) return;
   admit(id, agent, message, now);
 }
@@ -147,7 +147,7 @@ void Coordinator::admit_waiting(Nanos now) {
 }
 
 void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now) {
-  Job* job = find_live_job(message.job());
+  CoordinatorJob* job = find_live_job(message.job());
   if (job == nullptr && live_jobs_.size() >= kLiveJobsMax) {
     return refuse_join(
         outbox_, id, message.job(), message.rank(),
@@ -158,19 +158,20 @@ void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& mess
                        short_error("J402", "job " + in_quotes(message.job()) +
                                                " runs, and its nodes have not all come back since "
                                                "the coordinator was restarted"));
-  Job& joined = job != nullptr ? *job : create_job(message, now);
-  joined.join(id, agent.card, message, shards(), now);
-  if (joined.state() == Job::State::kRunning) joined.set_path(paths_.worst(joined.roll().agents()));
+  CoordinatorJob& joined = job != nullptr ? *job : create_job(message, now);
+  joined.join(id, agent.info, message, shards(), now);
+  if (joined.state() == CoordinatorJob::State::kRunning)
+    joined.set_path(paths_.worst(joined.membership().agents()));
 }
 
-AgentCards Coordinator::shards() const {
-  AgentCards found;
+AgentInfos Coordinator::shards() const {
+  AgentInfos found;
   for (const auto& [id, agent] : agents_)
-    if (agent.welcomed && agent.card.shard) found.emplace(id, agent.card);
+    if (agent.welcomed && agent.info.shard) found.emplace(id, agent.info);
   return found;
 }
 
-Job& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
+CoordinatorJob& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
   uint64_t id = nonzero(random_);
   while (jobs_.contains(id)) id = nonzero(random_);
   live_jobs_[message.job()] = id;
@@ -179,13 +180,13 @@ Job& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
   const Secret secret = hmac(options_.key, {"job's secret", std::to_string(id)});
   uint64_t link_key = 0;
   std::memcpy(&link_key, links.data(), sizeof(link_key));
-  const Job::Identity identity{message.job(), id, link_key, owner, text_of(secret)};
-  return *(jobs_[id] =
-               std::make_unique<Job>(identity, message.world_size(), options_, now, &outbox_));
+  const CoordinatorJob::Identity identity{message.job(), id, link_key, owner, text_of(secret)};
+  return *(jobs_[id] = std::make_unique<CoordinatorJob>(identity, message.world_size(), options_,
+                                                        now, &outbox_));
 }
 
 void Coordinator::register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now) {
-  Job* job = find_job(message.job_id());
+  CoordinatorJob* job = find_job(message.job_id());
   const bool sensible = job != nullptr && job->register_tensors(id, message, now);
   if (!checked(sensible, id, "RegisterTensors")) refuse_tensors(id, message);
 }
@@ -212,20 +213,20 @@ void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message
 void Coordinator::rank_left(uint64_t id, const v1::RankLeft& message, Nanos now) {
   const bool by_name = message.job_id() == 0;
   if (by_name && waiting_.forget(id, message.job(), message.rank())) return;
-  Job* job = by_name ? find_live_job(message.job()) : find_job(message.job_id());
+  CoordinatorJob* job = by_name ? find_live_job(message.job()) : find_job(message.job_id());
   if (by_name && job == nullptr) return;
   checked(job != nullptr && job->rank_left(id, message, now), id, "RankLeft");
 }
 
-Job* Coordinator::find_job(uint64_t job_id) {
+CoordinatorJob* Coordinator::find_job(uint64_t job_id) {
   const auto at = jobs_.find(job_id);
   return at == jobs_.end() ? nullptr : at->second.get();
 }
 
-Job* Coordinator::find_live_job(const std::string& name) {
+CoordinatorJob* Coordinator::find_live_job(const std::string& name) {
   const auto at = live_jobs_.find(name);
   if (at == live_jobs_.end()) return nullptr;
-  Job* job = find_job(at->second);
+  CoordinatorJob* job = find_job(at->second);
   return job != nullptr && job->live() ? job : nullptr;
 }
 
@@ -242,7 +243,7 @@ void Coordinator::tick(Nanos now) {
 // Ended jobs stay visible for ten minutes, and no more than a hundred of them.
 void Coordinator::forget_ended_jobs(Nanos now) {
   std::erase_if(live_jobs_, [&](const auto& entry) {
-    const Job* job = find_job(entry.second);
+    const CoordinatorJob* job = find_job(entry.second);
     return job == nullptr || !job->live();
   });
   std::vector<std::pair<Nanos, uint64_t>> ended;

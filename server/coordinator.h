@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "server/coordinator_job.h"
 #include "server/coordinator_options.h"
-#include "server/job.h"
 #include "server/lost_nodes.h"
 #include "server/outbox.h"
 #include "server/paths.h"
@@ -61,7 +61,7 @@ class Coordinator {
     bool welcomed = false;
     Nanos heard = 0;
     v1::Hello hello;
-    AgentCard card;
+    AgentInfo info;
     v1::TransportCounters transport;
   };
 
@@ -86,10 +86,10 @@ class Coordinator {
   void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);
   void refuse_tensors(uint64_t id, const v1::RegisterTensors& message);
   void rank_left(uint64_t id, const v1::RankLeft& message, Nanos now);
-  AgentCards shards() const;
-  Job& create_job(const v1::JoinJob& message, Nanos now);
-  Job* find_job(uint64_t job_id);
-  Job* find_live_job(const std::string& name);
+  AgentInfos shards() const;
+  CoordinatorJob& create_job(const v1::JoinJob& message, Nanos now);
+  CoordinatorJob* find_job(uint64_t job_id);
+  CoordinatorJob* find_live_job(const std::string& name);
   void forget_ended_jobs(Nanos now);
   bool checked(bool sensible, uint64_t agent, const char* what);
 
@@ -106,8 +106,8 @@ class Coordinator {
   Status stop(const v1::StopJobRequest& request, Nanos now);
   Status stop_returning(ReturningJob& job, const v1::StopJobRequest& request, Nanos now);
   Status change(const v1::ChangeModeRequest& request, Nanos now);
-  Result<Job*> job_for(const std::string& name, bool has_caller, const v1::Caller& caller,
-                       const std::string& wish);
+  Result<CoordinatorJob*> job_for(const std::string& name, bool has_caller,
+                                  const v1::Caller& caller, const std::string& wish);
   void admin_call(uint64_t id, const Agent& agent, const v1::AdminCall& call, Nanos now);
   void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
                 const Status& result);
@@ -129,7 +129,7 @@ class Coordinator {
   const uint64_t incarnation_;
   Outbox outbox_;
   std::map<uint64_t, Agent> agents_;
-  std::map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::map<uint64_t, std::unique_ptr<CoordinatorJob>> jobs_;
   std::map<std::string, uint64_t> live_jobs_;  // name -> id; may name one that has ended
   WaitingJoins waiting_;
   ReturningJobs returning_;

@@ -12,9 +12,9 @@ User user_of(const v1::Caller& caller) {
 
 }  // namespace
 
-Result<Job*> Coordinator::job_for(const std::string& name, bool has_caller,
-                                  const v1::Caller& caller, const std::string& wish) {
-  Job* job = find_live_job(name);
+Result<CoordinatorJob*> Coordinator::job_for(const std::string& name, bool has_caller,
+                                             const v1::Caller& caller, const std::string& wish) {
+  CoordinatorJob* job = find_live_job(name);
   if (job == nullptr) return short_error("J406", "no job " + in_quotes(name) + " is running");
   if (!has_caller)
     return short_error("J408", "the call does not say which user wants to " + wish,
@@ -28,7 +28,7 @@ Status Coordinator::stop(const v1::StopJobRequest& request, Nanos now) {
   settle_returning(now);
   if (ReturningJob* returning = returning_.find(request.job()))
     return stop_returning(*returning, request, now);
-  const Result<Job*> job =
+  const Result<CoordinatorJob*> job =
       job_for(request.job(), request.has_caller(), request.caller(), "stop it");
   if (!job.ok()) return job.status();
   const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
@@ -54,7 +54,7 @@ Status Coordinator::stop_returning(ReturningJob& job, const v1::StopJobRequest& 
 }
 
 Status Coordinator::change(const v1::ChangeModeRequest& request, Nanos now) {
-  const Result<Job*> job =
+  const Result<CoordinatorJob*> job =
       job_for(request.job(), request.has_caller(), request.caller(), "change its mode");
   return job.ok() ? job.value()->change_mode(request, now) : job.status();
 }

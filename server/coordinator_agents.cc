@@ -22,14 +22,14 @@ bool addresses_are_sane(const v1::Hello& message) {
   return message.addresses_size() <= kAddressesMax;
 }
 
-AgentCard make_card(const v1::Hello& hello) {
-  AgentCard card;
-  card.name = hello.name();
-  card.shard = hello.shard();
-  card.bits_per_s = std::min(hello.bits_per_s(), kBandwidthMax);
-  card.reduce_ns = sane_reduce_ns(hello.reduce_ns());
-  card.addresses.insert(hello.addresses().begin(), hello.addresses().end());
-  return card;
+AgentInfo make_agent_info(const v1::Hello& hello) {
+  AgentInfo info;
+  info.name = hello.name();
+  info.shard = hello.shard();
+  info.bits_per_s = std::min(hello.bits_per_s(), kBandwidthMax);
+  info.reduce_ns = sane_reduce_ns(hello.reduce_ns());
+  info.addresses.insert(hello.addresses().begin(), hello.addresses().end());
+  return info;
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ void Coordinator::connect(uint64_t id, Nanos now) {
 
 std::string Coordinator::describe(const Agent& agent) const {
   if (!agent.welcomed) return "an agent that has not said Hello";
-  return agent.card.name + " (pid " + std::to_string(agent.hello.pid()) + ")";
+  return agent.info.name + " (pid " + std::to_string(agent.hello.pid()) + ")";
 }
 
 Status Coordinator::may_attach(const v1::Hello& message) const {
@@ -60,7 +60,7 @@ Status Coordinator::may_attach(const v1::Hello& message) const {
                                    in_quotes(message.name()));
   }
   for (const auto& [id, other] : agents_) {
-    if (!other.welcomed || other.card.name != message.name()) continue;
+    if (!other.welcomed || other.info.name != message.name()) continue;
     return short_error("C502", "the name " + in_quotes(message.name()) +
                                    " belongs to a live agent with pid " +
                                    std::to_string(other.hello.pid()) + "; refused pid " +
@@ -78,13 +78,13 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
   agent.welcomed = true;
   agent.hello = message;
   agent.hello.clear_addresses();
-  agent.card = make_card(message);
-  lost_nodes_.forget(agent.card.name);
+  agent.info = make_agent_info(message);
+  lost_nodes_.forget(agent.info.name);
   welcome(id);
-  outbox_.note((agent.card.shard ? "shard " : "agent ") + describe(agent) + " attached");
-  if (agent.card.shard)
-    for (auto& [job_id, job] : jobs_) job->shard_attached(id, agent.card, now);
-  if (agent.card.shard) return;  // paths are for planning collectives between agents
+  outbox_.note((agent.info.shard ? "shard " : "agent ") + describe(agent) + " attached");
+  if (agent.info.shard)
+    for (auto& [job_id, job] : jobs_) job->shard_attached(id, agent.info, now);
+  if (agent.info.shard) return;  // paths are for planning collectives between agents
   paths_.attach(id);
   measure_next_path(now);
 }
@@ -117,7 +117,7 @@ void Coordinator::leave(uint64_t id, const Agent& agent, Nanos now) {
 }
 
 void Coordinator::remember_lost(const Agent& agent, const std::string& why, Nanos now) {
-  lost_nodes_.add({agent.card.name, agent.hello.pid(), agent.card.shard, why, now});
+  lost_nodes_.add({agent.info.name, agent.hello.pid(), agent.info.shard, why, now});
 }
 
 void Coordinator::lose(uint64_t id, const std::string& why, Nanos now) {

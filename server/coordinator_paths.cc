@@ -6,8 +6,9 @@
 namespace gradbus {
 namespace {
 
-// The same choice as a job of the two would make (job_start.cc): tcp, else the first in common.
-std::string shared_address(const AgentCard& from, const AgentCard& to) {
+// The same choice as a job of the two would make (coordinator_job_start.cc): tcp, else the first in
+// common.
+std::string shared_address(const AgentInfo& from, const AgentInfo& to) {
   const auto reaches = [&](const auto& entry) { return from.addresses.contains(entry.first); };
   const auto tcp = to.addresses.find("tcp");
   if (tcp != to.addresses.end() && reaches(*tcp)) return tcp->second;
@@ -20,8 +21,8 @@ std::string shared_address(const AgentCard& from, const AgentCard& to) {
 std::set<uint64_t> Coordinator::busy_agents() const {
   std::set<uint64_t> busy;
   for (const auto& [id, job] : jobs_) {
-    if (job->state() != Job::State::kRunning) continue;
-    for (const auto& [agent, card] : job->roll().agents()) busy.insert(agent);
+    if (job->state() != CoordinatorJob::State::kRunning) continue;
+    for (const auto& [agent, info] : job->membership().agents()) busy.insert(agent);
   }
   return busy;
 }
@@ -34,7 +35,7 @@ void Coordinator::measure_next_path(Nanos now) {
   v1::CoordinatorMessage message;
   message.mutable_measure_path()->set_probe_id(probe->id);
   message.mutable_measure_path()->set_address(
-      shared_address(agents_.at(agent).card, agents_.at(peer).card));
+      shared_address(agents_.at(agent).info, agents_.at(peer).info));
   outbox_.send(agent, std::move(message));
 }
 
@@ -42,8 +43,8 @@ void Coordinator::measure_next_path(Nanos now) {
 void Coordinator::path_measured(uint64_t id, const v1::PathMeasured& message, Nanos now) {
   checked(paths_.measured(id, message, now), id, "PathMeasured");
   for (auto& [job_id, job] : jobs_) {
-    if (job->state() == Job::State::kRunning && job->roll().agents().contains(id))
-      job->set_path(paths_.worst(job->roll().agents()));
+    if (job->state() == CoordinatorJob::State::kRunning && job->membership().agents().contains(id))
+      job->set_path(paths_.worst(job->membership().agents()));
   }
   measure_next_path(now);
 }

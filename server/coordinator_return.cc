@@ -20,9 +20,9 @@ void Coordinator::running_job(uint64_t id, const Agent& agent, const v1::Running
   if (const Status before = returning_.lost_before(job_id); !before.ok()) return refuse(before);
   if (!checked(job_id != 0 && !jobs_.contains(job_id), id, "RunningJob"))
     return refuse(short_error("J410", "job id " + std::to_string(job_id) + " of " +
-                                          agent.card.name + " is known already"));
+                                          agent.info.name + " is known already"));
   const Nanos patience = Nanos{options_.lease_ms} * kMillisecond + kReturnMargin;
-  const Status added = returning_.add(id, agent.card, part, now + patience);
+  const Status added = returning_.add(id, agent.info, part, now + patience);
   if (!added.ok()) refuse(added);
 }
 
@@ -40,12 +40,12 @@ void Coordinator::settle_returning(Nanos now) {
 
 // Ranks that have begun to join a job of this name did not know that it runs.
 Status Coordinator::may_take_back(const ReturningJob& job, Nanos now) {
-  Job* const other = find_live_job(job.name());
+  CoordinatorJob* const other = find_live_job(job.name());
   const Status taken =
       short_error("J402", "job " + in_quotes(job.name()) +
                               " runs already; its coordinator was restarted, and another job took "
                               "its name meanwhile");
-  if (other != nullptr && other->state() == Job::State::kRunning) return taken;
+  if (other != nullptr && other->state() == CoordinatorJob::State::kRunning) return taken;
   if (other != nullptr) other->fail(taken, now);
   if (live_jobs_.size() < kLiveJobsMax) return {};
   return short_error("A304", "the coordinator has " + std::to_string(kLiveJobsMax) + " jobs");
@@ -69,13 +69,14 @@ void Coordinator::tell_lost(uint64_t agent, uint64_t job, const std::string& nam
 void Coordinator::take_back(ReturningJob job, Nanos now) {
   const v1::JobStarted& started = job.started;
   const User owner{started.uid(), clean_text(started.user(), kUserBytesMax)};
-  const Job::Identity identity{started.job(), job.id, started.link_key(), owner, started.secret()};
+  const CoordinatorJob::Identity identity{started.job(), job.id, started.link_key(), owner,
+                                          started.secret()};
   live_jobs_[started.job()] = job.id;
-  jobs_[job.id] = std::make_unique<Job>(identity, static_cast<uint32_t>(started.members_size()),
-                                        options_, now, &outbox_);
-  Job& back = *jobs_[job.id];
+  jobs_[job.id] = std::make_unique<CoordinatorJob>(
+      identity, static_cast<uint32_t>(started.members_size()), options_, now, &outbox_);
+  CoordinatorJob& back = *jobs_[job.id];
   back.take_back(job, now);
-  if (back.live()) back.set_path(paths_.worst(back.roll().agents()));
+  if (back.live()) back.set_path(paths_.worst(back.membership().agents()));
   for (const ReturningJob::Kept& kept : job.kept) {
     const auto at = agents_.find(kept.agent);
     if (at != agents_.end()) dispatch(kept.agent, at->second, kept.message, now);

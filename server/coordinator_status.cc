@@ -5,7 +5,7 @@ namespace gradbus {
 
 void Coordinator::add_job_names(uint64_t id, v1::AgentStatus& status) const {
   for (const auto& [job_id, job] : jobs_) {
-    const bool takes_part = job->roll().agents().contains(id) || job->shards().contains(id);
+    const bool takes_part = job->membership().agents().contains(id) || job->shards().contains(id);
     if (job->live() && takes_part) status.add_jobs(job->identity().name);
   }
 }
@@ -13,17 +13,17 @@ void Coordinator::add_job_names(uint64_t id, v1::AgentStatus& status) const {
 v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nanos now) const {
   v1::AgentStatus status;
   status.set_agent_id(id);
-  status.set_name(agent.card.name);
+  status.set_name(agent.info.name);
   status.set_version(agent.hello.version());
-  const auto& addresses = agent.card.addresses;
+  const auto& addresses = agent.info.addresses;
   const auto tcp = addresses.find("tcp");
   if (tcp != addresses.end()) status.set_address(tcp->second);
   if (tcp == addresses.end() && !addresses.empty()) status.set_address(addresses.begin()->second);
-  status.set_shard(agent.card.shard);
-  status.set_bits_per_s(agent.card.bits_per_s);
+  status.set_shard(agent.info.shard);
+  status.set_bits_per_s(agent.info.bits_per_s);
   status.set_cores(agent.hello.cores());
   status.set_pid(agent.hello.pid());
-  status.set_reduce_ns(agent.card.reduce_ns);
+  status.set_reduce_ns(agent.info.reduce_ns);
   status.set_silent_ms(static_cast<uint64_t>((now - agent.heard) / kMillisecond));
   *status.mutable_transport() = agent.transport;
   add_job_names(id, status);
@@ -35,8 +35,8 @@ void Coordinator::add_paths(v1::StatusReply& reply) const {
   for (const auto& [pair, figures] : paths_.known()) {
     if (static_cast<size_t>(reply.paths_size()) == kStatusPathsMax) return;
     v1::PathStatus& path = *reply.add_paths();
-    path.set_agent(agents_.at(pair.first).card.name);
-    path.set_peer(agents_.at(pair.second).card.name);
+    path.set_agent(agents_.at(pair.first).info.name);
+    path.set_peer(agents_.at(pair.second).info.name);
     path.set_alpha_us(figures.alpha_us);
     path.set_beta_ns(figures.beta_ns);
   }

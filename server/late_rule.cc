@@ -9,17 +9,17 @@ constexpr Nanos kWindow = kSecond;
 
 }  // namespace
 
-bool LateRule::look(const Roll& roll) {
-  if (options_.mode.empty() || held_ || !is_over(roll)) return false;
-  close(roll);
-  held_ = windows_.size() == options_.windows && lateness() > options_.share_max;
-  return held_;
+bool LateRule::look(const Membership& membership) {
+  if (options_.mode.empty() || applied_ || !is_over(membership)) return false;
+  close(membership);
+  applied_ = windows_.size() == options_.windows && lateness() > options_.share_max;
+  return applied_;
 }
 
 // Agents report at times of their own, so a window is over when it is for each rank. One that has
 // left ends the rule: the job is ending.
-bool LateRule::is_over(const Roll& roll) const {
-  return std::ranges::all_of(roll.ranks(), [&](const auto& entry) {
+bool LateRule::is_over(const Membership& membership) const {
+  return std::ranges::all_of(membership.ranks(), [&](const auto& entry) {
     const auto& [rank, record] = entry;
     if (record.state != RankRecord::State::kJoined || record.counted_at == 0) return false;
     const auto began = began_.find(rank);
@@ -27,9 +27,9 @@ bool LateRule::is_over(const Roll& roll) const {
   });
 }
 
-void LateRule::close(const Roll& roll) {
+void LateRule::close(const Membership& membership) {
   Window window;
-  for (const auto& [rank, record] : roll.ranks()) {
+  for (const auto& [rank, record] : membership.ranks()) {
     Count& began = began_[rank];
     const Count now{record.counted_at, record.counters.wait_ns()};
     // A wait counts when it is over, so a share may be above 1, and the one before lacks it.
@@ -38,7 +38,7 @@ void LateRule::close(const Roll& roll) {
           static_cast<double>(now.wait_ns - began.wait_ns) / static_cast<double>(now.at - began.at);
     began = now;
   }
-  if (window.shares.size() < roll.ranks().size()) return;  // the first look
+  if (window.shares.size() < membership.ranks().size()) return;  // the first look
   const auto by_share = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto [least, most] = std::ranges::minmax_element(window.shares, by_share);
   window.lateness = most->second - least->second;

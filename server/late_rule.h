@@ -15,7 +15,7 @@
 #include <string>
 
 #include "common/clock.h"
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
@@ -30,7 +30,7 @@ class LateRule {
   explicit LateRule(const LateRuleOptions& options) : options_(options) {}
 
   // Of the ranks that are there; any number of times a second. True, once, when the rule holds.
-  bool look(const Roll& roll);
+  bool look(const Membership& membership);
 
   double lateness() const;       // the mean over the windows there are
   uint32_t latest_rank() const;  // that has waited least in them
@@ -44,13 +44,13 @@ class LateRule {
     double lateness = 0;
     std::map<uint32_t, double> shares;  // by rank
   };
-  bool is_over(const Roll& roll) const;
-  void close(const Roll& roll);
+  bool is_over(const Membership& membership) const;
+  void close(const Membership& membership);
 
   const LateRuleOptions options_;
   std::map<uint32_t, Count> began_;  // by rank: of the open window
   std::deque<Window> windows_;
-  bool held_ = false;
+  bool applied_ = false;
 };
 
 }  // namespace gradbus

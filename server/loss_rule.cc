@@ -17,9 +17,9 @@ double mean(Iterator first, Iterator last) {
 
 }  // namespace
 
-LossRule::Total LossRule::total_of(const Roll& roll) {
+LossRule::Total LossRule::total_of(const Membership& membership) {
   Total total;
-  for (const auto& [rank, record] : roll.ranks()) {
+  for (const auto& [rank, record] : membership.ranks()) {
     total.losses += record.counters.losses();
     total.not_finite += record.counters.losses_not_finite();
     total.sum += record.counters.loss_sum();
@@ -30,24 +30,24 @@ LossRule::Total LossRule::total_of(const Roll& roll) {
 void LossRule::forget() {
   means_.clear();
   began_at_ = 0;
-  held_ = false;
+  applied_ = false;
 }
 
-bool LossRule::look(const Roll& roll, Nanos now) {
-  if (options_.share_max <= 0 || held_) return false;
-  const Total total = total_of(roll);
+bool LossRule::look(const Membership& membership, Nanos now) {
+  if (options_.share_max <= 0 || applied_) return false;
+  const Total total = total_of(membership);
   if (began_at_ == 0) {
     began_ = total;
     began_at_ = now;
   }
   if (total.not_finite > began_.not_finite) {
     reason_ = "a loss is not finite";
-    held_ = true;
+    applied_ = true;
   } else if (now - began_at_ >= kWindow) {
-    held_ = close(total);
+    applied_ = close(total);
     began_at_ = now;
   }
-  return held_;
+  return applied_;
 }
 
 bool LossRule::close(const Total& total) {

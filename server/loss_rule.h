@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
@@ -28,7 +28,7 @@ class LossRule {
   explicit LossRule(const LossRuleOptions& options) : options_(options) {}
 
   // Any number of times a second. True, once, when the rule holds.
-  bool look(const Roll& roll, Nanos now);
+  bool look(const Membership& membership, Nanos now);
   // The job trains in another mode from here on: its loss begins anew.
   void forget();
 
@@ -41,7 +41,7 @@ class LossRule {
     uint64_t not_finite = 0;
     double sum = 0;
   };
-  static Total total_of(const Roll& roll);
+  static Total total_of(const Membership& membership);
   bool close(const Total& total);
   bool jumped();
 
@@ -49,7 +49,7 @@ class LossRule {
   Total began_;
   Nanos began_at_ = 0;
   std::deque<double> means_;
-  bool held_ = false;
+  bool applied_ = false;
   std::string reason_;
 };
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "common/errors.h"
-#include "common/exchange_mode.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "common/sync_mode.h"
 #include "common/system_error.h"
 #include "common/trust/token_file.h"
 #include "server/service.h"
@@ -123,7 +123,7 @@ Status check(const ServerOptions& options) {
                      " ms",
                  "raise --lease-ms or lower --heartbeat-ms");
   }
-  if (const Result<ExchangeMode> mode = parse_mode(options.late_mode); !mode.ok())
+  if (const Result<SyncMode> mode = parse_mode(options.late_mode); !mode.ok())
     return mode.status().with_context("--late-mode");
   if (options.nccl && options.deterministic)
     return error("F100", "--nccl does not give the same bits in every run",

@@ -1,11 +1,11 @@
 // Whether tensors of a job go by NCCL between its nodes: all of them or none, so every node says
 // what it can, and what follows is the same everywhere.
 //
-// Part of Job; pure. A tensor is asked about when its ranks have registered it. Once every agent
-// has said that it has it on a GPU, in memory that its NCCL process has opened, the job's one
-// communicator is made of the name that agent 0 has sent along, if there is none yet; the tensors
-// of which that is true wait for it meanwhile. A communicator that could not be made is not tried
-// again in the job.
+// Part of CoordinatorJob; pure. A tensor is asked about when its ranks have registered it. Once
+// every agent has said that it has it on a GPU, in memory that its NCCL process has opened, the
+// job's one communicator is made of the name that agent 0 has sent along, if there is none yet; the
+// tensors of which that is true wait for it meanwhile. A communicator that could not be made is not
+// tried again in the job.
 #pragma once
 
 #include <cstdint>

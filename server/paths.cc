@@ -65,10 +65,10 @@ bool Paths::measured(uint64_t agent, const v1::PathMeasured& answer, Nanos now) 
   return sane || (answer.alpha_us() == 0 && answer.beta_ns() == 0);
 }
 
-PathFigures Paths::worst(const std::map<uint64_t, AgentCard>& agents) const {
+PathFigures Paths::worst(const std::map<uint64_t, AgentInfo>& agents) const {
   PathFigures worst;
-  for (const auto& [id, card] : agents) {
-    worst.gamma_ns = std::max(worst.gamma_ns, card.reduce_ns);
+  for (const auto& [id, info] : agents) {
+    worst.gamma_ns = std::max(worst.gamma_ns, info.reduce_ns);
     // Those that this agent has measured.
     for (auto at = known_.lower_bound({id, 0}); at != known_.end() && at->first.first == id; ++at) {
       if (!agents.contains(at->first.second)) continue;

@@ -19,7 +19,7 @@
 #include "common/clock.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/cost_model.h"
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
@@ -47,7 +47,7 @@ class Paths {
   bool measured(uint64_t agent, const v1::PathMeasured& answer, Nanos now);
 
   // The worst figures among `agents`: their slowest path and slowest reduction.
-  PathFigures worst(const std::map<uint64_t, AgentCard>& agents) const;
+  PathFigures worst(const std::map<uint64_t, AgentInfo>& agents) const;
   const std::map<Pair, PathFigures>& known() const { return known_; }
 
  private:

@@ -50,7 +50,7 @@ uint64_t balanced_elements(uint64_t count, uint64_t target, uint64_t agents) {
 // Whole patterns, if that makes chunks shorter by a third at most. Else more chunks, until a shard
 // has enough of them or they get too small.
 uint64_t weighted_elements(uint64_t count, uint64_t element_bytes, uint64_t target,
-                           const ShardSet& shards) {
+                           const ShardCount& shards) {
   const uint64_t least = target_elements(element_bytes, kOwnerBytesMin);
   const uint64_t wanted = count / (kChunksPerShard * shards.shards) / kAlignElements;
   const uint64_t finer = std::min(target, std::max(least, wanted * kAlignElements));
@@ -139,7 +139,7 @@ TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
   return {algorithm, plan_chunk_elements(spec, size, chunk_target(size, options), algorithm)};
 }
 
-TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardSet& shards,
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardCount& shards,
                           const PlanOptions& options) {
   const uint64_t element_bytes = dtype_bytes(static_cast<DType>(spec.dtype()));
   const uint64_t chunk_bytes = options.chunk_bytes > 0

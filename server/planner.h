@@ -46,13 +46,13 @@ struct TensorPlan {
   uint64_t chunk_elements = 1;
   // Compressed tensors:
   Communicator communicator = Communicator::kAuto;  // kAuto: it is dense
-  uint64_t unit_elements = 0;                       // all, or a multiple of chunk_elements
+  uint64_t partition_elements = 0;                  // all, or a multiple of chunk_elements
 };
 
 // `spec` is valid (dtype known, bytes <= kTensorBytesMax).
 TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options);
 
-struct ShardSet {
+struct ShardCount {
   uint32_t shards = 0;
   uint32_t period = 0;  // of the pattern of their chunks (proto/placement.h); equal parts: `shards`
 };
@@ -62,7 +62,7 @@ struct ShardSet {
 // short, or so many (kChunksPerShard a shard) that one more or less does not matter: within 6 % of
 // a mean part. A tensor of less than 16 KiB * kChunksPerShard for each shard has fewer, so its own
 // parts are coarser; many such tensors together have theirs, for each begins one entry further on.
-TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardSet& shards,
+TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardCount& shards,
                           const PlanOptions& options);
 
 // Of a tensor that `algorithm` exchanges; `chunk_bytes` is the target.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "compression/spec.h"
 #include "proto/algorithms.h"
 #include "proto/numbers.h"
@@ -36,8 +36,8 @@ v1::TensorSpec without_unused(v1::TensorSpec spec) {
 bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
   return a.count() == b.count() && a.dtype() == b.dtype() && a.op() == b.op() &&
          a.collective() == b.collective() && a.root() == b.root() &&
-         a.row_elements() == b.row_elements() && a.before() == b.before() &&
-         a.after() == b.after() && a.compression() == b.compression() &&
+         a.row_elements() == b.row_elements() && a.prescale() == b.prescale() &&
+         a.postscale() == b.postscale() && a.compression() == b.compression() &&
          a.columns() == b.columns() && a.mode() == b.mode() && a.shape() == b.shape();
 }
 
@@ -88,7 +88,7 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
 // What agents have checked they may be wrong about: a claim as any other.
 Status Registrations::check_mode(const v1::TensorSpec& spec) const {
   if (spec.mode().empty()) return Status();
-  const Result<ExchangeMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
+  const Result<SyncMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
   if (!mode.ok()) return mode.status().with_context(tensor(spec));
   const bool all_reduce = spec.collective() == uint32_t(CollectiveKind::kAllReduce);
   const bool floats = spec.dtype() == uint32_t(DType::kF32);
@@ -113,7 +113,7 @@ Status Registrations::check_mode(const v1::TensorSpec& spec) const {
       "leave out placement=; Gradbus sets it itself");
 }
 
-Status Registrations::may_use(const ExchangeMode& mode, const std::string& who) const {
+Status Registrations::may_use(const SyncMode& mode, const std::string& who) const {
   if (!mode.on_shards()) return {};
   const std::string what = who + ": mode " + mode.canonical;
   if (options_.deterministic)
@@ -231,7 +231,7 @@ TensorPlan Registrations::plan(const v1::TensorSpec& spec) const {
   const bool dense = spec.count() == 0 || !compression.ok();
   if (is_on_shards(spec.mode()))
     return dense ? plan_on_shards(spec, shards_, options_)
-                 : plan_pushed(spec, compression.value(), shards_, options_);
+                 : plan_ps_sync(spec, compression.value(), shards_, options_);
   if (size.agents == 1 || dense) return plan_tensor(spec, size, options_);
   return plan_compressed(spec, compression.value(), size, options_);
 }
@@ -248,7 +248,7 @@ bool Registrations::may_go_by_nccl(const v1::TensorSpec& spec) const {
 // On the newest shards. One that only its mode's option placement= makes another one than the last
 // of its name begins with what that one has.
 void Registrations::place(Name& name, v1::ReadyTensor& ready) {
-  const ExchangeMode mode = parse_mode(ready.spec().mode()).take();
+  const SyncMode mode = parse_mode(ready.spec().mode()).take();
   name.replicas = mode.settled_replicas(shards_.shards);
   ready.set_placement(placement_);
   if (!name.ready || mode.placement == 0) return;
@@ -258,8 +258,9 @@ void Registrations::place(Name& name, v1::ReadyTensor& ready) {
   after.set_mode(without_placement(after.mode()));
   if (!same(before, after)) return;
   ready.mutable_moved_from()->set_id(name.ready->id());
-  const uint64_t unit = name.ready->unit_elements();
-  ready.mutable_moved_from()->set_chunk_elements(unit > 0 ? unit : name.ready->chunk_elements());
+  const uint64_t partition = name.ready->partition_elements();
+  ready.mutable_moved_from()->set_chunk_elements(partition > 0 ? partition
+                                                               : name.ready->chunk_elements());
   ready.mutable_moved_from()->set_placement(name.ready->placement());
 }
 
@@ -282,7 +283,7 @@ Registrations::Answer Registrations::finish(Name& name) {
   live_.add({ready.id(), ready.name(), on_shards});
   ready.set_chunk_elements(plan.chunk_elements);
   ready.set_algorithm(static_cast<uint32_t>(plan.algorithm));
-  ready.set_unit_elements(plan.unit_elements);
+  ready.set_partition_elements(plan.partition_elements);
   ready.set_nccl(may_go_by_nccl(ready.spec()));
   if (plan.communicator != Communicator::kAuto)
     ready.set_communicator(std::string(communicator_name(plan.communicator)));
@@ -294,7 +295,7 @@ Registrations::Answer Registrations::finish(Name& name) {
 
 Status Registrations::take_back(const v1::ReadyTensor& ready, uint32_t shards) {
   const v1::TensorSpec& spec = ready.spec();
-  const Result<ExchangeMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
+  const Result<SyncMode> mode = parse_mode(clean_text(spec.mode(), kModeBytesMax));
   if (spec.name().empty() || spec.name().size() > kTensorNameBytesMax ||
       spec.name() != ready.name() || !check_numbers(spec).ok() || !mode.ok())
     return short_error(

@@ -1,10 +1,11 @@
 // Compares what the ranks of one job register, name by name: a tensor is ready when every rank has
 // registered it with one spec.
 //
-// Part of Job; pure. A name may be registered again with another spec: a new version with a new id,
-// which every rank must register too. Each rank takes part in each attempt of a name exactly once:
-// an attempt that two specs ended keeps its refusal until every rank has been given it, so a rank
-// that comes late to it fails like the others instead of waiting for ranks that gave up.
+// Part of CoordinatorJob; pure. A name may be registered again with another spec: a new version
+// with a new id, which every rank must register too. Each rank takes part in each attempt of a name
+// exactly once: an attempt that two specs ended keeps its refusal until every rank has been given
+// it, so a rank that comes late to it fails like the others instead of waiting for ranks that gave
+// up.
 //
 // A rank that has unregistered the ready version of a name and registers the name again takes part
 // in a new attempt. It waits there until the others have come that far, too: to unregister waits
@@ -19,8 +20,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/exchange_mode.h"
 #include "common/status.h"
+#include "common/sync_mode.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/live_tensors.h"
 #include "server/planner.h"
@@ -68,7 +69,7 @@ class Registrations {
   void set_path(const PathFigures& measured) { options_.measured = measured; }
 
   // The job can have tensors in this mode; else GB-O911, GB-O912 or what refuse_shards() was told.
-  Status may_use(const ExchangeMode& mode, const std::string& who) const;
+  Status may_use(const SyncMode& mode, const std::string& who) const;
 
   // `rank` is below the world size.
   Answer ask(uint32_t rank, const v1::TensorSpec& spec);
@@ -137,7 +138,7 @@ class Registrations {
   uint32_t world_size_;
   PlanOptions options_;
   uint32_t agents_ = 1;
-  ShardSet shards_;
+  ShardCount shards_;
   uint32_t placement_ = 0;
   Status no_shards_;
   Status no_single_copies_;

@@ -94,7 +94,7 @@ Status take_tensors(ReturningJob& job, ReturningNode& node, const v1::RunningJob
   for (const v1::RunningTensor& tensor : part.tensors()) {
     const uint32_t id = tensor.ready().id();
     if (id == 0 || id >= kTensorIdsMax || node.tensors.size() >= kTensorsMax)
-      return lost(job.name(), node.card.name + " announced tensors that cannot be");
+      return lost(job.name(), node.info.name + " announced tensors that cannot be");
     node.tensors[id] = tensor;
   }
   node.tensor_last = std::min(std::max(node.tensor_last, part.tensor_last()), kTensorIdsMax - 1);
@@ -107,7 +107,7 @@ Status take_ranks(const ReturningJob& job, ReturningNode& node, const v1::Runnin
         rank.rank() < static_cast<uint32_t>(job.started.members_size()) &&
         job.started.members(static_cast<int>(rank.rank())).agent_index() == part.index();
     if (!own || part.shard())
-      return lost(job.name(), node.card.name + " announced ranks that are not its own");
+      return lost(job.name(), node.info.name + " announced ranks that are not its own");
     node.ranks[rank.rank()] = rank;
   }
   return {};
@@ -115,19 +115,19 @@ Status take_ranks(const ReturningJob& job, ReturningNode& node, const v1::Runnin
 
 // That the node may speak of this job, which others may have announced. One that may not changes
 // nothing for them.
-Status check_first_part(const ReturningJob& job, const AgentCard& card,
+Status check_first_part(const ReturningJob& job, const AgentInfo& info,
                         const v1::RunningJob& part) {
   const v1::JobStarted& started = part.started();
   GRADBUS_RETURN_IF_ERROR(check_started(started, part.shard()));
   if (started.job_id() != part.job_id() || !sets_fit(part.shards_changed()))
-    return short_error("D602", card.name + " announced a running job with values that cannot be");
+    return short_error("D602", info.name + " announced a running job with values that cannot be");
   const v1::JobAgent* place = place_in(part);
   const bool reachable =
-      started.transport().empty() || card.addresses.contains(started.transport());
-  if (place == nullptr || place->name() != card.name || part.shard() != card.shard || !reachable)
-    return lost(started.job(), card.name + " announced it and has no place in it");
+      started.transport().empty() || info.addresses.contains(started.transport());
+  if (place == nullptr || place->name() != info.name || part.shard() != info.shard || !reachable)
+    return lost(started.job(), info.name + " announced it and has no place in it");
   if (job.id != 0 && !same_job(job.started, started, part.shard() || !job.knows_secret()))
-    return lost(started.job(), card.name + " announced it otherwise than other nodes did");
+    return lost(started.job(), info.name + " announced it otherwise than other nodes did");
   return {};
 }
 
@@ -140,21 +140,21 @@ void take_start(ReturningJob& job, const v1::RunningJob& part) {
     job.changed = changed;
 }
 
-Status take_part(ReturningJob& job, uint64_t agent, const AgentCard& card,
+Status take_part(ReturningJob& job, uint64_t agent, const AgentInfo& info,
                  const v1::RunningJob& part) {
   ReturningNode& node = (part.shard() ? job.shards : job.agents)[part.index()];
   const bool is_new = node.agent == 0 && part.has_started();
   if (!is_new && node.agent != agent)
-    return lost(job.name(), card.name + " announced two of its nodes, or one that another has");
+    return lost(job.name(), info.name + " announced two of its nodes, or one that another has");
   node.agent = agent;
-  node.card = card;
+  node.info = info;
   GRADBUS_RETURN_IF_ERROR(take_ranks(job, node, part));
   GRADBUS_RETURN_IF_ERROR(take_tensors(job, node, part));
   node.whole = node.whole || part.last();
   if (!part.has_failed()) return {};
   const std::string& text = part.failed().message();
   if (!text.starts_with("GB-"))
-    return lost(job.name(), card.name + " announced that it has failed");
+    return lost(job.name(), info.name + " announced that it has failed");
   const uint32_t code = std::clamp<uint32_t>(part.failed().code(), 1, uint32_t(Code::kInternal));
   return Status(static_cast<Code>(code), clean_text(text, 1000));
 }
@@ -206,21 +206,21 @@ std::string ReturningJob::missing() const {
   return listed <= kListedMax ? text : text + ", ...";
 }
 
-Status ReturningJobs::add(uint64_t agent, const AgentCard& card, const v1::RunningJob& part,
+Status ReturningJobs::add(uint64_t agent, const AgentInfo& info, const v1::RunningJob& part,
                           Nanos deadline) {
   const auto known = jobs_.find(part.job_id());
   if (!part.has_started() && (known == jobs_.end() || !known->second.has(agent))) return {};
   if (part.has_started()) {
     static const ReturningJob kNone;
     GRADBUS_RETURN_IF_ERROR(
-        check_first_part(known == jobs_.end() ? kNone : known->second, card, part));
+        check_first_part(known == jobs_.end() ? kNone : known->second, info, part));
     if (known == jobs_.end() && jobs_.size() >= kReturningJobsMax)
       return short_error("A304", "too many running jobs were announced at once");
   }
   ReturningJob& job = jobs_[part.job_id()];
   if (job.deadline == 0) job.deadline = deadline;
   if (part.has_started()) take_start(job, part);
-  const Status taken = take_part(job, agent, card, part);
+  const Status taken = take_part(job, agent, info, part);
   if (!taken.ok() && job.problem.ok()) job.problem = taken;
   return {};
 }

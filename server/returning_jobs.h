@@ -17,7 +17,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
@@ -30,7 +30,7 @@ inline constexpr size_t kLostReturnsMax = 256;        // that are remembered
 // What one node has said of a job.
 struct ReturningNode {
   uint64_t agent = 0;
-  AgentCard card;
+  AgentInfo info;
   std::map<uint32_t, v1::RunningRank> ranks;      // by rank
   std::map<uint32_t, v1::RunningTensor> tensors;  // by id
   uint32_t tensor_last = 0;                       // the highest id that it was told of
@@ -65,7 +65,7 @@ class ReturningJobs {
  public:
   // A part of what a node says of a job. An error for one that may not speak of it: the others'
   // announcements count as before.
-  Status add(uint64_t agent, const AgentCard& card, const v1::RunningJob& part, Nanos deadline);
+  Status add(uint64_t agent, const AgentInfo& info, const v1::RunningJob& part, Nanos deadline);
 
   bool empty() const { return jobs_.empty(); }
   bool has(uint64_t job) const { return jobs_.contains(job); }

@@ -1,5 +1,5 @@
 // The shards of one job, in the order of JobStarted.shards: a shard's index never changes, also
-// when the coordinator knows it by another id after a restart. Part of Job; pure.
+// when the coordinator knows it by another id after a restart. Part of CoordinatorJob; pure.
 #pragma once
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
 class ShardList {
  public:
-  using Row = std::pair<uint64_t, AgentCard>;  // id, card
+  using Row = std::pair<uint64_t, AgentInfo>;  // id, info
 
   auto begin() { return rows_.begin(); }
   auto end() { return rows_.end(); }
@@ -26,15 +26,15 @@ class ShardList {
   bool contains(uint64_t id) const {
     return std::ranges::find(rows_, id, &Row::first) != rows_.end();
   }
-  void add(uint64_t id, const AgentCard& card) { rows_.emplace_back(id, card); }
-  const AgentCard& at(uint32_t index) const { return rows_.at(index).second; }
+  void add(uint64_t id, const AgentInfo& info) { rows_.emplace_back(id, info); }
+  const AgentInfo& at(uint32_t index) const { return rows_.at(index).second; }
 
   // Those that are not lost, by index.
-  AgentCards living() const {
-    AgentCards cards;
+  AgentInfos living() const {
+    AgentInfos infos;
     for (size_t index = 0; index < rows_.size(); ++index)
-      if (!rows_[index].second.lost) cards.emplace(index, rows_[index].second);
-    return cards;
+      if (!rows_[index].second.lost) infos.emplace(index, rows_[index].second);
+    return infos;
   }
 
  private:

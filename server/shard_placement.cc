@@ -34,12 +34,12 @@ class Interfaces {
  public:
   explicit Interfaces(std::string transport) : transport_(std::move(transport)) {}
 
-  size_t add(const AgentCard& card) {
-    const size_t index = find_or_add(card);
+  size_t add(const AgentInfo& info) {
+    const size_t index = find_or_add(info);
     ShardNetwork& network = networks_[index];
-    ++(card.shard ? network.shards : network.agents);
-    told_[index] = std::max(told_[index], static_cast<double>(card.bits_per_s));
-    if (!card.shard && first_agents_[index].empty()) first_agents_[index] = card.name;
+    ++(info.shard ? network.shards : network.agents);
+    told_[index] = std::max(told_[index], static_cast<double>(info.bits_per_s));
+    if (!info.shard && first_agents_[index].empty()) first_agents_[index] = info.name;
     return index;
   }
 
@@ -52,9 +52,9 @@ class Interfaces {
   const std::string& first_agent(size_t index) const { return first_agents_[index]; }
 
  private:
-  size_t find_or_add(const AgentCard& card) {
-    const auto address = card.addresses.find(transport_);
-    const std::string host = address == card.addresses.end() ? "" : host_of(address->second);
+  size_t find_or_add(const AgentInfo& info) {
+    const auto address = info.addresses.find(transport_);
+    const std::string host = address == info.addresses.end() ? "" : host_of(address->second);
     const bool known = !host.empty() && !is_loopback(host);
     const auto at = std::ranges::find(hosts_, host);
     if (known && at != hosts_.end()) return static_cast<size_t>(at - hosts_.begin());
@@ -78,12 +78,12 @@ std::string percent(double share) {
   return text;
 }
 
-std::string describe(const AgentCards& shards, const ShardPlacement& placement) {
+std::string describe(const AgentInfos& shards, const ShardPlacement& placement) {
   std::string text;
   size_t index = 0;
-  for (const auto& [id, card] : shards) {
+  for (const auto& [id, info] : shards) {
     if (index == kListedMax) return text + ", ...";
-    text += (index == 0 ? "" : ", ") + card.name + " " + percent(placement.shares[index]);
+    text += (index == 0 ? "" : ", ") + info.name + " " + percent(placement.shares[index]);
     const std::string& agent = placement.beside[index++];
     if (!agent.empty()) text += " (beside " + agent + ")";
   }
@@ -128,14 +128,14 @@ std::vector<double> counted_bandwidths(const std::vector<double>& told) {
   return counted;
 }
 
-ShardPlacement place_shards(const AgentCards& agents, const AgentCards& shards,
+ShardPlacement place_shards(const AgentInfos& agents, const AgentInfos& shards,
                             const std::string& transport, bool equal) {
   ShardPlacement placement;
   if (shards.empty()) return placement;
   Interfaces interfaces(transport);
-  for (const auto& [id, card] : agents) interfaces.add(card);
+  for (const auto& [id, info] : agents) interfaces.add(info);
   std::vector<size_t> network_of;
-  for (const auto& [id, card] : shards) network_of.push_back(interfaces.add(card));
+  for (const auto& [id, info] : shards) network_of.push_back(interfaces.add(info));
   for (const size_t network : network_of)
     placement.beside.push_back(interfaces.first_agent(network));
   const std::vector<ShardNetwork> networks = interfaces.networks();

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "server/roll.h"
+#include "server/membership.h"
 
 namespace gradbus {
 
@@ -22,9 +22,9 @@ struct ShardPlacement {
   std::string why;                  // for the log
 };
 
-// Of cards that have addresses for `transport`. No shards: nothing. `equal`: equal parts, for the
+// Of infos that have addresses for `transport`. No shards: nothing. `equal`: equal parts, for the
 // user wants it so.
-ShardPlacement place_shards(const AgentCards& agents, const AgentCards& shards,
+ShardPlacement place_shards(const AgentInfos& agents, const AgentInfos& shards,
                             const std::string& transport, bool equal = false);
 
 // Bandwidths as they count: within a quarter of a larger one is that one, 0 is the median of the

@@ -22,11 +22,11 @@ namespace gradbus {
 struct ShardNetwork {
   uint32_t agents = 0;
   uint32_t shards = 0;
-  double bandwidth = 1;  // above 0, in any unit
+  double bandwidth = 1;  // above 0, in any partition
 };
 
 // When the last one is done with a round in which shards of network i hold the part `shares[i]`: in
-// M / unit of bandwidth.
+// M / partition of bandwidth.
 double round_time(std::span<const ShardNetwork> networks, std::span<const double> shares);
 
 // Each shard the same, by network. Some network has a shard.

@@ -48,8 +48,8 @@ void Stalls::begin_inquiry(Inquiry& inquiry, bool of_agents, Nanos now) {
   inquiry.asked_at = now;
   inquiry.missing.clear();
   inquiry.unanswered.clear();
-  for (const auto& [agent, card] : roll_->agents()) {
-    if (of_agents && !card.lost) inquiry.unanswered.insert(agent);
+  for (const auto& [agent, info] : membership_->agents()) {
+    if (of_agents && !info.lost) inquiry.unanswered.insert(agent);
   }
 }
 
@@ -62,7 +62,7 @@ bool Stalls::report(uint64_t agent, const v1::ProgressReport& message) {
   const auto at = inquiries_.find({message.tensor(), message.round()});
   if (at == inquiries_.end() || at->second.unanswered.erase(agent) == 0) return false;
   for (const uint32_t rank : message.missing()) {
-    const RankRecord* record = roll_->find(rank);
+    const RankRecord* record = membership_->find(rank);
     if (record != nullptr && record->agent == agent) at->second.missing.insert(rank);
   }
   changed_ = true;
@@ -93,8 +93,8 @@ void Stalls::fill_needed(const Key& key, Group& group) const {
   } else if (at != inquiries_.end() && at->second.unanswered.empty()) {
     group.needed = at->second.missing;
     // Nobody can answer for ranks that left together with their agent: what they owe never comes.
-    for (const auto& [rank, record] : roll_->ranks()) {
-      if (roll_->agents().at(record.agent).lost) group.needed->insert(rank);
+    for (const auto& [rank, record] : membership_->ranks()) {
+      if (membership_->agents().at(record.agent).lost) group.needed->insert(rank);
     }
   }
   if (at != inquiries_.end()) group.asked_at = at->second.asked_at;
@@ -105,15 +105,15 @@ std::optional<Stalls::Verdict> Stalls::left_behind(const Groups& groups) const {
   for (const auto& [key, group] : groups) {
     RankSet gone;
     for (const uint32_t rank : group.needed.value_or(RankSet{})) {
-      if (!roll_->has_left(rank)) continue;
-      const bool proven = key.second == 0 || roll_->find(rank)->left_at <= group.asked_at;
+      if (!membership_->has_left(rank)) continue;
+      const bool proven = key.second == 0 || membership_->find(rank)->left_at <= group.asked_at;
       if (proven) gone.insert(rank);
     }
     if (gone.empty()) continue;
     return Verdict{
-        short_error("P105", roll_->places(gone) + " ended, but " + roll_->places(group.waiting) +
-                                " still wait" + (group.waiting.size() == 1 ? "s" : "") + " for " +
-                                what(key)),
+        short_error("P105", membership_->places(gone) + " ended, but " +
+                                membership_->places(group.waiting) + " still wait" +
+                                (group.waiting.size() == 1 ? "s" : "") + " for " + what(key)),
         {}};
   }
   return std::nullopt;
@@ -150,7 +150,7 @@ std::optional<Stalls::Verdict> Stalls::moved_on(const Groups& groups) const {
 Nanos Stalls::steady_since() const {
   Nanos latest = 0;
   for (const auto& [rank, wait] : waits_) latest = std::max(latest, wait.since);
-  for (const auto& [rank, record] : roll_->ranks()) latest = std::max(latest, record.left_at);
+  for (const auto& [rank, record] : membership_->ranks()) latest = std::max(latest, record.left_at);
   return latest;
 }
 
@@ -167,7 +167,7 @@ bool Stalls::all_wait_long_enough(const Groups& groups, Nanos) const {
     const Wait& wait = waits_.at(rank);
     return wait.heard - wait.since < deadlock_;
   };
-  return !waiting.empty() && waiting == roll_->joined() &&
+  return !waiting.empty() && waiting == membership_->joined() &&
          std::none_of(waiting.begin(), waiting.end(), brief);
 }
 
@@ -208,7 +208,7 @@ std::string Stalls::sentence(const std::string& tensor, uint64_t round, Nanos no
   const Group& group = at->second;
   const std::string late = group.needed->empty()
                                ? "every rank has started " + what(key) + ", its data is on the way"
-                               : roll_->places(*group.needed) + lacks(*group.needed, key);
+                               : membership_->places(*group.needed) + lacks(*group.needed, key);
   return clean_text(late + "; waiting: " + rank_phrase(group.waiting) + " for " +
                     seconds_text(group.longest) +
                     (group.needed->empty() ? elsewhere(group.waiting) : ""));
@@ -219,11 +219,12 @@ std::string Stalls::sentence(const std::string& tensor, uint64_t round, Nanos no
 std::string Stalls::elsewhere(const RankSet& waiting) const {
   RankSet others;
   RankSet ended;
-  for (const auto& [rank, record] : roll_->ranks())
-    if (!waiting.contains(rank)) (roll_->has_left(rank) ? ended : others).insert(rank);
+  for (const auto& [rank, record] : membership_->ranks())
+    if (!waiting.contains(rank)) (membership_->has_left(rank) ? ended : others).insert(rank);
   std::string text;
-  if (!others.empty()) text += "; not waiting, so computing or stopped: " + roll_->places(others);
-  if (!ended.empty()) text += "; ended: " + roll_->places(ended);
+  if (!others.empty())
+    text += "; not waiting, so computing or stopped: " + membership_->places(others);
+  if (!ended.empty()) text += "; ended: " + membership_->places(ended);
   return text;
 }
 

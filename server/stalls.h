@@ -1,7 +1,7 @@
 // Who waits for whom in one job, and whether that can ever end.
 //
-// Part of Job; pure. A rank that waits for a second says so, and again every second. For a
-// registration (round 0) the missing ranks are known here; for a round the agents are asked. From
+// Part of CoordinatorJob; pure. A rank that waits for a second says so, and again every second. For
+// a registration (round 0) the missing ranks are known here; for a round the agents are asked. From
 // that come a sentence for those who wait and, when no wait can end, a verdict.
 //
 // A verdict ends a job, so it needs proof: an agents' answer counts against a rank only when it was
@@ -18,8 +18,8 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/membership.h"
 #include "server/registrations.h"
-#include "server/roll.h"
 
 namespace gradbus {
 
@@ -32,8 +32,8 @@ class Stalls {
   };
 
   // Both outlive this object. `deadlock`: all ranks must have waited so long before it is one.
-  Stalls(const Roll* roll, const Registrations* registrations, Nanos deadlock)
-      : roll_(roll), registrations_(registrations), deadlock_(deadlock) {}
+  Stalls(const Membership* membership, const Registrations* registrations, Nanos deadlock)
+      : membership_(membership), registrations_(registrations), deadlock_(deadlock) {}
 
   // What to send now: a notice, a query to all agents, or nothing because it was just done.
   Due blocked(const v1::RankBlocked& message, Nanos now);
@@ -81,7 +81,7 @@ class Stalls {
   Nanos steady_since() const;
   std::string elsewhere(const RankSet& waiting) const;
 
-  const Roll* roll_;
+  const Membership* membership_;
   const Registrations* registrations_;
   Nanos deadlock_;
   bool changed_ = false;

@@ -75,20 +75,21 @@ Status Arena::grow(uint64_t bytes) {
   return {};
 }
 
-// Areas or blocks: see proto/shm_layout.h.
-uint64_t Arena::areas(const CellShape& shape) const {
+// Rank buffers or blocks: see proto/shm_layout.h.
+uint64_t Arena::rank_buffers(const LocalReductionShape& shape) const {
   if (reduces(shape.kind)) return local_size_;
   return block_count(shape.kind, world_size_);
 }
 
-uint64_t Arena::stride(const CellShape& shape) const {
+uint64_t Arena::stride(const LocalReductionShape& shape) const {
   const uint64_t bytes = multiply(shape.count, dtype_bytes(shape.dtype));
   if (bytes > kTensorBytesMax) return UINT64_MAX;
-  return reduces(shape.kind) ? rank_area_stride(bytes) : round_up(bytes, kDataAlignBytes);
+  return reduces(shape.kind) ? rank_buffer_stride(bytes) : round_up(bytes, kDataAlignBytes);
 }
 
-uint64_t Arena::bytes_needed(const CellShape& shape) const {
-  return add(cell_bytes(local_size_, shape.chunks), multiply(areas(shape), stride(shape)));
+uint64_t Arena::bytes_needed(const LocalReductionShape& shape) const {
+  return add(local_reduction_bytes(local_size_, shape.chunks),
+             multiply(rank_buffers(shape), stride(shape)));
 }
 
 uint64_t Arena::bytes_free() const {
@@ -106,14 +107,14 @@ std::optional<Arena::Found> Arena::find(const Segments& segments, uint64_t bytes
   return {};
 }
 
-Status Arena::reserve(std::span<const CellShape> shapes) {
+Status Arena::reserve(std::span<const LocalReductionShape> shapes) {
   struct Trial {
     Extents free;
   };
   std::vector<Trial> trial;
   for (const Memory& memory : memory_) trial.push_back({memory.free});
   uint64_t missing = 0;
-  for (const CellShape& shape : shapes) {
+  for (const LocalReductionShape& shape : shapes) {
     const uint64_t bytes = bytes_needed(shape);
     const auto found = find(trial, bytes);
     if (found) {
@@ -125,19 +126,19 @@ Status Arena::reserve(std::span<const CellShape> shapes) {
   return missing == 0 ? Status() : grow(std::max(missing, kFirstSegmentBytes));
 }
 
-Result<Placement> Arena::place(const CellShape& shape) {
+Result<ArenaSlot> Arena::place(const LocalReductionShape& shape) {
   const uint64_t bytes = bytes_needed(shape);
   GRADBUS_RETURN_IF_ERROR(reserve({&shape, 1}));
   const Found found = *find(memory_, bytes);
   const Extent taken{found.extent.begin, found.extent.begin + bytes};
   GRADBUS_RETURN_IF_ERROR(make_usable(found.segment, taken));
   memory_[found.segment].free.erase(taken);
-  Placement placement;
-  placement.segment = static_cast<uint32_t>(found.segment);
-  placement.cell_offset = taken.begin;
-  placement.data_offset = taken.begin + cell_bytes(local_size_, shape.chunks);
-  placement.data_stride = stride(shape);
-  return placement;
+  ArenaSlot slot;
+  slot.segment = static_cast<uint32_t>(found.segment);
+  slot.local_reduction_offset = taken.begin;
+  slot.data_offset = taken.begin + local_reduction_bytes(local_size_, shape.chunks);
+  slot.data_stride = stride(shape);
+  return slot;
 }
 
 // Reserves pages for holes and clears used memory.
@@ -166,12 +167,13 @@ Status Arena::make_usable(size_t index, Extent extent) {
   return {};
 }
 
-void Arena::free(const Placement& placement, const CellShape& shape) {
-  const Extent freed{placement.cell_offset, placement.cell_offset + bytes_needed(shape)};
-  Memory& memory = memory_[placement.segment];
+void Arena::free(const ArenaSlot& slot, const LocalReductionShape& shape) {
+  const Extent freed{slot.local_reduction_offset,
+                     slot.local_reduction_offset + bytes_needed(shape)};
+  Memory& memory = memory_[slot.segment];
   const Extent whole = memory.free.insert(freed);
   memory.dirty.insert(freed);
-  if (!keeps_pages_) give_back_pages(placement.segment, whole, freed);
+  if (!keeps_pages_) give_back_pages(slot.segment, whole, freed);
 }
 
 // Releases the whole pages that have become free. That includes the pages shared with neighbours if

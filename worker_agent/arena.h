@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
 #include "common/segment.h"
 #include "common/status.h"
 #include "worker_agent/extents.h"
@@ -32,9 +32,9 @@ struct ShmQuota {
   HugePages huge_pages = HugePages::kTransparent;
 };
 
-struct Placement {
+struct ArenaSlot {
   uint32_t segment = 0;
-  uint64_t cell_offset = 0;
+  uint64_t local_reduction_offset = 0;
   uint64_t data_offset = 0;
   uint64_t data_stride = 0;
 };
@@ -48,12 +48,12 @@ class Arena {
   // it.
   Status open();
   // Reserves room for these tensors together, so that new ones share one segment.
-  Status reserve(std::span<const CellShape> shapes);
-  Result<Placement> place(const CellShape& shape);
+  Status reserve(std::span<const LocalReductionShape> shapes);
+  Result<ArenaSlot> place(const LocalReductionShape& shape);
   // The result of place() for this shape is not used any more: by no rank, transport or GPU.
-  void free(const Placement& placement, const CellShape& shape);
+  void free(const ArenaSlot& slot, const LocalReductionShape& shape);
   // UINT64_MAX when it does not fit 64 bits: no quota allows that.
-  uint64_t bytes_needed(const CellShape& shape) const;
+  uint64_t bytes_needed(const LocalReductionShape& shape) const;
   // From now on pages are not released, because a network card or a GPU has pinned them.
   void keep_pages() { keeps_pages_ = true; }
 
@@ -78,8 +78,8 @@ class Arena {
   Status refuse(uint64_t bytes) const;
   Status make_usable(size_t index, Extents::Extent extent);
   void give_back_pages(size_t index, Extents::Extent whole, Extents::Extent freed);
-  uint64_t areas(const CellShape& shape) const;
-  uint64_t stride(const CellShape& shape) const;
+  uint64_t rank_buffers(const LocalReductionShape& shape) const;
+  uint64_t stride(const LocalReductionShape& shape) const;
 
   const std::string job_;
   const uint32_t local_size_;

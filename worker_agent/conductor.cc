@@ -26,7 +26,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       broken_(broken),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
-      shard_duty_(engine, options_.keeper),
+      ps_jobs_(engine, options_.keeper),
       control_(options_.coordinator, options_.token, control_events_) {
   GRADBUS_CHECK(epoll_.valid());
   if (!options_.shard) GRADBUS_CHECK(watch(listener_.fd(), EPOLLIN));
@@ -40,7 +40,7 @@ Conductor::~Conductor() {
     job->fail(
         Status(Code::kPeerLost, "GB-A301 AGENT_LOST: agent \"" + options_.name +
                                     "\" is stopping | next: gradbus status; then restart the job"));
-  shard_duty_.end_all();
+  ps_jobs_.end_all();
 }
 
 bool Conductor::watch(int fd, uint32_t events) {
@@ -87,7 +87,7 @@ void Conductor::take_messages() {
   for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
   for (const NcclNews& news : nccl_.news->take()) on_nccl_news(news);
   for (const TensorGone& gone : tensors_gone_->take())
-    if (NodeJob* running = job(gone.job)) running->free_tensor(gone.tensor);
+    if (WorkerControlJob* running = job(gone.job)) running->free_tensor(gone.tensor);
   flush_registrations();
   tick();
 }

@@ -14,9 +14,9 @@
 #include "worker_agent/control_link.h"
 #include "worker_agent/device/devices.h"
 #include "worker_agent/engine.h"
-#include "worker_agent/node_job.h"
-#include "worker_agent/shard_duty.h"
+#include "worker_agent/ps_control_jobs.h"
 #include "worker_agent/stall_log.h"
+#include "worker_agent/worker_control_job.h"
 
 namespace gradbus {
 
@@ -104,7 +104,7 @@ class Conductor {
   void on_nccl_news(const NcclNews& news);
   void on_nccl_connect(const v1::NcclConnect& connect);
   void on_nccl_settled(const v1::NcclSettled& settled);
-  void send_nccl_reports(NodeJob& job);
+  void send_nccl_reports(WorkerControlJob& job);
   void on_progress_query(const v1::ProgressQuery& query);
   void on_measure_path(const v1::MeasurePath& message);
   void on_path_answer(const PathAnswer& answer);
@@ -112,7 +112,7 @@ class Conductor {
   void on_job_ended(uint64_t job);
   void on_job_broken(const JobBroken& broken);
   void fail_job(uint64_t job, const Status& status, bool tell_coordinator);
-  void end_shard_duty(uint64_t job);
+  void end_ps_job(uint64_t job);
   void send_failure(uint64_t job, const Status& status);
   void send_heartbeat();
   void say_hello();
@@ -126,7 +126,7 @@ class Conductor {
   void announce_jobs();
   void ask_again(uint64_t job);
   void ask_for(const AttachedClient& client, const TensorSpec& spec);
-  NodeJob* job(uint64_t id);
+  WorkerControlJob* job(uint64_t id);
   void remove_finished_jobs();
 
   bool watch(int fd, uint32_t events);
@@ -149,8 +149,8 @@ class Conductor {
   // Next check for ended processes of clients without a pidfd.
   Nanos next_look_ = 0;
   std::map<int, int> client_of_process_;  // pidfd -> socket
-  std::map<uint64_t, std::unique_ptr<NodeJob>> jobs_;
-  ShardDuty shard_duty_;
+  std::map<uint64_t, std::unique_ptr<WorkerControlJob>> jobs_;
+  PsControlJobs ps_jobs_;
   StallLog stall_log_;
   std::map<uint64_t, BrokenLink> broken_links_;
   std::map<std::pair<uint64_t, uint32_t>, v1::AgentMessage>

@@ -195,14 +195,14 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   static_cast<CollectiveKind>(packet.collective),
                   packet.root,
                   packet.row_elements,
-                  packet.before,
-                  packet.after,
+                  packet.prescale,
+                  packet.postscale,
                   canonical_compression(get_text(packet.compression)),
                   packet.columns,
                   get_text(packet.mode),
                   get_text(packet.shape)};
   if (spec.compression.empty()) spec.columns = 0;
-  NodeJob* running = job(client.job_id);
+  WorkerControlJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)
                                                     : bad_packet("collective number is unknown");
   if (refused.ok() && (running == nullptr || !coordinator_may_return()))
@@ -232,7 +232,7 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
 // Sent before the registrations of the same turn: a name that the rank registers again is another
 // tensor.
 Status Conductor::on_unregister(AttachedClient& client, const UnregisterPacket& packet) {
-  NodeJob* running = job(client.job_id);
+  WorkerControlJob* running = job(client.job_id);
   if (running == nullptr || running->failed()) return {};
   GRADBUS_RETURN_IF_ERROR(running->release(client, packet));
   if (!connected_) return {};  // announce_jobs() will report it
@@ -316,7 +316,7 @@ void Conductor::drop_client(int fd) {
   AttachedClient& client = *found->second;
   const bool alive = client.state == AttachedClient::State::kJoining ||
                      client.state == AttachedClient::State::kRunning;
-  NodeJob* running = client.job_id != 0 ? job(client.job_id) : nullptr;
+  WorkerControlJob* running = client.job_id != 0 ? job(client.job_id) : nullptr;
   if (running != nullptr) running->client_gone(client);
   if (alive && (running == nullptr || !running->failed())) lost_client(client);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);

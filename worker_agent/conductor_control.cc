@@ -20,7 +20,7 @@ constexpr Nanos kOrphanGrace = 30 * kSecond;
 
 }  // namespace
 
-NodeJob* Conductor::job(uint64_t id) {
+WorkerControlJob* Conductor::job(uint64_t id) {
   const auto found = jobs_.find(id);
   return found == jobs_.end() ? nullptr : found->second.get();
 }
@@ -63,7 +63,7 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
     for (auto& [id, running] : jobs_)
       running->fail(error("M004", "agent \"" + options_.name + "\" lost its lease; job \"" +
                                       running->name() + "\" continues without this node"));
-  if (welcome.incarnation() == incarnation_) shard_duty_.end_all();
+  if (welcome.incarnation() == incarnation_) ps_jobs_.end_all();
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
@@ -115,7 +115,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kTensorsReady: return on_tensors_ready(message.tensors_ready());
     case Kind::kTensorsRetired: return on_tensors_retired(message.tensors_retired());
     case Kind::kTensorRefused:
-      if (NodeJob* running = job(message.tensor_refused().job_id()))
+      if (WorkerControlJob* running = job(message.tensor_refused().job_id()))
         running->refuse(message.tensor_refused());
       return;
     case Kind::kJobFailed: return on_job_failed(message.job_failed());
@@ -159,7 +159,7 @@ void Conductor::send_heartbeat() {
   for (const auto& [id, running] : jobs_)
     if (!running->failed() && running->incarnation() == incarnation_)
       running->report_counters(*heartbeat.add_jobs());
-  shard_duty_.report_counters(incarnation_, heartbeat);
+  ps_jobs_.report_counters(incarnation_, heartbeat);
   v1::TransportCounters& counters = *heartbeat.mutable_transport();
   describe(engine_.transport_totals(), counters);
   counters.set_spins(engine_.spins());
@@ -185,7 +185,7 @@ void Conductor::on_path_answer(const PathAnswer& answer) {
 // ---- jobs
 
 void Conductor::on_job_started(const v1::JobStarted& started) {
-  if (options_.shard) return shard_duty_.begin(started, agent_id_, incarnation_);
+  if (options_.shard) return ps_jobs_.begin(started, agent_id_, incarnation_);
   uint32_t agent_index = 0;
   while (static_cast<int>(agent_index) < started.agents_size() &&
          started.agents(static_cast<int>(agent_index)).agent_id() != agent_id_)
@@ -210,8 +210,8 @@ void Conductor::on_job_started(const v1::JobStarted& started) {
     return;
   std::sort(members.begin(), members.end(),
             [](const auto* a, const auto* b) { return a->local_rank < b->local_rank; });
-  auto running = std::make_unique<NodeJob>(started, agent_index, incarnation_, members, quota_,
-                                           devices_, nccl_, engine_);
+  auto running = std::make_unique<WorkerControlJob>(started, agent_index, incarnation_, members,
+                                                    quota_, devices_, nccl_, engine_);
   if (const Status status = running->start(options_.cores); !status.ok()) {
     spdlog::error("{}", status.message());
     for (AttachedClient* member : members) {
@@ -239,10 +239,10 @@ void Conductor::on_join_refused(const v1::JoinRefused& refused) {
 
 void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
   if (options_.shard) {
-    if (const Status bad = shard_duty_.place(ready); !bad.ok()) fail_job(ready.job_id(), bad, true);
+    if (const Status bad = ps_jobs_.place(ready); !bad.ok()) fail_job(ready.job_id(), bad, true);
     return;
   }
-  NodeJob* running = job(ready.job_id());
+  WorkerControlJob* running = job(ready.job_id());
   if (running == nullptr || running->failed()) return;
   if (const Status placed = running->place(ready); !placed.ok())
     fail_job(ready.job_id(), placed, true);
@@ -252,14 +252,14 @@ void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
 }
 
 void Conductor::on_tensors_retired(const v1::TensorsRetired& retired) {
-  if (options_.shard) return shard_duty_.retire(retired);
-  if (NodeJob* running = job(retired.job_id()); running != nullptr && !running->failed())
+  if (options_.shard) return ps_jobs_.retire(retired);
+  if (WorkerControlJob* running = job(retired.job_id()); running != nullptr && !running->failed())
     running->retire(retired, tensors_gone_);
 }
 
 // ---- NCCL
 
-void Conductor::send_nccl_reports(NodeJob& job) {
+void Conductor::send_nccl_reports(WorkerControlJob& job) {
   for (v1::NcclReport& report : job.take_nccl_reports()) {
     v1::AgentMessage message;
     *message.mutable_nccl_report() = std::move(report);
@@ -273,21 +273,21 @@ void Conductor::on_nccl_news(const NcclNews& news) {
     nccl_.lost = news.ended.status;
     spdlog::warn("NCCL is not used any more until this agent is restarted");
   }
-  NodeJob* running = job(news.job);
+  WorkerControlJob* running = job(news.job);
   if (running == nullptr || running->failed()) return;
   running->nccl_news(news.ended);
   send_nccl_reports(*running);
 }
 
 void Conductor::on_nccl_connect(const v1::NcclConnect& connect) {
-  NodeJob* running = job(connect.job_id());
+  WorkerControlJob* running = job(connect.job_id());
   if (running == nullptr || running->failed()) return;
   running->connect_nccl(connect);
   send_nccl_reports(*running);
 }
 
 void Conductor::on_nccl_settled(const v1::NcclSettled& settled) {
-  NodeJob* running = job(settled.job_id());
+  WorkerControlJob* running = job(settled.job_id());
   if (running == nullptr || running->failed()) return;
   if (const Status done = running->settle_nccl(settled); !done.ok())
     fail_job(settled.job_id(), done, true);
@@ -296,7 +296,7 @@ void Conductor::on_nccl_settled(const v1::NcclSettled& settled) {
 }
 
 void Conductor::on_stall(const v1::StallNotice& notice) {
-  NodeJob* running = job(notice.job_id());
+  WorkerControlJob* running = job(notice.job_id());
   if (running == nullptr || running->failed()) return;
   if (stall_log_.due(notice.job_id(), notice.tensor(), notice.round(), monotonic_now()))
     spdlog::warn("job \"{}\" waits: {}", running->name(), notice.text());
@@ -304,7 +304,7 @@ void Conductor::on_stall(const v1::StallNotice& notice) {
 }
 
 void Conductor::on_mode_changed(const v1::ModeChanged& change) {
-  NodeJob* running = job(change.job_id());
+  WorkerControlJob* running = job(change.job_id());
   if (running == nullptr || running->failed()) return;
   spdlog::info("job \"{}\": \"{}\" changes to mode {} at the next fence", running->name(),
                change.group(), change.mode());
@@ -320,15 +320,15 @@ void Conductor::on_shard_lost(const v1::ShardLost& lost) {
 }
 
 void Conductor::on_shards_changed(const v1::ShardsChanged& changed) {
-  NodeJob* running = job(changed.job_id());
+  WorkerControlJob* running = job(changed.job_id());
   Status told;
-  if (options_.shard) told = shard_duty_.change(changed);
+  if (options_.shard) told = ps_jobs_.change(changed);
   if (running != nullptr && !running->failed()) told = running->change_shards(changed);
   if (!told.ok()) fail_job(changed.job_id(), told, true);
 }
 
 void Conductor::on_progress_query(const v1::ProgressQuery& query) {
-  NodeJob* running = job(query.job_id());
+  WorkerControlJob* running = job(query.job_id());
   if (running == nullptr) return;
   v1::AgentMessage message;
   running->report_progress(query, *message.mutable_progress_report());
@@ -350,16 +350,16 @@ void Conductor::on_job_failed(const v1::JobFailed& failed) {
 }
 
 void Conductor::on_job_broken(const JobBroken& broken) {
-  NodeJob* running = job(broken.job);
-  if (!shard_duty_.has(broken.job) && (running == nullptr || running->failed())) return;
+  WorkerControlJob* running = job(broken.job);
+  if (!ps_jobs_.has(broken.job) && (running == nullptr || running->failed())) return;
   if (broken.status.code() != Code::kPeerLost) return fail_job(broken.job, broken.status, true);
   broken_links_.try_emplace(broken.job, BrokenLink{broken.status, monotonic_now() + kCauseGrace});
 }
 
 void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinator) {
   if (tell_coordinator) send_failure(id, status);
-  if (shard_duty_.has(id)) return end_shard_duty(id);
-  NodeJob* running = job(id);
+  if (ps_jobs_.has(id)) return end_ps_job(id);
+  WorkerControlJob* running = job(id);
   if (running == nullptr || running->failed()) return;
   spdlog::error("job \"{}\" ends: {}", running->name(), status.message());
   running->fail(status);
@@ -368,8 +368,8 @@ void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinato
     if (client->wants_to_write()) rewatch(*client);
 }
 
-void Conductor::end_shard_duty(uint64_t id) {
-  shard_duty_.end(id);
+void Conductor::end_ps_job(uint64_t id) {
+  ps_jobs_.end(id);
   broken_links_.erase(id);
 }
 
@@ -383,7 +383,7 @@ void Conductor::send_failure(uint64_t id, const Status& status) {
 }
 
 void Conductor::on_job_ended(uint64_t id) {
-  if (shard_duty_.has(id)) return end_shard_duty(id);
+  if (ps_jobs_.has(id)) return end_ps_job(id);
   if (job(id) == nullptr) return;
   engine_.post(EndJob{id});
   broken_links_.erase(id);
@@ -396,7 +396,7 @@ void Conductor::on_job_ended(uint64_t id) {
 void Conductor::remove_finished_jobs() {
   const Nanos now = monotonic_now();
   std::erase_if(jobs_, [&](const auto& entry) {
-    NodeJob& running = *entry.second;
+    WorkerControlJob& running = *entry.second;
     if (!running.deserted()) return false;
     if (running.failed()) return true;
     const bool orphan = !connected_ || running.incarnation() != incarnation_;

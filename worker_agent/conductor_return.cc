@@ -51,7 +51,7 @@ void Conductor::announce_jobs() {
     spdlog::info("job \"{}\" is announced to the coordinator", running->name());
     ask_again(id);
   }
-  for (const v1::AgentMessage& part : shard_duty_.announce(incarnation_)) send(part);
+  for (const v1::AgentMessage& part : ps_jobs_.announce(incarnation_)) send(part);
 }
 
 // Repeats the pending requests of ranks: an earlier coordinator may have got them, this one has

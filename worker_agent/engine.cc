@@ -17,7 +17,7 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kEventsPerTurn = 64;
-constexpr Nanos kStrangerDeadline = 5 * kSecond;
+constexpr Nanos kPendingLinkDeadline = 5 * kSecond;
 // Usually one; a few, because the next may arrive before the last one's link has closed.
 constexpr size_t kEchoesMax = 4;
 constexpr int kSleepMsMax = 100;
@@ -77,34 +77,34 @@ void Engine::carry_out(Command command) {
 }
 
 void Engine::on_command(StartJob command) {
-  begin(std::make_unique<EngineJob>(std::move(command), transport_.get()));
+  begin(std::make_unique<WorkerDataJob>(std::move(command), transport_.get()));
 }
 
 void Engine::on_command(StartShardJob command) {
-  begin(std::make_unique<ShardJob>(std::move(command), transport_.get()));
+  begin(std::make_unique<PsDataJob>(std::move(command), transport_.get()));
 }
 
-void Engine::begin(std::unique_ptr<HostedJob> job) {
+void Engine::begin(std::unique_ptr<DataJob> job) {
   const uint64_t id = job->id();
   for (const int doorbell : job->doorbells())
     if (!watch(doorbell, EPOLLET))
       broken_.post(JobBroken{
           id, error("A304", std::string("the agent cannot watch one more process of job id ") +
                                 std::to_string(id) + ": " + std::strerror(errno))});
-  HostedJob& started = *(jobs_[id] = std::move(job));
-  if (started.remote()) admit_strangers(started);
+  DataJob& started = *(jobs_[id] = std::move(job));
+  if (started.remote()) admit_pending_links(started);
 }
 
-void Engine::admit_strangers(HostedJob& job) {
-  std::erase_if(strangers_, [&](const Stranger& stranger) {
-    const bool known = stranger.hello.job == job.id() && job.knows_peer(stranger.hello.source);
-    if (known) job.on_accepted(stranger.link, stranger.hello);
+void Engine::admit_pending_links(DataJob& job) {
+  std::erase_if(pending_links_, [&](const PendingLink& pending) {
+    const bool known = pending.hello.job == job.id() && job.knows_peer(pending.hello.source);
+    if (known) job.on_accepted(pending.link, pending.hello);
     return known;
   });
 }
 
-void Engine::on_command(AddTensor command) { add_tensor<EngineJob>(std::move(command)); }
-void Engine::on_command(const AddShardTensor& command) { add_tensor<ShardJob>(command); }
+void Engine::on_command(AddTensor command) { add_tensor<WorkerDataJob>(std::move(command)); }
+void Engine::on_command(const AddShardTensor& command) { add_tensor<PsDataJob>(command); }
 
 // A node has one role in a job; the conductor knows which.
 template <typename Kind, typename Command>
@@ -125,18 +125,18 @@ void Engine::on_command(const AddShards& command) {
   const auto job = jobs_.find(command.job);
   if (job == jobs_.end()) return;
   job->second->add_shards(command);
-  if (job->second->remote()) admit_strangers(*job->second);
+  if (job->second->remote()) admit_pending_links(*job->second);
 }
 
-EngineJob* Engine::job_with_ranks(uint64_t id) {
+WorkerDataJob* Engine::job_with_ranks(uint64_t id) {
   const auto job = jobs_.find(id);
-  return job == jobs_.end() ? nullptr : dynamic_cast<EngineJob*>(job->second.get());
+  return job == jobs_.end() ? nullptr : dynamic_cast<WorkerDataJob*>(job->second.get());
 }
 
 // Its socket leaves the epoll when it is closed. It is watched for edges only, because the socket
 // of an ended process stays readable.
 void Engine::on_command(StartNccl command) {
-  EngineJob* const job = job_with_ranks(command.job);
+  WorkerDataJob* const job = job_with_ranks(command.job);
   if (job == nullptr) return;
   // If this fails, it is checked when the engine wakes.
   (void)watch(command.queue->wait_fd(), EPOLLET);
@@ -144,7 +144,7 @@ void Engine::on_command(StartNccl command) {
 }
 
 void Engine::on_command(const OrderNccl& command) {
-  if (EngineJob* const job = job_with_ranks(command.job); job != nullptr)
+  if (WorkerDataJob* const job = job_with_ranks(command.job); job != nullptr)
     job->order_nccl(command.order);
 }
 
@@ -157,14 +157,14 @@ void Engine::on_command(const EndJob& command) {
   if (const auto job = jobs_.find(command.job); job != jobs_.end()) end(job);
 }
 
-void Engine::end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job) {
+void Engine::end(std::map<uint64_t, std::unique_ptr<DataJob>>::iterator job) {
   for (const int doorbell : job->second->doorbells()) unwatch(doorbell);
   job->second->end();
   if (!job->second->ended()) ending_.push_back(std::move(job->second));
   jobs_.erase(job);
 }
 
-void Engine::report_broken(const HostedJob& job, const Status& status) {
+void Engine::report_broken(const DataJob& job, const Status& status) {
   broken_.post(JobBroken{job.id(), status});
 }
 
@@ -172,7 +172,7 @@ size_t Engine::work_on_jobs() {
   size_t work = 0;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     const auto current = job++;
-    HostedJob& hosted = *current->second;
+    DataJob& hosted = *current->second;
     if (const Status done = guarded([&] { work += hosted.do_work(); }); !done.ok())
       hosted.fail(done);
     if (hosted.broken().ok()) continue;
@@ -189,23 +189,24 @@ size_t Engine::poll_transport() {
   const size_t count = transport_->poll(events);
   for (size_t i = 0; i < count; ++i) on_event(events[i]);
   std::erase_if(ending_, [](const auto& job) { return job->ended(); });
-  drop_strangers();
+  drop_pending_links();
   return count;
 }
 
 void Engine::on_event(const TransportEvent& event) {
   if (event.kind == TransportEvent::Kind::kAccepted) return on_accepted(event);
   if (on_probe_event(event)) return;
-  HostedJob* job = owner_of(event.link);
+  DataJob* job = owner_of(event.link);
   if (job == nullptr) {
     if (event.kind == TransportEvent::Kind::kClosed)
-      std::erase_if(strangers_, [&](const Stranger& known) { return known.link == event.link; });
+      std::erase_if(pending_links_,
+                    [&](const PendingLink& known) { return known.link == event.link; });
     return;
   }
   if (const Status done = guarded([&] { tell(*job, event); }); !done.ok()) job->fail(done);
 }
 
-void Engine::tell(HostedJob& job, const TransportEvent& event) {
+void Engine::tell(DataJob& job, const TransportEvent& event) {
   switch (event.kind) {
     case TransportEvent::Kind::kConnected: return job.on_connected(event.link);
     case TransportEvent::Kind::kSent: return job.on_sent(event);
@@ -221,22 +222,22 @@ void Engine::on_accepted(const TransportEvent& event) {
   const auto job = jobs_.find(event.hello.job);
   if (job != jobs_.end() && job->second->remote() && job->second->knows_peer(event.hello.source))
     return job->second->on_accepted(event.link, event.hello);
-  strangers_.push_back({event.link, event.hello, monotonic_now() + kStrangerDeadline});
+  pending_links_.push_back({event.link, event.hello, monotonic_now() + kPendingLinkDeadline});
 }
 
-void Engine::drop_strangers() {
-  if (strangers_.empty()) return;
+void Engine::drop_pending_links() {
+  if (pending_links_.empty()) return;
   const Nanos now = monotonic_now();
-  std::erase_if(strangers_, [&](const Stranger& stranger) {
-    if (now < stranger.deadline) return false;
+  std::erase_if(pending_links_, [&](const PendingLink& pending) {
+    if (now < pending.deadline) return false;
     spdlog::warn("a link for the unknown job {}, or of its unknown peer {}, was refused",
-                 stranger.hello.job, stranger.hello.source);
-    transport_->disconnect(stranger.link);
+                 pending.hello.job, pending.hello.source);
+    transport_->disconnect(pending.link);
     return true;
   });
 }
 
-HostedJob* Engine::owner_of(LinkId link) {
+DataJob* Engine::owner_of(LinkId link) {
   for (const auto& [id, job] : jobs_)
     if (job->owns(link)) return job.get();
   for (const auto& job : ending_)

@@ -14,10 +14,10 @@
 #include "transport/transport.h"
 #include "worker_agent/adaptive_spin.h"
 #include "worker_agent/engine_command.h"
-#include "worker_agent/engine_job.h"
 #include "worker_agent/mailbox.h"
 #include "worker_agent/path_probe.h"
-#include "worker_agent/shard/shard_job.h"
+#include "worker_agent/shard/ps_data_job.h"
+#include "worker_agent/worker_data_job.h"
 
 namespace gradbus {
 
@@ -51,8 +51,8 @@ class Engine {
   void on_command(AddTensor command);
   void on_command(StartShardJob command);
   void on_command(const AddShardTensor& command);
-  void begin(std::unique_ptr<HostedJob> job);
-  void admit_strangers(HostedJob& job);
+  void begin(std::unique_ptr<DataJob> job);
+  void admit_pending_links(DataJob& job);
   void on_command(const LoseShard& command);
   void on_command(const AddShards& command);
   void on_command(const EndJob& command);
@@ -63,24 +63,24 @@ class Engine {
   template <typename Command>
   void carry_out(Command command);
   void on_event(const TransportEvent& event);
-  void tell(HostedJob& job, const TransportEvent& event);
+  void tell(DataJob& job, const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
   void on_probe_accepted(LinkId link);
   bool on_probe_event(const TransportEvent& event);
-  HostedJob* owner_of(LinkId link);
-  void end(std::map<uint64_t, std::unique_ptr<HostedJob>>::iterator job);
-  void report_broken(const HostedJob& job, const Status& status);
-  EngineJob* job_with_ranks(uint64_t id);
+  DataJob* owner_of(LinkId link);
+  void end(std::map<uint64_t, std::unique_ptr<DataJob>>::iterator job);
+  void report_broken(const DataJob& job, const Status& status);
+  WorkerDataJob* job_with_ranks(uint64_t id);
   template <typename Kind, typename Command>
   void add_tensor(Command command);
   int sleep_ms() const;
-  void drop_strangers();
+  void drop_pending_links();
   bool watch(int fd, uint32_t mode = 0);
   void unwatch(int fd);
   bool nothing_waits() const;
   bool may_spin() const;
 
-  struct Stranger {  // a link that came before its job's StartJob
+  struct PendingLink {  // a link that came before its job's StartJob
     LinkId link;
     FrameHeader hello;
     Nanos deadline;
@@ -90,9 +90,9 @@ class Engine {
   Mailbox<JobBroken>& broken_;
   const uint32_t cores_;
   Mailbox<EngineCommand> commands_;
-  std::map<uint64_t, std::unique_ptr<HostedJob>> jobs_;
-  std::vector<std::unique_ptr<HostedJob>> ending_;  // ending jobs that still have frames in flight
-  std::vector<Stranger> strangers_;
+  std::map<uint64_t, std::unique_ptr<DataJob>> jobs_;
+  std::vector<std::unique_ptr<DataJob>> ending_;  // ending jobs that still have frames in flight
+  std::vector<PendingLink> pending_links_;
   std::unique_ptr<PathProbe> probe_;                // probe of this engine; one at a time
   MeasurePath asked_;                               // the request for it
   std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // answers to probes of others

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
 #include "common/segment.h"
 #include "common/status.h"
 #include "worker_agent/arena.h"
@@ -23,7 +23,7 @@
 
 namespace gradbus {
 
-class DeviceUnits;
+class DevicePartitions;
 class SnapshotKeeper;
 
 // Written by the engine, read by the conductor for the heartbeat.
@@ -60,8 +60,8 @@ struct AddTensor {
   uint32_t replicas = 1;  // kShards: copies of each chunk
   Reduction last;         // operation on the sum of all nodes
   CompressionPlan compression;
-  CellShape shape;
-  Placement placement;
+  LocalReductionShape shape;
+  ArenaSlot slot;
   std::shared_ptr<Segment> segment;
   bool holds_parameters = false;  // kShards: they update the parameters
   bool one_shard = false;         // kShards: all chunks are on one
@@ -71,11 +71,11 @@ struct AddTensor {
   PlacementPattern pattern = nullptr;
   ShardMembers members = nullptr;
   uint32_t replaces = 0;
-  std::shared_ptr<DeviceTensor> device = nullptr;       // areas are on GPUs; null: in the segment
-  std::shared_ptr<DeviceUnits> device_units = nullptr;  // the tensor is compressed there
-  // NCCL only: its first area in the job's NCCL process, and agent 0's count of turns
+  std::shared_ptr<DeviceTensor> device = nullptr;  // rank buffers are on GPUs; null: in the segment
+  std::shared_ptr<DevicePartitions> device_partitions = nullptr;  // the tensor is compressed there
+  // NCCL only: its first rank buffer in the job's NCCL process, and agent 0's count of turns
   bool by_nccl = false;
-  uint32_t nccl_area = 0;
+  uint32_t nccl_rank_buffer = 0;
   std::shared_ptr<uint64_t> nccl_turns = nullptr;
 };
 

@@ -37,10 +37,10 @@ CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
 
 // The `source` field of a push in a round that makes no step.
 uint32_t pull_source_of(const Submission& record) {
-  const auto part = static_cast<uint32_t>(record.kept_part);
-  switch (static_cast<PullKind>(record.pull_only)) {
-    case PullKind::kRead: return kReadKept + part;
-    case PullKind::kWrite: return kWriteKept + part;
+  const auto part = static_cast<uint32_t>(record.optimizer_state_part);
+  switch (static_cast<PsRequest>(record.ps_request)) {
+    case PsRequest::kRead: return kReadOptimizerState + part;
+    case PsRequest::kWrite: return kWriteOptimizerState + part;
     default: return kPullOnly;
   }
 }
@@ -64,8 +64,8 @@ NcclType nccl_type(DType dtype) {
 EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
     : add_(std::move(add)),
       region_(region),
-      cell_(add_.segment->at(add_.placement.cell_offset),
-            add_.segment->at(add_.placement.data_offset), add_.shape),
+      local_reduction_(add_.segment->at(add_.slot.local_reduction_offset),
+                       add_.segment->at(add_.slot.data_offset), add_.shape),
       posted_(job.local_ranks.size()),
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
@@ -73,18 +73,19 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       shards_(add_.shards == 0 ? job.shards : add_.shards),
       reported_(add_.shape.chunks) {}
 
-Status EngineTensor::open_exchanges(const StartJob& job, Transport& transport) {
+Status EngineTensor::open_operations(const StartJob& job, Transport& transport) {
   if (add_.compression.spec.none()) {
-    exchanges_.push_back(std::make_unique<Exchange>(
-        ExchangeId{add_.tensor, 0}, plan_of(job, add_),
-        ExchangeMemory{region_, add_.placement.data_offset, cell_.area(0), add_.shape.data_stride},
-        areas_in_host_memory(), add_.last));
+    operations_.push_back(std::make_unique<CollectiveOperation>(
+        OperationId{add_.tensor, 0}, plan_of(job, add_),
+        OperationBuffers{region_, add_.slot.data_offset, local_reduction_.rank_buffer(0),
+                         add_.shape.data_stride},
+        rank_buffers_in_host_memory(), add_.last));
     return {};
   }
-  std::vector<float*> areas;
+  std::vector<float*> rank_buffers;
   for (uint32_t rank = 0; rank < add_.shape.local_size && add_.device == nullptr; ++rank)
-    areas.push_back(reinterpret_cast<float*>(cell_.area(rank)));
-  auto compressed = CompressedTensor::create(job, add_, std::move(areas), transport);
+    rank_buffers.push_back(reinterpret_cast<float*>(local_reduction_.rank_buffer(rank)));
+  auto compressed = CompressedTensor::create(job, add_, std::move(rank_buffers), transport);
   if (!compressed.ok()) return compressed.status();
   compressed_ = compressed.take();
   return {};
@@ -94,11 +95,11 @@ void EngineTensor::take_place_of(EngineTensor& other) {
   other.replaced_ = true;
   const bool remembers = compressed_ != nullptr && other.compressed_ != nullptr;
   if (remembers && other.add_.shape.count == add_.shape.count)
-    compressed_->take_memory(*other.compressed_);
+    compressed_->take_residual_state(*other.compressed_);
 }
 
-// The areas of ranks that get the result there. On GPUs the first area delivers it.
-std::vector<uint32_t> EngineTensor::areas_in_host_memory() const {
+// The rank buffers of ranks that get the result there. On GPUs the first rank buffer delivers it.
+std::vector<uint32_t> EngineTensor::rank_buffers_in_host_memory() const {
   if (!reduces()) return {};
   return add_.device == nullptr ? local_ranks_ : std::vector<uint32_t>{local_ranks_.front()};
 }
@@ -110,7 +111,7 @@ bool EngineTensor::lives_on(uint32_t peer) const {
 }
 
 NcclChild::Call EngineTensor::nccl_call() const {
-  const NcclChild::Place place{add_.nccl_area, 0};
+  const NcclChild::Place place{add_.nccl_rank_buffer, 0};
   return {place, place, add_.shape.count, nccl_type(add_.shape.dtype), nullptr};
 }
 
@@ -124,20 +125,21 @@ Status EngineTensor::check_request(const Submission& record) const {
   // On one node an agent only helps to sum.
   if (!remote() && !reduces())
     return wrong("tensor is " + std::to_string(record.tensor) + ", which has nothing to sum");
-  if (record.kind == 0 || record.kind > static_cast<uint32_t>(SubmissionKind::kWriteMemory) ||
+  if (record.kind == 0 ||
+      record.kind > static_cast<uint32_t>(SubmissionKind::kWriteResidualState) ||
       (!exchanges && compressed_ == nullptr))
     return wrong("kind is " + std::to_string(record.kind));
-  if (!exchanges && record.memory_part >= kMemoryParts)
-    return wrong("memory_part is " + std::to_string(record.memory_part));
-  if (!(std::isfinite(record.memory_scale) && record.memory_scale >= 0))
-    return wrong("memory_scale is " + std::to_string(record.memory_scale));
+  if (!exchanges && record.residual_state_part >= kResidualStateParts)
+    return wrong("residual_state_part is " + std::to_string(record.residual_state_part));
+  if (!(std::isfinite(record.residual_scale) && record.residual_scale >= 0))
+    return wrong("residual_scale is " + std::to_string(record.residual_scale));
   if (!(std::isfinite(record.learning_rate) && record.learning_rate >= 0))
     return wrong("learning_rate is " + std::to_string(record.learning_rate));
-  const auto pull = static_cast<PullKind>(record.pull_only);
-  if (pull > PullKind::kWrite) return wrong("pull_only is " + std::to_string(record.pull_only));
-  const bool kept = pull == PullKind::kRead || pull == PullKind::kWrite;
-  if (kept && (record.kept_part >= kKeptPartsMax || !add_.holds_parameters))
-    return wrong("kept_part is " + std::to_string(record.kept_part));
+  const auto pull = static_cast<PsRequest>(record.ps_request);
+  if (pull > PsRequest::kWrite) return wrong("ps_request is " + std::to_string(record.ps_request));
+  const bool kept = pull == PsRequest::kRead || pull == PsRequest::kWrite;
+  if (kept && (record.optimizer_state_part >= kOptimizerStatePartsMax || !add_.holds_parameters))
+    return wrong("optimizer_state_part is " + std::to_string(record.optimizer_state_part));
   return {};
 }
 
@@ -153,12 +155,12 @@ Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
                              ", tensor \"" + name() + "\" holds at most " +
                              std::to_string(bytes()) + " in whole elements");
   const auto kind = static_cast<SubmissionKind>(record.kind);
-  const double scale = record.memory_scale == 0 ? 1 : record.memory_scale;
+  const double scale = record.residual_scale == 0 ? 1 : record.residual_scale;
   const RoundRequest request{kind,
-                             static_cast<MemoryPart>(record.memory_part),
+                             static_cast<ResidualStatePart>(record.residual_state_part),
                              static_cast<float>(scale),
                              static_cast<float>(record.learning_rate),
-                             record.pull_only != 0,
+                             record.ps_request != 0,
                              pull_source_of(record)};
   const bool first = std::ranges::count(posted_, round) == 0;
   if (!first && !(request == request_))
@@ -187,16 +189,16 @@ bool EngineTensor::ask_for_assistance(uint64_t round) {
 
 uint32_t EngineTensor::assist_some() {
   --assists_left_;
-  return cell_.help(assisted_, kAgentWorker, 1);
+  return local_reduction_.help(assisted_, kAgentWorker, 1);
 }
 
 int64_t EngineTensor::reduce_some() {
   if (add_.device != nullptr && !add_.device->summed(reported_)) return -1;
   if (add_.device != nullptr) return reported_++;
   const bool alone = add_.shape.local_size == 1 && add_.shape.reduction.copies();
-  if (!alone && !cell_.chunk_reduced(reported_, begun_)) {
-    cell_.help(begun_, kAgentWorker, 1);
-    if (!cell_.chunk_reduced(reported_, begun_)) return -1;
+  if (!alone && !local_reduction_.chunk_reduced(reported_, begun_)) {
+    local_reduction_.help(begun_, kAgentWorker, 1);
+    if (!local_reduction_.chunk_reduced(reported_, begun_)) return -1;
   }
   return reported_++;
 }

@@ -1,5 +1,5 @@
-// One registered tensor inside the engine: its cell, the posts of its ranks, and its exchanges. A
-// dense tensor has one exchange, for its elements; a compressed one has several.
+// One registered tensor inside the engine: its local reduction, the posts of its ranks, and its
+// exchanges. A dense tensor has one exchange, for its elements; a compressed one has several.
 //
 // Engine thread only. Addresses and shapes come from the conductor's AddTensor, never from shared
 // memory.
@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
+#include "worker_agent/collective_operation.h"
 #include "worker_agent/compressed/compressed_tensor.h"
 #include "worker_agent/engine_command.h"
-#include "worker_agent/exchange.h"
 
 namespace gradbus {
 
@@ -23,7 +23,7 @@ class EngineTensor {
  public:
   EngineTensor(const StartJob& job, AddTensor add, RegionId region);
   // Opens the exchanges between nodes. S201 when address space for payloads runs out.
-  Status open_exchanges(const StartJob& job, Transport& transport);
+  Status open_operations(const StartJob& job, Transport& transport);
 
   const std::string& name() const { return add_.name; }
   uint32_t id() const { return add_.tensor; }
@@ -36,11 +36,13 @@ class EngineTensor {
   void take_place_of(EngineTensor& other);
   // Whether a part of its data is on this peer, a shard.
   bool lives_on(uint32_t peer) const;
-  Cell& cell() { return cell_; }
-  std::span<const std::unique_ptr<Exchange>> exchanges() const {
-    return compressed_ == nullptr ? exchanges_ : compressed_->exchanges();
+  LocalReduction& local_reduction() { return local_reduction_; }
+  std::span<const std::unique_ptr<CollectiveOperation>> exchanges() const {
+    return compressed_ == nullptr ? operations_ : compressed_->exchanges();
   }
-  DeviceTensor* device() { return add_.device.get(); }  // null: the ranks' areas are in host memory
+  DeviceTensor* device() {
+    return add_.device.get();
+  }  // null: the ranks' buffers are in host memory
   // Whether agents or shards exchange something for it.
   bool leaves_node() const {
     return remote() && (add_.device == nullptr || add_.device->leaves_node());
@@ -88,21 +90,22 @@ class EngineTensor {
   // Sums at most one chunk; returns how many.
   uint32_t assist_some();
   // False when all chunks are claimed, or when as many were tried as a round has. The limit is
-  // needed because a client may write into the cell that there is always more to do.
-  bool assists() const { return assists_left_ > 0 && cell_.may_help(assisted_); }
+  // needed because a client may write into the local reduction that there is always more to do.
+  bool assists() const { return assists_left_ > 0 && local_reduction_.may_help(assisted_); }
   void stop_assisting() { assists_left_ = 0; }
 
  private:
   uint64_t bytes() const;  // of the tensor, or of one block
-  std::vector<uint32_t> areas_in_host_memory() const;
+  std::vector<uint32_t> rank_buffers_in_host_memory() const;
 
   AddTensor add_;
   RegionId region_;
-  Cell cell_;
-  std::vector<uint64_t> posted_;                      // by local rank
-  std::vector<uint32_t> local_ranks_;                 // rank by local rank
-  std::vector<uint64_t> block_bytes_;                 // by rank
-  std::vector<std::unique_ptr<Exchange>> exchanges_;  // one, of a dense tensor between nodes
+  LocalReduction local_reduction_;
+  std::vector<uint64_t> posted_;       // by local rank
+  std::vector<uint32_t> local_ranks_;  // rank by local rank
+  std::vector<uint64_t> block_bytes_;  // by rank
+  std::vector<std::unique_ptr<CollectiveOperation>>
+      operations_;  // one, of a dense tensor between nodes
   std::unique_ptr<CompressedTensor> compressed_;
   RoundRequest request_;
   const uint32_t agents_;  // of the job

@@ -72,7 +72,7 @@ void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
 bool JobLinks::sends(uint32_t tensor) const {
   return std::ranges::any_of(peers_, [&](const Peer& peer) {
     return std::ranges::any_of(peer.out.frames, [&](const Waiting& frame) {
-      return frame.record.exchange.tensor == tensor;
+      return frame.record.operation.tensor == tensor;
     });
   });
 }

@@ -14,7 +14,7 @@
 
 #include "transport/bounded_queue.h"
 #include "transport/transport.h"
-#include "worker_agent/exchange.h"
+#include "worker_agent/collective_operation.h"
 
 namespace gradbus {
 
@@ -27,7 +27,7 @@ struct LinkIdentity {
 
 // A data frame in flight, with the action to report when it is sent.
 struct SendRecord {
-  ExchangeId exchange;
+  OperationId operation;
   Action action;
 };
 

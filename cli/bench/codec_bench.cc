@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "common/clock.h"
 #include "common/large_vector.h"
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 
@@ -43,12 +43,12 @@ class PayloadSubject final : public Subject {
  public:
   PayloadSubject(const CompressionSpec& spec, const CodecShape& shape)
       : codec_(make_codec(spec, shape)),
-        memory_(memory_options(spec, 1), shape.count_max),
+        error_feedback_(error_feedback_options(spec, 1), shape.count_max),
         payload_(codec_->payload_bytes_max(shape.count_max)) {}
 
   void encode(std::span<const float> gradient, uint64_t round) override {
-    bytes_ = codec_->encode(memory_.compensate(gradient, round, round), payload_);
-    memory_.update(*codec_, std::span(payload_).first(bytes_));
+    bytes_ = codec_->encode(error_feedback_.compensate(gradient, round, round), payload_);
+    error_feedback_.update(*codec_, std::span(payload_).first(bytes_));
   }
   void accumulate(std::span<float> sum) override {
     codec_->accumulate(std::span(payload_).first(bytes_), 1, sum);
@@ -58,7 +58,7 @@ class PayloadSubject final : public Subject {
 
  private:
   std::unique_ptr<Codec> codec_;
-  Memory memory_;
+  ErrorFeedback error_feedback_;
   LargeVector<std::byte> payload_;
   size_t bytes_ = 0;
 };
@@ -67,14 +67,14 @@ class LinearSubject final : public Subject {
  public:
   LinearSubject(const CompressionSpec& spec, const CodecShape& shape)
       : codec_(spec.codec->make_linear(spec.options, shape)),
-        memory_(memory_options(spec, 1), shape.count_max) {
+        error_feedback_(error_feedback_options(spec, 1), shape.count_max) {
     for (uint32_t round = 0; round < codec_->rounds(); ++round)
       vectors_.emplace_back(codec_->vector_elements(round) * dtype_bytes(codec_->dtype(round)));
   }
 
   void encode(std::span<const float> gradient, uint64_t round) override {
     seed_ = round;
-    input_ = memory_.compensate(gradient, round, round);
+    input_ = error_feedback_.compensate(gradient, round, round);
     codec_->project(0, input_, seed_, {}, vectors_[0]);
     if (vectors_.size() > 1) codec_->project(1, input_, seed_, vectors_[0], vectors_[1]);
   }
@@ -90,7 +90,7 @@ class LinearSubject final : public Subject {
 
  private:
   std::unique_ptr<LinearCodec> codec_;
-  Memory memory_;
+  ErrorFeedback error_feedback_;
   std::vector<LargeVector<std::byte>> vectors_;
   EncodeInput input_;
   uint64_t seed_ = 0;

@@ -8,7 +8,7 @@
 #include "cli/bench/json_file.h"
 #include "cli/command.h"
 #include "common/errors.h"
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -97,10 +97,10 @@ double relative_error(std::span<const float> values, std::span<const float> deco
 
 double kept_vectors(const CompressionSpec& spec) {
   const double of_codec = spec.codec->id == CodecId::kSignum ? 1 : 0;
-  switch (memory_options(spec, 1).kind) {
-    case MemoryKind::kNone: return of_codec;
-    case MemoryKind::kResidual: return of_codec + 1;
-    case MemoryKind::kDgc: return of_codec + 2;
+  switch (error_feedback_options(spec, 1).kind) {
+    case ErrorFeedbackKind::kNone: return of_codec;
+    case ErrorFeedbackKind::kResidual: return of_codec + 1;
+    case ErrorFeedbackKind::kDgc: return of_codec + 2;
   }
   return of_codec;
 }

@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "common/errors.h"
 #include "compression/cuda/cuda_selection.h"
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "worker_agent/device/cuda_plugin.h"
@@ -129,7 +129,7 @@ class CudaSubject {
   Status prepare(const Buffer& gradient, const Buffer& sum) {
     const size_t count = gradient_.size();
     const LargeVector<float> zeros(count);
-    const bool keeps = memory_options(spec_, 1).kind != MemoryKind::kNone;
+    const bool keeps = error_feedback_options(spec_, 1).kind != ErrorFeedbackKind::kNone;
     input_ = {.codec = *cuda_codec(codec_),
               .gradient = gradient.floats(),
               .seed = 1,
@@ -264,8 +264,8 @@ Result<std::string> measure_all(Device& device, const std::vector<CompressionSpe
 int bench_cuda_codecs(const CodecBenchOptions& options) {
   const Result<size_t> elements = parse_elements(options.elements);
   if (!elements.ok()) return fail(elements.status(), kExitUsage);
-  if (elements.value() > kUnitElementsMax)
-    return fail(error("F100", "--elements is more than a unit has", "give up to 536870912"),
+  if (elements.value() > kPartitionElementsMax)
+    return fail(error("F100", "--elements is more than a partition has", "give up to 536870912"),
                 kExitUsage);
   const Result<std::vector<CompressionSpec>> specs = chosen_specs(options);
   if (!specs.ok()) return fail(specs.status(), kExitUsage);

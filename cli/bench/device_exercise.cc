@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "cli/bench/device_area.h"
+#include "cli/bench/device_rank_buffer.h"
 #include "cli/bench/exercise.h"
 
 namespace gradbus {
@@ -15,39 +15,41 @@ class DeviceExercise final : public Exercise {
   DeviceExercise(int rank, std::shared_ptr<BenchDevice> device) : rank_(rank), device_(device) {}
 
   Status add(gradbus_tensor* tensor, uint64_t bytes) {
-    areas_.push_back({std::make_unique<BenchArea>(device_, tensor), bytes});
+    rank_buffers_.push_back({std::make_unique<BenchRankBuffer>(device_, tensor), bytes});
     bytes_max_ = std::max(bytes_max_, bytes);
-    return areas_.back().area->open();
+    return rank_buffers_.back().rank_buffer->open();
   }
 
   void fill(const KnownData& known) override {
     std::vector<std::byte> host(bytes_max_);
-    for (size_t i = 0; i < areas_.size(); ++i) {
-      const std::span<std::byte> data(host.data(), areas_[i].bytes);
+    for (size_t i = 0; i < rank_buffers_.size(); ++i) {
+      const std::span<std::byte> data(host.data(), rank_buffers_[i].bytes);
       known.fill(rank_, first_of(i), data);
-      keep(device_->copy(areas_[i].area->elements(), data.data(), data.size()));
+      keep(device_->copy(rank_buffers_[i].rank_buffer->elements(), data.data(), data.size()));
     }
   }
 
   void zero() override {
     const std::vector<std::byte> host(bytes_max_);
-    for (const One& one : areas_) keep(device_->copy(one.area->elements(), host.data(), one.bytes));
+    for (const One& one : rank_buffers_)
+      keep(device_->copy(one.rank_buffer->elements(), host.data(), one.bytes));
   }
 
   Status run() override {
     GRADBUS_RETURN_IF_ERROR(failure_);
-    for (const One& one : areas_) GRADBUS_RETURN_IF_ERROR(one.area->start());
-    for (const One& one : areas_) GRADBUS_RETURN_IF_ERROR(one.area->wait());
+    for (const One& one : rank_buffers_) GRADBUS_RETURN_IF_ERROR(one.rank_buffer->start());
+    for (const One& one : rank_buffers_) GRADBUS_RETURN_IF_ERROR(one.rank_buffer->wait());
     return device_->told(device_->cuda().synchronize(device_->stream()), "a result");
   }
 
   uint64_t count_wrong(const KnownData& known) const override {
     uint64_t wrong = 0;
     std::vector<std::byte> host(bytes_max_);
-    for (size_t i = 0; i < areas_.size(); ++i) {
-      const std::span<std::byte> data(host.data(), areas_[i].bytes);
+    for (size_t i = 0; i < rank_buffers_.size(); ++i) {
+      const std::span<std::byte> data(host.data(), rank_buffers_[i].bytes);
       // What could not be looked at counts as wrong.
-      const Status copied = device_->copy(data.data(), areas_[i].area->elements(), data.size());
+      const Status copied =
+          device_->copy(data.data(), rank_buffers_[i].rank_buffer->elements(), data.size());
       wrong += copied.ok() ? known.count_wrong(KnownData::kResult, first_of(i), data) : data.size();
     }
     return wrong;
@@ -55,8 +57,8 @@ class DeviceExercise final : public Exercise {
 
   std::optional<double> copy_seconds() const override {
     double all = 0;
-    for (const One& one : areas_) {
-      const Result<double> seconds = device_->copy_seconds(one.area->elements(), one.bytes);
+    for (const One& one : rank_buffers_) {
+      const Result<double> seconds = device_->copy_seconds(one.rank_buffer->elements(), one.bytes);
       if (!seconds.ok()) return {};
       all += seconds.value();
     }
@@ -65,7 +67,7 @@ class DeviceExercise final : public Exercise {
 
  private:
   struct One {
-    std::unique_ptr<BenchArea> area;
+    std::unique_ptr<BenchRankBuffer> rank_buffer;
     uint64_t bytes;
   };
   void keep(const Status& status) {
@@ -74,7 +76,7 @@ class DeviceExercise final : public Exercise {
 
   const int rank_;
   const std::shared_ptr<BenchDevice> device_;
-  std::vector<One> areas_;
+  std::vector<One> rank_buffers_;
   uint64_t bytes_max_ = 0;
   Status failure_;  // of what cannot say so itself
 };

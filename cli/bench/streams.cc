@@ -22,7 +22,7 @@ constexpr uint64_t kArrayBytesMin = 64 << 20;
 constexpr uint64_t kArrayBytesMax = 512 << 20;
 constexpr size_t kHugePage = 2 << 20;
 // Arrays at the same place in their pages slow each other down on some processors (measured 2x to
-// 10x on AMD), so the second begins some lines further, as ranks' areas do in the arena.
+// 10x on AMD), so the second begins some lines further, as ranks' buffers do in the arena.
 constexpr size_t kStagger = 640;
 constexpr Nanos kKernelTime = 300 * kMillisecond;  // 4 kernels, 2 numbers of cores: 2.4 s
 constexpr int kPassesMin = 3;

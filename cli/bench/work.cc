@@ -7,7 +7,7 @@
 
 #include "cli/bench/models.h"
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus {
 namespace {
@@ -91,9 +91,9 @@ Status check_codec(const BenchWork& work) {
 // Delayed results lie elsewhere each time, and modes of parameters are the trainer's.
 Status check_mode(const BenchWork& work) {
   if (work.mode.empty()) return {};
-  const Result<ExchangeMode> mode = parse_mode(work.mode);
+  const Result<SyncMode> mode = parse_mode(work.mode);
   if (!mode.ok()) return mode.status();
-  if (!mode.value().on_shards() && mode.value().kind != ExchangeMode::Kind::kSync)
+  if (!mode.value().on_shards() && mode.value().kind != SyncMode::Kind::kSync)
     return bad_option("--mode " + work.mode.substr(0, 40) + " is no mode of shards",
                       "choose sync or one of ps:sync ps:async ps:ssp ps:quorum");
   if (work.check && mode.value().holds_parameters())

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
 
 namespace gradbus {
 namespace {
@@ -16,7 +16,7 @@ bool scales_early(const TensorSpec& spec) {
 Reduction node_reduction(const TensorSpec& spec, uint32_t world_size) {
   Reduction whole = last_reduction(spec, world_size);
   if (!scales_early(spec)) return {.op = whole.op};
-  if (std::abs(whole.after) >= 1) whole.after = 1;
+  if (std::abs(whole.postscale) >= 1) whole.postscale = 1;
   return whole;
 }
 
@@ -24,7 +24,7 @@ Reduction reduction_after_nodes(const TensorSpec& spec, uint32_t world_size) {
   Reduction whole = last_reduction(spec, world_size);
   if (!scales_early(spec)) return whole;
   whole.divisor = 1;
-  if (std::abs(whole.after) < 1) whole.after = 1;
+  if (std::abs(whole.postscale) < 1) whole.postscale = 1;
   return whole;
 }
 

@@ -20,7 +20,7 @@
 
 namespace gradbus {
 
-// The operation of a node on its ranks' elements, without spec.before. Its result is sent.
+// The operation of a node on its ranks' elements, without spec.prescale. Its result is sent.
 Reduction node_reduction(const TensorSpec& spec, uint32_t world_size);
 // The operation on the sum of all nodes, for agents and shards.
 Reduction reduction_after_nodes(const TensorSpec& spec, uint32_t world_size);

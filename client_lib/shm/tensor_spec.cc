@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "common/utf8.h"
 
 namespace gradbus {
@@ -24,12 +24,12 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
   if (!op_fits_dtype(spec.op, spec.dtype))
     return error("O900", who + ": " + std::string(reduce_op_name(spec.op)) +
                              " is not defined for " + std::string(dtype_name(spec.dtype)));
-  const bool scaled = spec.before != 1 || spec.after != 1;
+  const bool scaled = spec.prescale != 1 || spec.postscale != 1;
   if (scaled && (!reduces(spec.kind) || !is_float(spec.dtype)))
     return error("O900", who + ": scale factors need a reduction of floats, this is " +
                              std::string(collective_name(spec.kind)) + " of " +
                              std::string(dtype_name(spec.dtype)));
-  if (!std::isfinite(spec.before) || !std::isfinite(spec.after))
+  if (!std::isfinite(spec.prescale) || !std::isfinite(spec.postscale))
     return error("O900", who + ": a scale factor is not a finite number");
   if (!is_utf8(spec.compression))
     return error("O910", who + ": the text of its compression is not valid UTF-8");
@@ -48,7 +48,7 @@ Status check_operation(const TensorSpec& spec, const std::string& who) {
 
 Status check_mode(const TensorSpec& spec, const std::string& who) {
   if (spec.mode.empty()) return {};
-  const Result<ExchangeMode> mode = parse_mode(spec.mode);
+  const Result<SyncMode> mode = parse_mode(spec.mode);
   if (!mode.ok()) return mode.status().with_context(who);
   const auto wrong = [&](const std::string& what) {
     return error("O911", who + ": mode " + spec.mode + " " + what);
@@ -57,7 +57,7 @@ Status check_mode(const TensorSpec& spec, const std::string& who) {
     return wrong("is for all-reduces, this is a " + std::string(collective_name(spec.kind)));
   if (!mode.value().holds_parameters()) return {};
   const bool sums = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage;
-  if (spec.dtype != DType::kF32 || !sums || spec.before != 1 || spec.after != 1)
+  if (spec.dtype != DType::kF32 || !sums || spec.prescale != 1 || spec.postscale != 1)
     return wrong("steps on the sum or the average of float32 gradients, unscaled");
   return {};
 }

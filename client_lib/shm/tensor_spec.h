@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "common/exchange_mode.h"
 #include "common/status.h"
+#include "common/sync_mode.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -18,11 +18,11 @@ struct TensorSpec {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   uint32_t root = 0;          // of kinds with a root
   uint64_t row_elements = 1;  // reduce-scatter: never divided between shards; divides count
-  double before = 1;          // floats: inputs are multiplied by this, the result by `after`
-  double after = 1;
+  double prescale = 1;        // floats: inputs are multiplied by this, the result by `postscale`
+  double postscale = 1;
   std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
   uint64_t columns = 0;          // compression: of the tensor as a matrix; 0: a vector
-  std::string mode = {};         // "ps:sync", canonical (common/exchange_mode.h); "": sync
+  std::string mode = {};         // "ps:sync", canonical (common/sync_mode.h); "": sync
   // For more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
   // A tensor that carries the lengths of another one has that one's dtype in front: "f32[*,4]".
   std::string shape = {};

@@ -61,8 +61,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // From last_round(): what follows goes through another tensor.
   Status use(TensorSpec spec);
 
-  // Hooks of the kinds, called in this order. ready_to_write(): the shared area may be overwritten.
-  // attempt_round() never blocks: true when the round is over, well or not.
+  // Hooks of the kinds, called in this order. ready_to_write(): the shared rank buffer may be
+  // overwritten. attempt_round() never blocks: true when the round is over, well or not.
   virtual bool ready_to_write() { return true; }
   virtual Status start_round() = 0;
   virtual bool attempt_round() = 0;

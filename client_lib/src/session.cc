@@ -11,7 +11,7 @@
 #include "client_lib/src/launch_traces.h"
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 #include "proto/tensor_ids.h"
 
 namespace gradbus {
@@ -143,8 +143,8 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   packet.collective = static_cast<uint8_t>(spec.kind);
   packet.root = spec.root;
   packet.row_elements = spec.row_elements;
-  packet.before = spec.before;
-  packet.after = spec.after;
+  packet.prescale = spec.prescale;
+  packet.postscale = spec.postscale;
   packet.columns = spec.columns;
   set_text(packet.compression, spec.compression);
   set_text(packet.mode, spec.mode);
@@ -163,8 +163,8 @@ Status Session::settle_alone(Registration& registration) {
       mode.ok() && mode.value().holds_parameters())
     return error("O912", "tensor \"" + registration.spec.name + "\" has mode " +
                              registration.spec.mode + ", and this process is alone");
-  const size_t cell = cell_bytes(1, 1);
-  auto segment = Segment::anonymous(cell + registration.spec.bytes() + kDataAlignBytes);
+  const size_t local_reduction = local_reduction_bytes(1, 1);
+  auto segment = Segment::anonymous(local_reduction + registration.spec.bytes() + kDataAlignBytes);
   if (!segment.ok()) return segment.status();
   const auto unused = std::ranges::find(arena_, nullptr);
   RegisteredPacket place;
@@ -173,18 +173,19 @@ Status Session::settle_alone(Registration& registration) {
   unused == arena_.end() ? arena_.push_back(segment.take()) : void(*unused = segment.take());
   place.chunks = 1;
   place.chunk_elements = std::max<uint64_t>(registration.spec.count, 1);
-  place.data_offset = cell;
+  place.data_offset = local_reduction;
   return settle(registration, place);
 }
 
-Cell Session::make_cell(const TensorSpec& spec, const Segment& segment,
-                        const RegisteredPacket& place) const {
-  CellShape shape =
-      make_cell_shape(spec, place.chunk_elements,
-                      {joined_.world_size, joined_.local_size,
-                       connection_ && spec.leaves_node(joined_.agents), place.on_device != 0});
+LocalReduction Session::make_local_reduction(const TensorSpec& spec, const Segment& segment,
+                                             const RegisteredPacket& place) const {
+  LocalReductionShape shape = make_local_reduction_shape(
+      spec, place.chunk_elements,
+      {joined_.world_size, joined_.local_size, connection_ && spec.leaves_node(joined_.agents),
+       place.on_device != 0});
   shape.data_stride = place.data_stride;
-  return Cell(segment.at(place.cell_offset), segment.at(place.data_offset), shape);
+  return LocalReduction(segment.at(place.local_reduction_offset), segment.at(place.data_offset),
+                        shape);
 }
 
 Status Session::settle(Registration& registration, const RegisteredPacket& place,
@@ -197,18 +198,20 @@ Status Session::settle(Registration& registration, const RegisteredPacket& place
   if (place.segment >= arena_.size() || place.chunk_elements == 0 || place.tensor >= kTensorIdsMax)
     return bad_packet("tensor \"" + registration.spec.name + "\" lies in segment " +
                       std::to_string(place.segment) + " of " + std::to_string(arena_.size()));
-  const Cell cell = make_cell(registration.spec, *arena_[place.segment], place);
+  const LocalReduction local_reduction =
+      make_local_reduction(registration.spec, *arena_[place.segment], place);
   const std::lock_guard lock(completion_lock_);
   if (tensor_by_id_.size() <= place.tensor) tensor_by_id_.resize(place.tensor + 1);
   Tensor*& tensor = tensor_by_id_[place.tensor];
   // Known already when its name was asked for with other arguments in between, and refused.
   if (tensor == nullptr || tensor->spec() != registration.spec) {
-    tensors_.push_back(std::make_unique<Tensor>(*this, registration.spec, place.tensor, cell));
+    tensors_.push_back(
+        std::make_unique<Tensor>(*this, registration.spec, place.tensor, local_reduction));
     tensor = tensors_.back().get();
     if (place.on_device != 0) {
-      auto memory = take_device_memory(place.area.memory, fds);
+      auto memory = take_device_memory(place.rank_buffer.memory, fds);
       if (!memory.ok()) return memory.status();
-      tensor->put_on_device({memory.take(), place.area.ready, place.area.done});
+      tensor->put_on_device({memory.take(), place.rank_buffer.ready, place.rank_buffer.done});
     }
     if (place.on_device == 0) tensor->say_why_not_on_device(get_text(place.text));
   }
@@ -249,8 +252,9 @@ Status Session::submit(Tensor& tensor, Submission record) {
     header.step.store(tensor.round(), std::memory_order_relaxed);
   // On one node the ranks do the work themselves; with cores to spare the agent is asked to help
   // while this thread computes on.
-  const bool remote = tensor.cell().shape().remote;
-  const bool assist = joined_.cores > joined_.local_size && tensor.cell().shape().chunks > 1 &&
+  const bool remote = tensor.local_reduction().shape().remote;
+  const bool assist = joined_.cores > joined_.local_size &&
+                      tensor.local_reduction().shape().chunks > 1 &&
                       tensor.spec().kind == CollectiveKind::kAllReduce;
   if (!remote && !assist) return {};
   record.tensor = tensor.id();
@@ -308,13 +312,14 @@ Nanos Session::socket_slice() const {
   return others ? kSleepSliceWhileRegistering : kSleepSlice;
 }
 
-Status Session::between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started,
-                               Nanos timeout) {
+Status Session::between_sleeps(const LocalReduction& local_reduction, const WaitSubject& subject,
+                               Nanos started, Nanos timeout) {
   progress();
   const Nanos now = monotonic_now();
   report_when_due(subject, now);
   GRADBUS_RETURN_IF_ERROR(failure());
-  if (now - started >= timeout) return timed_out(subject, now - subject.clock.began, &cell);
+  if (now - started >= timeout)
+    return timed_out(subject, now - subject.clock.began, &local_reduction);
   return {};
 }
 
@@ -354,13 +359,15 @@ Status Session::look_at_agent(Nanos now) {
                            seconds(agent_silent_) + ": it is stopped or overloaded");
 }
 
-Status Session::timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell) {
+Status Session::timed_out(const WaitSubject& subject, Nanos waited,
+                          const LocalReduction* local_reduction) {
   std::string what = "rank " + std::to_string(rank()) + " waited " + seconds(waited) + " for \"" +
                      subject.name + "\"";
   what += subject.round == 0 ? " to be registered by all ranks"
                              : " round " + std::to_string(subject.round);
-  for (uint32_t local = 0; cell != nullptr && local < cell->shape().local_size; ++local)
-    if (!cell->posted(local, subject.round))
+  for (uint32_t local = 0;
+       local_reduction != nullptr && local < local_reduction->shape().local_size; ++local)
+    if (!local_reduction->posted(local, subject.round))
       what += "; local rank " + std::to_string(local) + " has not started it";
   const std::lock_guard lock(control_);
   if (!notice_.empty()) what += "; " + notice_;

@@ -126,7 +126,7 @@ class Session {
 
   // ---- registration (any thread)
   // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
-  // `device`: this rank's elements are wanted there (Tensor::device_area).
+  // `device`: this rank's elements are wanted there (Tensor::device_rank_buffer).
   Result<std::shared_ptr<Registration>> request(const TensorSpec& spec,
                                                 std::optional<DeviceId> device = {});
   // The same, and a number for the caller's turn at the tensor, which keeps it registered.
@@ -162,10 +162,11 @@ class Session {
 
   // ---- waiting
   // Calls `attempt` until it returns true: at once, spinning a little where cores are free, giving
-  // way a little where they are not, then asleep on the cell. Fails with P110 after `timeout`, or
-  // with the job's error.
+  // way a little where they are not, then asleep on the local reduction. Fails with P110 after
+  // `timeout`, or with the job's error.
   template <typename Attempt>
-  Status wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout);
+  Status wait_until(LocalReduction& local_reduction, Attempt attempt, const WaitSubject& subject,
+                    Nanos timeout);
   // Reads the agent's packets and advances the operations that wait for them: for all sessions of
   // this process, and for this one alone.
   void progress();
@@ -175,7 +176,7 @@ class Session {
   void advance_operations();
   // Ok while the job lives.
   Status failure();
-  // The job's error after a cell failed: waits briefly for the agent's sentence.
+  // The job's error after a local reduction failed: waits briefly for the agent's sentence.
   Status why_failed();
 
   // ---- ad-hoc operations that wait for their registration
@@ -183,13 +184,13 @@ class Session {
   void add_pending(std::shared_ptr<Operation> operation);
   // Streams make progress only inside the library, so threads that wait for something else advance
   // them more often, and sleep where the stream's next chunk wakes them.
-  void begin_stream(Cell& cell) {
+  void begin_stream(LocalReduction& local_reduction) {
     count_stream(1);
-    stream_cell_.store(&cell, std::memory_order_release);
+    stream_local_reduction_.store(&local_reduction, std::memory_order_release);
   }
-  void end_stream(Cell& cell) {
-    Cell* ended = &cell;
-    stream_cell_.compare_exchange_strong(ended, nullptr);
+  void end_stream(LocalReduction& local_reduction) {
+    LocalReduction* ended = &local_reduction;
+    stream_local_reduction_.compare_exchange_strong(ended, nullptr);
     count_stream(-1);
   }
   // Which unnamed operation of this `signature` comes next: ranks that start them in one order
@@ -214,8 +215,8 @@ class Session {
   Status settle_alone(Registration& registration);
   Status settle(Registration& registration, const RegisteredPacket& packet,
                 std::vector<Fd> fds = {});
-  Cell make_cell(const TensorSpec& spec, const Segment& segment,
-                 const RegisteredPacket& place) const;
+  LocalReduction make_local_reduction(const TensorSpec& spec, const Segment& segment,
+                                      const RegisteredPacket& place) const;
   void receive_all();
   Status handle(Packet& packet);
   Status add_segment(Packet& packet);
@@ -227,17 +228,20 @@ class Session {
   bool may_spin() const { return joined_.local_size <= joined_.cores && joined_.agents == 1; }
   bool may_yield() const { return joined_.local_size > joined_.cores && joined_.agents == 1; }
   // One look around between two sleeps: packets, blocked report, deadline.
-  Status between_sleeps(const Cell& cell, const WaitSubject& subject, Nanos started, Nanos timeout);
+  Status between_sleeps(const LocalReduction& local_reduction, const WaitSubject& subject,
+                        Nanos started, Nanos timeout);
   void report_when_due(const WaitSubject& subject, Nanos now);
   void report_blocked(const WaitSubject& subject, Nanos waited, Nanos now);
   Status look_at_agent(Nanos now);
-  Status timed_out(const WaitSubject& subject, Nanos waited, const Cell* cell);
+  Status timed_out(const WaitSubject& subject, Nanos waited, const LocalReduction* local_reduction);
   Nanos sleep_slice(const WaitSubject& subject) const;
-  // The cell to sleep on: that of a stream which needs this thread, else the one that is waited
-  // for.
-  Cell& cell_to_watch(Cell& cell, const WaitSubject& subject) const {
-    Cell* const stream = subject.stream ? nullptr : stream_cell_.load(std::memory_order_acquire);
-    return stream == nullptr ? cell : *stream;
+  // The local reduction to sleep on: that of a stream which needs this thread, else the one that is
+  // waited for.
+  LocalReduction& local_reduction_to_watch(LocalReduction& local_reduction,
+                                           const WaitSubject& subject) const {
+    LocalReduction* const stream =
+        subject.stream ? nullptr : stream_local_reduction_.load(std::memory_order_acquire);
+    return stream == nullptr ? local_reduction : *stream;
   }
   bool advance_streams();  // true: one has moved
   void count_stream(int change) {
@@ -280,7 +284,7 @@ class Session {
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<uint32_t> unsettled_{0};
   std::atomic<int> streams_{0};
-  std::atomic<Cell*> stream_cell_{nullptr};  // of one of them
+  std::atomic<LocalReduction*> stream_local_reduction_{nullptr};  // of one of them
   std::atomic<uint64_t> advances_{0};
 
   std::mutex submission_lock_;
@@ -293,7 +297,8 @@ class Session {
 inline void relax_cpu() { __builtin_ia32_pause(); }
 
 template <typename Attempt>
-Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subject, Nanos timeout) {
+Status Session::wait_until(LocalReduction& local_reduction, Attempt attempt,
+                           const WaitSubject& subject, Nanos timeout) {
   if (attempt()) return {};
   const Nanos started = monotonic_now();
   subject.clock.begin(started, advances_.load(std::memory_order_relaxed));
@@ -307,15 +312,15 @@ Status Session::wait_until(Cell& cell, Attempt attempt, const WaitSubject& subje
     for (int i = 0; i < 4; ++i, sched_yield())
       if (attempt()) return {};
   for (;;) {
-    Cell& watched = cell_to_watch(cell, subject);
+    LocalReduction& watched = local_reduction_to_watch(local_reduction, subject);
     const uint32_t ticket = watched.ticket();
     watched.announce();
     const bool done = attempt();
-    const bool moved = !done && &watched != &cell && advance_streams();
+    const bool moved = !done && &watched != &local_reduction && advance_streams();
     if (!done && !moved) watched.sleep(ticket, sleep_slice(subject));
     watched.retract();
     if (done || attempt()) break;
-    GRADBUS_RETURN_IF_ERROR(between_sleeps(cell, subject, started, timeout));
+    GRADBUS_RETURN_IF_ERROR(between_sleeps(local_reduction, subject, started, timeout));
   }
   count_wait(started);
   return {};

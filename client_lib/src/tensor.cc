@@ -6,7 +6,7 @@
 
 #include "client_lib/src/session.h"
 #include "common/errors.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus {
 namespace {
@@ -16,16 +16,18 @@ constexpr uint64_t kReducedAtOnceBytes =
 
 }  // namespace
 
-Tensor::Tensor(Session& session, TensorSpec spec, uint32_t id, const Cell& cell)
-    : session_(session), spec_(std::move(spec)), id_(id), cell_(cell) {}
+Tensor::Tensor(Session& session, TensorSpec spec, uint32_t id,
+               const LocalReduction& local_reduction)
+    : session_(session), spec_(std::move(spec)), id_(id), local_reduction_(local_reduction) {}
 
 std::byte* Tensor::data() {
-  if (reduces(spec_.kind)) return cell_.area(session_.local_rank());
+  if (reduces(spec_.kind)) return local_reduction_.rank_buffer(session_.local_rank());
   switch (spec_.kind) {
     case CollectiveKind::kAllGather:
-    case CollectiveKind::kGather: return cell_.area(session_.rank());
-    case CollectiveKind::kAllToAll: return cell_.area(session_.rank() * session_.world_size());
-    default: return cell_.area(0);
+    case CollectiveKind::kGather: return local_reduction_.rank_buffer(session_.rank());
+    case CollectiveKind::kAllToAll:
+      return local_reduction_.rank_buffer(session_.rank() * session_.world_size());
+    default: return local_reduction_.rank_buffer(0);
   }
 }
 
@@ -40,38 +42,38 @@ Status Tensor::begin_round() {
 }
 
 Status Tensor::start_pull() {
-  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
+  const Result<SyncMode> mode = parse_mode(spec_.mode);
   if (!mode.ok() || !mode.value().holds_parameters())
     return error("O900", "tensor \"" + spec_.name + "\": no shard holds its parameters",
                  "register it with mode ps:async, ps:ssp or ps:quorum");
-  return start(0, PullKind::kParameters);
+  return start(0, PsRequest::kParameters);
 }
 
-uint32_t Tensor::kept_parts() const {
-  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
-  return mode.ok() ? mode.value().kept_parts() : 0;
+uint32_t Tensor::optimizer_state_parts() const {
+  const Result<SyncMode> mode = parse_mode(spec_.mode);
+  return mode.ok() ? mode.value().optimizer_state_parts() : 0;
 }
 
-Status Tensor::start_kept(PullKind kind, uint32_t part) {
-  const uint32_t parts = kept_parts();
+Status Tensor::start_optimizer_state(PsRequest kind, uint32_t part) {
+  const uint32_t parts = optimizer_state_parts();
   if (part < parts) return start(0, kind, part);
   return error("O900",
                "tensor \"" + spec_.name + "\": shards do not keep part " + std::to_string(part) +
                    "; number of parts: " + std::to_string(parts),
-               "call gradbus_kept_parts(); it is 0 if no shard holds the parameters");
+               "call gradbus_optimizer_state_parts(); it is 0 if no shard holds the parameters");
 }
 
-Status Tensor::start(uint64_t bytes, PullKind pull, uint32_t kept_part) {
+Status Tensor::start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_part) {
   GRADBUS_RETURN_IF_ERROR(begin_round());
   if (!carried_.empty() && brings_gradient(pull)) add_carried();
   Submission record{};
   record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
   record.bytes = bytes;
-  record.memory_scale = std::exchange(memory_scale_, 1);
+  record.residual_scale = std::exchange(residual_scale_, 1);
   // Minus zero is a rate of zero, zero is none.
   record.learning_rate = has_rate_ && learning_rate_ == 0 ? -0.0 : learning_rate_;
-  record.pull_only = static_cast<uint64_t>(pull);
-  record.kept_part = kept_part;
+  record.ps_request = static_cast<uint64_t>(pull);
+  record.optimizer_state_part = optimizer_state_part;
   post(bytes);
   return session_.submit(*this, record);
 }
@@ -81,24 +83,24 @@ Status Tensor::start(uint64_t bytes, PullKind pull, uint32_t kept_part) {
 std::span<float> Tensor::elements() { return {reinterpret_cast<float*>(data()), spec_.count}; }
 
 // Where shards hold the parameters the first round sets them, and a pull brings nothing.
-bool Tensor::brings_gradient(PullKind pull) const {
-  if (pull != PullKind::kNone) return false;
-  const Result<ExchangeMode> mode = parse_mode(spec_.mode);
+bool Tensor::brings_gradient(PsRequest pull) const {
+  if (pull != PsRequest::kNone) return false;
+  const Result<SyncMode> mode = parse_mode(spec_.mode);
   return round_ > 1 || !mode.ok() || !mode.value().holds_parameters();
 }
 
 // Shares are sums of inputs as the agents see them, after `before`.
 void Tensor::add_carried() {
   const std::span<float> input = elements();
-  const auto scale = static_cast<float>(1 / spec_.before);
+  const auto scale = static_cast<float>(1 / spec_.prescale);
   for (size_t i = 0; i < input.size(); ++i) input[i] += scale * carried_[i];
   carried_.clear();
 }
 
-void Tensor::take_memory_alone(SubmissionKind kind, MemoryPart part) {
+void Tensor::take_residual_state_alone(SubmissionKind kind, ResidualStatePart part) {
   const std::span<float> values = elements();
-  const bool residual = part == MemoryPart::kResidual;
-  if (kind == SubmissionKind::kReadMemory) {
+  const bool residual = part == ResidualStatePart::kResidual;
+  if (kind == SubmissionKind::kReadResidualState) {
     std::ranges::fill(values, 0.0F);
     if (residual) std::ranges::copy(carried_, values.begin());
   } else if (residual) {
@@ -106,34 +108,35 @@ void Tensor::take_memory_alone(SubmissionKind kind, MemoryPart part) {
   }
 }
 
-Status Tensor::start_memory(SubmissionKind kind, MemoryPart part) {
+Status Tensor::start_residual_state(SubmissionKind kind, ResidualStatePart part) {
   if (spec_.kind != CollectiveKind::kAllReduce || spec_.dtype != DType::kF32)
     return error("O900", "tensor \"" + spec_.name + "\" has no memory: it is no all-reduce of f32");
-  const bool kept_by_agent = !spec_.compression.empty() && cell_.shape().remote && spec_.count > 0;
-  if (device_area_ && !kept_by_agent)
+  const bool kept_by_agent =
+      !spec_.compression.empty() && local_reduction_.shape().remote && spec_.count > 0;
+  if (device_rank_buffer_ && !kept_by_agent)
     return error("O900", "tensor \"" + spec_.name + "\" is on a GPU, which keeps no residual",
                  "register it in host memory to keep the residual of its compression");
   if (!kept_by_agent) {
     if (in_flight_)
       return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));
-    take_memory_alone(kind, part);
+    take_residual_state_alone(kind, part);
     return {};
   }
   GRADBUS_RETURN_IF_ERROR(begin_round());
-  if (kind == SubmissionKind::kWriteMemory && spec_.before != 1)
-    for (float& value : elements()) value /= static_cast<float>(spec_.before);
+  if (kind == SubmissionKind::kWriteResidualState && spec_.prescale != 1)
+    for (float& value : elements()) value /= static_cast<float>(spec_.prescale);
   Submission record{};
   record.kind = static_cast<uint32_t>(kind);
-  record.memory_part = static_cast<uint64_t>(part);
+  record.residual_state_part = static_cast<uint64_t>(part);
   post(0);
   return session_.submit(*this, record);
 }
 
-Status Tensor::scale_memory(double factor) {
+Status Tensor::scale_residual_state(double factor) {
   if (!(std::isfinite(factor) && factor > 0))
     return error("O900", "tensor \"" + spec_.name + "\": its memory cannot be scaled by " +
                              std::to_string(factor));
-  memory_scale_ *= factor;
+  residual_scale_ *= factor;
   for (float& value : carried_) value *= static_cast<float>(factor);
   return {};
 }
@@ -141,11 +144,11 @@ Status Tensor::scale_memory(double factor) {
 // The last rank of a small tensor reduces it at once: its peers are woken once, with the result,
 // and not first to do the work.
 void Tensor::post(uint64_t bytes) {
-  const CellShape& shape = cell_.shape();
+  const LocalReductionShape& shape = local_reduction_.shape();
   const bool at_once = reduces(shape.kind) && !shape.remote && spec_.bytes() <= kReducedAtOnceBytes;
-  if (!at_once) return cell_.post(session_.local_rank(), round_, bytes);
-  if (cell_.post_quietly(session_.local_rank(), round_, bytes))
-    cell_.help(round_, session_.worker(), UINT32_MAX);
+  if (!at_once) return local_reduction_.post(session_.local_rank(), round_, bytes);
+  if (local_reduction_.post_quietly(session_.local_rank(), round_, bytes))
+    local_reduction_.help(round_, session_.worker(), UINT32_MAX);
 }
 
 void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
@@ -155,9 +158,9 @@ void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
 }
 
 bool Tensor::finished() {
-  if (!cell_.shape().remote) return attempt_local();
-  if (reduces(spec_.kind) && cell_.shape().local_size > 1 && cell_.may_help(round_) &&
-      cell_.help(round_, session_.worker(), 1) > 0)
+  if (!local_reduction_.shape().remote) return attempt_local();
+  if (reduces(spec_.kind) && local_reduction_.shape().local_size > 1 &&
+      local_reduction_.may_help(round_) && local_reduction_.help(round_, session_.worker(), 1) > 0)
     session_.ring_doorbell();
   session_.flush_submissions();
   session_.drain_completions();
@@ -166,23 +169,27 @@ bool Tensor::finished() {
 
 bool Tensor::attempt_local() {
   if (reduces(spec_.kind)) {
-    if (cell_.may_help(round_)) cell_.help(round_, session_.worker(), UINT32_MAX);
-    return cell_.finished(round_);
+    if (local_reduction_.may_help(round_))
+      local_reduction_.help(round_, session_.worker(), UINT32_MAX);
+    return local_reduction_.finished(round_);
   }
   // On one node rank and local rank are the same.
   switch (spec_.kind) {
     case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return cell_.posted(spec_.root, round_);
-    case CollectiveKind::kGather: return session_.rank() != spec_.root || cell_.all_posted(round_);
-    default: return cell_.all_posted(round_);
+    case CollectiveKind::kScatter: return local_reduction_.posted(spec_.root, round_);
+    case CollectiveKind::kGather:
+      return session_.rank() != spec_.root || local_reduction_.all_posted(round_);
+    default: return local_reduction_.all_posted(round_);
   }
 }
 
-bool Tensor::attempt() { return !in_flight_ || cell_.failure() != Code::kOk || finished(); }
+bool Tensor::attempt() {
+  return !in_flight_ || local_reduction_.failure() != Code::kOk || finished();
+}
 
 Status Tensor::wait(Nanos timeout) {
   GRADBUS_RETURN_IF_ERROR(session_.wait_until(
-      cell_, [this] { return attempt(); }, {spec_.name, round_, clock_}, timeout));
+      local_reduction_, [this] { return attempt(); }, {spec_.name, round_, clock_}, timeout));
   return take_result();
 }
 

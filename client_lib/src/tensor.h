@@ -1,4 +1,5 @@
-// One registered tensor as this rank sees it: its cell, its area, and the round it is in.
+// One registered tensor as this rank sees it: its local reduction, its rank buffer, and the round
+// it is in.
 //
 // The owner thread calls start, test and wait; several tensors may be used by several threads.
 #pragma once
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
 #include "client_lib/shm/tensor_spec.h"
 #include "common/clock.h"
 #include "common/fd.h"
@@ -54,8 +55,8 @@ struct SharedDeviceMemory {
 // Takes its descriptor out of the packet's, where it has one. S211 for what no agent sends.
 Result<SharedDeviceMemory> take_device_memory(const DeviceMemory& memory, std::vector<Fd>& fds);
 
-// DeviceArea, for the process that it came to.
-struct TensorArea {
+// DeviceRankBuffer, for the process that it came to.
+struct RankBuffer {
   SharedDeviceMemory memory;
   DeviceShare ready;
   DeviceShare done;
@@ -63,43 +64,43 @@ struct TensorArea {
 
 class Tensor {
  public:
-  Tensor(Session& session, TensorSpec spec, uint32_t id, const Cell& cell);
+  Tensor(Session& session, TensorSpec spec, uint32_t id, const LocalReduction& local_reduction);
 
   const TensorSpec& spec() const { return spec_; }
   uint32_t id() const { return id_; }
   Session& session() { return session_; }
-  Cell& cell() { return cell_; }
+  LocalReduction& local_reduction() { return local_reduction_; }
   uint64_t round() const { return round_; }
   bool in_flight() const { return in_flight_; }
-  // Kinds that reduce: this rank's area. Others: the first block that this rank brings (all-to-all:
-  // of world_size), or block 0.
+  // Kinds that reduce: this rank's buffer. Others: the first block that this rank brings
+  // (all-to-all: of world_size), or block 0.
   std::byte* data();
 
   // Where this rank's elements are on its GPU, if they are there; else why not: "" where nobody
   // asked.
-  const std::optional<TensorArea>& device_area() const { return device_area_; }
+  const std::optional<RankBuffer>& device_rank_buffer() const { return device_rank_buffer_; }
   const std::string& why_not_on_device() const { return why_not_on_device_; }
-  void put_on_device(TensorArea area) { device_area_ = std::move(area); }
+  void put_on_device(RankBuffer rank_buffer) { device_rank_buffer_ = std::move(rank_buffer); }
   void say_why_not_on_device(std::string why) { why_not_on_device_ = std::move(why); }
 
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
-  Status start(uint64_t bytes = 0) { return start(bytes, PullKind::kNone); }
+  Status start(uint64_t bytes = 0) { return start(bytes, PsRequest::kNone); }
   Status start_step() { return start(); }
   // Where shards hold the parameters: a round that makes no step and brings them. O900 elsewhere.
   Status start_pull();
   // The same of a part of what shards keep: it comes, or becomes what rank 0's node brings.
-  Status start_kept(PullKind kind, uint32_t part);
+  Status start_optimizer_state(PsRequest kind, uint32_t part);
   // 0: they keep nothing that can be read.
-  uint32_t kept_parts() const;
+  uint32_t optimizer_state_parts() const;
 
   // ---- what is remembered between rounds by the compression (f32 all-reduces; else O900)
   // A round that exchanges nothing, begun by every rank of the node, then waited for as any other:
   // the data becomes this rank's share of what is remembered, or what is remembered becomes the sum
   // of the shares in the data. Where nothing is compressed, a residual that was written is added to
   // the next round's input, so it is not lost.
-  Status start_memory(SubmissionKind kind, MemoryPart part);
+  Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
   // Multiplies what is remembered, when the next round begins. O900 unless finite and above 0.
-  Status scale_memory(double factor);
+  Status scale_residual_state(double factor);
   // Of the steps from the next round on, where shards hold the parameters; until then the mode's.
   void set_learning_rate(double rate) { learning_rate_ = rate, has_rate_ = true; }
   // Of the last round, where shards hold the parameters: steps of other nodes since this one's
@@ -107,17 +108,17 @@ class Tensor {
   uint64_t staleness() const { return staleness_.load(std::memory_order_relaxed); }
   // One non-blocking attempt, working where it can: true when the round is over (or failed).
   bool attempt();
-  // attempt() until the round is over or the deadline (P110). The result is in the area.
+  // attempt() until the round is over or the deadline (P110). The result is in the rank buffer.
   Status wait(Nanos timeout);
   // After attempt() returned true: the result, and the round is closed.
   Status take_result();
 
   // Broadcast and all-gather: everybody on this node has copied the last round out of the shared
-  // area, so it may be written.
-  bool writable() const { return cell_.all_consumed(round_); }
+  // rank buffer, so it may be written.
+  bool writable() const { return local_reduction_.all_consumed(round_); }
 
-  // A stream posts and consumes on the cell itself, a round per chunk; here it says how many it
-  // did.
+  // A stream posts and consumes on the local reduction itself, a round per chunk; here it says how
+  // many it did.
   void skip_rounds(uint64_t rounds) { round_ += rounds; }
 
   // Session, from the completion ring.
@@ -125,11 +126,11 @@ class Tensor {
 
  private:
   Status begin_round();
-  Status start(uint64_t bytes, PullKind pull, uint32_t kept_part = 0);
+  Status start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_part = 0);
   void post(uint64_t bytes);
-  void take_memory_alone(SubmissionKind kind, MemoryPart part);
+  void take_residual_state_alone(SubmissionKind kind, ResidualStatePart part);
   std::span<float> elements();
-  bool brings_gradient(PullKind pull) const;
+  bool brings_gradient(PsRequest pull) const;
   void add_carried();
   bool finished();
   bool attempt_local();
@@ -137,15 +138,15 @@ class Tensor {
   Session& session_;
   const TensorSpec spec_;
   const uint32_t id_;
-  Cell cell_;
-  std::optional<TensorArea> device_area_;
+  LocalReduction local_reduction_;
+  std::optional<RankBuffer> device_rank_buffer_;
   std::string why_not_on_device_;
   uint64_t round_ = 0;
   bool in_flight_ = false;
   WaitClock clock_;                     // of this round
-  double memory_scale_ = 1;             // of the next round
+  double residual_scale_ = 1;           // of the next round
   std::vector<float> carried_;          // residual that was written and is in no round yet
-  std::atomic<uint64_t> completed_{0};  // remote cells: last round the agent completed
+  std::atomic<uint64_t> completed_{0};  // remote local reductions: last round the agent completed
   std::atomic<Code> code_{Code::kOk};
   std::atomic<uint64_t> staleness_{0};
   double learning_rate_ = 0;

@@ -21,7 +21,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Loads bytes, because rank areas guarantee no alignment and a typed pointer would imply one.
+// Loads bytes, because rank buffers guarantee no alignment and a typed pointer would imply one.
 template <typename Tag>
 HWY_INLINE hn::Vec<Tag> load_lanes(Tag tag, const std::byte* from) {
   const hn::Repartition<uint8_t, Tag> bytes;

@@ -27,7 +27,7 @@ using F32Vec = hn::Vec<F32>;
 using U32Vec = hn::Vec<U32>;
 using U16Vec = hn::Vec<U16>;
 
-// Loads bytes, because rank areas guarantee no alignment and a typed pointer would imply one.
+// Loads bytes, because rank buffers guarantee no alignment and a typed pointer would imply one.
 HWY_API U16Vec load_halves(const std::byte* from) {
   const hn::Repartition<uint8_t, U16> bytes;
   return hn::BitCast(U16(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from)));

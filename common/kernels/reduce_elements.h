@@ -21,18 +21,18 @@ struct FloatElement {
   using Wide = T;
   // The factors and the divisor that all elements of a reduction share.
   struct Factors {
-    Wide before;
-    Wide after;
+    Wide prescale;
+    Wide postscale;
   };
 
   static constexpr Wide widen(Stored stored) { return stored; }
   static constexpr Stored narrow(Wide wide) { return wide; }
   static constexpr Factors factors(const Reduction& reduction) {
-    return {static_cast<Wide>(reduction.before),
-            static_cast<Wide>(reduction.after / reduction.divisor)};
+    return {static_cast<Wide>(reduction.prescale),
+            static_cast<Wide>(reduction.postscale / reduction.divisor)};
   }
   static constexpr Wide enter(const Factors& factors, Wide value) {
-    return multiply(value, factors.before);
+    return multiply(value, factors.prescale);
   }
   static constexpr Wide combine(ReduceOp op, Wide a, Wide b) {
     switch (op) {
@@ -43,7 +43,7 @@ struct FloatElement {
     }
   }
   static constexpr Wide finish(const Factors& factors, ReduceOp op, Wide value) {
-    const Wide result = multiply(value, factors.after);
+    const Wide result = multiply(value, factors.postscale);
     const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
     return ordered && is_nan(result) ? std::numeric_limits<Wide>::quiet_NaN() : result;
   }

@@ -35,8 +35,8 @@ struct Job {
   std::byte* const* targets;
   size_t target_count;
   size_t count;
-  double before;     // floats: factor of the sources
-  double after;      // floats: factor of the results
+  double prescale;   // floats: factor of the sources
+  double postscale;  // floats: factor of the results
   Divide divide;     // integers; null means division by 1
   uint32_t divisor;  // for `divide`
 };
@@ -63,7 +63,7 @@ HWY_NOINLINE void divide_block(Block<Element>& result, const Job& job) {
 template <typename Element, typename Operation>
 HWY_INLINE void finish(Block<Element>& result, const Job& job) {
   if constexpr (Element::kFloat) {
-    if (multiplies<Element>(job.after)) result.scale(factors<Element>(job.after));
+    if (multiplies<Element>(job.postscale)) result.scale(factors<Element>(job.postscale));
     if constexpr (Operation::kOneNan) result.one_nan();
   } else {
     if (job.divide != nullptr) divide_block(result, job);
@@ -72,28 +72,28 @@ HWY_INLINE void finish(Block<Element>& result, const Job& job) {
 
 // ---- the loops --------------------------------------------------------------------------------
 
-template <typename Element, bool kBefore>
+template <typename Element, bool kPrescale>
 HWY_INLINE void load_source(Block<Element>& block, const std::byte* from, const Job& job) {
   block.load(from);
-  if constexpr (kBefore) block.scale(factors<Element>(job.before));
+  if constexpr (kPrescale) block.scale(factors<Element>(job.prescale));
 }
 
 // Reduces all whole blocks and returns the number of elements done. From about eight vectors on,
 // the hardware prefetcher does not follow, so each block prefetches the next one: 16 sources of 32
 // MiB run at 50 instead of 35 GB/s. `job` is passed by value, because byte stores to targets could
 // otherwise alias it (a fifth slower in cache).
-template <typename Element, typename Operation, bool kBefore>
+template <typename Element, typename Operation, bool kPrescale>
 size_t reduce_blocks(const Job job) {
   constexpr size_t kBytes = Block<Element>::kBytes;
   const size_t blocks = job.count / Block<Element>::kElements;
   for (size_t at = 0; at < blocks * kBytes; at += kBytes) {
     Block<Element> result;
-    load_source<Element, kBefore>(result, job.sources[0] + at, job);
+    load_source<Element, kPrescale>(result, job.sources[0] + at, job);
     for (size_t s = 1; s < job.source_count; ++s) {
       const std::byte* const from = job.sources[s] + at;
       for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(from + kBytes + line);
       Block<Element> next;
-      load_source<Element, kBefore>(next, from, job);
+      load_source<Element, kPrescale>(next, from, job);
       result.template combine<Operation>(next);
     }
     finish<Element, Operation>(result, job);
@@ -135,7 +135,7 @@ void reduce_rest(const Job& job, size_t begin) {
     Block<Element> next;
     next.load(padded);
     if constexpr (Element::kFloat) {
-      if (multiplies<Element>(job.before)) next.scale(factors<Element>(job.before));
+      if (multiplies<Element>(job.prescale)) next.scale(factors<Element>(job.prescale));
     }
     if (s == 0) {
       result = next;
@@ -152,7 +152,7 @@ void reduce_rest(const Job& job, size_t begin) {
 template <typename Element, typename Operation>
 size_t reduce_whole_blocks(const Job& job) {
   if constexpr (Element::kFloat) {
-    if (multiplies<Element>(job.before)) return reduce_blocks<Element, Operation, true>(job);
+    if (multiplies<Element>(job.prescale)) return reduce_blocks<Element, Operation, true>(job);
   }
   if constexpr (hwy::IsSame<Operation, Sum>()) {
     if (job.source_count == 2 && job.target_count == 1)
@@ -251,8 +251,8 @@ HWY_NOINLINE void reduce_on_target(DType dtype, const Reduction& reduction,
                    .targets = targets,
                    .target_count = target_count,
                    .count = count,
-                   .before = plain_nan(reduction.before),
-                   .after = plain_nan(reduction.after / reduction.divisor),
+                   .prescale = plain_nan(reduction.prescale),
+                   .postscale = plain_nan(reduction.postscale / reduction.divisor),
                    .divide = division(dtype, reduction.divisor),
                    .divisor = reduction.divisor};
   switch (reduction.op) {

@@ -8,9 +8,9 @@
 #include "common/check.h"
 #include "compression/codecs/bucket_scale.h"
 #include "compression/codecs/every_element.h"
-#include "compression/kernels/call_up.h"
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/pack.h"
+#include "compression/kernels/prefetch.h"
 #include "compression/kernels/statistics.h"
 #include "compression/payload.h"
 
@@ -32,7 +32,7 @@ uint8_t* as_bytes(std::byte* bytes) { return reinterpret_cast<uint8_t*>(bytes); 
 const uint8_t* as_bytes(const std::byte* bytes) { return reinterpret_cast<const uint8_t*>(bytes); }
 
 QuantizerOptions with_whole_granules(QuantizerOptions options) {
-  const size_t bucket = options.bucket == 0 ? kUnitElementsMax : options.bucket;
+  const size_t bucket = options.bucket == 0 ? kPartitionElementsMax : options.bucket;
   options.bucket = (bucket + kBucketGranule - 1) / kBucketGranule * kBucketGranule;
   return options;
 }
@@ -43,7 +43,7 @@ QuantizerOptions with_whole_granules(QuantizerOptions options) {
 // times as long, and codes with a residual up to 1.5 times.
 bool overlaps(const QuantizerOptions& options, bool kept) {
   const bool brief = options.code.kind == CodeKind::kLevels && !options.code.stochastic;
-  return !kCallsUp || (brief && !kept);
+  return !kPrefetches || (brief && !kept);
 }
 
 // As many whole buckets as fit into `elements`, but at least one.
@@ -59,8 +59,8 @@ struct BlockInMaking {
   alignas(64) std::array<float, kBlockElements> v;
 };
 
-TakenAhead taken_ahead(const QuantizerOptions& options, const EncodeInput& input, size_t first,
-                       size_t count, BlockInMaking& to) {
+NextBlockStatistics next_block_statistics(const QuantizerOptions& options, const EncodeInput& input,
+                                          size_t first, size_t count, BlockInMaking& to) {
   return {.run = {.gradient = &input.gradient[first],
                   .kept = input.residual.empty() ? nullptr : &input.residual[first],
                   .decay = input.decay,
@@ -71,7 +71,7 @@ TakenAhead taken_ahead(const QuantizerOptions& options, const EncodeInput& input
           .squares = asks_for_squares(options) ? to.squares.data() : nullptr};
 }
 
-void make_scales(const QuantizerOptions& options, size_t buckets, const TakenAhead& taken,
+void make_scales(const QuantizerOptions& options, size_t buckets, const NextBlockStatistics& taken,
                  BucketScale* scales) {
   for (size_t b = 0; b < buckets; ++b)
     scales[b] = scale_of(options, {.largest = taken.largest == nullptr ? 0 : taken.largest[b],
@@ -123,10 +123,10 @@ size_t BucketQuantizer::encode_whole_blocks(const EncodeInput& input, size_t blo
   const size_t buckets = block / options_.bucket;
   std::array<BlockInMaking, kTurns> ring;
   const auto ahead_at = [&](size_t i) {
-    return taken_ahead(options_, input, i * block, block, ring[i % kTurns]);
+    return next_block_statistics(options_, input, i * block, block, ring[i % kTurns]);
   };
   for (size_t i = 0; i < std::min(kTurns - 1, blocks); ++i) {
-    const TakenAhead taken = ahead_at(i);
+    const NextBlockStatistics taken = ahead_at(i);
     take_statistics(taken.run, taken.largest, taken.squares);
     make_scales(options_, buckets, taken, ring[i].scales.data());
   }
@@ -135,7 +135,7 @@ size_t BucketQuantizer::encode_whole_blocks(const EncodeInput& input, size_t blo
     const BucketScale* scales = ring[i % kTurns].scales.data();
     const float* v = input.residual.empty() ? &input.gradient[first] : ring[i % kTurns].v.data();
     const bool takes = i + kTurns - 1 < blocks;
-    const TakenAhead taken = takes ? ahead_at(i + kTurns - 1) : TakenAhead{};
+    const NextBlockStatistics taken = takes ? ahead_at(i + kTurns - 1) : NextBlockStatistics{};
     store_steps(first, block, scales, body);
     encode_piece(input, first, {v, block}, scales, body.data() + code_offset(input.count(), first),
                  takes ? &taken : nullptr);
@@ -201,7 +201,7 @@ const float* BucketQuantizer::take_in(const EncodeInput& input, size_t first, si
 
 void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                                    std::span<const float> values, const BucketScale* scales,
-                                   std::byte* packed, const TakenAhead* taken) const {
+                                   std::byte* packed, const NextBlockStatistics* taken) const {
   std::array<uint8_t, kBlockElements> codes;
   const bool whole_bytes = options_.code.bits == 8;
   QuantizePiece piece{.values = values.data(),
@@ -213,7 +213,7 @@ void BucketQuantizer::encode_piece(const EncodeInput& input, size_t first,
                       .codes = whole_bytes ? as_bytes(packed) : codes.data(),
                       .residual = input.residual.empty() ? nullptr : input.residual.data() + first};
   const size_t ahead = first + values.size();
-  if (kCallsUp && taken == nullptr && ahead + values.size() <= input.count()) {
+  if (kPrefetches && taken == nullptr && ahead + values.size() <= input.count()) {
     if (!input.gradient.empty()) piece.soon[0] = input.gradient.data() + ahead;
     if (!input.residual.empty()) piece.soon[1] = input.residual.data() + ahead;
   }

@@ -38,9 +38,10 @@ struct QuantizerOptions {
   uint8_t detail = 0;
   CodeFormat code = {};
   Bound bound = Bound::kLargest;
-  float top = 127;    // value of the largest code
-  float clip = 0;     // kClipped
-  size_t bucket = 0;  // elements, rounded up to a multiple of kBucketGranule; 0: the whole unit
+  float top = 127;  // value of the largest code
+  float clip = 0;   // kClipped
+  size_t bucket =
+      0;  // elements, rounded up to a multiple of kBucketGranule; 0: the whole partition
 };
 
 class BucketQuantizer final : public Codec {
@@ -60,8 +61,8 @@ class BucketQuantizer final : public Codec {
  private:
   size_t buckets(size_t count) const { return (count + options_.bucket - 1) / options_.bucket; }
   size_t body_bytes(size_t count) const;
-  // Offset of the first packed code of element `at`, a multiple of kBucketGranule, in a unit of
-  // `count`.
+  // Offset of the first packed code of element `at`, a multiple of kBucketGranule, in a partition
+  // of `count`.
   size_t code_offset(size_t count, size_t at) const;
 
   // Encodes whole blocks while it reads later ones. Returns the number of elements encoded.
@@ -75,7 +76,7 @@ class BucketQuantizer final : public Codec {
                        BucketScale* scales) const;
   void encode_piece(const EncodeInput& input, size_t first, std::span<const float> values,
                     const BucketScale* scales, std::byte* packed,
-                    const TakenAhead* taken = nullptr) const;
+                    const NextBlockStatistics* taken = nullptr) const;
   void store_steps(size_t first, size_t count, const BucketScale* scales,
                    std::span<std::byte> body) const;
   void apply(std::span<const std::byte> payload, float scale, bool add, std::span<float> to) const;

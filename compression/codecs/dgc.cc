@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/random.h"
 
 namespace gradbus {
@@ -13,7 +13,8 @@ namespace {
 
 size_t ceil_of(double value) { return static_cast<size_t>(std::ceil(value)); }
 
-// The minimum size of a sample: the part `sample` of the unit, but at least 2 / ratio elements.
+// The minimum size of a sample: the part `sample` of the partition, but at least 2 / ratio
+// elements.
 size_t samples_wanted(size_t count, double ratio, double sample) {
   const size_t least = ceil_of(2 / ratio);
   const size_t part = ceil_of(static_cast<double>(count) * sample);

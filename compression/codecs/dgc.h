@@ -2,15 +2,15 @@
 // threshold (Deep Gradient Compression: Lin, Han, Mao, Wang, Dally 2018; the constants are those of
 // its public code). The error feedback does momentum correction and factor masking (memory.h).
 //
-// The unit is sampled in strides from a random start. The threshold is the sample's element of rank
-// ceil(samples * ratio). While fewer than 0.8 k elements are above it, it is multiplied by 0.8, at
-// most ten times. If more than k elements are above it, the k largest are sent. Three things differ
-// from the public code:
-//   - The public code drops elements between k and 1.3 k by index, which starves the end of a unit.
-//     Here they are dropped by magnitude.
+// The partition is sampled in strides from a random start. The threshold is the sample's element of
+// rank ceil(samples * ratio). While fewer than 0.8 k elements are above it, it is multiplied by
+// 0.8, at most ten times. If more than k elements are above it, the k largest are sent. Three
+// things differ from the public code:
+//   - The public code drops elements between k and 1.3 k by index, so the end of a partition is
+//     hardly ever sent. Here they are dropped by magnitude.
 //   - It counts in one pass over memory for each of the ten steps. Here one pass collects the
 //     elements that reach the sample's rank 2 k, and counting uses those.
-//   - It samples 1 % of any unit. Here the sample has at most 65536 elements or 32 / ratio.
+//   - It samples 1 % of any partition. Here the sample has at most 65536 elements or 32 / ratio.
 // Payload: sparse_payload.h, entries at least 1 and at most the largest k of any stage.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace gradbus {
 
 struct DgcOptions {
   WarmUp ratio;
-  double sample = 0.01;  // part of the unit
+  double sample = 0.01;  // part of the partition
 };
 
 struct DgcSizes {

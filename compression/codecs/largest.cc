@@ -4,7 +4,7 @@
 #include <array>
 
 #include "common/check.h"
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/kernels/compensate.h"
 
 namespace gradbus {

@@ -1,11 +1,11 @@
-// Selects exactly the k elements of largest magnitude of a unit. For equal magnitudes the lower
-// index wins.
+// Selects exactly the k elements of largest magnitude of a partition. For equal magnitudes the
+// lower index wins.
 //
-// One pass over the unit collects the elements above a guessed threshold, which should let through
-// slightly more than k. Then the exact k are chosen among these. A guess can be wrong, for example
-// in a unit that is periodic in the stride of the sample. Then a radix selection finds the
-// threshold in three more passes. If many elements equal the threshold, as zeros often do, an extra
-// pass runs until it finds the k-th.
+// One pass over the partition collects the elements above a guessed threshold, which should let
+// through slightly more than k. Then the exact k are chosen among these. A guess can be wrong, for
+// example in a partition that is periodic in the stride of the sample. Then a radix selection finds
+// the threshold in three more passes. If many elements equal the threshold, as zeros often do, an
+// extra pass runs until it finds the k-th.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@
 
 namespace gradbus {
 
-// The capacity for elements that pass the guess, in a unit of `count_max` elements with at most k
-// wanted. A guess that lets through more is wrong.
+// The capacity for elements that pass the guess, in a partition of `count_max` elements with at
+// most k wanted. A guess that lets through more is wrong.
 constexpr size_t candidates_max(size_t count_max, size_t k) {
   const size_t wanted = 4 * k + 4096;
   return wanted < count_max ? wanted : count_max;
 }
 
-// Counters of the radix selection: 8 KiB, or 128 KiB for units of at least 65536 elements.
+// Counters of the radix selection: 8 KiB, or 128 KiB for partitions of at least 65536 elements.
 using Bins = std::vector<uint32_t>;
 Bins make_bins(size_t count_max);
 

@@ -67,7 +67,7 @@ void PowerSgd::renew_q(uint64_t seed) {
     if (squares > 0 && std::isfinite(squares)) continue;
     const uint64_t stream = mix_u64(seed + k);
     for (size_t j = 0; j < columns_; ++j)
-      column[j] = 2 * random_unit(stream, static_cast<uint32_t>(j)) - 1;
+      column[j] = 2 * random_partition(stream, static_cast<uint32_t>(j)) - 1;
   }
 }
 
@@ -81,7 +81,7 @@ size_t PowerSgd::tile_elements(size_t row, size_t column) const {
 
 // Prefetches into the second-level cache, because rows at a power-of-two distance share sets of the
 // first-level cache.
-void PowerSgd::call_up(const EncodeInput& input, size_t first) const {
+void PowerSgd::prefetch(const EncodeInput& input, size_t first) const {
   constexpr size_t kLine = 16;
   for (size_t i = first; i < std::min(first + kTileColumns, count_); i += kLine) {
     if (!input.gradient.empty()) __builtin_prefetch(&input.gradient[i], 0, 2);
@@ -93,7 +93,7 @@ const float* PowerSgd::load_row(const EncodeInput& input, size_t row, size_t col
                                 float* scratch) {
   const size_t count = tile_elements(row, column);
   const float* v = scratch;
-  call_up(input, row * columns_ + column + kTilesAhead * kTileColumns);
+  prefetch(input, row * columns_ + column + kTilesAhead * kTileColumns);
   if (count > 0) v = compensate(input, row * columns_ + column, count, scratch);
   if (count == width) return v;
   if (v != scratch) std::copy(v, v + count, scratch);

@@ -1,6 +1,6 @@
 // Sends a matrix of low rank instead of the gradient (Vogels et al. 2019, algorithms 1 and 2).
 //
-// The unit is treated as a row-major matrix M, rows x columns. A vector is treated as the most
+// The partition is treated as a row-major matrix M, rows x columns. A vector is treated as the most
 // square matrix possible, padded with zeros. It takes two rounds of all-reduce, f32:
 //   round 0   P = M Q: `rows` elements for each of the r columns; then P is orthogonalised. The
 //             result is the same on all agents, because the sums are (Gram-Schmidt; a rest below
@@ -34,7 +34,7 @@ class PowerSgd final : public LinearCodec {
   DType dtype(uint32_t) const override { return DType::kF32; }
   size_t vector_elements(uint32_t round) const override;
 
-  // For the products of a device (cuda/cuda_linear.h): the shape of the unit's matrix, the
+  // For the products of a device (cuda/cuda_linear.h): the shape of the partition's matrix, the
   // orthogonalised P, and Q with `stride` elements a column.
   size_t rows() const { return rows_; }
   size_t columns() const { return columns_; }
@@ -62,11 +62,11 @@ class PowerSgd final : public LinearCodec {
               float factor, std::span<float> values);
 
   // The number of elements of row `row` in a tile that starts at `column`. It is smaller where the
-  // unit ends.
+  // partition ends.
   size_t tile_elements(size_t row, size_t column) const;
   // Prefetches a row of a later tile. Four rows of two vectors are more streams than the hardware
   // prefetcher follows.
-  void call_up(const EncodeInput& input, size_t first) const;
+  void prefetch(const EncodeInput& input, size_t first) const;
   const float* load_row(const EncodeInput& input, size_t row, size_t column, size_t width,
                         float* scratch);
   template <typename Work>

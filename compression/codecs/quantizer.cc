@@ -13,7 +13,7 @@ CodecOption bucket_option(std::string_view name, std::string_view default_text, 
           .min = min,
           .max = 1048576,
           .sentence = min == 0 ? "elements that share a scale, rounded up to a multiple of 32; 0: "
-                                 "the whole unit (more than 2048 are read twice)"
+                                 "the whole partition (more than 2048 are read twice)"
                                : "elements that share a scale, rounded up to a multiple of 32",
           .whole = true};
 }
@@ -31,7 +31,7 @@ size_t size_option(const CodecOptions& options, std::string_view name) {
 
 // Let n elements share a bound B and be rounded at random to multiples of B / s. Then their squared
 // errors add up to at most n (B / 2s)^2 in the mean. B^2 is at most the sum of their squares,
-// whether B is the largest element or the norm. `elements` 0 means the whole unit.
+// whether B is the largest element or the norm. `elements` 0 means the whole partition.
 bool contracts_at_random(double elements, double levels) {
   const double shared = std::ceil(elements / 32) * 32;
   return shared > 0 && shared < 4 * levels * levels;

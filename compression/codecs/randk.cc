@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "common/check.h"
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/kernels/collect.h"
 #include "compression/kernels/compensate.h"
 #include "compression/random.h"
@@ -43,15 +43,16 @@ RandKOptions options_of(const CodecOptions& options) {
 }
 
 // Prefetches the next values: as many as memory delivers while the indices of a block are listed.
-void call_up(std::span<const float> values, size_t first) {
+void prefetch(std::span<const float> values, size_t first) {
   constexpr size_t kElements = 1024;
   for (size_t i = first; i < std::min(first + kElements, values.size()); i += 16)
     hwy::Prefetch(&values[i]);
 }
 
-// One pass over a unit. Writes factor * v of the drawn elements to `sent`, and v to the residual,
-// minus the sent values if `settles`. A separate gather at the end took a fifth of the time for
-// units larger than the cache. A separate update of the residual took 12 ns per element.
+// One pass over a partition. Writes factor * v of the drawn elements to `sent`, and v to the
+// residual, minus the sent values if `settles`. A separate gather at the end took a fifth of the
+// time for partitions larger than the cache. A separate update of the residual took 12 ns per
+// element.
 class TakeIn {
  public:
   TakeIn(const EncodeInput& input, IndexDraw& draw, float factor, bool settles, float* sent)
@@ -69,7 +70,7 @@ class TakeIn {
       const size_t count = std::min(kBlockElements, input_.count() - first);
       const size_t taken = leave_v(first, count);
       if (taken < count) return give_up(first + taken);
-      call_up(input_.gradient, first + count);
+      prefetch(input_.gradient, first + count);
       take(first, count);
     }
     return kAllFinite;

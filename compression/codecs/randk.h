@@ -29,9 +29,9 @@ struct RandKOptions {
 size_t randk_entries(const RandKOptions& options, size_t count);
 float randk_factor(const RandKOptions& options, size_t count, bool has_residual);
 
-// Draws k of `count` indices in ascending order, from a bitmap of the unit: O(k + count / 64). They
-// are listed range after range from the start. Each range is a multiple of 64, except the last. A
-// pass over the unit lists one range per block.
+// Draws k of `count` indices in ascending order, from a bitmap of the partition: O(k + count / 64).
+// They are listed range after range from the start. Each range is a multiple of 64, except the
+// last. A pass over the partition lists one range per block.
 class IndexDraw {
  public:
   IndexDraw(size_t count_max, size_t k_max)

@@ -139,7 +139,8 @@ Status Rows::check(std::span<const std::byte> payload, size_t count) const {
   if (header.detail != 0) return refuse("detail", header.detail, "0");
   const size_t rest = header.entries % row_;
   if (header.entries > count || (rest != 0 && rest != count % row_))
-    return refuse("entries", header.entries, "those of whole rows, and of the unit's last one");
+    return refuse("entries", header.entries,
+                  "those of whole rows, and of the partition's last one");
   if (header.bytes < header.entries * wire_type_bytes(type_))
     return refuse("bytes", header.bytes, "at least those of the values");
   return check_indices(payload);
@@ -152,10 +153,11 @@ Status Rows::check_indices(std::span<const std::byte> payload) const {
   size_t last = SIZE_MAX;
   while (const size_t got = reader.next(indices.data(), kBlock)) last = indices[got - 1];
   if (!reader.complete())
-    return refuse("indices", rows_of(header.entries), "ascending ones below the unit's rows");
+    return refuse("indices", rows_of(header.entries), "ascending ones below the partition's rows");
   const bool has_short_row = header.count % row_ != 0 && last == header.count / row_;
   if (has_short_row == (header.entries % row_ != 0)) return {};
-  return refuse("indices", last, "the unit's last row exactly where entries have a part of one");
+  return refuse("indices", last,
+                "the partition's last row exactly where entries have a part of one");
 }
 
 // Calls visit(values on the wire, first element, elements) for each row.
@@ -215,7 +217,7 @@ std::span<const CodecRow> row_codecs() {
        .options = {{.name = "dim",
                     .default_text = "0",
                     .min = 0,
-                    .max = static_cast<double>(kUnitElementsMax),
+                    .max = static_cast<double>(kPartitionElementsMax),
                     .sentence = "elements of a row; 0: the tensor's columns",
                     .whole = true},
                    {.name = "values",

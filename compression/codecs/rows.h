@@ -8,10 +8,10 @@
 //   offset 16           values, entries of them, row after row
 //   then                numbers of the rows, ascending, up to the end, in that code
 //
-// Rows are counted from the first element of the unit. The last row is short if the unit ends
-// inside a row: its length is entries modulo the row length, and 0 means that it was not sent. A
-// unit that begins inside a row is exact too. But one row of the tensor may then be two rows of the
-// unit, so planners cut between rows.
+// Rows are counted from the first element of the partition. The last row is short if the partition
+// ends inside a row: its length is entries modulo the row length, and 0 means that it was not sent.
+// A partition that begins inside a row is exact too. But one row of the tensor may then be two rows
+// of the partition, so planners cut between rows.
 //
 // If no row is zero, a payload has 16 + 4 count + ceil(rows / 8) bytes: a bitmap more than dense.
 // No payload is longer. A row of zeros and -0 is not sent and arrives as zeros.

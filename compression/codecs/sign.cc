@@ -27,7 +27,7 @@ CodecOption block_option() {
           .max = 2147483648,
           .sentence =
               "elements that share a mean, rounded up to a multiple of 64; 0: all of the "
-              "unit, which takes two passes over memory",
+              "partition, which takes two passes over memory",
           .whole = true};
 }
 

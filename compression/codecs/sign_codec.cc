@@ -16,7 +16,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr SignLevels kNotFinite{kNaN, kNaN};
 
 size_t whole_words(size_t block) {
-  const size_t most = kUnitElementsMax;
+  const size_t most = kPartitionElementsMax;
   return block == 0 ? most : std::min(sign_words(block) * 64, most);
 }
 
@@ -80,7 +80,7 @@ SignLevels SignCodec::encode_block(const EncodeInput& input, size_t first, size_
 size_t SignCodec::encode(const EncodeInput& input, std::span<std::byte> payload) {
   const size_t count = input.count();
   const size_t bytes = payload_bytes_max(count);
-  GRADBUS_CHECK(payload.size() >= bytes && count <= kUnitElementsMax);
+  GRADBUS_CHECK(payload.size() >= bytes && count <= kPartitionElementsMax);
   PayloadHeader header{.codec = static_cast<uint8_t>(id_)};
   header.count = header.entries = static_cast<uint32_t>(count);
   header.bytes = static_cast<uint32_t>(bytes - kPayloadHeaderBytes);

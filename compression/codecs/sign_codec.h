@@ -43,7 +43,7 @@ class SignCodec : public Codec {
   enum class Level : uint8_t { kStep, kMean, kTwoMeans };
 
   // `block` elements, rounded up to whole words, share their levels. 0 means all elements of the
-  // unit.
+  // partition.
   SignCodec(CodecId id, Level level, size_t block, float step);
 
   CodecId id() const { return id_; }

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/index_coding.h"
 #include "compression/kernels/expand.h"
 

@@ -11,9 +11,9 @@
 // At density 0.001 of random indices an entry takes 4 + 11.44 / 8 = 5.43 bytes in f32 and 3.43 in
 // fp16, plus the header.
 //
-// With error feedback, v goes to the residual while the unit is read. Then the decoded value of
-// each sent element is subtracted. That leaves 0 for f32, and the rounding error for fp16 and bf16.
-// A unit that is not finite does not change the residual (compensated_unit.h).
+// With error feedback, v goes to the residual while the partition is read. Then the decoded value
+// of each sent element is subtracted. That leaves 0 for f32, and the rounding error for fp16 and
+// bf16. A partition that is not finite does not change the residual (compensated_partition.h).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ namespace gradbus {
 
 inline constexpr size_t kAllFinite = SIZE_MAX;
 
-// The selected elements of one unit by ascending index. The codec that selected them owns the
+// The selected elements of one partition by ascending index. The codec that selected them owns the
 // memory.
 struct Selection {
   std::span<const uint32_t> indices = {};

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/kernels/compensate.h"
 #include "compression/kernels/expand.h"
 #include "compression/kernels/select.h"

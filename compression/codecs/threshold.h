@@ -3,8 +3,8 @@
 // a bitmap with all values.
 //
 // The number of selected elements is known only at the end, and may be all. So values go to the
-// payload as they are found, and their indices are stored as one bit each until then. A unit is
-// read once.
+// payload as they are found, and their indices are stored as one bit each until then. A partition
+// is read once.
 #pragma once
 
 #include <memory>

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/kernels/compensate.h"
 
 namespace gradbus {
 namespace {
 
-// The sample reads whole cache lines: 1 in 128 of the unit's lines, at most 4096. 65536 elements
-// take 0.2 ms to rank.
+// The sample reads whole cache lines: 1 in 128 of the partition's lines, at most 4096. 65536
+// elements take 0.2 ms to rank.
 constexpr size_t kLine = 16;
 constexpr size_t kSparsity = 128;
 constexpr size_t kLinesMax = 4096;
@@ -20,7 +20,7 @@ size_t kept(double ratio, size_t count) {
   return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(count) * ratio));
 }
 
-// The rank in the sample that k elements of the unit reach almost surely. It is six standard
+// The rank in the sample that k elements of the partition reach almost surely. It is six standard
 // deviations above the mean, because elements of a line are alike, plus 8 for means near 0.
 size_t safe_rank(size_t k, size_t sample, size_t count) {
   const double mean =

@@ -18,7 +18,7 @@ struct BlockNormsWork {
   };
   CudaBlocks input;
 
-  GRADBUS_BOTH uint32_t norms() const { return parts_of(input.unit.count, input.block); }
+  GRADBUS_BOTH uint32_t norms() const { return parts_of(input.partition.count, input.block); }
   GRADBUS_BOTH uint32_t blocks() const { return larger(1u, parts_of(norms(), kBlocks)); }
   GRADBUS_BOTH uint32_t pieces() const { return parts_of(input.block, kPieceElements); }
   GRADBUS_BOTH uint32_t phases() const { return 2 * pieces() + 1; }
@@ -40,12 +40,12 @@ struct BlockNormsWork {
  private:
   GRADBUS_BOTH double lane_sum(uint32_t norm, uint32_t piece, uint32_t lane) const {
     const uint64_t start = uint64_t{norm} * input.block;
-    const uint64_t end = smaller<uint64_t>(start + input.block, input.unit.count);
+    const uint64_t end = smaller<uint64_t>(start + input.block, input.partition.count);
     const uint64_t first = start + uint64_t{piece} * kPieceElements;
     const uint64_t stop = smaller(first + kPieceElements, end);
     double sum = 0;
     for (uint64_t i = first + lane; i < stop; i += kSumLanes)
-      sum += fabs(static_cast<double>(plain_element(input.unit, static_cast<uint32_t>(i))));
+      sum += fabs(static_cast<double>(plain_element(input.partition, static_cast<uint32_t>(i))));
     return sum;
   }
   // As norm_of_sum() there.
@@ -68,8 +68,8 @@ struct BlockGatherWork {
     auto* to = static_cast<typename Element::Bits*>(input.out);
     for_elements(elements(), block, thread, [&](uint32_t e) {
       const uint64_t i = uint64_t{input.blocks[e / input.block]} * input.block + e % input.block;
-      to[e] = i < input.unit.count
-                  ? Element::narrow(plain_element(input.unit, static_cast<uint32_t>(i)))
+      to[e] = i < input.partition.count
+                  ? Element::narrow(plain_element(input.partition, static_cast<uint32_t>(i)))
                   : typename Element::Bits{0};
     });
   }
@@ -80,14 +80,14 @@ struct BlockFinishWork {
   using Shared = NoShared;
   CudaBlocks input;
 
-  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.unit.count); }
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.partition.count); }
   GRADBUS_BOTH static uint32_t phases() { return 1; }
   GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
     const auto* sums = static_cast<const typename Element::Bits*>(input.sum);
-    for_elements(input.unit.count, block, thread, [&](uint32_t i) {
+    for_elements(input.partition.count, block, thread, [&](uint32_t i) {
       const uint32_t place = input.places[i / input.block];
       const bool sent = place != 0 && place <= input.chosen;
-      if (input.finite != 0 && input.unit.residual != nullptr) keep(i, sent);
+      if (input.finite != 0 && input.partition.residual != nullptr) keep(i, sent);
       const uint64_t from = uint64_t{place - 1} * input.block + i % input.block;
       static_cast<float*>(input.out)[i] = sent ? Element::widen(sums[from]) * input.scale : 0.0F;
     });
@@ -95,9 +95,9 @@ struct BlockFinishWork {
 
  private:
   GRADBUS_BOTH void keep(uint32_t i, bool sent) const {
-    const float v = plain_element(input.unit, i);
+    const float v = plain_element(input.partition, i);
     const float left = sent ? v - Element::widen(Element::narrow(v)) : v;
-    if (!sent || is_finite(left)) input.unit.residual[i] = left;
+    if (!sent || is_finite(left)) input.partition.residual[i] = left;
   }
 };
 

@@ -53,15 +53,15 @@ struct CudaCodec {
 };
 static_assert(sizeof(CudaCodec) == 40, "part of kCudaAbi");
 
-// Of selections: how many, of this unit in this round.
+// Of selections: how many, of this partition in this round.
 struct CudaChoice {
   uint32_t entries = 0;     // kLargest, kDrawn: exactly; else at most
-  uint32_t samples = 0;     // kSampled: of the unit,
+  uint32_t samples = 0;     // kSampled: of the partition,
   uint32_t stride = 0;      // ... so far apart
   uint32_t top = 0;         // ... of which this is the threshold's rank
   uint32_t candidates = 0;  // ... of more than these exactly `entries` are sent
   float factor = 1;         // kDrawn: what values are multiplied with
-  // 1: the values travel in flight (LinearCodec), so of a unit that is not finite indices are
+  // 1: the values travel in flight (LinearCodec), so of a partition that is not finite indices are
   // listed all the same, and all values are 0 but the first one, which is `bits`.
   uint32_t in_flight = 0;
   uint32_t unused = 0;
@@ -81,8 +81,8 @@ struct CudaEncode {
   uint32_t count = 0;
   float decay = 1;
   CudaChoice choice = {};  // of selections
-  // A word of the device (cuda_memory.h), or null. Where it is 1, the residual has the gradient
-  // already: v is the residual as it is.
+  // A word of the device (cuda_error_feedback.h), or null. Where it is 1, the residual has the
+  // gradient already: v is the residual as it is.
   const uint32_t* taken = nullptr;
 };
 
@@ -107,7 +107,7 @@ std::optional<CudaCodec> cuda_codec(const LinearCodec& codec);
 // Of a codec that has a CudaCodec; all zeros but for those of selections.
 CudaChoice cuda_choice(const Codec& codec, size_t count, uint64_t round, bool has_residual);
 CudaChoice cuda_choice(const LinearCodec& codec, size_t count, bool has_residual);
-// No round of a unit as long as the codec was made for needs a longer list or workspace.
+// No round of a partition as long as the codec was made for needs a longer list or workspace.
 CudaChoice cuda_choice_max(const Codec& codec, size_t count);
 
 // Of the payload of `count` elements: payload_bytes_max() of the codec it was made of. Of

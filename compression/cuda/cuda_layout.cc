@@ -5,8 +5,8 @@
 #include "compression/codecs/bucket_quantizer.h"
 #include "compression/codecs/sign_codec.h"
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_error_feedback.h"
 #include "compression/cuda/cuda_linear.h"
-#include "compression/cuda/cuda_memory.h"
 #include "compression/cuda/long_bucket_work.h"
 #include "compression/cuda/long_sign_work.h"
 #include "compression/cuda/selection.h"
@@ -27,12 +27,12 @@ bool are_possible_buckets(const CudaCodec& codec) {
   const bool bits = codec.bits == 2 || codec.bits == 4 || codec.bits == 8;
   return bits && codec.kind <= static_cast<uint8_t>(CodeKind::kNatural) &&
          codec.bound <= static_cast<uint8_t>(Bound::kPowerOfTwo) && codec.bucket != 0 &&
-         codec.bucket % kBucketGranule == 0 && codec.bucket <= kUnitElementsMax;
+         codec.bucket % kBucketGranule == 0 && codec.bucket <= kPartitionElementsMax;
 }
 
 bool are_possible_signs(const CudaCodec& codec) {
   return codec.level <= static_cast<uint8_t>(SignCodec::Level::kTwoMeans) && codec.bucket != 0 &&
-         codec.bucket % 64 == 0 && codec.bucket <= kUnitElementsMax && codec.momentum <= 1;
+         codec.bucket % 64 == 0 && codec.bucket <= kPartitionElementsMax && codec.momentum <= 1;
 }
 
 bool are_possible_selections(const CudaCodec& codec) {
@@ -93,37 +93,41 @@ bool is_possible(const CudaReduce& input) {
   if (!is_dtype(input.dtype) || !is_reduce_op(input.op) || input.divisor == 0) return false;
   if (op == ReduceOp::kNone || op == ReduceOp::kAdasum) return false;
   if (!op_fits_dtype(op, static_cast<DType>(input.dtype))) return false;
-  const auto all_there = [&](const auto& areas, uint32_t count) {
-    if (count == 0 || count > kCudaAreasMax) return false;
+  const auto all_there = [&](const auto& rank_buffers, uint32_t count) {
+    if (count == 0 || count > kCudaRankBuffersMax) return false;
     const size_t bytes = dtype_bytes(static_cast<DType>(input.dtype));
     for (uint32_t i = 0; i < count; ++i)
-      if (areas[i] == nullptr || reinterpret_cast<uintptr_t>(areas[i]) % bytes != 0) return false;
+      if (rank_buffers[i] == nullptr || reinterpret_cast<uintptr_t>(rank_buffers[i]) % bytes != 0)
+        return false;
     return true;
   };
   return all_there(input.sources, input.source_count) &&
          all_there(input.targets, input.target_count);
 }
 
-// A unit is there, and what is read and written besides.
+// A partition is there, and what is read and written besides.
 bool is_possible(const CudaLowRank& input) {
-  const CudaUnit& unit = input.unit;
-  if (unit.count != 0 && unit.gradient == nullptr && unit.residual == nullptr) return false;
+  const CudaPartition& partition = input.partition;
+  if (partition.count != 0 && partition.gradient == nullptr && partition.residual == nullptr)
+    return false;
   if (input.part > CudaRankPart::kFinish || input.rank > smaller(input.rows, input.columns))
     return false;
-  if (unit.count > uint64_t{input.rows} * input.columns) return false;
+  if (partition.count > uint64_t{input.rows} * input.columns) return false;
   const bool has_p = input.part == CudaRankPart::kRows || input.p != nullptr;
   const bool has_q = input.part == CudaRankPart::kColumns || input.q != nullptr;
-  return unit.count == 0 || (has_p && has_q && input.out != nullptr);
+  return partition.count == 0 || (has_p && has_q && input.out != nullptr);
 }
 
 bool is_possible(const CudaBlocks& input) {
-  const CudaUnit& unit = input.unit;
-  if (unit.count != 0 && unit.gradient == nullptr && unit.residual == nullptr) return false;
-  if (input.part > CudaBlocksPart::kFinish || input.block == 0) return false;
-  if (input.block > larger(unit.count, 1u) || !is_possible_dtype(static_cast<uint8_t>(input.dtype)))
+  const CudaPartition& partition = input.partition;
+  if (partition.count != 0 && partition.gradient == nullptr && partition.residual == nullptr)
     return false;
-  if (input.chosen > parts_of(unit.count, input.block)) return false;
-  if (unit.count == 0) return true;
+  if (input.part > CudaBlocksPart::kFinish || input.block == 0) return false;
+  if (input.block > larger(partition.count, 1u) ||
+      !is_possible_dtype(static_cast<uint8_t>(input.dtype)))
+    return false;
+  if (input.chosen > parts_of(partition.count, input.block)) return false;
+  if (partition.count == 0) return true;
   if (input.part == CudaBlocksPart::kGather && input.blocks == nullptr) return false;
   const bool finishes = input.part == CudaBlocksPart::kFinish;
   return input.out != nullptr && (!finishes || (input.places != nullptr && input.sum != nullptr));

@@ -3,7 +3,8 @@
 // are to memory of the device, aligned to their elements.
 //
 // The host keeps what is small: it orthogonalises P, chooses blocks, and draws Q, by the codecs'
-// own code on sums that have come through its memory anyway. The device does what reads the unit.
+// own code on sums that have come through its memory anyway. The device does what reads the
+// partition.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace gradbus {
 
 // What v is made of: CudaEncode's.
-struct CudaUnit {
+struct CudaPartition {
   const float* gradient = nullptr;
   float* residual = nullptr;
   const uint32_t* taken = nullptr;
@@ -25,9 +26,9 @@ enum class CudaRankPart : uint32_t {
   kFinish = 2,   // out[i] = factor * (P Q^T)[i], and the residual lacks P Q^T
 };
 
-// PowerSGD, the unit as a row-major matrix with zeros behind.
+// PowerSGD, the partition as a row-major matrix with zeros behind.
 struct CudaLowRank {
-  CudaUnit unit;
+  CudaPartition partition;
   CudaRankPart part = CudaRankPart::kRows;
   uint32_t rows = 0;
   uint32_t columns = 0;
@@ -40,14 +41,15 @@ struct CudaLowRank {
 };
 
 enum class CudaBlocksPart : uint32_t {
-  kNorms = 0,   // out: f32, the L1 norm of each block
-  kGather = 1,  // out: v of the chosen blocks, one after the other, zeros behind the unit's end
+  kNorms = 0,  // out: f32, the L1 norm of each block
+  kGather =
+      1,  // out: v of the chosen blocks, one after the other, zeros behind the partition's end
   kFinish = 2,  // out: f32[count], of chosen blocks scale * sum, else 0; and the residual
 };
 
 // Block top-k.
 struct CudaBlocks {
-  CudaUnit unit;
+  CudaPartition partition;
   CudaBlocksPart part = CudaBlocksPart::kNorms;
   uint32_t block = 1;                // elements
   uint32_t chosen = 0;               // blocks
@@ -59,7 +61,7 @@ struct CudaBlocks {
   float scale = 1;
   uint32_t finite = 1;  // kFinish: 0 leaves the residual
 };
-static_assert(sizeof(CudaUnit) == 32 && sizeof(CudaLowRank) == 80 && sizeof(CudaBlocks) == 88,
+static_assert(sizeof(CudaPartition) == 32 && sizeof(CudaLowRank) == 80 && sizeof(CudaBlocks) == 88,
               "part of kCudaAbi");
 
 // False for what none of these codecs is like.

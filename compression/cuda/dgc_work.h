@@ -1,6 +1,6 @@
 // Kernels of dgc's threshold (codecs/dgc.h, Largest::about): the same samples, the same threshold
-// and its lowerings. Those are known before the unit is read, so one pass counts what each lets
-// through.
+// and its lowerings. Those are known before the partition is read, so one pass counts what each
+// lets through.
 #pragma once
 
 #include "compression/cuda/selection.h"
@@ -39,7 +39,7 @@ struct LevelsWork {
       state.levels[i] = magnitude_key(threshold);
       threshold *= 0.8F;
     }
-    state.prefix[0] = 0;  // the unit's, should it come to that
+    state.prefix[0] = 0;  // the partition's, should it come to that
     state.rank[0] = input.choice.entries;
   }
 };

@@ -17,23 +17,23 @@ namespace gradbus {
 
 inline constexpr uint32_t kQuietNan = 0x7fc00000;
 
-// Of a CudaEncode or CudaUnit. The residual has the gradient by now:
-template <class Unit>
-GRADBUS_BOTH bool is_taken(const Unit& input) {
+// Of a CudaEncode or CudaPartition. The residual has the gradient by now:
+template <class Partition>
+GRADBUS_BOTH bool is_taken(const Partition& input) {
   return input.taken != nullptr && *input.taken != 0;
 }
-template <class Unit>
-GRADBUS_BOTH bool has_gradient(const Unit& input) {
+template <class Partition>
+GRADBUS_BOTH bool has_gradient(const Partition& input) {
   return input.gradient != nullptr && !is_taken(input);
 }
-template <class Unit>
-GRADBUS_BOTH float decay_of(const Unit& input) {
+template <class Partition>
+GRADBUS_BOTH float decay_of(const Partition& input) {
   return is_taken(input) ? 1.0F : input.decay;
 }
 
 // v of element i. A device's sums forget which NaN went in; a processor's do not, so that is said.
-template <class Unit>
-GRADBUS_BOTH float compensated(const Unit& input, uint32_t i) {
+template <class Partition>
+GRADBUS_BOTH float compensated(const Partition& input, uint32_t i) {
   if (input.residual == nullptr) return input.gradient[i];
   const float fresh = has_gradient(input) ? input.gradient[i] : 0.0F;
   if (fresh != fresh) return float_of(bits_of(fresh) | 0x400000);
@@ -42,8 +42,8 @@ GRADBUS_BOTH float compensated(const Unit& input, uint32_t i) {
 
 // The same for codecs that take the residual as it is, zeros below zero included, where there is
 // nothing else.
-template <class Unit>
-GRADBUS_BOTH float plain_element(const Unit& input, uint32_t i) {
+template <class Partition>
+GRADBUS_BOTH float plain_element(const Partition& input, uint32_t i) {
   if (!has_gradient(input) && decay_of(input) == 1) return input.residual[i];
   return compensated(input, i);
 }

@@ -1,6 +1,6 @@
 // The step of a bucket that is longer than a block takes: each piece is measured by a block of its
 // own, then one block adds the pieces of a bucket up in their order, which is the codecs'.
-// BucketEncodeWork reads them again and codes. So a unit is read twice, by the whole device.
+// BucketEncodeWork reads them again and codes. So a partition is read twice, by the whole device.
 //
 // Workspace: CudaScale[buckets], then of each piece f64 squares, and u32 largest.
 #pragma once

@@ -11,7 +11,8 @@ namespace gradbus {
 
 GRADBUS_BOTH inline float matrix_element(const CudaLowRank& input, uint32_t row, uint32_t column) {
   const uint64_t i = uint64_t{row} * input.columns + column;
-  return i < input.unit.count ? plain_element(input.unit, static_cast<uint32_t>(i)) : 0.0F;
+  return i < input.partition.count ? plain_element(input.partition, static_cast<uint32_t>(i))
+                                   : 0.0F;
 }
 
 // Sixteen rows a block, sixteen threads a row; one vector after the other.
@@ -67,18 +68,18 @@ struct RankFinishWork {
   using Shared = NoShared;
   CudaLowRank input;
 
-  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.unit.count); }
+  GRADBUS_BOTH uint32_t blocks() const { return piece_blocks(input.partition.count); }
   GRADBUS_BOTH static uint32_t phases() { return 1; }
   GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
-    for_elements(input.unit.count, block, thread, [&](uint32_t i) {
+    for_elements(input.partition.count, block, thread, [&](uint32_t i) {
       const uint32_t row = i / input.columns;
       const uint32_t column = i % input.columns;
       float sent = 0;
       for (uint32_t k = 0; k < input.rank; ++k)
         sent += input.p[size_t{k} * input.rows + row] * input.q[size_t{k} * input.columns + column];
-      if (input.unit.residual != nullptr) {
-        const float lacking = plain_element(input.unit, i) - sent;
-        if (is_finite(lacking)) input.unit.residual[i] = lacking;
+      if (input.partition.residual != nullptr) {
+        const float lacking = plain_element(input.partition, i) - sent;
+        if (is_finite(lacking)) input.partition.residual[i] = lacking;
       }
       input.out[i] = input.factor * sent;
     });

@@ -180,11 +180,11 @@ bool is_aligned(const void* memory) {
   return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 16 == 0;
 }
 
-constexpr char kTooLong[] = "a unit of more than 2^29 elements";
+constexpr char kTooLong[] = "a partition of more than 2^29 elements";
 
 CudaResult check(const CudaCodec& codec, uint32_t count, const void* payload) {
   if (!is_possible(codec)) return refuse("no codec is like that");
-  if (count > kUnitElementsMax) return refuse(kTooLong);
+  if (count > kPartitionElementsMax) return refuse(kTooLong);
   if (!is_aligned(payload)) return refuse("a payload that is not aligned to 16 bytes");
   return CudaResult::kOk;
 }
@@ -218,7 +218,7 @@ CudaResult encode(CudaStream* stream, const CudaEncode* input) {
 
 CudaResult apply(CudaStream* stream, const CudaApply* input) {
   if (input->count != 0 && input->to == nullptr) return refuse("nothing to write to");
-  if (input->entries > input->count) return refuse("a list longer than the unit");
+  if (input->entries > input->count) return refuse("a list longer than the partition");
   if (const CudaResult result = check(input->codec, input->count, input->payload);
       result != CudaResult::kOk)
     return result;
@@ -226,7 +226,7 @@ CudaResult apply(CudaStream* stream, const CudaApply* input) {
 }
 
 CudaResult remember(CudaStream* stream, const CudaMomentum* input) {
-  if (input->count > kUnitElementsMax) return refuse(kTooLong);
+  if (input->count > kPartitionElementsMax) return refuse(kTooLong);
   if (input->taken == nullptr) return refuse("no word for what was taken");
   if (input->count != 0 &&
       (input->gradient == nullptr || input->momentum == nullptr || input->residual == nullptr))
@@ -235,7 +235,7 @@ CudaResult remember(CudaStream* stream, const CudaMomentum* input) {
 }
 
 CudaResult forget(CudaStream* stream, const CudaForget* input) {
-  if (input->entries > input->count) return refuse("a list longer than the unit");
+  if (input->entries > input->count) return refuse("a list longer than the partition");
   if (input->list != nullptr && !is_aligned(input->list))
     return refuse("a list that is not aligned to 16 bytes");
   if (input->taken == nullptr) return refuse("no word for what was taken");
@@ -245,19 +245,19 @@ CudaResult forget(CudaStream* stream, const CudaForget* input) {
 }
 
 CudaResult reduce(CudaStream* stream, const CudaReduce* input) {
-  if (input->count > kUnitElementsMax) return refuse(kTooLong);
+  if (input->count > kPartitionElementsMax) return refuse(kTooLong);
   if (!is_possible(*input)) return refuse("no reduction is like that");
   return start(stream, [input](const auto& launch) { start_reduce(*input, launch); });
 }
 
 CudaResult low_rank(CudaStream* stream, const CudaLowRank* input) {
-  if (input->unit.count > kUnitElementsMax) return refuse(kTooLong);
+  if (input->partition.count > kPartitionElementsMax) return refuse(kTooLong);
   if (!is_possible(*input)) return refuse("no matrix is like that");
   return start(stream, [input](const auto& launch) { start_low_rank(*input, launch); });
 }
 
 CudaResult blocks(CudaStream* stream, const CudaBlocks* input) {
-  if (input->unit.count > kUnitElementsMax) return refuse(kTooLong);
+  if (input->partition.count > kPartitionElementsMax) return refuse(kTooLong);
   if (!is_possible(*input)) return refuse("no blocks are like that");
   return start(stream, [input](const auto& launch) { start_blocks(*input, launch); });
 }

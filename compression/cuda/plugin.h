@@ -20,8 +20,8 @@
 #include <cstdint>
 
 #include "compression/cuda/cuda_codec.h"
+#include "compression/cuda/cuda_error_feedback.h"
 #include "compression/cuda/cuda_linear.h"
-#include "compression/cuda/cuda_memory.h"
 
 namespace gradbus {
 

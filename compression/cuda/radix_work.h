@@ -2,15 +2,15 @@
 // the digits before it, and the bin in which rank k lies. What codecs/largest.cc finds with a guess
 // and, where that was wrong, this way too.
 //
-// Of the unit (topk, and dgc where it must be exact) or of dgc's sample, there for two ranks at a
-// time.
+// Of the partition (topk, and dgc where it must be exact) or of dgc's sample, there for two ranks
+// at a time.
 #pragma once
 
 #include "compression/cuda/selection.h"
 
 namespace gradbus {
 
-struct UnitKeys {
+struct PartitionKeys {
   static constexpr uint32_t kRanks = 1;
   GRADBUS_BOTH static uint32_t count(const CudaEncode& input) { return input.count; }
   GRADBUS_BOTH static bool is_asked_for(const SelectState& state) { return state.exact != 0; }
@@ -112,8 +112,8 @@ struct DigitWork {
   }
 };
 
-// One thread, after the last digit of the unit's k-th: those above it, and as many ties as its rank
-// among them says.
+// One thread, after the last digit of the partition's k-th: those above it, and as many ties as its
+// rank among them says.
 struct ExactWork {
   using Shared = NoShared;
   CudaEncode input;

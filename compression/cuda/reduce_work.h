@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/kernels/reduce_elements.h"
-#include "compression/cuda/cuda_memory.h"
+#include "compression/cuda/cuda_error_feedback.h"
 #include "compression/cuda/grid.h"
 
 namespace gradbus {
@@ -17,7 +17,7 @@ struct ReduceWork {
   GRADBUS_BOTH static uint32_t phases() { return 1; }
   GRADBUS_BOTH void run(uint32_t, uint32_t block, uint32_t thread, NoShared&) const {
     const auto op = static_cast<ReduceOp>(input.op);
-    const auto factors = Element::factors({op, input.divisor, input.before, input.after});
+    const auto factors = Element::factors({op, input.divisor, input.prescale, input.postscale});
     for_elements(input.count, block, thread, [&](uint32_t i) {
       auto result = Element::enter(factors, load(0, i));
       for (uint32_t s = 1; s < input.source_count; ++s)

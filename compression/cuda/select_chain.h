@@ -32,7 +32,7 @@ void start_choice(const CudaEncode& input, const Start& start) {
     start(LowerWork{input});
   }
   if (rule == CudaRule::kSampled || rule == CudaRule::kLargest) {
-    start_radix<UnitKeys>(input, start);
+    start_radix<PartitionKeys>(input, start);
     start(ExactWork{input});
   }
 }

@@ -2,7 +2,7 @@
 // other in the workspace, and the list that comes of it (cuda_codec.h).
 #pragma once
 
-#include "compression/codecs/compensated_unit.h"
+#include "compression/codecs/compensated_partition.h"
 #include "compression/cuda/elements.h"
 #include "compression/cuda/grid.h"
 #include "compression/kernels/select.h"
@@ -22,7 +22,7 @@ GRADBUS_BOTH constexpr uint32_t digit_bits(uint32_t digit) { return digit == 0 ?
 // reaches.
 inline constexpr uint32_t kLevels = 12;
 // randk draws as many as are missing, this often, and then one by one. At density 0.5, which is the
-// worst, each halves what is missing: 0.004 % of the unit are left.
+// worst, each halves what is missing: 0.004 % of the partition are left.
 inline constexpr uint32_t kDraws = 12;
 
 struct SelectState {
@@ -33,7 +33,7 @@ struct SelectState {
   uint32_t bad;           // index of the first v that is not finite
   uint32_t bad_gradient;  // ... of the gradient
   uint32_t entries;
-  uint32_t exact;  // radix selection over the unit is called for
+  uint32_t exact;  // radix selection over the partition is called for
   // Of radix selection: the digits found, and the rank among those that share them. Two ranks at a
   // time in dgc's sample.
   uint32_t prefix[2];

@@ -1,17 +1,17 @@
 // Which kernels a codec is encoded, added and decoded with: start(Work) is called with one after
 // the other. The one place where kernels are listed, for the plug-in and for tests, with those of
-// memory_work.h (start_remember, start_forget), reduce_work.h (start_reduce), low_rank_work.h
-// (start_low_rank) and blocks_work.h (start_blocks).
+// error_feedback_work.h (start_remember, start_forget), reduce_work.h (start_reduce),
+// low_rank_work.h (start_low_rank) and blocks_work.h (start_blocks).
 #pragma once
 
 #include "common/dtype.h"
 #include "compression/cuda/blocks_work.h"
 #include "compression/cuda/bucket_work.h"
 #include "compression/cuda/dense_work.h"
+#include "compression/cuda/error_feedback_work.h"
 #include "compression/cuda/long_bucket_work.h"
 #include "compression/cuda/long_sign_work.h"
 #include "compression/cuda/low_rank_work.h"
-#include "compression/cuda/memory_work.h"
 #include "compression/cuda/reduce_work.h"
 #include "compression/cuda/select_chain.h"
 #include "compression/cuda/sign_work.h"

@@ -47,7 +47,7 @@ struct WithMomentum {
   static constexpr bool kRemembers = true;
   static HWY_INLINE void fetch(const CollectBlock& block, size_t i) {
     LoadBoth::fetch(block.of, i);
-    CallUpWord(block.momentum + i);
+    PrefetchWord(block.momentum + i);
   }
   static HWY_INLINE hn::Vec<F32> fresh(const CollectBlock& block, size_t i) {
     const F32 d;
@@ -129,7 +129,7 @@ Collected CollectAllWords(CollectBlock block, CollectKeys keys, uint32_t* indice
   size_t first = 0;
   const auto found = [&] { return static_cast<size_t>(to.indices - indices); };
   for (; first + 64 <= block.of.count; first += 64) {
-    if (kCallsUp) V::fetch(block, first + kAhead);
+    if (kPrefetches) V::fetch(block, first + kAhead);
     if (!CollectWord<V, kFew>(block, first, below, clear_below, to,
                               std::make_index_sequence<64 / kLanes>()))
       return {first, found()};

@@ -1,5 +1,5 @@
 // Lists the large elements of a block in the same pass that computes v. The codecs that select the
-// largest elements run this loop over a whole unit. Any thread.
+// largest elements run this loop over a whole partition. Any thread.
 //
 // A block is one of select.h, or DGC's: with a momentum, v is what accumulate_momentum() leaves in
 // the residual. Listed elements need no second pass over the block. Between two passes over blocks

@@ -1,7 +1,7 @@
 #include "compression/kernels/compensate.h"
 
 #include "common/check.h"
-#include "compression/kernels/call_up.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/compensate.cc"
@@ -28,8 +28,8 @@ HWY_INLINE void CompensateVectors(const float* gradient, const float* residual, 
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     if (kFetches) {
-      gradbus::call_up(residual + i + kAhead);
-      if (gradient != nullptr) gradbus::call_up(gradient + i + kAhead);
+      gradbus::prefetch(residual + i + kAhead);
+      if (gradient != nullptr) gradbus::prefetch(gradient + i + kAhead);
     }
     const auto kept = hn::Mul(hn::LoadU(d, residual + i), factor);
     const auto g = gradient == nullptr ? hn::Zero(d) : hn::LoadU(d, gradient + i);

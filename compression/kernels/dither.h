@@ -1,5 +1,6 @@
-// The random part of stochastic rounding: 15 bits for each element of a unit. Two elements share
-// one random number, because drawing would otherwise be most of the work of a stochastic encoder.
+// The random part of stochastic rounding: 15 bits for each element of a partition. Two elements
+// share one random number, because drawing would otherwise be most of the work of a stochastic
+// encoder.
 //
 // Numbers are computed from counters, as in compression/random.h. Pair p of a stream gets
 // mix_u32(start + p * step), with start and step drawn from the seed. That is half the work of

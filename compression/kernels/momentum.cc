@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "compression/kernels/call_up.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/momentum.cc"
@@ -32,9 +32,9 @@ size_t Accumulate(const MomentumStep& step, const float* gradient, float* moment
   const auto decay = hn::Set(d, step.decay);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    gradbus::call_up(gradient + i + 2 * kAhead);
-    gradbus::call_up(momentum + i + kAhead);
-    gradbus::call_up(residual + i + kAhead);
+    gradbus::prefetch(gradient + i + 2 * kAhead);
+    gradbus::prefetch(momentum + i + kAhead);
+    gradbus::prefetch(residual + i + kAhead);
     const auto g = hn::Mul(clip, hn::LoadU(d, gradient + i));
     const auto old = hn::LoadU(d, momentum + i);
     const auto m = kNesterov ? hn::Mul(mu, hn::Add(old, g)) : hn::Add(hn::Mul(mu, old), g);

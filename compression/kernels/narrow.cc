@@ -1,7 +1,7 @@
 #include "compression/kernels/narrow.h"
 
 #include "common/check.h"
-#include "compression/kernels/call_up.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/narrow.cc"
@@ -83,11 +83,11 @@ template <class Element>
 size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* residual) {
   const F32 d;
   // With a residual, compensate() prefetches.
-  const bool calls_up = kCallsUp && residual == nullptr;
+  const bool prefetches = kPrefetches && residual == nullptr;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    if (calls_up) hwy::Prefetch(values + i + kAhead);
+    if (prefetches) hwy::Prefetch(values + i + kAhead);
     const F32Vec value = hn::LoadU(d, values + i);
     const F32Vec stored = Element::store(value, to + i * Element::kBytes);
     if (residual == nullptr) continue;
@@ -101,12 +101,12 @@ size_t narrow_vectors(const float* values, size_t count, std::byte* to, float* r
 template <class Element>
 size_t widen_vectors(const std::byte* from, size_t count, float scale, float* to, bool add) {
   const F32 d;
-  const bool calls_up = add && kCallsUp;
+  const bool prefetches = add && kPrefetches;
   const size_t lanes = hn::Lanes(d);
   const F32Vec factor = hn::Set(d, scale);
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    if (calls_up) hwy::Prefetch(to + i + kAhead);
+    if (prefetches) hwy::Prefetch(to + i + kAhead);
     const F32Vec value = hn::Mul(Element::load(from + i * Element::kBytes), factor);
     hn::StoreU(add ? hn::Add(hn::LoadU(d, to + i), value) : value, d, to + i);
   }

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "common/check.h"
-#include "compression/kernels/call_up.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/quantize.cc"
@@ -26,7 +26,7 @@ void Quantize(const CodeFormat& format, const QuantizePiece& piece) {
   quantize_scalar(format, piece);
 }
 void QuantizeAndTake(const CodeFormat& format, const QuantizePiece& piece,
-                     const TakenAhead& ahead) {
+                     const NextBlockStatistics& ahead) {
   quantize_scalar(format, piece);
   take_statistics_scalar(ahead.run, ahead.largest, ahead.squares);
 }
@@ -47,7 +47,8 @@ struct Coded {
 // needs.
 //
 // Adding 2^23 + 2^22 + offset rounds to whole numbers, with ties to even because the offset is
-// even. It leaves level + offset in the lowest byte: sums are in [2^23, 2^24), where the unit is 1.
+// even. It leaves level + offset in the lowest byte: sums are in [2^23, 2^24), where the partition
+// is 1.
 struct NearestRule {
   static constexpr bool kRandom = false;
   static constexpr bool kJoins = false;
@@ -269,8 +270,8 @@ HWY_INLINE void store_codes(const CodePair (&pairs)[kVectors], uint8_t* to) {
 HWY_INLINE void fetch_soon(const QuantizePiece& piece, size_t at) {
   for (const float* soon : piece.soon) {
     if (soon == nullptr) continue;
-    gradbus::call_up(soon + at);
-    gradbus::call_up(soon + at + kDitherGroup / 2);
+    gradbus::prefetch(soon + at);
+    gradbus::prefetch(soon + at + kDitherGroup / 2);
   }
 }
 
@@ -354,16 +355,16 @@ void QuantizeBy(const CodeFormat& format, const QuantizePiece& whole) {
 
 // In elements. The processor runs ahead of a loop that only reads, but not of a loop with this much
 // work: with 512, fp8 takes 1.2 times as long.
-constexpr size_t kTakenAhead = 1536;
+constexpr size_t kNextBlockPrefetch = 1536;
 
-HWY_INLINE void fetch_taken(const float* from) {
+HWY_INLINE void prefetch_next_block(const float* from) {
   hwy::Prefetch(from);
   hwy::Prefetch(from + kDitherGroup / 2);
 }
 
 template <class Source, class Asked, class Rule>
 void QuantizeAndTakeBy(const CodeFormat& format, const QuantizePiece& whole,
-                       const TakenAhead& ahead) {
+                       const NextBlockStatistics& ahead) {
   constexpr bool kKept = !std::is_same_v<Source, GradientOnly>;
   const QuantizePiece piece = whole;
   const StatisticsRun run = ahead.run;
@@ -372,8 +373,8 @@ void QuantizeAndTakeBy(const CodeFormat& format, const QuantizePiece& whole,
     const BucketScale scale = piece.scales[b];
     Taker<Source, Asked> taker;
     const auto take = [&](size_t at) HWY_ATTR {
-      fetch_taken(run.gradient + at + kTakenAhead);
-      if constexpr (kKept) fetch_taken(run.kept + at + kTakenAhead);
+      prefetch_next_block(run.gradient + at + kNextBlockPrefetch);
+      if constexpr (kKept) prefetch_next_block(run.kept + at + kNextBlockPrefetch);
       taker.take(run, at);
     };
     if (HWY_LIKELY(std::isfinite(scale.step))) {
@@ -389,7 +390,7 @@ void QuantizeAndTakeBy(const CodeFormat& format, const QuantizePiece& whole,
 
 template <class Source, class Rule>
 void QuantizeAndTakeBy(const CodeFormat& format, const QuantizePiece& piece,
-                       const TakenAhead& ahead) {
+                       const NextBlockStatistics& ahead) {
   if (ahead.squares == nullptr)
     return QuantizeAndTakeBy<Source, LargestOnly, Rule>(format, piece, ahead);
   if (ahead.largest == nullptr)
@@ -411,7 +412,7 @@ struct Coder {
 struct CoderAndTaker {
   const CodeFormat& format;
   const QuantizePiece& piece;
-  const TakenAhead& ahead;
+  const NextBlockStatistics& ahead;
   template <class Rule>
   void run() const {
     if (ahead.run.kept == nullptr)
@@ -440,7 +441,7 @@ void Quantize(const CodeFormat& format, const QuantizePiece& piece) {
   Run(format, Coder{format, piece});
 }
 void QuantizeAndTake(const CodeFormat& format, const QuantizePiece& piece,
-                     const TakenAhead& ahead) {
+                     const NextBlockStatistics& ahead) {
   Run(format, CoderAndTaker{format, piece, ahead});
 }
 
@@ -460,7 +461,8 @@ HWY_EXPORT(QuantizeAndTake);
 void quantize(const CodeFormat& format, const QuantizePiece& piece) {
   HWY_DYNAMIC_DISPATCH(Quantize)(format, piece);
 }
-void quantize(const CodeFormat& format, const QuantizePiece& piece, const TakenAhead& ahead) {
+void quantize(const CodeFormat& format, const QuantizePiece& piece,
+              const NextBlockStatistics& ahead) {
   GRADBUS_CHECK(piece.count % kBucketGranule == 0 && ahead.run.count == piece.count &&
                 ahead.run.bucket == piece.bucket && ahead.run.gradient != nullptr &&
                 (ahead.run.kept != nullptr) == (piece.residual != nullptr));

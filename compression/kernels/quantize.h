@@ -51,8 +51,8 @@ struct BucketScale {
 };
 
 // A run of elements that starts at a bucket and contains whole buckets (the last one may be cut
-// short), or a part of a single bucket. `first` is the index of values[0] in the unit, a multiple
-// of 32.
+// short), or a part of a single bucket. `first` is the index of values[0] in the partition, a
+// multiple of 32.
 struct QuantizePiece {
   const float* values = nullptr;
   size_t count = 0;
@@ -67,7 +67,7 @@ struct QuantizePiece {
 };
 
 // Statistics of the elements that are encoded next: as many as the piece has, in equal buckets.
-struct TakenAhead {
+struct NextBlockStatistics {
   StatisticsRun run;
   uint32_t* largest = nullptr;
   double* squares = nullptr;
@@ -87,7 +87,8 @@ void quantize(const CodeFormat& format, const QuantizePiece& piece);
 // Also runs take_statistics(ahead.run, ahead.largest, ahead.squares) in the same loop, because
 // encoding is arithmetic and statistics wait for memory. The count is a multiple of kBucketGranule.
 // The run has a gradient, and something kept if the piece has a residual.
-void quantize(const CodeFormat& format, const QuantizePiece& piece, const TakenAhead& ahead);
+void quantize(const CodeFormat& format, const QuantizePiece& piece,
+              const NextBlockStatistics& ahead);
 void quantize_scalar(const CodeFormat& format, const QuantizePiece& piece);
 
 void dequantize(const CodeFormat& format, const DequantizePiece& piece);

@@ -91,7 +91,7 @@ TakenBlock TakeWords(SelectBlock block, uint32_t from, uint64_t* masks, float* v
   float* to = values;
   size_t first = 0;
   for (; first + 64 <= block.count; first += 64) {
-    if (kCallsUp) V::fetch(block, first + kAhead);
+    if (kPrefetches) V::fetch(block, first + kAhead);
     if (!TakeWord<V, kClears>(block, first, below, &masks[first / 64], to,
                               std::make_index_sequence<64 / kLanes>()))
       return {first, static_cast<size_t>(to - values)};

@@ -1,5 +1,5 @@
 // Finds the elements of a vector whose magnitude is in a range. The selecting codecs run this loop
-// over a whole unit. Any thread.
+// over a whole partition. Any thread.
 //
 // Magnitudes are compared as keys: the bits of |value|. They order finite values as numbers; Inf is
 // above them and NaN on top. So neither is missed by a selection of the largest.
@@ -30,7 +30,7 @@ void magnitude_masks_scalar(const float* values, size_t count, KeyRange keys, ui
 // the work between two blocks was an eighth of top-k's time (AMD Zen 3).
 inline constexpr size_t kSelectElements = 16384;
 
-// A block of a unit, v[i] = gradient[i] + decay * kept[i] as in compensate.h.
+// A block of a partition, v[i] = gradient[i] + decay * kept[i] as in compensate.h.
 struct SelectBlock {
   const float* gradient = nullptr;  // null: zeros
   float* kept = nullptr;            // null: v = gradient

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "compression/kernels/call_up.h"
+#include "compression/kernels/prefetch.h"
 #include "compression/kernels/select.h"
 #include "compression/kernels/squeeze_inl.h"
 #include "hwy/highway.h"
@@ -45,8 +45,8 @@ HWY_API uint64_t ToBits(hn::Mask<I32> mask) {
   return bits;
 }
 
-HWY_API void CallUpWord(const float* word) {
-  for (size_t i = 0; i < 64; i += 16) gradbus::call_up(word + i);
+HWY_API void PrefetchWord(const float* word) {
+  for (size_t i = 0; i < 64; i += 16) gradbus::prefetch(word + i);
 }
 
 // ---- v from a gradient, from something kept, or from both
@@ -61,7 +61,7 @@ struct LoadGradient {
 };
 struct LoadKept {
   static constexpr bool kKeeps = true;
-  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) { CallUpWord(block.kept + i); }
+  static HWY_INLINE void fetch(const SelectBlock& block, size_t i) { PrefetchWord(block.kept + i); }
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     const F32 d;
     return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
@@ -70,8 +70,8 @@ struct LoadKept {
 struct LoadBoth {
   static constexpr bool kKeeps = true;
   static HWY_INLINE void fetch(const SelectBlock& block, size_t i) {
-    CallUpWord(block.kept + i);
-    CallUpWord(block.gradient + i);
+    PrefetchWord(block.kept + i);
+    PrefetchWord(block.gradient + i);
   }
   static HWY_INLINE hn::Vec<F32> load(const SelectBlock& block, size_t i) {
     const F32 d;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compression/kernels/call_up.h"
 #include "compression/kernels/lanes.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/signs.cc"
@@ -40,8 +40,8 @@ struct GradientOnly {
   static HWY_INLINE F32Vec load(const SignBlock& block, size_t i) {
     return hn::LoadU(F32(), block.gradient + i);
   }
-  static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    gradbus::call_up(block.gradient + i);
+  static HWY_INLINE void prefetch(const SignBlock& block, size_t i) {
+    gradbus::prefetch(block.gradient + i);
   }
 };
 struct KeptOnly {
@@ -49,8 +49,8 @@ struct KeptOnly {
     const F32 d;
     return hn::Add(hn::Zero(d), hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i)));
   }
-  static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    gradbus::call_up(block.kept + i);
+  static HWY_INLINE void prefetch(const SignBlock& block, size_t i) {
+    gradbus::prefetch(block.kept + i);
   }
 };
 struct Both {
@@ -59,9 +59,9 @@ struct Both {
     const auto kept = hn::Mul(hn::Set(d, block.decay), hn::LoadU(d, block.kept + i));
     return hn::Add(hn::LoadU(d, block.gradient + i), kept);
   }
-  static HWY_INLINE void call_up(const SignBlock& block, size_t i) {
-    gradbus::call_up(block.gradient + i);
-    gradbus::call_up(block.kept + i);
+  static HWY_INLINE void prefetch(const SignBlock& block, size_t i) {
+    gradbus::prefetch(block.gradient + i);
+    gradbus::prefetch(block.kept + i);
   }
 };
 
@@ -86,14 +86,14 @@ Ahead AheadOf(const SignBlock& block, size_t pass) {
 
 // Prefetches for the word that begins at `first`. Has no effect past the end of memory.
 template <class X>
-HWY_INLINE void CallUp(const SignBlock& block, Ahead ahead, size_t first) {
-  if (!kCallsUp) return;
+HWY_INLINE void PrefetchNext(const SignBlock& block, Ahead ahead, size_t first) {
+  if (!kPrefetches) return;
   const size_t at = ahead.base + (first >> ahead.shift);
-  X::call_up(block, at);
-  X::call_up(block, at + kLineElements);
+  X::prefetch(block, at);
+  X::prefetch(block, at + kLineElements);
   if (ahead.shift != 0) return;
-  X::call_up(block, at + 2 * kLineElements);
-  X::call_up(block, at + 3 * kLineElements);
+  X::prefetch(block, at + 2 * kLineElements);
+  X::prefetch(block, at + 3 * kLineElements);
 }
 
 // ---- packing
@@ -150,7 +150,7 @@ size_t PackWords(SignBlock block, BothLanes& lanes, std::byte* words) {
   const Ahead ahead = AheadOf(block, 0);
   size_t negatives = 0;
   for (size_t first = 0; first + 64 <= block.count; first += 64) {
-    CallUp<X>(block, ahead, first);
+    PrefetchNext<X>(block, ahead, first);
     const uint64_t word = PackWord<X>(block, first, lanes);
     std::memcpy(words + first / 8, &word, sizeof(word));
     negatives += hwy::PopCount(word);
@@ -213,7 +213,7 @@ size_t KeepWords(SignBlock block, SignLevels levels, float* kept) {
   const Ahead ahead = AheadOf(block, 1);
   size_t first = 0;
   for (; first + 64 <= block.count; first += 64) {
-    CallUp<X>(block, ahead, first);
+    PrefetchNext<X>(block, ahead, first);
     for (size_t l = 0; l < 64; l += hn::Lanes(F32())) KeepVector<X>(block, levels, first + l, kept);
   }
   return first;

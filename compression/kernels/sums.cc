@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "compression/kernels/call_up.h"
 #include "compression/kernels/lanes.h"
+#include "compression/kernels/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/kernels/sums.cc"
@@ -29,7 +29,7 @@ struct Magnitude {
   HWY_INLINE hn::Vec<F64> add(size_t i, hn::Vec<F64> sum) const {
     return hn::Add(sum, hn::PromoteTo(F64(), hn::Abs(Half(values + i))));
   }
-  HWY_INLINE void call_up(size_t i) const { gradbus::call_up(values + i); }
+  HWY_INLINE void prefetch(size_t i) const { gradbus::prefetch(values + i); }
   double at(size_t i) const { return std::abs(static_cast<double>(values[i])); }
 };
 
@@ -45,9 +45,9 @@ struct SumMagnitude {
     const auto fresh = kGradient ? Half(gradient + i) : hn::Zero(d);
     return hn::Add(sum, hn::PromoteTo(F64(), hn::Abs(hn::Add(fresh, old))));
   }
-  HWY_INLINE void call_up(size_t i) const {
-    gradbus::call_up(kept + i);
-    if (kGradient) gradbus::call_up(gradient + i);
+  HWY_INLINE void prefetch(size_t i) const {
+    gradbus::prefetch(kept + i);
+    if (kGradient) gradbus::prefetch(gradient + i);
   }
   double at(size_t i) const {
     const float v = (kGradient ? gradient[i] : 0.0F) + decay * kept[i];
@@ -62,7 +62,7 @@ struct Product {
   HWY_INLINE hn::Vec<F64> add(size_t i, hn::Vec<F64> sum) const {
     return hn::MulAdd(hn::PromoteTo(F64(), Half(a + i)), hn::PromoteTo(F64(), Half(b + i)), sum);
   }
-  HWY_INLINE void call_up(size_t) const {}  // short vectors need no prefetch
+  HWY_INLINE void prefetch(size_t) const {}  // short vectors need no prefetch
   double at(size_t i) const { return static_cast<double>(a[i]) * b[i]; }
 };
 
@@ -74,7 +74,7 @@ HWY_INLINE double Sum(size_t count, Term term, std::index_sequence<kIndex...>) {
   hn::Vec<F64> sums[] = {(static_cast<void>(kIndex), hn::Zero(d))...};
   size_t first = 0;
   for (; first + kSumLanes <= count; first += kSumLanes) {
-    term.call_up(first + kAhead);
+    term.prefetch(first + kAhead);
     ((sums[kIndex] = term.add(first + kIndex * hn::MaxLanes(d), sums[kIndex])), ...);
   }
   (hn::Store(sums[kIndex], d, lanes + kIndex * hn::MaxLanes(d)), ...);

@@ -1,5 +1,5 @@
 // Finds the nonzero elements of a vector that is mostly zeros. Codecs that send whole rows run it
-// over a unit. Any thread.
+// over a partition. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -15,11 +15,11 @@ using gradbus::DType;
 using gradbus::ReduceOp;
 using gradbus::Reduction;
 
-// Areas of several ranks, aligned and staggered as in the shared arena (proto/shm_layout.h), first
-// touched before timing.
-class Areas {
+// Rank buffers of several ranks, aligned and staggered as in the shared arena (proto/shm_layout.h),
+// first touched before timing.
+class RankBuffers {
  public:
-  Areas(size_t ranks, size_t bytes)
+  RankBuffers(size_t ranks, size_t bytes)
       : storage_(((bytes + 4095) / 4096 * 4096 + 640) * ranks + 4096) {
     const size_t stride = (bytes + 4095) / 4096 * 4096 + 640;
     void* base = storage_.data();
@@ -46,9 +46,9 @@ void count_bytes(benchmark::State& state, size_t streams) {
 
 void reduce_as(benchmark::State& state, DType dtype, size_t ranks, const Reduction& how) {
   const auto bytes = static_cast<size_t>(state.range(0));
-  const Areas areas(ranks, bytes);
+  const RankBuffers rank_buffers(ranks, bytes);
   for (auto _ : state) {
-    gradbus::reduce(dtype, how, areas.sources(), areas.targets(),
+    gradbus::reduce(dtype, how, rank_buffers.sources(), rank_buffers.targets(),
                     bytes / gradbus::dtype_bytes(dtype));
     benchmark::ClobberMemory();
   }
@@ -61,10 +61,10 @@ void reduce_in_place(benchmark::State& state, DType dtype, size_t ranks) {
 
 void adasum_in_place(benchmark::State& state, DType dtype) {
   const auto bytes = static_cast<size_t>(state.range(0));
-  const Areas areas(2, bytes);
+  const RankBuffers rank_buffers(2, bytes);
   for (auto _ : state) {
-    gradbus::adasum_pair(dtype, areas.sources()[0], areas.sources()[1], areas.targets()[0],
-                         bytes / gradbus::dtype_bytes(dtype));
+    gradbus::adasum_pair(dtype, rank_buffers.sources()[0], rank_buffers.sources()[1],
+                         rank_buffers.targets()[0], bytes / gradbus::dtype_bytes(dtype));
     benchmark::ClobberMemory();
   }
   count_bytes(state, 5);
@@ -89,9 +89,10 @@ GRADBUS_NAIVE void plain_four(float* const* v, size_t count) {
 
 void plain_loop(benchmark::State& state, void (*loop)(float* const*, size_t), size_t ranks) {
   const auto bytes = static_cast<size_t>(state.range(0));
-  const Areas areas(ranks, bytes);
+  const RankBuffers rank_buffers(ranks, bytes);
   std::vector<float*> vectors;
-  for (std::byte* area : areas.targets()) vectors.push_back(reinterpret_cast<float*>(area));
+  for (std::byte* rank_buffer : rank_buffers.targets())
+    vectors.push_back(reinterpret_cast<float*>(rank_buffer));
   for (auto _ : state) {
     loop(vectors.data(), bytes / sizeof(float));
     benchmark::ClobberMemory();
@@ -117,10 +118,10 @@ BENCHMARK_CAPTURE(reduce_in_place, i64_2_to_2, DType::kI64, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, i8_2_to_2, DType::kI8, 2)->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_in_place, u16_2_to_2, DType::kU16, 2)->Apply(sizes);
 
-// The other operations and factors, two areas onto both.
+// The other operations and factors, two rank buffers onto both.
 BENCHMARK_CAPTURE(reduce_as, f32_sum, DType::kF32, 2, Reduction{})->Apply(sizes);
-BENCHMARK_CAPTURE(reduce_as, f32_sum_before_after, DType::kF32, 2,
-                  Reduction{.before = 0.3, .after = 0.7})
+BENCHMARK_CAPTURE(reduce_as, f32_sum_prescale_postscale, DType::kF32, 2,
+                  Reduction{.prescale = 0.3, .postscale = 0.7})
     ->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_as, f32_min, DType::kF32, 2, Reduction{ReduceOp::kMin})->Apply(sizes);
 BENCHMARK_CAPTURE(reduce_as, f32_max, DType::kF32, 2, Reduction{ReduceOp::kMax})->Apply(sizes);

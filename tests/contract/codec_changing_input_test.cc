@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/random.h"
 #include "compression/registry.h"
 
@@ -125,12 +125,14 @@ class Scribbler {
 class ChangingInput : public testing::TestWithParam<std::string> {
  protected:
   CompressionSpec spec() const { return parse_compression(GetParam()).take(); }
-  Memory memory(size_t count) const { return {memory_options(spec(), kAgents), count}; }
+  ErrorFeedback memory(size_t count) const {
+    return {error_feedback_options(spec(), kAgents), count};
+  }
   static size_t rounds(size_t count) { return count > 100'000 ? 5 : 100; }
 
   void encode_payloads(size_t count, Changes changes) const {
     const auto codec = make_codec(spec(), {.count_max = count});
-    Memory kept = memory(count);
+    ErrorFeedback kept = memory(count);
     std::vector<float> gradient = numbers(count);
     std::vector<float> sum(count);
     std::vector<std::byte> room(codec->payload_bytes_max(count));
@@ -149,7 +151,7 @@ class ChangingInput : public testing::TestWithParam<std::string> {
     const size_t columns = count % 5 == 0 ? 5 : 1;
     const CodecShape shape{count, count / columns, columns};
     const auto codec = spec().codec->make_linear(spec().options, shape);
-    Memory kept = memory(count);
+    ErrorFeedback kept = memory(count);
     std::vector<float> gradient = numbers(count);
     const Scribbler scribbler(gradient, changes);
     for (uint64_t round = 1; round <= rounds(count); ++round) {
@@ -188,7 +190,7 @@ TEST_P(ChangingInput, PayloadsStayReadable) {
 TEST_P(ChangingInput, VectorsStayInside) {
   if (spec().codec->make_linear == nullptr) GTEST_SKIP() << "is not linear";
   for (const size_t count : kCounts) {
-    // Matrices have no other way for large units, and take 20 s with sanitizers.
+    // Matrices have no other way for large partitions, and take 20 s with sanitizers.
     if (count > 100'000 && spec().codec->traits.needs_matrix) continue;
     for (const Changes changes : {Changes::kOneFloat, Changes::kMany})
       ASSERT_NO_FATAL_FAILURE(exchange_vectors(count, changes)) << count;

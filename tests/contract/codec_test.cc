@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/random.h"
 #include "compression/registry.h"

@@ -7,8 +7,8 @@
 //   payloads  the first two bytes say how many elements the receiver expects; the next says whether
 //             the payload's header is put right, so that the fuzzer need not guess it; the rest is
 //             the payload
-//   sums      the first two bytes say how many elements the unit has; the rest is what one round
-//             after the other brings, and again from its front where it ends
+//   sums      the first two bytes are the partition's number of elements; the rest are the inputs
+//             of one round after the other, which start again at the front when they end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -65,7 +65,7 @@ void feed_payload(std::span<const uint8_t> input) {
   codec->decode(payload, 1, values);
 }
 
-// What a unit of so many elements is as a matrix: of 7 columns where that goes.
+// What a partition of so many elements is as a matrix: of 7 columns where that goes.
 gradbus::CodecShape shape_of(size_t count) {
   if (count % 7 != 0) return {.count_max = count};
   return {.count_max = count, .rows = count / 7, .columns = 7};
@@ -79,12 +79,12 @@ void feed_sums(std::span<const uint8_t> input) {
   std::vector<float> gradient(count);
   for (size_t i = 0; i < count; ++i) gradient[i] = static_cast<float>(i % 31) - 15;
   std::vector<float> residual(count, 0.25F);
-  const gradbus::EncodeInput unit{.gradient = gradient, .residual = residual};
+  const gradbus::EncodeInput partition{.gradient = gradient, .residual = residual};
   std::vector<std::byte> sum;
   size_t at = 2;
   for (uint32_t round = 0; round < codec->rounds(); ++round) {
     std::vector<std::byte> vector(codec->vector_elements(round) * dtype_bytes(codec->dtype(round)));
-    codec->project(round, unit, kSeed, sum, vector);
+    codec->project(round, partition, kSeed, sum, vector);
     sum = std::move(vector);
     for (std::byte& byte : sum) {
       if (at == input.size()) at = 2;
@@ -92,7 +92,7 @@ void feed_sums(std::span<const uint8_t> input) {
     }
   }
   std::vector<float> values(count);
-  codec->finish(unit, kSeed, 3, sum, 0.5F, values);
+  codec->finish(partition, kSeed, 3, sum, 0.5F, values);
   codec->clear_sent(values);
   if (!std::ranges::all_of(residual, [](float v) { return std::isfinite(v); })) std::abort();
 }

@@ -50,10 +50,10 @@ class Simulation {
     Bytes payload = {};       // kSent: as it was when the send was posted; kArrive: as it left
   };
   // One tensor on one agent.
-  struct Cell {
+  struct LocalReduction {
     CollectivePlan plan;
     std::unique_ptr<Collective> collective;
-    std::vector<Bytes> areas;  // kinds that reduce: by local rank; else one with all blocks
+    std::vector<Bytes> rank_buffers;  // kinds that reduce: by local rank; else one with all blocks
     std::vector<Bytes> stash;
     std::vector<uint64_t> sends_open;  // by peer
     uint64_t finished = 0;
@@ -61,7 +61,7 @@ class Simulation {
   };
   struct Agent {
     std::vector<uint32_t> ranks;
-    std::vector<Cell> cells;
+    std::vector<LocalReduction> local_reductions;
     std::vector<Bytes> buffers;  // of all links to this agent, one link after the other
     uint64_t frames_sent = 0;
   };
@@ -71,7 +71,7 @@ class Simulation {
   };
 
   void make_agent(uint32_t index);
-  void make_cell(uint32_t index, uint32_t tensor);
+  void make_local_reduction(uint32_t index, uint32_t tensor);
   Link& link(uint32_t from, uint32_t to) { return links_[from * scenario_.agents + to]; }
   void step();
   bool take_event(bool ignore_time, Event& event);
@@ -79,22 +79,22 @@ class Simulation {
   void execute(Event event);
 
   void begin(const Event& event);
-  void write_inputs(const Agent& agent, Cell& cell, const Event& event);
+  void write_inputs(const Agent& agent, LocalReduction& local_reduction, const Event& event);
   void reduce_locally(const Event& event);
   void transmit(Event event);
   void report_sent(const Event& event);
   void arrive(const Event& event);
   void credit(const Event& event);
-  void offer_corrupt_frame(Cell& cell, const Event& good);
-  void offer_corrupt_credit(Cell& cell, const Event& good);
+  void offer_corrupt_frame(LocalReduction& local_reduction, const Event& good);
+  void offer_corrupt_credit(LocalReduction& local_reduction, const Event& good);
 
   // ---- simulation_actions.cc
   void act(uint32_t agent, uint32_t tensor);
   void act(uint32_t agent, uint32_t tensor, const Action& action);
   void post_send(uint32_t agent, uint32_t tensor, const Action& action);
-  void accumulate(Cell& cell, const Action& action, const Bytes& payload);
-  void finalize(const Agent& agent, Cell& cell, const Action& action);
-  void deliver(Cell& cell, const Action& action, const Bytes& payload);
+  void accumulate(LocalReduction& local_reduction, const Action& action, const Bytes& payload);
+  void finalize(const Agent& agent, LocalReduction& local_reduction, const Action& action);
+  void deliver(LocalReduction& local_reduction, const Action& action, const Bytes& payload);
   void release(uint32_t agent, uint32_t tensor, uint32_t buffer);
   void finish(uint32_t agent, uint32_t tensor, const Action& action);
   void check_sums(const Agent& agent, uint32_t tensor, uint64_t round);
@@ -102,7 +102,7 @@ class Simulation {
   void check_end();
 
   uint64_t chunk_offset(const CollectivePlan& plan, const Action& action) const;
-  Bytes chunk_bytes(const Cell& cell, const Action& action) const;
+  Bytes chunk_bytes(const LocalReduction& local_reduction, const Action& action) const;
   std::string blocked_rounds() const;
   void expect(bool condition, const std::string& what);
 

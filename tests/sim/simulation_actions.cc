@@ -32,17 +32,18 @@ bool belongs(const Action& action, uint64_t finished) {
 }  // namespace
 
 void Simulation::act(uint32_t agent, uint32_t tensor) {
-  expect(actions_.size() <= agents_[agent].cells[tensor].collective->needs().actions_max,
+  expect(actions_.size() <= agents_[agent].local_reductions[tensor].collective->needs().actions_max,
          "too many actions in one event");
   for (const Action& action : actions_) act(agent, tensor, action);
 }
 
 void Simulation::act(uint32_t agent, uint32_t tensor, const Action& action) {
-  Cell& cell = agents_[agent].cells[tensor];
+  LocalReduction& local_reduction = agents_[agent].local_reductions[tensor];
   const auto payload = [&]() -> const Bytes& {
-    return action.stashed ? cell.stash[action.slot] : agents_[agent].buffers[action.buffer];
+    return action.stashed ? local_reduction.stash[action.slot]
+                          : agents_[agent].buffers[action.buffer];
   };
-  expect(belongs(action, cell.finished), "an action of another round");
+  expect(belongs(action, local_reduction.finished), "an action of another round");
   switch (action.kind) {
     case Action::Kind::kCredit:
       events_.push_back({.kind = EventKind::kCredit,
@@ -52,10 +53,10 @@ void Simulation::act(uint32_t agent, uint32_t tensor, const Action& action) {
                          .from = agent});
       break;
     case Action::Kind::kSend: post_send(agent, tensor, action); break;
-    case Action::Kind::kStash: cell.stash[action.slot] = payload(); break;
-    case Action::Kind::kAccumulate: accumulate(cell, action, payload()); break;
-    case Action::Kind::kFinalize: finalize(agents_[agent], cell, action); break;
-    case Action::Kind::kDeliver: deliver(cell, action, payload()); break;
+    case Action::Kind::kStash: local_reduction.stash[action.slot] = payload(); break;
+    case Action::Kind::kAccumulate: accumulate(local_reduction, action, payload()); break;
+    case Action::Kind::kFinalize: finalize(agents_[agent], local_reduction, action); break;
+    case Action::Kind::kDeliver: deliver(local_reduction, action, payload()); break;
     case Action::Kind::kRelease: release(agent, tensor, action.buffer); break;
     case Action::Kind::kTakeTurn: expect(false, "a turn of NCCL"); break;
     case Action::Kind::kFinish: finish(agent, tensor, action); break;
@@ -63,106 +64,118 @@ void Simulation::act(uint32_t agent, uint32_t tensor, const Action& action) {
 }
 
 void Simulation::post_send(uint32_t agent, uint32_t tensor, const Action& action) {
-  Cell& cell = agents_[agent].cells[tensor];
+  LocalReduction& local_reduction = agents_[agent].local_reductions[tensor];
   uint64_t allowed = 0;
-  for (const CollectiveNeeds::Target& target : cell.collective->needs().targets)
+  for (const CollectiveNeeds::Target& target : local_reduction.collective->needs().targets)
     if (target.peer == action.peer) allowed = target.sends_max;
-  expect(++cell.sends_open[action.peer] <= std::min<uint64_t>(allowed, kSendsInFlightMax),
-         "too many sends in flight");
+  expect(
+      ++local_reduction.sends_open[action.peer] <= std::min<uint64_t>(allowed, kSendsInFlightMax),
+      "too many sends in flight");
   ++agents_[agent].frames_sent;
   events_.push_back({.kind = EventKind::kTransmit,
                      .agent = agent,
                      .tensor = tensor,
                      .send = action,
-                     .header = frame_header(cell.plan, tensor, action),
-                     .payload = chunk_bytes(cell, action)});
+                     .header = frame_header(local_reduction.plan, tensor, action),
+                     .payload = chunk_bytes(local_reduction, action)});
 }
 
-void Simulation::accumulate(Cell& cell, const Action& action, const Bytes& payload) {
+void Simulation::accumulate(LocalReduction& local_reduction, const Action& action,
+                            const Bytes& payload) {
   expect(payload.size() == action.bytes, "a payload of another length is added");
-  std::byte* target = cell.areas[0].data() + chunk_offset(cell.plan, action);
-  combine(cell.plan, action.payload_first ? payload.data() : target,
+  std::byte* target =
+      local_reduction.rank_buffers[0].data() + chunk_offset(local_reduction.plan, action);
+  combine(local_reduction.plan, action.payload_first ? payload.data() : target,
           action.payload_first ? target : payload.data(), target, action.bytes);
 }
 
-void Simulation::finalize(const Agent& agent, Cell& cell, const Action& action) {
-  const size_t offset = chunk_offset(cell.plan, action);
-  std::byte* sum = cell.areas[0].data() + offset;
-  if (cell.plan.op == ReduceOp::kAverage)
-    divide(cell.plan.dtype, sum, action.bytes, scenario_.world());
-  const uint32_t shard = cell.plan.chunk_plan().range(action.chunk).shard;
-  for (size_t i = 0; i < cell.areas.size(); ++i) {
-    const bool gets = cell.plan.kind == CollectiveKind::kReduce ? agent.ranks[i] == cell.plan.root
-                      : cell.plan.kind == CollectiveKind::kReduceScatter ? agent.ranks[i] == shard
-                                                                         : true;
-    if (gets && i > 0) std::copy_n(sum, action.bytes, cell.areas[i].data() + offset);
+void Simulation::finalize(const Agent& agent, LocalReduction& local_reduction,
+                          const Action& action) {
+  const size_t offset = chunk_offset(local_reduction.plan, action);
+  std::byte* sum = local_reduction.rank_buffers[0].data() + offset;
+  if (local_reduction.plan.op == ReduceOp::kAverage)
+    divide(local_reduction.plan.dtype, sum, action.bytes, scenario_.world());
+  const uint32_t shard = local_reduction.plan.chunk_plan().range(action.chunk).shard;
+  for (size_t i = 0; i < local_reduction.rank_buffers.size(); ++i) {
+    const bool gets = local_reduction.plan.kind == CollectiveKind::kReduce
+                          ? agent.ranks[i] == local_reduction.plan.root
+                      : local_reduction.plan.kind == CollectiveKind::kReduceScatter
+                          ? agent.ranks[i] == shard
+                          : true;
+    if (gets && i > 0)
+      std::copy_n(sum, action.bytes, local_reduction.rank_buffers[i].data() + offset);
   }
 }
 
-void Simulation::deliver(Cell& cell, const Action& action, const Bytes& payload) {
+void Simulation::deliver(LocalReduction& local_reduction, const Action& action,
+                         const Bytes& payload) {
   expect(payload.size() == action.bytes, "a payload of another length is delivered");
   if (payload.size() != action.bytes) return;
-  for (Bytes& area : cell.areas) {
-    std::copy(payload.begin(), payload.end(),
-              area.begin() + static_cast<ptrdiff_t>(chunk_offset(cell.plan, action)));
+  for (Bytes& rank_buffer : local_reduction.rank_buffers) {
+    std::copy(
+        payload.begin(), payload.end(),
+        rank_buffer.begin() + static_cast<ptrdiff_t>(chunk_offset(local_reduction.plan, action)));
   }
 }
 
 void Simulation::release(uint32_t agent, uint32_t tensor, uint32_t buffer) {
-  --agents_[agent].cells[tensor].buffers_held;
+  --agents_[agent].local_reductions[tensor].buffers_held;
   agents_[agent].buffers[buffer].clear();  // a later use of it cannot go unnoticed
   link(buffer / scenario_.buffers, agent).free_buffers.push_back(buffer);
 }
 
 void Simulation::finish(uint32_t agent, uint32_t tensor, const Action& action) {
-  Cell& cell = agents_[agent].cells[tensor];
+  LocalReduction& local_reduction = agents_[agent].local_reductions[tensor];
   expect(&action == &actions_.back(), "kFinish is not the last action");
-  expect(cell.collective->active_round() == 0, "a finished round is still active");
+  expect(local_reduction.collective->active_round() == 0, "a finished round is still active");
   const auto none = [](uint64_t open) { return open == 0; };
-  expect(std::all_of(cell.sends_open.begin(), cell.sends_open.end(), none),
+  expect(std::all_of(local_reduction.sends_open.begin(), local_reduction.sends_open.end(), none),
          "finished with a send outstanding");
-  expect(cell.buffers_held == 0, "finished with a buffer held");
-  if (reduces(cell.plan.kind)) {
+  expect(local_reduction.buffers_held == 0, "finished with a buffer held");
+  if (reduces(local_reduction.plan.kind)) {
     check_sums(agents_[agent], tensor, action.round);
   } else {
     check_blocks(agents_[agent], tensor, action.round);
   }
-  ++cell.finished;
-  if (cell.finished == scenario_.rounds) return;
+  ++local_reduction.finished;
+  if (local_reduction.finished == scenario_.rounds) return;
   events_.push_back({.agent = agent,
                      .tensor = tensor,
                      .time = now_ + pick(random_, 0, 30),
-                     .round = cell.finished + 1});
+                     .round = local_reduction.finished + 1});
 }
 
 void Simulation::check_sums(const Agent& agent, uint32_t tensor, uint64_t round) {
-  const Cell& cell = agent.cells[tensor];
-  const ChunkPlan cut = cell.plan.chunk_plan();
-  const auto element_bytes = static_cast<ptrdiff_t>(dtype_bytes(cell.plan.dtype));
-  for (size_t i = 0; i < cell.areas.size(); ++i) {
+  const LocalReduction& local_reduction = agent.local_reductions[tensor];
+  const ChunkPlan cut = local_reduction.plan.chunk_plan();
+  const auto element_bytes = static_cast<ptrdiff_t>(dtype_bytes(local_reduction.plan.dtype));
+  for (size_t i = 0; i < local_reduction.rank_buffers.size(); ++i) {
     const uint32_t rank = agent.ranks[i];
-    if (cell.plan.kind == CollectiveKind::kReduce && rank != cell.plan.root) continue;
-    const uint32_t shard = cell.plan.kind == CollectiveKind::kReduceScatter ? rank : 0;
+    if (local_reduction.plan.kind == CollectiveKind::kReduce && rank != local_reduction.plan.root)
+      continue;
+    const uint32_t shard = local_reduction.plan.kind == CollectiveKind::kReduceScatter ? rank : 0;
     const auto first = static_cast<ptrdiff_t>(cut.shard_first(shard));
     const auto last = static_cast<ptrdiff_t>(cut.shard_first(shard + 1));
-    const auto area = cell.areas[i].begin();
-    const Bytes part(area + first * element_bytes, area + last * element_bytes);
+    const auto rank_buffer = local_reduction.rank_buffers[i].begin();
+    const Bytes part(rank_buffer + first * element_bytes, rank_buffer + last * element_bytes);
     const std::string wrong = oracle_.check_sum(tensor, round, static_cast<uint64_t>(first), part);
     expect(wrong.empty(), "rank " + std::to_string(rank) + ": " + wrong);
     results_[{tensor, round, rank}] = part;
     const auto lowest = results_.lower_bound({tensor, round, 0});
-    if (cell.plan.kind == CollectiveKind::kAllReduce)
+    if (local_reduction.plan.kind == CollectiveKind::kAllReduce)
       expect(lowest->second == part, "two ranks have different bits");
   }
 }
 
 void Simulation::check_blocks(const Agent& agent, uint32_t tensor, uint64_t round) {
-  const Cell& cell = agent.cells[tensor];
-  const uint64_t capacity = cell.plan.count * dtype_bytes(cell.plan.dtype);
-  for (uint32_t index = 0; index < block_count(cell.plan.kind, cell.plan.world()); ++index) {
-    const auto gets = [&](uint32_t rank) { return gets_block(cell.plan, rank, index); };
+  const LocalReduction& local_reduction = agent.local_reductions[tensor];
+  const uint64_t capacity = local_reduction.plan.count * dtype_bytes(local_reduction.plan.dtype);
+  for (uint32_t index = 0;
+       index < block_count(local_reduction.plan.kind, local_reduction.plan.world()); ++index) {
+    const auto gets = [&](uint32_t rank) { return gets_block(local_reduction.plan, rank, index); };
     if (std::none_of(agent.ranks.begin(), agent.ranks.end(), gets)) continue;
-    const auto first = cell.areas[0].begin() + static_cast<ptrdiff_t>(index * capacity);
+    const auto first =
+        local_reduction.rank_buffers[0].begin() + static_cast<ptrdiff_t>(index * capacity);
     const auto bytes = static_cast<ptrdiff_t>(oracle_.block_bytes(tensor, round, index));
     const std::string wrong =
         oracle_.check_block(tensor, round, index, Bytes(first, first + bytes));
@@ -177,8 +190,8 @@ void Simulation::check_end() {
   uint64_t sent = 0;
   for (const Agent& agent : agents_) {
     sent += agent.frames_sent;
-    for (const Cell& cell : agent.cells)
-      expect(cell.finished == scenario_.rounds, "hung:" + blocked_rounds());
+    for (const LocalReduction& local_reduction : agent.local_reductions)
+      expect(local_reduction.finished == scenario_.rounds, "hung:" + blocked_rounds());
   }
   uint64_t formula = 0;
   for (uint32_t tensor = 0; tensor < scenario_.tensors.size(); ++tensor)

@@ -5,7 +5,8 @@
 //   hostile_rank VERB SEED JOBS SOCKET0 SOCKET1 [COMPRESSION[@MODE]...]
 //
 //   records   pushes submissions whose fields are wrong, one after the other
-//   cells     overwrites rings, cells, areas and the job word with random words
+//   local reductions     overwrites rings, local reductions, rank buffers and the job word with
+//   random words
 //
 //   rewind    asks for help with a large sum and moves its cursor back, for JOBS tenths of a second
 //   dtypes    registers a tensor of each number of a dtype; prints the agent's answers
@@ -79,11 +80,11 @@ gradbus::Submission any_record(uint32_t tensors) {
   if ((wrong & 2) != 0) record.tensor = static_cast<uint32_t>(any_word());
   if ((wrong & 4) != 0) record.round = any_word();
   if ((wrong & 8) != 0) record.bytes = any_word();
-  if ((wrong & 16) != 0) record.memory_part = any_word();
-  if ((wrong & 32) != 0) record.memory_scale = any_double();
+  if ((wrong & 16) != 0) record.residual_state_part = any_word();
+  if ((wrong & 32) != 0) record.residual_scale = any_double();
   if ((wrong & 64) != 0) record.learning_rate = any_double();
-  if ((wrong & 128) != 0) record.pull_only = any_word();
-  if ((wrong & 256) != 0) record.kept_part = any_word();
+  if ((wrong & 128) != 0) record.ps_request = any_word();
+  if ((wrong & 256) != 0) record.optimizer_state_part = any_word();
   return record;
 }
 
@@ -121,7 +122,7 @@ void ring_doorbells() {
   }
 }
 
-// The fields in front of an area matter most: half of the words go there.
+// The fields in front of a rank buffer matter most: half of the words go there.
 void scribble(std::span<std::byte> memory) {
   const size_t words = memory.size() / 8;
   for (int i = 0; i < kWordsMax; ++i) {
@@ -193,7 +194,7 @@ void attack(const std::string& verb, const std::string& job, uint32_t tensors) {
     std::byte* const channel = channels[below(channels.size())].data();
     for (int i = 0; i < kRecordsMax; ++i) push(channel, any_record(tensors));
   }
-  for (int turn = 0; verb == "cells" && turn < 3; ++turn) {
+  for (int turn = 0; verb == "local_reductions" && turn < 3; ++turn) {
     for (const auto memory : channels) scribble(memory.subspan(below(2) * 4096));
     for (const auto memory : arenas) scribble(memory);
     push(channels[0].data(), any_record(tensors));
@@ -208,17 +209,19 @@ void rewind(gradbus::Session& session, const std::string& job, int tenths) {
   constexpr uint64_t kLarge = 4 << 20;
   session.register_tensor("large", kLarge, GRADBUS_F32, GRADBUS_SUM);
   const auto channel = mappings("gradbus-channel:" + job + ".")[0];
-  // The segment's first page is the job's; the cell of a tensor of its own segment is at its start.
-  std::vector<gradbus::CellHeader*> cells;
+  // The segment's first page is the job's; the local reduction of a tensor of its own segment is at
+  // its start.
+  std::vector<gradbus::LocalReductionHeader*> local_reductions;
   for (const auto memory : mappings("gradbus:" + job + " "))
     for (const size_t at : {size_t{0}, gradbus::kJobWordBytes})
-      cells.push_back(reinterpret_cast<gradbus::CellHeader*>(memory.data() + at));
+      local_reductions.push_back(
+          reinterpret_cast<gradbus::LocalReductionHeader*>(memory.data() + at));
   for (int turn = 0; turn < tenths * 100; ++turn) {
     for (uint64_t round = 1; round < 40; ++round)
       push(channel.data(), {1, 1, round, 0, 0, 0, 0, 0, 0});
-    for (gradbus::CellHeader* cell : cells) {
-      cell->cursor.store(0);
-      auto* const lines = reinterpret_cast<gradbus::ReadyLine*>(cell + 1);
+    for (gradbus::LocalReductionHeader* local_reduction : local_reductions) {
+      local_reduction->cursor.store(0);
+      auto* const lines = reinterpret_cast<gradbus::ReadyLine*>(local_reduction + 1);
       for (int rank = 0; rank < kRanks; ++rank) lines[rank].posted.store(UINT64_MAX);
     }
     ring_doorbells();
@@ -307,13 +310,13 @@ void change_floats(const std::string& job, const std::atomic<bool>& stops) {
   const auto arenas = mappings("gradbus:" + job + " ");
   while (!stops.load()) {
     for (const auto memory : arenas) {
-      // Behind the job's page, the cells and the tensors of plain collectives.
+      // Behind the job's page, the local reductions and the tensors of plain collectives.
       const size_t words = memory.size() / 4;
       for (int i = 0; i < 2000; ++i) {
         const size_t at = words / 3 + random() % (words - words / 3);
         auto& value = reinterpret_cast<float*>(memory.data())[at];
         const float before = std::atomic_ref(value).load(std::memory_order_relaxed);
-        // A word of a cell is no float of an element: these have one of few values.
+        // A word of a local reduction is no float of an element: these have one of few values.
         const bool element = before == 1 || before == 0.5F || before == 1e30F || before == 2 ||
                              std::isnan(before) || std::isinf(before);
         if (element)

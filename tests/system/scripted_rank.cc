@@ -190,7 +190,7 @@ void spoil(const std::string& field) {
   if (field == "header") std::memset(channel, 0xff, gradbus::kChannelHeaderBytes);
   if (field == "completions")
     std::memset(channel + gradbus::kCompletionRingOffset, 0xff, gradbus::kRingBytes);
-  // The cells, areas and job word of the first segment of the arena.
+  // The local reductions, rank buffers and job word of the first segment of the arena.
   if (field == "arena") std::memset(mapping("gradbus:"), 0xff, 1 << 16);
 }
 

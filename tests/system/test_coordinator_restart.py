@@ -12,7 +12,7 @@ import time
 import pytest
 import rig as rigs
 from conftest import PYTHONS, assert_all_ok, start_ranks
-from stranger import needs_root, stranger
+from intruder import intruder, needs_root
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -217,9 +217,9 @@ def test_elastic_waits_for_the_coordinator():
 
 
 @needs_root
-def test_a_stranger_cannot_announce_or_take_it():
+def test_an_intruder_cannot_announce_or_take_it():
     """Not without the token, and not as another user."""
-    with cluster(2, 0, "--socket-mode", "0666") as rig, stranger() as other:
+    with cluster(2, 0, "--socket-mode", "0666") as rig, intruder() as other:
         rig.folder.chmod(0o755)
         ranks = start_job(rig, "steps:new:500:5", job="prey")
         kill_coordinator(rig)

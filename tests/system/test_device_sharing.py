@@ -1,5 +1,6 @@
 """How ranks open memory of GPUs that their agent has: by legacy handles, descriptors that the driver maps, or fabric
-handles, and what becomes of ranks that cannot. Over the doubles of test_device_areas.py, which share memory for real
+handles, and what becomes of ranks that cannot. Over the doubles of test_device_rank_buffers.py, which share memory for
+real
 in each of these ways and refuse what they are told to: GRADBUS_CUDA_DOUBLE_REFUSES of agents,
 GRADBUS_STAGING_DOUBLE_REFUSES of ranks.
 """

@@ -29,7 +29,7 @@ def attack(rig, verb, seed, jobs, first, second, *compressions):
     assert all(rank.process.poll() is None for rank in neighbours), neighbours[0].finish()
 
 
-@pytest.mark.parametrize("verb", ["records", "cells"])
+@pytest.mark.parametrize("verb", ["records", "local_reductions"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_garbage_on_one_node(verb, seed):
     """Ranks of one node do the work themselves; the agent lends a hand and must not believe them."""
@@ -37,7 +37,7 @@ def test_garbage_on_one_node(verb, seed):
         attack(rig, verb, seed, 60, 0, 0)
 
 
-@pytest.mark.parametrize("verb", ["records", "cells"])
+@pytest.mark.parametrize("verb", ["records", "local_reductions"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_garbage_between_nodes(verb, seed):
     """Every collective and codec between two agents."""
@@ -45,7 +45,7 @@ def test_garbage_between_nodes(verb, seed):
         attack(rig, verb, seed, 30, 0, 1, *CODECS)
 
 
-@pytest.mark.parametrize("verb", ["records", "cells"])
+@pytest.mark.parametrize("verb", ["records", "local_reductions"])
 def test_garbage_beside_shards(verb):
     """Tensors that parameter-server shards sum, or hold."""
     with rigs.cluster(2, shards=2) as rig:

@@ -1,4 +1,4 @@
-"""Clients and strangers that want too much of an agent: memory, descriptors, turns. What they get is bounded,
+"""Clients and intruders that want too much of an agent: memory, descriptors, turns. What they get is bounded,
 and a neighbour's job goes on."""
 
 import array
@@ -87,17 +87,17 @@ def test_numbers_of_dtypes(agents):
 
 
 def test_descriptors_sent_to_the_data_port():
-    """Strangers of this machine may not fill an agent's table: what comes beside their bytes is closed."""
+    """Intruders of this machine may not fill an agent's table: what comes beside their bytes is closed."""
     with rigs.cluster(1) as rig, open("/dev/null", "rb") as null:
         before = rig.agents[0].open_files()
         name = "\0gradbus-local-1-" + rig.agents[0].ready["address"]
         for count in (1, 2, 3) * 20:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
-                stranger.connect(name)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as intruder:
+                intruder.connect(name)
                 fds = array.array("i", [null.fileno()] * count)
                 try:
                     for _ in range(20):
-                        stranger.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                        intruder.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
                 except OSError:
                     pass
         rigs.wait_until(lambda: rig.agents[0].open_files() <= before + 2, what="the descriptors to be closed")

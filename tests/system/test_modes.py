@@ -19,7 +19,7 @@ def test_delayed_is_delayed_sgd_bit_for_bit(python, agents, size, mode, compress
         assert_all_ok(run_ranks(rig, python, "delayed.py", size, "exact", mode, compression))
 
 
-def test_what_lanes_keep_and_what_they_sent_is_everything(python):
+def test_what_delay_slots_keep_and_what_they_sent_is_everything(python):
     with rigs.cluster(2) as rig:
         spec = "topk:ratio=0.05"
         assert_all_ok(run_ranks(rig, python, "delayed.py", 4, "memory", "delayed:k=2", spec))

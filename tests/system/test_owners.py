@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import rig as rigs
-from stranger import UID, needs_root, stranger
+from intruder import UID, intruder, needs_root
 
 pytestmark = needs_root
 
@@ -23,7 +23,7 @@ def open_nodes():
 @pytest.fixture(scope="module")
 def other():
     """Another user."""
-    with stranger() as one:
+    with intruder() as one:
         yield one
 
 
@@ -40,7 +40,7 @@ def assert_not_owner(result: tuple[int, str], *parts: str) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_stranger_cannot_take_a_missing_rank(open_nodes, other, node):
+def test_an_intruder_cannot_take_a_missing_rank(open_nodes, other, node):
     """Refused on the owner's node and on another one, both users named; the owner's ranks start."""
     job = f"mine-{node}"
     first = open_nodes.start_rank(0, 2, "red:x:1000:f32:sum", job=job, agent=0)
@@ -53,7 +53,7 @@ def test_a_stranger_cannot_take_a_missing_rank(open_nodes, other, node):
         assert status == 0, output
 
 
-def test_a_stranger_cannot_wait_for_a_running_jobs_name(open_nodes, other, tmp_path):
+def test_an_intruder_cannot_wait_for_a_running_jobs_name(open_nodes, other, tmp_path):
     """It is refused at once, not after the patience that the job's own ranks get; the job goes on."""
     ranks = open_nodes.start_job(2, f"touch:{tmp_path}/started", "loop:x:1000:3", job="long")
     rigs.wait_until(lambda: (tmp_path / "started").exists())

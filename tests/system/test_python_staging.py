@@ -78,20 +78,20 @@ def test_a_program_of_host_memory_runs_on_a_device(agents_and_shards, newest, wo
 
 
 class Bench:
-    """A staged tensor of two lanes; what `begin` found in a lane when an exchange began."""
+    """A staged tensor of two delay slots; what `begin` found in a delay slot when an exchange began."""
 
     def __init__(self, timeout_ms=DEADLINE_S * 1000):
         self.compute = staging_double.Stream(FAST)
         self.device = staging_double.Device(FAST, self.compute)
-        self.lanes = [torch.zeros(5), torch.zeros(5)]
-        self.staged = staging.Staged(self.device, self.lanes, "a tensor", timeout_ms)
+        self.delay_slots = [torch.zeros(5), torch.zeros(5)]
+        self.staged = staging.Staged(self.device, self.delay_slots, "a tensor", timeout_ms)
         self.vector = self.staged.views[0]
         self.compute.seen.update(self.device.out.seen)
         self.found = []
         staging_double.races.clear()
 
-    def hand_over(self, lane):
-        self.staged.hand_over(lane, lambda: self.found.append(self.lanes[lane].clone()))
+    def hand_over(self, delay_slot):
+        self.staged.hand_over(delay_slot, lambda: self.found.append(self.delay_slots[delay_slot].clone()))
 
     def settle(self):
         for stream in (self.compute, self.device.out, self.device.back):
@@ -105,14 +105,14 @@ class Bench:
         assert tensor.tolist() == [value] * 5
 
 
-def test_a_lane_gets_what_the_device_has_computed():
+def test_a_delay_slot_gets_what_the_device_has_computed():
     bench = Bench()
     bench.compute.delays = SLOW
     bench.device.write(bench.compute, bench.vector, 3.0)
     bench.hand_over(1)
     bench.staged.finish_handing_over()
     bench.check(bench.found[0], 3.0)
-    assert bench.lanes[0].tolist() == [0.0] * 5
+    assert bench.delay_slots[0].tolist() == [0.0] * 5
 
 
 def test_every_stream_that_wrote_is_waited_for():
@@ -126,7 +126,7 @@ def test_every_stream_that_wrote_is_waited_for():
     bench.check(bench.found[0], 4.0)
 
 
-def test_an_exchange_begins_when_its_lane_is_complete_and_nobody_waits_for_that():
+def test_an_exchange_begins_when_its_delay_slot_is_complete_and_nobody_waits_for_that():
     bench = Bench()
     bench.device.out.delays = SLOW
     bench.device.write(bench.compute, bench.vector, 5.0)
@@ -140,8 +140,8 @@ def test_an_exchange_begins_when_its_lane_is_complete_and_nobody_waits_for_that(
 def test_what_computes_next_sees_the_result():
     bench = Bench()
     bench.device.back.delays = SLOW
-    bench.lanes[1].fill_(6.0)
-    assert bench.staged.bring(1) == 0
+    bench.delay_slots[1].fill_(6.0)
+    assert bench.staged.copy_back(1) == 0
     read = []
     bench.compute.put(lambda: read.append(bench.vector.clone()))
     bench.settle()
@@ -152,16 +152,16 @@ def test_a_result_overwrites_nothing_that_is_being_computed():
     bench = Bench()
     bench.compute.delays = SLOW
     bench.device.write(bench.compute, bench.vector, 1.0)
-    bench.lanes[0].fill_(7.0)
-    bench.staged.bring(0)
+    bench.delay_slots[0].fill_(7.0)
+    bench.staged.copy_back(0)
     bench.check(bench.vector, 7.0)
 
 
-def test_a_lane_is_not_written_while_a_result_is_brought():
+def test_a_delay_slot_is_not_written_while_a_result_is_brought():
     bench = Bench()
     bench.device.back.delays = SLOW
-    bench.lanes[0].fill_(8.0)
-    bench.staged.bring(0)
+    bench.delay_slots[0].fill_(8.0)
+    bench.staged.copy_back(0)
     bench.device.compute = staging_double.Stream(FAST)  # which knows nothing of the result
     bench.hand_over(0)
     bench.staged.finish_handing_over()
@@ -170,13 +170,13 @@ def test_a_lane_is_not_written_while_a_result_is_brought():
 
 
 @pytest.mark.parametrize("how", ["release", "close"])
-def test_the_host_writes_lanes_when_nobody_reads_them(how):
+def test_the_host_writes_delay_slots_when_nobody_reads_them(how):
     bench = Bench()
     bench.device.back.delays = SLOW
-    bench.lanes[0].fill_(9.0)
-    bench.staged.bring(0)
+    bench.delay_slots[0].fill_(9.0)
+    bench.staged.copy_back(0)
     getattr(bench.staged, how)()
-    bench.lanes[0].fill_(-1.0)
+    bench.delay_slots[0].fill_(-1.0)
     bench.check(bench.vector, 9.0)
     assert bench.device.pinned == (2 if how == "release" else 0)
     bench.staged.close()
@@ -240,9 +240,9 @@ class Cudart:
         del self.registered[address]
 
 
-def pinned_segments(cudart, lanes):
-    begin = lanes[0].data_ptr() & ~4095
-    end = (lanes[-1].data_ptr() + 4 * lanes[-1].numel() + 4095) & ~4095
+def pinned_segments(cudart, delay_slots):
+    begin = delay_slots[0].data_ptr() & ~4095
+    end = (delay_slots[-1].data_ptr() + 4 * delay_slots[-1].numel() + 4095) & ~4095
     maps = (
         "00400000-00500000 r-xp 00000000 00:00 0  /usr/bin/python\n"
         f"{begin:x}-{end:x} rw-s 00000000 00:01 7  /memfd:gradbus:job (deleted)\n"
@@ -252,23 +252,23 @@ def pinned_segments(cudart, lanes):
 
 def test_a_segment_is_registered_once_while_it_is_used():
     memory, elsewhere = torch.zeros(4096), torch.zeros(10)
-    lanes, cudart = [memory[:100], memory[200:400]], Cudart()
+    delay_slots, cudart = [memory[:100], memory[200:400]], Cudart()
     pinned, size = pinned_segments(cudart, [memory])
-    for lane in (*lanes, elsewhere):
-        pinned.add(lane)
+    for delay_slot in (*delay_slots, elsewhere):
+        pinned.add(delay_slot)
     assert list(cudart.registered.values()) == [size] and len(pinned) == 1
-    pinned.remove(lanes[0])
+    pinned.remove(delay_slots[0])
     assert cudart.registered
-    pinned.remove(lanes[1])
+    pinned.remove(delay_slots[1])
     pinned.remove(elsewhere)
     assert not cudart.registered and len(pinned) == 0
 
 
 def test_where_it_cannot_be_registered_one_line_says_why():
-    lanes, cudart = [torch.zeros(100)], Cudart("cudaHostRegister: operation not permitted")
-    pinned, _ = pinned_segments(cudart, lanes)
+    delay_slots, cudart = [torch.zeros(100)], Cudart("cudaHostRegister: operation not permitted")
+    pinned, _ = pinned_segments(cudart, delay_slots)
     with pytest.warns(UserWarning, match="cannot be pinned .*operation not permitted") as seen:
-        pinned.add(lanes[0])
-        pinned.add(lanes[0])
+        pinned.add(delay_slots[0])
+        pinned.add(delay_slots[0])
     assert len(seen) == 1 and cudart.asked == 1
-    pinned.remove(lanes[0])
+    pinned.remove(delay_slots[0])

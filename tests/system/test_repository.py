@@ -1,4 +1,4 @@
-"""The checks of scripts/check.sh that need no build: format, include arrows, sizes, lint, prose and the site."""
+"""The checks of scripts/check.sh that need no build: format, include arrows, sizes, lint, words, prose and the site."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ import rig as rigs
 
 @pytest.mark.timeout(300)
 def test_fast_checks():
-    command = ["scripts/check.sh", "format", "arrows", "sizes", "python", "prose", "site"]
+    command = ["scripts/check.sh", "format", "arrows", "sizes", "python", "words", "prose", "site"]
     done = subprocess.run(command, cwd=rigs.REPOSITORY, text=True, timeout=280, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0, done.stdout

@@ -1,6 +1,6 @@
-"""The cluster token: who may be an agent, a shard or an administrator; and what a stranger cannot do.
+"""The cluster token: who may be an agent, a shard or an administrator; and what an intruder cannot do.
 
-The stranger is another user of the machine, who can reach every port and the agents' sockets.
+The intruder is another user of the machine, who can reach every port and the agents' sockets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 
 import pytest
 import rig as rigs
-from stranger import UID, needs_root, stranger
+from intruder import UID, intruder, needs_root
 
 SEEN_S = 20
 
@@ -31,7 +31,7 @@ def nodes():
 @pytest.fixture(scope="module")
 def other():
     """Another user."""
-    with stranger() as one:
+    with intruder() as one:
         yield one
 
 
@@ -232,7 +232,7 @@ def test_an_agent_with_a_token_trusts_no_coordinator_without(nodes, tmp_path):
 
 
 @needs_root
-def test_a_stranger_gets_nowhere(nodes, other, tmp_path):
+def test_an_intruder_gets_nowhere(nodes, other, tmp_path):
     """Own agent, own shard, stop, mode, a rank of the job: all fail with clear messages, the job goes on."""
     address, socket = nodes.server.ready["address"], nodes.agents[0].ready["socket"]
     ranks = nodes.start_job(2, f"touch:{tmp_path}/started", "loop:x:1000:8", job="prey")

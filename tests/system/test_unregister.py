@@ -41,7 +41,7 @@ def test_memory_is_flat_over_200_cycles(two_agents, python, size):
 
 
 @pytest.mark.parametrize(("mode", "compression"), [("sync", "topk:ratio=1"), ("delayed:k=2", "none"), ("sync", "fp16")])
-def test_units_and_lanes_are_freed_with_their_tensor(two_agents, python, mode, compression):
+def test_partitions_and_delay_slots_are_freed_with_their_tensor(two_agents, python, mode, compression):
     assert_flat(run_ranks(two_agents, python, "unregister.py", 2, "cycles", mode, compression, "40"))
 
 

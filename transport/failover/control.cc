@@ -22,7 +22,7 @@ FrameHeader pack_link_state(const LinkState& state) {
   frame.step = state.taken.beyond[1];
   frame.total = state.taken.beyond[2];
   frame.chunk = static_cast<uint32_t>(state.notice);
-  frame.exchange = static_cast<uint16_t>(state.code);
+  frame.operation = static_cast<uint16_t>(state.code);
   return frame;
 }
 
@@ -35,20 +35,20 @@ Result<LinkState> unpack_link_state(const FrameHeader& frame) {
   LinkState state;
   state.taken = {frame.tensor, {frame.job, frame.step, frame.total}};
   state.notice = static_cast<Notice>(frame.chunk);
-  state.code = static_cast<Code>(frame.exchange);
+  state.code = static_cast<Code>(frame.operation);
   return state;
 }
 
 FrameHeader pack_path_hello(const FrameHeader& hello, const PathHello& path) {
   FrameHeader packed = hello;
   packed.tensor = path.session;
-  packed.exchange = static_cast<uint16_t>(path.attempt | (path.answered ? kAnsweredBit : 0) |
-                                          (path.control ? kControlBit : 0));
+  packed.operation = static_cast<uint16_t>(path.attempt | (path.answered ? kAnsweredBit : 0) |
+                                           (path.control ? kControlBit : 0));
   return packed;
 }
 
 PathHello unpack_path_hello(FrameHeader& hello) {
-  const uint16_t packed = std::exchange(hello.exchange, uint16_t{0});
+  const uint16_t packed = std::exchange(hello.operation, uint16_t{0});
   return {std::exchange(hello.tensor, 0), static_cast<uint16_t>(packed & kAttemptsMax),
           (packed & kAnsweredBit) != 0, (packed & kControlBit) != 0};
 }

@@ -19,8 +19,8 @@
 // One role thread owns a FailoverTransport and calls every member function.
 //
 //   poll()      failover.cc    what happened, who has work, hand out events
-//   frames      exchange.cc    windows.h, control.h
-//   begin, end  life.cc        paths.h; deadlines, too
+//   frames      path_traffic.cc           windows.h, control.h
+//   begin, end  connection_lifecycle.cc   paths.h; deadlines, too
 //   next path   recovery.cc
 //   and back    preferred.cc
 #pragma once
@@ -90,7 +90,7 @@ class FailoverTransport final : public Transport {
   Transport& transport_of(const Half& half) { return *inner_[half.inner].transport; }
   Slice inner_slice(const Half& half, Slice slice) const;
 
-  // exchange.cc: frames on the halves of a path
+  // path_traffic.cc: frames on the halves of a path
   bool work(FailoverLink& link);
   bool send_frames(FailoverLink& link);
   bool lend_receives(FailoverLink& link);
@@ -104,7 +104,7 @@ class FailoverTransport final : public Transport {
   void serve_control(Half& half);
   void lend_control(Half& half, size_t slot);
 
-  // life.cc: begin and end of a link
+  // connection_lifecycle.cc: begin and end of a link
   FailoverLink& add_link();
   Half& add_half(uint32_t inner, LinkId id, bool control);
   void accepted(uint32_t inner, const TransportEvent& event);
@@ -164,8 +164,8 @@ class FailoverTransport final : public Transport {
   size_t links_alive_ = 0;
   size_t events_max_ = 0;
   EventQueue events_;
-  BoundedQueue<LinkId> work_;  // links that may have work, each once
-  std::vector<Half*> guests_;  // oldest first
+  BoundedQueue<LinkId> work_;          // links that may have work, each once
+  std::vector<Half*> pending_halves_;  // oldest first
   bool tick_due_ = false;
   std::array<Counter, kPathsMax> links_on_;  // by inner transport
   Counter switches_;

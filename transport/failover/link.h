@@ -17,8 +17,8 @@ namespace gradbus {
 struct FailoverLink;
 
 // One link of an inner transport: the data or the control half of a path. It lives from connect()
-// or kAccepted until the inner kClosed. Without `link` it waits for its other half (a guest), or
-// only for its end.
+// or kAccepted until the inner kClosed. Without `link` it waits for its other half (a pending
+// half), or only for its end.
 struct Half {
   static constexpr size_t kReceives = 4;
   static constexpr size_t kReceiveBytes = 128;
@@ -29,9 +29,9 @@ struct Half {
   bool up = false;
   FailoverLink* link = nullptr;
   FailoverLink* asks_for = nullptr;  // a probe of that link (preferred.cc)
-  bool guest = false;
-  FrameHeader hello;   // of a guest
-  PathHello greeting;  // of a guest
+  bool pending = false;
+  FrameHeader hello;   // of a pending half
+  PathHello greeting;  // of a pending half
   Nanos deadline = 0;  // of one without a link
 
   // Used by control halves.

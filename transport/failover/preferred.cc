@@ -99,7 +99,7 @@ void FailoverTransport::end_probe(FailoverLink& link) {
 // The opener of one of our links probes. Other peers get no answer.
 void FailoverTransport::accept_probe(Half& half) {
   if (!half.control || find_session(half) == nullptr) return transport_of(half).disconnect(half.id);
-  half.guest = false;
+  half.pending = false;
   serve_control(half);
   (void)send_control(half);
 }

@@ -37,7 +37,7 @@ class FaultyTransport final : public Transport {
   std::string link_error(LinkId link) const override;
 
  private:
-  struct Held {
+  struct Delayed {
     TransportEvent event;
     uint64_t due = 0;  // the poll that may hand it out
   };
@@ -70,7 +70,7 @@ class FaultyTransport final : public Transport {
   std::map<uint64_t, Receive> receives_;
   uint64_t last_receive_ = 0;
   std::map<uint32_t, Fault> faults_;  // by link: why we broke it
-  std::deque<Held> held_;
+  std::deque<Delayed> delayed_;
   uint64_t polls_ = 0;
   Fd epoll_;
   Fd wake_;
@@ -133,13 +133,13 @@ size_t FaultyTransport::poll(std::span<TransportEvent> events) {
   const size_t came = inner_->poll(fresh);
   for (size_t i = 0; i < came; ++i) take_in(fresh[i]);
   size_t count = 0;
-  for (size_t i = 0; i < held_.size() && count < events.size();) {
+  for (size_t i = 0; i < delayed_.size() && count < events.size();) {
     if (!may_leave(i)) {
       ++i;
       continue;
     }
-    events[count++] = held_[i].event;
-    held_.erase(held_.begin() + static_cast<ptrdiff_t>(i));
+    events[count++] = delayed_[i].event;
+    delayed_.erase(delayed_.begin() + static_cast<ptrdiff_t>(i));
   }
   set_wake();
   return count;
@@ -156,7 +156,7 @@ void FaultyTransport::take_in(TransportEvent event) {
     if (event.code == Code::kOk) take_frame(event, receive.mapped().slot);
   }
   const bool late = happens(plan_.delay);
-  held_.push_back({event, polls_ + (late ? 1 + below(plan_.delay_polls_max) : 0)});
+  delayed_.push_back({event, polls_ + (late ? 1 + below(plan_.delay_polls_max) : 0)});
 }
 
 void FaultyTransport::take_frame(TransportEvent& event, std::span<std::byte> slot) {
@@ -192,10 +192,10 @@ void FaultyTransport::break_link(LinkId link, const Status& why) {
 // Due, not before anything of its link that it must follow, and in order unless the plan reorders:
 // a link's first event is first and its kClosed last in any case.
 bool FaultyTransport::may_leave(size_t index) const {
-  const TransportEvent& event = held_[index].event;
-  if (held_[index].due > polls_) return false;
+  const TransportEvent& event = delayed_[index].event;
+  if (delayed_[index].due > polls_) return false;
   for (size_t i = 0; i < index; ++i) {
-    const TransportEvent& earlier = held_[i].event;
+    const TransportEvent& earlier = delayed_[i].event;
     if (!plan_.reorder) return false;
     const bool first = earlier.kind == Kind::kAccepted || earlier.kind == Kind::kConnected;
     if (earlier.link == event.link && (first || event.kind == Kind::kClosed)) return false;
@@ -204,8 +204,8 @@ bool FaultyTransport::may_leave(size_t index) const {
 }
 
 void FaultyTransport::set_wake() {
-  if (!wake_.valid() || awake_ == !held_.empty()) return;
-  awake_ = !held_.empty();
+  if (!wake_.valid() || awake_ == !delayed_.empty()) return;
+  awake_ = !delayed_.empty();
   eventfd_t ignored = 0;
   (void)(awake_ ? eventfd_write(wake_.get(), 1) : eventfd_read(wake_.get(), &ignored));
 }

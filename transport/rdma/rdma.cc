@@ -123,7 +123,7 @@ void RdmaTransport::collect() {
     switch (edge.data.u64) {
       case Poller::kWake: break;
       case Poller::kTick: tick_due_ = true; break;
-      case Poller::kListener: admit_guests(); break;
+      case Poller::kListener: accept_connections(); break;
       case Poller::kCompletions:
         while (void* pair = device_->next_notice()) static_cast<QueuePair*>(pair)->notice_came();
         break;

@@ -30,8 +30,8 @@
 // One role thread owns an RdmaTransport and calls every member function.
 //
 //   poll()      rdma.cc        what happened, what has ended, hand out events
-//   one link    exchange.cc    queue_pair.h, regions.h
-//   begin, end  life.cc        hello.h; deadlines, too
+//   one link    link_work.cc              queue_pair.h, regions.h
+//   begin, end  connection_lifecycle.cc   hello.h; deadlines, too
 //   start       device.h, ports.h, verbs_library.h
 #pragma once
 
@@ -86,7 +86,7 @@ class RdmaTransport final : public Transport {
   LinkEvents events_of(const RdmaLink& link) { return LinkEvents(events_, link.id); }
   Nanos peer_timeout() const { return options_.peer_timeout_ms * kMillisecond; }
 
-  // exchange.cc: sends and receives on a link that is up or ending
+  // link_work.cc: sends and receives on a link that is up or ending
   void post_waiting(RdmaLink& link);
   void post_sends(RdmaLink& link, RdmaLane& lane);
   void post_broke(RdmaLink& link, int failure);
@@ -99,7 +99,7 @@ class RdmaTransport final : public Transport {
   void end_post(RdmaLink& link, BoundedQueue<RdmaPost>& posts, bool send, Code code,
                 uint64_t bytes = 0);
 
-  // life.cc: begin and end of a link
+  // connection_lifecycle.cc: begin and end of a link
   RdmaLink& add_link(std::string peer);
   Result<std::vector<RdmaLane>> make_lanes(size_t count);
   Status connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const;
@@ -110,13 +110,13 @@ class RdmaTransport final : public Transport {
   bool take_answer(Bootstrap& bootstrap);
   bool take_ready(Bootstrap& bootstrap);
   bool take_farewell(Bootstrap& bootstrap);
-  void admit_guests();
+  void accept_connections();
   void refuse_connect(RdmaLink& link, std::string_view why, std::string_view next = {});
   void lose_link(RdmaLink& link, const std::string& why);
   void end_link(RdmaLink& link, Code code, std::string text);
   void close_link(RdmaLink& link);
   void retire(std::unique_ptr<Bootstrap> bootstrap);
-  void dismiss(Bootstrap& guest);
+  void dismiss(Bootstrap& pending);
   void tick();
 
   TransportOptions options_;
@@ -136,7 +136,7 @@ class RdmaTransport final : public Transport {
   Counter received_bytes_;
   Counter send_copied_bytes_;
   // Accepted connections without a link yet; oldest first.
-  std::vector<std::unique_ptr<Bootstrap>> guests_;
+  std::vector<std::unique_ptr<Bootstrap>> pending_connections_;
   // An event of the running poll may still point to them.
   std::vector<std::unique_ptr<Bootstrap>> retired_;
 };

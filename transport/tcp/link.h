@@ -21,7 +21,7 @@ struct TcpLink;
 
 struct Stream {
   enum class Role : uint8_t {
-    kGuest,     // accepted; its link is not known yet (lobby.h)
+    kPending,   // accepted; its link is not known yet (pending_connections.h)
     kLink,      // one of link->streams
     kDraining,  // its link is gone; the peer still reads what was sent
     kRetired,   // closed; freed at the next poll
@@ -35,7 +35,7 @@ struct Stream {
 
   StreamChannel channel;
   std::string peer;  // address, for messages
-  Role role = Role::kGuest;
+  Role role = Role::kPending;
   TcpLink* link = nullptr;  // in role kLink
   // State reported by the latest edges.
   bool readable = false;

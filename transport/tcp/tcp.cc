@@ -125,7 +125,7 @@ void TcpTransport::collect() {
     switch (edge.data.u64) {
       case Poller::kWake: break;
       case Poller::kTick: tick_due_ = true; break;
-      case Poller::kListener: admit_guests(); break;
+      case Poller::kListener: accept_connections(); break;
       default: note(*static_cast<Stream*>(edge.data.ptr), edge.events);
     }
   }
@@ -165,7 +165,7 @@ void TcpTransport::serve(size_t events_wanted) {
 
 void TcpTransport::serve_one(Stream& stream) {
   switch (stream.role) {
-    case Stream::Role::kGuest: return hear_guest(stream);
+    case Stream::Role::kPending: return read_pending(stream);
     case Stream::Role::kDraining: return drain(stream);
     case Stream::Role::kRetired: return;
     case Stream::Role::kLink: break;

@@ -9,8 +9,8 @@
 // wrong checksum.
 //
 //   poll()      tcp.cc         what happened (poller.h), who has work, hand out events
-//   one stream  exchange.cc    frame_reader.h, frame_writer.h
-//   begin, end  life.cc        lobby.h, hello.h
+//   one stream  stream_work.cc            frame_reader.h, frame_writer.h
+//   begin, end  connection_lifecycle.cc   pending_connections.h, hello.h
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@
 #include "transport/net/poller.h"
 #include "transport/region_table.h"
 #include "transport/tcp/link.h"
-#include "transport/tcp/lobby.h"
+#include "transport/tcp/pending_connections.h"
 #include "transport/transport.h"
 
 namespace gradbus {
@@ -73,7 +73,7 @@ class TcpTransport final : public Transport {
   TcpLink* open_link(LinkId id) const;
   LinkEvents events_of(const TcpLink& link) { return LinkEvents(events_, link.id); }
 
-  // exchange.cc: reads and writes a stream of a link that is up
+  // stream_work.cc: reads and writes a stream of a link that is up
   void read_frames(Stream& stream);
   bool after_read(Stream& stream, const IoResult& result);
   void write_frames(Stream& stream);
@@ -83,14 +83,14 @@ class TcpTransport final : public Transport {
   Nanos orderly_grace() const { return peer_timeout() / 2; }
   Nanos broken_grace() const { return peer_timeout() / 8; }
 
-  // life.cc: begin and end of a link
+  // connection_lifecycle.cc: begin and end of a link
   TcpLink& add_link(std::unique_ptr<TcpLink> link);
   Status add_stream(TcpLink& link, const SocketAddress& address);
   Result<StreamChannel> open_channel(const SocketAddress& address);
-  void admit_guests();
-  void admit_from(Listener& listener, Lobby::Streams& leaving);
-  void hear_guest(Stream& guest);
-  void accept_party(Lobby::Party party);
+  void accept_connections();
+  void admit_from(Listener& listener, PendingConnections::Streams& leaving);
+  void read_pending(Stream& pending);
+  void accept_complete(PendingConnections::PendingLink complete);
   void greet(Stream& stream);
   void finish_greeting(Stream& stream);
   void refuse_connect(TcpLink& link, std::string_view why, std::string_view next = {});
@@ -99,7 +99,7 @@ class TcpTransport final : public Transport {
   void part(std::unique_ptr<Stream> stream, bool drain);
   void drain(Stream& stream);
   void retire(std::unique_ptr<Stream> stream);
-  void retire_all(Lobby::Streams& streams);
+  void retire_all(PendingConnections::Streams& streams);
 
   // ticks.cc: everything with a deadline
   void tick();
@@ -118,9 +118,9 @@ class TcpTransport final : public Transport {
   size_t streams_alive_ = 0;
   bool tick_due_ = false;
   BoundedQueue<Stream*> work_;  // streams that may have work, each once
-  Lobby lobby_;
+  PendingConnections pending_connections_;
   std::vector<Draining> draining_;
-  Lobby::Streams retired_;  // an event of the running poll may still point to them
+  PendingConnections::Streams retired_;  // an event of the running poll may still point to them
   Counter sent_bytes_;
   Counter shared_bytes_;
   Counter received_bytes_;

@@ -33,14 +33,14 @@ void TcpTransport::tick() {
   tick_due_ = false;
   poller_.end_tick();
   const Nanos now = monotonic_now();
-  Lobby::Streams leaving;
-  lobby_.expire(now, leaving);
+  PendingConnections::Streams leaving;
+  pending_connections_.expire(now, leaving);
   for (Draining& one : draining_) {
     if (one.deadline <= now) leaving.push_back(std::move(one.stream));
   }
   std::erase_if(draining_, [](const Draining& one) { return one.stream == nullptr; });
   retire_all(leaving);
-  bool needed = !lobby_.empty() || !draining_.empty();
+  bool needed = !pending_connections_.empty() || !draining_.empty();
   links_.for_each([&](TcpLink& link) { needed |= tick_link(link, now); });
   for (Listener& one : listeners_) {
     if (!one.watched) one.watched = poller_.watch_listener(one.fd.get());

@@ -41,8 +41,8 @@ struct CollectivePlan {
   ReduceOp op = ReduceOp::kSum;
   CodecId codec = CodecId::kDense;  // of the payloads that are moved or summed
   uint64_t count = 0;               // elements; kinds that move blocks: capacity of one block
-  // Pipeline unit; chunk_elements * dtype_bytes <= kFramePayloadBytesMax; recursive doubling: at
-  // least count.
+  // Pipeline partition; chunk_elements * dtype_bytes <= kFramePayloadBytesMax; recursive doubling:
+  // at least count.
   uint64_t chunk_elements = 1;
   uint64_t row_elements = 1;  // reduce-scatter
   uint32_t root = 0;          // rank, for kinds with a root; payloads: their shard
@@ -99,14 +99,14 @@ struct Action {
     kSend,        // send chunk `chunk` of this tensor (kinds that move blocks: of block `source`)
                   // to agent `peer` as `frame`; on_sent() follows with the same action
     kStash,       // copy the payload in `buffer` to stash slot `slot`
-    kAccumulate,  // combine the payload with chunk `chunk` of the first area, into it
-    kFinalize,    // the first area's chunk `chunk` is the whole sum: do what remains to be done
-                  // with it and hand it to the local ranks that get it
-    kDeliver,     // copy the payload into every local area's chunk (all-reduce), or into block
-                  // `source` (kinds that move blocks)
-    kRelease,     // `buffer` is not needed any more: post it for the next frame
-    kTakeTurn,    // by NCCL: the whole tensor is NCCL's in turn `total`; on_turn_ended() follows
-    kFinish,      // the round is over on this node: tell the clients
+    kAccumulate,  // combine the payload with chunk `chunk` of the first rank buffer, into it
+    kFinalize,    // the first rank buffer's chunk `chunk` is the whole sum: do what remains to be
+                  // done with it and hand it to the local ranks that get it
+    kDeliver,   // copy the payload into every local rank buffer's chunk (all-reduce), or into block
+                // `source` (kinds that move blocks)
+    kRelease,   // `buffer` is not needed any more: post it for the next frame
+    kTakeTurn,  // by NCCL: the whole tensor is NCCL's in turn `total`; on_turn_ended() follows
+    kFinish,    // the round is over on this node: tell the clients
   };
   Kind kind = Kind::kFinish;
   FrameKind frame = FrameKind::kReduce;
@@ -155,8 +155,9 @@ class Collective {
   // target. The caller has checked that they are whole elements, at most `count`.
   virtual void begin(uint64_t round, std::span<const uint64_t> block_bytes,
                      std::vector<Action>& actions) = 0;
-  // Kinds that reduce: the local ranks' sum of `chunk` is in the first area. Called once per chunk
-  // and round, after begin(). Not needed for a tensor without elements, where it does nothing.
+  // Kinds that reduce: the local ranks' sum of `chunk` is in the first rank buffer. Called once per
+  // chunk and round, after begin(). Not needed for a tensor without elements, where it does
+  // nothing.
   virtual void on_chunk_reduced(uint32_t chunk, std::vector<Action>& actions) = 0;
   // `buffer` contains a data frame of agent `from`. The frame format was checked. This function
   // checks the frame against the round. A frame that cannot belong to it is kCorrupt (the message

@@ -1,9 +1,9 @@
-// The work of an agent for a unit of a compressed tensor that shards aggregate (modes ps:*). Its
-// payload goes to the shard of the unit (kReduce frames, the push), and a payload of the sum comes
-// back (kGather frames, the pull). The sender chooses a length up to the plan's `count`; every
-// frame has it as `total`. Where shards hold parameters, elements are sometimes sent instead, in
-// frames with codec kDense. These are pushes of the first round, and answers that the shard chooses
-// to send dense.
+// The work of an agent for a partition of a compressed tensor that shards aggregate (modes ps:*).
+// Its payload goes to the shard of the partition (kReduce frames, the push), and a payload of the
+// sum comes back (kGather frames, the pull). The sender chooses a length up to the plan's `count`;
+// every frame has it as `total`. Where shards hold parameters, elements are sometimes sent instead,
+// in frames with codec kDense. These are pushes of the first round, and answers that the shard
+// chooses to send dense.
 //
 // It needs two blocks of memory, for the push and for the answer, so an answer may arrive before
 // the end of a push. It needs no credits, for the reasons in push_pull.h. When the shard is lost,
@@ -38,7 +38,7 @@ class PayloadPushPull final : public RoutedCollective {
   void finish_send(const Action& send, std::vector<Action>& actions) override;
 
  private:
-  // As peers: the unit's shard, and the shard that replaces it after a loss.
+  // As peers: the partition's shard, and the shard that replaces it after a loss.
   uint32_t first() const { return plan().peer_of_shard(plan().root); }
   uint32_t backup() const { return plan().peer_of_shard(backup_of(plan().root, plan().shards)); }
   uint32_t shard() const { return lost_ ? backup() : first(); }
@@ -51,7 +51,7 @@ class PayloadPushPull final : public RoutedCollective {
   uint32_t unsent_ = 0;       // frames of the push that the transport has not got yet
   std::vector<bool> posted_;  // by frame of the push: the transport has it
   std::vector<bool> here_;    // by frame of the answer: it has arrived
-  bool lost_ = false;         // the unit's shard is lost
+  bool lost_ = false;         // the partition's shard is lost
 };
 
 }  // namespace gradbus

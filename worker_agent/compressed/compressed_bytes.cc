@@ -1,7 +1,7 @@
 #include "worker_agent/compressed/compressed_bytes.h"
 
 #include "common/checked.h"
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -20,8 +20,10 @@ uint64_t linear_bytes(const CompressionPlan& compression, const CodecShape& shap
 
 uint64_t remembered_bytes(const CompressionPlan& compression, uint64_t count, uint32_t agents,
                           bool holds_parameters) {
-  const MemoryKind kind = memory_options(compression.spec, agents).kind;
-  const uint64_t vectors = kind == MemoryKind::kNone ? 0 : kind == MemoryKind::kDgc ? 2 : 1;
+  const ErrorFeedbackKind kind = error_feedback_options(compression.spec, agents).kind;
+  const uint64_t vectors = kind == ErrorFeedbackKind::kNone  ? 0
+                           : kind == ErrorFeedbackKind::kDgc ? 2
+                                                             : 1;
   return (vectors + (holds_parameters ? 1 : 0)) * count * sizeof(float);
 }
 
@@ -31,7 +33,7 @@ uint64_t remembered_bytes(const CompressionPlan& compression, uint64_t count, ui
 uint64_t compressed_bytes(const CompressionPlan& compression, uint64_t count, uint32_t agents,
                           bool holds_parameters) {
   if (count == 0) return 0;
-  const CodecShape shape = unit_shape(compression, count, 0);
+  const CodecShape shape = partition_shape(compression, count, 0);
   const bool summed = compression.communicator == Communicator::kAllReduce;
   uint64_t payload = 0;
   uint64_t payloads = 1;
@@ -43,9 +45,9 @@ uint64_t compressed_bytes(const CompressionPlan& compression, uint64_t count, ui
   }
   const uint64_t remembered =
       remembered_bytes(compression, shape.count_max, agents, holds_parameters);
-  const uint64_t units = (count + shape.count_max - 1) / shape.count_max;
+  const uint64_t partitions = (count + shape.count_max - 1) / shape.count_max;
   return checked_product(
-      units, checked_sum(remembered, checked_product(payload, payloads + kScratchPayloads)));
+      partitions, checked_sum(remembered, checked_product(payload, payloads + kScratchPayloads)));
 }
 
 }  // namespace gradbus

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/partition_plan.h"
 
 namespace gradbus {
 

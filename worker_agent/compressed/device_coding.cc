@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/errors.h"
-#include "compression/cuda/cuda_memory.h"
-#include "compression/memory.h"
+#include "compression/cuda/cuda_error_feedback.h"
+#include "compression/error_feedback.h"
 #include "worker_agent/compressed/device_linear.h"
 #include "worker_agent/compressed/second_encoding.h"
 
@@ -35,11 +35,12 @@ bool has_kernels(const CompressionPlan& compression, const CodecShape& shape) {
          codec->family == CudaFamily::kDense;
 }
 
-// DGC's momentum, unless gradients are clipped by the norm of a unit. Signum has its own momentum.
-// Linear codecs end a round after other units have begun one, but there is only one word `taken`.
-bool has_memory(const CompressionSpec& spec) {
-  const MemoryOptions options = memory_options(spec, 1);
-  if (options.kind != MemoryKind::kDgc) return true;
+// DGC's momentum, unless gradients are clipped by the norm of a partition. Signum has its own
+// momentum. Linear codecs end a round after other partitions have begun one, but there is only one
+// word `taken`.
+bool has_error_feedback(const CompressionSpec& spec) {
+  const ErrorFeedbackOptions options = error_feedback_options(spec, 1);
+  if (options.kind != ErrorFeedbackKind::kDgc) return true;
   return cuda_momentum(options).has_value() && spec.codec->id != CodecId::kSignum &&
          spec.codec->make != nullptr;
 }
@@ -63,8 +64,8 @@ Status fits_device(const std::string& who, const CompressionPlan& compression, u
   const std::string what = who + ": what is sent as \"" + spec.canonical + "\"";
   if (spec.options.text("nan") == "stop" || spec.options.number("fidelity") > 0)
     return refuse(what + ", whose elements the processor looks at,");
-  if (!has_memory(spec)) return refuse(what + ", with such a momentum,");
-  return has_kernels(compression, unit_shape(compression, count, 0)) ? Status() : refuse(what);
+  if (!has_error_feedback(spec)) return refuse(what + ", with such a momentum,");
+  return has_kernels(compression, partition_shape(compression, count, 0)) ? Status() : refuse(what);
 }
 
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
@@ -76,14 +77,15 @@ std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
   return codings;
 }
 
-std::vector<Stage> device_stages(const UnitPlan& unit, const std::vector<DeviceCoding>& codings) {
+std::vector<Stage> device_stages(const PartitionPlan& partition,
+                                 const std::vector<DeviceCoding>& codings) {
   const DeviceCoding& first = codings.front();
-  if (unit.communicator == Communicator::kAllReduce)
-    return {vector_stage(unit, static_cast<DType>(first.on_device.dtype), unit.count)};
+  if (partition.communicator == Communicator::kAllReduce)
+    return {vector_stage(partition, static_cast<DType>(first.on_device.dtype), partition.count)};
   if (codings.size() == 1)
-    return {blocks_stage(unit, CollectiveKind::kAllGather, 0, first.payload_bytes)};
-  return {blocks_stage(unit, CollectiveKind::kGather, unit.owner(), first.payload_bytes),
-          blocks_stage(unit, CollectiveKind::kAllGather, 0, codings.back().payload_bytes)};
+    return {blocks_stage(partition, CollectiveKind::kAllGather, 0, first.payload_bytes)};
+  return {blocks_stage(partition, CollectiveKind::kGather, partition.owner(), first.payload_bytes),
+          blocks_stage(partition, CollectiveKind::kAllGather, 0, codings.back().payload_bytes)};
 }
 
 }  // namespace gradbus

@@ -1,5 +1,5 @@
-// How a GPU encodes and decodes a unit (compression/cuda/cuda_codec.h), and which units it
-// supports. The codec itself stays on the host, which checks payloads with it.
+// How a GPU encodes and decodes a partition (compression/cuda/cuda_codec.h), and which partitions
+// it supports. The codec itself stays on the host, which checks payloads with it.
 //
 // For a selecting codec, GPU and host exchange lists of elements. The host converts lists to
 // payloads and payloads to lists (cuda_selection.h).
@@ -11,7 +11,7 @@
 
 #include "compression/cuda/cuda_codec.h"
 #include "compression/payload.h"
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/partition_plan.h"
 
 namespace gradbus {
 
@@ -34,12 +34,13 @@ struct DeviceCoding {
 // bf16, powersgd and blocktopk.
 Status fits_device(const std::string& who, const CompressionPlan& compression, uint64_t count);
 
-// The encodings of a unit: that of the node's sum and, if units have owners, that of the owner's
-// sum.
+// The encodings of a partition: that of the node's sum and, if partitions have owners, that of the
+// owner's sum.
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
                                          const CodecShape& shape);
 
-// The exchanges of a unit, equal to those of units in host memory.
-std::vector<Stage> device_stages(const UnitPlan& unit, const std::vector<DeviceCoding>& codings);
+// The exchanges of a partition, equal to those of partitions in host memory.
+std::vector<Stage> device_stages(const PartitionPlan& partition,
+                                 const std::vector<DeviceCoding>& codings);
 
 }  // namespace gradbus

@@ -44,7 +44,7 @@ class LowRankOnDevice final : public DeviceLinear {
     return p_;
   }
 
-  // Where P was not finite the device's is of another unit, and Q all NaN.
+  // Where P was not finite the device's is of another partition, and Q all NaN.
   Part end(std::span<const std::byte> sum, uint32_t agents, std::span<std::byte> parts) override {
     powersgd_.take_q(floats(sum), agents);
     pack_q(last_q_, parts);
@@ -81,7 +81,7 @@ class LowRankOnDevice final : public DeviceLinear {
 
   CudaLowRank input(const Place& place, CudaRankPart part) const {
     const Part& q = part == CudaRankPart::kFinish ? last_q_ : first_q();
-    CudaLowRank made{.unit = place.unit, .part = part};
+    CudaLowRank made{.partition = place.partition, .part = part};
     made.rows = static_cast<uint32_t>(powersgd_.rows());
     made.columns = static_cast<uint32_t>(powersgd_.columns());
     made.rank = static_cast<uint32_t>(powersgd_.rank());
@@ -148,7 +148,7 @@ class BlocksOnDevice final : public DeviceLinear {
   }
 
   CudaBlocks input(const Place& place, CudaBlocksPart part) const {
-    CudaBlocks made{.unit = place.unit, .part = part};
+    CudaBlocks made{.partition = place.partition, .part = part};
     made.block = static_cast<uint32_t>(blocks_.block());
     made.chosen = static_cast<uint32_t>(blocks_.chosen().size());
     made.dtype = static_cast<uint32_t>(blocks_.dtype(1));

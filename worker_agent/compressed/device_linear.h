@@ -1,7 +1,7 @@
-// powersgd and blocktopk of a unit on a GPU (compression/cuda/cuda_linear.h). The GPU does what
-// reads the elements; the codec itself stays on the host and does what is small: it draws Q,
-// orthogonalises P, chooses blocks. What it makes lies in pinned memory of the unit's own and is
-// copied to the same place in the device's:
+// powersgd and blocktopk of a partition on a GPU (compression/cuda/cuda_linear.h). The GPU does
+// what reads the elements; the codec itself stays on the host and does what is small: it draws Q,
+// orthogonalises P, chooses blocks. What it makes lies in pinned memory of the partition's own and
+// is copied to the same place in the device's:
 //
 //   powersgd    Q for round 0 | P | Q for finish()
 //   blocktopk   the chosen blocks, u32 | of each block its place among them + 1, or 0, u32
@@ -17,21 +17,21 @@
 
 #include "compression/codec.h"
 #include "compression/cuda/cuda_linear.h"
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/partition_plan.h"
 #include "worker_agent/device/cuda_plugin.h"
 
 namespace gradbus {
 
 class DeviceLinear {
  public:
-  // Of a unit's memory.
+  // Of a partition's memory.
   struct Part {
     size_t offset = 0;
     size_t bytes = 0;
   };
-  // Where kernels work: the unit, the device's copy of its parts, and a vector.
+  // Where kernels work: the partition, the device's copy of its parts, and a vector.
   struct Place {
-    CudaUnit unit;
+    CudaPartition partition;
     std::byte* parts = nullptr;
     void* vector = nullptr;
   };

@@ -28,8 +28,8 @@ std::map<uint32_t, FidelitySample> FidelityBoard::take() {
   return std::exchange(newest_, {});
 }
 
-FidelityGauge::FidelityGauge(const UnitPlan& unit, uint64_t every)
-    : every_(every), stage_(vector_stage(unit, DType::kF32, unit.count)) {
+FidelityGauge::FidelityGauge(const PartitionPlan& partition, uint64_t every)
+    : every_(every), stage_(vector_stage(partition, DType::kF32, partition.count)) {
   GRADBUS_CHECK(every > 0);
 }
 
@@ -37,8 +37,8 @@ void FidelityGauge::attach(std::span<std::byte> memory) {
   vector_ = {reinterpret_cast<float*>(memory.data()), stage_.plan.count};
 }
 
-size_t FidelityGauge::unit_of(uint64_t round, size_t units) const {
-  return round % every_ == 0 ? round / every_ % units : units;
+size_t FidelityGauge::partition_of(uint64_t round, size_t partitions) const {
+  return round % every_ == 0 ? round / every_ % partitions : partitions;
 }
 
 void FidelityGauge::take(std::span<const float> gradient) {

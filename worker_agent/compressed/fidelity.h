@@ -1,5 +1,5 @@
 // Measures the effect of a compression on a gradient in a running job. Every `every` rounds one
-// unit in turn is exchanged dense as well, and the two results are compared.
+// partition in turn is exchanged dense as well, and the two results are compared.
 //
 // The gauge: engine thread only. Allocates at construction only; its vector is in the tensor's
 // staging memory.
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <span>
 
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/partition_plan.h"
 
 namespace gradbus {
 
@@ -37,15 +37,15 @@ class FidelityBoard {
 
 class FidelityGauge {
  public:
-  // For units like `unit`, which is the longest. `every` > 0.
-  FidelityGauge(const UnitPlan& unit, uint64_t every);
+  // For partitions like `partition`, which is the longest. `every` > 0.
+  FidelityGauge(const PartitionPlan& partition, uint64_t every);
 
   const Stage& stage() const { return stage_; }
   uint64_t every() const { return every_; }
   void attach(std::span<std::byte> memory);
 
-  // Which of `units` is measured in this round, from 1; `units` for none.
-  size_t unit_of(uint64_t round, size_t units) const;
+  // Which of `partitions` is measured in this round, from 1; `partitions` for none.
+  size_t partition_of(uint64_t round, size_t partitions) const;
   // Copies the gradient before its compression; the rest of the vector becomes 0.
   void take(std::span<const float> gradient);
   // The vector contains the sum of all agents. `result` was multiplied by `scale`.

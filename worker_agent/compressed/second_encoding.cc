@@ -7,9 +7,9 @@ std::unique_ptr<Codec> second_codec(const CompressionSpec& spec, const CodecShap
   return make_codec(row.owner.empty() ? row : *find_codec(row.owner), spec.options, shape);
 }
 
-MemoryOptions second_memory(const CompressionSpec& spec, uint32_t agents) {
-  MemoryOptions options = memory_options(spec, agents);
-  if (options.kind == MemoryKind::kDgc) options.kind = MemoryKind::kResidual;
+ErrorFeedbackOptions second_error_feedback(const CompressionSpec& spec, uint32_t agents) {
+  ErrorFeedbackOptions options = error_feedback_options(spec, agents);
+  if (options.kind == ErrorFeedbackKind::kDgc) options.kind = ErrorFeedbackKind::kResidual;
   return options;
 }
 

@@ -1,10 +1,11 @@
-// Encodes the sum of a unit's payloads again, on the node that has summed them. That is the agent
-// that owns the unit (owned_unit.cc) or a parameter-server shard (shard/payload_tensor.h).
+// Encodes the sum of a partition's payloads again, on the node that has summed them. That is the
+// agent that owns the partition (owner_reduce.cc) or a parameter-server shard
+// (shard/payload_tensor.h).
 #pragma once
 
 #include <memory>
 
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -13,6 +14,6 @@ std::unique_ptr<Codec> second_codec(const CompressionSpec& spec, const CodecShap
 
 // It keeps the residual of the second encoding: two-way error feedback, as in BytePS and in
 // MergeComp's parameter-server communicator. It never has momentum, because the senders keep that.
-MemoryOptions second_memory(const CompressionSpec& spec, uint32_t agents);
+ErrorFeedbackOptions second_error_feedback(const CompressionSpec& spec, uint32_t agents);
 
 }  // namespace gradbus

@@ -16,7 +16,7 @@ namespace {
 // A piece is exchanged while the next one is summed. Smaller pieces cost more in kernels than the
 // overlap saves.
 constexpr uint64_t kPieceBytes = 4 << 20;
-// The maximum of one kernel (kUnitElementsMax of the plug-in).
+// The maximum of one kernel (kPartitionElementsMax of the plug-in).
 constexpr uint64_t kPieceElementsMax = 1 << 28;
 // How long to wait for work on streams when the tensor is removed. After that its memory is left
 // allocated, because freeing it would wait, too.
@@ -114,8 +114,8 @@ Status DeviceTensor::set_up(Rank& rank, uint32_t device) {
 Status DeviceTensor::set_up_pieces() {
   const uint64_t chunk = plan_.shape.chunk_elements;
   const uint64_t piece_elements =
-      coded() ? plan_.unit_elements : kPieceBytes / dtype_bytes(plan_.shape.dtype);
-  // A unit that is the whole tensor may end anywhere.
+      coded() ? plan_.partition_elements : kPieceBytes / dtype_bytes(plan_.shape.dtype);
+  // A partition that is the whole tensor may end anywhere.
   const uint64_t rest = coded() ? chunk - 1 : 0;
   if (plan_.leaves_node)
     chunks_a_piece_ = static_cast<uint32_t>(
@@ -179,8 +179,8 @@ Status DeviceTensor::start() {
 Status DeviceTensor::sum(const Piece& piece) {
   const uint64_t offset = piece.first * dtype_bytes(plan_.shape.dtype);
   const Reduction& reduction = plan_.shape.reduction;
-  CudaReduce input{.before = reduction.before,
-                   .after = reduction.after,
+  CudaReduce input{.prescale = reduction.prescale,
+                   .postscale = reduction.postscale,
                    .source_count = static_cast<uint32_t>(ranks_.size()),
                    .target_count = plan_.leaves_node ? 1 : static_cast<uint32_t>(ranks_.size()),
                    .count = static_cast<uint32_t>(piece.elements),
@@ -195,15 +195,15 @@ Status DeviceTensor::sum(const Piece& piece) {
   return check(cuda().reduce(home_, &input), "the sum of this node's ranks");
 }
 
-Status DeviceTensor::announce(size_t unit) { return announce(pieces_[unit]); }
+Status DeviceTensor::announce(size_t partition) { return announce(pieces_[partition]); }
 
 Status DeviceTensor::announce(const Piece& piece) {
   GRADBUS_RETURN_IF_ERROR(check(cuda().record_event(piece.summed, home_), "an event"));
   return check(cuda().ring(home_, doorbell_.get()), "a doorbell");
 }
 
-Result<bool> DeviceTensor::came(size_t unit) const {
-  const CudaResult result = cuda().query_event(pieces_[unit].summed);
+Result<bool> DeviceTensor::came(size_t partition) const {
+  const CudaResult result = cuda().query_event(pieces_[partition].summed);
   if (result == CudaResult::kNotReady) return false;
   GRADBUS_RETURN_IF_ERROR(check(result, "what it was told to do"));
   return true;
@@ -236,7 +236,7 @@ Status DeviceTensor::spread(const Piece& piece) {
     input.targets[rank] = static_cast<std::byte*>(ranks_[rank].memory) + offset;
   input.sources[0] = sums_in_place() ? input.targets[front_] : plan_.host + offset;
   if (by_nccl_) {
-    input.after = by_nccl_->after;
+    input.postscale = by_nccl_->postscale;
     input.divisor = by_nccl_->divisor;
   }
   if (coded()) {  // the result is already in its source

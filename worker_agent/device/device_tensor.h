@@ -1,16 +1,19 @@
-// A tensor whose ranks on this node have their elements in memory of GPUs. Each rank has one area
-// on its GPU, which the agent owns and shares with it by CUDA IPC (DeviceArea in proto/attach.h).
+// A tensor whose ranks on this node have their elements in memory of GPUs. Each rank has one rank
+// buffer on its GPU, which the agent owns and shares with it by CUDA IPC (DeviceRankBuffer in
+// proto/attach.h).
 //
 // A ROUND. Each rank records its event `ready` after the work that computes its elements, and
 // posts. When all have posted, start() makes the stream of one of the GPUs, the tensor's home, wait
-// for these events and sum all areas in one pass:
-//   on one node   into all areas, and the round is over;
-//   between nodes into the first area of shared memory, in pieces. Each piece rings the engine's
-//                 doorbell when it is complete. The engine exchanges that area like any other, then
-//                 deliver() copies the result into all areas in one pass. With NCCL, the sum goes
-//                 into the first area itself, and NCCL sums it between nodes.
-// The sum of a compressed tensor stays on the home, in the area of the first rank there, unit by
-// unit. The caller encodes it and provides the result (compressed/device_units.h).
+// for these events and sum all rank buffers in one pass:
+//   on one node   into all rank buffers, and the round is over;
+//   between nodes into the first rank buffer of shared memory, in pieces. Each piece rings the
+//                 engine's doorbell when it is complete. The engine exchanges that rank buffer like
+//                 any other, then deliver() copies the result into all rank buffers in one pass.
+//                 With NCCL, the sum goes into the first rank buffer itself, and NCCL sums it
+//                 between nodes.
+// The sum of a compressed tensor stays on the home, in the rank buffer of the first rank there,
+// partition by partition. The caller encodes it and provides the result
+// (compressed/device_partitions.h).
 //
 // After the last pass of a round, each rank's event `done` is recorded, for which its streams wait.
 // So no thread of any process waits for a GPU. The streams keep the order: a round reads data that
@@ -26,7 +29,7 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/shm/cell.h"
+#include "client_lib/shm/local_reduction.h"
 #include "common/fd.h"
 #include "common/segment.h"
 #include "common/status.h"
@@ -57,10 +60,10 @@ struct DevicePlan {
   std::string not_shared_by;   // ways with a higher preference, and why they failed
   uint32_t home = 0;           // one of `devices`
   bool home_is_first = false;  // the home is the first device; false: devices take turns
-  CellShape shape;
+  LocalReductionShape shape;
   bool leaves_node = false;
-  uint64_t unit_elements = 0;             // of a compressed tensor that leaves the node; 0: dense
-  std::byte* host = nullptr;              // the first area in shared memory
+  uint64_t partition_elements = 0;        // of a compressed tensor that leaves the node; 0: dense
+  std::byte* host = nullptr;              // the first rank buffer in shared memory
   std::shared_ptr<PinnedSegment> pinned;  // the segment of `host`
   int doorbell = -1;                      // of the engine; a duplicate of it is rung
 };
@@ -83,8 +86,11 @@ class DeviceTensor {
   DeviceTensor(const DeviceTensor&) = delete;
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
-  const DeviceArea& area(uint32_t local_rank) const { return ranks_[local_rank].shared; }
-  // The data with which another process opens the area's memory; each call makes a new descriptor.
+  const DeviceRankBuffer& rank_buffer(uint32_t local_rank) const {
+    return ranks_[local_rank].shared;
+  }
+  // The data with which another process opens the rank buffer's memory; each call makes a new
+  // descriptor.
   Result<SharedMemory> share(uint32_t local_rank) const {
     return share(ranks_[local_rank].memory, plan_.devices[local_rank]);
   }
@@ -92,37 +98,37 @@ class DeviceTensor {
   uint32_t home() const { return plan_.home; }
   const DevicePlan& plan() const { return plan_; }
 
-  // Called before its first round, on the conductor's thread. The first area is exchanged, and
-  // `last` is the final operation on the sum of all nodes.
+  // Called before its first round, on the conductor's thread. The first rank buffer is exchanged,
+  // and `last` is the final operation on the sum of all nodes.
   void go_by_nccl(const Reduction& last) { by_nccl_ = last; }
 
   // All ranks have posted. GB-D624 when the GPU refuses work.
   Status start();
-  // Between nodes: whether this chunk of the sum is in shared memory, or in the first area. For a
-  // compressed tensor: whether the work before announce() is done.
+  // Between nodes: whether this chunk of the sum is in shared memory, or in the first rank buffer.
+  // For a compressed tensor: whether the work before announce() is done.
   bool summed(uint32_t chunk);
-  // Between nodes: the result is ready; for a compressed tensor it is in all areas.
+  // Between nodes: the result is ready; for a compressed tensor it is in all rank buffers.
   Status deliver();
   // The GPU's error after summed().
   const Status& failure() const { return failure_; }
 
   // ---- compressed tensors, after start(): all on one stream, in this order
   CudaStream* stream() const { return home_; }
-  // The area of sums and results.
+  // The rank buffer of sums and results.
   float* front() const { return static_cast<float*>(ranks_[front_].memory); }
   float* elements(uint32_t local_rank) const {
     return static_cast<float*>(ranks_[local_rank].memory);
   }
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
-  // Computes the ranks' sum of this unit in the front area.
-  Status sum_unit(size_t unit) { return sum(pieces_[unit]); }
+  // Computes the ranks' sum of this partition in the front rank buffer.
+  Status sum_partition(size_t partition) { return sum(pieces_[partition]); }
   // Rings the engine when all work on the stream so far is done.
-  Status announce(size_t unit);
+  Status announce(size_t partition);
   // Whether the work before the latest announce() is done. It comes later than summed(), in the
   // middle of a round.
-  Result<bool> came(size_t unit) const;
-  // Copies the unit from the front area to all others.
-  Status spread_unit(size_t unit) { return spread(pieces_[unit]); }
+  Result<bool> came(size_t partition) const;
+  // Copies the partition from the front rank buffer to all others.
+  Status spread_partition(size_t partition) { return spread(pieces_[partition]); }
   // The error of a plug-in call, naming the tensor.
   Status check(CudaResult result, const char* what) const;
   const CudaTable& cuda() const { return *plugin_.table; }
@@ -136,7 +142,7 @@ class DeviceTensor {
     CudaEvent* ready = nullptr;
     CudaEvent* done = nullptr;
     CudaStream* stream = nullptr;  // of its GPU; null: its GPU is the home
-    DeviceArea shared;
+    DeviceRankBuffer shared;
   };
   struct Piece {
     uint64_t first = 0;  // element
@@ -145,7 +151,7 @@ class DeviceTensor {
   };
 
   DeviceTensor(const CudaPlugin& plugin, DevicePlan plan);
-  bool coded() const { return plan_.unit_elements > 0; }
+  bool coded() const { return plan_.partition_elements > 0; }
   bool sums_in_place() const { return by_nccl_.has_value() || coded(); }
   Result<SharedMemory> share(void* memory, uint32_t device) const;
   Status set_up();
@@ -163,7 +169,7 @@ class DeviceTensor {
   CudaEvent* moved_ = nullptr;  // on home_; `done` of other GPUs waits for it
   std::vector<Rank> ranks_;     // by local rank
   size_t front_ = 0;            // index in ranks_ of one on the home
-  std::vector<Piece> pieces_;   // units, for a compressed tensor
+  std::vector<Piece> pieces_;   // partitions, for a compressed tensor
   uint32_t chunks_a_piece_ = 1;
   size_t summed_ = 0;  // number of pieces
   std::optional<Reduction> by_nccl_;

@@ -141,9 +141,10 @@ Result<std::shared_ptr<DeviceTensor>> Devices::make(
     return error("D628", plan.who + ": local rank " +
                              std::to_string(in_host_memory - wanted.begin()) +
                              " has its elements in memory of the host");
-  if (wanted.size() > kCudaAreasMax)
+  if (wanted.size() > kCudaRankBuffersMax)
     return error("D628", plan.who + ": " + std::to_string(wanted.size()) +
-                             " ranks on one node; a GPU sums " + std::to_string(kCudaAreasMax));
+                             " ranks on one node; a GPU sums " +
+                             std::to_string(kCudaRankBuffersMax));
   GRADBUS_RETURN_IF_ERROR(wait());
   for (const auto& rank : wanted) {
     const Result<uint32_t> device = find(rank->id);

@@ -69,11 +69,11 @@ Status NcclChild::connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint3
   return give(order, "connect", deadline);
 }
 
-Status NcclChild::open(uint32_t area, const CudaMemoryShare& share, uint32_t device,
+Status NcclChild::open(uint32_t rank_buffer, const CudaMemoryShare& share, uint32_t device,
                        Nanos deadline) {
   NcclOrder order{.verb = NcclVerb::kOpen};
   order.device = device;
-  order.area = area;
+  order.rank_buffer = rank_buffer;
   order.memory = share;
   return give(order, "open", deadline);
 }
@@ -119,9 +119,9 @@ Status NcclChild::receive(const Call& call, uint32_t peer, Nanos deadline) {
 Status NcclChild::collective(NcclVerb verb, const Call& call, NcclOrder order, const char* what,
                              Nanos deadline) {
   order.verb = verb;
-  order.from_area = call.from.area;
+  order.from_rank_buffer = call.from.rank_buffer;
   order.from = call.from.offset;
-  order.to_area = call.to.area;
+  order.to_rank_buffer = call.to.rank_buffer;
   order.to = call.to.offset;
   order.count = call.count;
   order.type = call.type;

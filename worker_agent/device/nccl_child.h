@@ -31,7 +31,7 @@ class NcclChild {
  public:
   enum class State : uint8_t { kIdle, kBusy, kFailed };
   struct Place {
-    uint32_t area = 0;
+    uint32_t rank_buffer = 0;
     uint64_t offset = 0;  // bytes
   };
   struct Call {
@@ -52,7 +52,7 @@ class NcclChild {
   Status new_id(Nanos deadline);  // see id()
   Status connect(const NcclId& id, uint32_t rank, uint32_t ranks, uint32_t device, Nanos deadline);
   // A descriptor of `share` is duplicated.
-  Status open(uint32_t area, const CudaMemoryShare& share, uint32_t device, Nanos deadline);
+  Status open(uint32_t rank_buffer, const CudaMemoryShare& share, uint32_t device, Nanos deadline);
   Status all_reduce(const Call& call, NcclOp op, Nanos deadline);
   Status reduce_scatter(const Call& call, NcclOp op, Nanos deadline);
   Status all_gather(const Call& call, Nanos deadline);

@@ -82,23 +82,27 @@ class NcclRank {
   }
 
   Status open(const NcclOrder& order) {
-    if (order.area >= kNcclAreasMax || areas_[order.area] != nullptr)
-      return error("D626", "open: no free area " + std::to_string(order.area));
-    return told(table().open(order.device, &order.memory, &areas_[order.area]), "opening memory");
+    if (order.rank_buffer >= kNcclRankBuffersMax || rank_buffers_[order.rank_buffer] != nullptr)
+      return error("D626", "open: no free rank buffer " + std::to_string(order.rank_buffer));
+    return told(table().open(order.device, &order.memory, &rank_buffers_[order.rank_buffer]),
+                "opening memory");
   }
 
   Status collective(const NcclOrder& order) {
-    const bool known = order.from_area < kNcclAreasMax && order.to_area < kNcclAreasMax &&
-                       areas_[order.from_area] != nullptr && areas_[order.to_area] != nullptr;
+    const bool known = order.from_rank_buffer < kNcclRankBuffersMax &&
+                       order.to_rank_buffer < kNcclRankBuffersMax &&
+                       rank_buffers_[order.from_rank_buffer] != nullptr &&
+                       rank_buffers_[order.to_rank_buffer] != nullptr;
     if (communicator_ == nullptr || !known)
-      return error("D626", "a collective: not connected, or in an area that is not open");
+      return error("D626", "a collective: not connected, or in a rank buffer that is not open");
     if (order.has_event != 0) GRADBUS_RETURN_IF_ERROR(wait_for(order.event));
-    NcclCall call{.from = static_cast<const char*>(areas_[order.from_area]) + order.from,
-                  .to = static_cast<char*>(areas_[order.to_area]) + order.to,
-                  .count = order.count,
-                  .type = order.type,
-                  .stream = table().native_stream(stream_),
-                  .deadline = deadline_};
+    NcclCall call{
+        .from = static_cast<const char*>(rank_buffers_[order.from_rank_buffer]) + order.from,
+        .to = static_cast<char*>(rank_buffers_[order.to_rank_buffer]) + order.to,
+        .count = order.count,
+        .type = order.type,
+        .stream = table().native_stream(stream_),
+        .deadline = deadline_};
     GRADBUS_RETURN_IF_ERROR(launch(order, call));
     return end();
   }
@@ -153,7 +157,7 @@ class NcclRank {
   uint32_t device_ = 0;
   CudaStream* stream_ = nullptr;
   CudaEvent* done_ = nullptr;
-  std::array<void*, kNcclAreasMax> areas_ = {};
+  std::array<void*, kNcclRankBuffersMax> rank_buffers_ = {};
   Nanos deadline_ = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kNcclAreasMax = 8192;
+inline constexpr uint32_t kNcclRankBuffersMax = 8192;
 inline constexpr int kNcclSocket = 3;  // the child's descriptor
 
 enum class NcclVerb : uint32_t {
@@ -37,13 +37,13 @@ struct NcclOrder {
   uint32_t ranks = 0;
   uint32_t device = 0;  // kConnect, kOpen
 
-  uint32_t area = 0;            // kOpen: its number from then on, below kNcclAreasMax
+  uint32_t rank_buffer = 0;     // kOpen: its number from then on, below kNcclRankBuffersMax
   CudaMemoryShare memory = {};  // ... ; its descriptor comes with the packet
   CudaShare event = {};         // collectives: completes when their input is ready
   uint32_t has_event = 0;
 
-  uint32_t from_area = 0;  // collectives: where, in bytes, and how much, in elements
-  uint32_t to_area = 0;
+  uint32_t from_rank_buffer = 0;  // collectives: where, in bytes, and how much, in elements
+  uint32_t to_rank_buffer = 0;
   uint32_t root = 0;  // kBroadcast
   uint32_t peer = 0;  // kSend, kReceive
   uint64_t from = 0;

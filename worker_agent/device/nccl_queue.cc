@@ -9,7 +9,7 @@ namespace gradbus {
 Status NcclQueue::take_turn(const Turn& turn) {
   const auto known = [&](const Turn& other) { return other.number == turn.number; };
   // Each waiting turn belongs to another tensor of this job.
-  if (turn.number < next_turn_ || turn.number - next_turn_ >= kNcclAreasMax ||
+  if (turn.number < next_turn_ || turn.number - next_turn_ >= kNcclRankBuffersMax ||
       std::ranges::any_of(turns_, known))
     return error("D601", "field total of a frame is turn " + std::to_string(turn.number) +
                              " of NCCL, the next one is " + std::to_string(next_turn_));
@@ -47,7 +47,7 @@ bool NcclQueue::begin(Nanos now) {
 Status NcclQueue::give(const Order& order, Nanos deadline) {
   switch (order.kind) {
     case Order::Kind::kNewId: return child_->new_id(deadline);
-    case Order::Kind::kOpen: return child_->open(order.area, order.share, device_, deadline);
+    case Order::Kind::kOpen: return child_->open(order.rank_buffer, order.share, device_, deadline);
     case Order::Kind::kConnect:
       return child_->connect(order.id, order.rank, order.ranks, device_, deadline);
   }

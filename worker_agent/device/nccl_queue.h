@@ -22,7 +22,7 @@ class NcclQueue {
     enum class Kind : uint8_t { kNewId, kOpen, kConnect };
     Kind kind = Kind::kNewId;
     uint32_t tensor = 0;  // kOpen: the tensor of the memory
-    uint32_t area = 0;
+    uint32_t rank_buffer = 0;
     CudaMemoryShare share = {};
     std::shared_ptr<Fd> descriptor = nullptr;  // of `share`, if that has one
     NcclId id = {};                            // kConnect

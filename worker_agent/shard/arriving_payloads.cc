@@ -12,13 +12,13 @@ ShardPlan of_payloads(ShardPlan plan) {
   plan.collective.dtype = DType::kU8;
   plan.collective.op = ReduceOp::kNone;
   plan.collective.codec = plan.compression.spec.codec->id;
-  plan.collective.chunk_elements = plan.compression.unit_elements;
+  plan.collective.chunk_elements = plan.compression.partition_elements;
   plan.collective.parameters = plan.mode.holds_parameters();
   return plan;
 }
 
-CodecShape longest_unit(const ShardPlan& plan) {
-  return unit_shape(plan.compression, plan.collective.count, 0);
+CodecShape longest_partition(const ShardPlan& plan) {
+  return partition_shape(plan.compression, plan.collective.count, 0);
 }
 
 Status ArrivingPayloads::check(size_t sender, const FrameHeader& header) const {

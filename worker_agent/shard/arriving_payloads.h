@@ -1,6 +1,6 @@
 // Payloads that agents push to a shard, each in one or several frames in any order. This class
 // knows which frames have arrived and where they go. It is shared by the tensors of payloads
-// (payload_tensor.h, coded_parameters.h), whose chunks are units.
+// (payload_tensor.h, coded_parameters.h), whose chunks are partitions.
 //
 // Engine thread only. Allocates at construction only.
 #pragma once
@@ -16,11 +16,12 @@
 
 namespace gradbus {
 
-// The plan in the form of payload frames, with units as chunks. shard_stage() makes the other end.
+// The plan in the form of payload frames, with partitions as chunks. shard_stage() makes the other
+// end.
 ShardPlan of_payloads(ShardPlan plan);
-CodecShape longest_unit(const ShardPlan& plan);
+CodecShape longest_partition(const ShardPlan& plan);
 
-// A sender is one agent for one unit. It sends one payload at a time.
+// A sender is one agent for one partition. It sends one payload at a time.
 class ArrivingPayloads {
  public:
   ArrivingPayloads(size_t senders, uint32_t frames_max)

@@ -9,7 +9,7 @@
 namespace gradbus {
 namespace {
 
-using Kind = ExchangeMode::Kind;
+using Kind = SyncMode::Kind;
 
 constexpr float kStepsMax = 1 << 24;  // exact as a float
 
@@ -26,8 +26,8 @@ void ParameterTensor::trace(uint32_t chunk, spdlog::format_string_t<Values...> w
 ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& transport,
                                  uint32_t buffers, uint64_t buffer_bytes)
     : ShardTensor(plan, transport, buffers, buffer_bytes),
-      chunks_(chunks_held()),
-      workers_(chunks_held() * agents()),
+      chunks_(chunks_stored()),
+      workers_(chunks_stored() * agents()),
       vectors_(optimizer_vectors(plan.mode.optimizer) + (quorum() ? 1 : 0)),
       mean_(op == ReduceOp::kAverage),
       state_(transport) {
@@ -50,7 +50,7 @@ Result<std::unique_ptr<ShardTensor>> ParameterTensor::create(const ShardPlan& pl
 }
 
 Status ParameterTensor::open_state() {
-  return state_.map(chunks_held() * vectors_ * plan().collective.chunk_elements * sizeof(float),
+  return state_.map(chunks_stored() * vectors_ * plan().collective.chunk_elements * sizeof(float),
                     "the optimizer of tensor \"" + plan().name + "\"");
 }
 
@@ -113,13 +113,13 @@ void ParameterTensor::restore(const std::vector<RestoredChunk>& chunks) {
 
 // ---- moves
 
-KeptChunk ParameterTensor::kept(uint32_t chunk) const {
+ShardChunkState ParameterTensor::chunk_state(uint32_t chunk) const {
   const Chunk& state = chunks_[slot(chunk)];
   return {state.steps, state.learning_rate};
 }
 
-Slice ParameterTensor::kept_slice(uint32_t chunk, uint32_t vector, uint64_t first,
-                                  uint64_t elements) const {
+Slice ParameterTensor::state_slice(uint32_t chunk, uint32_t vector, uint64_t first,
+                                   uint64_t elements) const {
   const uint64_t bytes = elements * sizeof(float);
   if (vector > 0)
     return {state_.region(), (vector_offset(chunk, vector - 1) + first) * sizeof(float), bytes};
@@ -131,11 +131,11 @@ Slice ParameterTensor::kept_slice(uint32_t chunk, uint32_t vector, uint64_t firs
 
 // Parts of several old chunks can form one new chunk. As in a snapshot, the largest step count is
 // used: with it, the bias correction of an optimizer's means is smaller.
-bool ParameterTensor::take_kept(uint32_t chunk, const KeptPart& part,
-                                std::vector<ShardAnswer>& answers) {
+bool ParameterTensor::take_state(uint32_t chunk, const ShardChunkPart& part,
+                                 std::vector<ShardAnswer>& answers) {
   Chunk& state = chunks_[slot(chunk)];
   if (state.set || part.values.size() > state.lacks) return false;
-  if (state.lacks == elements(chunk) * vectors_kept()) {
+  if (state.lacks == elements(chunk) * state_vectors()) {
     state.current = unused_buffer(chunk);
     use(chunk, state.current);
   }
@@ -175,7 +175,7 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
     set(chunk, values_of(push));
     trace(chunk, "set by agent 0");
   } else if (push.writes && push.agent == 0 && state.set) {
-    write_kept(chunk, push.part, values_of(push));
+    write_optimizer_state(chunk, push.part, values_of(push));
     trace(chunk, "part {} written by agent 0", push.part);
   }
   if (!from.pulls) {
@@ -209,7 +209,8 @@ void ParameterTensor::set(uint32_t chunk, std::span<const float> pushed) {
 
 // Copies bits, except for steps, without which an optimizer's vectors are useless. A float
 // represents all integers up to 2^24; beyond, bias correction has no effect any more.
-void ParameterTensor::write_kept(uint32_t chunk, uint32_t part, std::span<const float> values) {
+void ParameterTensor::write_optimizer_state(uint32_t chunk, uint32_t part,
+                                            std::span<const float> values) {
   Chunk& state = chunks_[slot(chunk)];
   if (part == 0) {
     const uint32_t next = unused_buffer(chunk);
@@ -217,7 +218,7 @@ void ParameterTensor::write_kept(uint32_t chunk, uint32_t part, std::span<const 
     use(chunk, next);
     let_go(chunk, state.current);
     state.current = next;
-  } else if (part < vectors_kept()) {
+  } else if (part < state_vectors()) {
     std::ranges::copy(values, vector(chunk, part - 1).begin());
   } else {
     float steps = 0;
@@ -377,13 +378,14 @@ uint32_t ParameterTensor::wanted_buffer(uint32_t agent, uint32_t chunk) {
   const uint32_t part = wanted_part(agent, chunk);
   if (part == 0) return chunks_[slot(chunk)].current;
   const uint32_t copy = unused_buffer(chunk);
-  copy_kept(chunk, part, parameters(chunk, copy));
+  copy_optimizer_state(chunk, part, parameters(chunk, copy));
   return copy;
 }
 
-void ParameterTensor::copy_kept(uint32_t chunk, uint32_t part, std::span<float> into) const {
-  if (part < vectors_kept()) {
-    std::ranges::copy(kept_values(chunk, part), into.begin());
+void ParameterTensor::copy_optimizer_state(uint32_t chunk, uint32_t part,
+                                           std::span<float> into) const {
+  if (part < state_vectors()) {
+    std::ranges::copy(state_values(chunk, part), into.begin());
   } else {
     std::ranges::fill(into, static_cast<float>(chunks_[slot(chunk)].steps));
   }

@@ -35,16 +35,17 @@ class ParameterTensor : public ShardTensor {
   void on_deadline(uint32_t chunk, uint64_t steps, std::vector<ShardAnswer>& answers) override;
   bool save(uint32_t chunk, SnapshotPiece& piece, std::vector<float>& values) const override;
   void restore(const std::vector<RestoredChunk>& chunks) override;
-  uint32_t vectors_kept() const override { return 1 + optimizer_vectors(plan().mode.optimizer); }
-  uint32_t parts_kept() const override { return vectors_kept() + 1; }
+  uint32_t state_vectors() const override { return 1 + optimizer_vectors(plan().mode.optimizer); }
+  uint32_t optimizer_state_parts() const override { return state_vectors() + 1; }
   bool is_set(uint32_t chunk) const override { return chunks_[slot(chunk)].set; }
-  KeptChunk kept(uint32_t chunk) const override;
-  std::span<const float> kept_values(uint32_t chunk, uint32_t vector) const override {
+  ShardChunkState chunk_state(uint32_t chunk) const override;
+  std::span<const float> state_values(uint32_t chunk, uint32_t vector) const override {
     return vector == 0 ? parameters(chunk) : this->vector(chunk, vector - 1);
   }
-  Slice kept_slice(uint32_t chunk, uint32_t vector, uint64_t first,
-                   uint64_t elements) const override;
-  bool take_kept(uint32_t chunk, const KeptPart& part, std::vector<ShardAnswer>& answers) override;
+  Slice state_slice(uint32_t chunk, uint32_t vector, uint64_t first,
+                    uint64_t elements) const override;
+  bool take_state(uint32_t chunk, const ShardChunkPart& part,
+                  std::vector<ShardAnswer>& answers) override;
 
  protected:
   // `plan` describes the frames, `op` how a node's ranks are summed; buffers as in ShardTensor.
@@ -68,7 +69,7 @@ class ParameterTensor : public ShardTensor {
   uint32_t wanted_buffer(uint32_t agent, uint32_t chunk);
   // The part that the agent's last push requested; 0: the parameters.
   uint32_t wanted_part(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).part; }
-  void copy_kept(uint32_t chunk, uint32_t part, std::span<float> into) const;
+  void copy_optimizer_state(uint32_t chunk, uint32_t part, std::span<float> into) const;
   // Whether the agent's last push was a pull.
   bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 
@@ -99,7 +100,7 @@ class ParameterTensor : public ShardTensor {
   template <typename... Values>
   void trace(uint32_t chunk, spdlog::format_string_t<Values...> what, Values&&... values) const;
   void set(uint32_t chunk, std::span<const float> pushed);
-  void write_kept(uint32_t chunk, uint32_t part, std::span<const float> values);
+  void write_optimizer_state(uint32_t chunk, uint32_t part, std::span<const float> values);
   bool is_finite(const Push& push, std::span<const float> gradient);
   void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
   void add(uint32_t agent, uint32_t chunk, std::span<const float> gradient, Nanos now);
@@ -117,7 +118,7 @@ class ParameterTensor : public ShardTensor {
   std::span<float> vector(uint32_t chunk, uint32_t index) const;
   uint64_t vector_offset(uint32_t chunk, uint32_t index) const;  // in elements
   std::span<float> parameters(uint32_t chunk, uint32_t buffer_index) const;
-  bool quorum() const { return plan().mode.kind == ExchangeMode::Kind::kServerQuorum; }
+  bool quorum() const { return plan().mode.kind == SyncMode::Kind::kServerQuorum; }
 
   std::vector<Chunk> chunks_;       // by slot
   std::vector<uint32_t> chunk_of_;  // by slot

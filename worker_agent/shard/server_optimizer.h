@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "common/exchange_mode.h"
 #include "common/kernels/reduce.h"
+#include "common/sync_mode.h"
 #include "worker_agent/collectives/collective.h"
-#include "worker_agent/compressed/unit_plan.h"
+#include "worker_agent/compressed/partition_plan.h"
 
 namespace gradbus {
 
 // The replaced tensor, and the shards of its chunks.
-struct MovedPlan {
+struct ReshardingPlan {
   uint32_t tensor = 0;
   uint64_t chunk_elements = 1;  // of the chunks on shards: ShardPlan::cut()
   uint32_t shards = 1;
@@ -30,18 +30,19 @@ struct ShardPlan {
   std::string name;
   uint32_t shard = 0;           // 0 .. collective.shards - 1: index of this shard
   Reduction last;               // ps:sync: operation on the sum of all nodes
-  ExchangeMode mode;            // a mode with on_shards()
+  SyncMode mode;                // a mode with on_shards()
   std::vector<uint32_t> ranks;  // by agent: how many ranks a push sums
   CompressionPlan compression;
-  uint64_t tensor_seed = 0;        // unit_plan.h
-  std::optional<MovedPlan> moved;  // it starts with the state of this tensor
+  uint64_t tensor_seed = 0;             // partition_plan.h
+  std::optional<ReshardingPlan> moved;  // it starts with the state of this tensor
 
-  // The division on shards: chunks, units of a compressed tensor, or the whole tensor as one.
+  // The division on shards: chunks, partitions of a compressed tensor, or the whole tensor as one.
   ChunkPlan cut() const {
     if (collective.one_shard)
       return {collective.count, 1, 1, std::max<uint64_t>(collective.count, 1)};
     const bool dense = compression.spec.none();
-    return {collective.count, 1, 1, dense ? collective.chunk_elements : compression.unit_elements};
+    return {collective.count, 1, 1,
+            dense ? collective.chunk_elements : compression.partition_elements};
   }
 };
 

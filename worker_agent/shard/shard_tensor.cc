@@ -32,15 +32,15 @@ ShardTensor::ShardTensor(const ShardPlan& plan, Transport& transport, uint32_t b
       slot_of_(cut_.chunks(), kElsewhere),
       memory_(transport) {
   for (uint32_t chunk = 0; chunk < slot_of_.size(); ++chunk)
-    if (plan.collective.shard_of(chunk) == plan.shard) slot_of_[chunk] = held_++;
-  uses_.resize(size_t{held_} * buffers_);
-  pushes_.resize(size_t{held_} * agents());
+    if (plan.collective.shard_of(chunk) == plan.shard) slot_of_[chunk] = stored_++;
+  uses_.resize(size_t{stored_} * buffers_);
+  pushes_.resize(size_t{stored_} * agents());
   turns_.resize(pushes_.size(), Turn::kAgents);
   reached_.resize(pushes_.size(), Reached::kYes);
 }
 
 Status ShardTensor::open() {
-  return memory_.map(size_t{held_} * buffers_ * buffer_bytes_,
+  return memory_.map(size_t{stored_} * buffers_ * buffer_bytes_,
                      "a shard of tensor \"" + plan_.name + "\"");
 }
 
@@ -57,14 +57,14 @@ Status ShardTensor::check(uint32_t agent, const FrameHeader& header, bool next) 
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "step", header.step, step));
   if (next && turns_[pair(agent, chunk)] != Turn::kAgents)
     return refuse_frame(header, "a push before the last one was answered");
-  if ((reads_kept(header.source) || writes_kept(header.source)) &&
-      kept_part(header.source) >= parts_kept())
+  if ((reads_optimizer_state(header.source) || writes_optimizer_state(header.source)) &&
+      optimizer_state_part(header.source) >= optimizer_state_parts())
     return refuse_frame(header, "a part that is not kept");
   return check_piece(agent, header);
 }
 
 Status ShardTensor::check_piece(uint32_t, const FrameHeader& header) const {
-  GRADBUS_RETURN_IF_ERROR(expect_field(header, "exchange", header.exchange, 0));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "operation", header.operation, 0));
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, plan_.collective.count));
   const uint64_t bytes = elements(header.chunk) * dtype_bytes(plan_.collective.dtype);
   return expect_field(header, "length", header.length, bytes);
@@ -98,18 +98,18 @@ void ShardTensor::take_admitted(uint32_t agent, const FrameHeader& header,
   const uint32_t chunk = chunk_of(header);
   pushes_[pair(agent, chunk)] = header.step;
   turns_[pair(agent, chunk)] = Turn::kOurs;
-  const bool reads = reads_kept(header.source);
-  const bool writes = writes_kept(header.source);
+  const bool reads = reads_optimizer_state(header.source);
+  const bool writes = writes_optimizer_state(header.source);
   const bool pull_only = header.source == kPullOnly || reads || writes;
   const auto rate = std::bit_cast<float>(header.source);
   const bool has_rate = header.source != 0 && std::isfinite(rate);
   take({agent, chunk, payload, pull_only, has_rate, std::abs(rate), reads, writes,
-        reads || writes ? kept_part(header.source) : 0},
+        reads || writes ? optimizer_state_part(header.source) : 0},
        now, answers);
 }
 
 // A push that is neither the last one nor the next is refused by check(), as always.
-Result<bool> ShardTensor::come_over(uint32_t agent, const FrameHeader& header,
+Result<bool> ShardTensor::fail_over(uint32_t agent, const FrameHeader& header,
                                     std::vector<ShardAnswer>& answers) {
   const uint32_t chunk = chunk_of(header);
   const size_t at = pair(agent, chunk);

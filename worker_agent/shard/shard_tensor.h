@@ -11,13 +11,14 @@
 // unused one.
 //
 // COPIES (mode option replicas=2). The state of a tensor follows from its pushes and deadlines in
-// their order, chunk by chunk. A second object of this class on another shard, the shadow, gets the
-// same sequence, so it has the same bits. It sends no answers. When the shard that it copies is
-// lost, each agent sends its unanswered pushes again and is answered from then on. come_over()
-// returns whether the shadow has already applied that push; otherwise on_push() applies it.
+// their order, chunk by chunk. A second object of this class on another shard, the backup replica,
+// gets the same sequence, so it has the same bits. It sends no answers. When the shard that it
+// copies is lost, each agent sends its unanswered pushes again and is answered from then on.
+// fail_over() returns whether the backup replica has already applied that push; otherwise on_push()
+// applies it.
 //
 // The position of a push of several frames in the order is that of its last frame. Earlier frames
-// change nothing that others see, so a shadow may get them in any order.
+// change nothing that others see, so a backup replica may get them in any order.
 //
 // Engine thread only.
 #pragma once
@@ -48,15 +49,15 @@ struct ShardAnswer {
 };
 
 // The kept state of a chunk, vector by vector.
-struct KeptChunk {
+struct ShardChunkState {
   uint64_t steps = 0;
   float learning_rate = 0;
 };
-struct KeptPart {
+struct ShardChunkPart {
   uint32_t vector = 0;
   uint64_t first = 0;
   std::span<const float> values;
-  KeptChunk of;
+  ShardChunkState of;
 };
 
 class ShardTensor {
@@ -66,12 +67,12 @@ class ShardTensor {
   ShardTensor& operator=(const ShardTensor&) = delete;
 
   const ShardPlan& plan() const { return plan_; }
-  size_t chunks_held() const { return held_; }
+  size_t chunks_stored() const { return stored_; }
   bool holds(uint32_t chunk) const {
     return chunk < slot_of_.size() && slot_of_[chunk] != kElsewhere;
   }
   // The maximum of answers in flight to one agent.
-  virtual size_t answers_max() const { return held_; }
+  virtual size_t answers_max() const { return stored_; }
   // The transport still has the last answer of this chunk to this agent. Call on_push() after
   // on_sent().
   bool must_wait(uint32_t agent, const FrameHeader& header) const;
@@ -103,18 +104,18 @@ class ShardTensor {
   // ---- copies
   //
   // Called before the first push. From then on only agents that have come over get answers.
-  void begin_as_shadow() {
-    shadow_ = true;
+  void begin_as_backup() {
+    backup_replica_ = true;
     reached_.assign(reached_.size(), Reached::kNot);
   }
-  bool is_shadow() const { return shadow_; }
+  bool is_backup() const { return backup_replica_; }
   bool reaches(uint32_t agent, uint32_t chunk) const {
     return reached_[pair(agent, chunk)] == Reached::kYes;
   }
   // Handles a frame of the first push of `agent` of this chunk after the loss. Returns true if that
   // push was already applied and must not be applied again. When it has arrived completely,
   // `answers` get its answer, if there is one.
-  Result<bool> come_over(uint32_t agent, const FrameHeader& header,
+  Result<bool> fail_over(uint32_t agent, const FrameHeader& header,
                          std::vector<ShardAnswer>& answers);
 
   // ---- state between rounds: none, unless the mode holds parameters
@@ -124,24 +125,26 @@ class ShardTensor {
   // Called before the first push; by slot.
   virtual void restore(const std::vector<RestoredChunk>&) {}
 
-  // ---- moves with the job's shards (shard_job_moves.cc)
+  // ---- moves with the job's shards (ps_data_job_resharding.cc)
   //
   // Another tensor will replace it; it does not change any more. S201 as in open().
   virtual Status begin_to_leave() { return {}; }
   // The number of vectors with as many elements as a chunk: the parameters, then the optimizer's.
   // For sums of payloads: the residual of their encoding.
-  virtual uint32_t vectors_kept() const { return 0; }
-  // The number of parts that agents may read and write (proto/frame.h, kReadKept).
-  virtual uint32_t parts_kept() const { return 0; }
+  virtual uint32_t state_vectors() const { return 0; }
+  // The number of parts that agents may read and write (proto/frame.h, kReadOptimizerState).
+  virtual uint32_t optimizer_state_parts() const { return 0; }
   // Whether the chunk has its state. A chunk that moves has it when all parts have arrived.
   virtual bool is_set(uint32_t) const { return true; }
   // The whole state of a chunk that is set.
-  virtual KeptChunk kept(uint32_t) const { return {}; }
-  virtual std::span<const float> kept_values(uint32_t, uint32_t) const { return {}; }
-  virtual Slice kept_slice(uint32_t, uint32_t, uint64_t, uint64_t) const { return {}; }
+  virtual ShardChunkState chunk_state(uint32_t) const { return {}; }
+  virtual std::span<const float> state_values(uint32_t, uint32_t) const { return {}; }
+  virtual Slice state_slice(uint32_t, uint32_t, uint64_t, uint64_t) const { return {}; }
   // Stores a part of it: elements of the chunk from `first` on. Returns true when the chunk is set
   // by that; `answers` then get the answers that its agents wait for.
-  virtual bool take_kept(uint32_t, const KeptPart&, std::vector<ShardAnswer>&) { return false; }
+  virtual bool take_state(uint32_t, const ShardChunkPart&, std::vector<ShardAnswer>&) {
+    return false;
+  }
   // Whether the transport still has an answer.
   bool sends() const;
 
@@ -215,12 +218,12 @@ class ShardTensor {
   const uint32_t buffers_;
   const uint64_t buffer_bytes_;
   std::vector<uint32_t> slot_of_;  // by chunk: index among the chunks here
-  uint32_t held_ = 0;
+  uint32_t stored_ = 0;
   std::vector<uint32_t> uses_;    // by slot and buffer
   std::vector<uint64_t> pushes_;  // by slot and agent: applied pushes
   std::vector<Turn> turns_;       // by slot and agent
   std::vector<Reached> reached_;  // by slot and agent: whether answers reach it
-  bool shadow_ = false;
+  bool backup_replica_ = false;
   StagingMemory memory_;
 };
 

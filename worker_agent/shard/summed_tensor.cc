@@ -3,7 +3,7 @@
 namespace gradbus {
 
 SummedTensor::SummedTensor(const ShardPlan& plan, Transport& transport)
-    : ShardTensor(plan, transport, kBuffers), sums_(chunks_held()) {}
+    : ShardTensor(plan, transport, kBuffers), sums_(chunks_stored()) {}
 
 Result<std::unique_ptr<ShardTensor>> SummedTensor::create(const ShardPlan& plan,
                                                           Transport& transport) {

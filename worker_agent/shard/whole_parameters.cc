@@ -19,7 +19,7 @@ WholeParameters::WholeParameters(const ShardPlan& plan, Transport& transport)
                       plan.collective.agents + 1),
       frames_(plan.collective.chunk_plan()),
       senders_(agents()),
-      here_(chunks_held() * agents() * frames_.chunks()),
+      here_(chunks_stored() * agents() * frames_.chunks()),
       pushes_(transport) {}
 
 Result<std::unique_ptr<ShardTensor>> WholeParameters::create(const ShardPlan& plan,
@@ -32,7 +32,7 @@ Result<std::unique_ptr<ShardTensor>> WholeParameters::create(const ShardPlan& pl
 }
 
 Status WholeParameters::open_pushes() {
-  return pushes_.map(chunks_held() * agents() * frames_.count * sizeof(float),
+  return pushes_.map(chunks_stored() * agents() * frames_.count * sizeof(float),
                      "pushes of tensor \"" + plan().name + "\"");
 }
 
@@ -43,7 +43,7 @@ std::span<float> WholeParameters::pushed(uint32_t agent) const {
 // ---- pushes
 
 Status WholeParameters::check_piece(uint32_t agent, const FrameHeader& header) const {
-  GRADBUS_RETURN_IF_ERROR(expect_field(header, "exchange", header.exchange, 0));
+  GRADBUS_RETURN_IF_ERROR(expect_field(header, "operation", header.operation, 0));
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "total", header.total, frames_.count));
   GRADBUS_RETURN_IF_ERROR(expect_below(header, "chunk", header.chunk, frames_.chunks()));
   GRADBUS_RETURN_IF_ERROR(expect_field(header, "length", header.length, frame_bytes(header.chunk)));

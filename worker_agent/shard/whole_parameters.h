@@ -22,7 +22,7 @@ class WholeParameters final : public ParameterTensor {
  public:
   static Result<std::unique_ptr<ShardTensor>> create(const ShardPlan& plan, Transport& transport);
 
-  size_t answers_max() const override { return chunks_held() * frames_.chunks(); }
+  size_t answers_max() const override { return chunks_stored() * frames_.chunks(); }
   uint32_t chunk_of(const FrameHeader&) const override { return kAll; }
   void on_sent(const ShardAnswer& answer) override;
   Slice slice(const ShardAnswer& answer) const override;

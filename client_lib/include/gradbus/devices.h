@@ -18,17 +18,17 @@ extern "C" {
  * UNAVAILABLE when the elements lie in shared memory although a device was asked for;
  * gradbus_last_error() says why (all ranks of a node must ask, and their GPUs must reach each
  * other's memory). */
-typedef struct gradbus_device_area {
-  size_t struct_bytes; /* set by gradbus_device_area_init */
+typedef struct gradbus_device_rank_buffer {
+  size_t struct_bytes; /* set by gradbus_device_rank_buffer_init */
   unsigned char memory[64];
   unsigned char ready[64];
   unsigned char done[64];
-} gradbus_device_area;
-static inline void gradbus_device_area_init(gradbus_device_area* area) {
-  gradbus_init_struct(area, sizeof(*area));
+} gradbus_device_rank_buffer;
+static inline void gradbus_device_rank_buffer_init(gradbus_device_rank_buffer* rank_buffer) {
+  gradbus_init_struct(rank_buffer, sizeof(*rank_buffer));
 }
-GRADBUS_API gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor,
-                                                    gradbus_device_area* area);
+GRADBUS_API gradbus_code gradbus_tensor_device_rank_buffer(const gradbus_tensor* tensor,
+                                                           gradbus_device_rank_buffer* rank_buffer);
 
 /* How memory of a GPU that the agent has is opened by a process. */
 typedef enum gradbus_sharing {
@@ -47,7 +47,7 @@ typedef struct gradbus_device_memory {
   uint64_t reserved[8]; /* zero: this struct is a part of others, so it keeps its size */
 } gradbus_device_memory;
 
-/* The memory of gradbus_tensor_device_area. */
+/* The memory of gradbus_tensor_device_rank_buffer. */
 GRADBUS_API gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
                                                       gradbus_device_memory* memory);
 

@@ -268,7 +268,7 @@ typedef struct gradbus_tensor_spec {
                        "sync": each step waits for its own result. Not from GRADBUS_MODE: ask
                        gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
   const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU that this rank's elements
-                                  are to lie on (gradbus_tensor_device_area), not with a mode
+                                  are to lie on (gradbus_tensor_device_rank_buffer), not with a mode
                                   delayed or some compressions; NULL: in shared memory */
 } gradbus_tensor_spec;
 static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
@@ -293,7 +293,7 @@ GRADBUS_API gradbus_code gradbus_unregister_name(gradbus_session* session, const
 /* This rank's elements, 128-byte aligned, zero at first: input before start, result after wait. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 
-/* Keeps the memory of a tensor, all its lanes, mapped until gradbus_mapping_free, also after
+/* Keeps the memory of a tensor, all its slots, mapped until gradbus_mapping_free, also after
  * gradbus_unregister and gradbus_shutdown. An unregistered tensor is released when its last mapping
  * is freed. Freeing NULL is allowed. */
 GRADBUS_API gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping);
@@ -309,14 +309,14 @@ GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms
 
 /* ---- mode "delayed:k": the result of k steps before ----
  *
- * The calls are the same; the data moves. A tensor has k + 1 lanes of memory: gradbus_start sends
+ * The calls are the same; the data moves. A tensor has k + 1 slots of memory: gradbus_start sends
  * what gradbus_tensor_data points to, gradbus_wait returns when the result of the step k before is
- * there, and gradbus_tensor_data is then that result's lane, which takes the next step's input
+ * there, and gradbus_tensor_data is then that result's slot, which takes the next step's input
  * after it. So ask for the address after every wait. The first k results are zeros. */
 GRADBUS_API uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor);    /* k; 0: synchronous */
-GRADBUS_API uint32_t gradbus_tensor_lane(const gradbus_tensor* tensor);     /* now: 0..k */
-GRADBUS_API void* gradbus_lane_data(gradbus_tensor* tensor, uint32_t lane); /* NULL above k */
-/* How many steps the result in the current lane is old; -1: zeros, of no step. Where shards hold
+GRADBUS_API uint32_t gradbus_tensor_slot(const gradbus_tensor* tensor);     /* now: 0..k */
+GRADBUS_API void* gradbus_slot_data(gradbus_tensor* tensor, uint32_t slot); /* NULL above k */
+/* How many steps the result in the current slot is old; -1: zeros, of no step. Where shards hold
  * the parameters: how many steps of other nodes came between the parameters that this node's
  * gradient was made with and the step that it made. */
 GRADBUS_API int64_t gradbus_staleness(const gradbus_tensor* tensor);
@@ -339,19 +339,18 @@ GRADBUS_API gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, doubl
 /* Begins a round that makes no step, whatever the data; gradbus_wait brings the newest parameters.
  * Every rank of the node calls it. */
 GRADBUS_API gradbus_code gradbus_start_pull(gradbus_tensor* tensor);
-/* What shards keep of a tensor, for a checkpoint: part 0 are the parameters, then comes what the
- * optimizer remembers (sgd with momentum and adagrad: 1 part, adam, adamw and lamb: 2, the mean and
- * the mean square), last how many steps were made, a number for each element, dense and exact also
- * where gradients travel compressed. So many parts there are; 0 where no shard holds parameters. */
-GRADBUS_API uint32_t gradbus_kept_parts(const gradbus_tensor* tensor);
+/* State that shards store of a tensor: the parameters (part 0), the optimizer's vectors (sgd with
+ * momentum, adagrad: 1; adam, adamw, lamb: 2), then each element's count of steps. All are dense
+ * and exact. Returns the number of parts; 0 where no shard holds parameters. */
+GRADBUS_API uint32_t gradbus_optimizer_state_parts(const gradbus_tensor* tensor);
 /* Begins a round that makes no step; gradbus_wait brings that part. Every rank of the node calls
- * it; the same everywhere while no rank makes steps. It lies where parameters do: pull them after
- * it. */
-GRADBUS_API gradbus_code gradbus_start_read_kept(gradbus_tensor* tensor, uint32_t part);
+ * it; the same everywhere while no rank makes steps. It lies where parameters do: pull them next.
+ */
+GRADBUS_API gradbus_code gradbus_start_read_optimizer_state(gradbus_tensor* tensor, uint32_t part);
 /* The part becomes what the ranks of rank 0's node bring, added up: rank 0 the values, others minus
  * zeros. Every rank of the job calls it, after its first round and while none makes steps; it is
  * there when rank 0 has waited. */
-GRADBUS_API gradbus_code gradbus_start_write_kept(gradbus_tensor* tensor, uint32_t part);
+GRADBUS_API gradbus_code gradbus_start_write_optimizer_state(gradbus_tensor* tensor, uint32_t part);
 
 /* ---- what a tensor's compression remembers ----
  *
@@ -360,24 +359,25 @@ GRADBUS_API gradbus_code gradbus_start_write_kept(gradbus_tensor* tensor, uint32
  * dealt out to another number of ranks, as long as the sum stays the same. For F32 all-reduces,
  * compressed or not; elements are those of gradbus_tensor_data. */
 
-typedef enum gradbus_memory {
-  GRADBUS_RESIDUAL = 1,                   /* of gradients, not sent yet */
-  GRADBUS_MOMENTUM = 2,                   /* ef=dgc, signum */
-  GRADBUS_MEMORY_WIDTH_ = -0x7fffffff - 1 /* as above */
-} gradbus_memory;
+typedef enum gradbus_residual_state {
+  GRADBUS_RESIDUAL = 1,                           /* of gradients, not sent yet */
+  GRADBUS_MOMENTUM = 2,                           /* ef=dgc, signum */
+  GRADBUS_RESIDUAL_STATE_WIDTH_ = -0x7fffffff - 1 /* as above */
+} gradbus_residual_state;
 
 /* Begins a round in which nothing is exchanged; gradbus_wait ends it. Every rank of the node calls
- * it, between two rounds. Then gradbus_tensor_data holds this rank's share (zeros where there is
- * nothing). */
-GRADBUS_API gradbus_code gradbus_start_read_memory(gradbus_tensor* tensor, gradbus_memory part);
+ * it, between two rounds. Then gradbus_tensor_data holds this rank's share, or zeros. */
+GRADBUS_API gradbus_code gradbus_start_read_residual_state(gradbus_tensor* tensor,
+                                                           gradbus_residual_state part);
 /* The same the other way: gradbus_tensor_data holds this rank's share, and what the node remembers
  * becomes the sum of its ranks' shares. A residual for a tensor without memory (dense, or of a job
  * on one node) is added to the next round's input; a momentum is dropped there. */
-GRADBUS_API gradbus_code gradbus_start_write_memory(gradbus_tensor* tensor, gradbus_memory part);
+GRADBUS_API gradbus_code gradbus_start_write_residual_state(gradbus_tensor* tensor,
+                                                            gradbus_residual_state part);
 /* Multiplies this node's residual by `factor` when the next round begins: after a change of the
  * learning rate, old / new keeps the size of the steps that are still to be made. Every rank of the
  * node passes the same one. INVALID unless finite and above 0. */
-GRADBUS_API gradbus_code gradbus_scale_memory(gradbus_tensor* tensor, double factor);
+GRADBUS_API gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor);
 
 /* ---- ad-hoc operations on private buffers; matched between ranks by name ----
  *

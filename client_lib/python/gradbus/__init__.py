@@ -12,6 +12,22 @@ from typing import TYPE_CHECKING
 
 from . import _core, elastic
 from ._api import barrier, poll, synchronize, unregister
+from ._data_movement import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    gather,
+    gather_async,
+    grouped_allgather,
+    grouped_allgather_async,
+    scatter,
+    scatter_async,
+)
 from ._errors import (
     BusyError,
     ClosedError,
@@ -29,22 +45,6 @@ from ._errors import (
     VersionSkewError,
 )
 from ._handles import Handle
-from ._moves import (
-    allgather,
-    allgather_async,
-    alltoall,
-    alltoall_async,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    gather,
-    gather_async,
-    grouped_allgather,
-    grouped_allgather_async,
-    scatter,
-    scatter_async,
-)
 from ._objects import allgather_object, broadcast_object
 from ._ops import (
     Adasum,

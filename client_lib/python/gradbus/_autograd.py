@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _moves, _reductions
+from . import _data_movement, _reductions
 from ._errors import bad_argument
 from ._ops import Average, ReduceOp, Sum
 from ._process_sets import ProcessSet, session_of
@@ -81,7 +81,7 @@ def reducescatter(
         _check_linear("reducescatter", op)
         size = session_of(process_set, "reducescatter").size
         scale = prescale * postscale / (size if op == Average else 1)
-        whole = _moves.allgather(gradient, _back_name(name), process_set)
+        whole = _data_movement.allgather(gradient, _back_name(name), process_set)
         return (whole if scale == 1 else whole * scale,)
 
     return _apply(
@@ -94,7 +94,7 @@ def allgather(tensor: Any, name: str | None, process_set: ProcessSet) -> Any:
     rows: list[int] = []
 
     def run(given: Any) -> Any:
-        result, received = _moves.allgather_rows(given, name, process_set)
+        result, received = _data_movement.allgather_rows(given, name, process_set)
         rows.extend(received)
         return result
 
@@ -112,7 +112,7 @@ def _sum_of_own_rows(
     even = [whole // size + (1 if rank < whole % size else 0) for rank in range(size)]
     if list(rows) == even:
         return _reductions.reducescatter(gradient, name, Sum, process_set=process_set)
-    received, _ = _moves.alltoall(gradient, list(rows), name, process_set)
+    received, _ = _data_movement.alltoall(gradient, list(rows), name, process_set)
     return received.reshape(size, rows[session.rank], *gradient.shape[1:]).sum(0)
 
 
@@ -126,7 +126,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None, process_set: Proces
         return (torch.zeros_like(gradient) if total is None else total,)
 
     return _apply(
-        lambda t: _moves.broadcast(t, root_rank, name, process_set), back, tensor
+        lambda t: _data_movement.broadcast(t, root_rank, name, process_set), back, tensor
     )
 
 
@@ -135,12 +135,12 @@ def alltoall(tensor: Any, splits: Any, name: str | None, process_set: ProcessSet
     rows: list[int] = []
 
     def run(given: Any) -> Any:
-        result, received = _moves.alltoall_rows(given, splits, name, process_set)
+        result, received = _data_movement.alltoall_rows(given, splits, name, process_set)
         rows.extend(received)
         return result
 
     def back(gradient: Any) -> Any:
-        returned, _ = _moves.alltoall(gradient, rows, _back_name(name), process_set)
+        returned, _ = _data_movement.alltoall(gradient, rows, _back_name(name), process_set)
         return (returned.reshape(tensor.shape),)
 
     result = _apply(run, back, tensor)

@@ -42,24 +42,24 @@ void Bucket::start() {
   throw_unless_ok(outcome_of(gradbus_start(tensor_)));
 }
 
-void Bucket::start_read_memory(int part) {
+void Bucket::start_read_residual_state(int part) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
-  throw_unless_ok(
-      outcome_of(gradbus_start_read_memory(tensor_, static_cast<gradbus_memory>(part))));
+  throw_unless_ok(outcome_of(
+      gradbus_start_read_residual_state(tensor_, static_cast<gradbus_residual_state>(part))));
 }
 
-void Bucket::start_write_memory(int part) {
+void Bucket::start_write_residual_state(int part) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
-  throw_unless_ok(
-      outcome_of(gradbus_start_write_memory(tensor_, static_cast<gradbus_memory>(part))));
+  throw_unless_ok(outcome_of(
+      gradbus_start_write_residual_state(tensor_, static_cast<gradbus_residual_state>(part))));
 }
 
-void Bucket::scale_memory(double factor) {
+void Bucket::scale_residual_state(double factor) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
-  throw_unless_ok(outcome_of(gradbus_scale_memory(tensor_, factor)));
+  throw_unless_ok(outcome_of(gradbus_scale_residual_state(tensor_, factor)));
 }
 
 void Bucket::set_learning_rate(double rate) {
@@ -74,21 +74,21 @@ void Bucket::start_pull() {
   throw_unless_ok(outcome_of(gradbus_start_pull(tensor_)));
 }
 
-uint32_t Bucket::kept_parts() {
+uint32_t Bucket::optimizer_state_parts() {
   const OpenSession open(attachment_);
-  return gradbus_kept_parts(tensor_);
+  return gradbus_optimizer_state_parts(tensor_);
 }
 
-void Bucket::start_read_kept(uint32_t part) {
+void Bucket::start_read_optimizer_state(uint32_t part) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
-  throw_unless_ok(outcome_of(gradbus_start_read_kept(tensor_, part)));
+  throw_unless_ok(outcome_of(gradbus_start_read_optimizer_state(tensor_, part)));
 }
 
-void Bucket::start_write_kept(uint32_t part) {
+void Bucket::start_write_optimizer_state(uint32_t part) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);
-  throw_unless_ok(outcome_of(gradbus_start_write_kept(tensor_, part)));
+  throw_unless_ok(outcome_of(gradbus_start_write_optimizer_state(tensor_, part)));
 }
 
 bool Bucket::test() {
@@ -113,7 +113,7 @@ bool Bucket::drain() {
   return found != 0;
 }
 
-nb::list Bucket::lanes() {
+nb::list Bucket::delay_slots() {
   const OpenSession open(attachment_);
   gradbus_mapping* mapping = nullptr;
   throw_unless_ok(outcome_of(gradbus_tensor_mapping(tensor_, &mapping)));
@@ -121,8 +121,9 @@ nb::list Bucket::lanes() {
     gradbus_mapping_free(static_cast<gradbus_mapping*>(held));
   });
   nb::list views;
-  for (uint32_t lane = 0; lane <= gradbus_tensor_delay(tensor_); ++lane)
-    views.append(export_view(gradbus_lane_data(tensor_, lane), spec_.count, spec_.dtype, owner));
+  for (uint32_t delay_slot = 0; delay_slot <= gradbus_tensor_delay(tensor_); ++delay_slot)
+    views.append(
+        export_view(gradbus_slot_data(tensor_, delay_slot), spec_.count, spec_.dtype, owner));
   return views;
 }
 
@@ -132,9 +133,9 @@ void Bucket::unregister() {
   throw_unless_ok(outcome_of(gradbus_unregister(tensor_)));
 }
 
-uint32_t Bucket::lane() {
+uint32_t Bucket::delay_slot() {
   const OpenSession open(attachment_);
-  return gradbus_tensor_lane(tensor_);
+  return gradbus_tensor_slot(tensor_);
 }
 
 MemoryTuple to_tuple(const gradbus_device_memory& memory) {
@@ -142,16 +143,17 @@ MemoryTuple to_tuple(const gradbus_device_memory& memory) {
           nb::bytes(memory.handle, sizeof(memory.handle))};
 }
 
-std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string> Bucket::device_area() {
+std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string>
+Bucket::device_rank_buffer() {
   const OpenSession open(attachment_);
-  gradbus_device_area area;
-  gradbus_device_area_init(&area);
-  const Outcome outcome = outcome_of(gradbus_tensor_device_area(tensor_, &area));
+  gradbus_device_rank_buffer rank_buffer;
+  gradbus_device_rank_buffer_init(&rank_buffer);
+  const Outcome outcome = outcome_of(gradbus_tensor_device_rank_buffer(tensor_, &rank_buffer));
   if (outcome.code != GRADBUS_OK) return outcome.message;
   gradbus_device_memory memory;
   throw_unless_ok(outcome_of(gradbus_tensor_device_memory(tensor_, &memory)));
   const auto bytes = [](const auto& share) { return nb::bytes(share, sizeof(share)); };
-  return std::tuple(to_tuple(memory), bytes(area.ready), bytes(area.done));
+  return std::tuple(to_tuple(memory), bytes(rank_buffer.ready), bytes(rank_buffer.done));
 }
 
 int64_t Bucket::staleness() {

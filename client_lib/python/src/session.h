@@ -56,30 +56,30 @@ class Bucket {
 
   void start();
   // What the compression remembers: gradbus.h. Ended by wait().
-  void start_read_memory(int part);
-  void start_write_memory(int part);
-  void scale_memory(double factor);
+  void start_read_residual_state(int part);
+  void start_write_residual_state(int part);
+  void scale_residual_state(double factor);
   void set_learning_rate(double rate);
   void start_pull();
   // What shards keep: gradbus.h. Ended by wait().
-  uint32_t kept_parts();
-  void start_read_kept(uint32_t part);
-  void start_write_kept(uint32_t part);
+  uint32_t optimizer_state_parts();
+  void start_read_optimizer_state(uint32_t part);
+  void start_write_optimizer_state(uint32_t part);
   bool test();
   void wait(std::optional<int64_t> timeout_ms);
-  // The oldest result that no step has taken is in the current lane; false: none was left.
+  // The oldest result that no step has taken is in the current delay slot; false: none was left.
   bool drain();
-  // A one-dimensional array over the shared memory of each lane; they keep the memory mapped.
-  nanobind::list lanes();
+  // A one-dimensional array over the shared memory of each delay slot; they keep the memory mapped.
+  nanobind::list delay_slots();
   // This rank uses the tensor no more: its memory is free for others once all ranks have said so
-  // and no array of lanes() is alive. BusyError while a round is in flight.
+  // and no array of delay_slots() is alive. BusyError while a round is in flight.
   void unregister();
-  uint32_t lane();
+  uint32_t delay_slot();
   int64_t staleness();
   // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). Or, of those in
   // shared memory, why. A descriptor is the session's.
   std::variant<std::tuple<MemoryTuple, nanobind::bytes, nanobind::bytes>, std::string>
-  device_area();
+  device_rank_buffer();
   const BucketSpec& spec() const { return spec_; }
 
  private:

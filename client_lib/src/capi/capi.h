@@ -12,7 +12,7 @@
 
 #include "client_lib/src/capi/structs.h"
 #include "client_lib/src/capi/views.h"
-#include "client_lib/src/lanes.h"
+#include "client_lib/src/delayed_tensor.h"
 #include "client_lib/src/operation.h"
 #include "client_lib/src/session.h"
 #include "common/errors.h"
@@ -23,7 +23,7 @@ struct gradbus_tensor {
   gradbus_session* owner;
   gradbus::Session* session;
   bool unregistered;
-  gradbus::Lanes lanes;
+  gradbus::DelayedTensor delayed;
   std::string name;
   std::shared_ptr<gradbus::capi::TensorViews> views;
 };
@@ -33,7 +33,7 @@ struct gradbus_session {
     for (const auto& tensor : unregistered) tensor->views->detach();
   }
   std::unique_ptr<gradbus::Session> session;
-  // By first lane and number of lanes.
+  // By first slot and number of slots.
   std::mutex tensors_lock = {};
   std::map<std::pair<const gradbus::Tensor*, size_t>, std::unique_ptr<gradbus_tensor>> tensors = {};
   std::vector<std::unique_ptr<gradbus_tensor>> unregistered = {};  // under tensors_lock

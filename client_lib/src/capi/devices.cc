@@ -29,9 +29,9 @@ DeviceId to_id(const unsigned char* device) {
 }
 
 // Where its elements are, on a GPU.
-Result<const TensorArea*> device_area_of(const gradbus_tensor& tensor) {
-  const Tensor& first = tensor.lanes.first();
-  if (first.device_area()) return &*first.device_area();
+Result<const RankBuffer*> device_rank_buffer_of(const gradbus_tensor& tensor) {
+  const Tensor& first = tensor.delayed.first();
+  if (first.device_rank_buffer()) return &*first.device_rank_buffer();
   if (!first.why_not_on_device().empty())
     return Status(Code::kUnavailable, first.why_not_on_device());
   return error("D628", "tensor \"" + first.spec().name + "\": no device was requested");
@@ -72,17 +72,18 @@ Status device_tried(gradbus_session& session, const DeviceId& id, const char* co
 using namespace gradbus;
 using namespace gradbus::capi;
 
-gradbus_code gradbus_tensor_device_area(const gradbus_tensor* tensor, gradbus_device_area* area) {
+gradbus_code gradbus_tensor_device_rank_buffer(const gradbus_tensor* tensor,
+                                               gradbus_device_rank_buffer* rank_buffer) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    if (area == nullptr) return missing("area");
-    const Result<const TensorArea*> found = device_area_of(*tensor);
+    if (rank_buffer == nullptr) return missing("rank_buffer");
+    const Result<const RankBuffer*> found = device_rank_buffer_of(*tensor);
     if (!found.ok()) return found.status();
-    gradbus_device_area known{};
+    gradbus_device_rank_buffer known{};
     std::memcpy(known.memory, found.value()->memory.memory.handle.bytes, sizeof(known.memory));
     std::memcpy(known.ready, found.value()->ready.bytes, sizeof(known.ready));
     std::memcpy(known.done, found.value()->done.bytes, sizeof(known.done));
-    return write_struct("gradbus_device_area", known, area);
+    return write_struct("gradbus_device_rank_buffer", known, rank_buffer);
   });
 }
 
@@ -91,7 +92,7 @@ gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
     if (memory == nullptr) return missing("memory");
-    const Result<const TensorArea*> found = device_area_of(*tensor);
+    const Result<const RankBuffer*> found = device_rank_buffer_of(*tensor);
     if (!found.ok()) return found.status();
     *memory = to_c(found.value()->memory);
     return {};

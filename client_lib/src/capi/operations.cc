@@ -25,9 +25,9 @@ std::string signature(const TensorSpec& spec) {
   if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
   if (!spec.shape.empty()) text += "." + spec.shape;
   if (!spec.compression.empty()) text += "." + spec.compression;
-  if (spec.before == 1 && spec.after == 1) return text;
+  if (spec.prescale == 1 && spec.postscale == 1) return text;
   char scales[64];
-  std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.before, spec.after);
+  std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.prescale, spec.postscale);
   return text + scales;
 }
 
@@ -78,8 +78,8 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   request.spec.shape = shape_of(given);
   if (reduces(kind)) {
     request.spec.op = narrow<ReduceOp>(given.op);
-    request.spec.before = given.prescale;
-    request.spec.after = given.postscale;
+    request.spec.prescale = given.prescale;
+    request.spec.postscale = given.postscale;
   }
   if (has_root(kind)) request.spec.root = static_cast<uint32_t>(given.root);
   if (kind == CollectiveKind::kReduceScatter) request.spec.row_elements = given.row_elements;

@@ -5,7 +5,7 @@
 #include "client_lib/src/capi/capi.h"
 #include "client_lib/src/mode_changes.h"
 #include "client_lib/src/process_set.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus::capi {
 namespace {
@@ -57,7 +57,7 @@ Result<const char*> policy_of(const Session& session, const char* tensor, uint64
 
 int32_t as_int(uint32_t value) { return static_cast<int32_t>(value); }
 
-gradbus_mode as_c(const ExchangeMode& mode) {
+gradbus_mode as_c(const SyncMode& mode) {
   gradbus_mode known{.struct_bytes = sizeof(gradbus_mode),
                      .kind = static_cast<gradbus_mode_kind>(mode.kind),
                      .delay = mode.delay,

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "client_lib/src/capi/capi.h"
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus::capi {
 namespace {
@@ -21,8 +21,8 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
                  "register all-reduce, reduce and reduce-scatter; use gradbus_start_operations() "
                  "for others");
   spec.root = has_root(spec.kind) ? static_cast<uint32_t>(given.root) : 0;
-  spec.before = or_one(given.prescale);
-  spec.after = or_one(given.postscale);
+  spec.prescale = or_one(given.prescale);
+  spec.postscale = or_one(given.postscale);
   if (spec.kind == CollectiveKind::kReduceScatter) spec.row_elements = or_one(given.row_elements);
   spec.columns = given.columns;
   spec.compression = session.compression_for(spec, given.compression);
@@ -30,12 +30,12 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
   return spec;
 }
 
-// A tensor as it was asked for: one registration for each of its lanes.
+// A tensor as it was asked for: one registration for each of its slots.
 struct Asked {
-  std::vector<std::shared_ptr<Registration>> lanes;
+  std::vector<std::shared_ptr<Registration>> slots;
 };
 
-Status check_mode(const TensorSpec& spec, const ExchangeMode& mode) {
+Status check_mode(const TensorSpec& spec, const SyncMode& mode) {
   if (mode.is_local())
     return error("O911",
                  "tensor \"" + spec.name + "\": mode " + mode.canonical +
@@ -48,7 +48,7 @@ Status check_mode(const TensorSpec& spec, const ExchangeMode& mode) {
                      " compensates for steps that the caller makes",
                  "register it without dc and correct the gradient that comes back; PyTorch's "
                  "DistributedOptimizer has this built in");
-  if (mode.kind == ExchangeMode::Kind::kSync || spec.kind == CollectiveKind::kAllReduce) return {};
+  if (mode.kind == SyncMode::Kind::kSync || spec.kind == CollectiveKind::kAllReduce) return {};
   return error("O911",
                "tensor \"" + spec.name + "\": mode " + mode.canonical + " is for all-reduces");
 }
@@ -56,7 +56,7 @@ Status check_mode(const TensorSpec& spec, const ExchangeMode& mode) {
 Result<Asked> ask(Session& session, const gradbus_tensor_spec& given) {
   Result<TensorSpec> spec = to_spec(session, given);
   if (!spec.ok()) return spec.status();
-  const Result<ExchangeMode> mode = parse_mode(given.mode == nullptr ? "" : given.mode);
+  const Result<SyncMode> mode = parse_mode(given.mode == nullptr ? "" : given.mode);
   if (!mode.ok()) return mode.status();
   GRADBUS_RETURN_IF_ERROR(check_mode(spec.value(), mode.value()));
   std::optional<DeviceId> device;
@@ -70,27 +70,28 @@ Result<Asked> ask(Session& session, const gradbus_tensor_spec& given) {
                    "register it without a device");
   }
   Asked asked;
-  for (uint32_t lane = 0; lane <= mode.value().delay; ++lane) {
+  for (uint32_t slot = 0; slot <= mode.value().delay; ++slot) {
     TensorSpec one = spec.value();
-    if (mode.value().kind != ExchangeMode::Kind::kSync) one.mode = mode.value().canonical;
-    if (lane > 0) one.name += "@" + std::to_string(lane);
+    if (mode.value().kind != SyncMode::Kind::kSync) one.mode = mode.value().canonical;
+    if (slot > 0) one.name += "@" + std::to_string(slot);
     auto registration = session.request(one, device);
     if (!registration.ok()) return registration.status();
-    asked.lanes.push_back(registration.take());
+    asked.slots.push_back(registration.take());
   }
   return asked;
 }
 
 gradbus_tensor* tensor_of(gradbus_session& session, const Asked& asked) {
-  std::vector<Tensor*> lanes;
-  for (const auto& registration : asked.lanes) lanes.push_back(registration->tensor);
+  std::vector<Tensor*> slots;
+  for (const auto& registration : asked.slots) slots.push_back(registration->tensor);
   const std::lock_guard lock(session.tensors_lock);
-  auto& known = session.tensors[{lanes.front(), lanes.size()}];
+  auto& known = session.tensors[{slots.front(), slots.size()}];
   if (known == nullptr) {
-    auto views = std::make_shared<TensorViews>(*session.session, lanes);
-    std::string name = lanes.front()->spec().name;
+    auto views = std::make_shared<TensorViews>(*session.session, slots);
+    std::string name = slots.front()->spec().name;
     known.reset(new gradbus_tensor{&session, session.session.get(), /*unregistered=*/false,
-                                   Lanes(std::move(lanes)), std::move(name), std::move(views)});
+                                   DelayedTensor(std::move(slots)), std::move(name),
+                                   std::move(views)});
   }
   return known.get();
 }
@@ -107,26 +108,26 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
   }
   const Nanos deadline = monotonic_now() + session.session->op_timeout();
   for (size_t i = 0; i < n; ++i) {
-    for (const auto& lane : all[i].lanes) {
+    for (const auto& slot : all[i].slots) {
       WaitClock clock;
       GRADBUS_RETURN_IF_ERROR(
-          session.session->wait_registered(*lane, deadline - monotonic_now(), clock));
+          session.session->wait_registered(*slot, deadline - monotonic_now(), clock));
     }
     tensors[i] = tensor_of(session, all[i]);
   }
   return {};
 }
 
-// The handle stays: calls with it say that it was unregistered. Its lanes must not be used.
+// The handle stays: calls with it say that it was unregistered. Its slots must not be used.
 Status unregister(gradbus_tensor& tensor) {
   gradbus_session& session = *tensor.owner;
   const std::lock_guard lock(session.tensors_lock);
   GRADBUS_RETURN_IF_ERROR(usable(&tensor));
-  if (tensor.lanes.busy() && session.session->failure().ok())
+  if (tensor.delayed.busy() && session.session->failure().ok())
     return error("O905", "tensor \"" + tensor.name + "\" cannot be unregistered: it is in use",
                  "wait for its last step, and drain it if its mode is delayed");
-  const std::span<Tensor* const> lanes = tensor.lanes.all();
-  const auto known = session.tensors.find({lanes.front(), lanes.size()});
+  const std::span<Tensor* const> slots = tensor.delayed.all();
+  const auto known = session.tensors.find({slots.front(), slots.size()});
   GRADBUS_RETURN_IF_ERROR(tensor.views->unregister());
   tensor.unregistered = true;
   session.unregistered.push_back(std::move(known->second));
@@ -134,18 +135,19 @@ Status unregister(gradbus_tensor& tensor) {
   return {};
 }
 
-Status start_kept(gradbus_tensor* tensor, PullKind kind, uint32_t part) {
+Status start_optimizer_state(gradbus_tensor* tensor, PsRequest kind, uint32_t part) {
   GRADBUS_RETURN_IF_ERROR(usable(tensor));
-  return tensor->lanes.start_kept(kind, part);
+  return tensor->delayed.start_optimizer_state(kind, part);
 }
 
-Status start_memory(gradbus_tensor* tensor, SubmissionKind kind, gradbus_memory part) {
+Status start_residual_state(gradbus_tensor* tensor, SubmissionKind kind,
+                            gradbus_residual_state part) {
   GRADBUS_RETURN_IF_ERROR(usable(tensor));
   if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
     return error("O900", "memory number " + std::to_string(part),
                  "use GRADBUS_RESIDUAL or GRADBUS_MOMENTUM");
-  return tensor->lanes.start_memory(
-      kind, part == GRADBUS_RESIDUAL ? MemoryPart::kResidual : MemoryPart::kMomentum);
+  return tensor->delayed.start_residual_state(
+      kind, part == GRADBUS_RESIDUAL ? ResidualStatePart::kResidual : ResidualStatePart::kMomentum);
 }
 
 }  // namespace
@@ -191,47 +193,48 @@ gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name)
 }
 
 void* gradbus_tensor_data(gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? nullptr : tensor->lanes.data(tensor->lanes.current());
+  return !usable(tensor).ok() ? nullptr : tensor->delayed.data(tensor->delayed.current());
 }
 
 uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->lanes.delay();
+  return !usable(tensor).ok() ? 0 : tensor->delayed.delay();
 }
 
-uint32_t gradbus_tensor_lane(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->lanes.current();
+uint32_t gradbus_tensor_slot(const gradbus_tensor* tensor) {
+  return !usable(tensor).ok() ? 0 : tensor->delayed.current();
 }
 
-void* gradbus_lane_data(gradbus_tensor* tensor, uint32_t lane) {
-  return !usable(tensor).ok() || lane > tensor->lanes.delay() ? nullptr : tensor->lanes.data(lane);
+void* gradbus_slot_data(gradbus_tensor* tensor, uint32_t slot) {
+  return !usable(tensor).ok() || slot > tensor->delayed.delay() ? nullptr
+                                                                : tensor->delayed.data(slot);
 }
 
 int64_t gradbus_staleness(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? -1 : tensor->lanes.staleness();
+  return !usable(tensor).ok() ? -1 : tensor->delayed.staleness();
 }
 
 gradbus_code gradbus_start(gradbus_tensor* tensor) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->lanes.start();
+    return tensor->delayed.start();
   });
 }
 
 gradbus_code gradbus_test(gradbus_tensor* tensor) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    if (!tensor->lanes.in_flight()) return {};
+    if (!tensor->delayed.in_flight()) return {};
     tensor->session->progress();
-    if (tensor->lanes.attempt()) return tensor->lanes.wait(0);
+    if (tensor->delayed.attempt()) return tensor->delayed.wait(0);
     GRADBUS_RETURN_IF_ERROR(tensor->session->failure());
-    return Status(Code::kBusy, "\"" + tensor->lanes.first().spec().name + "\" is not finished");
+    return Status(Code::kBusy, "\"" + tensor->delayed.first().spec().name + "\" is not finished");
   });
 }
 
 gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->lanes.wait(to_timeout(timeout_ms, *tensor->session));
+    return tensor->delayed.wait(to_timeout(timeout_ms, *tensor->session));
   });
 }
 
@@ -239,24 +242,28 @@ gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* 
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
     if (found == nullptr) return missing("found");
-    const Result<bool> drained = tensor->lanes.drain(to_timeout(timeout_ms, *tensor->session));
+    const Result<bool> drained = tensor->delayed.drain(to_timeout(timeout_ms, *tensor->session));
     if (drained.ok()) *found = drained.value() ? 1 : 0;
     return drained.status();
   });
 }
 
-gradbus_code gradbus_start_read_memory(gradbus_tensor* tensor, gradbus_memory part) {
-  return guarded([&] { return start_memory(tensor, SubmissionKind::kReadMemory, part); });
+gradbus_code gradbus_start_read_residual_state(gradbus_tensor* tensor,
+                                               gradbus_residual_state part) {
+  return guarded(
+      [&] { return start_residual_state(tensor, SubmissionKind::kReadResidualState, part); });
 }
 
-gradbus_code gradbus_start_write_memory(gradbus_tensor* tensor, gradbus_memory part) {
-  return guarded([&] { return start_memory(tensor, SubmissionKind::kWriteMemory, part); });
+gradbus_code gradbus_start_write_residual_state(gradbus_tensor* tensor,
+                                                gradbus_residual_state part) {
+  return guarded(
+      [&] { return start_residual_state(tensor, SubmissionKind::kWriteResidualState, part); });
 }
 
-gradbus_code gradbus_scale_memory(gradbus_tensor* tensor, double factor) {
+gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->lanes.scale_memory(factor);
+    return tensor->delayed.scale_residual_state(factor);
   });
 }
 
@@ -265,10 +272,10 @@ gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
     if (!(std::isfinite(rate) && rate >= 0))
       return error("O900",
-                   "tensor \"" + tensor->lanes.first().spec().name + "\": the learning rate is " +
+                   "tensor \"" + tensor->delayed.first().spec().name + "\": the learning rate is " +
                        std::to_string(rate),
                    "pass a finite number, at least 0");
-    tensor->lanes.set_learning_rate(rate);
+    tensor->delayed.set_learning_rate(rate);
     return {};
   });
 }
@@ -276,18 +283,18 @@ gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
 gradbus_code gradbus_start_pull(gradbus_tensor* tensor) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->lanes.start_pull();
+    return tensor->delayed.start_pull();
   });
 }
 
-uint32_t gradbus_kept_parts(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->lanes.first().kept_parts();
+uint32_t gradbus_optimizer_state_parts(const gradbus_tensor* tensor) {
+  return !usable(tensor).ok() ? 0 : tensor->delayed.first().optimizer_state_parts();
 }
 
-gradbus_code gradbus_start_read_kept(gradbus_tensor* tensor, uint32_t part) {
-  return guarded([&] { return start_kept(tensor, PullKind::kRead, part); });
+gradbus_code gradbus_start_read_optimizer_state(gradbus_tensor* tensor, uint32_t part) {
+  return guarded([&] { return start_optimizer_state(tensor, PsRequest::kRead, part); });
 }
 
-gradbus_code gradbus_start_write_kept(gradbus_tensor* tensor, uint32_t part) {
-  return guarded([&] { return start_kept(tensor, PullKind::kWrite, part); });
+gradbus_code gradbus_start_write_optimizer_state(gradbus_tensor* tensor, uint32_t part) {
+  return guarded([&] { return start_optimizer_state(tensor, PsRequest::kWrite, part); });
 }

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "client_lib/src/lanes.h"
+#include "client_lib/src/delayed_tensor.h"
 #include "client_lib/src/session.h"
 #include "gradbus/gradbus.h"
 
@@ -19,8 +19,8 @@ namespace gradbus::capi {
 
 class TensorViews {
  public:
-  TensorViews(Session& session, std::vector<Tensor*> lanes)
-      : session_(&session), fork_depth_(fork_depth()), lanes_(std::move(lanes)) {}
+  TensorViews(Session& session, std::vector<Tensor*> slots)
+      : session_(&session), fork_depth_(fork_depth()), slots_(std::move(slots)) {}
 
   std::vector<std::shared_ptr<Segment>> add();
   void remove();
@@ -33,7 +33,7 @@ class TensorViews {
   std::mutex lock_;
   Session* session_;  // null: it has ended
   const uint64_t fork_depth_;
-  std::vector<Tensor*> lanes_;
+  std::vector<Tensor*> slots_;
   size_t count_ = 0;
   bool unregisters_ = false;
 };

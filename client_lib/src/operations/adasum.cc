@@ -12,7 +12,7 @@ class AdasumOperation final : public StagedOperation {
   AdasumOperation(Session& session, const OperationRequest& request)
       : StagedOperation(session, blocks_spec(request.spec),
                         {request.in, request.spec.bytes(), request.out, request.input_stays}),
-        scale_(request.spec.before * request.spec.after) {}
+        scale_(request.spec.prescale * request.spec.postscale) {}
 
  protected:
   bool ready_to_write() override { return tensor().writable(); }
@@ -24,7 +24,7 @@ class AdasumOperation final : public StagedOperation {
 
   void copy_out() override {
     if (result() != nullptr) combine();
-    tensor().cell().consume(session().local_rank(), tensor().round());
+    tensor().local_reduction().consume(session().local_rank(), tensor().round());
   }
 
  private:
@@ -39,14 +39,14 @@ class AdasumOperation final : public StagedOperation {
   void combine() {
     std::vector<const std::byte*> gradients(session().world_size());
     for (uint32_t rank = 0; rank < session().world_size(); ++rank)
-      gradients[rank] = tensor().cell().area(rank);
+      gradients[rank] = tensor().local_reduction().rank_buffer(rank);
     std::vector<std::byte> scratch(
         adasum_scratch_bytes(spec().dtype, gradients.size(), spec().count));
     adasum(spec().dtype, gradients, result(), spec().count, scratch);
     if (scale_ == 1) return;
     const std::byte* const source = result();
     std::byte* const target = result();
-    reduce(spec().dtype, {.after = scale_}, {&source, 1}, {&target, 1}, spec().count);
+    reduce(spec().dtype, {.postscale = scale_}, {&source, 1}, {&target, 1}, spec().count);
   }
 
   const double scale_;

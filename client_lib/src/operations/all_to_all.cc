@@ -26,7 +26,7 @@ class AllToAllOperation final : public VariableBlocks {
 
  private:
   std::byte* block(uint32_t from, uint32_t to) {
-    return tensor().cell().area(from * session().world_size() + to);
+    return tensor().local_reduction().rank_buffer(from * session().world_size() + to);
   }
 };
 

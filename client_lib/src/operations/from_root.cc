@@ -14,7 +14,7 @@ class FromRootOperation final : public StagedOperation {
 
   uint64_t copy_in() override {
     for (uint64_t block = 0; block * spec().bytes() < input_bytes(); ++block)
-      copy_bytes(tensor().cell().area(static_cast<uint32_t>(block)),
+      copy_bytes(tensor().local_reduction().rank_buffer(static_cast<uint32_t>(block)),
                  input() + block * spec().bytes(), spec().bytes());
     return 0;
   }
@@ -25,8 +25,8 @@ class FromRootOperation final : public StagedOperation {
     const bool there = is_root() && !scatter && result() == input();
     const uint32_t block = scatter ? session().rank() : 0;
     if (result() != nullptr && !there)
-      copy_bytes(result(), tensor().cell().area(block), spec().bytes());
-    tensor().cell().consume(session().local_rank(), tensor().round());
+      copy_bytes(result(), tensor().local_reduction().rank_buffer(block), spec().bytes());
+    tensor().local_reduction().consume(session().local_rank(), tensor().round());
   }
 
  private:

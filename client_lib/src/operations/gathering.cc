@@ -16,7 +16,9 @@ class GatheringOperation final : public VariableBlocks {
     copy_bytes(tensor().data(), input() + first * element_bytes, elements * element_bytes);
     return elements * element_bytes;
   }
-  const std::byte* block_from(uint32_t rank) override { return tensor().cell().area(rank); }
+  const std::byte* block_from(uint32_t rank) override {
+    return tensor().local_reduction().rank_buffer(rank);
+  }
   uint64_t index_here() override { return 0; }
   bool receives() override { return spec().kind == CollectiveKind::kAllGather || is_root(); }
 };

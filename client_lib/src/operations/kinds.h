@@ -8,7 +8,7 @@
 
 namespace gradbus {
 
-// reduction.cc: all-reduce, reduce, reduce-scatter. One round in this rank's area.
+// reduction.cc: all-reduce, reduce, reduce-scatter. One round in this rank's buffer.
 std::shared_ptr<Operation> make_reduction(Session& session, const OperationRequest& request);
 // streamed.cc: the same, of large tensors on one node, through a ring of slots.
 std::shared_ptr<Operation> make_streamed(Session& session, const OperationRequest& request);

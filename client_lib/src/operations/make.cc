@@ -76,7 +76,7 @@ Status check_spec_of(const Session& session, const OperationRequest& request) {
 
 Status check_request(const Session& session, const OperationRequest& request) {
   GRADBUS_RETURN_IF_ERROR(check_spec_of(session, request));
-  if (request.spec.before == 0 || request.spec.after == 0)
+  if (request.spec.prescale == 0 || request.spec.postscale == 0)
     return error("O900", who(session, request) + ": a scale factor is 0",
                  "leave it at 1, or fill the tensor with zeros");
   if (request.spec.kind == CollectiveKind::kAllToAll)

@@ -1,4 +1,5 @@
-// All-reduce, reduce and reduce-scatter of a private buffer: in, one round of the cell, out.
+// All-reduce, reduce and reduce-scatter of a private buffer: in, one round of the local reduction,
+// out.
 #include "client_lib/src/operations/kinds.h"
 
 namespace gradbus {

@@ -45,15 +45,15 @@ struct Announcement {
   uint32_t root;
   uint32_t dtype;
   uint32_t op;
-  double before;
-  double after;
+  double prescale;
+  double postscale;
 
   bool operator==(const Announcement&) const = default;
 };
 constexpr uint64_t kSlotStride = kSlotBytes + kDataAlignBytes;
 static_assert(sizeof(Announcement) <= kDataAlignBytes);
-// The blocks of two ranks must not lie a power of two apart (see kRankAreaStaggerBytes).
-constexpr uint64_t kRingBytes = kSlots * kSlotStride + kRankAreaStaggerBytes;
+// The blocks of two ranks must not lie a power of two apart (see kRankBufferStaggerBytes).
+constexpr uint64_t kRingBytes = kSlots * kSlotStride + kRankBufferStaggerBytes;
 
 Announcement announcement_of(const TensorSpec& spec) {
   return {spec.count,
@@ -62,8 +62,8 @@ Announcement announcement_of(const TensorSpec& spec) {
           spec.root,
           static_cast<uint32_t>(spec.dtype),
           static_cast<uint32_t>(spec.op),
-          spec.before,
-          spec.after};
+          spec.prescale,
+          spec.postscale};
 }
 
 // As the coordinator says it of registered tensors: "f32[1000] all_reduce sum", and what is
@@ -75,11 +75,11 @@ std::string text_of(const Announcement& asked) {
   text.append(" ").append(reduce_op_name(static_cast<ReduceOp>(asked.op)));
   if (has_root(kind)) text.append(" root ").append(std::to_string(asked.root));
   if (asked.row_elements != 1) text.append(" rows of ").append(std::to_string(asked.row_elements));
-  if (asked.before != 1 || asked.after != 1)
+  if (asked.prescale != 1 || asked.postscale != 1)
     text.append(" scaled by ")
-        .append(std::to_string(asked.before))
+        .append(std::to_string(asked.prescale))
         .append(" before and ")
-        .append(std::to_string(asked.after))
+        .append(std::to_string(asked.postscale))
         .append(" after");
   return text;
 }
@@ -94,7 +94,7 @@ class StreamedOperation final : public Operation {
         chunk_elements_(kSlotBytes / dtype_bytes(asked_.dtype)),
         chunks_((asked_.count + chunk_elements_ - 1) / chunk_elements_),
         how_(last_reduction(asked_, session.world_size())) {
-    how_.before = asked_.before;
+    how_.prescale = asked_.prescale;
   }
 
  protected:
@@ -103,13 +103,13 @@ class StreamedOperation final : public Operation {
 
   Status start_round() override {
     session().count_operation(asked_.bytes());
-    session().begin_stream(cell());
+    session().begin_stream(local_reduction());
     base_ = tensor().round();
     return {};
   }
 
   bool attempt_round() override {
-    if (cell().failure() != Code::kOk) return true;
+    if (local_reduction().failure() != Code::kOk) return true;
     bool moved = true;
     while (moved && consumed_ < chunks_ && refusal_.ok()) {
       moved = post_next();
@@ -120,7 +120,7 @@ class StreamedOperation final : public Operation {
   }
 
   Status end_round() override {
-    session().end_stream(cell());
+    session().end_stream(local_reduction());
     if (consumed_ < chunks_ && refusal_.ok()) return session().why_failed();
     tensor().skip_rounds(consumed_);
     return {};
@@ -141,9 +141,9 @@ class StreamedOperation final : public Operation {
     return spec;
   }
 
-  Cell& cell() { return tensor().cell(); }
+  LocalReduction& local_reduction() { return tensor().local_reduction(); }
   std::byte* slot(uint32_t rank, uint64_t chunk) {
-    return cell().area(rank) + (base_ + chunk) % kSlots * kSlotStride;
+    return local_reduction().rank_buffer(rank) + (base_ + chunk) % kSlots * kSlotStride;
   }
   uint64_t first_element(uint64_t chunk) const { return (chunk - 1) * chunk_elements_; }
   uint64_t end_element(uint64_t chunk) const {
@@ -171,7 +171,8 @@ bool StreamedOperation::post_next() {
   const uint64_t chunk = posted_ + 1;
   const bool compared = posted_ == 0 || consumed_ > 0;
   if (chunk > chunks_ || !compared) return false;
-  if (base_ + chunk > kSlots && !cell().all_consumed(base_ + chunk - kSlots)) return false;
+  if (base_ + chunk > kSlots && !local_reduction().all_consumed(base_ + chunk - kSlots))
+    return false;
   const size_t element_bytes = dtype_bytes(asked_.dtype);
   std::byte* const target = slot(session().rank(), chunk);
   if (chunk == 1) {
@@ -181,17 +182,17 @@ bool StreamedOperation::post_next() {
   copy_bytes(target + kDataAlignBytes, input() + first_element(chunk) * element_bytes,
              (end_element(chunk) - first_element(chunk)) * element_bytes);
   posted_ = chunk;
-  cell().post(session().local_rank(), base_ + chunk);
+  local_reduction().post(session().local_rank(), base_ + chunk);
   return true;
 }
 
 bool StreamedOperation::consume_next() {
   const uint64_t chunk = consumed_ + 1;
-  if (chunk > posted_ || !cell().all_posted(base_ + chunk)) return false;
+  if (chunk > posted_ || !local_reduction().all_posted(base_ + chunk)) return false;
   if (chunk == 1) compare();
   if (refusal_.ok() && result() != nullptr) reduce_chunk(chunk);
   consumed_ = chunk;
-  cell().consume(session().local_rank(), base_ + chunk);
+  local_reduction().consume(session().local_rank(), base_ + chunk);
   return true;
 }
 

@@ -50,14 +50,15 @@ uint64_t VariableBlocks::copy_in() {
 
 void VariableBlocks::copy_out() {
   blocks_ ? read_blocks() : read_lengths();
-  tensor().cell().consume(session().local_rank(), tensor().round());
+  tensor().local_reduction().consume(session().local_rank(), tensor().round());
 }
 
 void VariableBlocks::read_lengths() {
   counts_.resize(session().world_size());
   std::vector<uint64_t> lengths(own_lengths_.size());
   for (uint32_t rank = 0; rank < session().world_size(); ++rank) {
-    copy_bytes(lengths.data(), tensor().cell().area(rank), lengths.size() * sizeof(uint64_t));
+    copy_bytes(lengths.data(), tensor().local_reduction().rank_buffer(rank),
+               lengths.size() * sizeof(uint64_t));
     counts_[rank] = lengths[index_here()];
     longest_ = std::max(longest_, *std::max_element(lengths.begin(), lengths.end()));
   }

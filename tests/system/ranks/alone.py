@@ -210,13 +210,13 @@ def check_bad_process_sets():
     for ranks, part in (([1], "0..0"), ([0, 0], "twice"), ([], "empty"), ([0.5], "[0.5]")):
         with refused(invalid, part):
             gradbus.add_process_set(ranks)
-    strangers = gradbus.ProcessSet([0])
+    intruders = gradbus.ProcessSet([0])
     with refused(invalid, "[0] is not known", "add_process_set"):
-        gradbus.barrier(strangers)
+        gradbus.barrier(intruders)
     with refused(invalid, "process_set=[0]"):
         gradbus.allreduce(np.ones(1), process_set=[0])
-    alone = gradbus.add_process_set(strangers)
-    assert alone is strangers and alone.rank() == 0 and alone.size() == 1 and alone.included()
+    alone = gradbus.add_process_set(intruders)
+    assert alone is intruders and alone.rank() == 0 and alone.size() == 1 and alone.included()
     assert gradbus.allreduce(np.ones(2), process_set=alone).tolist() == [1, 1]
     with refused(invalid, "root_rank=1", "one of [0]"):
         gradbus.broadcast(np.ones(1), 1, process_set=alone)

@@ -8,7 +8,7 @@ import gradbus
 import numpy as np
 from gradbus import MismatchError
 
-COUNT = 100_003  # several units of small codecs would need more; odd, so that the last block is short
+COUNT = 100_003  # several partitions of small codecs would need more; odd, so that the last block is short
 ROUNDS = 4
 # codec: how far one round's sum may be from the exact one, relative to its norm. With three agents the
 # planner may have owners who round a second time, so there is room for that. Selections send little

@@ -25,7 +25,7 @@ parameter = torch.zeros(1)
 def register(tries):
     """Buckets of the session that there is."""
     session = current()
-    uuid = _staging.uuid_for_areas(parameter, "none", "sync")
+    uuid = _staging.uuid_for_rank_buffers(parameter, "none", "sync")
     if tries:
         _staging.try_devices(session, [uuid])
     return session.register_buckets(
@@ -44,15 +44,15 @@ def use_all():
     during = open_files()
     for bucket in buckets:
         bucket.flat.fill_(gradbus.rank() + 1)
-        bucket.place.produced()
+        bucket.storage.produced()
         bucket.hand_over()
     for bucket in buckets:
         bucket.finish()
-        bucket.bring()
+        bucket.copy_back()
         assert torch.equal(bucket.flat, torch.full_like(bucket.flat, sum(range(gradbus.size() + 1))))
     for bucket in buckets:
-        bucket.place.close()
-    staging_double.device.areas.clear()
+        bucket.storage.close()
+    staging_double.device.rank_buffers.clear()
     return during
 
 
@@ -73,11 +73,11 @@ if what == "descriptors":
 else:
     gradbus.init()
     for core in register(tries=False):
-        area = core.device_area()
+        rank_buffer = core.device_rank_buffer()
         if what == "untried":
-            sharing, descriptor, size, handle = area[0]
-            assert (sharing, descriptor, size) == (1, -1, 0) and any(handle), area
+            sharing, descriptor, size, handle = rank_buffer[0]
+            assert (sharing, descriptor, size) == (1, -1, 0) and any(handle), rank_buffer
         else:
-            assert "GB-D628 NOT_ON_GPU: " in area and words[0] in area, area
+            assert "GB-D628 NOT_ON_GPU: " in rank_buffer and words[0] in rank_buffer, rank_buffer
     gradbus.shutdown()
 print("ok")

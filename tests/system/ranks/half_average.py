@@ -52,7 +52,7 @@ for kind in ("large", "largest", "cancels", "small", "tiny", "normal"):
     )
     close(scaled, exact.sum(axis=0) / 8 / size, largest / 4, kind + " scaled")
     (bucket,) = current().register_buckets([(f"b{kind}", COUNT, F16, int(gradbus.Average), "none", 0, "sync")])
-    view = torch.from_dlpack(bucket.lanes()[0]).numpy()
+    view = torch.from_dlpack(bucket.delay_slots()[0]).numpy()
     view[:] = mine[rank]
     bucket.start()
     bucket.wait()

@@ -21,7 +21,7 @@ COUNTS = [1, 7, 1000, 40_000, 1_500_000, 64, 33]
 gradbus.init()
 staging_double.install()
 parameter = torch.zeros(1)
-uuid = _staging.uuid_for_areas(parameter, "none", "sync")
+uuid = _staging.uuid_for_rank_buffers(parameter, "none", "sync")
 session = current()
 _staging.try_devices(session, [uuid])
 cores = session.register_buckets(
@@ -30,7 +30,7 @@ cores = session.register_buckets(
 )
 buckets = [_registered.Registered(core, parameter, 60_000) for core in cores]
 expected = os.environ.get("GRADBUS_EXPECT", "shared") == "shared"
-assert all(isinstance(bucket.place, _staging.Shared) == expected for bucket in buckets)
+assert all(isinstance(bucket.storage, _staging.Shared) == expected for bucket in buckets)
 own_order = random.Random(gradbus.rank())
 size = gradbus.size()
 
@@ -40,12 +40,12 @@ for step in range(int(sys.argv[1])):
     for index in order:
         bucket = buckets[index]
         bucket.flat.copy_(torch.arange(bucket.flat.numel()) % 1000 + (step + index) * (gradbus.rank() + 1))
-        bucket.place.produced()
+        bucket.storage.produced()
         bucket.hand_over()
         time.sleep(own_order.uniform(0, 0.003))
     for index, bucket in enumerate(buckets):
         bucket.finish()
-        bucket.bring()
+        bucket.copy_back()
         want = size * (torch.arange(bucket.flat.numel()) % 1000) + (step + index) * (size * (size + 1) // 2)
         assert torch.equal(bucket.flat, want.float()), (step, index, bucket.flat[:5], want[:5])
     if gradbus.rank() == 0:

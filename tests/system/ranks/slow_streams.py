@@ -13,7 +13,7 @@ from gradbus._session import current
 from gradbus.torch import _registered, _staging
 from gradbus.torch._layout import DTYPES
 
-COUNT, ROUNDS = 3_000_000, 4  # more than a piece, and than a unit
+COUNT, ROUNDS = 3_000_000, 4  # more than a piece, and than a partition
 compression = sys.argv[1] if len(sys.argv) > 1 else "none"
 
 gradbus.init()
@@ -21,25 +21,25 @@ slow, other = staging_double.Stream((0.02, 0.05)), staging_double.Stream((0.01, 
 device = staging_double.device
 staging_double.install()
 parameter = torch.zeros(1)
-uuid = _staging.uuid_for_areas(parameter, compression, "sync")
+uuid = _staging.uuid_for_rank_buffers(parameter, compression, "sync")
 _staging.try_devices(current(), [uuid])
 (core,) = current().register_buckets(
     [("slow", COUNT, DTYPES["float32"][1], gradbus.Sum, compression, 0, "sync")], [uuid]
 )
 device.compute = slow
 bucket = _registered.Registered(core, parameter, 60_000)
-assert isinstance(bucket.place, _staging.Shared)
+assert isinstance(bucket.storage, _staging.Shared)
 
 read = []
 for step in range(ROUNDS):
     device.compute = other
     value = float(step * 10 + gradbus.rank() + 1)
     other.put(lambda value=value: bucket.flat.fill_(value))
-    bucket.place.produced()
+    bucket.storage.produced()
     device.compute = slow
     bucket.hand_over()
     bucket.finish()
-    bucket.bring()
+    bucket.copy_back()
     slow.put(lambda: read.append((bucket.flat.min().item(), bucket.flat.max().item())))
     ordered = staging_double.Event()  # the next round's writer comes after this round's reader
     device.record(ordered, slow)

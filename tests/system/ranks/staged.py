@@ -99,7 +99,7 @@ def on_both(device, train, what=""):
     try:
         staged = train(where)
         if device == "double":
-            assert staging_double.device.areas or staging_double.device.vectors, "nothing was staged"
+            assert staging_double.device.rank_buffers or staging_double.device.vectors, "nothing was staged"
         expected = os.environ.get("GRADBUS_EXPECT")
         assert expected is None or bool(shared_places) == (expected != "staged"), what
         assert expected != "all shared" or not staging_double.device.vectors, what
@@ -344,5 +344,5 @@ if __name__ == "__main__":
     assert not staging_double.races, f"{len(staging_double.races)} copies were not ordered"
     if words[0] != "under":
         gradbus.shutdown()
-        assert staging_double.device.pinned == len(_cuda.PINNED) == 0, "lanes stay pinned"
+        assert staging_double.device.pinned == len(_cuda.PINNED) == 0, "delay slots stay pinned"
     print("ok")

@@ -144,14 +144,14 @@ class SharedEvent:
             time.sleep(50e-6)
 
 
-class Area:
+class RankBuffer:
     """Elements in the agent's memory."""
 
-    def __init__(self, shares, lane):
+    def __init__(self, shares, delay_slot):
         memory, ready, done = shares
         self.sharing = NAMES[memory.sharing]
         self.memory = map_memory(memory)
-        self.vector = torch.frombuffer(self.memory, dtype=lane.dtype, count=lane.numel())
+        self.vector = torch.frombuffer(self.memory, dtype=delay_slot.dtype, count=delay_slot.numel())
         self.ready, self.done = SharedEvent(ready), SharedEvent(done)
         self.closed = False
 
@@ -171,7 +171,7 @@ class Device:
         self.compute = compute
         self.out, self.back = Stream(delays), Stream(delays)
         self.vectors = []
-        self.areas = []
+        self.rank_buffers = []
         self.pinned = 0
 
     def current_stream(self):
@@ -195,9 +195,9 @@ class Device:
             return str(error)
         return ""
 
-    def open_area(self, shares, lane):
-        self.areas.append(Area(shares, lane))
-        return self.areas[-1]
+    def open_rank_buffer(self, shares, delay_slot):
+        self.rank_buffers.append(RankBuffer(shares, delay_slot))
+        return self.rank_buffers[-1]
 
     def record(self, event, stream):
         if isinstance(event, SharedEvent):
@@ -252,16 +252,16 @@ class Device:
 
         stream.put(fill)
 
-    def zeros_like(self, lane):
-        self.vectors.append(torch.zeros_like(lane))
+    def zeros_like(self, delay_slot):
+        self.vectors.append(torch.zeros_like(delay_slot))
         for stream in (self.out, self.back):
             stream.seen[self.vectors[-1].data_ptr()] = contents(self.vectors[-1])
         return self.vectors[-1]
 
-    def pin(self, lane):
+    def pin(self, delay_slot):
         self.pinned += 1
 
-    def unpin(self, lane):
+    def unpin(self, delay_slot):
         self.pinned -= 1
 
 

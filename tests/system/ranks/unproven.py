@@ -1,6 +1,6 @@
 """Bytes that look like an object of another rank but carry no proof of the job are not unpickled.
 
-Rank 0 sends them as a stranger would who has got into a collective: by hand.
+Rank 0 sends them as an intruder would who has got into a collective: by hand.
 """
 
 import pickle
@@ -10,7 +10,7 @@ import gradbus
 from gradbus import _core, _session
 from gradbus._parts import Collective, int64
 
-NAME = "stranger"
+NAME = "intruder"
 ran = []
 
 

@@ -29,9 +29,9 @@ def spec(name, count, compression="none", mode="sync"):
     return (name, count, F32, int(gradbus.Sum), compression, 0, mode)
 
 
-def array(lane):
-    """A view of a lane for NumPy."""
-    return torch.from_dlpack(lane).numpy()
+def array(delay_slot):
+    """A view of a delay slot for NumPy."""
+    return torch.from_dlpack(delay_slot).numpy()
 
 
 def register(*specs):
@@ -52,20 +52,20 @@ def mapped():
 def use(buckets, step):
     """One all-reduce of each bucket, whose sum is known; the first use finds zeros."""
     for number, bucket in enumerate(buckets):
-        for lane in bucket.lanes():
-            lane = array(lane)
-            assert not lane.any(), (step, number, lane[lane != 0][:4])
-        array(bucket.lanes()[bucket.lane])[:] = gradbus.rank() + 1 + step + number
+        for delay_slot in bucket.delay_slots():
+            delay_slot = array(delay_slot)
+            assert not delay_slot.any(), (step, number, delay_slot[delay_slot != 0][:4])
+        array(bucket.delay_slots()[bucket.delay_slot])[:] = gradbus.rank() + 1 + step + number
         bucket.start()
     ranks = gradbus.size()
     for number, bucket in enumerate(buckets):
         bucket.wait()
         sum_ = ranks * (ranks + 1) / 2 + ranks * (step + number)
-        delayed = len(bucket.lanes()) > 1
+        delayed = len(bucket.delay_slots()) > 1
         while delayed and bucket.drain():
             pass
         if not delayed and bucket.staleness != 99:
-            found = array(bucket.lanes()[0])
+            found = array(bucket.delay_slots()[0])
             assert (found == sum_).all(), (step, number, found[:3], sum_)
 
 
@@ -76,10 +76,10 @@ def cycles(mode, compression, count):
         buckets = register(*(spec(f"b{i}", n, compression, mode) for i, n in enumerate(elements)))
         if mode.startswith("ps:async"):
             for bucket in buckets:
-                array(bucket.lanes()[0])[:] = 1.0
+                array(bucket.delay_slots()[0])[:] = 1.0
                 bucket.start()
                 bucket.wait()
-                assert (array(bucket.lanes()[0]) == 1.0).all()
+                assert (array(bucket.delay_slots()[0]) == 1.0).all()
         else:
             use(buckets, step)
         for bucket in buckets:
@@ -117,7 +117,7 @@ def errors():
     refused(bucket.unregister, "busy", "in use", "wait", error=gradbus.BusyError)
     bucket.wait()
     bucket.unregister()
-    for call in (bucket.start, bucket.wait, bucket.unregister, bucket.lanes, bucket.drain):
+    for call in (bucket.start, bucket.wait, bucket.unregister, bucket.delay_slots, bucket.drain):
         refused(call, "busy", "was unregistered")
     refused(lambda: gradbus.unregister("nobody"), "nobody", "no operation has used")
     refused(lambda: gradbus.unregister("busy"), "busy", "no operation has used")
@@ -155,7 +155,7 @@ def named():
 def views():
     (bucket,) = register(spec("viewed", 50_000))
     use([bucket], 0)
-    view = array(bucket.lanes()[0])
+    view = array(bucket.delay_slots()[0])
     kept = view.copy()
     bucket.unregister()
     del bucket

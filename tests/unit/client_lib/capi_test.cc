@@ -65,21 +65,21 @@ TEST_F(Alone, AWrittenResidualIsAddedToTheNextRound) {
   auto* data = static_cast<float*>(gradbus_tensor_data(tensor));
   const auto put = [&](float value) { std::fill_n(data, 3, value); };
   put(4);
-  ASSERT_EQ(gradbus_start_write_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
+  ASSERT_EQ(gradbus_start_write_residual_state(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
   ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
   put(9);
-  ASSERT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
+  ASSERT_EQ(gradbus_start_read_residual_state(tensor, GRADBUS_RESIDUAL), GRADBUS_OK);
   ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
   EXPECT_EQ(data[2], 4);
-  ASSERT_EQ(gradbus_scale_memory(tensor, 0.5), GRADBUS_OK);
+  ASSERT_EQ(gradbus_scale_residual_state(tensor, 0.5), GRADBUS_OK);
   for (const float wanted : {3.0F, 1.0F}) {  // once, then no more
     put(1);
     ASSERT_EQ(gradbus_start(tensor), GRADBUS_OK);
-    EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
+    EXPECT_EQ(gradbus_start_read_residual_state(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
     ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK);
     EXPECT_EQ(data[0], wanted);
   }
-  ASSERT_EQ(gradbus_start_read_memory(tensor, GRADBUS_MOMENTUM), GRADBUS_OK);
+  ASSERT_EQ(gradbus_start_read_residual_state(tensor, GRADBUS_MOMENTUM), GRADBUS_OK);
   EXPECT_EQ(data[0], 0);
 }
 
@@ -87,24 +87,25 @@ TEST_F(Alone, MemoryNeedsGradientsOfF32) {
   const gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F64, GRADBUS_SUM);
   gradbus_tensor* tensor = nullptr;
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
-  EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_start_read_residual_state(tensor, GRADBUS_RESIDUAL), GRADBUS_INVALID);
   EXPECT_NE(std::string(gradbus_last_error()).find("\"w\" has no memory"), std::string::npos);
-  EXPECT_EQ(gradbus_start_read_memory(nullptr, GRADBUS_RESIDUAL), GRADBUS_INVALID);
-  EXPECT_EQ(gradbus_start_write_memory(tensor, static_cast<gradbus_memory>(3)), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_start_read_residual_state(nullptr, GRADBUS_RESIDUAL), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_start_write_residual_state(tensor, static_cast<gradbus_residual_state>(3)),
+            GRADBUS_INVALID);
   for (const double factor : {0.0, -1.0, static_cast<double>(NAN), HUGE_VAL})
-    EXPECT_EQ(gradbus_scale_memory(tensor, factor), GRADBUS_INVALID) << factor;
+    EXPECT_EQ(gradbus_scale_residual_state(tensor, factor), GRADBUS_INVALID) << factor;
 }
 
 TEST_F(Alone, NothingIsKeptWhereNoShardHoldsParameters) {
   const gradbus_tensor_spec spec = spec_of("w", 3, GRADBUS_F32, GRADBUS_SUM);
   gradbus_tensor* tensor = nullptr;
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
-  EXPECT_EQ(gradbus_kept_parts(tensor), 0u);
-  EXPECT_EQ(gradbus_start_read_kept(tensor, 0), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_optimizer_state_parts(tensor), 0u);
+  EXPECT_EQ(gradbus_start_read_optimizer_state(tensor, 0), GRADBUS_INVALID);
   EXPECT_NE(std::string(gradbus_last_error()).find("GB-O900"), std::string::npos);
-  EXPECT_EQ(gradbus_start_write_kept(tensor, 0), GRADBUS_INVALID);
-  EXPECT_EQ(gradbus_kept_parts(nullptr), 0u);
-  EXPECT_EQ(gradbus_start_read_kept(nullptr, 0), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_start_write_optimizer_state(tensor, 0), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_optimizer_state_parts(nullptr), 0u);
+  EXPECT_EQ(gradbus_start_read_optimizer_state(nullptr, 0), GRADBUS_INVALID);
 }
 
 // Step n brings n + 1; with one rank its result is the same, taken two steps later.
@@ -123,9 +124,9 @@ TEST_F(Alone, ADelayedTensorGivesTheResultOfKStepsBefore) {
       ASSERT_EQ(gradbus_wait(tensor, 1000), GRADBUS_OK) << gradbus_last_error();
       EXPECT_EQ(data()[2], step < 2 ? 0.0F : static_cast<float>(step - 1));
       EXPECT_EQ(gradbus_staleness(tensor), step < 2 ? -1 : 2);
-      EXPECT_EQ(data(), gradbus_lane_data(tensor, gradbus_tensor_lane(tensor)));
+      EXPECT_EQ(data(), gradbus_slot_data(tensor, gradbus_tensor_slot(tensor)));
     }
-    EXPECT_EQ(gradbus_start_read_memory(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
+    EXPECT_EQ(gradbus_start_read_residual_state(tensor, GRADBUS_RESIDUAL), GRADBUS_BUSY);
     int32_t found = 0;
     for (const int left : {4, 5}) {
       ASSERT_EQ(gradbus_drain(tensor, 1000, &found), GRADBUS_OK);
@@ -137,7 +138,7 @@ TEST_F(Alone, ADelayedTensorGivesTheResultOfKStepsBefore) {
     EXPECT_EQ(found, 0);
     EXPECT_EQ(data()[0], 0);
   }
-  EXPECT_EQ(gradbus_lane_data(tensor, 3), nullptr);
+  EXPECT_EQ(gradbus_slot_data(tensor, 3), nullptr);
 }
 
 TEST_F(Alone, ADrainThatWasBegunIsEnded) {

@@ -59,10 +59,10 @@ void expect_formula(const ReduceTarget& target, DType dtype, const Reduction& ho
                     const std::vector<std::vector<T>>& vectors) {
   const std::vector<T> got = reduce_vectors(target, dtype, how, vectors);
   for (size_t i = 0; i < got.size(); ++i) {
-    T want = times_in_quad(vectors[0][i], how.before);
+    T want = times_in_quad(vectors[0][i], how.prescale);
     for (size_t s = 1; s < vectors.size(); ++s)
-      want = combine_in_quad(how.op, want, times_in_quad(vectors[s][i], how.before));
-    want = times_in_quad(want, how.after / how.divisor);
+      want = combine_in_quad(how.op, want, times_in_quad(vectors[s][i], how.prescale));
+    want = times_in_quad(want, how.postscale / how.divisor);
     EXPECT_TRUE(got[i] == want && std::signbit(got[i]) == std::signbit(want))
         << reduce_op_name(how.op) << " " << dtype_name(dtype) << " of " << vectors.size() << ": "
         << got[i] << " not " << want;
@@ -175,7 +175,7 @@ TEST_P(ReduceFormula, MinimumOfNegatedSourcesIsNegatedMaximum) {
   const auto vectors = random_floats<float>(3, 99);
   auto want = reduce_vectors<float>(GetParam(), DType::kF32, {.op = ReduceOp::kMax}, vectors);
   const auto got = reduce_vectors<float>(
-      GetParam(), DType::kF32, {.op = ReduceOp::kMin, .before = -1, .after = -1}, vectors);
+      GetParam(), DType::kF32, {.op = ReduceOp::kMin, .prescale = -1, .postscale = -1}, vectors);
   EXPECT_EQ(got, want);
 }
 
@@ -223,7 +223,7 @@ TEST_P(ReduceFormula, IntegersWrapAndDivideTowardZero) {
                             ReduceOp::kBitAnd, ReduceOp::kBitOr}) {
     for (size_t sources = 1; sources <= 5; ++sources) {
       for (const uint32_t divisor : {1u, 2u, 3u, 5u, 255u, 65537u, 0xffffffffu}) {
-        const Reduction how{.op = op, .divisor = divisor, .before = 2, .after = 2};
+        const Reduction how{.op = op, .divisor = divisor, .prescale = 2, .postscale = 2};
         expect_integers<int32_t>(GetParam(), DType::kI32, how, sources);
         expect_integers<int64_t>(GetParam(), DType::kI64, how, sources);
         expect_integers<uint8_t>(GetParam(), DType::kU8, how, sources);

@@ -110,10 +110,10 @@ struct Shape {
   uint32_t divisor;
   bool in_place;
   ReduceOp op = ReduceOp::kSum;
-  double before = 1;
-  double after = 1;
+  double prescale = 1;
+  double postscale = 1;
 
-  Reduction reduction() const { return {op, divisor, before, after}; }
+  Reduction reduction() const { return {op, divisor, prescale, postscale}; }
 };
 
 std::string describe(const ReduceTarget& target, const Shape& shape) {
@@ -121,7 +121,7 @@ std::string describe(const ReduceTarget& target, const Shape& shape) {
          std::string(dtype_name(shape.dtype)) + " " + std::to_string(shape.sources) + "->" +
          std::to_string(shape.targets) + " count " + std::to_string(shape.count) + " offset " +
          std::to_string(shape.offset) + " divisor " + std::to_string(shape.divisor) + " before " +
-         std::to_string(shape.before) + " after " + std::to_string(shape.after) +
+         std::to_string(shape.prescale) + " after " + std::to_string(shape.postscale) +
          (shape.in_place ? " in place" : "");
 }
 
@@ -340,14 +340,14 @@ TEST(ReduceTest, CopiesASingleSourceBitForBit) {
 
 TEST(ReduceTest, AveragesTwoRanksInPlace) {
   float first[] = {1, 2, 3}, second[] = {3, 6, -3};
-  std::byte* const areas[] = {std::as_writable_bytes(std::span(first)).data(),
-                              std::as_writable_bytes(std::span(second)).data()};
-  const std::byte* const sources[] = {areas[0], areas[1]};
-  reduce(DType::kF32, {.divisor = 2}, sources, areas, 3);
-  for (const float* area : {first, second}) {
-    EXPECT_EQ(area[0], 2);
-    EXPECT_EQ(area[1], 4);
-    EXPECT_EQ(area[2], 0);
+  std::byte* const rank_buffers[] = {std::as_writable_bytes(std::span(first)).data(),
+                                     std::as_writable_bytes(std::span(second)).data()};
+  const std::byte* const sources[] = {rank_buffers[0], rank_buffers[1]};
+  reduce(DType::kF32, {.divisor = 2}, sources, rank_buffers, 3);
+  for (const float* rank_buffer : {first, second}) {
+    EXPECT_EQ(rank_buffer[0], 2);
+    EXPECT_EQ(rank_buffer[1], 4);
+    EXPECT_EQ(rank_buffer[2], 0);
   }
 }
 

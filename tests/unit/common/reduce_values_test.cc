@@ -202,12 +202,14 @@ TEST_P(ReduceValues, TruthValues) {
 
 // 0.1 is not a float: `before` is rounded to f32 first, then each product is rounded once.
 TEST_P(ReduceValues, ScaleFactorsByHand) {
-  EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {3, 4}, {.before = 0.5, .after = 8}), 28);
-  EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {7}, {.before = 0.1}), 7.0f * 0.1f);
+  EXPECT_EQ(
+      reduce_values<float>(GetParam(), DType::kF32, {3, 4}, {.prescale = 0.5, .postscale = 8}), 28);
+  EXPECT_EQ(reduce_values<float>(GetParam(), DType::kF32, {7}, {.prescale = 0.1}), 7.0f * 0.1f);
   // 40000 + 40000 overflows f16; the sum of their halves does not.
-  EXPECT_EQ(reduce_values<uint16_t>(GetParam(), DType::kF16, {0x78e2, 0x78e2}, {.before = 0.5}),
+  EXPECT_EQ(reduce_values<uint16_t>(GetParam(), DType::kF16, {0x78e2, 0x78e2}, {.prescale = 0.5}),
             0x78e2);
-  EXPECT_EQ(reduce_values<double>(GetParam(), DType::kF64, {1, 2}, {.divisor = 2, .after = 4}), 6);
+  EXPECT_EQ(reduce_values<double>(GetParam(), DType::kF64, {1, 2}, {.divisor = 2, .postscale = 4}),
+            6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Reduce, ReduceValues,

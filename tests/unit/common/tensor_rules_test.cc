@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/exchange_mode.h"
+#include "common/sync_mode.h"
 
 namespace gradbus {
 namespace {
@@ -73,8 +73,8 @@ TEST(TensorRules, AModeIsOfAllTensors) {
   EXPECT_THAT(modes("a|b").status().message(), HasSubstr("GRADBUS_MODE holds the rule \"a|b\""));
 }
 
-TEST(ExchangeMode, ReadsWhatThereIs) {
-  EXPECT_EQ(parse_mode("").value().kind, ExchangeMode::Kind::kSync);
+TEST(SyncMode, ReadsWhatThereIs) {
+  EXPECT_EQ(parse_mode("").value().kind, SyncMode::Kind::kSync);
   EXPECT_EQ(parse_mode("sync").value().delay, 0u);
   EXPECT_EQ(parse_mode("delayed").value().delay, 1u);
   EXPECT_EQ(parse_mode("delayed:k=1").value().canonical, "delayed");
@@ -82,21 +82,21 @@ TEST(ExchangeMode, ReadsWhatThereIs) {
   EXPECT_FALSE(parse_mode("delayed").value().is_local());
 }
 
-TEST(ExchangeMode, Averaging) {
-  const ExchangeMode steps = parse_mode("averaging:every=10").value();
-  EXPECT_EQ(steps.kind, ExchangeMode::Kind::kAveraging);
+TEST(SyncMode, Averaging) {
+  const SyncMode steps = parse_mode("averaging:every=10").value();
+  EXPECT_EQ(steps.kind, SyncMode::Kind::kAveraging);
   EXPECT_TRUE(steps.is_local());
   EXPECT_EQ(steps.period_steps, 10u);
   EXPECT_EQ(steps.period_ms, 0u);
-  const ExchangeMode time = parse_mode("averaging:every_ms=500").value();
+  const SyncMode time = parse_mode("averaging:every_ms=500").value();
   EXPECT_EQ(time.period_steps, 0u);
   EXPECT_EQ(time.period_ms, 500u);
   EXPECT_EQ(time.canonical, "averaging:every_ms=500");
 }
 
-TEST(ExchangeMode, LocalSgdIsDilocoWithAPlainOuterStep) {
-  const ExchangeMode mode = parse_mode("localsgd:H=100000").value();
-  EXPECT_EQ(mode.kind, ExchangeMode::Kind::kLocalSgd);
+TEST(SyncMode, LocalSgdIsDilocoWithAPlainOuterStep) {
+  const SyncMode mode = parse_mode("localsgd:H=100000").value();
+  EXPECT_EQ(mode.kind, SyncMode::Kind::kLocalSgd);
   EXPECT_EQ(mode.period_steps, 100000u);
   EXPECT_EQ(mode.outer_lr, 1);
   EXPECT_EQ(mode.outer_momentum, 0);
@@ -105,15 +105,15 @@ TEST(ExchangeMode, LocalSgdIsDilocoWithAPlainOuterStep) {
   EXPECT_EQ(mode.canonical, "localsgd:H=100000");
 }
 
-TEST(ExchangeMode, Diloco) {
-  const ExchangeMode usual = parse_mode("diloco").value();
-  EXPECT_EQ(usual.kind, ExchangeMode::Kind::kDiloco);
+TEST(SyncMode, Diloco) {
+  const SyncMode usual = parse_mode("diloco").value();
+  EXPECT_EQ(usual.kind, SyncMode::Kind::kDiloco);
   EXPECT_EQ(usual.period_steps, 50u);
   EXPECT_EQ(usual.outer_lr, 0.7);
   EXPECT_EQ(usual.outer_momentum, 0.9);
   EXPECT_EQ(usual.fragments, 1u);
   EXPECT_EQ(usual.overlap, 0u);
-  const ExchangeMode mode =
+  const SyncMode mode =
       parse_mode("diloco:fragments=3,H=10,overlap=3,outer_lr=1,outer_momentum=0").value();
   EXPECT_EQ(mode.period_steps, 10u);
   EXPECT_EQ(mode.outer_lr, 1);
@@ -123,27 +123,26 @@ TEST(ExchangeMode, Diloco) {
   EXPECT_EQ(mode.canonical, "diloco:H=10,outer_lr=1,outer_momentum=0,fragments=3,overlap=3");
 }
 
-TEST(ExchangeMode, Gossip) {
-  const ExchangeMode usual = parse_mode("gossip").value();
-  EXPECT_EQ(usual.kind, ExchangeMode::Kind::kGossip);
+TEST(SyncMode, Gossip) {
+  const SyncMode usual = parse_mode("gossip").value();
+  EXPECT_EQ(usual.kind, SyncMode::Kind::kGossip);
   EXPECT_TRUE(usual.is_local());
   EXPECT_FALSE(usual.on_shards());
-  EXPECT_EQ(usual.topology, ExchangeMode::Topology::kRandom);
+  EXPECT_EQ(usual.topology, SyncMode::Topology::kRandom);
   EXPECT_EQ(usual.period_steps, 1u);
   EXPECT_EQ(usual.seed, 0u);
   EXPECT_FALSE(usual.wait);
   EXPECT_EQ(usual.canonical, "gossip");
-  const ExchangeMode mode =
-      parse_mode("gossip:wait=1,every=3,topology=ring,seed=4294967295").value();
-  EXPECT_EQ(mode.topology, ExchangeMode::Topology::kRing);
+  const SyncMode mode = parse_mode("gossip:wait=1,every=3,topology=ring,seed=4294967295").value();
+  EXPECT_EQ(mode.topology, SyncMode::Topology::kRing);
   EXPECT_EQ(mode.period_steps, 3u);
   EXPECT_EQ(mode.seed, 4294967295u);
   EXPECT_TRUE(mode.wait);
   EXPECT_EQ(mode.canonical, "gossip:topology=ring,every=3,seed=4294967295,wait=1");
 }
 
-TEST(ExchangeMode, ParametersHaveTwoCopiesWhereTheyCan) {
-  const ExchangeMode async = parse_mode("ps:async").value();
+TEST(SyncMode, ParametersHaveTwoCopiesWhereTheyCan) {
+  const SyncMode async = parse_mode("ps:async").value();
   EXPECT_EQ(async.canonical, "ps:async");
   EXPECT_EQ(async.settled_replicas(2), 2u);
   EXPECT_EQ(async.settled_replicas(1), 1u) << "one shard";
@@ -155,15 +154,15 @@ TEST(ExchangeMode, ParametersHaveTwoCopiesWhereTheyCan) {
 }
 
 // Expect: lamb has its own epsilon, which its text omits when it is the default.
-TEST(ExchangeMode, LambKeepsTensorsWhole) {
-  const ExchangeMode lamb = parse_mode("ps:async,optimizer=lamb").value();
+TEST(SyncMode, LambKeepsTensorsWhole) {
+  const SyncMode lamb = parse_mode("ps:async,optimizer=lamb").value();
   EXPECT_TRUE(lamb.keeps_tensors_whole());
   EXPECT_FALSE(parse_mode("ps:async,optimizer=adam").value().keeps_tensors_whole());
   EXPECT_EQ(lamb.optimizer.kind, ServerOptimizer::Kind::kLamb);
   EXPECT_EQ(lamb.optimizer.epsilon, 1e-6);
   EXPECT_EQ(lamb.optimizer.weight_decay, 0);
   EXPECT_EQ(lamb.settled_replicas(3), 2u);
-  const ExchangeMode told = parse_mode("ps:ssp,eps=1e-8,replicas=1,optimizer=lamb").value();
+  const SyncMode told = parse_mode("ps:ssp,eps=1e-8,replicas=1,optimizer=lamb").value();
   EXPECT_EQ(told.optimizer.epsilon, 1e-8);
   EXPECT_EQ(told.canonical, "ps:ssp,optimizer=lamb,eps=1e-08,replicas=1");
   EXPECT_EQ(parse_mode(told.canonical).value().optimizer.epsilon, 1e-8);
@@ -173,22 +172,22 @@ TEST(ExchangeMode, LambKeepsTensorsWhole) {
             "ps:async,optimizer=adam");
 }
 
-TEST(ExchangeMode, DelayCompensation) {
-  const ExchangeMode plain = parse_mode("delayed:k=2").value();
+TEST(SyncMode, DelayCompensation) {
+  const SyncMode plain = parse_mode("delayed:k=2").value();
   EXPECT_EQ(plain.dc, 0);
   EXPECT_LT(plain.dc_decay, 0);
-  const ExchangeMode constant = parse_mode("delayed:dc=0.04").value();
+  const SyncMode constant = parse_mode("delayed:dc=0.04").value();
   EXPECT_EQ(constant.delay, 1u);
   EXPECT_EQ(constant.dc, 0.04);
   EXPECT_LT(constant.dc_decay, 0);
   EXPECT_EQ(constant.canonical, "delayed:dc=0.04");
-  const ExchangeMode adaptive = parse_mode("delayed:dc_decay=0,dc=2,k=4").value();
+  const SyncMode adaptive = parse_mode("delayed:dc_decay=0,dc=2,k=4").value();
   EXPECT_EQ(adaptive.dc, 2);
   EXPECT_EQ(adaptive.dc_decay, 0);
   EXPECT_EQ(adaptive.canonical, "delayed:k=4,dc=2,dc_decay=0");
 }
 
-TEST(ExchangeMode, MistakesOfTheModesOfParameters) {
+TEST(SyncMode, MistakesOfTheModesOfParameters) {
   const std::pair<const char*, const char*> cases[] = {
       {"localsg:H=8", "did you mean \"localsgd\"?"},
       {"dilocco", "did you mean \"diloco\"?"},
@@ -220,7 +219,7 @@ TEST(ExchangeMode, MistakesOfTheModesOfParameters) {
   }
 }
 
-TEST(ExchangeMode, MistakesAreNamed) {
+TEST(SyncMode, MistakesAreNamed) {
   const auto message = [](std::string_view text) { return parse_mode(text).status().message(); };
   EXPECT_THAT(message("delaid"), HasSubstr("did you mean \"delayed\"?"));
   EXPECT_THAT(message("delayed:k=-1"), HasSubstr("expected a whole number from 1 to 64"));

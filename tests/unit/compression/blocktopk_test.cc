@@ -76,7 +76,7 @@ TEST(BlockTopK, ZerosLieBehindTheLastBlock) {
   EXPECT_EQ(sent, wanted);
 }
 
-TEST(BlockTopK, BlocksMayBeLongerThanTheUnitOrAPiece) {
+TEST(BlockTopK, BlocksMayBeLongerThanThePartitionOrAPiece) {
   LinearExchange small("blocktopk:block=1024", 1, {.count_max = 3});
   EXPECT_EQ(small.codec(0).vector_elements(1), 3u);
   EXPECT_EQ(small.run({{1, 2, 3}}), (Floats{1, 2, 3}));

@@ -312,7 +312,7 @@ TEST(BucketQuantizer, RefusesWhatItDoesNotWrite) {
     EXPECT_FALSE(codec->check(all.first(bytes), 5).ok()) << bytes;
 }
 
-TEST(BucketQuantizer, RefusesAUnitThatSaysItIsNotFinite) {
+TEST(BucketQuantizer, RefusesAPartitionThatSaysItIsNotFinite) {
   const auto codec = codec_of("int8", 5);
   std::vector<std::byte> payload(kNotFiniteBytes);
   encode_not_finite(CodecId::kInt8, 5, 0, kInf, payload);

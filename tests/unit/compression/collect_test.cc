@@ -132,7 +132,7 @@ TEST(Collect, StopsInFrontOfAWordThatIsNotFinite) {
   });
 }
 
-// A sum that overflows is not finite either, wherever in the unit: 130 is in the last, partial
+// A sum that overflows is not finite either, wherever in the partition: 130 is in the last, partial
 // word.
 TEST(Collect, SeesSumsThatOverflow) {
   on_each_target([&] {

@@ -206,8 +206,8 @@ void on_each_cuda_case(const Body& body) {
         }
 }
 
-// Units so long that a block which sums up takes more than one piece (over 2 Mi elements), and over
-// 1 Mi, where the codecs do not look at the gradient first.
+// Partitions so long that a block which sums up takes more than one piece (over 2 Mi elements), and
+// over 1 Mi, where the codecs do not look at the gradient first.
 inline constexpr std::pair<std::string_view, size_t> kLongCudaCases[] = {
     {"topk:ratio=0.4", (size_t{2} << 20) + 4099}, {"dgc", (size_t{1} << 20) + 2049},
     {"randk:ratio=0.5", (size_t{1} << 20) + 1},   {"threshold:value=0.03", (size_t{1} << 20) + 1},

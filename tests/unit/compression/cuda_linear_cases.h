@@ -23,13 +23,13 @@ std::unique_ptr<LinearCodec> linear(std::string_view text, const CodecShape& sha
 }
 
 // The codec's exchange with an agent that sends the same; `other` gets what a device does.
-struct Unit {
+struct Partition {
   Floats gradient;
   Floats residual;
   float decay = 0.75F;
 
   EncodeInput input() { return {.gradient = gradient, .residual = residual, .decay = decay}; }
-  CudaUnit cuda() {
+  CudaPartition cuda() {
     return {gradient.data(), residual.data(), nullptr, decay,
             static_cast<uint32_t>(gradient.size())};
   }
@@ -65,19 +65,19 @@ void expect_low_rank(CodecShape shape, CudaValues kind, const Start& start) {
                " columns, values " + std::to_string(static_cast<int>(kind)));
   const auto made = linear<PowerSgd>("powersgd:rank=3", shape);
   auto& codec = dynamic_cast<PowerSgd&>(*made);
-  Unit unit{{}, cuda_case_values(CudaValues::kNormal, shape.count_max, 5)};
+  Partition partition{{}, cuda_case_values(CudaValues::kNormal, shape.count_max, 5)};
   for (uint64_t round = 1; round <= 3; ++round) {
-    unit.gradient = cuda_case_values(kind, shape.count_max, round);
-    Unit device = unit;
+    partition.gradient = cuda_case_values(kind, shape.count_max, round);
+    Partition device = partition;
     std::vector<std::byte> vectors[2];
-    CudaLowRank input{.unit = device.cuda()};
+    CudaLowRank input{.partition = device.cuda()};
     input.rows = static_cast<uint32_t>(codec.rows());
     input.columns = static_cast<uint32_t>(codec.columns());
     input.rank = static_cast<uint32_t>(codec.rank());
     Floats p, q;
     for (const uint32_t part : {0u, 1u}) {
       vectors[part].resize(codec.vector_elements(part) * sizeof(float));
-      codec.project(part, unit.input(), round,
+      codec.project(part, partition.input(), round,
                     part == 0 ? std::vector<std::byte>() : doubled(DType::kF32, vectors[0]),
                     vectors[part]);
       if (part == 0) q = packed_q(codec);
@@ -96,7 +96,7 @@ void expect_low_rank(CodecShape shape, CudaValues kind, const Start& start) {
     }
     Floats values(shape.count_max);
     Floats got(shape.count_max, 7);
-    codec.finish(unit.input(), round, kAgents, doubled(DType::kF32, vectors[1]), 0.5F, values);
+    codec.finish(partition.input(), round, kAgents, doubled(DType::kF32, vectors[1]), 0.5F, values);
     q = packed_q(codec);
     input.part = CudaRankPart::kFinish;
     input.q = q.data();
@@ -104,7 +104,7 @@ void expect_low_rank(CodecShape shape, CudaValues kind, const Start& start) {
     input.factor = 0.5F * kAgents;
     start(input);
     expect_alike(got, values);
-    expect_alike(device.residual, unit.residual);
+    expect_alike(device.residual, partition.residual);
   }
 }
 
@@ -114,15 +114,15 @@ void expect_blocks(std::string_view text, size_t count, CudaValues kind, const S
                std::to_string(static_cast<int>(kind)));
   const auto made = linear<BlockTopK>(text, {.count_max = count});
   auto& codec = dynamic_cast<BlockTopK&>(*made);
-  Unit unit{{}, cuda_case_values(CudaValues::kNormal, count, 5)};
+  Partition partition{{}, cuda_case_values(CudaValues::kNormal, count, 5)};
   for (uint64_t round = 1; round <= 3; ++round) {
-    unit.gradient = cuda_case_values(kind, count, round);
-    Unit device = unit;
-    CudaBlocks input{.unit = device.cuda()};
+    partition.gradient = cuda_case_values(kind, count, round);
+    Partition device = partition;
+    CudaBlocks input{.partition = device.cuda()};
     input.block = static_cast<uint32_t>(codec.block());
     input.dtype = static_cast<uint32_t>(codec.dtype(1));
     std::vector<std::byte> norms(codec.vector_elements(0) * sizeof(float));
-    codec.project(0, unit.input(), round, {}, norms);
+    codec.project(0, partition.input(), round, {}, norms);
     Floats out(codec.vector_elements(0), 7);
     input.out = out.data();
     ASSERT_TRUE(is_possible(input));
@@ -131,7 +131,7 @@ void expect_blocks(std::string_view text, size_t count, CudaValues kind, const S
 
     const DType dtype = codec.dtype(1);
     std::vector<std::byte> sent(codec.vector_elements(1) * dtype_bytes(dtype));
-    codec.project(1, unit.input(), round, doubled(DType::kF32, norms), sent);
+    codec.project(1, partition.input(), round, doubled(DType::kF32, norms), sent);
     std::vector<uint64_t> gathered(sent.size() / 8 + 1);
     input.part = CudaBlocksPart::kGather;
     input.chosen = static_cast<uint32_t>(codec.chosen().size());
@@ -144,7 +144,7 @@ void expect_blocks(std::string_view text, size_t count, CudaValues kind, const S
     const std::vector<std::byte> sum = doubled(dtype, sent);
     Floats values(count);
     Floats got(count, 7);
-    codec.finish(unit.input(), round, kAgents, sum, 0.5F, values);
+    codec.finish(partition.input(), round, kAgents, sum, 0.5F, values);
     std::vector<uint32_t> places(codec.vector_elements(0), 0);
     for (uint32_t i = 0; i < input.chosen; ++i) places[codec.chosen()[i]] = i + 1;
     input.part = CudaBlocksPart::kFinish;
@@ -155,7 +155,7 @@ void expect_blocks(std::string_view text, size_t count, CudaValues kind, const S
     input.finite = codec.finite() ? 1 : 0;
     start(input);
     expect_alike(got, values);
-    expect_alike(device.residual, unit.residual);
+    expect_alike(device.residual, partition.residual);
   }
 }
 

@@ -20,23 +20,23 @@ TEST(CudaBlocks, AreTheCodecs) {
 }
 
 TEST(CudaLinear, ImpossibleOnesAreRefused) {
-  std::vector<float> unit(12, 1), vectors(12, 1);
-  CudaLowRank matrix{.unit = {unit.data(), nullptr, nullptr, 1, 12}};
+  std::vector<float> partition(12, 1), vectors(12, 1);
+  CudaLowRank matrix{.partition = {partition.data(), nullptr, nullptr, 1, 12}};
   matrix.rows = 3;
   matrix.columns = 4;
   matrix.rank = 2;
   matrix.q = vectors.data();
   matrix.out = vectors.data();
   EXPECT_TRUE(is_possible(matrix));
-  for (const auto spoil :
-       {+[](CudaLowRank& m) { m.rank = 4; }, +[](CudaLowRank& m) { m.rows = 2; },
-        +[](CudaLowRank& m) { m.q = nullptr; }, +[](CudaLowRank& m) { m.unit.gradient = nullptr; },
-        +[](CudaLowRank& m) { m.part = CudaRankPart::kFinish; }}) {  // without p
+  for (const auto spoil : {+[](CudaLowRank& m) { m.rank = 4; }, +[](CudaLowRank& m) { m.rows = 2; },
+                           +[](CudaLowRank& m) { m.q = nullptr; },
+                           +[](CudaLowRank& m) { m.partition.gradient = nullptr; },
+                           +[](CudaLowRank& m) { m.part = CudaRankPart::kFinish; }}) {  // without p
     CudaLowRank spoiled = matrix;
     spoil(spoiled);
     EXPECT_FALSE(is_possible(spoiled));
   }
-  CudaBlocks blocks{.unit = {unit.data(), nullptr, nullptr, 1, 12}};
+  CudaBlocks blocks{.partition = {partition.data(), nullptr, nullptr, 1, 12}};
   blocks.block = 5;
   blocks.dtype = 1;
   blocks.out = vectors.data();

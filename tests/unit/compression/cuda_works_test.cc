@@ -129,7 +129,7 @@ TEST(CudaWorks, NoByteOfAPayloadIsAnAddress) {
   }
 }
 
-TEST(CudaWorks, EncodeLongUnitsAsTheCodecsDo) {
+TEST(CudaWorks, EncodeLongPartitionsAsTheCodecsDo) {
   on_each_long_cuda_case([](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
     const CudaEncode input = cuda_case_input(codec, *cuda_codec(codec), before);
     CudaCase got = before;
@@ -139,8 +139,9 @@ TEST(CudaWorks, EncodeLongUnitsAsTheCodecsDo) {
   });
 }
 
-// A device never writes the residual of such a unit; a codec undoes what it wrote of a long one, to
-// a rounding. Of a short one it names the gradient's first NaN, though a sum overflows before that.
+// A device never writes the residual of such a partition; a codec undoes what it wrote of a long
+// one, to a rounding. Of a short one it names the gradient's first NaN, though a sum overflows
+// before that.
 TEST(CudaWorks, NotFiniteLeavesTheResidual) {
   for (const size_t count : {size_t{3000}, (size_t{1} << 20) + 2049}) {
     SCOPED_TRACE(count);

@@ -105,7 +105,7 @@ TEST(IndexCoding, RoundTripsAtEveryDensity) {
   }
 }
 
-TEST(IndexCoding, RoundTripsTheEndsOfTheLargestUnit) {
+TEST(IndexCoding, RoundTripsTheEndsOfTheLargestPartition) {
   const size_t count = size_t{1} << 31;
   for (const Indices& indices :
        {Indices{0}, Indices{0x7fffffff}, Indices{0, 0x7fffffff}, Indices{1, 2, 3, 0x7ffffffe}}) {

@@ -1,4 +1,4 @@
-// The k largest, against a sort; units made to mislead the guess.
+// The k largest, against a sort; partitions made to mislead the guess.
 #include "compression/codecs/largest.h"
 
 #include <gmock/gmock.h>

@@ -144,13 +144,13 @@ Taken run_taking(const Kernel& kernel, const CodeFormat& format, bool feedback, 
                             .codes = codes.data(),
                             .residual = feedback ? residual.data() : nullptr};
   kernel(format, piece,
-         TakenAhead{.run = {.gradient = next.data() + 1,
-                            .kept = feedback ? kept.data() : nullptr,
-                            .count = kCount,
-                            .bucket = 96,
-                            .v = v.data()},
-                    .largest = (asked & 1) != 0 ? result.largest.data() : nullptr,
-                    .squares = (asked & 2) != 0 ? result.squares.data() : nullptr});
+         NextBlockStatistics{.run = {.gradient = next.data() + 1,
+                                     .kept = feedback ? kept.data() : nullptr,
+                                     .count = kCount,
+                                     .bucket = 96,
+                                     .v = v.data()},
+                             .largest = (asked & 1) != 0 ? result.largest.data() : nullptr,
+                             .squares = (asked & 2) != 0 ? result.squares.data() : nullptr});
   result.coded.codes = codes;
   for (const float value : residual)
     result.coded.residual.push_back(std::bit_cast<uint32_t>(value));
@@ -158,14 +158,14 @@ Taken run_taking(const Kernel& kernel, const CodeFormat& format, bool feedback, 
   return result;
 }
 
-TEST(Quantize, TakesAheadWhatStatisticsAre) {
+TEST(Quantize, NextBlockStatisticsAreThoseOfOneBlock) {
   const auto one_by_one = [](const CodeFormat& format, const QuantizePiece& piece,
-                             const TakenAhead& ahead) {
+                             const NextBlockStatistics& ahead) {
     quantize_scalar(format, piece);
     take_statistics_scalar(ahead.run, ahead.largest, ahead.squares);
   };
   const auto at_once = [](const CodeFormat& format, const QuantizePiece& piece,
-                          const TakenAhead& ahead) { quantize(format, piece, ahead); };
+                          const NextBlockStatistics& ahead) { quantize(format, piece, ahead); };
   for (const CodeFormat& format : kFormats) {
     for (const bool feedback : {false, true}) {
       for (const int asked : {1, 2, 3}) {

@@ -93,8 +93,8 @@ TEST(Rows, AreSentWhereAnElementIsNotFinite) {
   EXPECT_EQ(payload_header(encode(*codec, {.gradient = gradient})).entries, 6u);
 }
 
-// Any rows of any unit that ends in a row arrive with their bits, and the bytes are those of the
-// formula: nothing of the others travels.
+// Any rows of any partition that ends in a row arrive with their bits, and the bytes are those of
+// the formula: nothing of the others travels.
 TEST(Rows, ArriveExactlyWhateverTheLengths) {
   std::mt19937 random(3);
   for (const size_t row : {1, 2, 7, 64, 300, 1000}) {

@@ -76,7 +76,7 @@ TEST(SignCodec, HasALevelForEachBlock) {
   EXPECT_EQ(decode(*codec, payload, 65), gradient);
 }
 
-TEST(SignCodec, TakesTheWholeUnitAsOneBlock) {
+TEST(SignCodec, TakesTheWholePartitionAsOneBlock) {
   Floats gradient(20000, 1);
   gradient[19999] = -20001;  // the mean magnitude is (19999 + 20001) / 20000 = 2
   const auto codec = make("efsignsgd:block=0");
@@ -252,7 +252,7 @@ TEST_F(HostileSigns, Header) {
   EXPECT_THAT(refusal(), HasSubstr("field entries"));
 }
 
-TEST_F(HostileSigns, UnitThatIsNotFiniteHasAnotherForm) {
+TEST_F(HostileSigns, PartitionThatIsNotFiniteHasAnotherForm) {
   payload_.resize(kNotFiniteBytes);
   encode_not_finite(CodecId::kOneBit, 70, 3, kInf, payload_);
   EXPECT_THAT(refusal(), HasSubstr("field flags"));

@@ -13,7 +13,7 @@
 #include "compression/codecs/randk.h"
 #include "compression/codecs/threshold.h"
 #include "compression/codecs/topk.h"
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/payload.h"
 
 namespace gradbus {
@@ -59,7 +59,7 @@ TEST(TopK, SendsAtLeastOneAndRoundsDown) {
 }
 
 // A sample is taken from 2048 elements on. The k-th magnitude by a sort; all at and above it sent.
-TEST(TopK, IsExactOnSampledUnits) {
+TEST(TopK, IsExactOnSampledPartitions) {
   for (const size_t count : {2048u, 5000u, 100000u}) {
     for (const double ratio : {0.001, 0.01, 0.3, 1.0}) {
       const std::vector<float> gradient = normal(count, 4);
@@ -143,7 +143,7 @@ TEST(Dgc, StrideIsLoweredByEight) {
 }
 
 // Up to ceil(2 / ratio) elements all are the sample. 2001: wanted 2000, stride 33 lowered to 1.
-TEST(Dgc, SizesOfSmallUnits) {
+TEST(Dgc, SizesOfSmallPartitions) {
   const DgcSizes all = dgc_sizes(2000, 0.001, 0.01);
   EXPECT_EQ(all.stride, 1u);
   EXPECT_EQ(all.samples, 2000u);
@@ -156,7 +156,7 @@ TEST(Dgc, SizesOfSmallUnits) {
 
 // 10^8 elements: 65536 are wanted, not 10^6; 10^8 / 65536 = 1525.9, in 32s and one: 1537, then down
 // by 8 to 1521.
-TEST(Dgc, SampleOfLargeUnitsIsBounded) {
+TEST(Dgc, SampleOfLargePartitionsIsBounded) {
   const DgcSizes sizes = dgc_sizes(100'000'000, 0.001, 0.01);
   EXPECT_EQ(sizes.stride, 1521u);
   EXPECT_EQ(sizes.samples, 65746u);
@@ -201,13 +201,15 @@ TEST(Dgc, SendsAboutTheRatioOfTheLargest) {
 }
 
 // The memory's own pass, or the codec's: the same payloads, residuals and momenta. Of small whole
-// numbers a NaN of the third round is undone exactly, in a unit that is not looked at first, too.
+// numbers a NaN of the third round is undone exactly, in a partition that is not looked at first,
+// too.
 template <typename MakeCodec>
 void expect_momentum_alike(size_t count, bool nesterov, const MakeCodec& make_codec) {
-  MemoryOptions options{.kind = MemoryKind::kDgc, .momentum = 0.5F, .nesterov = nesterov};
-  Memory own(options, count);
+  ErrorFeedbackOptions options{
+      .kind = ErrorFeedbackKind::kDgc, .momentum = 0.5F, .nesterov = nesterov};
+  ErrorFeedback own(options, count);
   options.codec_takes_momentum = true;
-  Memory left(options, count);
+  ErrorFeedback left(options, count);
   auto own_codec = make_codec(count), left_codec = make_codec(count);
   std::mt19937 random(3);
   for (uint64_t round = 1; round <= 4; ++round) {
@@ -311,8 +313,8 @@ TEST(RandK, DoesNotScaleWithFeedback) {
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(sent[i] + residual[i], 3);
 }
 
-// A unit of several blocks and a part of one, with values that are exact in f16, too: what is sent,
-// twice as large where it is scaled, is taken off the residual.
+// A partition of several blocks and a part of one, with values that are exact in f16, too: what is
+// sent, twice as large where it is scaled, is taken off the residual.
 TEST(RandK, TakesWhatItSendsOffTheResidual) {
   constexpr size_t kCount = 3 * 2048 + 77;
   std::vector<float> gradient(kCount), kept(kCount);
@@ -448,7 +450,7 @@ TEST(Threshold, MaySendNothingOrAll) {
 }
 
 // Expect: the payload of a selection made element by element, whichever way indices travel, and in
-// the residual what was not sent; a unit of several blocks and a part of one.
+// the residual what was not sent; a partition of several blocks and a part of one.
 TEST(Threshold, IsThePayloadOfThatSelection) {
   constexpr size_t kCount = 3 * 2048 + 77;
   std::vector<float> gradient = normal(kCount, 3);

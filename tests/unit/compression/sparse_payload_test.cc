@@ -133,12 +133,12 @@ void expect_residual_unchanged(std::vector<float> gradient, std::vector<float> r
 }
 
 // 10^8 + 0.1 is 10^8: nothing can be undone, so it must not be written.
-TEST(SparsePayload, ANotFiniteUnitLeavesTheResidual) {
+TEST(SparsePayload, ANotFinitePartitionLeavesTheResidual) {
   expect_residual_unchanged(std::vector<float>(3000, 1e8F), std::vector<float>(3000, 0.1F));
 }
 
 // What was written is undone; exactly, where the additions were, as of small whole numbers.
-TEST(SparsePayload, ALargeNotFiniteUnitRestoresTheResidual) {
+TEST(SparsePayload, ALargeNotFinitePartitionRestoresTheResidual) {
   const size_t count = (size_t{1} << 20) + 5000;
   std::vector<float> gradient(count), residual(count);
   for (size_t i = 0; i < count; ++i) {

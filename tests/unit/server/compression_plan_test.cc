@@ -91,13 +91,13 @@ TEST(CompressionPlan, RowsAreGatheredAndNeverCut) {
                 codec == std::string("rows") ? Communicator::kAllGather : Communicator::kPs);
       EXPECT_EQ(one.chunk_elements % columns, 0u) << columns;
       EXPECT_EQ(one.chunk_elements % 64, 0u) << columns;
-      EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << columns;
+      EXPECT_EQ(one.partition_elements % one.chunk_elements, 0u) << columns;
       const TensorPlan pushed =
-          plan_pushed(spec, parse_compression(spec.compression()).take(), {2, 2}, {});
+          plan_ps_sync(spec, parse_compression(spec.compression()).take(), {2, 2}, {});
       if (columns < 1000) {  // chunks of shards are balanced, down to half the length
-        EXPECT_EQ(pushed.unit_elements % columns, 0u) << columns;
+        EXPECT_EQ(pushed.partition_elements % columns, 0u) << columns;
       }
-      EXPECT_EQ(pushed.unit_elements % pushed.chunk_elements, 0u) << columns;
+      EXPECT_EQ(pushed.partition_elements % pushed.chunk_elements, 0u) << columns;
     }
   }
   // One that no chunk can hold is cut.
@@ -117,21 +117,21 @@ TEST(CompressionPlan, OwnersSumWhatManyAgentsSend) {
   EXPECT_EQ(plan(gradient(1 << 24, "onebit"), 4, far).communicator, Communicator::kAllGather);
 }
 
-TEST(CompressionPlan, UnitsAreWholeChunks) {
+TEST(CompressionPlan, PartitionsAreWholeChunks) {
   for (const CodecRow* row : codec_rows()) {
     if (row->id == CodecId::kDense) continue;
     for (const uint64_t count : {1ull, 1000ull, 1ull << 20, (1ull << 24) + 17, 1ull << 36}) {
       const v1::TensorSpec spec = gradient(count, std::string(row->name));
       const TensorPlan one = plan(spec, 3);
       EXPECT_GT(one.chunk_elements, 0u);
-      EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << row->name << " " << count;
-      EXPECT_LT(count / one.unit_elements, 1u << 14) << row->name << " " << count;
-      EXPECT_LE(one.unit_elements, kUnitElementsMax) << row->name << " " << count;
+      EXPECT_EQ(one.partition_elements % one.chunk_elements, 0u) << row->name << " " << count;
+      EXPECT_LT(count / one.partition_elements, 1u << 14) << row->name << " " << count;
+      EXPECT_LE(one.partition_elements, kPartitionElementsMax) << row->name << " " << count;
     }
   }
 }
 
-// Neither what was measured nor the size of chunks may change where units end or who sums.
+// Neither what was measured nor the size of chunks may change where partitions end or who sums.
 TEST(CompressionPlan, DeterministicModeIgnoresMeasurementsAndChunks) {
   PlanOptions options;
   options.deterministic = true;
@@ -140,33 +140,34 @@ TEST(CompressionPlan, DeterministicModeIgnoresMeasurementsAndChunks) {
   options.chunk_bytes = 100 << 10;
   const TensorPlan second = plan(gradient(3'000'001, "onebit"), 4, options);
   EXPECT_EQ(first.communicator, second.communicator);
-  EXPECT_EQ(first.unit_elements, second.unit_elements);
+  EXPECT_EQ(first.partition_elements, second.partition_elements);
   options.deterministic = false;
   const TensorPlan free = plan(gradient(3'000'001, "onebit"), 4, options);
   EXPECT_NE(free.communicator, first.communicator);
-  EXPECT_NE(free.unit_elements, first.unit_elements);
+  EXPECT_NE(free.partition_elements, first.partition_elements);
 }
 
 // Shards hold about as much each, in units of whole chunks that are no longer than others'.
-TEST(CompressionPlan, ShardsHoldUnitsOfAboutTheSameLength) {
+TEST(CompressionPlan, ShardsHoldPartitionsOfAboutTheSameLength) {
   for (const char* codec : {"onebit", "topk", "fp16"}) {
     for (const uint32_t shards : {1, 2, 3, 8}) {
       for (const uint64_t count : {1ull, 1000ull, 100'000ull, 3ull << 20, (1ull << 24) + 17}) {
         const v1::TensorSpec spec = gradient(count, codec);
         const TensorPlan one =
-            plan_pushed(spec, parse_compression(codec).take(), {shards, shards}, {});
+            plan_ps_sync(spec, parse_compression(codec).take(), {shards, shards}, {});
         EXPECT_EQ(one.algorithm, Algorithm::kShards);
         EXPECT_EQ(one.communicator, Communicator::kPs);
-        EXPECT_EQ(one.unit_elements % one.chunk_elements, 0u) << codec << " " << count;
+        EXPECT_EQ(one.partition_elements % one.chunk_elements, 0u) << codec << " " << count;
         std::vector<uint64_t> held(shards);
-        for (uint64_t unit = 0; unit * one.unit_elements < count; ++unit)
-          held[unit % shards] += std::min(one.unit_elements, count - unit * one.unit_elements);
+        for (uint64_t partition = 0; partition * one.partition_elements < count; ++partition)
+          held[partition % shards] +=
+              std::min(one.partition_elements, count - partition * one.partition_elements);
         const uint64_t most = *std::max_element(held.begin(), held.end());
         if (count >= 100'000) {
           EXPECT_LE(most, count / shards + count / shards / 4 + 4096) << codec << " " << count;
         }
         if (codec != std::string("topk")) {
-          EXPECT_LE(one.unit_elements, (1u << 20) + (1u << 16));
+          EXPECT_LE(one.partition_elements, (1u << 20) + (1u << 16));
         }
       }
     }
@@ -174,19 +175,19 @@ TEST(CompressionPlan, ShardsHoldUnitsOfAboutTheSameLength) {
 }
 
 // What was measured changes nothing: shards sum in the order of agents, so bits stay the same.
-TEST(CompressionPlan, UnitsOnShardsDependOnNothingMeasured) {
+TEST(CompressionPlan, PartitionsOnShardsDependOnNothingMeasured) {
   const v1::TensorSpec spec = gradient(3'000'001, "onebit");
   PlanOptions options;
-  const TensorPlan first = plan_pushed(spec, parse_compression("onebit").take(), {2, 2}, options);
+  const TensorPlan first = plan_ps_sync(spec, parse_compression("onebit").take(), {2, 2}, options);
   options.measured = {.alpha_us = 1e6, .beta_ns = 100};
-  const TensorPlan second = plan_pushed(spec, parse_compression("onebit").take(), {2, 2}, options);
-  EXPECT_EQ(first.unit_elements, second.unit_elements);
+  const TensorPlan second = plan_ps_sync(spec, parse_compression("onebit").take(), {2, 2}, options);
+  EXPECT_EQ(first.partition_elements, second.partition_elements);
   EXPECT_EQ(first.chunk_elements, second.chunk_elements);
 }
 
 TEST(CompressionPlan, EveryAgentOwnsASlice) {
   const TensorPlan one = plan(gradient(1 << 20, "onebit:communicator=ps"), 8);
-  EXPECT_LE(one.unit_elements, (1u << 20) / 8);
+  EXPECT_LE(one.partition_elements, (1u << 20) / 8);
 }
 
 }  // namespace

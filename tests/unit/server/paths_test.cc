@@ -176,7 +176,7 @@ TEST(Paths, TheWorstOfThoseWithinAJob) {
     figures.set_beta_ns(beta_ns);
     ASSERT_TRUE(paths.measured(figures.probe_id() == 1 ? 2 : 3, figures, 0));
   }
-  std::map<uint64_t, AgentCard> agents;
+  std::map<uint64_t, AgentInfo> agents;
   agents[1].reduce_ns = 0.2;
   agents[2].reduce_ns = 0.3;
   PathFigures worst = paths.worst(agents);

@@ -261,8 +261,8 @@ TEST_F(Registration, NoTensorTakesMoreOfAMessageThanIsSetAside) {
   spec.set_compression(std::string(kCompressionBytesMax, 'x'));
   spec.set_mode(std::string(kModeBytesMax, 'x'));
   spec.set_shape(std::string(kShapeBytesMax, 'x'));
-  spec.set_before(0.1);
-  spec.set_after(0.1);
+  spec.set_prescale(0.1);
+  spec.set_postscale(0.1);
   for (const auto set : {&v1::TensorSpec::set_dtype, &v1::TensorSpec::set_op,
                          &v1::TensorSpec::set_collective, &v1::TensorSpec::set_root})
     (spec.*set)(UINT32_MAX);
@@ -273,7 +273,7 @@ TEST_F(Registration, NoTensorTakesMoreOfAMessageThanIsSetAside) {
        {&v1::ReadyTensor::set_id, &v1::ReadyTensor::set_algorithm, &v1::ReadyTensor::set_placement})
     (ready.*set)(UINT32_MAX);
   ready.set_chunk_elements(UINT64_MAX);
-  ready.set_unit_elements(UINT64_MAX);
+  ready.set_partition_elements(UINT64_MAX);
   ready.set_communicator("allgather");
   ready.set_nccl(true);
   ready.mutable_moved_from()->set_id(UINT32_MAX);

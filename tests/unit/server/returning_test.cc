@@ -205,8 +205,8 @@ TEST_F(Returning, ItsOwnerStopsItBeforeAllNodesAreThere) {
   v1::StopJobRequest request;
   request.set_job("train");
   request.mutable_caller()->set_uid(1001);
-  const auto stranger = after_.coordinator.stop_job(request, "here", after_.now);
-  EXPECT_THAT(stranger.error().message(), StartsWith("GB-J408"));
+  const auto refused = after_.coordinator.stop_job(request, "here", after_.now);
+  EXPECT_THAT(refused.error().message(), StartsWith("GB-J408"));
   request.mutable_caller()->set_uid(1000);
   EXPECT_EQ(after_.coordinator.stop_job(request, "here", after_.now).error().message(), "");
   after_.collect();

@@ -120,7 +120,7 @@ TEST_F(Shards, WholeTensorsAreDense) {
                                    HasSubstr("leave out the compression")));
 }
 
-// Expect: all are told of one communicator and of units that every shard gets as many of.
+// Expect: all are told of one communicator and of partitions that every shard gets as many of.
 TEST_F(Shards, PayloadsGoThroughThem) {
   start();
   v1::TensorSpec spec = on_shards("ps:sync", 5 << 20);
@@ -131,7 +131,8 @@ TEST_F(Shards, PayloadsGoThroughThem) {
     EXPECT_EQ(ready.algorithm(), uint32_t(Algorithm::kShards));
     EXPECT_EQ(ready.communicator(), "ps");
     EXPECT_EQ(ready.spec().compression(), "onebit");
-    EXPECT_EQ((ready.spec().count() + ready.unit_elements() - 1) / ready.unit_elements(), 6u);
+    EXPECT_EQ((ready.spec().count() + ready.partition_elements() - 1) / ready.partition_elements(),
+              6u);
   }
 }
 

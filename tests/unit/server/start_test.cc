@@ -27,7 +27,7 @@ class Start : public testing::Test {
   Cluster cluster;
 };
 
-TEST_F(Start, EveryAgentGetsTheSameRoll) {
+TEST_F(Start, EveryAgentGetsTheSameMembership) {
   cluster.join(2, "train", 3, 4);
   cluster.join(2, "train", 0, 4);
   cluster.join(1, "train", 2, 4);

@@ -38,7 +38,7 @@ struct End {
   size_t received = 0;
 };
 
-void exchange(End& a, End& b, size_t frames, size_t bytes) {
+void operation(End& a, End& b, size_t frames, size_t bytes) {
   FrameHeader header;
   header.kind = static_cast<uint8_t>(FrameKind::kCredit);
   const size_t target = b.received + frames;
@@ -68,10 +68,10 @@ TEST(TransportAllocation, ASteadyLinkAllocatesNothing) {
       a.poll();
       b.poll();
     }
-    exchange(a, b, 10, 50'000);
+    operation(a, b, 10, 50'000);
     const size_t before = test::allocations();
-    exchange(a, b, 1000, 50'000);
-    exchange(a, b, 1000, 64);
+    operation(a, b, 1000, 50'000);
+    operation(a, b, 1000, 64);
     EXPECT_EQ(test::allocations(), before) << names;
   }
 }

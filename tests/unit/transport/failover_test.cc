@@ -105,7 +105,7 @@ std::unique_ptr<Node> node_of(std::unique_ptr<Transport> transport) {
 
 // Random frames both ways while the paths do what they like: `frames` of them, and on until
 // `until`.
-void exchange(
+void operation(
     Node& a, Node& b, const Ends& ends, uint64_t frames, uint64_t seed,
     const std::function<bool()>& until = [] { return true; }) {
   std::mt19937_64 random(seed);
@@ -159,7 +159,7 @@ TEST(Failover, APathCutAnywhereLosesAndDoublesNothing) {
       const auto a = cut_node("loopback", at_opener ? cut : none, none);
       const auto b = cut_node("loopback", at_opener ? none : cut, none);
       const Ends ends = join(*a, *b);
-      exchange(*a, *b, ends, 40, at);
+      operation(*a, *b, ends, 40, at);
       ASSERT_FALSE(testing::Test::HasFailure()) << at << (at_opener ? " opener" : " acceptor");
       cuts += cut.cuts;
     }
@@ -174,7 +174,7 @@ TEST(Failover, ATcpPathCutAnywhereLosesAndDoublesNothing) {
     const auto a = cut_node("tcp", at % 2 ? cut : none, none);
     const auto b = cut_node("tcp", at % 2 ? none : cut, none);
     const Ends ends = join(*a, *b);
-    exchange(*a, *b, ends, 40, at);
+    operation(*a, *b, ends, 40, at);
     ASSERT_FALSE(testing::Test::HasFailure()) << at;
   }
 }
@@ -197,7 +197,7 @@ TEST(Failover, BadPathsCarryEveryFrameOnce) {
       };
       const auto a = bad(), b = bad();
       const Ends ends = join(*a, *b);
-      exchange(*a, *b, ends, 300, seed);
+      operation(*a, *b, ends, 300, seed);
       ASSERT_FALSE(testing::Test::HasFailure()) << name << " " << seed;
     }
   }
@@ -217,7 +217,7 @@ TEST(Failover, APathThatCorruptsIsGivenUp) {
   const auto a = node_of(with_paths(std::move(paths)));
   const auto b = cut_node("loopback", none, none);
   const Ends ends = join(*a, *b);
-  exchange(*a, *b, ends, 1000, 3);
+  operation(*a, *b, ends, 1000, 3);
   EXPECT_EQ(first.opened, 2 * kCorruptMax) << "a data and a control link each time";
 }
 
@@ -239,7 +239,7 @@ TEST(Failover, ALinkGoesBackAndLosesNothingWhereverItIsCutOnTheWay) {
       const auto a = cut_node("loopback", at_opener ? cut : none, none, kPatientMs, 1);
       const auto b = cut_node("loopback", at_opener ? none : cut, none);
       const Ends ends = join(*a, *b);
-      exchange(*a, *b, ends, 40, again, [&] {
+      operation(*a, *b, ends, 40, again, [&] {
         return cut.at == UINT64_MAX && a->transport().totals().switches >= 2 && on_first_path(*a);
       });
       ASSERT_FALSE(testing::Test::HasFailure()) << again << (at_opener ? " opener" : " acceptor");
@@ -258,8 +258,8 @@ TEST(Failover, TheOtherPathMayBreakOnTheWayBack) {
       const auto a = cut_node(name, first, second, kPatientMs, 1);
       const auto b = cut_node(name, none, none);
       const Ends ends = join(*a, *b);
-      exchange(*a, *b, ends, 40, at,
-               [&] { return first.at == UINT64_MAX && on_first_path(*a) && on_first_path(*b); });
+      operation(*a, *b, ends, 40, at,
+                [&] { return first.at == UINT64_MAX && on_first_path(*a) && on_first_path(*b); });
       ASSERT_FALSE(testing::Test::HasFailure()) << name << " " << at;
     }
   }
@@ -272,7 +272,7 @@ TEST(Failover, ALinkStaysWhereNothingBetterAnswers) {
   const Ends ends = join(*a, *b);
   first.dead = true;
   const Nanos begin = monotonic_now();
-  exchange(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
+  operation(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
   const TransportTotals totals = a->transport().totals();
   EXPECT_EQ(totals.switches, 1u);
   EXPECT_EQ(totals.paths[1].links, 1u);
@@ -286,7 +286,7 @@ TEST(Failover, ALinkThatIsToldToStaysOnItsPath) {
   const auto b = cut_node("loopback", none, none);
   const Ends ends = join(*a, *b);
   const Nanos begin = monotonic_now();
-  exchange(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
+  operation(*a, *b, ends, 40, 1, [&] { return monotonic_now() - begin > 50 * kMillisecond; });
   EXPECT_EQ(first.opened, 2u) << "a data and a control link at the start";
   EXPECT_EQ(a->transport().totals().paths[1].links, 1u);
 }
@@ -306,16 +306,16 @@ TEST(Failover, OnlyTheOpenerOfALinkMayAsk) {
   Cut none;
   const auto a = cut_node("loopback", none, none), b = cut_node("loopback", none, none);
   (void)join(*a, *b);
-  Node stranger(plain("loopback"), 4);
+  Node intruder(plain("loopback"), 4);
   const auto paths = parse_paths(b->transport().local_address()).take();
   const PathHello probe{12345, kProbeAttempt, true, true};
   const Result<LinkId> link =
-      stranger.transport().connect(paths[0].address, pack_path_hello(hello_header(7), probe));
+      intruder.transport().connect(paths[0].address, pack_path_hello(hello_header(7), probe));
   ASSERT_TRUE(link.ok());
-  stranger.receive(link.value());
-  ASSERT_TRUE(poll_until({a.get(), b.get(), &stranger},
-                         [&] { return stranger.closed.contains(link.value().index); }));
-  EXPECT_TRUE(stranger.arrived.empty());
+  intruder.receive(link.value());
+  ASSERT_TRUE(poll_until({a.get(), b.get(), &intruder},
+                         [&] { return intruder.closed.contains(link.value().index); }));
+  EXPECT_TRUE(intruder.arrived.empty());
 }
 
 TEST(Failover, AllPathsDeadIsPeerLostWithTheReasonOfEach) {
@@ -351,7 +351,7 @@ TEST(Failover, ALinkOfOnePathComesBackOverIt) {
   const auto b = cut_node("tcp", none, none);
   // Of the two addresses of b, a has one transport to reach both.
   const Ends ends = join(*a, *b);
-  exchange(*a, *b, ends, 60, 1);
+  operation(*a, *b, ends, 60, 1);
   EXPECT_EQ(cut.cuts, 1u);
 }
 

@@ -31,11 +31,11 @@ TEST(TcpGreeting, GarbageIsClosedAtOnceAndHarmsNobody) {
   const auto node = tcp_node(30'000), friendly = tcp_node();
   std::mt19937_64 random(7);
   for (int i = 0; i < 20; ++i) {
-    RawPeer stranger(*node);
+    RawPeer intruder(*node);
     std::vector<std::byte> bytes(64 + random() % 1000);
     for (std::byte& one : bytes) one = static_cast<std::byte>(random());
-    stranger.send(bytes);
-    expect_refused_at_once(*node, stranger);
+    intruder.send(bytes);
+    expect_refused_at_once(*node, intruder);
   }
   const Ends ends = join(*friendly, *node);
   node->receive(ends.acceptor);
@@ -109,10 +109,10 @@ TEST(TcpGreeting, AHelloMayComeInTwoHalves) {
 
 TEST(TcpGreeting, ALinkWithAMissingStreamIsClosedAtTheDeadline) {
   const auto node = tcp_node(300);
-  RawPeer first(*node), stranger(*node);
+  RawPeer first(*node), intruder(*node);
   first.send(pack_greeting(greeting_of(11, 0, 2)));
-  stranger.send(pack_greeting(greeting_of(12, 1, 2)));  // another link's
-  EXPECT_TRUE(poll_until({node.get()}, [&] { return first.is_closed() && stranger.is_closed(); }));
+  intruder.send(pack_greeting(greeting_of(12, 1, 2)));  // another link's
+  EXPECT_TRUE(poll_until({node.get()}, [&] { return first.is_closed() && intruder.is_closed(); }));
   EXPECT_TRUE(node->accepted.empty());
 }
 

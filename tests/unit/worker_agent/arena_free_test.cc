@@ -13,8 +13,8 @@
 namespace gradbus {
 namespace {
 
-CellShape shape_of(uint64_t count) {
-  CellShape shape;
+LocalReductionShape shape_of(uint64_t count) {
+  LocalReductionShape shape;
   shape.kind = CollectiveKind::kAllReduce;
   shape.count = count;
   shape.chunk_elements = 1024;
@@ -63,12 +63,12 @@ TEST(Extents, AreWhatASetOfBytesSays) {
 
 class FreedMemory : public testing::TestWithParam<bool> {};
 
-// Every placement is filled with its own number and must still contain it when it is freed. New
-// placements must contain zeros. Other tensors are alive meanwhile.
+// Every slot is filled with its own number and must still contain it when it is freed. New
+// slots must contain zeros. Other tensors are alive meanwhile.
 TEST_P(FreedMemory, IsZeroWhenItIsUsedAgainAndNobodyElsesBefore) {
   struct Placed {
-    Placement place;
-    CellShape shape;
+    ArenaSlot place;
+    LocalReductionShape shape;
     unsigned char mark;
   };
   ShmQuota quota{256 << 20, 0};
@@ -81,11 +81,12 @@ TEST_P(FreedMemory, IsZeroWhenItIsUsedAgainAndNobodyElsesBefore) {
     size_t segments = 0;
     for (int step = 0; step < 1000; ++step) {
       if (alive.size() < 12 && draw() % 2 == 0) {
-        const CellShape shape = shape_of(draw() % 8 == 0 ? draw() % 60'000 : draw() % 3000);
+        const LocalReductionShape shape =
+            shape_of(draw() % 8 == 0 ? draw() % 60'000 : draw() % 3000);
         const auto place = arena.place(shape);
         ASSERT_TRUE(place.ok()) << place.status().message();
         std::byte* const bytes =
-            arena.segments()[place.value().segment]->at(place.value().cell_offset);
+            arena.segments()[place.value().segment]->at(place.value().local_reduction_offset);
         const uint64_t size = arena.bytes_needed(shape);
         ASSERT_TRUE(all_are({bytes, size}, 0)) << step;
         const auto mark = static_cast<unsigned char>(1 + step % 255);
@@ -95,7 +96,7 @@ TEST_P(FreedMemory, IsZeroWhenItIsUsedAgainAndNobodyElsesBefore) {
         const size_t which = draw() % alive.size();
         const Placed gone = alive[which];
         const std::byte* const bytes =
-            arena.segments()[gone.place.segment]->at(gone.place.cell_offset);
+            arena.segments()[gone.place.segment]->at(gone.place.local_reduction_offset);
         ASSERT_TRUE(all_are({bytes, arena.bytes_needed(gone.shape)}, gone.mark)) << step;
         arena.free(gone.place, gone.shape);
         alive.erase(alive.begin() + static_cast<long>(which));
@@ -123,11 +124,11 @@ TEST(Arena, SizesThatDoNotFitANumberAreRefused) {
   ShmQuota quota{1 << 30, 0};
   Arena arena("huge", 128, 4096, quota);
   ASSERT_TRUE(arena.open().ok());
-  CellShape shape = shape_of(uint64_t{1} << 38);
+  LocalReductionShape shape = shape_of(uint64_t{1} << 38);
   shape.kind = CollectiveKind::kAllToAll;
   EXPECT_EQ(arena.bytes_needed(shape), UINT64_MAX);
   EXPECT_EQ(arena.place(shape).status().code(), Code::kExhausted);
-  EXPECT_EQ(arena.reserve(std::vector<CellShape>{shape, shape}).code(), Code::kExhausted);
+  EXPECT_EQ(arena.reserve(std::vector<LocalReductionShape>{shape, shape}).code(), Code::kExhausted);
 }
 
 }  // namespace

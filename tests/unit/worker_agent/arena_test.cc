@@ -1,4 +1,4 @@
-// Tests of the arena: placements never overlap, are aligned and staggered, and respect the quota.
+// Tests of the arena: slots never overlap, are aligned and staggered, and respect the quota.
 #include "worker_agent/arena.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace gradbus {
 namespace {
 
-CellShape shape_of(CollectiveKind kind, uint64_t count) {
-  CellShape shape;
+LocalReductionShape shape_of(CollectiveKind kind, uint64_t count) {
+  LocalReductionShape shape;
   shape.kind = kind;
   shape.count = count;
   shape.chunk_elements = 1024;
@@ -26,13 +26,13 @@ TEST(Arena, PlacementsAreAlignedAndDoNotOverlap) {
   for (uint64_t count = 0; count < 300'000; count = count * 3 + 1)
     for (const auto kind :
          {CollectiveKind::kAllReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather}) {
-      const CellShape shape = shape_of(kind, count);
+      const LocalReductionShape shape = shape_of(kind, count);
       const auto place = arena.place(shape);
       ASSERT_TRUE(place.ok()) << place.status().message();
-      const uint64_t end = place.value().cell_offset + arena.bytes_needed(shape);
+      const uint64_t end = place.value().local_reduction_offset + arena.bytes_needed(shape);
       EXPECT_EQ(place.value().data_offset % kDataAlignBytes, 0u);
       EXPECT_LE(end, arena.segments()[place.value().segment]->bytes());
-      used[{place.value().segment, place.value().cell_offset}] = end;
+      used[{place.value().segment, place.value().local_reduction_offset}] = end;
       if (kind == CollectiveKind::kAllReduce) {
         EXPECT_NE(place.value().data_stride % 4096, 0u);
         EXPECT_GE(place.value().data_stride, count * 4);

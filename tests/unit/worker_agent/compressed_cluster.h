@@ -15,7 +15,7 @@ namespace gradbus::test {
 
 inline constexpr uint64_t kCount = 1000;
 inline constexpr uint64_t kChunk = 64;
-inline constexpr uint64_t kUnit = 256;  // 4 units, the last one is shorter
+inline constexpr uint64_t kPartition = 256;  // 4 partitions, the last one is shorter
 
 struct CompressedCase {
   std::string spec;
@@ -37,8 +37,8 @@ class CompressedCluster {
     plan.spec = parse_compression(what.spec).take();
     plan.communicator = what.communicator;
     const CodecTraits& traits = plan.spec.codec->traits;
-    const bool whole = traits.whole_unit || traits.needs_matrix;
-    plan.unit_elements = whole ? kCount : kUnit;
+    const bool whole = traits.whole_partition || traits.needs_matrix;
+    plan.partition_elements = whole ? kCount : kPartition;
     if (traits.needs_matrix) plan.columns = 25;
     plan_ = plan;
     cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
@@ -62,16 +62,17 @@ class CompressedCluster {
   }
 
   // ---- the parts of run_round(), for rounds of other kinds; for all agents or one of them
-  static Submission posted(double memory_scale = 0) {
+  static Submission posted(double residual_scale = 0) {
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
-    record.memory_scale = memory_scale;
+    record.residual_scale = residual_scale;
     return record;
   }
-  static Submission memory(SubmissionKind kind, MemoryPart part = MemoryPart::kResidual) {
+  static Submission memory(SubmissionKind kind,
+                           ResidualStatePart part = ResidualStatePart::kResidual) {
     Submission record{};
     record.kind = static_cast<uint32_t>(kind);
-    record.memory_part = static_cast<uint64_t>(part);
+    record.residual_state_part = static_cast<uint64_t>(part);
     return record;
   }
   void put(uint32_t agent, uint32_t local, const std::vector<float>& values) {
@@ -93,7 +94,7 @@ class CompressedCluster {
       ASSERT_EQ(cluster_.completions(agent, local, 1).size(), 1u) << why();
     cluster_.nodes[agent]->settle();
   }
-  // The sum of all ranks' areas.
+  // The sum of all ranks' buffers.
   std::vector<double> total() {
     std::vector<double> sum(kCount);
     for_each_rank([&](uint32_t agent, uint32_t local) {

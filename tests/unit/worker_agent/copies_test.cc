@@ -37,7 +37,7 @@ TensorSpec spec_of(ReduceOp op, uint64_t count = kCount) {
 // ---- a copy
 
 // A tensor on its shard and its copy. Both get the same pushes in the same order.
-class Shadow : public testing::Test {
+class BackupReplica : public testing::Test {
  protected:
   static constexpr uint32_t kAgents = 3;
 
@@ -51,7 +51,7 @@ class Shadow : public testing::Test {
     plan_.ranks.assign(kAgents, 1);
     first_ = make_shard_tensor(plan_, *transport_).take();
     copy_ = make_shard_tensor(plan_, *transport_).take();
-    copy_->begin_as_shadow();
+    copy_->begin_as_backup();
   }
 
   static FrameHeader header(uint64_t round, uint32_t chunk) {
@@ -123,7 +123,7 @@ class Shadow : public testing::Test {
 };
 
 // Expect: the copy has the same bits, also of the optimizer state, wherever agents wait for others.
-TEST_F(Shadow, HasTheBitsOfWhatItCopies) {
+TEST_F(BackupReplica, HasTheBitsOfWhatItCopies) {
   for (const char* mode : {"ps:async,optimizer=adam,lr=0.1", "ps:ssp,max_staleness=1,momentum=0.9",
                            "ps:quorum,q=2,optimizer=adagrad"}) {
     open(mode);
@@ -143,7 +143,7 @@ TEST_F(Shadow, HasTheBitsOfWhatItCopies) {
 }
 
 // Expect: the same for pushes of several frames, in whatever order they arrive at both.
-TEST_F(Shadow, HasTheBitsOfWholeTensors) {
+TEST_F(BackupReplica, HasTheBitsOfWholeTensors) {
   for (const char* mode :
        {"ps:async,optimizer=lamb,lr=0.1", "ps:ssp,max_staleness=1,optimizer=lamb,weight_decay=0.1",
         "ps:quorum,q=2,optimizer=lamb"}) {
@@ -168,7 +168,7 @@ TEST_F(Shadow, HasTheBitsOfWholeTensors) {
 
 // Expect: a push that was incomplete before the loss is forgotten. A push that was applied is
 // answered when it has arrived again completely, because its agent accepts no answer before.
-TEST_F(Shadow, TakesWholePushesAgain) {
+TEST_F(BackupReplica, TakesWholePushesAgain) {
   plan_.collective.one_shard = true;
   open("ps:async,optimizer=lamb,lr=0.5");
   std::mt19937 random(7);
@@ -182,7 +182,7 @@ TEST_F(Shadow, TakesWholePushesAgain) {
   for (uint32_t frame = 0; frame < frames; ++frame) {
     EXPECT_TRUE(answers.empty());
     EXPECT_FALSE(copy_->reaches(1, 0));
-    EXPECT_TRUE(copy_->come_over(1, header(2, frame), answers).value()) << frame;
+    EXPECT_TRUE(copy_->fail_over(1, header(2, frame), answers).value()) << frame;
   }
   EXPECT_TRUE(copy_->reaches(1, 0));
   ASSERT_EQ(answers.size(), frames);
@@ -191,7 +191,7 @@ TEST_F(Shadow, TakesWholePushesAgain) {
   answers.clear();
   for (uint32_t frame = 0; frame < frames; ++frame) {
     if (!copy_->reaches(0, 0)) {
-      EXPECT_FALSE(copy_->come_over(0, header(2, frame), answers).value());
+      EXPECT_FALSE(copy_->fail_over(0, header(2, frame), answers).value());
     }
     EXPECT_TRUE(push_frame(*copy_, 0, 2, frame, ones, answers).ok()) << frame;
   }
@@ -201,34 +201,34 @@ TEST_F(Shadow, TakesWholePushesAgain) {
 
 // Expect: a push that the copy has applied is answered and changes nothing. A push that it has not
 // applied can be applied. In both cases the agent gets answers afterwards.
-TEST_F(Shadow, KnowsWhatItHasTaken) {
+TEST_F(BackupReplica, KnowsWhatItHasTaken) {
   open("ps:async,lr=1");
   for (uint32_t agent = 0; agent < kAgents; ++agent) push(agent, 1, 0, 100);
   push(1, 2, 0, 3);
   std::vector<ShardAnswer> answers;
-  EXPECT_TRUE(copy_->come_over(1, header(2, 0), answers).value());
+  EXPECT_TRUE(copy_->fail_over(1, header(2, 0), answers).value());
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].round, 2u);
   EXPECT_EQ(answers[0].agent, 1u);
   EXPECT_EQ(parameters(*copy_, 0)[0], 97);
   answers.clear();
-  EXPECT_FALSE(copy_->come_over(0, header(2, 0), answers).value());
+  EXPECT_FALSE(copy_->fail_over(0, header(2, 0), answers).value());
   EXPECT_TRUE(answers.empty());
   EXPECT_TRUE(copy_->reaches(0, 0));
   EXPECT_FALSE(copy_->reaches(0, 2)) << "each chunk on its own";
 }
 
 // Expect: a push that waits for others is answered when they have arrived, not before.
-TEST_F(Shadow, AnswersWhenTheOthersAreThere) {
+TEST_F(BackupReplica, AnswersWhenTheOthersAreThere) {
   open("ps:sync");
   push(0, 1, 0, 1);
   push(1, 1, 0, 2);
   std::vector<ShardAnswer> answers;
-  EXPECT_TRUE(copy_->come_over(0, header(1, 0), answers).value());
+  EXPECT_TRUE(copy_->fail_over(0, header(1, 0), answers).value());
   EXPECT_TRUE(answers.empty());
   const std::vector<float> values(kChunk, 4);
   const auto bytes = std::as_bytes(std::span(values));
-  EXPECT_FALSE(copy_->come_over(2, header(1, 0), answers).value());
+  EXPECT_FALSE(copy_->fail_over(2, header(1, 0), answers).value());
   ASSERT_TRUE(copy_->on_push(2, header(1, 0), bytes, 1, answers).ok());
   std::vector<uint32_t> reached;
   for (const ShardAnswer& answer : answers)
@@ -238,7 +238,7 @@ TEST_F(Shadow, AnswersWhenTheOthersAreThere) {
 
 // Expect: a payload that waits for others may arrive again, but not with another length, because
 // the first one is stored.
-TEST_F(Shadow, TakesPayloadsAgainAsTheyWere) {
+TEST_F(BackupReplica, TakesPayloadsAgainAsTheyWere) {
   plan_.compression = {parse_compression("fp16").take(), Communicator::kPs, 2 * kChunk, 0};
   open("ps:sync");
   FrameHeader push = header(1, 0);
@@ -257,10 +257,10 @@ TEST_F(Shadow, TakesPayloadsAgainAsTheyWere) {
   ASSERT_TRUE(taken.ok()) << taken.message();
   FrameHeader shorter = push;
   shorter.total = --shorter.length;
-  const auto refused = copy_->come_over(0, shorter, answers);
+  const auto refused = copy_->fail_over(0, shorter, answers);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("total"));
-  EXPECT_TRUE(copy_->come_over(0, push, answers).value());
+  EXPECT_TRUE(copy_->fail_over(0, push, answers).value());
   EXPECT_TRUE(copy_->reaches(0, 0));
 }
 
@@ -354,7 +354,7 @@ class LostShard : public testing::TestWithParam<Loss> {
     const float value = worker.rounds == 0 ? start() : gradient(agent, worker.rounds);
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
-    record.pull_only = last ? 1 : 0;
+    record.ps_request = last ? 1 : 0;
     ++worker.rounds;
     for (uint32_t local = 0; local < 2; ++local) {
       std::fill_n(cluster_->data(agent, local, 0), GetParam().count(), value);
@@ -584,7 +584,7 @@ TEST(LostShards, ALinkThatEndsNeedsAWord) {
   }
 }
 
-TEST(Placement, TheBackupIsAnotherShard) {
+TEST(ArenaSlot, TheBackupIsAnotherShard) {
   for (uint32_t shards = 2; shards < 6; ++shards) {
     for (uint32_t shard = 0; shard < shards; ++shard) {
       EXPECT_NE(backup_of(shard, shards), shard);

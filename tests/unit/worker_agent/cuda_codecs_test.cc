@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tests/unit/compression/cuda_cases.h"
+#include "tests/unit/compression/cuda_error_feedback_cases.h"
 #include "tests/unit/compression/cuda_linear_cases.h"
-#include "tests/unit/compression/cuda_memory_cases.h"
 #include "worker_agent/device/cuda_plugin.h"
 
 namespace gradbus {
@@ -75,15 +75,15 @@ class CudaDevice : public testing::Test {
     return left;
   }
 
-  // Copies the unit's vectors to device memory, and back.
-  void put_unit(CudaUnit& unit) const {
-    copy(gradient_, unit.gradient, unit.count * sizeof(float));
-    copy(residual_, unit.residual, unit.count * sizeof(float));
-    unit.gradient = static_cast<const float*>(gradient_);
-    unit.residual = static_cast<float*>(residual_);
+  // Copies the partition's vectors to device memory, and back.
+  void put_partition(CudaPartition& partition) const {
+    copy(gradient_, partition.gradient, partition.count * sizeof(float));
+    copy(residual_, partition.residual, partition.count * sizeof(float));
+    partition.gradient = static_cast<const float*>(gradient_);
+    partition.residual = static_cast<float*>(residual_);
   }
-  void get_unit(const CudaUnit& unit) const {
-    copy(unit.residual, residual_, unit.count * sizeof(float));
+  void get_unit(const CudaPartition& partition) const {
+    copy(partition.residual, residual_, partition.count * sizeof(float));
     must(table().synchronize(stream_), "synchronize");
   }
 
@@ -125,7 +125,7 @@ TEST_F(CudaDevice, EncodesTheCodecsBytes) {
   });
 }
 
-TEST_F(CudaDevice, EncodesLongUnitsAsTheCodecsDo) {
+TEST_F(CudaDevice, EncodesLongPartitionsAsTheCodecsDo) {
   on_each_long_cuda_case([&](const Codec& codec, const CudaCase& expected, const CudaCase& before) {
     const CudaEncode input = cuda_case_input(codec, *cuda_codec(codec), before);
     CudaCase got = before;
@@ -160,12 +160,12 @@ TEST_F(CudaDevice, AddsAndDecodesAsTheCodecsDo) {
 
 TEST_F(CudaDevice, RemembersAsMemoriesDo) {
   on_each_cuda_memory_case(
-      [&](CudaMomentum step, CudaEncode input, bool masks, CudaMemoryUnit& unit) {
+      [&](CudaMomentum step, CudaEncode input, bool masks, CudaMemoryPartition& partition) {
         const size_t floats = input.count * sizeof(float);
         const size_t bytes = cuda_payload_bytes(input.codec, input.count, input.choice.entries);
-        copy(gradient_, unit.one.gradient.data(), floats);
-        copy(residual_, unit.one.residual.data(), floats);
-        copy(momentum_, unit.momentum.data(), floats);
+        copy(gradient_, partition.one.gradient.data(), floats);
+        copy(residual_, partition.one.residual.data(), floats);
+        copy(momentum_, partition.momentum.data(), floats);
         step.gradient = static_cast<const float*>(gradient_);
         step.residual = static_cast<float*>(residual_);
         step.momentum = static_cast<float*>(momentum_);
@@ -187,24 +187,24 @@ TEST_F(CudaDevice, RemembersAsMemoriesDo) {
         must(table().forget(stream_, &forget), "forget");
         std::vector<std::byte> left(bytes);
         copy(left.data(), payload_, bytes);
-        copy(unit.one.residual.data(), residual_, floats);
-        copy(unit.momentum.data(), momentum_, floats);
+        copy(partition.one.residual.data(), residual_, floats);
+        copy(partition.momentum.data(), momentum_, floats);
         must(table().synchronize(stream_), "synchronize");
         return left;
       });
 }
 
 TEST_F(CudaDevice, ReducesAsTheProcessor) {
-  on_each_cuda_reduction([&](CudaReduce input, std::vector<std::vector<std::byte>>& areas) {
-    constexpr size_t kArea = kBufferBytes / kCudaAreasMax;
+  on_each_cuda_reduction([&](CudaReduce input, std::vector<std::vector<std::byte>>& rank_buffers) {
+    constexpr size_t kRankBuffer = kBufferBytes / kCudaRankBuffersMax;
     auto* const memory = static_cast<char*>(gradient_);
-    for (size_t s = 0; s < areas.size(); ++s)
-      copy(memory + s * kArea, areas[s].data(), areas[s].size());
-    for (uint32_t s = 0; s < input.source_count; ++s) input.sources[s] = memory + s * kArea;
-    for (uint32_t t = 0; t < input.target_count; ++t) input.targets[t] = memory + t * kArea;
+    for (size_t s = 0; s < rank_buffers.size(); ++s)
+      copy(memory + s * kRankBuffer, rank_buffers[s].data(), rank_buffers[s].size());
+    for (uint32_t s = 0; s < input.source_count; ++s) input.sources[s] = memory + s * kRankBuffer;
+    for (uint32_t t = 0; t < input.target_count; ++t) input.targets[t] = memory + t * kRankBuffer;
     must(table().reduce(stream_, &input), "reduce");
-    for (size_t s = 0; s < areas.size(); ++s)
-      copy(areas[s].data(), memory + s * kArea, areas[s].size());
+    for (size_t s = 0; s < rank_buffers.size(); ++s)
+      copy(rank_buffers[s].data(), memory + s * kRankBuffer, rank_buffers[s].size());
     must(table().synchronize(stream_), "synchronize");
   });
 }
@@ -214,9 +214,9 @@ TEST_F(CudaDevice, MultipliesAsPowerSgd) {
     const CudaLowRank host = input;
     const size_t out = input.part == CudaRankPart::kRows      ? size_t{input.rank} * input.rows
                        : input.part == CudaRankPart::kColumns ? size_t{input.rank} * input.columns
-                                                              : input.unit.count;
+                                                              : input.partition.count;
     const size_t p_floats = size_t{input.rank} * input.rows;
-    put_unit(input.unit);
+    put_partition(input.partition);
     auto* const vectors = static_cast<float*>(payload_);
     copy(vectors, host.p, p_floats * sizeof(float));
     copy(vectors + p_floats, host.q, size_t{input.rank} * input.columns * sizeof(float));
@@ -225,17 +225,17 @@ TEST_F(CudaDevice, MultipliesAsPowerSgd) {
     input.out = static_cast<float*>(workspace_);
     must(table().low_rank(stream_, &input), "low_rank");
     copy(host.out, workspace_, out * sizeof(float));
-    get_unit(host.unit);
+    get_unit(host.partition);
   });
 }
 
 TEST_F(CudaDevice, ChoosesBlocksAsBlockTopK) {
   cuda_linear::on_each_blocks([&](CudaBlocks input) {
     const CudaBlocks host = input;
-    const size_t norms = (input.unit.count + input.block - 1) / input.block;
+    const size_t norms = (input.partition.count + input.block - 1) / input.block;
     const size_t element = dtype_bytes(static_cast<DType>(input.dtype));
     const size_t sent = size_t{input.chosen} * input.block * element;
-    put_unit(input.unit);
+    put_partition(input.partition);
     auto* const lists = static_cast<uint32_t*>(payload_);
     if (host.blocks != nullptr) copy(lists, host.blocks, input.chosen * sizeof(uint32_t));
     if (host.places != nullptr) copy(lists + norms, host.places, norms * sizeof(uint32_t));
@@ -248,9 +248,9 @@ TEST_F(CudaDevice, ChoosesBlocksAsBlockTopK) {
     const bool finishes = input.part == CudaBlocksPart::kFinish;
     copy(host.out, workspace_,
          input.part == CudaBlocksPart::kNorms ? norms * sizeof(float)
-         : finishes                           ? input.unit.count * sizeof(float)
+         : finishes                           ? input.partition.count * sizeof(float)
                                               : sent);
-    get_unit(host.unit);
+    get_unit(host.partition);
   });
 }
 

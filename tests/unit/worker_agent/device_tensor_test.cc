@@ -1,5 +1,5 @@
 // Tests of tensors on GPUs, with the double of the plug-in with slow streams: two ranks on two
-// GPUs. Areas start with the contents of shared memory, which here are not zeros.
+// GPUs. Rank buffers start with the contents of shared memory, which here are not zeros.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -35,7 +35,7 @@ struct Tensor {
     plan.who = "tensor \"t\" of job \"test\"";
     plan.devices = {1, 0};
     plan.home = 1;
-    plan.shape = make_cell_shape(spec, chunk, {2, 2, leaves_node, true});
+    plan.shape = make_local_reduction_shape(spec, chunk, {2, 2, leaves_node, true});
     plan.leaves_node = leaves_node;
     plan.host = reinterpret_cast<std::byte*>(host.data());
     plan.doorbell = bell.get();
@@ -77,36 +77,37 @@ TEST(DeviceTensor, BetweenNodesSumsComeAndResultsGoThroughSharedMemory) {
   }
 }
 
-// Opens the elements of an area as another process would.
-const float* look_at(const DeviceArea& area, uint64_t count) {
+// Opens the elements of a rank buffer as another process would.
+const float* look_at(const DeviceRankBuffer& rank_buffer, uint64_t count) {
   int32_t words[2];  // of the double: process, descriptor
-  std::memcpy(words, area.memory.handle.bytes, sizeof(words));
+  std::memcpy(words, rank_buffer.memory.handle.bytes, sizeof(words));
   void* view = mmap(nullptr, count * sizeof(float), PROT_READ, MAP_SHARED, words[1], 0);
   EXPECT_NE(view, MAP_FAILED);
   return static_cast<const float*>(view);
 }
 
-// Expect: when all chunks are reported, the node's sum is in the first area. Values that another
-// process writes there are divided and copied to all areas. Shared memory does not change.
-TEST(DeviceTensor, ByNcclTheFirstAreaLeavesTheNode) {
+// Expect: when all chunks are reported, the node's sum is in the first rank buffer. Values that
+// another process writes there are divided and copied to all rank buffers. Shared memory does not
+// change.
+TEST(DeviceTensor, ByNcclTheFirstRankBufferLeavesTheNode) {
   const CudaPlugin plugin = double_of("streams");
   constexpr uint64_t kCount = 2'500'000;
   Tensor made(kCount, 1000, true);
   const std::vector<float> first = made.host;
   auto tensor = DeviceTensor::make(plugin, made.plan);
   ASSERT_TRUE(tensor.ok()) << tensor.status().message();
-  tensor.value()->go_by_nccl({.op = ReduceOp::kSum, .divisor = 4, .after = 0.5});
-  const float* areas[] = {look_at(tensor.value()->area(0), kCount),
-                          look_at(tensor.value()->area(1), kCount)};
+  tensor.value()->go_by_nccl({.op = ReduceOp::kSum, .divisor = 4, .postscale = 0.5});
+  const float* rank_buffers[] = {look_at(tensor.value()->rank_buffer(0), kCount),
+                                 look_at(tensor.value()->rank_buffer(1), kCount)};
   ASSERT_TRUE(tensor.value()->start().ok());
   for (uint32_t chunk = 0; chunk < made.plan.shape.chunks; ++chunk)
     ASSERT_TRUE(made.wait_for(*tensor.value(), chunk)) << chunk;
-  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(areas[0][i], 2 * first[i]) << i;
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(rank_buffers[0][i], 2 * first[i]) << i;
   ASSERT_TRUE(tensor.value()->deliver().ok());
   tensor.value().reset();  // waits for its streams
-  for (const float* area : areas) {
-    for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(area[i], first[i] / 4) << i;
-    munmap(const_cast<float*>(area), kCount * sizeof(float));
+  for (const float* rank_buffer : rank_buffers) {
+    for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(rank_buffer[i], first[i] / 4) << i;
+    munmap(const_cast<float*>(rank_buffer), kCount * sizeof(float));
   }
   EXPECT_EQ(made.host, first);
 }
@@ -125,15 +126,15 @@ TEST(DeviceTensor, OnOneNodeNothingPassesTheHost) {
   EXPECT_EQ(poll(&ring, 1, 0), 0);
 }
 
-TEST(DeviceTensor, AreasAreTheRanksOwn) {
+TEST(DeviceTensor, RankBuffersAreTheRanksOwn) {
   const CudaPlugin plugin = double_of("streams");
   Tensor made(100, 100, false);
   const auto tensor = DeviceTensor::make(plugin, made.plan);
   ASSERT_TRUE(tensor.ok()) << tensor.status().message();
   std::vector<DeviceShare> shares;
   for (const uint32_t rank : {0, 1}) {
-    const DeviceArea& area = tensor.value()->area(rank);
-    shares.insert(shares.end(), {area.memory.handle, area.ready, area.done});
+    const DeviceRankBuffer& rank_buffer = tensor.value()->rank_buffer(rank);
+    shares.insert(shares.end(), {rank_buffer.memory.handle, rank_buffer.ready, rank_buffer.done});
   }
   for (size_t i = 0; i < shares.size(); ++i)
     for (size_t j = 0; j < i; ++j)
@@ -153,7 +154,8 @@ TEST(DeviceTensor, IsSharedAsItsPlanSays) {
     ASSERT_TRUE(tensor.ok()) << tensor.status().message();
     const bool has_descriptor = sharing == CudaSharing::kDescriptor;
     for (const uint32_t rank : {0, 1}) {
-      EXPECT_EQ(tensor.value()->area(rank).memory.sharing, static_cast<DeviceSharing>(sharing));
+      EXPECT_EQ(tensor.value()->rank_buffer(rank).memory.sharing,
+                static_cast<DeviceSharing>(sharing));
       const auto first = tensor.value()->share(rank);
       const auto second = tensor.value()->share(rank);
       ASSERT_TRUE(first.ok() && second.ok());

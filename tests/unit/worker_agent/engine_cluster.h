@@ -1,5 +1,5 @@
 // Engines of several nodes in one thread, on the loopback transport. Clients consist of rings and
-// cells only. The cluster replaces the conductors and the training processes.
+// local reductions only. The cluster replaces the conductors and the training processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,10 +46,10 @@ struct Node {
   std::vector<std::unique_ptr<Arena>> arenas;
   std::vector<uint32_t> ranks;  // by local rank
   std::vector<FakeClient> clients;
-  std::vector<Cell> cells;
-  // For a node whose tensor is not in its arena (Layout::place): the ranks' areas, and a function
+  std::vector<LocalReduction> local_reductions;
+  // For a node whose tensor is not in its arena (Layout::place): the ranks' buffers, and a function
   // that waits for the data that completions announce.
-  std::vector<float*> areas_elsewhere;
+  std::vector<float*> rank_buffers_elsewhere;
   std::function<void()> settle = [] {};
 };
 
@@ -100,7 +100,7 @@ class Cluster {
     add_to_agents(id, spec, chunk, parse_mode(mode).take());
     add_to_shards(id, spec, chunk, mode);
   }
-  void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk, const ExchangeMode& mode,
+  void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk, const SyncMode& mode,
                      const CompressionPlan& compression = {}) {
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, compression,
@@ -125,7 +125,7 @@ class Cluster {
     return shard;
   }
   // Tensors that are added from now on are on these shards and start with the state of `from`.
-  void move_to(const std::vector<uint16_t>& members, const MovedPlan& from) {
+  void move_to(const std::vector<uint16_t>& members, const ReshardingPlan& from) {
     members_ = std::make_shared<const std::vector<uint16_t>>(members);
     moved_ = from;
   }
@@ -174,7 +174,7 @@ class Cluster {
   // Adds a compressed tensor, on the shards if the layout has any.
   void add_compressed(uint32_t id, const TensorSpec& spec, uint64_t chunk, Algorithm algorithm,
                       const CompressionPlan& compression, const std::string& mode = "ps:sync") {
-    const ExchangeMode parsed = parse_mode(mode).take();
+    const SyncMode parsed = parse_mode(mode).take();
     const uint32_t replicas = std::max(1U, parsed.replicas);
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
@@ -186,14 +186,16 @@ class Cluster {
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {},
-                  uint32_t replicas = 1, bool held = false, bool one_shard = false) {
-    CellShape shape = make_cell_shape(spec, chunk,
-                                      {layout_.world(), layout_.ranks_per_agent,
-                                       layout_.agents > 1 || algorithm == Algorithm::kShards});
-    const Placement place = node.arenas[0]->place(shape).take();
+                  uint32_t replicas = 1, bool async = false, bool one_shard = false) {
+    LocalReductionShape shape =
+        make_local_reduction_shape(spec, chunk,
+                                   {layout_.world(), layout_.ranks_per_agent,
+                                    layout_.agents > 1 || algorithm == Algorithm::kShards});
+    const ArenaSlot place = node.arenas[0]->place(shape).take();
     shape.data_stride = place.data_stride;
     const auto segment = node.arenas[0]->segments()[place.segment];
-    node.cells.emplace_back(segment->at(place.cell_offset), segment->at(place.data_offset), shape);
+    node.local_reductions.emplace_back(segment->at(place.local_reduction_offset),
+                                       segment->at(place.data_offset), shape);
     AddTensor add{kJob,
                   id,
                   "t",
@@ -208,7 +210,7 @@ class Cluster {
                   shape,
                   place,
                   segment,
-                  held,
+                  async,
                   one_shard,
                   moved_ ? shards() : 0,
                   nullptr,
@@ -228,7 +230,7 @@ class Cluster {
   void post(uint32_t agent, uint32_t local, uint32_t tensor, uint64_t round, Submission record) {
     record.tensor = tensor;
     record.round = round;
-    nodes[agent]->cells[tensor].post(local, round, record.bytes);
+    nodes[agent]->local_reductions[tensor].post(local, round, record.bytes);
     ASSERT_EQ(nodes[agent]->clients[local].submissions.push(record), Push::kDone);
   }
 
@@ -238,9 +240,11 @@ class Cluster {
     if (layout_.keeper != nullptr) layout_.keeper->drain();
   }
 
-  float* data(uint32_t agent, uint32_t area, uint32_t tensor) {
-    if (!nodes[agent]->areas_elsewhere.empty()) return nodes[agent]->areas_elsewhere[area];
-    return reinterpret_cast<float*>(nodes[agent]->cells[tensor].area(area));
+  float* data(uint32_t agent, uint32_t rank_buffer, uint32_t tensor) {
+    if (!nodes[agent]->rank_buffers_elsewhere.empty())
+      return nodes[agent]->rank_buffers_elsewhere[rank_buffer];
+    return reinterpret_cast<float*>(
+        nodes[agent]->local_reductions[tensor].rank_buffer(rank_buffer));
   }
 
   // The node is gone; an idle one replaces it.
@@ -326,7 +330,7 @@ class Cluster {
 
   const Layout layout_;
   ShardMembers members_;
-  std::optional<MovedPlan> moved_;
+  std::optional<ReshardingPlan> moved_;
   std::vector<std::shared_ptr<JobTraffic>> shard_traffic_;
 };
 

@@ -1,6 +1,6 @@
-// Tests every collective with every algorithm on real engines and cells. The transport is reliable,
-// or it delays, reorders and refuses. Values are small integers in f32, so all sums are exact. The
-// definition of the collective gives the expected result of each rank.
+// Tests every collective with every algorithm on real engines and local reductions. The transport
+// is reliable, or it delays, reorders and refuses. Values are small integers in f32, so all sums
+// are exact. The definition of the collective gives the expected result of each rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ struct Case {
     spec.kind = kind;
     spec.op = reduces(kind) ? ReduceOp::kAverage : ReduceOp::kNone;
     spec.root = has_root(kind) ? world / 2 : 0;
-    if (reduces(kind)) spec.after = 4;
+    if (reduces(kind)) spec.postscale = 4;
     return spec;
   }
   uint64_t chunk() const {
@@ -90,8 +90,8 @@ class Exercise {
   // Writes the blocks of a rank, as the client library does.
   void write(uint32_t agent, uint32_t local, uint64_t round) {
     const uint32_t rank = ranks(agent)[local];
-    const auto fill = [&](uint32_t area, uint32_t source) {
-      float* to = cluster_.data(agent, area, 0);
+    const auto fill = [&](uint32_t rank_buffer, uint32_t source) {
+      float* to = cluster_.data(agent, rank_buffer, 0);
       for (uint64_t i = 0; i < case_.count; ++i) to[i] = value_of(source, i, round);
     };
     switch (case_.kind) {
@@ -111,11 +111,11 @@ class Exercise {
     }
   }
 
-  void expect_block(uint32_t agent, uint32_t area, uint32_t source, uint64_t count,
+  void expect_block(uint32_t agent, uint32_t rank_buffer, uint32_t source, uint64_t count,
                     uint64_t round) {
-    const float* got = cluster_.data(agent, area, 0);
+    const float* got = cluster_.data(agent, rank_buffer, 0);
     for (uint64_t i = 0; i < count; ++i)
-      ASSERT_EQ(got[i], value_of(source, i, round)) << "block " << area << " element " << i;
+      ASSERT_EQ(got[i], value_of(source, i, round)) << "block " << rank_buffer << " element " << i;
   }
 
   void check(uint32_t agent, uint32_t local, uint64_t round) {
@@ -286,7 +286,7 @@ struct Impostor {
   uint64_t key;
 };
 
-TEST(EngineCollectives, LinksOfStrangersAndSecondLinksAreRefused) {
+TEST(EngineCollectives, LinksWithoutAJobAndSecondLinksAreRefused) {
   const Impostor impostors[] = {
       {"wrong key", 1, 1, kLinkKey + 1},    {"wrong epoch", 1, 2, kLinkKey},
       {"the agent itself", 0, 1, kLinkKey}, {"no such agent", 2, 1, kLinkKey},

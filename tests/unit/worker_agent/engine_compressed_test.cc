@@ -1,5 +1,5 @@
-// Tests compressed tensors on real engines and cells: every codec with every communicator that it
-// supports. The transport is reliable, or it delays, reorders and refuses.
+// Tests compressed tensors on real engines and local reductions: every codec with every
+// communicator that it supports. The transport is reliable, or it delays, reorders and refuses.
 #include <gtest/gtest.h>
 
 #include <cmath>

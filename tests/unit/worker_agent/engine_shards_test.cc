@@ -1,6 +1,7 @@
-// Tests tensors that shards aggregate, on real engines, cells and links. The transport is reliable,
-// or it delays, reorders and refuses. Values are small integers in f32, so all sums are exact in
-// any order. The expected parameters follow from SGD with rates that are powers of two.
+// Tests tensors that shards aggregate, on real engines, local reductions and links. The transport
+// is reliable, or it delays, reorders and refuses. Values are small integers in f32, so all sums
+// are exact in any order. The expected parameters follow from SGD with rates that are powers of
+// two.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +74,7 @@ TEST_P(SummedByShards, TheMeanIsExact) {
   if (c.faults) layout.transport = unreliable;
   Cluster cluster(layout);
   TensorSpec spec = spec_of(c.count, ReduceOp::kAverage);
-  spec.after = 4;
+  spec.postscale = 4;
   cluster.add_on_shards(0, spec, kChunk, "ps:sync");
   for (uint64_t round = 1; round <= 4; ++round) {
     for (uint32_t agent = 0; agent < c.agents; ++agent) start_round(cluster, agent, c.count, round);
@@ -132,7 +133,7 @@ TEST(SummedByShards, APushMayComeBeforeTheTensor) {
 
 // ---- shards that hold the parameters
 
-class Held : public testing::Test {
+class AsyncPs : public testing::Test {
  protected:
   static constexpr uint64_t kCount = 200;
 
@@ -152,10 +153,10 @@ class Held : public testing::Test {
 
   void push(uint32_t agent, float value) { post(agent, value, false); }
   void pull(uint32_t agent) { post(agent, 1000, true); }
-  void post(uint32_t agent, float value, bool pull_only) {
+  void post(uint32_t agent, float value, bool ps_request) {
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
-    record.pull_only = pull_only ? 1 : 0;
+    record.ps_request = ps_request ? 1 : 0;
     for (uint32_t local = 0; local < cluster_->layout().ranks_per_agent; ++local) {
       std::fill_n(cluster_->data(agent, local, 0), kCount, value);
       cluster_->post(agent, local, 0, rounds_[agent] + 1, record);
@@ -165,11 +166,11 @@ class Held : public testing::Test {
 
   // A round for a part of the shards' state. The first rank brings the value, the others minus
   // zeros.
-  void keep(uint32_t agent, PullKind kind, uint32_t part, float value) {
+  void keep(uint32_t agent, PsRequest kind, uint32_t part, float value) {
     Submission record{};
     record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
-    record.pull_only = static_cast<uint64_t>(kind);
-    record.kept_part = part;
+    record.ps_request = static_cast<uint64_t>(kind);
+    record.optimizer_state_part = part;
     for (uint32_t local = 0; local < cluster_->layout().ranks_per_agent; ++local) {
       std::fill_n(cluster_->data(agent, local, 0), kCount, local == 0 ? value : -0.0F);
       cluster_->post(agent, local, 0, rounds_[agent] + 1, record);
@@ -197,7 +198,7 @@ class Held : public testing::Test {
 
 // Expect: each push is a step at once, independent of other agents. The agent gets the newest
 // parameters.
-TEST_F(Held, AsyncStepsOnEveryPush) {
+TEST_F(AsyncPs, AsyncStepsOnEveryPush) {
   open({.agents = 3, .shards = 2}, "ps:async,lr=0.5");
   set_parameters();
   for (int step = 1; step <= 5; ++step) {
@@ -211,7 +212,7 @@ TEST_F(Held, AsyncStepsOnEveryPush) {
 }
 
 // Expect: a node of two ranks makes one step with their mean.
-TEST_F(Held, ANodePushesTheMeanOfItsRanks) {
+TEST_F(AsyncPs, ANodePushesTheMeanOfItsRanks) {
   open({.agents = 2, .ranks_per_agent = 2, .shards = 1}, "ps:async,lr=1");
   set_parameters();
   push(1, 6);
@@ -220,7 +221,7 @@ TEST_F(Held, ANodePushesTheMeanOfItsRanks) {
 
 // Expect: an agent is answered while it has made at most max_staleness pushes more than the slowest
 // agent.
-TEST_F(Held, SspWaitsForTheSlowest) {
+TEST_F(AsyncPs, SspWaitsForTheSlowest) {
   open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=2,lr=1");
   set_parameters();
   push(0, 1);
@@ -236,7 +237,7 @@ TEST_F(Held, SspWaitsForTheSlowest) {
 
 // Expect: an agent's staleness board counts the steps of others between its parameters and its own
 // step. A pull is not counted.
-TEST_F(Held, StalenessIsNoted) {
+TEST_F(AsyncPs, StalenessIsNoted) {
   open({.agents = 2, .shards = 2}, "ps:async,lr=1");
   set_parameters();
   const auto noted = [&](uint32_t agent) { return cluster_->nodes[agent]->staleness->take(); };
@@ -265,7 +266,7 @@ TEST_F(Held, StalenessIsNoted) {
 
 // Expect: the q-th gradient closes a step with the mean of q. A late gradient counts in the next
 // step.
-TEST_F(Held, QuorumClosesWithTheFirst) {
+TEST_F(AsyncPs, QuorumClosesWithTheFirst) {
   open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
   set_parameters();
   push(0, 2);
@@ -281,7 +282,7 @@ TEST_F(Held, QuorumClosesWithTheFirst) {
 }
 
 // Expect: no agent waits for an agent that has pulled: its pull closes this step and the next ones.
-TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
+TEST_F(AsyncPs, AnAgentThatPullsIsNotWaitedFor) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,lr=1");
   set_parameters();
   push(0, 2);
@@ -295,7 +296,7 @@ TEST_F(Held, AnAgentThatPullsIsNotWaitedFor) {
 
 // Expect: when all agents have pulled, all continue, whether they pull once more, as flush() does,
 // or not.
-TEST_F(Held, AQuorumIsOfAllAgainAfterAFence) {
+TEST_F(AsyncPs, AQuorumIsOfAllAgainAfterAFence) {
   for (const bool twice : {true, false}) {
     rounds_.clear();
     open({.agents = 3, .shards = 2}, "ps:quorum,q=2,lr=1");
@@ -323,7 +324,7 @@ TEST_F(Held, AQuorumIsOfAllAgainAfterAFence) {
 
 // Expect: after a fence no agent waits for one that only pulls, or for one that has ended, after
 // the deadline.
-TEST_F(Held, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
+TEST_F(AsyncPs, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
   set_parameters();
   for (int times = 0; times < 2; ++times) {
@@ -357,7 +358,7 @@ TEST_F(Held, AfterAFenceWhoeverStaysAwayIsNotWaitedFor) {
 }
 
 // Expect: a pull makes no step, whatever its data is, and returns the newest parameters.
-TEST_F(Held, APullMakesNoStep) {
+TEST_F(AsyncPs, APullMakesNoStep) {
   open({.agents = 2, .shards = 2}, "ps:ssp,max_staleness=1,lr=1,momentum=0.5");
   set_parameters();
   push(0, 4);
@@ -372,7 +373,7 @@ TEST_F(Held, APullMakesNoStep) {
 
 // Expect: a gradient that is not finite makes no step and delays no agent. The next one makes a
 // step.
-TEST_F(Held, WhatIsNotFiniteMakesNoStep) {
+TEST_F(AsyncPs, WhatIsNotFiniteMakesNoStep) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
   set_parameters();
@@ -396,7 +397,7 @@ TEST_F(Held, WhatIsNotFiniteMakesNoStep) {
 }
 
 // Expect: the deadline closes a step with the gradients that have arrived.
-TEST_F(Held, QuorumHasADeadline) {
+TEST_F(AsyncPs, QuorumHasADeadline) {
   open({.agents = 2, .shards = 1}, "ps:quorum,q=2,deadline_ms=30,lr=1");
   set_parameters();
   const Nanos began = monotonic_now();
@@ -406,7 +407,7 @@ TEST_F(Held, QuorumHasADeadline) {
 }
 
 // Expect: with momentum, the shard's steps are those of torch: v = 0.5 v + g.
-TEST_F(Held, MomentumIsTheShards) {
+TEST_F(AsyncPs, MomentumIsTheShards) {
   open({.agents = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
   set_parameters();
   push(0, 4);
@@ -418,7 +419,7 @@ TEST_F(Held, MomentumIsTheShards) {
 }
 
 // Expect: the parts of the shards' state follow torch's formula: v = 0.5 v + g.
-TEST_F(Held, WhatShardsKeepCanBeRead) {
+TEST_F(AsyncPs, WhatShardsKeepCanBeRead) {
   open({.agents = 2, .ranks_per_agent = 2, .shards = 2}, "ps:async,lr=1,momentum=0.5");
   set_parameters();
   push(0, 4);
@@ -427,7 +428,7 @@ TEST_F(Held, WhatShardsKeepCanBeRead) {
   EXPECT_THAT(result(1), Each(92.0F));
   for (const uint32_t agent : {0, 1}) {
     const auto read = [&](uint32_t part) {
-      keep(agent, PullKind::kRead, part, 1000);
+      keep(agent, PsRequest::kRead, part, 1000);
       return result(agent);
     };
     EXPECT_THAT(read(1), Each(4.0F)) << "0.5 * 4 + 2";
@@ -440,7 +441,7 @@ TEST_F(Held, WhatShardsKeepCanBeRead) {
 
 // Expect: the values of agent 0's ranks are stored, the values of others are not. Steps continue
 // from them.
-TEST_F(Held, WhatShardsKeepCanBeWritten) {
+TEST_F(AsyncPs, WhatShardsKeepCanBeWritten) {
   open({.agents = 3, .ranks_per_agent = 3, .shards = 2, .transport = unreliable},
        "ps:async,lr=1,momentum=0.5");
   set_parameters();
@@ -449,16 +450,16 @@ TEST_F(Held, WhatShardsKeepCanBeWritten) {
   const std::vector<float> parts = {50, 8, 3};  // parameters, v, steps
   for (uint32_t part = 0; part < parts.size(); ++part) {
     for (const uint32_t agent : {0, 1, 2})
-      keep(agent, PullKind::kWrite, part, agent == 0 ? parts[part] : -7);
+      keep(agent, PsRequest::kWrite, part, agent == 0 ? parts[part] : -7);
     for (const uint32_t agent : {0, 1, 2}) result(agent);
   }
   for (uint32_t part = 0; part < parts.size(); ++part) {
-    keep(2, PullKind::kRead, part, 1000);
+    keep(2, PsRequest::kRead, part, 1000);
     EXPECT_THAT(result(2), Each(parts[part])) << part;
   }
   push(1, 2);
   EXPECT_THAT(result(1), Each(44.0F)) << "v = 0.5 * 8 + 2";
-  keep(0, PullKind::kRead, 2, 0);
+  keep(0, PsRequest::kRead, 2, 0);
   EXPECT_THAT(result(0), Each(4.0F));
 }
 
@@ -470,7 +471,7 @@ void PrintTo(const KeptCase& kept, std::ostream* out) {
   *out << kept.mode << " " << kept.shards << " shards";
 }
 
-class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
+class KeptBy : public AsyncPs, public testing::WithParamInterface<KeptCase> {
  protected:
   // One push of each agent, with equal values in every job.
   void push_all(uint32_t number) {
@@ -480,7 +481,7 @@ class KeptBy : public Held, public testing::WithParamInterface<KeptCase> {
     }
   }
   std::vector<float> read(uint32_t part) {
-    keep(1, PullKind::kRead, part, 9);
+    keep(1, PsRequest::kRead, part, 9);
     return result(1);
   }
 };
@@ -493,7 +494,7 @@ TEST_P(KeptBy, AnotherJobGoesOn) {
   set_parameters();
   for (uint32_t number = 0; number < 5; ++number) push_all(number);
   std::vector<std::vector<float>> kept;
-  const uint32_t parts = parse_mode(mode).value().kept_parts();
+  const uint32_t parts = parse_mode(mode).value().optimizer_state_parts();
   for (uint32_t part = 0; part < parts; ++part) kept.push_back(read(part));
   for (uint32_t number = 5; number < 9; ++number) push_all(number);
   const std::vector<float> wanted = read(0);
@@ -503,7 +504,7 @@ TEST_P(KeptBy, AnotherJobGoesOn) {
   set_parameters();
   for (uint32_t part = 0; part < parts; ++part) {
     for (const uint32_t agent : {1, 0}) {
-      keep(agent, PullKind::kWrite, part, -0.0F);
+      keep(agent, PsRequest::kWrite, part, -0.0F);
       if (agent == 0) std::ranges::copy(kept[part], cluster_->data(0, 0, 0));
     }
     result(0);
@@ -524,7 +525,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Expect: on a bad transport, nothing is lost or applied twice. The parameters change by the sum of
 // all pushes.
-TEST_F(Held, EveryPushCountsOnceOverABadTransport) {
+TEST_F(AsyncPs, EveryPushCountsOnceOverABadTransport) {
   open({.agents = 3, .shards = 2, .transport = unreliable}, "ps:async,lr=1");
   set_parameters();
   for (int step = 0; step < 20; ++step) {
@@ -596,11 +597,11 @@ TEST_F(BadPush, IsRefusedByItsField) {
   refused("a chunk that another shard holds");
   with([](FrameHeader& h) { h.chunk = UINT32_MAX; });
   refused("a chunk that another shard holds");
-  with([](FrameHeader& h) { h.exchange = 1; });
+  with([](FrameHeader& h) { h.operation = 1; });
   refused("exchange is 1, expected 0");
-  with([](FrameHeader& h) { h.source = kReadKept; });
+  with([](FrameHeader& h) { h.source = kReadOptimizerState; });
   refused("a part that is not kept");
-  with([](FrameHeader& h) { h.source = kWriteKept + 3; });
+  with([](FrameHeader& h) { h.source = kWriteOptimizerState + 3; });
   refused("a part that is not kept");
   header_ = good;
   refused("a push of another shard", 2);
@@ -617,7 +618,7 @@ TEST_F(BadPush, IsNotTakenTwice) {
 
 // Expect: with a pattern, every chunk is on the shard that the pattern names, once. A shard that is
 // not in it has no chunks. Sums and steps are those of equal parts.
-TEST(Placement, APatternChangesNoResult) {
+TEST(ArenaSlot, APatternChangesNoResult) {
   Layout layout{.agents = 3, .ranks_per_agent = 2, .shards = 4, .transport = unreliable};
   layout.pattern = std::make_shared<const std::vector<uint16_t>>(std::vector<uint16_t>{3, 0, 3, 1});
   Cluster cluster(layout);
@@ -641,7 +642,7 @@ TEST(Placement, APatternChangesNoResult) {
   EXPECT_EQ(cluster.received_by_shard(3), 20 * pushed + 3 * sizeof(float) * 3 * 3);
 }
 
-TEST(Placement, SpreadsChunksAndTensors) {
+TEST(ArenaSlot, SpreadsChunksAndTensors) {
   std::vector<int> held(3);
   for (uint32_t tensor = 0; tensor < 30; ++tensor) ++held[shard_of(tensor, 0, 3, nullptr)];
   EXPECT_THAT(held, Each(10));

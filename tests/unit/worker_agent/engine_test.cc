@@ -1,6 +1,6 @@
 // Tests the engine without threads: the test calls engines on the loopback transport; clients are
-// rings and cells only. Results are exact and completions come once. An invalid ring or a lost link
-// ends only its own job.
+// rings and local reductions only. Results are exact and completions come once. An invalid ring or
+// a lost link ends only its own job.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -10,7 +10,7 @@
 #include "compression/payload.h"
 #include "tests/unit/worker_agent/engine_cluster.h"
 #include "worker_agent/collectives/payload_push_pull.h"
-#include "worker_agent/compressed/units.h"
+#include "worker_agent/compressed/partitions.h"
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
@@ -21,28 +21,28 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr uint64_t kUnit = 200'000;  // 400,016 bytes as half floats: two frames
-constexpr uint64_t kBytes = kPayloadHeaderBytes + 2 * kUnit;
+constexpr uint64_t kPartition = 200'000;  // 400,016 bytes as half floats: two frames
+constexpr uint64_t kBytes = kPayloadHeaderBytes + 2 * kPartition;
 
 CompressionPlan half_floats() {
-  return {parse_compression("fp16").take(), Communicator::kPs, kUnit, 0};
+  return {parse_compression("fp16").take(), Communicator::kPs, kPartition, 0};
 }
 
-// ---- a shard with units 0 and 2 of three; two agents push
+// ---- a shard with partitions 0 and 2 of three; two agents push
 
 class BadPayload : public testing::Test {
  protected:
   BadPayload() {
-    plan_.collective.count = 3 * kUnit;
+    plan_.collective.count = 3 * kPartition;
     plan_.collective.agents = 2;
     plan_.collective.shards = 2;
     plan_.name = "t";
     plan_.mode = parse_mode("ps:sync").take();
     plan_.compression = half_floats();
     tensor_ = make_shard_tensor(plan_, *transport_).take();
-    const std::vector<float> values(kUnit, 1.5F);
-    const auto codec = make_codec(plan_.compression.spec, {.count_max = kUnit});
-    payload_.resize(codec->payload_bytes_max(kUnit));
+    const std::vector<float> values(kPartition, 1.5F);
+    const auto codec = make_codec(plan_.compression.spec, {.count_max = kPartition});
+    payload_.resize(codec->payload_bytes_max(kPartition));
     payload_.resize(codec->encode({.gradient = values}, payload_));
     header_.kind = static_cast<uint8_t>(FrameKind::kReduce);
     header_.codec = static_cast<uint8_t>(CodecId::kFp16);
@@ -99,11 +99,11 @@ TEST_F(BadPayload, IsRefusedByItsField) {
   refused("codec is 2, expected 1");
   with([](FrameHeader& h) { h.collective = static_cast<uint8_t>(CollectiveKind::kAllReduce); });
   refused("collective is 1, expected 6");
-  with([](FrameHeader& h) { h.exchange = 1; });
+  with([](FrameHeader& h) { h.operation = 1; });
   refused("a chunk that another shard holds");
-  with([](FrameHeader& h) { h.exchange = 3; });
+  with([](FrameHeader& h) { h.operation = 3; });
   refused("a chunk that another shard holds");
-  with([](FrameHeader& h) { h.exchange = UINT16_MAX; });
+  with([](FrameHeader& h) { h.operation = UINT16_MAX; });
   refused("a chunk that another shard holds");
   with([](FrameHeader& h) { h.total = uint64_t{1} << 60; });
   refused("expected less than " + std::to_string(kBytes + 1));
@@ -156,7 +156,7 @@ TEST_F(BadPayload, NoneOfTheOthersIsRefused) {
   ASSERT_NO_FATAL_FAILURE(push_all(0));
   ASSERT_THAT(answers_, SizeIs(4));
   const FrameHeader first = tensor_->frame(answers_[0]);
-  EXPECT_EQ(first.exchange, 0);
+  EXPECT_EQ(first.operation, 0);
   EXPECT_EQ(first.chunk, 0u);
   EXPECT_EQ(first.total, kBytes);
   EXPECT_EQ(first.kind, static_cast<uint8_t>(FrameKind::kGather));
@@ -173,14 +173,14 @@ TEST_F(BadPayload, NoneOfTheOthersIsRefused) {
   EXPECT_TRUE(push(0, 0).ok());
 }
 
-// ---- an agent whose unit is on shard 1 of two: peer 3
+// ---- an agent whose partition is on shard 1 of two: peer 3
 
 Stage stage_of_agent() {
-  UnitPlan unit;
-  unit.spec = parse_compression("fp16").take();
-  unit.index = 1;
-  unit.shards = 2;
-  return shard_stage(unit, kBytes);
+  PartitionPlan partition;
+  partition.spec = parse_compression("fp16").take();
+  partition.index = 1;
+  partition.shards = 2;
+  return shard_stage(partition, kBytes);
 }
 
 class BadAnswer : public testing::Test {
@@ -239,10 +239,10 @@ TEST_F(BadAnswer, IsRefusedByItsField) {
 
 // Expect: a shard cannot have summed frames that the transport does not have yet: it has 64 of 100.
 TEST(EarlyAnswer, IsRefused) {
-  UnitPlan unit;
-  unit.spec = parse_compression("fp16").take();
-  unit.shards = 1;
-  const auto collective = make_collective(shard_stage(unit, 100 * kPayloadChunkBytes).plan);
+  PartitionPlan partition;
+  partition.spec = parse_compression("fp16").take();
+  partition.shards = 1;
+  const auto collective = make_collective(shard_stage(partition, 100 * kPayloadChunkBytes).plan);
   std::vector<Action> actions;
   const uint64_t lengths[] = {100 * kPayloadChunkBytes, 0};
   collective->begin(1, lengths, actions);
@@ -281,29 +281,29 @@ TEST_F(BadAnswer, IsNotTakenTwice) {
 // Expect: an answer that no codec has written is refused before the first write. The error names
 // its shard.
 TEST(BadAnswerPayload, NamesItsShard) {
-  std::vector<float> area(100, 7);
-  UnitPlan plan;
+  std::vector<float> rank_buffer(100, 7);
+  PartitionPlan plan;
   plan.spec = parse_compression("onebit").take();
   plan.communicator = Communicator::kPs;
-  plan.count = plan.shape.count_max = area.size();
+  plan.count = plan.shape.count_max = rank_buffer.size();
   plan.index = 1;
   plan.shards = 2;
-  plan.areas = {area.data()};
-  const auto unit = make_unit(plan);
-  const Stage& stage = unit->stages().front();
+  plan.rank_buffers = {rank_buffer.data()};
+  const auto partition = make_partition(plan);
+  const Stage& stage = partition->stages().front();
   std::vector<std::byte> memory(stage.bytes);
-  Exchange exchange({0, 1}, stage.plan, {{}, 0, memory.data(), stage.stride}, {}, {});
-  unit->attach(0, &exchange, memory);
-  const auto pushed = unit->start(1)[0];
-  const std::vector<float> before = area;
+  CollectiveOperation operation({0, 1}, stage.plan, {{}, 0, memory.data(), stage.stride}, {}, {});
+  partition->attach(0, &operation, memory);
+  const auto pushed = partition->start(1)[0];
+  const std::vector<float> before = rank_buffer;
   std::vector<std::byte> answer(memory.begin(), memory.begin() + static_cast<ptrdiff_t>(pushed));
   answer[4] = std::byte{101};  // its number of elements
   Action deliver{.kind = Action::Kind::kDeliver, .source = PayloadPushPull::kAnswerBlock};
   deliver.bytes = deliver.total = answer.size();
-  exchange.deliver(deliver, answer);
-  const Status status = unit->advance(0).status();
+  operation.deliver(deliver, answer);
+  const Status status = partition->advance(0).status();
   EXPECT_THAT(status.message(), AllOf(HasSubstr("GB-D611"), HasSubstr("shard 1")));
-  EXPECT_EQ(area, before);
+  EXPECT_EQ(rank_buffer, before);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr Nanos kPatience = 60 * kSecond;
 
 class NcclChildren : public test::NcclProcesses {
  protected:
-  // Starts and connects all, and gives each an area: rank r's elements are r + 1, r + 2, ...
+  // Starts and connects all, and gives each a rank buffer: rank r's elements are r + 1, r + 2, ...
   void start_all() {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       auto child = NcclChild::start(GRADBUS_NCCL_PROGRAM, "job a, rank " + std::to_string(rank));
@@ -37,9 +37,10 @@ class NcclChildren : public test::NcclProcesses {
     expect_all_idle();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       // One of each kind.
-      const CudaMemoryShare share = share_new_area(kBytes, static_cast<CudaSharing>(1 + rank % 3));
+      const CudaMemoryShare share =
+          share_new_rank_buffer(kBytes, static_cast<CudaSharing>(1 + rank % 3));
       const Fd closes(share.descriptor);
-      std::iota(areas_[rank], areas_[rank] + kCount, static_cast<float>(rank + 1));
+      std::iota(rank_buffers_[rank], rank_buffers_[rank] + kCount, static_cast<float>(rank + 1));
       ASSERT_TRUE(ranks_[rank]->open(7, share, 0, soon()).ok());
     }
     expect_all_idle();
@@ -86,9 +87,9 @@ TEST_F(NcclChildren, SumWhatTheAgentShares) {
     EXPECT_THAT(ranks_[0]->all_reduce({}, NcclOp::kSum, soon()).message(),
                 HasSubstr("all_reduce while all_reduce is under way"));
     expect_all_idle();
-    for (const float* area : areas_)
+    for (const float* rank_buffer : rank_buffers_)
       for (size_t i = 0; i < kCount; ++i)
-        ASSERT_EQ(area[2 * kCount + i], static_cast<float>(3 * i + 6)) << i;
+        ASSERT_EQ(rank_buffer[2 * kCount + i], static_cast<float>(3 * i + 6)) << i;
   }
 }
 
@@ -99,11 +100,11 @@ TEST_F(NcclChildren, OneSendsToAnother) {
     ASSERT_TRUE(ranks_[0]->send({.from = {7, 0}, .count = kCount}, to, soon()).ok());
     expect_all_idle();
     for (size_t i = 0; i < kCount; ++i)
-      ASSERT_EQ(areas_[to][2 * kCount + i], static_cast<float>(i + 1)) << i;
+      ASSERT_EQ(rank_buffers_[to][2 * kCount + i], static_cast<float>(i + 1)) << i;
   }
 }
 
-TEST_F(NcclChildren, AreasThatAreNotOpenAreRefused) {
+TEST_F(NcclChildren, RankBuffersThatAreNotOpenAreRefused) {
   start_all();
   ASSERT_TRUE(
       ranks_[1]->all_reduce({.from = {7, 0}, .to = {8, 0}, .count = 1}, NcclOp::kSum, soon()).ok());

@@ -20,23 +20,23 @@ class NcclProcesses : public testing::Test {
     unsetenv("GRADBUS_NCCL_DOUBLE");
   }
   void TearDown() override {
-    for (float* area : areas_) table().free(0, area);
+    for (float* rank_buffer : rank_buffers_) table().free(0, rank_buffer);
     unsetenv("GRADBUS_CUDA_PLUGIN");
     unsetenv("GRADBUS_NCCL");
     unsetenv("GRADBUS_NCCL_DOUBLE");
   }
 
-  // Makes the next one of areas_, and returns how another process opens it.
-  CudaMemoryShare share_new_area(size_t bytes, CudaSharing sharing = CudaSharing::kLegacy) {
+  // Makes the next one of rank_buffers_, and returns how another process opens it.
+  CudaMemoryShare share_new_rank_buffer(size_t bytes, CudaSharing sharing = CudaSharing::kLegacy) {
     void* memory = nullptr;
     CudaMemoryShare share = {};
     EXPECT_EQ(table().allocate_shared(0, bytes, sharing, &memory), CudaResult::kOk);
-    areas_.push_back(static_cast<float*>(memory));
+    rank_buffers_.push_back(static_cast<float*>(memory));
     EXPECT_EQ(table().share(0, memory, &share), CudaResult::kOk);
     return share;
   }
 
-  std::vector<float*> areas_;
+  std::vector<float*> rank_buffers_;
 
  private:
   static const CudaTable& table() {

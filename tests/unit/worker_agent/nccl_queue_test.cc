@@ -59,11 +59,13 @@ class NcclQueues : public test::NcclProcesses {
 
   void open(uint32_t node, uint32_t tensor) {
     NcclQueue::Order order{.kind = NcclQueue::Order::Kind::kOpen, .tensor = tensor + 1};
-    order.area = tensor;
-    order.share = share_new_area(kCount * sizeof(float));
+    order.rank_buffer = tensor;
+    order.share = share_new_rank_buffer(kCount * sizeof(float));
     queues_[node]->add(order);
   }
-  float* area(uint32_t node, uint32_t tensor) { return areas_[node * kTensors + tensor]; }
+  float* rank_buffer(uint32_t node, uint32_t tensor) {
+    return rank_buffers_[node * kTensors + tensor];
+  }
 
   static NcclQueue::Turn turn(uint64_t number, uint32_t tensor) {
     const NcclChild::Place place{tensor, 0};
@@ -95,7 +97,7 @@ TEST_F(NcclQueues, TurnsGoByTheirNumbers) {
   for (uint32_t node = 0; node < kNodes; ++node)
     for (uint32_t tensor = 0; tensor < kTensors; ++tensor)
       for (size_t i = 0; i < kCount; ++i)
-        area(node, tensor)[i] = static_cast<float>(100 * (tensor + 1) * (node + 1) + i);
+        rank_buffer(node, tensor)[i] = static_cast<float>(100 * (tensor + 1) * (node + 1) + i);
   ASSERT_TRUE(queues_[0]->take_turn(turn(3, 0)).ok());
   ASSERT_TRUE(queues_[0]->take_turn(turn(2, 2)).ok());
   EXPECT_FALSE(queues_[0]->poll(monotonic_now()));
@@ -112,13 +114,13 @@ TEST_F(NcclQueues, TurnsGoByTheirNumbers) {
   for (uint32_t node = 0; node < kNodes; ++node)
     for (uint32_t tensor = 0; tensor < kTensors; ++tensor)
       for (size_t i = 0; i < kCount; ++i)
-        ASSERT_EQ(area(node, tensor)[i], static_cast<float>(300 * (tensor + 1) + 2 * i));
+        ASSERT_EQ(rank_buffer(node, tensor)[i], static_cast<float>(300 * (tensor + 1) + 2 * i));
 }
 
 TEST_F(NcclQueues, NumbersThatCannotBeAreRefused) {
   start();
   EXPECT_EQ(queues_[0]->take_turn(turn(0, 0)).code(), Code::kCorrupt);
-  EXPECT_EQ(queues_[0]->take_turn(turn(1 + kNcclAreasMax, 0)).code(), Code::kCorrupt);
+  EXPECT_EQ(queues_[0]->take_turn(turn(1 + kNcclRankBuffersMax, 0)).code(), Code::kCorrupt);
   ASSERT_TRUE(queues_[0]->take_turn(turn(2, 0)).ok());
   EXPECT_THAT(queues_[0]->take_turn(turn(2, 1)).message(), HasSubstr("turn 2 of NCCL"));
 }

@@ -12,13 +12,13 @@
 #include <limits>
 #include <random>
 
-#include "compression/memory.h"
+#include "compression/error_feedback.h"
 #include "compression/random.h"
 #include "proto/placement.h"
 #include "tests/unit/worker_agent/engine_cluster.h"
 #include "transport/faulty/faulty.h"
 #include "worker_agent/collectives/payload_push_pull.h"
-#include "worker_agent/compressed/units.h"
+#include "worker_agent/compressed/partitions.h"
 #include "worker_agent/shard/shard_tensor.h"
 
 namespace gradbus {
@@ -35,7 +35,7 @@ using Vector = std::vector<float>;
 
 constexpr uint64_t kCount = 1000;
 constexpr uint64_t kChunk = 64;
-constexpr uint64_t kUnit = 256;
+constexpr uint64_t kPartition = 256;
 
 std::unique_ptr<Transport> unreliable() {
   static uint64_t seed = 500;
@@ -44,8 +44,8 @@ std::unique_ptr<Transport> unreliable() {
 }
 
 CompressionPlan compression_of(const std::string& spec) {
-  CompressionPlan plan{parse_compression(spec).take(), Communicator::kPs, kUnit, 0};
-  if (plan.spec.codec->traits.whole_unit) plan.unit_elements = 2 * kUnit;
+  CompressionPlan plan{parse_compression(spec).take(), Communicator::kPs, kPartition, 0};
+  if (plan.spec.codec->traits.whole_partition) plan.partition_elements = 2 * kPartition;
   return plan;
 }
 
@@ -73,12 +73,12 @@ class Job {
   }
   void pull(uint32_t agent, float ignored = 1000) {
     Submission record = posted();
-    record.pull_only = 1;
+    record.ps_request = 1;
     start(agent, Vector(kCount, ignored), record);
   }
-  void read_memory(uint32_t agent) {
+  void read_residual_state(uint32_t agent) {
     Submission record{};
-    record.kind = static_cast<uint32_t>(SubmissionKind::kReadMemory);
+    record.kind = static_cast<uint32_t>(SubmissionKind::kReadResidualState);
     start(agent, Vector(kCount), record);
   }
 
@@ -87,8 +87,8 @@ class Job {
     for (uint32_t local = 0; local < ranks(); ++local)
       EXPECT_THAT(cluster_.completions(agent, local, 1), SizeIs(1)) << why();
     for (uint32_t local = 1; local < ranks(); ++local)
-      EXPECT_EQ(area(agent, local), area(agent, 0));
-    return area(agent, 0);
+      EXPECT_EQ(rank_buffer(agent, local), rank_buffer(agent, 0));
+    return rank_buffer(agent, 0);
   }
   bool answered(uint32_t agent) {
     cluster_.turn(300);
@@ -103,7 +103,7 @@ class Job {
       ASSERT_EQ(result(agent), parameters) << "agent " << agent;
   }
 
-  Vector area(uint32_t agent, uint32_t local) {
+  Vector rank_buffer(uint32_t agent, uint32_t local) {
     const float* data = cluster_.data(agent, local, 0);
     return {data, data + kCount};
   }
@@ -138,15 +138,16 @@ class Job {
 
 // ---- comparison with a simulation
 
-// One unit, its shard and its agents. Seeds as in compressed/unit_plan.h.
-class UnitByHand {
+// One partition, its shard and its agents. Seeds as in compressed/partition_plan.h.
+class PartitionByHand {
  public:
-  UnitByHand(const CompressionPlan& plan, uint32_t index, const Layout& layout, Vector start)
+  PartitionByHand(const CompressionPlan& plan, uint32_t index, const Layout& layout, Vector start)
       : index_(index), layout_(layout), parameters_(std::move(start)) {
     const size_t count = parameters_.size();
     for (uint32_t agent = 0; agent < layout.agents; ++agent)
       agents_.push_back({make_codec(plan.spec, {.count_max = count}),
-                         Memory(memory_options(plan.spec, layout.agents), count), parameters_, 1});
+                         ErrorFeedback(error_feedback_options(plan.spec, layout.agents), count),
+                         parameters_, 1});
     shard_ = make_codec(plan.spec, {.count_max = count});
   }
 
@@ -183,7 +184,7 @@ class UnitByHand {
  private:
   struct Agent {
     std::unique_ptr<Codec> codec;
-    Memory memory;
+    ErrorFeedback memory;
     Vector view;
     uint64_t round;
   };
@@ -203,36 +204,39 @@ class UnitByHand {
 class ByHand {
  public:
   ByHand(const CompressionPlan& plan, const Layout& layout, const Vector& start)
-      : unit_(plan.unit_elements) {
-    for (uint64_t first = 0; first < kCount; first += unit_)
-      units_.emplace_back(plan, static_cast<uint32_t>(first / unit_), layout, part(start, first));
+      : partition_(plan.partition_elements) {
+    for (uint64_t first = 0; first < kCount; first += partition_)
+      partitions_.emplace_back(plan, static_cast<uint32_t>(first / partition_), layout,
+                               part(start, first));
   }
   Vector step(uint32_t agent, const Vector& gradient, float rate) {
-    return join([&](UnitByHand& unit, uint64_t first) -> const Vector& {
-      return unit.step(agent, part(gradient, first), rate);
+    return join([&](PartitionByHand& partition, uint64_t first) -> const Vector& {
+      return partition.step(agent, part(gradient, first), rate);
     });
   }
   Vector pull(uint32_t agent) {
-    return join([&](UnitByHand& unit, uint64_t) -> const Vector& { return unit.pull(agent); });
+    return join([&](PartitionByHand& partition, uint64_t) -> const Vector& {
+      return partition.pull(agent);
+    });
   }
 
  private:
   Vector part(const Vector& of, uint64_t first) const {
     const auto begin = of.begin() + static_cast<ptrdiff_t>(first);
-    return {begin, begin + static_cast<ptrdiff_t>(std::min(unit_, kCount - first))};
+    return {begin, begin + static_cast<ptrdiff_t>(std::min(partition_, kCount - first))};
   }
   template <typename Each>
   Vector join(const Each& each) {
     Vector all;
-    for (size_t unit = 0; unit < units_.size(); ++unit) {
-      const Vector& values = each(units_[unit], unit * unit_);
+    for (size_t partition = 0; partition < partitions_.size(); ++partition) {
+      const Vector& values = each(partitions_[partition], partition * partition_);
       all.insert(all.end(), values.begin(), values.end());
     }
     return all;
   }
 
-  const uint64_t unit_;
-  std::vector<UnitByHand> units_;
+  const uint64_t partition_;
+  std::vector<PartitionByHand> partitions_;
 };
 
 // Rows of 8; four in five are zeros, so that `rows` has something to omit.
@@ -265,11 +269,11 @@ std::vector<std::string> every_spec() {
   return specs;
 }
 
-class HeldCodec : public testing::TestWithParam<std::string> {};
+class AsyncPsCodec : public testing::TestWithParam<std::string> {};
 
 // Expect: after each round every agent has the bits of its simulated view, in any order of pushes
 // and frames. After a pull it has the bits of the parameters.
-TEST_P(HeldCodec, AgentsHaveTheViewsThatShardsThinkTheyHave) {
+TEST_P(AsyncPsCodec, AgentsHaveTheViewsThatShardsThinkTheyHave) {
   for (const bool faults : {false, true}) {
     Layout layout{.agents = 3, .ranks_per_agent = 2, .shards = 2};
     if (faults) layout.transport = unreliable;
@@ -304,13 +308,13 @@ std::string name_of(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, HeldCodec, testing::ValuesIn(every_spec()), name_of);
+INSTANTIATE_TEST_SUITE_P(Registry, AsyncPsCodec, testing::ValuesIn(every_spec()), name_of);
 
 // ---- nothing is lost
 
 // With lr=1 the parameters change by what was sent. The change and the residuals add up to all
 // gradients.
-TEST(HeldUnits, StepsAndTheMemoryAddUpToTheGradients) {
+TEST(AsyncPs, StepsAndTheMemoryAddUpToTheGradients) {
   for (const char* spec : {"topk:ratio=0.05", "onebit", "int4"}) {
     Job job({.agents = 1, .shards = 2}, "ps:async,lr=1", spec);
     ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 0)));
@@ -322,7 +326,7 @@ TEST(HeldUnits, StepsAndTheMemoryAddUpToTheGradients) {
       job.push(0, gradient);
       job.result(0);
     }
-    job.read_memory(0);
+    job.read_residual_state(0);
     const Vector kept = job.result(0);
     EXPECT_THAT(kept, testing::Not(Each(0.0F))) << spec;
     job.pull(0);
@@ -334,7 +338,7 @@ TEST(HeldUnits, StepsAndTheMemoryAddUpToTheGradients) {
 
 // Expect: changes of another agent arrive in pieces, a twentieth of the elements each time. They
 // are exact and permanent, and the agent's own changes do not disturb them.
-TEST(HeldUnits, RepeatedAnswersEndAtTheParameters) {
+TEST(AsyncPs, RepeatedAnswersEndAtTheParameters) {
   Job job({.agents = 2, .shards = 1}, "ps:async,lr=1", "topk:ratio=0.05");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 0)));
   Vector moved(kCount);
@@ -450,7 +454,7 @@ INSTANTIATE_TEST_SUITE_P(Transport, HalfFloats, testing::Bool(), [](const auto& 
 
 // Expect: a difference that half floats cannot represent, 100,000, is sent dense, and so is the
 // next.
-TEST(HeldUnits, WhatTheCodecCannotCarryComesDense) {
+TEST(AsyncPs, WhatTheCodecCannotCarryComesDense) {
   Job job({.agents = 2, .shards = 2}, "ps:async,lr=100", "fp16");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 1)));
   job.push(0, -1000);
@@ -461,8 +465,9 @@ TEST(HeldUnits, WhatTheCodecCannotCarryComesDense) {
   EXPECT_THAT(job.result(1), Each(99'901.0F));
 }
 
-// Expect: nan=stop checks gradients, but not the contents of the areas when parameters are pulled.
-TEST(HeldUnits, TheGateIsForGradients) {
+// Expect: nan=stop checks gradients, but not the contents of the rank buffers when parameters are
+// pulled.
+TEST(AsyncPs, TheGateIsForGradients) {
   Job job({.agents = 2, .shards = 2}, "ps:async,lr=1", "fp16:nan=stop");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 1)));
   job.pull(0, std::numeric_limits<float>::quiet_NaN());
@@ -477,7 +482,7 @@ TEST(HeldUnits, TheGateIsForGradients) {
 
 // Expect: another number of shards, and another compression, start from the snapshots of two
 // shards.
-TEST(HeldUnits, BeginFromSnapshots) {
+TEST(AsyncPs, BeginFromSnapshots) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "gradbus-parameters-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
@@ -549,14 +554,14 @@ class BadPush : public testing::Test {
     ASSERT_TRUE(push(1, {}).ok());
     ASSERT_THAT(answers_, SizeIs(1));
     EXPECT_EQ(tensor_->frame(answers_[0]).codec, static_cast<uint8_t>(CodecId::kDense));
-    EXPECT_EQ(tensor_->frame(answers_[0]).total, kUnit * sizeof(float));
+    EXPECT_EQ(tensor_->frame(answers_[0]).total, kPartition * sizeof(float));
     tensor_->on_sent(answers_[0]);
     header_.step = 2;
     header_.codec = static_cast<uint8_t>(CodecId::kOneBit);
   }
   std::vector<std::byte> payload() {
-    const auto codec = make_codec(plan_.compression.spec, {.count_max = kUnit});
-    std::vector<std::byte> bytes(codec->payload_bytes_max(kUnit));
+    const auto codec = make_codec(plan_.compression.spec, {.count_max = kPartition});
+    std::vector<std::byte> bytes(codec->payload_bytes_max(kPartition));
     bytes.resize(codec->encode({.gradient = values_}, bytes));
     return bytes;
   }
@@ -565,7 +570,7 @@ class BadPush : public testing::Test {
   ShardPlan plan_;
   std::unique_ptr<ShardTensor> tensor_;
   FrameHeader header_;
-  Vector values_ = Vector(kUnit, 1.5F);
+  Vector values_ = Vector(kPartition, 1.5F);
   std::vector<ShardAnswer> answers_;
 };
 
@@ -610,11 +615,11 @@ TEST_F(BadPush, OfLaterRounds) {
 TEST_F(BadPush, OfWhatIsKept) {
   ASSERT_NO_FATAL_FAILURE(set());
   const auto elements = std::as_bytes(std::span(values_));
-  header_.source = kReadKept + 1;
+  header_.source = kReadOptimizerState + 1;
   refused(0, payload(), "expected 0");
-  header_.source = kReadKept + 2;
+  header_.source = kReadOptimizerState + 2;
   refused(0, {}, "a part that is not kept");
-  header_.source = kWriteKept + 1;
+  header_.source = kWriteOptimizerState + 1;
   refused(0, elements, "codec is");
   header_.codec = static_cast<uint8_t>(CodecId::kDense);
   refused(0, elements.first(1020), "total is 1020, expected 1024");
@@ -630,70 +635,70 @@ class BadAnswer : public testing::Test {
   BadAnswer() {
     plan_.spec = parse_compression("onebit").take();
     plan_.communicator = Communicator::kPs;
-    plan_.count = plan_.shape.count_max = area_.size();
+    plan_.count = plan_.shape.count_max = rank_buffer_.size();
     plan_.agent_index = 1;
     plan_.shards = 2;
     plan_.parameters = true;
-    plan_.areas = {area_.data()};
-    unit_ = make_unit(plan_);
-    const Stage& stage = unit_->stages().front();
+    plan_.rank_buffers = {rank_buffer_.data()};
+    partition_ = make_partition(plan_);
+    const Stage& stage = partition_->stages().front();
     memory_.resize(stage.bytes);
-    exchange_ = std::make_unique<Exchange>(ExchangeId{0, 0}, stage.plan,
-                                           ExchangeMemory{{}, 0, memory_.data(), stage.stride},
-                                           std::vector<uint32_t>(), Reduction());
-    unit_->attach(0, exchange_.get(), memory_);
+    exchange_ = std::make_unique<CollectiveOperation>(
+        OperationId{0, 0}, stage.plan, OperationBuffers{{}, 0, memory_.data(), stage.stride},
+        std::vector<uint32_t>(), Reduction());
+    partition_->attach(0, exchange_.get(), memory_);
   }
   Status answer(bool dense, std::span<const std::byte> bytes) {
     Action deliver{.kind = Action::Kind::kDeliver, .dense = dense};
     deliver.source = PayloadPushPull::kAnswerBlock;
     deliver.bytes = deliver.total = bytes.size();
     exchange_->deliver(deliver, bytes);
-    return unit_->advance(0).status();
+    return partition_->advance(0).status();
   }
 
-  Vector area_ = Vector(100, 7);
-  UnitPlan plan_;
-  std::unique_ptr<CompressedUnit> unit_;
+  Vector rank_buffer_ = Vector(100, 7);
+  PartitionPlan plan_;
+  std::unique_ptr<CompressedPartition> partition_;
   std::vector<std::byte> memory_;
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<CollectiveOperation> exchange_;
 };
 
 // Expect: refused before the first write, and the error names the shard. Then a valid answer is
 // accepted.
 TEST_F(BadAnswer, NamesItsShard) {
-  unit_->start(1);
-  const Vector parameters(100, 3), before = area_;
+  partition_->start(1);
+  const Vector parameters(100, 3), before = rank_buffer_;
   const auto bytes = std::as_bytes(std::span(parameters));
   EXPECT_THAT(answer(true, bytes.first(396)).message(),
               AllOf(HasSubstr("GB-D611"), HasSubstr("shard 0"), HasSubstr("expected 400")));
   EXPECT_THAT(answer(false, bytes.first(60)).message(),
               AllOf(HasSubstr("GB-D611"), HasSubstr("shard 0")));
-  EXPECT_EQ(area_, before);
+  EXPECT_EQ(rank_buffer_, before);
   EXPECT_TRUE(answer(true, bytes).ok());
-  EXPECT_EQ(area_, parameters);
+  EXPECT_EQ(rank_buffer_, parameters);
 }
 
 // Expect: the state is sent as elements, and the agent does not use it as parameters.
 TEST_F(BadAnswer, ToWhatIsKept) {
   const Vector parameters(100, 3), kept(100, 5);
-  unit_->start(1);
+  partition_->start(1);
   EXPECT_TRUE(answer(true, std::as_bytes(std::span(parameters))).ok());
-  unit_->start(2, PullKind::kRead);
+  partition_->start(2, PsRequest::kRead);
   const auto codec = make_codec(plan_.spec, plan_.shape);
   std::vector<std::byte> payload(codec->payload_bytes_max(100));
   payload.resize(codec->encode({.gradient = kept}, payload));
   EXPECT_THAT(answer(false, payload).message(), AllOf(HasSubstr("GB-D611"), HasSubstr("shard 0")));
-  EXPECT_EQ(area_, parameters);
+  EXPECT_EQ(rank_buffer_, parameters);
   EXPECT_TRUE(answer(true, std::as_bytes(std::span(kept))).ok());
-  EXPECT_EQ(area_, kept);
-  unit_->start(3);
+  EXPECT_EQ(rank_buffer_, kept);
+  partition_->start(3);
   EXPECT_TRUE(answer(false, payload).ok());
-  EXPECT_EQ(area_, Vector(100, 8)) << "5 more than the parameters";
+  EXPECT_EQ(rank_buffer_, Vector(100, 8)) << "5 more than the parameters";
 }
 
 // Expect: all frames of one answer are elements, or all belong to a payload.
 TEST_F(BadAnswer, IsOfOneKind) {
-  const auto collective = make_collective(unit_->stages().front().plan);
+  const auto collective = make_collective(partition_->stages().front().plan);
   std::vector<Action> actions;
   const uint64_t nothing[] = {0, 0};
   collective->begin(1, nothing, actions);

@@ -115,7 +115,7 @@ class Job {
   }
   void pull(uint32_t agent) {
     Submission record = posted();
-    record.pull_only = 1;
+    record.ps_request = 1;
     start(agent, Vector(count_, 1000), record, 0);
   }
   Vector result(uint32_t agent, uint32_t tensor = 0) {

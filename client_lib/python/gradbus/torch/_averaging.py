@@ -40,7 +40,7 @@ class Agreement:
         (self.core,) = session.register_buckets(
             [(name, count, _I64, int(Max), "none", 0, "sync")]
         )
-        self._values: torch.Tensor = torch.from_dlpack(self.core.lanes()[0])  # type: ignore[attr-defined]
+        self._values: torch.Tensor = torch.from_dlpack(self.core.delay_slots()[0])  # type: ignore[attr-defined]
         self._started = False
 
     def greatest(self, *values: int) -> list[int]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from .._data_movement import broadcast_
 from .._errors import bad_argument
-from .._moves import broadcast_
 from .._objects import broadcast_object
 from .._process_sets import ProcessSet, global_process_set
 from .._session import current

@@ -59,7 +59,7 @@ class Bucket(Registered):
     def _views(
         self, offset: int, count: int, parameter: torch.nn.Parameter
     ) -> list[torch.Tensor]:
-        return [shaped_as(parameter, lane[offset : offset + count]) for lane in self.place.views]
+        return [shaped_as(parameter, delay_slot[offset : offset + count]) for delay_slot in self.storage.views]
 
     def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
         name, parameter = named
@@ -137,7 +137,7 @@ class Bucket(Registered):
         before = self._learning_rate
         self._learning_rate = learning_rate
         if before is not None and before != learning_rate:
-            self.core.scale_memory(before / learning_rate)
+            self.core.scale_residual_state(before / learning_rate)
 
     def start(self) -> None:
         """Hands the bucket to Gradbus."""
@@ -153,17 +153,17 @@ class Bucket(Registered):
 
     def start_pull(self, rests: bool = True) -> None:
         """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""
-        self.place.release()
-        self.core.start_pull() if rests else self.core.start_read_kept(0)
+        self.storage.release()
+        self.core.start_pull() if rests else self.core.start_read_optimizer_state(0)
         self._taken = False
 
     def wait(self) -> None:
-        """Takes the result of the round that is due, once; the views are its lane's."""
+        """Takes the result of the round that is due, once; the views are its delay slot's."""
         self.finish()
         if self._taken:
             return  # before another bucket's TimeoutError
         self._taken = self.used = True
-        self._use_current_lane()
+        self._use_current_delay_slot()
         if self.on_shards is not None:
             self.on_shards.take()
         if self.compensation is not None:
@@ -174,11 +174,11 @@ class Bucket(Registered):
         use_drained()."""
         if self._drained is not None:
             return  # before another bucket's TimeoutError
-        self.place.release()
+        self.storage.release()
         found = self.core.drain()
-        self._use_current_lane()
+        self._use_current_delay_slot()
         if not found:
-            self.flat.zero_()  # as lanes are in shared memory
+            self.flat.zero_()  # as delay slots are in shared memory
         if self.compensation is not None:
             self.compensation.correct(self.flat) if found else self.compensation.forget()
         self._drained = found
@@ -190,7 +190,7 @@ class Bucket(Registered):
         self._drained = None
         return found
 
-    def _use_current_lane(self) -> None:
-        view = self.bring()
+    def _use_current_delay_slot(self) -> None:
+        view = self.copy_back()
         for slot in self.slots:
-            slot.use_lane(view)
+            slot.use_delay_slot(view)

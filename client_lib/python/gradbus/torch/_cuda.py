@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import UnavailableError
-from ._cuda_memory import CannotOpen, MemoryShare, OpenMemory, find_driver, find_runtime, open_memory
+from ._cuda_ipc import CannotOpen, MemoryShare, OpenMemory, find_driver, find_runtime, open_memory
 
 _cuda: Any = torch.cuda  # not all of it has types
-AreaShares = tuple[MemoryShare, bytes, bytes]  # memory, and the events `ready` and `done`
+RankBufferShares = tuple[MemoryShare, bytes, bytes]  # memory, and the events `ready` and `done`
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
 _SEGMENT = "/memfd:gradbus"  # as the agent names them
 
@@ -55,20 +55,20 @@ class CudaDevice:
         with torch.cuda.stream(stream), torch.no_grad():
             target.copy_(source, non_blocking=True)
 
-    def zeros_like(self, lane: torch.Tensor) -> torch.Tensor:
+    def zeros_like(self, delay_slot: torch.Tensor) -> torch.Tensor:
         """Its memory is not used again before both streams are done with it."""
-        made = torch.zeros(lane.shape, dtype=lane.dtype, device=self._device)
+        made = torch.zeros(delay_slot.shape, dtype=delay_slot.dtype, device=self._device)
         made.record_stream(self.out)
         made.record_stream(self.back)
         return made
 
-    def pin(self, lane: torch.Tensor) -> None:
+    def pin(self, delay_slot: torch.Tensor) -> None:
         """Warns once, with the reason, when it does not work."""
-        PINNED.add(lane)
+        PINNED.add(delay_slot)
 
-    def unpin(self, lane: torch.Tensor) -> None:
-        """When no lane is left in its segment."""
-        PINNED.remove(lane)
+    def unpin(self, delay_slot: torch.Tensor) -> None:
+        """When no delay slot is left in its segment."""
+        PINNED.remove(delay_slot)
 
 
     def uuid(self) -> bytes:
@@ -77,9 +77,9 @@ class CudaDevice:
         digits = said.replace("GPU-", "").replace("-", "")
         return bytes.fromhex(digits) if len(digits) == 32 else b""
 
-    def open_area(self, shares: AreaShares, lane: torch.Tensor) -> CudaArea:
+    def open_rank_buffer(self, shares: RankBufferShares, delay_slot: torch.Tensor) -> CudaRankBuffer:
         """Raises UnavailableError."""
-        return CudaArea(self._device, shares, lane)
+        return CudaRankBuffer(self._device, shares, delay_slot)
 
     def try_memory(self, share: MemoryShare, event: bytes) -> str:
         """Opens and closes both; "" or why not."""
@@ -94,15 +94,15 @@ class CudaDevice:
         return ""
 
 
-class CudaArea:
-    """See _staging.Area."""
+class CudaRankBuffer:
+    """See _staging.RankBuffer."""
 
-    def __init__(self, device: torch.device, shares: AreaShares, lane: torch.Tensor) -> None:
+    def __init__(self, device: torch.device, shares: RankBufferShares, delay_slot: torch.Tensor) -> None:
         share, ready, done = shares
         self._device = device
         self._memory = _opened_or_raise(device, share)
-        elements = _Bytes(self._memory.address, lane.numel() * lane.element_size())
-        self.vector: torch.Tensor = torch.as_tensor(elements, device=device).view(lane.dtype)
+        elements = _Bytes(self._memory.address, delay_slot.numel() * delay_slot.element_size())
+        self.vector: torch.Tensor = torch.as_tensor(elements, device=device).view(delay_slot.dtype)
         self.ready: Any = _cuda.Event.from_ipc_handle(device, ready)
         self.done: Any = _cuda.Event.from_ipc_handle(device, done)
 
@@ -146,7 +146,7 @@ class Segment(NamedTuple):
 
 
 class PinnedSegments:
-    """Those that are registered with CUDA, and how many lanes want that."""
+    """Those that are registered with CUDA, and how many delay slots want that."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class PinnedSegments:
         self._users: dict[Segment, int] = {}
         self._refusal = ""
 
-    def add(self, lane: torch.Tensor) -> None:
+    def add(self, delay_slot: torch.Tensor) -> None:
         """Private memory (of a process that is alone) stays as it is."""
-        segment = segment_of(lane, self._maps())
+        segment = segment_of(delay_slot, self._maps())
         if segment is None:
             return
         with self._lock:
@@ -185,10 +185,10 @@ class PinnedSegments:
             )
         return bool(self._refusal)
 
-    def remove(self, lane: torch.Tensor) -> None:
+    def remove(self, delay_slot: torch.Tensor) -> None:
         """Before the segment is unmapped."""
         with self._lock:
-            segment = next((s for s in self._users if s.begin <= lane.data_ptr() < s.end), None)
+            segment = next((s for s in self._users if s.begin <= delay_slot.data_ptr() < s.end), None)
             if segment is None:
                 return
             self._users[segment] -= 1
@@ -200,10 +200,10 @@ class PinnedSegments:
         return len(self._users)
 
 
-def segment_of(lane: torch.Tensor, maps: str) -> Segment | None:
-    """The mapping of shared memory that the lane lies in, from the text of /proc/self/maps."""
-    begin = lane.data_ptr()
-    end = begin + lane.numel() * lane.element_size()
+def segment_of(delay_slot: torch.Tensor, maps: str) -> Segment | None:
+    """The mapping of shared memory that the delay slot lies in, from the text of /proc/self/maps."""
+    begin = delay_slot.data_ptr()
+    end = begin + delay_slot.numel() * delay_slot.element_size()
     for line in maps.splitlines():
         if _SEGMENT in line:
             mapping = Segment(*(int(word, 16) for word in line.split(maxsplit=1)[0].split("-")))

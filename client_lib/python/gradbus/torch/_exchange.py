@@ -27,14 +27,14 @@ from ._delay_compensation import Compensation, DelayCompensation
 from ._detach import SHUT_DOWN, closed_error, detach_before_close
 from ._hooks import after_accumulation
 from ._layout import DTYPES, ParameterInfo, plan_buckets
-from ._memory import CompressionState, check_state, read_state, write_state
+from ._optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
 from ._parameter_info import info_of, sparse_on_device_error, with_compression
+from ._residual_state import CompressionState, check_state, read_state, write_state
 from ._retire import retire, retire_later, retire_names
 from ._rounds import Rounds, in_flight_error
-from ._shard_memory import ShardState, agree_on, read_shards, remembering, write_shards
 from ._shard_parameters import ShardParameters, set_parameters
 from ._slots import Slot
-from ._staging import refuse_several_devices, try_devices, uuid_for_areas
+from ._staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ExchangedParameter:
     named: NamedParameter
     group: int  # of the optimizer
     mode: str  # those of different ones share no bucket
-    held_by_shards: bool
+    async_ps: bool
     compensation: Compensation | None = None
     sparse: bool = False  # its gradients come sparse
 
@@ -66,7 +66,7 @@ class GradientExchange:
         process_set: ProcessSet,
         compression: str | None,
         learning_rate: Callable[[int], float],
-        rescale_memory: bool = False,
+        rescale_residual: bool = False,
         placement: int = 0,
         waits_in_backward: bool = True,
     ) -> None:
@@ -75,15 +75,15 @@ class GradientExchange:
         self._prefix = prefix
         self._process_set = process_set
         self._compression = compression  # None: the job's policy
-        self._rescale_memory = rescale_memory  # when it changes
+        self._rescale_residual = rescale_residual  # when it changes
         self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
-        self._held_by_shards: set[torch.nn.Parameter] = set()
+        self._async_ps: set[torch.nn.Parameter] = set()
         self._rounds = Rounds(
             self._buckets, passes, op, waits_in_backward, prefix, process_set,
-            learning_rate, rescale_memory,
+            learning_rate, rescale_residual,
         )  # fmt: skip
         self._hooks: list[Any] = []
         self._detached = False
@@ -118,7 +118,7 @@ class GradientExchange:
             for plan, first in zip(plans, firsts)
         ]  # fmt: skip
         devices = [
-            uuid_for_areas(first.named[1], plan.compression, first.registered_mode)
+            uuid_for_rank_buffers(first.named[1], plan.compression, first.registered_mode)
             for plan, first in zip(plans, firsts)
         ]
         try_devices(session, devices)
@@ -128,9 +128,9 @@ class GradientExchange:
                 core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
             )
             bucket.spec, bucket.placement = spec, self._placement
-            if first.held_by_shards:
+            if first.async_ps:
                 bucket.on_shards = ShardParameters(bucket)
-                self._held_by_shards.update(slot.parameter for slot in bucket.slots)
+                self._async_ps.update(slot.parameter for slot in bucket.slots)
             if first.compensation is not None:
                 bucket.compensation = DelayCompensation(
                     first.compensation, plan, [parameter.named[1] for parameter in parameters],
@@ -145,13 +145,13 @@ class GradientExchange:
         name, tensor = parameter.named
         info = with_compression(self._compression, session, info_of(name, tensor), tensor)
         if parameter.sparse and info.count and tensor.dim() > 1:
-            if info.device != "cpu" and not parameter.held_by_shards:
+            if info.device != "cpu" and not parameter.async_ps:
                 raise sparse_on_device_error(name, tensor)
             # Of shards that step come whole parameters: what is sparse then is what travels.
             info = dataclasses.replace(
-                info, compression=self._of_sparse(info), sparse=not parameter.held_by_shards
+                info, compression=self._of_sparse(info), sparse=not parameter.async_ps
             )
-        by_group = self._rescale_memory or parameter.held_by_shards
+        by_group = self._rescale_residual or parameter.async_ps
         return dataclasses.replace(
             info, mode=parameter.mode, group=parameter.group if by_group else 0
         )
@@ -204,7 +204,7 @@ class GradientExchange:
         calls it, and not the user. After a TimeoutError it may be called again.
         """
         self.refuse_when_detached()
-        self._refuse_strangers(all_parameters)
+        self._refuse_foreign_parameters(all_parameters)
         if is_step:
             self._rounds.refuse_changes_before_exchange()
         self._rounds.synchronize()
@@ -236,20 +236,20 @@ class GradientExchange:
     @torch.no_grad()
     def pull(self) -> int:
         """The newest parameters from shards, the same on all ranks; of how many buckets."""
-        held = [b for b in self._buckets if b.on_shards is not None and b.on_shards.is_set]
-        if not held:
+        on_shards = [b for b in self._buckets if b.on_shards is not None and b.on_shards.is_set]
+        if not on_shards:
             return 0
         # Once to say that this rank makes no steps for now, so that nobody waits for it; once more
         # when that is true of all, so that all get the same.
-        self._pull(held)
+        self._pull(on_shards)
         session_of(self._process_set, "flush").barrier()
-        self._pull(held)
-        return len(held)
+        self._pull(on_shards)
+        return len(on_shards)
 
-    def _pull(self, held: Sequence[Bucket], rests: bool = True) -> None:
-        for bucket in held:
+    def _pull(self, on_shards: Sequence[Bucket], rests: bool = True) -> None:
+        for bucket in on_shards:
             bucket.start_pull(rests)
-        for bucket in held:
+        for bucket in on_shards:
             bucket.wait()
 
     @torch.no_grad()
@@ -265,22 +265,22 @@ class GradientExchange:
         session = session_of(self._process_set, "flush")
         specs = [(*b.spec[:-1], f"{b.spec[-1]},placement={placement}") for b in moving]
         devices = [
-            uuid_for_areas(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
+            uuid_for_rank_buffers(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
         ]
         try_devices(session, devices)
         for bucket, core in zip(moving, session.register_buckets(specs, devices)):
             bucket.placement = placement
             bucket.replace(core)
-        held = [b.on_shards for b in moving if b.on_shards is not None]
-        for shard in held:
+        on_shards = [b.on_shards for b in moving if b.on_shards is not None]
+        for shard in on_shards:
             shard.is_set = False
-        set_parameters(held)  # which get what their predecessors have, and say when it is there
+        set_parameters(on_shards)  # which get what their predecessors have, and say when it is there
 
     def staleness(self) -> dict[str, int]:
         """By parameter: how many steps the gradient in ``.grad`` is old; -1: zeros, of no step."""
         return {slot.name: b.core.staleness for b in self._buckets for slot in b.slots}
 
-    def _refuse_strangers(self, all_parameters: Iterable[torch.Tensor]) -> None:
+    def _refuse_foreign_parameters(self, all_parameters: Iterable[torch.Tensor]) -> None:
         for parameter in all_parameters:
             if parameter.grad is not None and parameter not in self._parameters:
                 raise bad_argument(
@@ -379,7 +379,7 @@ class GradientExchange:
 
     def steps_on(self, parameter: torch.Tensor) -> bool:
         """This rank's optimizer does, with gradients that are exchanged here."""
-        return parameter in self._parameters and parameter not in self._held_by_shards
+        return parameter in self._parameters and parameter not in self._async_ps
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """True when the parameter has a slot here."""
@@ -390,7 +390,7 @@ class GradientExchange:
         self._detached = True
         self._let_go(process_goes_on)
         for bucket in self._buckets:
-            bucket.place.close()
+            bucket.storage.close()
 
     def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""

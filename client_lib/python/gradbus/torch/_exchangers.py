@@ -27,8 +27,8 @@ from ._compression_report import report_no_effect
 from ._delay_compensation import compensation_of
 from ._exchange import ExchangedParameter, GradientExchange
 from ._local_modes import LocalModes, LocalParameter, is_local
-from ._memory import CompressionState
 from ._mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
+from ._residual_state import CompressionState
 from ._retire import retire_names
 from ._shard_parameters import holds_parameters, text_of, without_restore
 
@@ -42,7 +42,7 @@ class Settings:
     op: int
     process_set: ProcessSet
     compression: str | None
-    rescale_memory: bool
+    rescale_residual: bool
     mode: str | None
     number: int = 0
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
@@ -87,7 +87,7 @@ class State:
         suffix = f"{asked.number or ''}{f'~{generation}' if generation else ''}"
         exchange = GradientExchange(
             asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
-            asked.compression, self.learning_rate, asked.rescale_memory, self.placement,
+            asked.compression, self.learning_rate, asked.rescale_residual, self.placement,
             asked.waits_in_backward,
         )  # fmt: skip
         local = LocalModes(

@@ -15,7 +15,7 @@ DEFAULT_BUCKET_BYTES = 25 << 20
 SLOT_ALIGNMENT_BYTES = 64
 COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
-LANE_BYTES = 3  # "@64": what the lanes of a delayed tensor append to its name
+DELAY_SLOT_BYTES = 3  # "@64": what the delay slots of a delayed tensor append to its name
 
 MATRIX_CODECS = ("powersgd", "rows")
 LAMB = "optimizer=lamb"  # of a mode of shards: a step's length is that of a layer
@@ -142,7 +142,7 @@ def _bucket_name(
     # First and last parameter, so that an error about this tensor says which layers it is about.
     first, last = parameters[plan.slots[-1].index].name, parameters[plan.slots[0].index].name
     name = f"{prefix}/{DTYPES[plan.dtype][0]}/{number}:{first}..{last}"
-    return cut_name(name, NAME_BYTES_MAX - LANE_BYTES)
+    return cut_name(name, NAME_BYTES_MAX - DELAY_SLOT_BYTES)
 
 
 def cut_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:

@@ -28,10 +28,10 @@ from ._detach import SHUT_DOWN, closed_error, detach_before_close
 from ._gossip import PairSessions, pair_of, topology_of
 from ._layout import cut_name
 from ._local_steps import LocalSteps, split_by_bytes
-from ._memory import CompressionState, check_state, read_state, write_state
 from ._parameter_buckets import Compress, ParameterBucket, register
 from ._parameter_info import info_of, with_compression
 from ._replicas import lowest_rank
+from ._residual_state import CompressionState, check_state, read_state, write_state
 from ._retire import retire, retire_names
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
@@ -333,7 +333,7 @@ class LocalModes:
         self._stepping.clear()
         self._averaging.clear()
         for bucket in self._registered:
-            bucket.place.close()
+            bucket.storage.close()
         self._registered.clear()
         if self._pairs is not None:
             self._pairs.close()

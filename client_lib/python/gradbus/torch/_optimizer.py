@@ -23,12 +23,12 @@ from ._ddp import refuse_ddp
 from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
 from ._layout import DEFAULT_BUCKET_BYTES
 from ._local_modes import OuterState, check_part
-from ._memory import CompressionState
 from ._mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
+from ._optimizer_state import ShardState
 from ._replicas import compare_at_fence, compare_before_step, lowest_rank
-from ._shard_memory import ShardState
+from ._residual_state import CompressionState
 from ._takeover import take_over
 
 Closure = Callable[[], Any]
@@ -341,7 +341,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     op: int = Average,
     process_set: ProcessSet = global_process_set,
     compression: str | None = None,
-    rescale_memory: bool = False,
+    rescale_residual: bool = False,
     mode: str | None = None,
     sparse_parameters: Iterable[torch.nn.Parameter] = (),
     wait: str = "backward",
@@ -366,7 +366,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         process_set: whose ranks share this model; call it on its members only.
         compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
             ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
-        rescale_memory: when a group's learning rate changes, what error feedback has kept is scaled
+        rescale_residual: when a group's learning rate changes, what error feedback has kept is scaled
             by old / new, so that the steps it stands for keep their size. For plain SGD.
         mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
             ``"diloco:H=50"``, ``"ps:async"``, ... (docs/concepts/modes.md). None: the job's policy decides.
@@ -392,7 +392,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
     _check_wait(wait, check_every)
     settings = Settings(
-        backward_passes_per_step, bucket_bytes, op, process_set, compression, rescale_memory, mode,
+        backward_passes_per_step, bucket_bytes, op, process_set, compression, rescale_residual, mode,
         waits_in_backward=wait == "backward", check_every=check_every,
     )  # fmt: skip
     _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)

@@ -57,7 +57,7 @@ class ParameterBucket(Registered):
     def wait(self) -> None:
         """The result is in flat. After a TimeoutError it may be called again."""
         self.finish()
-        self.bring()
+        self.copy_back()
 
     def private(self) -> torch.Tensor:
         """Zeros, laid out as this bucket is."""

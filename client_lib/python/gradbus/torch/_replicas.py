@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import _core
+from .._data_movement import allgather
 from .._errors import MismatchError
-from .._moves import allgather
 from .._ops import BitOr
 from .._process_sets import ProcessSet, global_process_set, session_of
 from .._reductions import allreduce

@@ -49,9 +49,9 @@ class Rounds:
         prefix: str,
         process_set: ProcessSet,
         learning_rate: Callable[[int], float],
-        rescale_memory: bool,
+        rescale_residual: bool,
     ) -> None:
-        """``learning_rate`` of a parameter group, now; ``rescale_memory`` when it changes."""
+        """``learning_rate`` of a parameter group, now; ``rescale_residual`` when it changes."""
         self.order = next(_orders)
         self.synchronized = False  # every .grad is the result, and of all gradients
         self._buckets = buckets
@@ -61,7 +61,7 @@ class Rounds:
         self.agreement = f"{prefix}/again"
         self._process_set = process_set
         self._learning_rate = learning_rate
-        self._rescale_memory = rescale_memory
+        self._rescale_residual = rescale_residual
         self._end = BackwardEnd(self)
         self._pass_is_open = False
         self._passes_made = 0  # backward passes since the last exchange
@@ -84,7 +84,7 @@ class Rounds:
                 _warn_of_dense_rows(slot.name)
             with torch.no_grad():
                 slot.adopt()
-        bucket.place.produced()
+        bucket.storage.produced()
         self.synchronized = False
         self._pass_is_open = True
         if bucket.count(slot, self._passes) and _may_start(bucket):
@@ -142,7 +142,7 @@ class Rounds:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
             bucket.core.set_learning_rate(self._learning_rate(bucket.group))
-        if self._rescale_memory and bucket.compressed:
+        if self._rescale_residual and bucket.compressed:
             bucket.follow(self._learning_rate(bucket.group))
         bucket.start()
 

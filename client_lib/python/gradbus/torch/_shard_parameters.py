@@ -125,7 +125,7 @@ class ShardParameters:
     def finish_setting(self) -> None:
         """Every rank has the same now: those of the lowest rank's node."""
         self._bucket.finish()
-        self._bucket.bring()
+        self._bucket.copy_back()
         self.take()
         assert self._gradient is not None
         self._bucket.flat.copy_(self._gradient)

@@ -43,11 +43,11 @@ class Slot:
         self._set_views(views)
 
     def _set_views(self, views: Sequence[torch.Tensor]) -> None:
-        self._views = views  # by lane
-        self._gradients: list[torch.Tensor | None] = [None] * len(views)  # for .grad, by lane
+        self._views = views  # by delay slot
+        self._gradients: list[torch.Tensor | None] = [None] * len(views)  # for .grad, by delay slot
         self._addresses = [view.data_ptr() for view in views]
         self._shape, self._stride, self._dtype = views[0].shape, views[0].stride(), views[0].dtype
-        self.use_lane(0)
+        self.use_delay_slot(0)
 
     def begin_round(self) -> None:
         """No gradient has arrived."""
@@ -74,10 +74,10 @@ class Slot:
         self._is_ready |= becomes
         return becomes
 
-    def use_lane(self, lane: int) -> None:
-        """From here on the view is that of this lane."""
-        self._lane = lane
-        self.view = self._views[lane]
+    def use_delay_slot(self, delay_slot: int) -> None:
+        """From here on the view is that of this delay slot."""
+        self._delay_slot = delay_slot
+        self.view = self._views[delay_slot]
 
     def replace(self, views: Sequence[torch.Tensor]) -> None:
         """The same gradient lies elsewhere from here on."""
@@ -94,11 +94,11 @@ class Slot:
     def is_in_place(self) -> bool:
         """Whether ``.grad`` is the memory of this slot: the same object, with the storage it was made with."""
         grad = self.parameter.grad
-        return grad is not None and grad is self._gradients[self._lane] and self._is_intact(grad)
+        return grad is not None and grad is self._gradients[self._delay_slot] and self._is_intact(grad)
 
     def _is_intact(self, gradient: torch.Tensor) -> bool:
         return (
-            gradient.data_ptr() == self._addresses[self._lane]
+            gradient.data_ptr() == self._addresses[self._delay_slot]
             and gradient.dtype is self._dtype
             and gradient.stride() == self._stride
             and gradient.shape == self._shape
@@ -170,9 +170,9 @@ class Slot:
     def _put(self) -> torch.Tensor:
         gradient = self._private_gradient()
         if gradient is None:
-            gradient = self._gradients[self._lane]
+            gradient = self._gradients[self._delay_slot]
         if gradient is None or not (gradient is self._private or self._is_intact(gradient)):
-            gradient = self._gradients[self._lane] = _same_memory(self.view)
+            gradient = self._gradients[self._delay_slot] = _same_memory(self.view)
         if self.parameter.grad is not gradient:
             self.refuse_other_kind()
             self.parameter.grad = gradient
@@ -239,9 +239,9 @@ class SparseSlot(Slot):
 
     _rows: torch.Tensor | None = None  # all others of the view are zeros; None: not known
 
-    def use_lane(self, lane: int) -> None:
-        """The rows of this lane are not known."""
-        super().use_lane(lane)
+    def use_delay_slot(self, delay_slot: int) -> None:
+        """The rows of this delay slot are not known."""
+        super().use_delay_slot(delay_slot)
         self._rows = None
 
     def makes_dense(self) -> bool:

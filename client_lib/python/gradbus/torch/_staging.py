@@ -1,17 +1,17 @@
-"""Where torch works on the elements of a registered tensor, and how they get to its lanes and back.
+"""Where torch works on the elements of a registered tensor, and how they get to its delay slots and back.
 
-In place: parameters are in host memory, and so are their gradients: in the lanes themselves. Staged:
+In place: parameters are in host memory, and so are their gradients: in the delay slots themselves. Staged:
 parameters are on a device. There the elements are one vector of the device's memory; one copy takes it
-to a lane when it is complete, one brings a result back. Both run on streams of their own:
+to a delay slot when it is complete, one brings a result back. Both run on streams of their own:
 
     compute   ..backward..|ready                                   |brought ..optimizer..
-    out                   `--> vector -> lane |sent                |
+    out                   `--> vector -> slot |sent                |
     host                                      `--> start ... wait  |
-    back                                                     `--> lane -> vector
+    back                                                     `--> slot -> vector
 
 Nothing on this way stops the host for the device, but that a result can only be waited for when its
-exchange has begun. An exchange begins when the copy to the lane has ended. One thread of the process waits for these
-ends, in the order of the copies, and begins: hooks of backward are too few to ask them all (the last
+exchange has begun. An exchange begins when the copy to the delay slot has ended. One thread of the process waits
+for these ends, in the order of the copies, and begins: hooks of backward are too few to ask them all (the last
 copies end after the last hook), and the thread that steps may be busy elsewhere.
 
 Shared (GRADBUS_DEVICE_MEMORY=1): parameters are on a GPU, and the vector is memory of it that the agent owns and reads
@@ -22,10 +22,10 @@ the agent's event `done`.
 Every wait of what is staged has one reason, and tests/system/test_python_staging.py fails without it:
   out waits for compute     the vector is complete
   out waits for back        no result is being brought, where another stream asked for it
-  start waits for out       the lane is complete
+  start waits for out       the delay slot is complete
   back waits for compute    nobody writes to the vector any more
   compute waits for back    the result is there
-  host waits for back       before it writes to lanes itself, and before they are unmapped
+  host waits for back       before it writes to delay slots itself, and before they are unmapped
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ import torch
 
 from .. import _arrays, _core
 from .._errors import TimeoutError, bad_argument
-from ._cuda import AreaShares, CudaDevice
-from ._cuda_memory import MemoryShare
+from ._cuda import CudaDevice, RankBufferShares
+from ._cuda_ipc import MemoryShare
 
 _CLOSE_S = 10.0  # for copies that are under way when shared memory is about to go
-_RESIDUAL = 1  # as gradbus_memory
+_RESIDUAL = 1  # as gradbus_residual_state
 
 
 class Event(Protocol):
@@ -76,13 +76,13 @@ class StagingDevice(Protocol):
 
     def copy(self, stream: Any, source: torch.Tensor, target: torch.Tensor) -> None: ...
 
-    def zeros_like(self, lane: torch.Tensor) -> torch.Tensor:
+    def zeros_like(self, delay_slot: torch.Tensor) -> torch.Tensor:
         """In the device's memory, for use by all streams."""
 
-    def pin(self, lane: torch.Tensor) -> None:
+    def pin(self, delay_slot: torch.Tensor) -> None:
         """Makes copies to and from it fast, where that is possible."""
 
-    def unpin(self, lane: torch.Tensor) -> None: ...
+    def unpin(self, delay_slot: torch.Tensor) -> None: ...
 
     def uuid(self) -> bytes:
         """16 bytes, the same in every process; none where memory cannot be shared with others."""
@@ -90,11 +90,11 @@ class StagingDevice(Protocol):
     def try_memory(self, share: MemoryShare, event: bytes) -> str:
         """Opens memory and an event that the agent offers, and closes them; "" or why that cannot be."""
 
-    def open_area(self, shares: AreaShares, lane: torch.Tensor) -> Area:
-        """What Bucket.device_area() is of; elements as the lane's. UnavailableError if it cannot be."""
+    def open_rank_buffer(self, shares: RankBufferShares, delay_slot: torch.Tensor) -> RankBuffer:
+        """What Bucket.device_rank_buffer() is of; elements as the delay slot's. UnavailableError if it cannot be."""
 
 
-class Area(Protocol):
+class RankBuffer(Protocol):
     """This rank's elements in memory of the device that the agent owns, and events of both."""
 
     vector: torch.Tensor
@@ -140,7 +140,7 @@ def refuse_several_devices(named: Sequence[tuple[str, torch.Tensor]]) -> None:
             )
 
 
-class Place(Protocol):
+class GradientStorage(Protocol):
     """Of one registered tensor. One thread at a time."""
 
     views: Sequence[torch.Tensor]  # what torch works on
@@ -148,8 +148,8 @@ class Place(Protocol):
     def produced(self) -> None:
         """This thread's stream has written to the view."""
 
-    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
-        """Brings the view to the lane, then calls begin(); does not wait for either."""
+    def hand_over(self, delay_slot: int, begin: Callable[[], None]) -> None:
+        """Brings the view to the delay slot, then calls begin(); does not wait for either."""
 
     def finish_handing_over(self) -> None:
         """begin() was called; raises what it raised, and TimeoutError (may be called again)."""
@@ -157,30 +157,30 @@ class Place(Protocol):
     def has_handed_over(self) -> bool:
         """finish_handing_over() would not wait."""
 
-    def bring(self, lane: int) -> int:
-        """Brings what is in the lane to a view; which one."""
+    def copy_back(self, delay_slot: int) -> int:
+        """Brings what is in the delay slot to a view; which one."""
 
     def release(self) -> None:
-        """Nobody but Gradbus reads or writes the lanes, until the next call here."""
+        """Nobody but Gradbus reads or writes the delay slots, until the next call here."""
 
     def carries(self, part: int) -> bool:
         """Of what is not compressed: what the view holds is added to the next round's elements, by this place
         itself, as Gradbus does with a residual; other parts are forgotten."""
 
     def close(self) -> None:
-        """Lets go of the lanes; the views stay where they are staged."""
+        """Lets go of the delay slots; the views stay where they are staged."""
 
 
 class InPlace:
-    """Views are lanes."""
+    """Views are delay slots."""
 
-    def __init__(self, lanes: Sequence[torch.Tensor]) -> None:
-        self.views = lanes
+    def __init__(self, delay_slots: Sequence[torch.Tensor]) -> None:
+        self.views = delay_slots
 
     def produced(self) -> None:
         """In the order of the program."""
 
-    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+    def hand_over(self, delay_slot: int, begin: Callable[[], None]) -> None:
         """At once."""
         begin()
 
@@ -191,9 +191,9 @@ class InPlace:
         """Always."""
         return True
 
-    def bring(self, lane: int) -> int:
+    def copy_back(self, delay_slot: int) -> int:
         """It is there."""
-        return lane
+        return delay_slot
 
     def release(self) -> None:
         """Nobody copies."""
@@ -203,36 +203,36 @@ class InPlace:
         return False
 
     def close(self) -> None:
-        """The views go with the lanes."""
+        """The views go with the delay slots."""
 
 
 class Staged:
-    """One view on the device for all lanes."""
+    """One view on the device for all delay slots."""
 
     def __init__(
-        self, device: StagingDevice, lanes: Sequence[torch.Tensor], name: str, timeout_ms: int
+        self, device: StagingDevice, delay_slots: Sequence[torch.Tensor], name: str, timeout_ms: int
     ) -> None:
         self._device = device
-        self._lanes = lanes
+        self._delay_slots = delay_slots
         self._name = name
         self._timeout_s = timeout_ms / 1000
-        self._vector = device.zeros_like(lanes[0])
+        self._vector = device.zeros_like(delay_slots[0])
         self.views: Sequence[torch.Tensor] = [self._vector]
         self._ready: dict[Any, Event] = {}  # by the stream that writes to the vector
         self._producers: dict[Any, None] = {}  # of this round
         self._sent = device.new_event()
         self._idle = device.new_event()  # compute, before a result is brought
         self._brought = device.new_event()  # the last one, which comes after the others
-        self._departure: Departure | None = None
+        self._pending_copy: PendingCopy | None = None
         self._closed = False
-        for lane in lanes:
-            device.pin(lane)
+        for delay_slot in delay_slots:
+            device.pin(delay_slot)
 
     def produced(self) -> None:
         """Streams other than the one that hands over are waited for, too."""
         self._producers[self._device.current_stream()] = None
 
-    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+    def hand_over(self, delay_slot: int, begin: Callable[[], None]) -> None:
         """On the stream `out`."""
         device = self._device
         self.produced()
@@ -243,37 +243,37 @@ class Staged:
             device.wait(device.out, self._ready[stream])
         self._producers.clear()
         device.wait(device.out, self._brought)
-        device.copy(device.out, self._vector, self._lanes[lane])
+        device.copy(device.out, self._vector, self._delay_slots[delay_slot])
         device.record(self._sent, device.out)
-        self._departure = Departure(self._sent, begin, self)
-        DEPARTURES.add(self._departure)
+        self._pending_copy = PendingCopy(self._sent, begin, self)
+        PENDING_COPIES.add(self._pending_copy)
 
     def finish_handing_over(self) -> None:
         """The result can be waited for."""
-        departure = self._departure
-        if departure is None:
+        pending = self._pending_copy
+        if pending is None:
             return
-        if not departure.ended.wait(self._timeout_s):
+        if not pending.ended.wait(self._timeout_s):
             raise TimeoutError(
                 f"GB-P110 STALLED: tensor \"{self._name}\": the copy from the device has not ended in "
                 f"{self._timeout_s:.1f} s | next: see what the device is busy with (nvidia-smi); wait again, or "
                 "raise init(op_timeout=...)"
             )
-        self._departure = None
-        if departure.error is not None:
-            raise departure.error
+        self._pending_copy = None
+        if pending.error is not None:
+            raise pending.error
 
     def has_handed_over(self) -> bool:
         """Also when begin() has failed."""
-        return self._departure is None or self._departure.ended.is_set()
+        return self._pending_copy is None or self._pending_copy.ended.is_set()
 
-    def bring(self, lane: int) -> int:
+    def copy_back(self, delay_slot: int) -> int:
         """On the stream `back`; this thread's stream goes on after it."""
         device = self._device
         compute = device.current_stream()
         device.record(self._idle, compute)
         device.wait(device.back, self._idle)
-        device.copy(device.back, self._lanes[lane], self._vector)
+        device.copy(device.back, self._delay_slots[delay_slot], self._vector)
         device.record(self._brought, device.back)
         device.wait(compute, self._brought)
         return 0
@@ -303,11 +303,11 @@ class Staged:
             return
         self._closed = True
         with contextlib.suppress(Exception):
-            if self._departure is not None:
-                self._departure.ended.wait(_CLOSE_S)
+            if self._pending_copy is not None:
+                self._pending_copy.ended.wait(_CLOSE_S)
             self._wait_for_copies(_CLOSE_S)
-        for lane in self._lanes:
-            self._device.unpin(lane)
+        for delay_slot in self._delay_slots:
+            self._device.unpin(delay_slot)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -317,24 +317,24 @@ class Staged:
 class Shared:
     """The view is memory of the device that the agent reads and writes."""
 
-    def __init__(self, device: StagingDevice, area: Area) -> None:
+    def __init__(self, device: StagingDevice, rank_buffer: RankBuffer) -> None:
         self._device = device
-        self._area = area
-        self.views: Sequence[torch.Tensor] = [area.vector]
+        self._rank_buffer = rank_buffer
+        self.views: Sequence[torch.Tensor] = [rank_buffer.vector]
         self._producers: dict[Any, None] = {}  # of this round
         self._events: dict[Any, Event] = {}  # by stream
         self._carried: torch.Tensor | None = None
         self._closed = False
-        area.done.synchronize()  # it is zeros, for all streams
+        rank_buffer.done.synchronize()  # it is zeros, for all streams
 
     def produced(self) -> None:
         """Streams other than the one that hands over are waited for, too."""
         self._producers[self._device.current_stream()] = None
 
-    def hand_over(self, lane: int, begin: Callable[[], None]) -> None:
+    def hand_over(self, delay_slot: int, begin: Callable[[], None]) -> None:
         """At once."""
         if self._carried is not None:
-            self._area.vector.add_(self._carried)
+            self._rank_buffer.vector.add_(self._carried)
             self._carried = None
         self.release()
         begin()
@@ -346,9 +346,9 @@ class Shared:
         """Always."""
         return True
 
-    def bring(self, lane: int) -> int:
+    def copy_back(self, delay_slot: int) -> int:
         """This thread's stream goes on when it is there."""
-        self._device.wait(self._device.current_stream(), self._area.done)
+        self._device.wait(self._device.current_stream(), self._rank_buffer.done)
         return 0
 
     def release(self) -> None:
@@ -361,19 +361,19 @@ class Shared:
                 device.record(self._events[stream], stream)
                 device.wait(current, self._events[stream])
         self._producers.clear()
-        device.record(self._area.ready, current)
+        device.record(self._rank_buffer.ready, current)
 
     def carries(self, part: int) -> bool:
         """The agent remembers nothing of it."""
         if part == _RESIDUAL:
-            self._carried = self._area.vector.clone()
+            self._carried = self._rank_buffer.vector.clone()
         return True
 
     def close(self) -> None:
         """Once."""
         if not self._closed:
             self._closed = True
-            self._area.close()
+            self._rank_buffer.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -388,7 +388,7 @@ def device_of(parameter: torch.Tensor) -> StagingDevice:
     return _devices[key]
 
 
-def uuid_for_areas(parameter: torch.Tensor, compression: str, mode: str) -> bytes:
+def uuid_for_rank_buffers(parameter: torch.Tensor, compression: str, mode: str) -> bytes:
     """The device that a bucket's elements are to be shared on; none where they are staged or in place."""
     possible = mode == "sync" if compression != "none" else not mode.startswith("delayed")
     wanted = os.environ.get("GRADBUS_DEVICE_MEMORY", "0") == "1"
@@ -405,19 +405,19 @@ def try_devices(session: _core.Session, uuids: Sequence[bytes]) -> None:
             session.device_tried(uuid, found)
 
 
-def place_of(
-    parameter: torch.Tensor, lanes: Sequence[torch.Tensor], core: _core.Bucket, timeout_ms: int
-) -> Place:
+def storage_of(
+    parameter: torch.Tensor, delay_slots: Sequence[torch.Tensor], core: _core.Bucket, timeout_ms: int
+) -> GradientStorage:
     """For elements of this parameter, and of others of its device."""
     if not is_staged(parameter):
-        return InPlace(lanes)
+        return InPlace(delay_slots)
     device = device_of(parameter)
-    shares = core.device_area()
+    shares = core.device_rank_buffer()
     if not isinstance(shares, str):
         memory, ready, done = shares
-        return Shared(device, device.open_area((MemoryShare(*memory), ready, done), lanes[0]))
+        return Shared(device, device.open_rank_buffer((MemoryShare(*memory), ready, done), delay_slots[0]))
     _say_once(shares)
-    return Staged(device, lanes, core.name, timeout_ms)
+    return Staged(device, delay_slots, core.name, timeout_ms)
 
 
 _said: set[str] = set()
@@ -434,8 +434,8 @@ def _say_once(why: str) -> None:
         )
 
 
-class Departure:
-    """A copy to a lane, and what is to be called when it has ended."""
+class PendingCopy:
+    """A copy to a delay slot, and what is to be called when it has ended."""
 
     def __init__(self, event: Event, begin: Callable[[], None], keeps: Staged) -> None:
         self._event = event
@@ -456,29 +456,29 @@ class Departure:
         self.ended.set()
 
 
-class Departures:
+class PendingCopies:
     """The thread that begins exchanges; made when first needed, anew in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._queue: queue.SimpleQueue[Departure] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[PendingCopy] = queue.SimpleQueue()
 
-    def add(self, departure: Departure) -> None:
+    def add(self, pending: PendingCopy) -> None:
         """Begins it after those that were added before."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._queue = queue.SimpleQueue()
                 self._thread = threading.Thread(
-                    target=_conclude_all, args=(self._queue,), name="gradbus-departures", daemon=True
+                    target=_conclude_all, args=(self._queue,), name="gradbus-copies", daemon=True
                 )
                 self._thread.start()
-        self._queue.put(departure)
+        self._queue.put(pending)
 
 
-def _conclude_all(departures: queue.SimpleQueue[Departure]) -> None:
+def _conclude_all(copies: queue.SimpleQueue[PendingCopy]) -> None:
     while True:
-        departures.get().conclude()
+        copies.get().conclude()
 
 
-DEPARTURES = Departures()
+PENDING_COPIES = PendingCopies()

@@ -1,0 +1,88 @@
+"""Compressed gradients through parameter-server shards (ps:sync), as one rank sees them.
+
+    ps_sync.py counting          small integers as half floats: every gradient counts exactly once
+    ps_sync.py feedback CODEC    what encoding twice leaves out comes later, and does not add up
+    ps_sync.py large STEPS CODEC steps of 16 MiB of gradients; waits to be ended
+
+The loss is linear, so a rank's gradient of a step is known.
+"""
+
+import sys
+import time
+
+import gradbus.torch as gradbus
+import torch
+
+SHAPE = (300, 70)  # enough elements to be compressed
+LARGE = (2048, 2048)
+
+
+def make(compression, shape=SHAPE):
+    weight = torch.nn.Parameter(torch.zeros(shape))
+    bias = torch.nn.Parameter(torch.zeros(3))
+    return weight, bias, gradbus.DistributedOptimizer(
+        torch.optim.SGD([weight, bias], lr=1.0), [("weight", weight), ("bias", bias)],
+        op=gradbus.Sum, mode="ps:sync", compression=compression,
+    )  # fmt: skip
+
+
+def step(parameters, gradient):
+    weight, bias, optimizer = parameters
+    optimizer.zero_grad()
+    ((weight * gradient).sum() + bias.sum()).backward()
+    optimizer.step()
+
+
+def counting():
+    weight, bias, _ = parameters = make("fp16")
+    pattern = (torch.arange(weight.numel()) % 97).float().reshape(SHAPE)
+    for number in range(5):
+        step(parameters, pattern + gradbus.rank() + number)
+    ranks = gradbus.size()
+    wanted = 5 * ranks * pattern + 5 * sum(range(ranks)) + ranks * sum(range(5))
+    assert torch.equal(weight.detach(), -wanted), (weight, wanted)
+    assert torch.equal(bias.detach(), torch.full((3,), -5.0 * ranks))
+
+
+def feedback(codec):
+    """Steps and the ranks' memories lack only what the shards remember: a few gradients' worth
+    after any number of steps, while one encoding's error would add up."""
+    weight, _, optimizer = parameters = make(codec)
+    gradients = [
+        torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank))
+        for rank in range(gradbus.size())
+    ]
+    one = sum(gradients)
+    lacking = {}
+    for number in range(1, 81):
+        step(parameters, gradients[gradbus.rank()])
+        if number in (20, 80):
+            mine = optimizer.compression_state()["residual"]["weight"]
+            kept = gradbus.allreduce(mine, op=gradbus.Sum, name="kept")
+            left = number * one + weight.detach() - kept
+            lacking[number] = (left.norm() / one.norm()).item()
+    print(f"lacking {lacking}")
+    assert 0.01 < lacking[80] < 6, lacking
+    assert lacking[80] < 2.5 * lacking[20], lacking  # it would be 4 times as much
+    everywhere = gradbus.allgather_object(weight.detach().sum().item())
+    assert len(set(everywhere)) == 1, everywhere
+
+
+def large(steps, codec):
+    parameters = make(codec, LARGE)
+    gradient = torch.randn(LARGE, generator=torch.Generator().manual_seed(gradbus.rank()))
+    for _ in range(int(steps)):
+        step(parameters, gradient)
+    print("stepped", flush=True)
+    time.sleep(600)
+
+
+def main():
+    gradbus.init()
+    {"counting": counting, "feedback": feedback, "large": large}[sys.argv[1]](*sys.argv[2:])
+    gradbus.shutdown()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What compression remembers, through PyTorch: saved, dealt out to other ranks, loaded, rescaled.
+
+    residual_state.py save FOLDER      some steps, then a checkpoint per rank
+    residual_state.py load FOLDER N    the checkpoints of N ranks go on with this job's ranks
+
+The loss is linear, so a rank's gradient of a step is known: `gradient_of(rank, step)`.
+"""
+
+import pathlib
+import sys
+
+import gradbus.torch as gradbus
+import torch
+from gradbus import InvalidError
+
+SHAPE = (200, 160)  # enough elements to be compressed
+STEPS = 3
+
+
+def gradient_of(rank, step):
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def make(compression, lr=1.0, **options):
+    weight = torch.nn.Parameter(torch.zeros(SHAPE))
+    bias = torch.nn.Parameter(torch.zeros(3))
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD([weight, bias], lr=lr),
+        [("weight", weight), ("bias", bias)],
+        op=gradbus.Sum,
+        compression=compression,
+        **options,
+    )
+    return weight, bias, optimizer
+
+
+def step(parameters, gradient):
+    weight, bias, optimizer = parameters
+    optimizer.zero_grad()
+    ((weight * gradient).sum() + bias.sum()).backward()
+    optimizer.step()
+
+
+def total(tensor):
+    return gradbus.allreduce(tensor, op=gradbus.Sum)
+
+
+def residuals(optimizer):
+    """Of all ranks, summed."""
+    return total(optimizer.compression_state()["residual"]["weight"])
+
+
+def close(a, b):
+    assert torch.allclose(a, b, atol=1e-4), f"off by {(a - b).abs().max()}"
+
+
+def all_gradients(ranks):
+    return sum(gradient_of(rank, number) for number in range(STEPS) for rank in range(ranks))
+
+
+def save(folder):
+    parameters = make("topk:ratio=0.02")
+    for number in range(STEPS):
+        step(parameters, gradient_of(gradbus.rank(), number))
+    weight, _, optimizer = parameters
+    state = optimizer.compression_state()
+    assert set(state["residual"]) == {"weight"}, "the bias is dense and has no memory"
+    close(total(state["residual"]["weight"]) - weight.detach(), all_gradients(gradbus.size()))
+    torch.save(state, folder / f"rank{gradbus.rank()}.pt")
+    if gradbus.rank() == 0:
+        torch.save(weight.detach(), folder / "weight.pt")
+    refused(optimizer, {"residual": {"other": torch.zeros(1)}}, "'other'")
+    refused(optimizer, {"residual": {"weight": torch.zeros(1)}}, "shape")
+    refused(optimizer, {"rezidual": {}}, "'rezidual'")
+    follows_the_learning_rate()
+
+
+def refused(optimizer, state, named):
+    try:
+        optimizer.load_compression_state(state)
+    except InvalidError as error:
+        assert named in str(error), error
+    else:
+        raise AssertionError(f"{state} was loaded")
+
+
+# What is kept for later weighs lr when it is sent: after lr / 2 it must count twice.
+def follows_the_learning_rate():
+    parameters = make("topk:ratio=0.02", rescale_residual=True)
+    weight, _, optimizer = parameters
+    step(parameters, gradient_of(gradbus.rank(), 7))
+    kept = residuals(optimizer)
+    before = weight.detach().clone()
+    optimizer.param_groups[0]["lr"] = 0.5
+    step(parameters, torch.zeros(SHAPE))
+    sent = before - weight.detach()
+    close(sent / 0.5 + residuals(optimizer), 2 * kept)
+
+
+def load(folder, ranks):
+    states = [torch.load(folder / f"rank{rank}.pt") for rank in range(ranks)]
+    mine = gradbus.reshard_compression_state(states, gradbus.size())[gradbus.rank()]
+    parameters = make("topk:ratio=0.02")
+    weight, _, optimizer = parameters
+    optimizer.load_compression_state(mine)
+    kept = sum(state["residual"]["weight"] for state in states)
+    close(residuals(optimizer), kept)
+    # On one node nothing is compressed: the next step sends it all.
+    step(parameters, torch.zeros(SHAPE))
+    close(residuals(optimizer) - weight.detach(), kept)
+    if gradbus.cross_size() == 1:
+        close(-weight.detach(), kept)
+
+
+def main():
+    gradbus.init()
+    folder = pathlib.Path(sys.argv[2])
+    if sys.argv[1] == "save":
+        save(folder)
+    else:
+        load(folder, int(sys.argv[3]))
+    gradbus.shutdown()
+    print("ok")
+
+
+main()
