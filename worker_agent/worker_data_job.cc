@@ -12,6 +12,7 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kSubmissionsPerTurn = 64;  // per client, then other clients get their turn
+constexpr size_t kRanksNamedMax = 8;        // in an error
 
 }  // namespace
 
@@ -427,17 +428,28 @@ void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t b
   run_actions(*target);
 }
 
+// "shard 0", "agent 1 (rank 2)", "agent 1 (ranks 2, 3)"; at most eight ranks.
+std::string WorkerDataJob::describe_peer(uint32_t peer) const {
+  if (peer >= start_.agents) return "shard " + std::to_string(peer - start_.agents);
+  std::string ranks;
+  size_t count = 0;
+  for (size_t rank = 0; rank < start_.agent_of_rank.size(); ++rank) {
+    if (start_.agent_of_rank[rank] != peer || ++count > kRanksNamedMax) continue;
+    ranks += (count == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (count > kRanksNamedMax) ranks += ", ...";
+  const std::string agent = "agent " + std::to_string(peer);
+  return count == 0 ? agent : agent + (count == 1 ? " (rank " : " (ranks ") + ranks + ")";
+}
+
 void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& why) {
   const uint32_t peer = links_->peer_of(event.link);
   links_->on_closed(event.link);
   if (links_->dropped(peer)) return;
-  const bool shard = peer >= start_.agents;
-  const std::string who =
-      shard ? "shard " + std::to_string(peer - start_.agents) : "agent " + std::to_string(peer);
   const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
   const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
-                            "job \"" + start_.name + "\": the link to " + who + " ended" +
-                                (why.empty() ? "" : " (" + why + ")"));
+                            "job \"" + start_.name + "\": the link to " + describe_peer(peer) +
+                                " ended" + (why.empty() ? "" : " (" + why + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
   ended_links_.add(peer, lost, monotonic_now());
 }

@@ -76,6 +76,7 @@ class WorkerDataJob final : public DataJob {
   Status open_operation(CollectiveOperation& operation);
   size_t take_submissions(uint32_t local_rank);
   std::string who(uint32_t local_rank) const;
+  std::string describe_peer(uint32_t peer) const;
   void on_submission(uint32_t local_rank, const Submission& record);
   void begin(EngineTensor& tensor);
   size_t reduce_local();

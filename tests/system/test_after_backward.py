@@ -1,6 +1,7 @@
 """Gradients are the result when backward() returns, and replicas that differ are found in the first step."""
 
 import json
+import re
 
 import pytest
 from conftest import assert_all_ok, run_ranks
@@ -67,3 +68,4 @@ def test_bytes_that_changed_under_their_checksum_are_no_damage_on_the_wire(two_a
         assert "network card" not in report["text"], found
         if "GB-D612" in report["text"]:
             assert "wait before you change a tensor" in report["text"], found
+            assert re.search(r"the link to agent [01] \(rank [01]\) ended", report["text"]), found

@@ -215,7 +215,8 @@ TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
     for (uint32_t agent = 0; agent < 2; ++agent) cluster.post(agent, 0, 0, 1);
     const auto broken = cluster.broken(0);
     ASSERT_EQ(broken.size(), 1u);
-    EXPECT_THAT(broken[0].status.message(), testing::HasSubstr("the link to agent 1 ended"));
+    EXPECT_THAT(broken[0].status.message(),
+                testing::HasSubstr("the link to agent 1 (rank 1) ended"));
   }
 }
 
@@ -259,7 +260,8 @@ TEST(EngineCollectives, TheAgentThatIsLostIsTheOneThatIsNamed) {
     ASSERT_EQ(broken.size(), 1u);
     EXPECT_EQ(broken[0].status.code(), Code::kPeerLost);
     EXPECT_THAT(broken[0].status.message(),
-                testing::HasSubstr("the link to agent " + std::to_string(lost) + " ended"));
+                testing::HasSubstr("the link to agent " + std::to_string(lost) + " (rank " +
+                                   std::to_string(lost) + ") ended"));
   }
 }
 
