@@ -3,6 +3,8 @@
 #
 #   scripts/test.sh                release build: unit, contract, simulation and system tests
 #   scripts/test.sh --sanitizers   and the C++ tests under ASan+UBSan and TSan
+#   scripts/test.sh --quick        C++ programs that have not passed since they were built; one file of system tests per area
+#   scripts/test.sh --changed      those programs; system tests of the folders that differ from HEAD
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,14 +19,21 @@ count() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# cpp_tests PRESET: builds it and runs its ctest cases.
+# cpp_tests PRESET [changed]: builds it and runs its programs: all, or those that have not passed since they were built.
 cpp_tests() {
+  local runs=.
   say "$1: build"
   cmake --preset "$1" >"$reports/$1.log" 2>&1 && cmake --build --preset "$1" >>"$reports/$1.log" 2>&1 ||
     { tail -50 "$reports/$1.log"; failed=$((failed + 1)); return 1; }
   say "$1: C++ tests"
-  rm -rf "build/$1/test_reports"
-  ctest --preset "$1" -j2 --output-junit "$reports/$1.xml" --no-tests=error |
+  if [[ ${2:-} == changed ]]; then
+    runs=$(python3 scripts/changed_tests.py programs "build/$1" | paste -sd '|')
+    [[ -n $runs ]] || { echo "all programs have passed since they were built"; return 0; }
+    runs="^($runs)\$"
+  else
+    rm -rf "build/$1/test_reports"
+  fi
+  ctest --preset "$1" -j2 -R "$runs" --output-junit "$reports/$1.xml" --no-tests=error |
     grep -E -v '^ *(Start|[0-9]+/[0-9]+ Test .*Passed)' || true
   count "$reports/$1.xml" "build/$1/test_reports"
 }
@@ -46,19 +55,34 @@ system_tests() {
   run_pytest system tests/system --ignore tests/system/test_rdma_vm.py -n 3 --dist loadfile
 }
 
+# One of each area, a minute in all.
+quick_files=(tests/system/test_{repository,operations,collectives,after_backward,compression,modes,health,bad_input}.py)
+
 finish() {
   echo "$passed passed, $failed failed, $skipped skipped"
   [[ $failed == 0 && $passed -gt 0 ]]
   exit
 }
 
+case ${1:-} in
+  "" | --sanitizers | --quick | --changed) ;;
+  *) echo "scripts/test.sh: unknown option $1; one of --sanitizers, --quick, --changed" >&2; exit 2 ;;
+esac
 reports=$PWD/build/reports
 mkdir -p "$reports"
 rm -f "$reports"/*.xml
 scripts/setup.sh || { failed=1; finish; }
-cpp_tests release && system_tests
-if [[ ${1:-} == --sanitizers ]]; then
-  cpp_tests asan
-  cpp_tests tsan
-fi
+case ${1:-} in
+  --quick) cpp_tests release changed && run_pytest system -n 3 --dist loadfile "${quick_files[@]}" ;;
+  --changed)
+    mapfile -t files < <(python3 scripts/changed_tests.py system)
+    cpp_tests release changed && { [[ -z ${files[*]} ]] || run_pytest system -n 3 --dist loadfile "${files[@]}"; }
+    ;;
+  --sanitizers)
+    cpp_tests release && system_tests
+    cpp_tests asan
+    cpp_tests tsan
+    ;;
+  "") cpp_tests release && system_tests ;;
+esac
 finish
