@@ -7,6 +7,7 @@ find_package(spdlog REQUIRED)
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_path(JSON_INCLUDE nlohmann/json.hpp REQUIRED)
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 # The library itself is loaded at run time. -DIBVERBS_INCLUDE=OFF builds as if it were not there.

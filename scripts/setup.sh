@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 build_packages=(
   build-essential cmake ninja-build ccache lld pkg-config git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev
-  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwy-dev libisal-dev libzstd-dev
+  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libeigen3-dev libhwy-dev libisal-dev libzstd-dev
   libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
   python3 python3-dev python3-venv)
 test_packages=(
