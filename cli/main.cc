@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"status", "agents, jobs and ranks: what happens now", declare_status},
     {"stop", "end a job; its ranks get an error that says why", declare_stop},
     {"mode", "have a running job exchange a group of tensors in another mode", declare_mode},
+    {"plan", "predict a training step with each schedule on a modelled cluster", declare_plan},
     {"doctor", "what this machine has, what is missing, what to do", declare_doctor},
     {"explain", "the page of an error number, or the list of all", declare_explain},
     {"env", "which launcher's variables would decide rank and size here", declare_env},

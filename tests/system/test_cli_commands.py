@@ -272,7 +272,7 @@ def test_version_and_help(env):
     assert re.fullmatch(r"gradbus \d+\.\d+\.\d+\n", gradbus(env, "--version").stdout)
     words = gradbus(env, "--help").stdout
     assert gradbus(env, "help").stdout == words
-    for command in ("run", "status", "stop", "doctor", "explain", "env"):
+    for command in ("run", "plan", "status", "stop", "doctor", "explain", "env"):
         assert command in words
         assert "--help" in gradbus(env, command, "--help").stdout
     assert gradbus(env).returncode == 2

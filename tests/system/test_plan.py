@@ -1,0 +1,138 @@
+"""`gradbus plan` as a user runs it: tables, JSON, profiles, and one line for each mistake."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", ROOT / "build" / "release" / "bin"))
+CLUSTER = ("--nodes", "16", "--bandwidth", "25G", "--latency", "10us")
+SCHEDULES = ["wfbp", "ddp", "fusion", "bytescheduler", "mg-wfbp", "dear", "mergecomp", "auto"]
+MODELS = ["resnet50", "resnet101", "vgg16", "densenet201", "bert-base", "bert-large", "mlp"]
+
+
+def plan(*words):
+    return subprocess.run([str(BIN / "gradbus"), "plan", *words], text=True, capture_output=True, timeout=60)
+
+
+def plan_json(*words):
+    result = plan(*words, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def profile(tmp_path, text):
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    return str(path)
+
+
+# Two layers of 1,000,000 bytes, 1 ms forward and 2 ms backward each.
+PROFILE = json.dumps({"name": "mine", "layers": [
+    {"name": name, "elements": 250_000, "forward_us": 1000, "backward_us": 2000} for name in ("a", "b")]})
+
+
+def test_it_prints_every_schedule_a_timeline_and_a_recommendation():
+    result = plan("--model", "resnet50", *CLUSTER)
+    assert result.returncode == 0 and result.stderr == ""
+    rows = [line.split()[0] for line in result.stdout.splitlines() if line.rstrip().split()[2:3] == ["ms"]]
+    assert [row for row in rows if row in SCHEDULES] == SCHEDULES
+    streams = [line.split() for line in result.stdout.splitlines() if line.startswith(("  compute", "  link"))]
+    assert [name for name, _ in streams] == ["compute", "link"]
+    assert len(streams[0][1]) == len(streams[1][1]) == 66
+    assert streams[0][1].startswith("F") and "A" in streams[1][1]
+    assert result.stdout.splitlines()[-1].split()[1] in SCHEDULES
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_is_planned_and_auto_is_never_slower(model):
+    report = plan_json("--model", model, *CLUSTER)
+    times = {row["schedule"]: row["iteration_us"] for row in report["schedules"]}
+    assert list(times) == SCHEDULES
+    assert times["auto"] <= min(times.values()) * (1 + 1e-6)
+    assert all(us >= report["compute_us"] * (1 - 1e-9) for us in times.values())
+    for row in report["schedules"]:
+        assert row["efficiency"] == pytest.approx(report["compute_us"] / row["iteration_us"])
+        assert row["exposed_us"] == pytest.approx(row["iteration_us"] - report["compute_us"], abs=1e-3)
+
+
+# Two nodes in a ring at 8 Gbit/s, 100 us a message: 2 * 100 us + 1,000,000 B * 1 ns = 1.2 ms for each layer.
+# Ready at 4 and 6 ms after the step's start; the second exchange ends at 7.2 ms.
+def test_a_profile_gives_the_time_that_is_worked_by_hand(tmp_path):
+    report = plan_json("--profile-file", profile(tmp_path, PROFILE), "--nodes", "2", "--bandwidth", "8gbit",
+                       "--latency", "100us", "--algorithm", "ring", "--schedule", "wfbp")
+    row = report["schedules"][0]
+    assert row["schedule"] == report["shown"] == "wfbp"
+    assert row["iteration_us"] == pytest.approx(7200)
+    assert row["exposed_us"] == pytest.approx(1200)
+    exchanges = [(i["begin_us"], i["end_us"]) for i in report["timeline"] if i["stream"] == "link"]
+    assert exchanges == [pytest.approx((4000, 5200)), pytest.approx((6000, 7200))]
+
+
+def test_computing_times_can_be_replaced():
+    assert plan_json("--model", "vgg16", *CLUSTER, "--compute-ms", "77")["compute_us"] == pytest.approx(77_000)
+
+
+def test_a_codec_is_used_where_it_pays_and_only_there():
+    slow = ("--model", "bert-base", "--nodes", "8", "--bandwidth", "1G")
+    dense = plan_json(*slow)["schedules"][-1]["iteration_us"]
+    assert plan_json(*slow, "--codec", "onebit")["schedules"][-1]["iteration_us"] < dense / 4
+    # One that is slower than the link: auto stays dense.
+    bad = plan_json(*slow, "--codec", "topk:encode_ns=1000")["schedules"][-1]
+    assert bad["iteration_us"] == pytest.approx(dense, rel=1e-6)
+
+
+def test_a_schedule_that_cannot_carry_the_codec_says_so():
+    rows = plan_json("--model", "resnet50", *CLUSTER, "--codec", "topk")["schedules"]
+    assert "cannot carry the codec topk" in rows[SCHEDULES.index("dear")]["error"]
+    forced = plan("--model", "resnet50", *CLUSTER, "--codec", "topk", "--schedule", "dear")
+    assert forced.returncode == 2 and "cannot carry the codec topk" in forced.stderr
+
+
+def test_a_thousand_nodes_are_planned():
+    report = plan_json("--model", "densenet201", "--nodes", "1024", "--bandwidth", "10G")
+    assert len(report["schedules"]) == len(SCHEDULES)
+
+
+MISTAKES = {
+    "no model": ((), "GB-F100", "either --model or --profile-file"),
+    "both": (("--model", "mlp", "--profile-file", "x"), "GB-F100", "either --model or --profile-file"),
+    "unknown model": (("--model", "resnet51"), "GB-F100", 'did you mean "resnet50"?'),
+    "unknown schedule": (("--model", "mlp", "--schedule", "deer"), "GB-F100", 'did you mean "dear"?'),
+    "unknown codec": (("--model", "mlp", "--codec", "topq"), "GB-O910", 'did you mean "topk"?'),
+    "no bandwidth": (("--model", "mlp", "--bandwidth", "0G"), "GB-F100", "--bandwidth"),
+    "odd bandwidth": (("--model", "mlp", "--bandwidth", "25X"), "GB-F100", "--bandwidth"),
+    "odd latency": (("--model", "mlp", "--latency", "10"), "GB-F100", "--latency"),
+    "no nodes": (("--model", "mlp", "--nodes", "0"), "GB-F100", "--nodes must be 1 to"),
+    "odd nodes": (("--model", "mlp", "--nodes", "many"), "GB-F100", "--nodes"),
+    "odd algorithm": (("--model", "mlp", "--algorithm", "star"), "GB-F100", "has no formula"),
+    "odd compute": (("--model", "mlp", "--compute-ms", "-1"), "GB-F100", "--compute-ms"),
+    "budget": (("--model", "mlp", "--schedule", "bytescheduler", "--budget-bytes", "4096"), "GB-F100",
+               "a budget of 4096 bytes in flight"),
+    "groups": (("--model", "mlp", "--schedule", "mergecomp", "--groups", "4"), "GB-F100", "but mlp has 3"),
+    "no file": (("--profile-file", "/nowhere/p.json"), "GB-F102", "/nowhere/p.json cannot be read"),
+    "folder": (("--profile-file", "/"), "GB-F102", "the profile / cannot be read"),
+    "unknown option": (("--model", "mlp", "--modell", "x"), "GB-F101", "did you mean: --model"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_gets_one_line(name):
+    words, number, part = MISTAKES[name]
+    result = plan("--nodes", "4", *words) if "--nodes" not in words else plan(*words)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith(number + " ") and "| next: " in result.stderr
+    assert part in result.stderr
+
+
+@pytest.mark.parametrize("part", [0, 0.3, 0.9])
+def test_a_truncated_profile_is_named(tmp_path, part):
+    path = profile(tmp_path, PROFILE[:int(len(PROFILE) * part)])
+    result = plan("--profile-file", path, *CLUSTER)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert f"GB-F102 BAD_FILE: {path}: this is no JSON, or it is cut short | next: " in result.stderr
