@@ -136,8 +136,8 @@ void StepSimulation::end_backward(uint32_t layer) {
     if (--progress_[operation].gradients_missing == 0) release(operation);
   if (position_ < 2 * workload_.layers.size()) return;
   backward_ended_ = true;
-  for (const uint32_t operation : held_) release(operation);
-  held_.clear();
+  for (const uint32_t operation : deferred_) release(operation);
+  deferred_.clear();
 }
 
 void StepSimulation::release(uint32_t operation) {
@@ -168,7 +168,7 @@ void StepSimulation::deliver(uint32_t operation) {
     if (backward_ended_) {
       release(follower);
     } else {
-      held_.push_back(follower);
+      deferred_.push_back(follower);
     }
   }
   if (!delivers(plan_.operations[operation])) return;
