@@ -57,6 +57,11 @@ void Conductor::rewatch(const AttachedClient& client) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fd(), &event);
 }
 
+void Conductor::watch_full_sockets() {
+  for (const auto& [fd, client] : clients_)
+    if (client->wants_to_write()) rewatch(*client);
+}
+
 void Conductor::run(int stop_fd) {
   GRADBUS_CHECK(watch(stop_fd, EPOLLIN));
   say_hello();

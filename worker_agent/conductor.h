@@ -131,6 +131,8 @@ class Conductor {
 
   bool watch(int fd, uint32_t events);
   void rewatch(const AttachedClient& client);
+  // After packets for several clients: the rest goes out when their sockets have room again.
+  void watch_full_sockets();
 
   const ConductorOptions options_;
   AttachListener listener_;

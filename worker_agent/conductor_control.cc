@@ -98,6 +98,7 @@ uint64_t job_of(const v1::CoordinatorMessage& message) {
 
 void Conductor::take_control(const ControlEvent& event) {
   const Status taken = guarded([&] { on_control(event); });
+  watch_full_sockets();  // many messages are passed on to clients
   if (taken.ok()) return;
   const uint64_t id = event.ended ? 0 : job_of(event.message);
   spdlog::error("a message of the coordinator, job id {}: {}", id, taken.message());
@@ -247,8 +248,6 @@ void Conductor::on_tensors_ready(const v1::TensorsReady& ready) {
   if (const Status placed = running->place(ready); !placed.ok())
     fail_job(ready.job_id(), placed, true);
   send_nccl_reports(*running);
-  for (auto& [fd, client] : clients_)
-    if (client->wants_to_write()) rewatch(*client);
 }
 
 void Conductor::on_tensors_retired(const v1::TensorsRetired& retired) {
@@ -291,8 +290,6 @@ void Conductor::on_nccl_settled(const v1::NcclSettled& settled) {
   if (running == nullptr || running->failed()) return;
   if (const Status done = running->settle_nccl(settled); !done.ok())
     fail_job(settled.job_id(), done, true);
-  for (auto& [fd, client] : clients_)
-    if (client->wants_to_write()) rewatch(*client);
 }
 
 void Conductor::on_stall(const v1::StallNotice& notice) {
@@ -309,8 +306,6 @@ void Conductor::on_mode_changed(const v1::ModeChanged& change) {
   spdlog::info("job \"{}\": \"{}\" changes to mode {} at the next fence", running->name(),
                change.group(), change.mode());
   running->tell_mode(change.group(), change.mode());
-  for (auto& [fd, client] : clients_)
-    if (client->wants_to_write()) rewatch(*client);
 }
 
 // Ignored by a job that has failed here or ended.
@@ -364,8 +359,7 @@ void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinato
   spdlog::error("job \"{}\" ends: {}", running->name(), status.message());
   running->fail(status);
   broken_links_.erase(id);
-  for (auto& [fd, client] : clients_)
-    if (client->wants_to_write()) rewatch(*client);
+  watch_full_sockets();
 }
 
 void Conductor::end_ps_job(uint64_t id) {
