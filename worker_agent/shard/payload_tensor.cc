@@ -45,7 +45,7 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
     partitions_.push_back(
         {second_codec(compression.spec, shape),
          ErrorFeedback(second_error_feedback(compression.spec, agents()), shape.count_max)});
-    if (plan.moved) partitions_.back().lacks = partitions_.back().memory.residual().size();
+    if (plan.moved) partitions_.back().lacks = partitions_.back().error_feedback.residual().size();
   }
 }
 
@@ -150,7 +150,7 @@ Status PayloadTensor::begin_to_leave() {
   for (uint32_t partition = 0; partition < plan().collective.chunks(); ++partition)
     if (holds(partition))
       std::ranges::copy(
-          std::as_bytes(partitions_[slot(partition)].memory.residual()),
+          std::as_bytes(partitions_[slot(partition)].error_feedback.residual()),
           leaving_.bytes().begin() + static_cast<ptrdiff_t>(leaving_offset(partition)));
   return {};
 }
