@@ -598,7 +598,7 @@ TEST_F(BadPush, IsRefusedByItsField) {
   with([](FrameHeader& h) { h.chunk = UINT32_MAX; });
   refused("a chunk that another shard holds");
   with([](FrameHeader& h) { h.operation = 1; });
-  refused("exchange is 1, expected 0");
+  refused("operation is 1, expected 0");
   with([](FrameHeader& h) { h.source = kReadOptimizerState; });
   refused("a part that is not kept");
   with([](FrameHeader& h) { h.source = kWriteOptimizerState + 3; });

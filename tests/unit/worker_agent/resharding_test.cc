@@ -217,7 +217,7 @@ TEST_P(Moving, LossesAtEveryMoment) {
     const std::string why = outcome();
     if (!why.empty()) {
       ++ended;
-      EXPECT_THAT(why, AllOf(HasSubstr("GB-P103"), HasSubstr("on its way to other shards")));
+      EXPECT_THAT(why, AllOf(HasSubstr("GB-P103"), HasSubstr("being sent to other shards")));
       continue;
     }
     ++went_on;
@@ -399,7 +399,7 @@ TEST(LostMoves, EndTheJob) {
   const auto broken = cluster.broken(3);
   ASSERT_EQ(broken.size(), 1u);
   EXPECT_THAT(broken[0].status.message(),
-              AllOf(HasSubstr("GB-P103"), HasSubstr("on its way to other shards")));
+              AllOf(HasSubstr("GB-P103"), HasSubstr("being sent to other shards")));
 }
 
 // Expect: before the first round there is no state to move.
