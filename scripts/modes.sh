@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains examples/digits and examples/charlm in every exchange mode, with equal ranks, with a slow one, and with random
+# Trains examples/digits and examples/charlm in every sync mode, with equal ranks, with a slow one, and with random
 # stalls, times shards against what links allow, and writes docs/benchmarks/modes.md and modes-results.jsonl beside it.
 # What the last file already has is not done again.
 #

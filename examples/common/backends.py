@@ -181,7 +181,7 @@ def connect(arguments: argparse.Namespace) -> Any:
 
 
 def flush(optimizer: Any) -> None:
-    """Ends what an exchange mode has under way: afterwards all ranks have the same parameters."""
+    """Ends the exchanges of a sync mode; afterwards all ranks have the same parameters."""
     if hasattr(optimizer, "flush"):  # not DDP's or Horovod's, which always have
         optimizer.flush()
 

@@ -4,7 +4,7 @@
 
 The plan is a list of {program, words, compression}. Rank 0 prints a JSON line after each training. One job instead of
 many saves starting Python and PyTorch on every rank; each training registers gradients of its own, so nothing of one
-codec's memory reaches the next.
+codec's residual reaches the next.
 """
 
 from __future__ import annotations

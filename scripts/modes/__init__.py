@@ -1,1 +1,1 @@
-"""Measures the exchange modes: scripts/modes.sh."""
+"""Measures the sync modes: scripts/modes.sh."""

@@ -63,7 +63,7 @@ class Results:
 def main() -> int:
     """0 when the report is written."""
     names = [task.name for task in TASKS]
-    parser = argparse.ArgumentParser(prog="scripts/modes.sh", description="Measures every exchange mode.")
+    parser = argparse.ArgumentParser(prog="scripts/modes.sh", description="Measures every sync mode.")
     parser.add_argument("--mode", choices=MODES, action="append", help="train only in this one (may be repeated)")
     parser.add_argument("--only", choices=[*names, "bounds"], action="append", help="do only this (may be repeated)")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs have found")

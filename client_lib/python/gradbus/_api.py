@@ -1,4 +1,4 @@
-"""What the operations have in common for their callers.
+"""Functions for all operations: barrier, poll, synchronize, unregister.
 
 Operations are matched between ranks by ``name``, or without one by their order among the unnamed
 operations of the same kind, dtype, size and op. Every rank must start the same ones; if one does not,
@@ -54,9 +54,8 @@ def synchronize(handle: Handle[T], timeout: float | None = None) -> T:
 def unregister(name: str, process_set: ProcessSet = global_process_set) -> None:
     """Frees the shared memory of operations that were named ``name``, once every rank has called it.
 
-    The first operation of a name sets memory aside and keeps it for the next one. This rank is done
-    with it; the call does not wait for other ranks. The name may be used again afterwards, as if for
-    the first time. Raises BusyError while an operation of this name is in flight and InvalidError
-    when there was none.
+    The first operation of a name allocates memory and keeps it for the next one. The call does not wait
+    for other ranks. The name may be used again afterwards, as if for the first time. Raises BusyError
+    while an operation of this name is in flight, and InvalidError when there was none.
     """
     session_of(process_set, "unregister").unregister(name)

@@ -75,7 +75,7 @@ def whole_number(value: object) -> int | None:
 
 
 class Compression:
-    """Names for ``compression=``; any text of docs/how-to/compress-gradients.md does, too: ``"topk:ratio=0.01"``.
+    """Names for ``compression=``. It also takes a text with options, such as ``"topk:ratio=0.01"``.
 
     Gradients are compressed between nodes; ranks of one node share memory.
     """

@@ -1,4 +1,4 @@
-"""All distributed optimizers of the process at once, for scripts whose optimizers are somewhere else."""
+"""Calls for all distributed optimizers of the process, for scripts that do not have the objects."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def _alive() -> list[Flushable]:
 
 
 def flush() -> int:
-    """``flush()`` of every distributed optimizer of this process, in the order in which they were made;
-    returns how many steps and exchanges that took. Every rank calls it.
+    """Calls ``flush()`` of every distributed optimizer of this process, in the order of their creation.
+    Returns how many steps and exchanges that took. Every rank calls it.
 
-    Raises what the optimizers' own does.
+    Raises what ``DistributedOptimizer.flush()`` raises.
     """
     return sum(optimizer.flush() for optimizer in _alive())
 
 
 def staleness() -> dict[str, int]:
-    """``staleness()`` of all of them: by parameter, the larger one where two have one name."""
+    """``staleness()`` of all optimizers, by parameter. If two have the same name, the larger value."""
     ages: dict[str, int] = {}
     for optimizer in _alive():
         for name, age in optimizer.staleness().items():

@@ -10,9 +10,9 @@
 
     train(gradbus.elastic.State(step=0, weights=weights))
 
-When an agent is lost, or the network between agents, every rank's operation fails; ``run`` then joins
-the job again with the same processes, gives every rank the values of the last commit and calls the
-function anew. ``gradbus.torch.ElasticState`` commits models and optimizers. See docs/how-to/train-elastically.md.
+When an agent or the network between agents is lost, the operations of all ranks fail. ``run`` then joins
+the job again with the same processes, restores the values of the last commit and calls the function
+again. ``gradbus.torch.ElasticState`` commits models and optimizers. See docs/how-to/train-elastically.md.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Saved = dict[str, Any]  # by the value's name
 
 
 class State:
-    """Named values that a job can go back to, each an attribute: ``State(step=0).step``.
+    """Named values that a job can restore. Each is an attribute: ``State(step=0).step``.
 
-    A commit keeps a deep copy of each, or of the ``state_dict()`` of what has one. Ranks' values may
-    differ; those of before the first commit become rank 0's.
+    A commit stores a deep copy of each value, or of its ``state_dict()`` if it has one. Values may differ
+    between ranks. Before the first commit, all ranks get those of rank 0.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -76,11 +76,11 @@ class State:
 
     @property
     def commits(self) -> int:
-        """How many commits were made, but that of the start."""
+        """The number of commits, without the one at the start."""
         return max(0, self._common)
 
     def commit(self) -> None:
-        """Keeps the values of now; returns when every rank has its own.
+        """Stores the current values. Returns when every rank has stored its own.
 
         Every rank calls it after the same step. Raises what operations raise.
         """
@@ -92,9 +92,9 @@ class State:
         self._kept = {self._common: self._kept[self._common]}
 
     def restore(self) -> None:
-        """Back to the values of the last commit, this rank's own, within a session that goes on.
+        """Restores this rank's values of the last commit, while the session continues.
 
-        Every rank calls it. ``run`` does so by itself after a loss.
+        Every rank calls it. After a loss, ``run`` restores them by itself.
         """
         if self._common < 0:
             raise bad_argument("State.restore: there is no commit yet", "call commit() before")
@@ -102,10 +102,10 @@ class State:
         self._load(self._kept[self._common], self._common)
 
     def sync(self) -> None:
-        """Every rank goes back to the newest commit that all have; without any, all get rank 0's values.
+        """Restores the newest commit that all ranks have. Without any, all ranks get the values of rank 0.
 
-        ``run`` calls it before the function. Raises MismatchError when a process has come new, without
-        the commit that the others have; and what operations raise.
+        ``run`` calls it before the function. Raises MismatchError when a new process lacks the commit of
+        the others, and what operations raise.
         """
         newest = allgather_int(max(self._kept, default=-1), name="elastic/commits")
         common = min(newest)
@@ -172,17 +172,17 @@ def _no_common_commit(newest: list[int]) -> MismatchError:
 def run(
     function: Function | None = None, *, timeout: float | None = None, restarts_max: int = 10
 ) -> Any:
-    """Decorates ``function(state, ...)``: after the loss of an agent it is called again.
+    """Decorates ``function(state, ...)``, so that it is called again after the loss of an agent.
 
     Args:
         timeout: seconds from a loss until all ranks are in the job again; default: the variable
-            GRADBUS_ELASTIC_TIMEOUT (``gradbus run --elastic-timeout``), else 60. As ranks find out
-            at their next operation, it has to be longer than a step takes.
-        restarts_max: losses in a row without a commit in between; the next one is an error.
+            GRADBUS_ELASTIC_TIMEOUT (``gradbus run --elastic-timeout``), else 60. Ranks notice a
+            loss at their next operation, so it must be longer than a step.
+        restarts_max: how many losses in a row, without a commit between them, are survived.
 
-    Needs ``init()``, or calls it. Each call begins with ``state.sync()`` and ends with a barrier. Raises
-    what the function raises otherwise, also the death of a rank: the job's processes stay the same;
-    TimeoutError (GB-M006) when not all come back in time.
+    It calls ``init()`` if that was not called. Each call begins with ``state.sync()`` and ends with a barrier.
+    Raises TimeoutError (GB-M006) if not all ranks return in time. Raises all other errors of the function,
+    also the one for a rank that died, because no process replaces it.
     """
     if function is None:
         return functools.partial(run, timeout=timeout, restarts_max=restarts_max)

@@ -73,7 +73,7 @@ def nothing_is_lost(checksums):
             )
             errors.append(relative(total / step - exact, exact))
         # What is missing is one residual, whose size settles: twice the rounds, half the error. One bit
-        # needs longer to settle; without a memory the error would stay as it is.
+        # needs longer to settle; without a residual the error would stay as it is.
         assert errors[63] < 0.8 * errors[31], f"{codec}: {errors[31]} then {errors[63]}"
         checksums[f"again {codec}"] = hashlib.sha256(total.tobytes()).hexdigest()
 

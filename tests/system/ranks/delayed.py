@@ -220,7 +220,7 @@ def counting(mode):
 
 
 def memory(mode, compression):
-    """Every delay slot has a memory; a state that was read may be put back."""
+    """Every delay slot has a residual; a state that was read may be written back."""
     weight, bias, optimizer = parameters = make(mode, compression, lr=1.0, momentum=0.0)
     for number in range(STEPS):
         step(parameters, gradient_of(gradbus.rank(), number))

@@ -2,7 +2,7 @@
 
     mode_changes.py counting          no gradient is lost or counted twice in any of many changes
     mode_changes.py group             one group changes, the other does not
-    mode_changes.py memory            what error feedback remembers is carried over
+    mode_changes.py memory            the state of error feedback is carried over
     mode_changes.py squares           what delay compensation keeps is carried over, too
     mode_changes.py lamb              to shards that step on whole tensors, and back
     mode_changes.py refused           a mode that cannot be leaves everything as it was

@@ -45,7 +45,7 @@ def counting():
 
 
 def feedback(codec):
-    """Steps and the ranks' memories lack only what the shards remember: a few gradients' worth
+    """Steps and the ranks' residuals lack only the residual of the shards: a few gradients' worth
     after any number of steps, while one encoding's error would add up."""
     weight, _, optimizer = parameters = make(codec)
     gradients = [

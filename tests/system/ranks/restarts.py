@@ -1,7 +1,7 @@
 """One rank whose job goes on after agents were killed and started again (gradbus.elastic).
 
     restarts.py plain FOLDER             sums of integers; the state are Python's own values
-    restarts.py steps MODE FOLDER        integers as gradients, in an exchange mode
+    restarts.py steps MODE FOLDER        integers as gradients, in a sync mode
     restarts.py remembered FOLDER        top-k with a residual; prints what there is at the end
     restarts.py kept MODE NAME [CODEC] FOLDER  shards that step with that optimizer; prints the same
     restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same

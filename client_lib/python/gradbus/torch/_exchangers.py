@@ -255,15 +255,15 @@ def _let_go(exchange: GradientExchange, local: LocalModes) -> None:
 
 
 def _refuse_other_units(memory: CompressionState, before: LocalModes, after: LocalModes) -> None:
-    """What error feedback has kept of gradients is no residual of parameters' differences, which
-    have a learning rate in them; and a mean of parameters has none."""
+    """Refuses a change between modes whose residuals differ. A residual of gradients is none of
+    parameters' differences, which contain a learning rate. A mean of parameters has no residual."""
     kept = {name for shares in memory.values() for name in shares}
     was_local, is_local_now = set(before.names), set(after.names)
     moved = kept & ((was_local - after.remembering) | (is_local_now - was_local))
     if moved:
         raise bad_argument(
-            f"'{min(moved)}' is compressed, and what that remembers of it has no meaning in the other "
-            "mode: one exchanges gradients and one parameters, or their mean",
+            f"'{min(moved)}' is compressed, and its error feedback has no meaning in the other mode: one "
+            "mode exchanges gradients, the other parameters or their mean",
             "change between modes of one kind, or start the job in the mode it is to have",
         )
 
@@ -271,14 +271,14 @@ def _refuse_other_units(memory: CompressionState, before: LocalModes, after: Loc
 def _refuse_other_nodes(
     memory: CompressionState, state: State, before: _Modes, after: _Modes
 ) -> None:
-    """What shards have left out of compressed sums is no rank's: it would be lost. And what a node
-    has left out of its own gradient is a step on shards that step, a part of a mean elsewhere."""
+    """Refuses a change that would lose residuals. The residual of a sum on a shard belongs to no rank. The
+    residual of a node's gradient is a step where shards step, and a part of a mean elsewhere."""
     kept = {name for shares in memory.values() for name in shares}
     for ((name, _), _), was, is_now in zip(state.parameters, before, after, strict=True):
         if name in kept and _place_of(was) != _place_of(is_now):
             raise bad_argument(
-                f"'{name}' is compressed, and what that remembers of it is on the shards in part, or "
-                "is of no use to them",
+                f"'{name}' is compressed, and a part of its error feedback is on the shards, or the "
+                "shards cannot use it",
                 "start the job in the mode it is to have",
             )
 

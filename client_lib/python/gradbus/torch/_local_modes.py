@@ -177,7 +177,7 @@ class LocalModes:
 
     @property
     def remembering(self) -> set[str]:
-        """The parameters whose differences can be compressed with a memory."""
+        """The parameters whose differences can be compressed with error feedback."""
         return {slot.name for group in self._stepping for slot, _ in group.outer_slots()}
 
     def _refuse_when_detached(self) -> None:
@@ -294,7 +294,7 @@ class LocalModes:
         for part in {**wanted, **state}:
             check_part(part, state.get(part, {}), wanted.get(part, {}))
 
-    # ---- what compression remembers of pseudo-gradients
+    # ---- the residual state of pseudo-gradients
 
     @property
     def _buckets(self) -> list[ParameterBucket]:

@@ -54,10 +54,10 @@ class DistributedOptimizerBase(_Optimizer):
     _gradbus: State
 
     def synchronize(self) -> None:
-        """Waits for the exchange: after it every ``.grad`` is the result. step() does it by itself.
+        """Waits for the exchange. Every ``.grad`` is the result afterwards. step() calls it by itself.
 
-        With ``wait="step"``, call it before you read or change gradients; with ``wait="backward"``, when
-        you do so after fewer backward passes than announced. Raises BusyError (a gradient was changed
+        With ``wait="step"``, call it before you read or change gradients. With ``wait="backward"``, call it
+        only if you made fewer backward passes than announced. Raises BusyError (a gradient was changed
         during the exchange), MismatchError, PeerLostError, TimeoutError (may be called again).
         """
         _synchronize(self, is_step=False)
@@ -72,8 +72,8 @@ class DistributedOptimizerBase(_Optimizer):
             self._gradbus.skip_synchronize = False
 
     def step(self, closure: Closure | None = None) -> Any:
-        """One step of the wrapped optimizer after synchronize(); with a closure, each evaluation
-        of it is followed by one. Then the modes of parameters (diloco, ...) do what is due.
+        """Calls synchronize(), then makes one step of the wrapped optimizer. With a closure, each evaluation
+        is followed by synchronize(). Then the modes that exchange parameters (diloco, ...) do their work.
 
         Raises what synchronize() does, and MismatchError when the ranks' parameters differ: see
         ``check_every``.
@@ -121,15 +121,15 @@ class DistributedOptimizerBase(_Optimizer):
         state.replicas_compared = False
 
     def flush(self) -> int:
-        """Ends what is under way, so that all ranks have the same parameters, bit for bit; returns
+        """Ends all exchanges in flight, so that all ranks have the same parameters, bit for bit. Returns
         how many steps and exchanges that took.
 
         Every rank calls it before an evaluation, a checkpoint and the end. With
-        ``mode="delayed:k=2"`` the last two means of gradients have not been used yet: it steps on
-        them, and training goes on as at its start, with k steps of zeros. With ``"localsgd"`` and
-        ``"diloco"`` it makes an outer step on the inner steps since the last one, with ``"averaging"``
+        ``mode="delayed:k=2"`` the last two means of gradients have not been used yet: flush() steps on
+        them. Training then restarts with k zero steps, as at the beginning. With ``"localsgd"`` and
+        ``"diloco"`` it makes an outer step on the inner steps since the last one. With ``"averaging"``
         and ``"gossip"`` it takes the mean of the parameters. With ``"sync"`` there is nothing to do.
-        Being a fence, it is also where modes change that ``gradbus mode`` has asked for.
+        flush() is a fence, so changes that ``gradbus mode`` requested take effect here.
 
         Raises BusyError between backward() and step(), PeerLostError, TimeoutError (may be called
         again).
@@ -147,35 +147,35 @@ class DistributedOptimizerBase(_Optimizer):
         return steps
 
     def staleness(self) -> dict[str, int]:
-        """By parameter: how many steps the gradient of the last step was old; -1: zeros, of none.
+        """By parameter: the age in steps of the gradient that the last step used; -1 means zeros.
 
-        0 where parameters are exchanged instead (averaging, gossip, ...): it is this rank's own.
+        0 where parameters are exchanged (averaging, gossip, ...), because the gradient is this rank's own.
         """
         state = self._gradbus
         return {**state.exchange.staleness(), **dict.fromkeys(state.local.names, 0)}
 
     def report_loss(self, loss: float | torch.Tensor) -> None:
-        """This rank's loss of a step, for the rule ``gradbus run --loss-percent``: a job whose losses jump, or are
-        not finite, goes back to mode ``sync`` at the next fence. Also in ``gradbus status --json``.
+        """Reports this rank's loss of a step for the rule ``gradbus run --loss-percent``. If losses jump or are
+        not finite, the job returns to mode ``sync`` at the next fence. ``gradbus status --json`` shows them.
 
-        Waits for nobody; without it the rule never holds. A tensor has one element.
+        It does not wait. Without reports the rule does nothing. A tensor must have one element.
         """
         current().report_loss(float(loss))
 
     def modes(self) -> dict[str, str]:
-        """By parameter: the mode it is exchanged in now; ``gradbus mode`` may have changed it."""
+        """By parameter: its current mode, which ``gradbus mode`` may have changed."""
         state = self._gradbus
         names = (name for (name, _), _ in state.parameters)
         return dict(zip(names, state.modes(state.changes)))
 
     def outer_state(self) -> OuterState:
-        """What modes keep from step to step besides the optimizer's own state, for a checkpoint.
+        """The state of modes that is not in the optimizer's own state, for a checkpoint.
 
-        ``{"global": {name: tensor}, "momentum": {name: tensor}, "mean_square": {name: tensor}}``: of
-        localsgd and diloco the copy of each parameter that all ranks share, and the outer momentum,
-        both empty before the first step; of delayed with dc_decay the mean of squared gradients. The
-        same on every rank, so one file will do. Call it after flush(): raises BusyError when ranks
-        have stepped on their own since, and gradients under way are not in it.
+        ``{"global": {name: tensor}, "momentum": {name: tensor}, "mean_square": {name: tensor}}``. For
+        localsgd and diloco: the global copy of each parameter, and the outer momentum. Both are empty
+        before the first step. For delayed with dc_decay: the mean of squared gradients. It is the same
+        on every rank, so one file is enough. Call it after flush(), because gradients in flight are not
+        in it. Raises BusyError if ranks have stepped on their own since.
         """
         squares = self._gradbus.exchange.mean_squares
         return {
@@ -184,10 +184,10 @@ class DistributedOptimizerBase(_Optimizer):
         }
 
     def load_outer_state(self, state: OuterState) -> None:
-        """Puts them back, on all ranks; the parameters become the shared copies.
+        """Restores outer_state() on all ranks; the parameters become the global copies.
 
-        What a state of another mode lacks begins anew. Raises InvalidError (a name or shape of another
-        model), BusyError as outer_state().
+        Parts that the state lacks, because it is of another mode, start anew. Raises InvalidError (a name or
+        shape of another model), and BusyError as outer_state() does.
         """
         exchange, local = self._gradbus.exchange, self._gradbus.local
         squares = state.get("mean_square", {})
@@ -198,29 +198,28 @@ class DistributedOptimizerBase(_Optimizer):
         exchange.take_over(squares)
 
     def shard_state(self) -> ShardState:
-        """What shards' optimizers remember of parameters that shards hold, for a checkpoint.
+        """The optimizer state on shards, for a checkpoint: momenta, moments and counts of steps, by parameter.
 
-        Momenta, moments and counts of steps, by parameter: on rank 0, to which they all come, and {} on the
-        others. All ranks call it after flush(), with which they have stopped making steps. Parameters whose
-        optimizer remembers nothing are not in it. Raises BusyError between backward() and step().
+        Rank 0 gets all of it, other ranks get {}. All ranks call it after flush() and before the next step.
+        Parameters whose optimizer has no state are not in it. Raises BusyError between backward() and step().
         """
         return self._gradbus.exchange.shard_state()
 
     def load_shard_state(self, state: ShardState) -> None:
-        """Puts it back; the parameters of rank 0 become those of the shards.
+        """Restores shard_state(); the parameters of rank 0 become those of the shards.
 
-        All ranks call it, what rank 0 brings counts. A parameter whose shards step with another optimizer
-        begins anew, with a warning. Raises InvalidError (a name or shape of another model), BusyError as
+        All ranks call it, and the state of rank 0 counts. A parameter whose shards use another optimizer
+        starts anew, with a warning. Raises InvalidError (a name or shape of another model), BusyError as
         shard_state().
         """
         self._gradbus.exchange.load_shard_state(state)
 
     def compression_state(self) -> CompressionState:
-        """This rank's share of what compression remembers (error feedback), for a checkpoint.
+        """This rank's share of the residual state (error feedback), for a checkpoint.
 
         ``{"residual": {name: tensor}, "momentum": {name: tensor}}`` of the compressed parameters. All
-        ranks call it after step() and save a file each: the shares add up to what the job remembers.
-        Modes with something under way want a flush() before. Exchanged gradients are zeroed. Raises
+        ranks call it after step() and save a file each: the shares add up to the state of the job.
+        In modes with results in flight, call flush() first. Exchanged gradients become zeros. Raises
         BusyError between backward() and step().
         """
         local = self._gradbus.local.compression_state()
@@ -228,7 +227,7 @@ class DistributedOptimizerBase(_Optimizer):
         return {part: {**shares, **local[part]} for part, shares in state.items()}
 
     def load_compression_state(self, state: CompressionState) -> None:
-        """Puts a share back, on all ranks; what was remembered before is forgotten.
+        """Restores a share on all ranks, and replaces the current residual state.
 
         For another number of ranks see ``reshard_compression_state``. On a job of one node, or for
         parameters that are not compressed now, the residual is added to the next gradient. Raises
@@ -350,8 +349,8 @@ def DistributedOptimizer(  # used like a class, hence its name
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
-    The same object is returned, its class now a subclass of what it was, so learning-rate schedulers
-    and references made before stay valid. Gradients live in shared memory and are exchanged while
+    It returns the same object, whose class is now a subclass of its old class. So learning-rate schedulers
+    and earlier references stay valid. Gradients live in shared memory and are exchanged while
     backward still runs. When backward() returns, ``.grad`` is the result: clip, scale and log it as in one
     process. All ranks wrap the same parameters in the same order, and make as many passes between steps.
 
@@ -363,16 +362,16 @@ def DistributedOptimizer(  # used like a class, hence its name
             them. Further ones before a step are exchanged as well, as in DDP.
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
         op: gradbus.Average or gradbus.Sum.
-        process_set: whose ranks share this model; call it on its members only.
+        process_set: the ranks that share this model; call this on members only.
         compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
             ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
-        rescale_residual: when a group's learning rate changes, what error feedback has kept is scaled
-            by old / new, so that the steps it stands for keep their size. For plain SGD.
+        rescale_residual: when a group's learning rate changes, the residual is scaled by old / new,
+            so that it moves the parameters by as much as at the old rate. For plain SGD.
         mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
             ``"diloco:H=50"``, ``"ps:async"``, ... (docs/concepts/modes.md). None: the job's policy decides.
-        sparse_parameters: those whose gradients come sparse, as ``nn.Embedding(sparse=True)`` makes
-            them; all of a SparseAdam's do. Their rows are exchanged. Other sparse gradients are made
-            dense, with a warning but where shards step.
+        sparse_parameters: parameters with sparse gradients, such as those of ``nn.Embedding(sparse=True)``.
+            All parameters of a SparseAdam count. Their rows are exchanged. Other sparse gradients are made
+            dense, with a warning unless shards step.
         wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits;
             call synchronize() before you change gradients, or BusyError is raised. Modes in which shards
             step (``"ps:async"``, ...) always wait in step().

@@ -57,7 +57,7 @@ class Registered:
         return view
 
     def start_reading_optimizer_state(self, part: int) -> None:
-        """Asks shards for a part of what they keep; finish() and copy_back() end it."""
+        """Asks shards for a part of the optimizer state; finish() and copy_back() end it."""
         self.storage.release()
         self.core.start_read_optimizer_state(part)
 
@@ -67,14 +67,14 @@ class Registered:
         self.hand_over(lambda: self.core.start_write_optimizer_state(part))
 
     def read_residual_state(self, part: int) -> None:
-        """This rank's share of what compression remembers is in flat."""
+        """Reads this rank's share of the residual state into flat."""
         self.storage.release()
         self.core.start_read_residual_state(part)
         self.core.wait()
         self.copy_back()
 
     def write_residual_state(self, part: int) -> None:
-        """What is in flat is remembered instead; what is in flat then means nothing."""
+        """Replaces this rank's share of the residual state by flat, whose contents are undefined then."""
         if not self.compressed and self.storage.carries(part):
             return
         self.storage.release()

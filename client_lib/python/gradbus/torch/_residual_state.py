@@ -1,7 +1,7 @@
-"""What compression remembers between steps: for checkpoints, and for another number of ranks.
+"""The residual state of compression: for checkpoints, and for another number of ranks.
 
-Error feedback keeps on each node what has not been sent yet. Every rank has a share of it; the shares
-of all ranks add up to what the job remembers.
+Error feedback keeps on each node what has not been sent yet. Every rank has a share of this state; the
+shares of all ranks add up to the state of the job.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ class Shared:
         device.record(self._rank_buffer.ready, current)
 
     def carries(self, part: int) -> bool:
-        """The agent remembers nothing of it."""
+        """The rank carries a residual itself: the agent has no state of it."""
         if part == _RESIDUAL:
             self._carried = self._rank_buffer.vector.clone()
         return True
