@@ -245,14 +245,14 @@ constexpr char kFooter[] =
     "The columns are those of nccl-tests. For reduce_scatter, all_gather, gather, scatter and\n"
     "all_to_all `count` is a rank's block and `size` all blocks together; algbw = size / time;\n"
     "busbw = algbw * 2(n-1)/n (all_reduce), * (n-1)/n (those with blocks), * 1 (others).\n\n"
-    "How time is defined: an iteration begins with a barrier, which is not timed, and takes as\n"
-    "long as its slowest rank. `time` is the best iteration, p50 and p99 are among all. Below\n"
-    "64 KiB an iteration is a batch of operations back to back, as many as take 200 us, at most\n"
-    "128, and its time is divided by their number. --check exchanges known data before and after\n"
-    "the timed iterations; with #wrong elements the exit code is 1.\n\n"
+    "An iteration begins with a barrier, which is not timed. Its time is that of the slowest\n"
+    "rank. `time` is the best iteration; p50 and p99 are percentiles of all. Below 64 KiB an\n"
+    "iteration is a batch of operations back to back, as many as take 200 us, at most 128. Its\n"
+    "time is divided by their number. --check exchanges known data before and after the timed\n"
+    "iterations; if elements are wrong, the exit code is 1.\n\n"
     "  gradbus bench all_reduce --ranks 4 --agents 2 -b 4 -e 256M -f 4 --check\n"
     "  gradbus bench all_reduce --ranks 2 --model resnet50\n"
-    "  gradbus bench codec topk:ratio=0.01 efsignsgd   codecs alone, beside memory's limit\n"
+    "  gradbus bench codec topk:ratio=0.01 efsignsgd   codecs alone, and the limit of memory\n"
     "  gradbus bench codec --device cuda               their kernels on a GPU\n"
     "  gradbus bench machine           streaming rates and latencies: the limits of this machine";
 
@@ -266,31 +266,34 @@ Action declare_bench(CLI::App& app) {
                  "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all "
                  "barrier; or machine, or codec")
       ->required();
-  app.add_option("codecs", options->codec.specs, "of bench codec: topk:ratio=0.01 ...; all");
-  app.add_flag("--list", options->codec.list, "of bench codec: the codecs and their options");
-  app.add_option("--elements", options->codec.elements, "of bench codec")->capture_default_str();
-  app.add_option("--device", options->codec.device, "of bench codec: cpu, cuda or cuda:1")
+  app.add_option("codecs", options->codec.specs,
+                 "codecs for bench codec: topk:ratio=0.01 ..., or all");
+  app.add_flag("--list", options->codec.list, "bench codec: lists the codecs and their options");
+  app.add_option("--elements", options->codec.elements, "bench codec: elements of f32")
+      ->capture_default_str();
+  app.add_option("--device", options->codec.device, "bench codec: cpu, cuda or cuda:1")
       ->capture_default_str();
   app.add_option("--ranks", cluster.ranks, "processes to start")->capture_default_str();
-  app.add_option("--agents", cluster.agents, "embedded agents to spread them over")
+  app.add_option("--agents", cluster.agents, "embedded agents that share the ranks")
       ->capture_default_str();
   app.add_option("--shards", cluster.shards, "embedded parameter-server shards, for --mode ps:*");
   app.add_option("--shards-on", cluster.shards_on, "with --link: own, agents, or e.g. agent-0,own");
   app.add_option("--transport", cluster.transport,
-                 "between agents; several with commas between: in the order of preference")
+                 "transport of agents; several separated by commas, in the order of preference")
       ->capture_default_str();
-  app.add_option("--algorithm", cluster.algorithm,
-                 "between agents: auto ring chain halving_doubling recursive_doubling tree direct")
+  app.add_option(
+         "--algorithm", cluster.algorithm,
+         "algorithm of agents: auto ring chain halving_doubling recursive_doubling tree direct")
       ->capture_default_str();
   app.add_option("--link", cluster.link,
-                 "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+                 "RATE[,DELAY], e.g. 1gbit,200us: emulates a network between agents; needs root");
   app.add_option("--link-of", cluster.link_of,
-                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit; repeatable")
+                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit; may be repeated")
       ->allow_extra_args(false);
   declare_bench_options(app, options->bench);
   app.add_option("--op-timeout", cluster.op_timeout,
-                 "seconds until a collective must end (default 1800)");
-  app.add_flag("-v,--verbose", cluster.verbose, "pids, addresses and the daemons' logs");
+                 "seconds in which a collective must end (default 1800)");
+  app.add_flag("-v,--verbose", cluster.verbose, "prints pids, addresses and the daemons' logs");
   return [&app, options] { return act(app, *options); };
 }
 

@@ -82,7 +82,7 @@ int doctor(bool as_json) {
 Action declare_doctor(CLI::App& app) {
   auto as_json = std::make_shared<bool>(false);
   app.add_flag("--json", *as_json, "one JSON object");
-  app.footer("Exit code: 0, or 1 when something is missing that Gradbus cannot work without.");
+  app.footer("Exit code: 0, or 1 if something is missing that Gradbus needs.");
   return [as_json] { return doctor(*as_json); };
 }
 

@@ -30,8 +30,8 @@ int show_environment() {
 
 Action declare_env(CLI::App& app) {
   app.footer(
-      "Looked at in this order: GRADBUS_*, torchrun, Horovod, Open MPI, PMI, Slurm; else one "
-      "process alone.");
+      "The first of these decides: GRADBUS_*, torchrun, Horovod, Open MPI, PMI, Slurm. Without "
+      "any of them, the process is a world of one.");
   return show_environment;
 }
 

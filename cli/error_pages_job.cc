@@ -99,7 +99,7 @@ constexpr ErrorPage kPages[] = {
     {"O910", "The compression is unknown or its options are not allowed.", "The caller.",
      "Run gradbus bench codec --list. Correct the name or option.",
      "topk:ration=0.01: the option is called ratio."},
-    {"O911", "The exchange mode is unknown or its options are not allowed.", "The caller.",
+    {"O911", "The sync mode is unknown or its options are not allowed.", "The caller.",
      "Take a mode of docs/concepts/modes.md.", "delay:k=1: the mode is called delayed."},
     {"O912", "The mode keeps parameters on shards, and the job has none.", "The launch.",
      "Start gradbus-server --role=shard before the job, or gradbus run --shards 2.",

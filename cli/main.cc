@@ -26,13 +26,13 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "start the ranks of a job and wait for them", declare_run},
     {"bench", "time collectives between real processes, and the machine", declare_bench},
-    {"status", "agents, jobs and ranks: what happens now", declare_status},
+    {"status", "show agents, jobs and ranks, and their problems", declare_status},
     {"stop", "end a job; its ranks get an error that says why", declare_stop},
-    {"mode", "have a running job exchange a group of tensors in another mode", declare_mode},
+    {"mode", "change the mode of a group of tensors in a running job", declare_mode},
     {"plan", "predict a training step with each schedule on a modelled cluster", declare_plan},
-    {"doctor", "what this machine has, what is missing, what to do", declare_doctor},
-    {"explain", "the page of an error number, or the list of all", declare_explain},
-    {"env", "which launcher's variables would decide rank and size here", declare_env},
+    {"doctor", "show what this machine has, what is missing, and what to do", declare_doctor},
+    {"explain", "explain an error, or list all errors", declare_explain},
+    {"env", "show which launcher's variables decide rank and size here", declare_env},
 };
 
 std::vector<std::string> trailing;
@@ -136,7 +136,7 @@ int run_main(int argc, char** argv) {
   CLI::App app("Gradbus: a gradient bus for distributed deep learning.", "gradbus");
   app.set_version_flag("--version", "gradbus " GRADBUS_VERSION);
   app.require_subcommand(1);
-  app.footer("gradbus COMMAND --help tells about one command.");
+  app.footer("gradbus COMMAND --help shows the options of a command.");
   std::vector<Action> actions;
   for (const Command& command : kCommands) {
     CLI::App* sub = app.add_subcommand(command.name, command.summary);

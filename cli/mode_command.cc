@@ -38,16 +38,16 @@ Action declare_mode(CLI::App& app) {
   app.add_option("group", options->group, "parameters by name: \"embedding.*\", \"*\"")->required();
   app.add_option("mode", options->mode, "sync, delayed:k=1, ps:async, ... (docs/concepts/modes.md)")
       ->required();
-  app.add_option("--reason", options->reason, "a sentence for the log and gradbus status");
+  app.add_option("--reason", options->reason, "a text for the log and gradbus status");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
   app.footer(
-      "For the job's owner and root. Without the cluster token this node's agent is asked.\n"
-      "A fence is where all ranks are at one point with nothing under way: optimizer.flush(), or\n"
-      "every N steps of a job that was started with gradbus run --fence-every N.\n\n"
+      "Only the job's owner and root may do this. Without the cluster token, this node's agent\n"
+      "forwards the request. The mode changes at the job's next fence, where nothing is in\n"
+      "flight: optimizer.flush(), or every N steps with gradbus run --fence-every N.\n\n"
       "  gradbus mode train \"*\" delayed:k=1 --reason \"node 7 is slow until Monday\"");
   return [options] { return change_mode(*options); };
 }

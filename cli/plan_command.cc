@@ -138,13 +138,14 @@ int plan(const PlanOptions& options) {
 
 void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
   app.add_option("--bucket-bytes", options.bucket_bytes, "ddp: size of a bucket");
-  app.add_option("--fusion-bytes", options.fusion_bytes, "fusion: most bytes sent together");
-  app.add_option("--partition-bytes", options.partition_bytes, "bytescheduler: of one partition");
+  app.add_option("--fusion-bytes", options.fusion_bytes, "fusion: maximum bytes of one operation");
+  app.add_option("--partition-bytes", options.partition_bytes,
+                 "bytescheduler: size of a partition");
   app.add_option("--budget-bytes", options.budget_bytes, "bytescheduler: bytes in flight");
-  app.add_option("--dear-bytes", options.dear_bytes, "dear: most bytes of a group");
+  app.add_option("--dear-bytes", options.dear_bytes, "dear: a group has fewer bytes than this");
   app.add_option("--nearby-layers", options.nearby_layers,
-                 "dear: so many layers make a group, whatever their bytes");
-  app.add_option("--groups", options.groups, "mergecomp: exactly so many groups");
+                 "dear: number of layers in a group, instead of its bytes");
+  app.add_option("--groups", options.groups, "mergecomp: number of groups");
 }
 
 }  // namespace
@@ -152,22 +153,24 @@ void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
 Action declare_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   app.footer(
-      "Shows what a model predicts. Running jobs do not use these schedules yet. Computing times "
-      "of known models are assumptions: replace them with --compute-ms or --profile-file.");
+      "The times are predictions of a model. Running jobs do not use these schedules yet. The "
+      "computing times of known models are assumptions: replace them with --compute-ms or "
+      "--profile-file.");
   app.add_option("--model", options->model, "a known model, such as resnet50 or bert-large");
   app.add_option("--profile-file", options->profile_file,
-                 "layers and times of another model, JSON");
+                 "JSON file with the layers and times of another model");
   app.add_option("--compute-ms", options->compute_ms,
-                 "one step on one node, in place of the model's");
-  app.add_option("--nodes", options->nodes, "how many nodes")->required();
-  app.add_option("--bandwidth", options->bandwidth, "of a node's link: 25G, 100M; default 10G");
-  app.add_option("--latency", options->latency, "of one message: 10us; default 20us");
+                 "computing time of a step on one node, instead of the model's");
+  app.add_option("--nodes", options->nodes, "number of nodes")->required();
+  app.add_option("--bandwidth", options->bandwidth,
+                 "bandwidth of a node's link: 25G, 100M; default 10G");
+  app.add_option("--latency", options->latency, "latency of a message: 10us; default 20us");
   app.add_option("--algorithm", options->algorithm,
                  "auto, ring, halving_doubling, recursive_doubling or tree");
   app.add_option("--codec", options->codec,
                  "none, or one such as topk:ratio=0.01,encode_us=50,carrier=all_gather");
   app.add_option("--schedule", options->schedule,
-                 "whose timeline is shown; default: the recommended");
+                 "schedule whose timeline is shown; default: the recommended one");
   app.add_flag("--json", options->json, "one JSON object");
   declare_forced(app, options->schedules);
   return [options] { return plan(*options); };

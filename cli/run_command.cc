@@ -211,15 +211,13 @@ int run(const RunOptions& options) {
 
 constexpr char kFooter[] =
     "gradbus run -np N [OPTIONS] [--] COMMAND [ARGUMENTS...]\n\n"
-    "The daemons of this machine are used when one answers; else an embedded coordinator and\n"
-    "agents are started for the job and stopped after it. Each rank finds its place in "
-    "GRADBUS_RANK,\n"
-    "GRADBUS_SIZE, GRADBUS_LOCAL_RANK, GRADBUS_JOB and GRADBUS_SOCKET. The exit code is that of "
-    "the\n"
-    "first rank that failed (128 + number for a signal).\n\n"
+    "If an agent answers on this machine, the job uses it. Otherwise an embedded coordinator and\n"
+    "embedded agents are started for the job, and stopped after it. Each rank gets GRADBUS_RANK,\n"
+    "GRADBUS_SIZE, GRADBUS_LOCAL_RANK, GRADBUS_JOB and GRADBUS_SOCKET. The exit code is that of\n"
+    "the first rank that failed (128 + number for a signal).\n\n"
     "  gradbus run -np 4 -- python train.py --epochs 3\n"
     "  gradbus run -np 4 --agents 2 -- ./train        two agents, TCP between them\n"
-    "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   ... as on such a network\n"
+    "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   with an emulated network\n"
     "  gradbus run -H node1:8,node2:8 -- python train.py   over ssh; agents run there";
 
 }  // namespace
@@ -229,62 +227,64 @@ Action declare_run(CLI::App& app) {
   app.prefix_command();
   app.footer(kFooter);
   app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
-  app.add_option("--job", options->job, "its name, which snapshots go by; default: a random one");
-  app.add_option("--agents", options->agents, "embedded agents to spread them over");
-  app.add_option("--shards", options->shards,
-                 "embedded parameter-server shards, for the modes ps:*");
+  app.add_option("--job", options->job,
+                 "name of the job, also of its snapshots; default: a random name");
+  app.add_option("--agents", options->agents, "embedded agents that share the ranks");
+  app.add_option("--shards", options->shards, "embedded parameter-server shards, for modes ps:*");
   app.add_option("--shards-on", options->shards_on,
-                 "with --link, on whose links they are: own (default), agents (beside them, in "
-                 "turn), or one word for each shard, e.g. agent-0,own");
+                 "with --link, the links of the shards: own (default), agents (they share links "
+                 "with agents, in turn), or one word for each shard, e.g. agent-0,own");
   app.add_option("--snapshots", options->snapshots,
-                 "directory where embedded shards keep what they hold "
+                 "directory for the snapshots of embedded shards "
                  "(docs/how-to/use-a-parameter-server.md)");
   app.add_option("--link", options->link,
-                 "RATE[,DELAY], e.g. 1gbit,200us: a network between the agents; needs root");
+                 "RATE[,DELAY], e.g. 1gbit,200us: emulates a network between agents; needs root");
   app.add_option("--link-of", options->link_of,
-                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit: another link for one; may be repeated")
+                 "NODE=RATE[,DELAY], e.g. shard-1=500mbit: the link of one node; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--transport", options->transport,
-                 "between embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
-  app.add_option("--compression", options->compression,
-                 "of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option(
-      "--mode", options->mode,
-      "what is exchanged when and by whom: sync, delayed:k=1, averaging:every=10, "
-      "gossip, localsgd:H=8, diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");
+      "--transport", options->transport,
+      "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
+  app.add_option(
+      "--compression", options->compression,
+      "codec of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
+  app.add_option("--mode", options->mode,
+                 "sync mode: sync, delayed:k=1, averaging:every=10, gossip, localsgd:H=8, "
+                 "diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");
   app.add_option("--late-mode", options->late_mode,
-                 "mode that the job changes to at a fence when ranks lose a fifth of a minute to a "
-                 "late one, e.g. delayed:k=1");
+                 "mode to change to at a fence, if ranks wait more than a fifth of a minute for a "
+                 "slow rank, e.g. delayed:k=1");
   app.add_option("--loss-percent", options->loss_percent,
-                 "back to mode sync when the losses that a job reports rise to so many percent of "
-                 "what they were, e.g. 200")
+                 "changes back to mode sync if the reported losses rise to this percentage of the "
+                 "earlier ones, e.g. 200")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--policy", options->policy,
-                 "TOML file of rules: which tensors, which compression and mode");
+                 "TOML file with rules that give tensors their compression and mode");
   app.add_option("--fence-every", options->fence_every,
-                 "steps from one fence to the next: flush() is called by itself (gradbus mode)")
+                 "calls flush() every N steps, as a fence (gradbus mode)")
       ->check(CLI::Range(1, 1'000'000'000));
-  app.add_flag("--embedded", options->embedded, "own daemons for this job, whatever answers");
-  app.add_option(
-         "--restart-agents", options->restart_agents,
-         "embedded agents that end are started again, so many times in all; for programs "
-         "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: it ends the job")
+  app.add_flag("--embedded", options->embedded,
+               "starts daemons for this job, even if an agent runs here");
+  app.add_option("--restart-agents", options->restart_agents,
+                 "how many times embedded agents that end are restarted, in total; for programs "
+                 "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: the job ends")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; others than this one over ssh");
-  app.add_option("--hostfile", options->hostfile, "file of lines \"HOST slots=N\"");
-  app.add_option("--start-timeout", options->start_timeout, "seconds until all ranks have joined");
-  app.add_option("--op-timeout", options->op_timeout,
-                 "seconds until a collective must end (default 1800); deaths are found without it");
+  app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; other hosts are reached by ssh");
+  app.add_option("--hostfile", options->hostfile, "file with lines \"HOST slots=N\"");
+  app.add_option("--start-timeout", options->start_timeout, "seconds in which all ranks must join");
+  app.add_option(
+      "--op-timeout", options->op_timeout,
+      "seconds in which a collective must end (default 1800); dead ranks are detected sooner");
   app.add_option("--elastic-timeout", options->elastic_timeout,
-                 "seconds until gradbus.elastic has all ranks in the job again after a loss");
+                 "seconds in which all ranks must rejoin after a loss (gradbus.elastic)");
   app.add_option("--output-filename", options->output_directory,
-                 "directory for rank.N.out and rank.N.err instead of the terminal");
+                 "directory for rank.N.out and rank.N.err, instead of the terminal");
   app.add_option("-x", options->variables, "NAME or NAME=VALUE for the ranks; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--ssh", options->ssh, "how to reach other hosts")->capture_default_str();
-  app.add_flag("--no-prefix", options->no_prefix, "lines without \"[rank] \" in front");
+  app.add_option("--ssh", options->ssh, "command that reaches other hosts")->capture_default_str();
+  app.add_flag("--no-prefix", options->no_prefix, "prints lines without \"[rank] \" in front");
   app.add_flag("--no-color", options->no_colour, "no colours (also: NO_COLOR=1)");
-  app.add_flag("-v,--verbose", options->verbose, "pids, addresses and the daemons' logs");
+  app.add_flag("-v,--verbose", options->verbose, "prints pids, addresses and the daemons' logs");
   return [options] {
     options->command = trailing_words();
     return run(*options);

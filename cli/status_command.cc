@@ -108,9 +108,8 @@ int status(const StatusOptions& options) {
 Action declare_status(CLI::App& app) {
   auto options = std::make_shared<StatusOptions>();
   app.footer(
-      "Exit code: 0 the cluster is healthy, 1 it is not (nodes or shards lost, ranks late) or the "
-      "job "
-      "of --job has failed, 2 no coordinator answers.");
+      "Exit code: 0 if the cluster is healthy; 1 if it is not (lost nodes or shards, late ranks) "
+      "or if the job of --job has failed; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object (one a second with --watch)");
   app.add_flag("--watch", options->watch, "refresh each second until Ctrl-C");
   app.add_option("--forget", options->forget, "forget a lost node that will not return");

@@ -31,13 +31,15 @@ int stop(const StopOptions& options) {
 Action declare_stop(CLI::App& app) {
   auto options = std::make_shared<StopOptions>();
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
-  app.add_option("--reason", options->reason, "a sentence for the ranks' error");
+  app.add_option("--reason", options->reason, "a text for the ranks' error");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
-  app.footer("For the job's owner and root. Without the cluster token this node's agent is asked.");
+  app.footer(
+      "Only the job's owner and root may do this. Without the cluster token, this node's agent "
+      "forwards the request.");
   return [options] { return stop(*options); };
 }
 

@@ -178,7 +178,7 @@ constexpr ErrorInfo kErrors[] = {
      "use Gradbus in the parent only, or start the child with spawn and give it its own rank"},
     {"O910", "BAD_COMPRESSION", Code::kInvalid, "The requested compression does not exist.",
      "gradbus bench codec --list"},
-    {"O911", "BAD_MODE", Code::kInvalid, "The requested exchange mode does not exist.",
+    {"O911", "BAD_MODE", Code::kInvalid, "The requested sync mode does not exist.",
      "use one of docs/concepts/modes.md, e.g. sync or delayed:k=1"},
     {"O912", "NO_SHARDS", Code::kUnavailable,
      "The mode needs parameter-server shards and the job has none.",

@@ -1,13 +1,14 @@
 // A codec packs the gradient of one partition (a tensor, or a piece of one) into a smaller payload
 // and adds payloads of others back.
 //
-// It owns no thread, file, clock or lock and allocates nothing after construction, so it is tested
-// with two spans and nothing else. One instance serves one stream of partitions no longer than the
+// It owns no thread, file, clock or lock and allocates nothing after construction, so a test
+// needs two spans and nothing else. One instance serves one stream of partitions no longer than the
 // `count_max` it was made for; it is not thread-safe. The same input and seed give the same bytes
 // on every processor.
 //
 // NOT FINITE. A NaN or Inf in the input reaches the decoded vector as at least one NaN or Inf, so a
-// loss scaler sees it; the residual stays finite: that step is lost, as it would be without codec.
+// loss scaler sees it. The residual stays finite. That step is lost, as it would be without a
+// codec.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ struct EncodeInput {
   // Seed of all random numbers, from mix_u64(): differs by round, partition and sender.
   uint64_t seed = 0;
   uint64_t round = 1;  // 1 for the first round of this partition: warm-up schedules
-  // Of DGC's memory, given to codecs that take it in as they read the gradient
+  // DGC's momentum, for codecs that accumulate it while they read the gradient
   // (CodecTraits::takes_momentum): v is what accumulate_momentum() leaves in the residual.
   std::span<float> momentum = {};  // empty: none; else gradient and residual are there
   MomentumStep step = {};
@@ -72,9 +73,9 @@ class Codec {
 // by any all-reduce, in one or two rounds. After the last one every agent holds the same sum.
 //
 // It serves partitions of exactly the `count_max` elements it was made for, one exchange at a time:
-// project(0), the sum over agents arrives in the same memory, project(1) is given that, its sum
-// arrives, finish(). `input` is the same, and unchanged until the residual is written, in all of
-// these calls. Vectors are aligned for their dtype.
+// project(0), the sum over agents arrives in the same memory, project(1) gets this sum, its own sum
+// arrives, finish(). All of these calls get the same `input`, which does not change until the
+// residual is written. Vectors are aligned for their dtype.
 class LinearCodec {
  public:
   virtual ~LinearCodec() = default;

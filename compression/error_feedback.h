@@ -1,5 +1,5 @@
-// What an agent remembers of one partition between rounds, so that nothing a codec leaves out is
-// lost.
+// The state that an agent keeps for one partition between rounds, so that nothing that a codec
+// leaves out is lost.
 //
 //   none      nothing
 //   residual  v = g + decay * r, then r = v - sent (error feedback: Seide et al. 2014, Karimireddy
@@ -7,11 +7,11 @@
 //   dgc       m = momentum * m + g, r = r + m, then r and m are 0 where an element was sent (Lin et
 //             al. 2018, sections 3.1 and 3.2). Nesterov: m = momentum * (m + g), r = r + m + g
 //
-// A gradient that is not finite changes nothing here (of more than 1 Mi elements, but for a
-// rounding). A finite one with which dgc's sums overflow makes a round that is not finite, for all
-// to see; then m and r are 0 where they were not finite, or no later round would be, and what the
-// other elements have is sent in later rounds. Allocates at construction only. One partition, one
-// thread.
+// A gradient that is not finite changes nothing here, except for a rounding with more than 1 Mi
+// elements. A finite gradient may make dgc's sums overflow. The result of that round is then not
+// finite on all agents. Overflowed elements of m and r become 0, because otherwise no later round
+// would be finite. Other elements keep their values, which are sent in later rounds. Allocates at
+// construction only. One partition, one thread.
 #pragma once
 
 #include <cstdint>

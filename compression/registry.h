@@ -23,7 +23,7 @@ struct CodecTraits {
   bool whole_partition = false;
   bool needs_matrix = false;    // uses the tensor's shape
   bool by_rows = false;         // sends a row of the tensor as a matrix completely or not at all
-  bool takes_momentum = false;  // DGC's memory leaves its momentum to the codec (EncodeInput)
+  bool takes_momentum = false;  // the codec accumulates DGC's momentum (EncodeInput)
 };
 
 // The partitions that a codec is made for.

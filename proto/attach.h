@@ -186,8 +186,8 @@ struct RegisteredPacket {
   uint64_t local_reduction_offset = 0;
   uint64_t data_offset = 0;  // of local rank 0, or of the shared rank buffer
   uint64_t data_stride = 0;  // bytes from one local rank (or from one block) to the next
-  uint32_t on_device =
-      0;  // 1: in `rank_buffer`. If it was requested but is 0, `text` has the reason
+  // 1: in `rank_buffer`. If it was requested but is 0, `text` has the reason.
+  uint32_t on_device = 0;
   uint32_t reserved = 0;
   DeviceRankBuffer rank_buffer;
   char text[kAttachTextBytes] = {};

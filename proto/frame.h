@@ -8,9 +8,9 @@
 //   offset  7  u8   dtype        DType; with op and count the signature of the operation
 //   offset  8  u8   op           ReduceOp
 //   offset  9  u8   collective   CollectiveKind
-//   offset 10  u16  exchange     index of the tensor's exchange: 0 for dense tensors. Stage s of
-//                                partition u of a compressed tensor is exchange u * stages + s; the
-//                                fidelity gauge has one more behind them;
+//   offset 10  u16  operation    index of the tensor's collective operation: 0 for dense tensors.
+//                                Stage s of partition p of a compressed tensor is operation
+//                                p * stages + s; the fidelity gauge has one more after these;
 //                                kForward: index of the agent that pushed, or kDeadlineRecord; its
 //                                kCredit has the same value, and the chunk or partition in `chunk`;
 //                                kMoved: 0 for parameters, or for the residual of sums; n for the
@@ -25,7 +25,7 @@
 //   offset 16  u64  job          the coordinator's job id; 0: the link measures a path
 //   offset 24  u32  epoch        membership epoch; a receiver drops older ones
 //   offset 28  u32  tensor       registered tensor (bucket) id
-//   offset 32  u64  step         round of that tensor, 1 for the first; kProbe: its number;
+//   offset 32  u64  step         round of that tensor, from 1; kProbe: its number;
 //                                kDeadlineRecord: steps made before the closed one;
 //                                kMoved: steps made
 //   offset 40  u32  chunk        index of the chunk in the tensor (or block)
@@ -33,7 +33,7 @@
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
 //                                NCCL: number of the turn that agent 0 assigned;
 //                                all-gather: bytes of the whole block of `source`; shards: payload;
-//                                kForward: as in the push, plus the push's exchange times
+//                                kForward: as in the push, plus the push's operation times
 //                                2^kForwardedExchangeShift;
 //                                kMoved: index of the first element in the tensor;
 //                                kHello: the link key, which authenticates the connection
@@ -63,7 +63,7 @@ enum class FrameKind : uint8_t {
   kGather = 4,  // a finished chunk from its owner to all agents
   kProbe = 5,   // measures a path: payload in one direction only (worker_agent/path_probe.h)
   // From a shard to the backup of its chunks: a push that the shard is about to apply. A kCredit
-  // with the same tensor, exchange and step confirms that the backup has all frames of it
+  // with the same tensor, operation and step confirms that the backup has all frames of it
   // (worker_agent/shard/ps_data_job.h).
   kForward = 6,
   // What one side of a link with several paths has received (transport/failover/control.h).
@@ -80,7 +80,7 @@ inline constexpr uint8_t kSequencedFrame = 0x80;
 inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
 static_assert(kDeadlineRecord > kRanksMax, "no agent has this index");
 
-// Bit of a kForward's `total` where the exchange of the push begins.
+// Bit of a kForward's `total` where the `operation` of the push begins.
 inline constexpr uint32_t kForwardedExchangeShift = 48;
 
 // A push whose payload is ignored: its agent only requests the current parameters.

@@ -1,12 +1,13 @@
-// The coordinator: which agents are alive, which jobs they run. A pure state machine.
+// The coordinator knows which agents are alive and which jobs they run. It is a pure state machine.
 //
-// (event, now) in; Outgoing messages and log lines out, through the outbox. `now` is the time of a
-// LoopClock, which stands still while the process does. No socket, clock or
-// thread: service.h drives it under one mutex, tests drive it with a fake clock. The same events
-// and seed give the same output. Agent ids are the driver's, one per stream, never reused.
+// Input is (event, now). Output is messages and log lines, through the outbox. `now` is the time of
+// a LoopClock, which stops while the process is stopped. The coordinator has no socket, clock or
+// thread: service.h calls it under one mutex, and tests call it with a fake clock. The same events
+// and seed give the same output. The caller assigns agent ids, one per stream, and never reuses
+// one.
 //
-// Everything an agent sends is a claim: messages that make no sense are counted, answered where
-// somebody waits for an answer, and change nothing.
+// Messages of agents are not trusted. An invalid message is counted and changes nothing. It gets an
+// answer if the sender waits for one.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +33,18 @@ class Coordinator {
  public:
   Coordinator(const CoordinatorOptions& options, Nanos now);
 
-  // A stream began; its first message must be Hello, within one lease.
+  // A stream has begun. Its first message must be Hello, within one lease.
   void connect(uint64_t agent, Nanos now);
   void receive(uint64_t agent, const v1::AgentMessage& message, Nanos now);
-  // The stream ended, for whatever reason. Harmless when the agent is already gone.
+  // The stream has ended, for any reason. Has no effect if the agent is already gone.
   void disconnect(uint64_t agent, Nanos now);
-  // Leases, start timeouts, stalls. Call about every 100 ms.
+  // Checks leases, start timeouts and stalls. Call it about every 100 ms.
   void tick(Nanos now);
-  // The coordinator did not hear its agents until `now`: all leases begin again.
+  // The coordinator could not receive messages until `now`, so all leases restart.
   void renew_leases(Nanos now);
 
-  // For the job's owner and root, as the request's caller says who it is. `address`: where the call
-  // came from. Each is logged with caller, address and result.
+  // For the job's owner and root, according to the caller in the request. `address` is the source
+  // of the call. Each call is logged with caller, address and result.
   v1::StopJobReply stop_job(const v1::StopJobRequest& request, const std::string& address,
                             Nanos now);
   v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,

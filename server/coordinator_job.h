@@ -4,13 +4,13 @@
 //      |                                |
 //      +------- timeout, a rank goes, stopped, lost, mismatch ---> failed
 //
-// A job that fails while joining answers every rank with JoinRefused, later with one JobFailed per
-// agent; one that is done says JobEnded to each. Once ended it only describes itself. Coordinator
-// routes messages here after it has found the job and the sender; the job checks that the sender
-// owns the rank it speaks for.
+// A job that fails while joining sends JoinRefused to every rank. A job that fails later sends
+// JobFailed to each agent, and a job that is done sends JobEnded. An ended job only reports its
+// status. Coordinator routes messages here after it has found the job and the sender. The job
+// checks that the sender owns the rank in the message.
 //
-// Handlers return false for a message that makes no sense (counted by Coordinator); messages that
-// merely crossed an answer on the wire are accepted and ignored.
+// Handlers return false for an invalid message, which Coordinator counts. They accept and ignore a
+// message that was sent before the answer arrived.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,8 @@ class CoordinatorJob {
   Nanos ended_at() const { return ended_at_; }
   const Membership& membership() const { return membership_; }
 
-  // coordinator_job_start.cc. A rank that may not join is answered; others are not disturbed by it.
-  // `shards`: those there are now; the job takes them when it starts.
+  // coordinator_job_start.cc. A rank that may not join gets an answer; other ranks are not
+  // affected. `shards`: the current shards, which the job uses when it starts.
   void join(uint64_t agent, const AgentInfo& info, const v1::JoinJob& message,
             const AgentInfos& shards, Nanos now);
   const ShardList& shards() const { return shards_; }
@@ -74,8 +74,8 @@ class CoordinatorJob {
   // it.
   void take_back(const ReturningJob& from, Nanos now);
 
-  // coordinator_job_shards.cc. A shard has attached: a running job that has tensors on shards takes
-  // it at its ranks' next fence.
+  // coordinator_job_shards.cc. A shard has attached. A running job with tensors on shards uses it
+  // from its ranks' next fence on.
   void shard_attached(uint64_t shard, const AgentInfo& info, Nanos now);
 
   // GB-J408 unless `caller` is the job's owner.
@@ -92,8 +92,7 @@ class CoordinatorJob {
   bool count(uint64_t agent, const v1::JobCounters& counters, Nanos now);
   bool nccl_report(uint64_t agent, const v1::NcclReport& message);
 
-  // Has the ranks exchange the parameters whose names match `group` in another mode, from their
-  // next fence on.
+  // Changes the mode of the parameters whose names match `group`, from the ranks' next fence on.
   Status change_mode(const v1::ChangeModeRequest& request, Nanos now);
 
   // coordinator_job_end.cc. `why`: "node-b (pid 9) closed its connection, last heard 0.2 s ago".

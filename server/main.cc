@@ -53,7 +53,7 @@ struct ServerOptions {
 
   void declare(OptionTable& table) {
     table.add("role", &role,
-              "Role of this process: coordinator; or shard, which has the options of "
+              "Role of this process: coordinator, or shard, which takes the options of "
               "gradbus-agent --shard");
     table.add("listen", &listen,
               "host:port to listen on, where port 0 takes any free one; or unix:/PATH");
@@ -67,11 +67,11 @@ struct ServerOptions {
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 0, 1024,
               "Chunk size to aim at, in KiB; 0: by the path's latency times its bandwidth");
-    table.add(
-        "algorithm", &algorithm,
-        "What agents do between nodes: auto (the fastest by a cost model), ring, chain, "
-        "halving_doubling, recursive_doubling, tree or direct. Auto where it does not fit the "
-        "collective");
+    table.add("algorithm", &algorithm,
+              "Algorithm between nodes: auto (the fastest by a cost model), ring, chain, "
+              "halving_doubling, recursive_doubling, tree or direct. If it does not fit a "
+              "collective, auto "
+              "is used");
     table.add("deterministic", &deterministic,
               "Results have the same bits in every run and for every chunk size");
     table.add(
@@ -80,10 +80,12 @@ struct ServerOptions {
         "nodes of a job support it (docs/how-to/use-nccl.md)");
     table.add(
         "late-mode", &late_mode,
-        "Mode that a synchronous job changes to at its next fence when its ranks lose too much "
-        "time to a late one, e.g. delayed:k=1; default: none");
-    table.add("late-percent", &late_percent, 1, 100, "The part of their time that is too much");
-    table.add("late-seconds", &late_seconds, 1, 3600, "Interval over which it is measured");
+        "Mode that a synchronous job changes to at its next fence when its ranks wait too long "
+        "for a slow rank, e.g. delayed:k=1; default: none");
+    table.add("late-percent", &late_percent, 1, 100,
+              "Share of their time that ranks may wait before late-mode applies");
+    table.add("late-seconds", &late_seconds, 1, 3600,
+              "Interval over which late-percent is measured");
     table.add(
         "loss-percent", &loss_percent, 0, 1'000'000,
         "A job returns to mode sync when its reported losses rise to this percentage of their "

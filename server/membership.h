@@ -1,8 +1,8 @@
-// Who is in a job: its ranks, and the agents they attached through.
+// The members of a job: its ranks, and the agents through which they attached.
 //
-// Part of CoordinatorJob; pure. Ranks are added one by one, so memory follows those that came, not
-// a number that somebody claimed. A rank is never removed: one that left or was lost is remembered
-// as such.
+// Part of CoordinatorJob; pure. Ranks are added one by one, so memory grows with the ranks that
+// joined, not with a world size from a message. A rank is never removed. If it left or was lost, it
+// is marked as such.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace gradbus {
 
-// What a job keeps of an agent's Hello.
+// The fields of an agent's Hello that a job stores.
 struct AgentInfo {
   std::string name;
   std::map<std::string, std::string> addresses;  // transport -> address
@@ -57,13 +57,13 @@ class Membership {
   RankRecord* find(uint32_t rank);
   const RankRecord* find(uint32_t rank) const;
   AgentInfo* find_agent(uint64_t agent);
-  // The rank attached through this agent and is still there.
+  // Whether the rank attached through this agent and has not left.
   bool owns(uint64_t agent, uint32_t rank) const;
   bool has_left(uint32_t rank) const;
 
   RankSet joined() const;
   RankSet joined_through(uint64_t agent) const;
-  // That have come through this agent, also those that have left.
+  // The ranks that attached through this agent, also those that have left.
   size_t added_through(uint64_t agent) const;
   RankSet absent() const;  // never came
 

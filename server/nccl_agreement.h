@@ -1,11 +1,12 @@
-// Whether tensors of a job go by NCCL between its nodes: all of them or none, so every node says
-// what it can, and what follows is the same everywhere.
+// Decides for each tensor of a job whether NCCL carries it between nodes. All nodes use NCCL for a
+// tensor, or none does. So every node reports what it supports, and the decision is the same on
+// all.
 //
-// Part of CoordinatorJob; pure. A tensor is asked about when its ranks have registered it. Once
-// every agent has said that it has it on a GPU, in memory that its NCCL process has opened, the
-// job's one communicator is made of the name that agent 0 has sent along, if there is none yet; the
-// tensors of which that is true wait for it meanwhile. A communicator that could not be made is not
-// tried again in the job.
+// Part of CoordinatorJob; pure. Agents are asked about a tensor when its ranks have registered it.
+// The tensor fits if every agent reports that it is on a GPU, in memory that its NCCL process has
+// opened. The job has one communicator. It is created for the first tensor that fits, with the id
+// that agent 0 has sent. Tensors that fit wait for it. If it cannot be created, the job does not
+// try again.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace gradbus {
 
 class NcclAgreement {
  public:
-  // What all agents are to be told.
+  // The message for all agents.
   struct Verdict {
     bool sensible = true;                // else: an answer to nothing
     bool connect = false;                // first, with id()

@@ -1,15 +1,14 @@
-// Compares what the ranks of one job register, name by name: a tensor is ready when every rank has
-// registered it with one spec.
+// Compares the registrations of the ranks of one job, name by name. A tensor is ready when every
+// rank has registered it with the same spec.
 //
-// Part of CoordinatorJob; pure. A name may be registered again with another spec: a new version
-// with a new id, which every rank must register too. Each rank takes part in each attempt of a name
-// exactly once: an attempt that two specs ended keeps its refusal until every rank has been given
-// it, so a rank that comes late to it fails like the others instead of waiting for ranks that gave
-// up.
+// Part of CoordinatorJob; pure. A name may be registered again with another spec. This is a new
+// version with a new id, which every rank must register too. Each rank takes part in each attempt
+// of a name exactly once. If two specs differ, the attempt keeps its refusal until every rank has
+// got it. So a late rank fails like the others, and does not wait for ranks that have failed.
 //
 // A rank that has unregistered the ready version of a name and registers the name again takes part
-// in a new attempt. It waits there until the others have come that far, too: to unregister waits
-// for nobody, so they can.
+// in a new attempt. It waits there until the others have done the same. They can, because
+// unregistering never waits.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// How much of what lies on parameter-server shards each of them gets, so that the busiest network
-// interface of the job is done as early as it can be. Pure functions.
+// Which share of the tensors each parameter-server shard holds, so that the slowest network
+// interface of the job finishes as early as possible. Pure functions.
 //
-// The model is that of BytePS (Jiang et al. 2020, section 4.1), for any bandwidths: of a round each
-// of n agents pushes M bytes and pulls M bytes. An interface with `a` agents of the job (0 or 1, as
-// a rule) and shards that hold the part x has each way, in units of M,
+// The model is that of BytePS (Jiang et al. 2020, section 4.1), for any bandwidths: in a round,
+// each of n agents pushes M bytes and pulls M bytes. An interface with `a` agents of the job (0 or
+// 1, as a rule) and shards that hold the part x has each way, in units of M,
 //     its agents' traffic with other interfaces' shards   a (1 - x)
 //     its shards' with other interfaces' agents           (n - a) x
 // so its time is (a + (n - 2a) x) / bandwidth. What an agent exchanges with a shard beside it
@@ -22,24 +22,24 @@ namespace gradbus {
 struct ShardNetwork {
   uint32_t agents = 0;
   uint32_t shards = 0;
-  double bandwidth = 1;  // above 0, in any partition
+  double bandwidth = 1;  // above 0, in any unit
 };
 
-// When the last one is done with a round in which shards of network i hold the part `shares[i]`: in
-// M / partition of bandwidth.
+// The time of the slowest network for a round in which shards of network i hold the part
+// `shares[i]`, as a multiple of M / (unit of bandwidth).
 double round_time(std::span<const ShardNetwork> networks, std::span<const double> shares);
 
-// Each shard the same, by network. Some network has a shard.
+// Equal shares of all shards, summed by network. At least one network must have a shard.
 std::vector<double> equal_shares(std::span<const ShardNetwork> networks);
 
-// By network, the sum is 1: the least round_time() there is. Where several are as good, the nearest
-// to equal parts; those themselves when they are.
+// The shares with the smallest round_time(), by network; their sum is 1. If several are as good,
+// the ones nearest to equal shares.
 std::vector<double> best_shares(std::span<const ShardNetwork> networks);
 
-// The pattern of proto/placement.h for the parts that single shards are to hold; empty for equal
-// ones. It is the shortest that has every shard within 1 % of a mean part, or the best there is of
-// up to kPlacementEntriesMax entries. In any row of chunks a shard has at most one more or less
-// than its part of them (Tijdeman 1980, "The chairman assignment problem").
+// The pattern of proto/placement.h for the shares of single shards; empty for equal shares. It is
+// the shortest pattern in which every shard is within 1 % of a mean share, or the best one of up to
+// kPlacementEntriesMax entries. In any row of chunks, a shard has at most one chunk more or less
+// than its share (Tijdeman 1980, "The chairman assignment problem").
 std::vector<uint32_t> placement_pattern(std::span<const double> shares);
 
 }  // namespace gradbus

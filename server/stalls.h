@@ -1,11 +1,12 @@
-// Who waits for whom in one job, and whether that can ever end.
+// Finds which ranks of a job wait for which others, and whether these waits can end.
 //
-// Part of CoordinatorJob; pure. A rank that waits for a second says so, and again every second. For
-// a registration (round 0) the missing ranks are known here; for a round the agents are asked. From
-// that come a sentence for those who wait and, when no wait can end, a verdict.
+// Part of CoordinatorJob; pure. A rank that waits reports it every second. For a registration
+// (round 0), this class knows the missing ranks. For a round it asks the agents. The result is a
+// message for the waiting ranks and, if no wait can end, a verdict.
 //
-// A verdict ends a job, so it needs proof: an agents' answer counts against a rank only when it was
-// asked for after that rank began to wait or left. A wait that is not repeated is forgotten.
+// A verdict ends a job, so it needs proof. The answer of an agent counts against a rank only if it
+// was requested after that rank began to wait, or left. A wait that is not reported again is
+// removed.
 #pragma once
 
 #include <cstdint>

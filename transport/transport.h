@@ -3,17 +3,16 @@
 // transport/registry.h and passes tests/contract/transport_test.cc:
 //   * a post that returned kOk completes exactly once, also on disconnect and when the peer dies;
 //   * a post that returned kBusy did nothing: poll, then post again;
-//   * frames arrive whole or not at all; their order is not promised (a link may be several
-//   streams;
-//     a frame names its tensor, round and chunk, so the engine needs no order and none is
-//     restored);
+//   * frames arrive whole or not at all, in any order: a link may be several streams, and a frame
+//     names its tensor, round and chunk, so the engine needs no order;
 //   * the bytes behind a post belong to the transport until its completion;
 //   * a frame whose checksum is wrong ends the link with kCorrupt and is never delivered;
 //   * a link that ended yields one kClosed event after all its posts have completed;
-//   * what was reported as sent arrives, also after a disconnect, while the peer lives and receives
-//   it.
+//   * a frame that was reported as sent arrives, also after a disconnect, while the peer lives and
+//     receives.
 //
-// A link joins two agents for one job: jobs do not share links, so one that stalls stalls no other.
+// A link connects two agents for one job. Jobs do not share links, so a stalled job does not stall
+// others.
 #pragma once
 
 #include <cstddef>
@@ -68,8 +67,8 @@ struct TransportOptions {
   uint32_t posts_max = 256;                // sends and receives outstanding per link, each
   uint32_t peer_timeout_ms = 1500;  // TCP_USER_TIMEOUT, and the deadline of connect and hello
   std::string congestion_control = "auto";  // TCP only: auto, system or a name (net/congestion.h)
-  bool local_links =
-      true;  // TCP only: shared memory to processes of one machine (tcp/stream_channel.h)
+  // TCP only: shared memory to processes of the same machine (tcp/stream_channel.h).
+  bool local_links = true;
   uint32_t queue_pairs = 1;     // RDMA only: per link
   uint32_t return_ms = 10'000;  // several paths: interval of checks for a preferred one; 0: never
 };
@@ -86,9 +85,9 @@ class Transport {
   // The address that a peer passes to connect(); the control plane carries it.
   virtual std::string local_address() const = 0;
   // Opens a link. `hello` reaches the acceptor; its kind is kHello. The backend uses its fields
-  // step and chunk, and with several paths also tensor and exchange. kConnected or kClosed follows.
-  // Posting may begin at once. A malformed address is GB-F100. Names are not resolved, because that
-  // would block.
+  // step and chunk, and with several paths also tensor and operation. kConnected or kClosed
+  // follows. Posting may begin at once. A malformed address is GB-F100. Names are not resolved,
+  // because that would block.
   virtual Result<LinkId> connect(std::string_view address, const FrameHeader& hello) = 0;
 
   // Sends `header`, whose length and checksums are filled in here, and the payload. `token` comes
@@ -109,7 +108,7 @@ class Transport {
   // While `expected` is set, poll() is called again at once, whatever it returns. The backend may
   // then skip setting up wake-ups, and it is not safe to sleep on wait_fd().
   virtual void expect_polls(bool /*expected*/) {}
-  // Why the last link ended badly: one line for the error message; "" when none did.
+  // The reason why the link failed: one line for the error message; "" if it did not fail.
   virtual std::string link_error(LinkId link) const = 0;
 
   // Any thread.

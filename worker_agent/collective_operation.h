@@ -25,10 +25,10 @@ struct OperationBuffers {
   uint64_t stride = 0;         // bytes from one to the next
 };
 
-// The fields of a frame that select the exchange.
+// The fields of a frame that select the operation.
 struct OperationId {
   uint32_t tensor = 0;
-  uint16_t index = 0;  // among the tensor's exchanges
+  uint16_t index = 0;  // among the tensor's operations
   bool operator==(const OperationId&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // The conductor role: the agent's control plane. It owns the clients' sockets, the jobs of this
 // node and the connection to the coordinator, and passes memory and links to the engine. It is one
-// thread with one epoll, and never on the path of a step.
+// thread with one epoll. A step never waits for it.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // One registered tensor inside the engine: its local reduction, the posts of its ranks, and its
-// exchanges. A dense tensor has one exchange, for its elements; a compressed one has several.
+// collective operations. A dense tensor has one, for its elements; a compressed one has several.
 //
 // Engine thread only. Addresses and shapes come from the conductor's AddTensor, never from shared
 // memory.
@@ -22,7 +22,7 @@ namespace gradbus {
 class EngineTensor {
  public:
   EngineTensor(const StartJob& job, AddTensor add, RegionId region);
-  // Opens the exchanges between nodes. S201 when address space for payloads runs out.
+  // Opens the operations between nodes. S201 when address space for payloads runs out.
   Status open_operations(const StartJob& job, Transport& transport);
 
   const std::string& name() const { return add_.name; }
@@ -40,9 +40,8 @@ class EngineTensor {
   std::span<const std::unique_ptr<CollectiveOperation>> exchanges() const {
     return compressed_ == nullptr ? operations_ : compressed_->exchanges();
   }
-  DeviceTensor* device() {
-    return add_.device.get();
-  }  // null: the ranks' buffers are in host memory
+  // Null: the ranks' buffers are in host memory.
+  DeviceTensor* device() { return add_.device.get(); }
   // Whether agents or shards exchange something for it.
   bool leaves_node() const {
     return remote() && (add_.device == nullptr || add_.device->leaves_node());
@@ -90,7 +89,7 @@ class EngineTensor {
   // Sums at most one chunk; returns how many.
   uint32_t assist_some();
   // False when all chunks are claimed, or when as many were tried as a round has. The limit is
-  // needed because a client may write into the local reduction that there is always more to do.
+  // needed because a client may write words that always claim more work.
   bool assists() const { return assists_left_ > 0 && local_reduction_.may_help(assisted_); }
   void stop_assisting() { assists_left_ = 0; }
 
@@ -104,8 +103,8 @@ class EngineTensor {
   std::vector<uint64_t> posted_;       // by local rank
   std::vector<uint32_t> local_ranks_;  // rank by local rank
   std::vector<uint64_t> block_bytes_;  // by rank
-  std::vector<std::unique_ptr<CollectiveOperation>>
-      operations_;  // one, of a dense tensor between nodes
+  // One, for a dense tensor between nodes.
+  std::vector<std::unique_ptr<CollectiveOperation>> operations_;
   std::unique_ptr<CompressedTensor> compressed_;
   RoundRequest request_;
   const uint32_t agents_;  // of the job

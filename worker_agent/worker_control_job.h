@@ -42,7 +42,7 @@ struct NcclUse {
 
 class WorkerControlJob {
  public:
-  // `clients` by local rank. `agent_index` is the index of this node in the shard set.
+  // `clients` by local rank. `agent_index` is the index of this node among the job's agents.
   WorkerControlJob(const v1::JobStarted& started, uint32_t agent_index, uint64_t incarnation,
                    std::vector<AttachedClient*> clients, ShmQuota& quota, Devices& devices,
                    const NcclUse& nccl, Engine& engine);

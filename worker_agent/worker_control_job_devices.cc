@@ -73,8 +73,8 @@ void WorkerControlJob::put_on_devices(PlacedTensor& placed, const CompressionPla
 }
 
 // Checks a compressed tensor. On one node the ranks keep the residual themselves, in memory of the
-// host, and divide the values they write by `before`. A tensor that was on shards also keeps its
-// state there.
+// host, and divide the values they write by the prescale factor. A tensor that was on shards also
+// keeps its state there.
 Status WorkerControlJob::fits_devices(const PlacedTensor& placed,
                                       const CompressionPlan& compression,
                                       const v1::ReadyTensor& ready) const {

@@ -397,7 +397,7 @@ void WorkerDataJob::on_credit(uint32_t from, const FrameHeader& header) {
   if (CollectiveOperation* credited = operation(id); credited != nullptr)
     return on_credit(*credited, from, header.step);
   if (tensor(header.tensor) != nullptr)
-    return fail(error("D601", "field exchange of a credit is " + std::to_string(header.operation) +
+    return fail(error("D601", "field operation of a credit is " + std::to_string(header.operation) +
                                   ", which tensor \"" + tensor(header.tensor)->name() +
                                   "\" does not have"));
   if (is_retired(header.tensor)) return;  // for a round that will not take place
@@ -416,7 +416,7 @@ void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t b
   CollectiveOperation* target = operation({header.tensor, header.operation});
   if (target == nullptr && is_retired(header.tensor)) return links_->release(buffer);
   if (target == nullptr)
-    return fail(error("D601", "fields tensor and exchange of a frame are " +
+    return fail(error("D601", "fields tensor and operation of a frame are " +
                                   std::to_string(header.tensor) + " and " +
                                   std::to_string(header.operation) + ", not registered in job \"" +
                                   start_.name + "\""));

@@ -198,39 +198,40 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("-b,--begin", options.bytes_min, "first size in bytes: 4, 64K, 256M, 1G")
       ->capture_default_str();
   app.add_option("-e,--end", options.bytes_max, "last size")->capture_default_str();
-  app.add_option("-f,--factor", options.factor, "from one size to the next")
+  app.add_option("-f,--factor", options.factor, "factor from one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
   app.add_option("-n,--iterations", options.iterations,
-                 "timed iterations of each size; of bench codec 5 where it is not given")
+                 "timed iterations of each size; default of bench codec: 5")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
-  app.add_option("-w,--warmup", options.warmup, "operations before them, not timed")
+  app.add_option("-w,--warmup", options.warmup, "operations before the timed ones")
       ->check(CLI::Range(0, 10'000'000))
       ->capture_default_str();
   app.add_flag("--check", options.check, "compare every element with the known result");
   app.add_flag("--private", options.private_buffers,
-               "plain buffers, not tensors in shared memory reduced in place");
+               "plain buffers instead of tensors in shared memory");
   app.add_option("--dtype", options.dtype, "f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool")
       ->capture_default_str();
   app.add_option("--op", options.op, "sum average min max product bit_and bit_or adasum")
       ->capture_default_str();
-  app.add_option("--root", options.root, "of broadcast, reduce, gather and scatter")
+  app.add_option("--root", options.root, "root of broadcast, reduce, gather and scatter")
       ->capture_default_str();
   app.add_option("--model", options.model,
                  "all gradients of a step, in backward order: resnet50 vgg16 bert-base bert-large "
                  "gpt2");
-  app.add_option("--fuse", options.fuse, "with --model: group tensors up to so many bytes");
+  app.add_option("--fuse", options.fuse,
+                 "with --model: joins neighbouring tensors up to this size");
   app.add_option("--codec", options.codec,
                  "compress between agents: topk:ratio=0.01 (gradbus bench codec --list)");
   app.add_option("--mode", options.mode, "sync, or through shards: ps:sync, ps:async,lr=0.1, ...");
   app.add_option("--memory", options.memory,
-                 "where registered tensors lie: host, or cuda (in GPUs, by the agents' plug-in)")
+                 "memory of registered tensors: host, or cuda (GPUs, by the agents' plug-in)")
       ->capture_default_str();
   app.add_option(
       "--json", options.json,
       "write the rows to this file, too; -: to standard output, and the table to standard error");
-  app.add_option("--seed", options.seed, "of the data that --check compares")
+  app.add_option("--seed", options.seed, "seed of the data that --check compares")
       ->capture_default_str();
 }
 

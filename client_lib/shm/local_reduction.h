@@ -1,7 +1,7 @@
 // A local reduction is the meeting point of one tensor's local ranks: who has posted, which chunks
 // are claimed, which round is finished. Clients and the agent run the same code on the same shared
-// words (layout and life of a round: proto/shm_layout.h). Waiting threads do the reduction: blocked
-// client threads and the agent both call help().
+// words (proto/shm_layout.h describes the layout and the steps of a round). Waiting threads do the
+// reduction: blocked client threads and the agent both call help().
 //
 // Shape and addresses are private to each process. So nothing that another process writes into the
 // words can move a read or a write. At worst a round of that job is wrong or never ends.
@@ -35,8 +35,8 @@ struct LocalReductionShape {
   uint32_t shards = 1;        // reduce-scatter: one per rank of the job
   uint64_t row_elements = 1;  // reduce-scatter: elements that are never divided between shards
   bool remote = false;        // the agent ends rounds; help() sums into the first rank buffer only
-  bool on_device =
-      false;  // rank buffers are on GPUs; the agent lets them sum, and help() does nothing
+  // Rank buffers are on GPUs. The agent makes the GPUs sum them, and help() does nothing.
+  bool on_device = false;
   uint64_t data_stride = 0;  // bytes between rank buffers
 
   ChunkPlan chunk_plan() const { return {count, row_elements, shards, chunk_elements}; }
@@ -53,7 +53,7 @@ struct LocalReductionPlace {
 // Sets everything except data_stride. `spec` has been checked.
 LocalReductionShape make_local_reduction_shape(const TensorSpec& spec, uint64_t chunk_elements,
                                                const LocalReductionPlace& place);
-// The final operation on the sum of all nodes: average and `after`.
+// The final operation on the sum of all nodes: average and postscale.
 Reduction last_reduction(const TensorSpec& spec, uint32_t world_size);
 
 class LocalReduction {

@@ -1,7 +1,8 @@
-// A registered tensor in its mode. Synchronous: one slot, and each step waits for its own result.
-// Delayed by k: k + 1 slots, each a registered tensor of its own, used in turn: step n writes slot
-// n mod (k + 1) and takes the result of step n - k, which lies in the slot that step n + 1 writes.
-// So no element is copied, and up to k exchanges are under way while the caller computes.
+// A registered tensor in its mode. A synchronous tensor has one slot, and each step waits for its
+// own result. A tensor delayed by k has k + 1 slots, each a separate registered tensor, used in
+// turn. Step n writes slot n mod (k + 1). It takes the result of step n - k, which is in the slot
+// that step n + 1 writes. So no element is copied, and up to k exchanges are in flight while the
+// caller computes.
 //
 // The first k results, and those after a drain, are zeros. One thread at a time.
 #pragma once
@@ -17,19 +18,19 @@ namespace gradbus {
 
 class DelayedTensor {
  public:
-  // k + 1 tensors of the same spec but for the name.
+  // k + 1 tensors whose specs differ only in the name.
   explicit DelayedTensor(std::vector<Tensor*> slots) : slots_(std::move(slots)) {}
 
   std::span<Tensor* const> all() const { return slots_; }
-  // A result is under way, or was not taken.
+  // A result is in flight, or was not taken.
   bool busy() const { return in_flight() || outstanding_ > 0; }
   const Tensor& first() const { return *slots_.front(); }
   uint32_t delay() const { return static_cast<uint32_t>(slots_.size()) - 1; }
-  // Where the next step's input goes; after wait() or drain() the result that was taken.
+  // The slot for the next step's input; after wait() or drain() it has the result that was taken.
   uint32_t current() const { return current_; }
   std::byte* data(uint32_t slot) const { return slots_[slot]->data(); }
   bool in_flight() const { return waiting_ != Waiting::kNothing; }
-  // Steps that the result in the current slot is old; -1: it is zeros, of no step.
+  // The age in steps of the result in the current slot; -1: it is zeros, of no step.
   int64_t staleness() const { return staleness_; }
   void set_learning_rate(double rate) {
     for (Tensor* const slot : slots_) slot->set_learning_rate(rate);
@@ -39,7 +40,7 @@ class DelayedTensor {
   Status start() {
     return start([](Tensor& slot) { return slot.start_step(); });
   }
-  // Tensor's.
+  // As in Tensor.
   Status start_pull() {
     return start([](Tensor& slot) { return slot.start_pull(); });
   }
@@ -49,11 +50,11 @@ class DelayedTensor {
   // One non-blocking attempt: true when wait() would not block.
   bool attempt();
   Status wait(Nanos timeout);
-  // Ends by itself what is under way, oldest first: true when the current slot holds a result that
-  // no step has taken, false when there was none left; then all slots are zeros.
+  // Ends the exchanges in flight, oldest first. True: the current slot has a result that no step
+  // has taken. False: none was left, and all slots are zeros.
   Result<bool> drain(Nanos timeout);
 
-  // Tensor's, of all slots together. BUSY (O905) before the last result has been drained.
+  // As in Tensor, for all slots together. BUSY (O905) before the last result has been drained.
   Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
   Status scale_residual_state(double factor);
 

@@ -25,7 +25,8 @@
 
 namespace gradbus {
 
-// Deaths are detected on their own, so this only has to end real deadlocks. Gloo's limit, too.
+// Dead processes are detected separately, so this limit only ends real deadlocks. Gloo has the
+// same.
 inline constexpr Nanos kOpTimeoutDefault = 1800 * kSecond;
 // Longer than an agent needs for its slowest work, to allocate large tensors.
 inline constexpr Nanos kAgentTimeoutDefault = 60 * kSecond;
@@ -35,25 +36,25 @@ struct SessionOptions {
   LaunchArguments identity;
   Nanos start_timeout = 60 * kSecond;
   Nanos op_timeout = kOpTimeoutDefault;
-  // A waiting rank gives up when its agent has not read its socket for so long.
+  // A waiting rank fails when its agent has not read its socket for this time.
   Nanos agent_timeout = kAgentTimeoutDefault;
-  // Of tensors that say nothing themselves.
+  // The policy for tensors without their own compression or mode.
   TensorRules compressions;
   TensorRules modes;
 };
 
-// A name as the session knows it: asked for, there, or refused.
+// A registration of a name: requested, complete or refused.
 struct Registration {
   Registration(TensorSpec asked, std::optional<DeviceId> on) : spec(std::move(asked)), device(on) {}
 
   const TensorSpec spec;
-  const std::optional<DeviceId> device;  // where this rank's elements are to lie; none: host memory
-  // Written before `done` is stored, by whoever reads the agent's answer; constant from then on.
+  const std::optional<DeviceId> device;  // where to place this rank's elements; none: host memory
+  // Written before `done` is stored, by the thread that reads the agent's answer; then constant.
   Tensor* tensor = nullptr;
   Status failure;
   bool settled() const { return done.load(std::memory_order_acquire); }
   std::atomic<bool> done{false};
-  // This is what the arguments ask for, and it was not refused.
+  // Whether this registration has these arguments and was not refused.
   bool serves(const TensorSpec& asked, std::optional<DeviceId> on) const {
     return spec == asked && device == on && !(settled() && !failure.ok());
   }
@@ -62,20 +63,20 @@ struct Registration {
   // `taken` hands out numbers, `turn` is the number whose turn it is.
   std::atomic<uint64_t> taken{0};
   std::atomic<uint64_t> turn{0};
-  // Under the session's lock: somebody has asked for the tensor itself, and unregisters it.
+  // Under the session's lock: a caller has the tensor itself, and will unregister it.
   bool held = false;
-  // Of ad-hoc operations alone, none of which is under way.
+  // Only ad-hoc operations use it, and none is in flight.
   bool idle() const { return settled() && !held && turn.load() == taken.load(); }
 };
 
-// Memory of a GPU in each way that the agent shares it, and an event, to be tried.
+// A trial of GPU memory: one piece for each way in which the agent can share it, and an event.
 struct DeviceTrialOffer {
   std::vector<SharedDeviceMemory> memory;
   DeviceShare event;
-  std::atomic<bool> done{false};  // the rest was written before
+  std::atomic<bool> done{false};  // stored after the other members
 };
 
-// "Parameters that match this glob are to be exchanged in this mode."
+// The mode for all parameters that match a glob.
 struct ModeChange {
   std::string group;
   std::string mode;  // canonical
@@ -94,8 +95,8 @@ class Operation;
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
-  // A job of its own for some ranks of this one's, through the same agent. A world of one needs
-  // none.
+  // Opens a separate job for some ranks of this job, through the same agent. A world of one needs
+  // no agent.
   Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity) const;
   ~Session();
 
@@ -110,60 +111,61 @@ class Session {
   uint32_t agent_index() const { return joined_.agent_index; }
   const uint8_t (&secret() const)[kJobSecretBytes] { return joined_.secret; }
   uint8_t worker() const { return static_cast<uint8_t>(joined_.local_rank); }
-  // The segment that holds a tensor's elements; whoever has it keeps them mapped.
+  // The segment with a tensor's elements, which stay mapped while the pointer exists.
   std::shared_ptr<Segment> memory_of(Tensor& tensor);
   Nanos op_timeout() const { return options_.op_timeout; }
 
-  // The compression that a tensor is registered with; `asked` may be null: nothing was said.
+  // The compression that a tensor is registered with. `asked` may be null: the policy decides.
   std::string compression_for(const TensorSpec& spec, const char* asked) const;
   const TensorRules& compressions() const { return options_.compressions; }
   const TensorRules& modes() const { return options_.modes; }
-  // ---- modes that administrators ask for: the same ones in the same order on every rank, sooner
-  // or later
+  // ---- changes of modes by administrators: all ranks receive the same ones in the same order, but
+  // not at the same time
   int64_t mode_changes_heard();
-  // The next of the first `heard_by_all`; none when all of them were taken.
+  // The next change of the first `heard_by_all`; none if all of them were taken.
   std::optional<ModeChange> take_mode_change(int64_t heard_by_all);
 
   // ---- registration (any thread)
-  // Asks for `spec`, or finds what was asked before. Never blocks; progress() settles it.
-  // `device`: this rank's elements are wanted there (Tensor::device_rank_buffer).
+  // Requests `spec`, or finds an earlier request for it. Never blocks; progress() completes it.
+  // `device`: the GPU for this rank's elements (Tensor::device_rank_buffer).
   Result<std::shared_ptr<Registration>> request(const TensorSpec& spec,
                                                 std::optional<DeviceId> device = {});
   // The same, and a number for the caller's turn at the tensor, which keeps it registered.
   Result<std::shared_ptr<Registration>> request_turn(const TensorSpec& spec, uint64_t& turn);
   // ---- the end of tensors (session_tensors.cc)
-  // This rank uses the tensors no more: they are deleted here, and their memory is free once all
-  // ranks have done the same. Never blocks. O905 while a round of one is in flight; none is
-  // unregistered then.
+  // Ends this rank's use of the tensors. They are deleted here, and their memory is free once all
+  // ranks have done the same. Never blocks. O905 while a round of one is in flight; then none is
+  // unregistered.
   Status unregister(std::span<Tensor* const> tensors);
-  // The same, but views of their memory are left: it is kept, and unregister() follows. Their names
-  // are free.
+  // The same while views of their memory exist: the memory stays until unregister() is called. The
+  // names are free at once.
   Status unregister_but_views(std::span<Tensor* const> tensors);
-  // The tensors of ad-hoc operations of this name; how many there were. O905 while one is in use.
+  // Unregisters the tensors of ad-hoc operations of this name, and returns their number. O905 while
+  // one is in use.
   Result<size_t> unregister(const std::string& name);
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
 
   // ---- GPUs (device_trials.cc)
-  // Waits for the agent's offer: empty where it cannot share memory of this GPU.
+  // Waits for the agent's offer, which is empty if it cannot share memory of this GPU.
   Result<std::shared_ptr<DeviceTrialOffer>> try_device(const DeviceId& device);
   // One reason for each memory of the offer; "": it could be opened.
   Status device_tried(const DeviceId& device, const DeviceTrialOffer& offer,
                       const std::vector<std::string>& why_not);
 
   // ---- hot path
-  // Hands the record to the agent; `tensor` and `round` are filled in.
+  // Pushes the record to the agent's ring, with `tensor` and `round` filled in.
   Status submit(Tensor& tensor, Submission record);
   void count_operation(uint64_t bytes);  // for `gradbus status`
   void count_loss(double loss);          // ... and the coordinator's rule
-  // Passes on what found the submission ring full.
+  // Pushes the records that found the submission ring full.
   void flush_submissions();
   void ring_doorbell();
   void drain_completions();
 
   // ---- waiting
-  // Calls `attempt` until it returns true: at once, spinning a little where cores are free, giving
-  // way a little where they are not, then asleep on the local reduction. Fails with P110 after
-  // `timeout`, or with the job's error.
+  // Calls `attempt` until it returns true. Between the calls it spins for a short time if cores are
+  // free, yields for a short time if they are not, and then sleeps on the local reduction. Fails
+  // with P110 after `timeout`, or with the job's error.
   template <typename Attempt>
   Status wait_until(LocalReduction& local_reduction, Attempt attempt, const WaitSubject& subject,
                     Nanos timeout);
@@ -171,19 +173,20 @@ class Session {
   // this process, and for this one alone.
   void progress();
   void progress_alone();
-  // An operation has advanced. What waits for it, or beside it, is no stall.
+  // An operation has advanced, so current waits are not stalls.
   void note_progress() { advances_.fetch_add(1, std::memory_order_relaxed); }
   void advance_operations();
-  // Ok while the job lives.
+  // Ok while the job runs.
   Status failure();
-  // The job's error after a local reduction failed: waits briefly for the agent's sentence.
+  // The job's error after a local reduction failed. Waits briefly for the agent's message.
   Status why_failed();
 
   // ---- ad-hoc operations that wait for their registration
-  // Kept (also after the user freed its handle) and moved on by progress() until it is over.
+  // Keeps the operation, also after the user freed its handle. progress() advances it until it
+  // ends.
   void add_pending(std::shared_ptr<Operation> operation);
   // Streams make progress only inside the library, so threads that wait for something else advance
-  // them more often, and sleep where the stream's next chunk wakes them.
+  // them too, and sleep where the stream's next chunk wakes them.
   void begin_stream(LocalReduction& local_reduction) {
     count_stream(1);
     stream_local_reduction_.store(&local_reduction, std::memory_order_release);
@@ -193,8 +196,8 @@ class Session {
     stream_local_reduction_.compare_exchange_strong(ended, nullptr);
     count_stream(-1);
   }
-  // Which unnamed operation of this `signature` comes next: ranks that start them in one order
-  // agree.
+  // The number of the next unnamed operation with this `signature`. Ranks that start them in the
+  // same order get the same numbers.
   uint64_t next_unnamed(const std::string& signature);
   // Numbers the process sets of this session, from 0.
   uint64_t next_set() { return sets_.fetch_add(1); }
@@ -227,7 +230,7 @@ class Session {
 
   bool may_spin() const { return joined_.local_size <= joined_.cores && joined_.agents == 1; }
   bool may_yield() const { return joined_.local_size > joined_.cores && joined_.agents == 1; }
-  // One look around between two sleeps: packets, blocked report, deadline.
+  // The checks between two sleeps: packets, blocked report, deadline.
   Status between_sleeps(const LocalReduction& local_reduction, const WaitSubject& subject,
                         Nanos started, Nanos timeout);
   void report_when_due(const WaitSubject& subject, Nanos now);
@@ -235,8 +238,8 @@ class Session {
   Status look_at_agent(Nanos now);
   Status timed_out(const WaitSubject& subject, Nanos waited, const LocalReduction* local_reduction);
   Nanos sleep_slice(const WaitSubject& subject) const;
-  // The local reduction to sleep on: that of a stream which needs this thread, else the one that is
-  // waited for.
+  // The local reduction to sleep on: that of a stream that needs this thread, else
+  // `local_reduction`.
   LocalReduction& local_reduction_to_watch(LocalReduction& local_reduction,
                                            const WaitSubject& subject) const {
     LocalReduction* const stream =
@@ -263,7 +266,7 @@ class Session {
   std::vector<std::shared_ptr<Segment>> arena_;
   Fd doorbell_;
   std::map<std::string, std::shared_ptr<Registration>> registrations_;
-  // Of ad-hoc operations, whose names were used again with other arguments
+  // Registrations of ad-hoc operations whose names were used again with other arguments.
   std::vector<std::shared_ptr<Registration>> replaced_;
   std::map<uint32_t, std::shared_ptr<Registration>> asked_;       // by request number
   std::map<uint32_t, std::shared_ptr<DeviceTrialOffer>> trials_;  // as above
@@ -302,9 +305,9 @@ Status Session::wait_until(LocalReduction& local_reduction, Attempt attempt,
   if (attempt()) return {};
   const Nanos started = monotonic_now();
   subject.clock.begin(started, advances_.load(std::memory_order_relaxed));
-  // 20 us of spinning cost less than one futex sleep and wake on a busy machine. Where ranks
-  // outnumber cores, giving way to those that still have work does: four ranks on two cores
-  // exchange 4 bytes in 4 us, and in 25 asleep.
+  // Spinning for 20 us costs less than one futex sleep and wake on a busy machine. If there are
+  // more ranks than cores, yielding to ranks with work costs less: four ranks on two cores exchange
+  // 4 bytes in 4 us, and in 25 us with sleep.
   while (may_spin() && monotonic_now() - started < 20'000)
     for (int i = 0; i < 64; ++i, relax_cpu())
       if (attempt()) return {};

@@ -89,7 +89,7 @@ bool Tensor::brings_gradient(PsRequest pull) const {
   return round_ > 1 || !mode.ok() || !mode.value().holds_parameters();
 }
 
-// Shares are sums of inputs as the agents see them, after `before`.
+// Shares are sums of inputs as the agents see them, after the prescale factor.
 void Tensor::add_carried() {
   const std::span<float> input = elements();
   const auto scale = static_cast<float>(1 / spec_.prescale);

@@ -24,9 +24,9 @@ namespace gradbus {
 
 class Session;
 
-// How long something has been waited for, over all calls: a caller may wait in slices (Python does,
-// to serve Ctrl-C between them), and the agent must hear of it all the same. A wait that advances
-// is not a stall, and a pause between two looks is not a wait: both start the stall's time again.
+// The time of a wait over all calls. A caller may wait in slices, as Python does to handle Ctrl-C,
+// and the agent must still get a report. A wait that advances is not a stall, and a pause between
+// two looks is not a wait. Both restart the time of the stall.
 struct WaitClock {
   Nanos began = 0;     // 0: not waited for yet
   Nanos advanced = 0;  // since then nothing has moved
@@ -52,10 +52,10 @@ struct SharedDeviceMemory {
   DeviceMemory memory;
   Fd descriptor;  // of DeviceSharing::kDescriptor
 };
-// Takes its descriptor out of the packet's, where it has one. S211 for what no agent sends.
+// Takes its descriptor, if it has one, from those of the packet. S211 for values no agent sends.
 Result<SharedDeviceMemory> take_device_memory(const DeviceMemory& memory, std::vector<Fd>& fds);
 
-// DeviceRankBuffer, for the process that it came to.
+// DeviceRankBuffer (proto/attach.h) in the process that received it.
 struct RankBuffer {
   SharedDeviceMemory memory;
   DeviceShare ready;
@@ -72,12 +72,12 @@ class Tensor {
   LocalReduction& local_reduction() { return local_reduction_; }
   uint64_t round() const { return round_; }
   bool in_flight() const { return in_flight_; }
-  // Kinds that reduce: this rank's buffer. Others: the first block that this rank brings
+  // Kinds that reduce: this rank's buffer. Others: the first block that this rank sends
   // (all-to-all: of world_size), or block 0.
   std::byte* data();
 
-  // Where this rank's elements are on its GPU, if they are there; else why not: "" where nobody
-  // asked.
+  // Where this rank's elements are on its GPU, if they are there; else the reason why not, or "" if
+  // it was not requested.
   const std::optional<RankBuffer>& device_rank_buffer() const { return device_rank_buffer_; }
   const std::string& why_not_on_device() const { return why_not_on_device_; }
   void put_on_device(RankBuffer rank_buffer) { device_rank_buffer_ = std::move(rank_buffer); }
@@ -86,39 +86,38 @@ class Tensor {
   // Posts the next round; the data is in place. BUSY (O905) while one is in flight.
   Status start(uint64_t bytes = 0) { return start(bytes, PsRequest::kNone); }
   Status start_step() { return start(); }
-  // Where shards hold the parameters: a round that makes no step and brings them. O900 elsewhere.
+  // If shards hold the parameters: a round that makes no step and returns them. Else O900.
   Status start_pull();
-  // The same of a part of what shards keep: it comes, or becomes what rank 0's node brings.
+  // The same for a part of the optimizer state: reads it, or replaces it by that of rank 0's node.
   Status start_optimizer_state(PsRequest kind, uint32_t part);
-  // 0: they keep nothing that can be read.
+  // 0: shards have no state that can be read.
   uint32_t optimizer_state_parts() const;
 
-  // ---- what is remembered between rounds by the compression (f32 all-reduces; else O900)
-  // A round that exchanges nothing, begun by every rank of the node, then waited for as any other:
-  // the data becomes this rank's share of what is remembered, or what is remembered becomes the sum
-  // of the shares in the data. Where nothing is compressed, a residual that was written is added to
-  // the next round's input, so it is not lost.
+  // ---- the residual state of the compression (f32 all-reduces; else O900)
+  // A round that exchanges nothing. Every rank of the node starts it and waits for it. To read, the
+  // data becomes this rank's share of the state. To write, the state becomes the sum of the shares
+  // in the data. If nothing is compressed, a written residual is added to the next round's input,
+  // so it is not lost.
   Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
-  // Multiplies what is remembered, when the next round begins. O900 unless finite and above 0.
+  // Multiplies the residual when the next round begins. O900 unless finite and above 0.
   Status scale_residual_state(double factor);
-  // Of the steps from the next round on, where shards hold the parameters; until then the mode's.
+  // If shards hold the parameters: the rate from the next round on. Initially it is the mode's.
   void set_learning_rate(double rate) { learning_rate_ = rate, has_rate_ = true; }
-  // Of the last round, where shards hold the parameters: steps of other nodes since this one's
-  // last.
+  // If shards hold the parameters: steps of other nodes between the last two of this node.
   uint64_t staleness() const { return staleness_.load(std::memory_order_relaxed); }
-  // One non-blocking attempt, working where it can: true when the round is over (or failed).
+  // One non-blocking attempt, which may reduce chunks. True when the round is over, or failed.
   bool attempt();
   // attempt() until the round is over or the deadline (P110). The result is in the rank buffer.
   Status wait(Nanos timeout);
-  // After attempt() returned true: the result, and the round is closed.
+  // After attempt() returned true: returns the status of the round and closes it.
   Status take_result();
 
-  // Broadcast and all-gather: everybody on this node has copied the last round out of the shared
+  // Broadcast and all-gather: all ranks of this node have copied the last round from the shared
   // rank buffer, so it may be written.
   bool writable() const { return local_reduction_.all_consumed(round_); }
 
-  // A stream posts and consumes on the local reduction itself, a round per chunk; here it says how
-  // many it did.
+  // A stream posts and consumes on the local reduction itself, a round per chunk; here it reports
+  // how many.
   void skip_rounds(uint64_t rounds) { round_ += rounds; }
 
   // Session, from the completion ring.

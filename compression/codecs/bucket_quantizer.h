@@ -40,8 +40,8 @@ struct QuantizerOptions {
   Bound bound = Bound::kLargest;
   float top = 127;  // value of the largest code
   float clip = 0;   // kClipped
-  size_t bucket =
-      0;  // elements, rounded up to a multiple of kBucketGranule; 0: the whole partition
+  // Elements, rounded up to a multiple of kBucketGranule; 0: the whole partition.
+  size_t bucket = 0;
 };
 
 class BucketQuantizer final : public Codec {

@@ -1,5 +1,5 @@
-// Kernels of DGC's memory: momentum correction (kernels/momentum.h) before a partition is encoded,
-// momentum factor masking and the end of an overflow after it.
+// Kernels of DGC's error feedback: momentum correction (kernels/momentum.h) before a partition is
+// encoded; after it, momentum factor masking, and zeros for elements that have overflowed.
 #pragma once
 
 #include "compression/cuda/cuda_error_feedback.h"

@@ -47,8 +47,8 @@ struct Coded {
 // needs.
 //
 // Adding 2^23 + 2^22 + offset rounds to whole numbers, with ties to even because the offset is
-// even. It leaves level + offset in the lowest byte: sums are in [2^23, 2^24), where the partition
-// is 1.
+// even. It leaves level + offset in the lowest byte: sums are in [2^23, 2^24), where the unit in
+// the last place is 1.
 struct NearestRule {
   static constexpr bool kRandom = false;
   static constexpr bool kJoins = false;

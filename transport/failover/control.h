@@ -1,12 +1,11 @@
-// What the two sides of a link of several paths tell each other, on a control link of their own
-// beside the data link of each path. Pure; any thread.
+// The messages of a control link. A link of several paths has one for each path, in addition to the
+// data link of the path. Pure; any thread.
 //
 // Hello of either link: the caller's hello (transport.h) with
 //   tensor    u32  session: random, the same on all paths of one link
-//   exchange  u16  bits 0 to 13: number of the attempt, counted up; a later one replaces an
-//   earlier;
-//                  0: a probe, whether this path would do: a control link without a data link, on
-//                  which the acceptor says one state
+//   operation u16  bits 0 to 13: number of the attempt, counted up; a later attempt replaces an
+//                  earlier one. 0: a probe of whether this path works: a control link without a
+//                  data link, on which the acceptor sends one state
 //                  bit 14: the opener has been answered on an earlier attempt
 //                  bit 15: this is the control link
 //
@@ -14,11 +13,11 @@
 //   tensor    u32  next: every frame of the peer below it was taken
 //   job, step, total  u64 each: bit i of these 192 says that frame next + i was taken
 //   chunk     u32  Notice
-//   exchange  u16  kGoodbye: the Code that the link ended with
-// The first one on a path says that its sender is ready for frames on it.
+//   operation u16  kGoodbye: the Code that the link ended with
+// The first such frame on a path means that its sender is ready for frames on this path.
 //
 // Frames of the data link carry their sequence number (kSequencedFrame, proto/frame.h), counted
-// from 0 in each direction, modulo 2^32. At most kFrameWindow are under way.
+// from 0 in each direction, modulo 2^32. At most kFrameWindow are in flight.
 #pragma once
 
 #include <array>

@@ -18,7 +18,7 @@
 //
 // One role thread owns a FailoverTransport and calls every member function.
 //
-//   poll()      failover.cc    what happened, who has work, hand out events
+//   poll()      failover.cc               events, links with work, hand out events
 //   frames      path_traffic.cc           windows.h, control.h
 //   begin, end  connection_lifecycle.cc   paths.h; deadlines, too
 //   next path   recovery.cc

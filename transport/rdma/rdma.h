@@ -29,7 +29,7 @@
 //
 // One role thread owns an RdmaTransport and calls every member function.
 //
-//   poll()      rdma.cc        what happened, what has ended, hand out events
+//   poll()      rdma.cc                   events, completions, hand out events
 //   one link    link_work.cc              queue_pair.h, regions.h
 //   begin, end  connection_lifecycle.cc   hello.h; deadlines, too
 //   start       device.h, ports.h, verbs_library.h

@@ -8,7 +8,7 @@
 // kPeerLost when the peer breaks off or is silent for peer_timeout_ms, and as kCorrupt after a
 // wrong checksum.
 //
-//   poll()      tcp.cc         what happened (poller.h), who has work, hand out events
+//   poll()      tcp.cc                    events (poller.h), links with work, hand out events
 //   one stream  stream_work.cc            frame_reader.h, frame_writer.h
 //   begin, end  connection_lifecycle.cc   pending_connections.h, hello.h
 #pragma once

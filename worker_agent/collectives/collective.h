@@ -41,8 +41,8 @@ struct CollectivePlan {
   ReduceOp op = ReduceOp::kSum;
   CodecId codec = CodecId::kDense;  // of the payloads that are moved or summed
   uint64_t count = 0;               // elements; kinds that move blocks: capacity of one block
-  // Pipeline partition; chunk_elements * dtype_bytes <= kFramePayloadBytesMax; recursive doubling:
-  // at least count.
+  // Elements of a chunk, the unit of pipelining: chunk_elements * dtype_bytes is at most
+  // kFramePayloadBytesMax. For recursive doubling it is at least `count`.
   uint64_t chunk_elements = 1;
   uint64_t row_elements = 1;  // reduce-scatter
   uint32_t root = 0;          // rank, for kinds with a root; payloads: their shard
@@ -100,13 +100,13 @@ struct Action {
                   // to agent `peer` as `frame`; on_sent() follows with the same action
     kStash,       // copy the payload in `buffer` to stash slot `slot`
     kAccumulate,  // combine the payload with chunk `chunk` of the first rank buffer, into it
-    kFinalize,    // the first rank buffer's chunk `chunk` is the whole sum: do what remains to be
-                  // done with it and hand it to the local ranks that get it
-    kDeliver,   // copy the payload into every local rank buffer's chunk (all-reduce), or into block
-                // `source` (kinds that move blocks)
-    kRelease,   // `buffer` is not needed any more: post it for the next frame
-    kTakeTurn,  // by NCCL: the whole tensor is NCCL's in turn `total`; on_turn_ended() follows
-    kFinish,    // the round is over on this node: tell the clients
+    kFinalize,    // chunk `chunk` of the first rank buffer is the whole sum: apply the last
+                  // operation and copy it to the local ranks that get it
+    kDeliver,     // copy the payload into the chunk of every local rank buffer (all-reduce), or
+                  // into block `source` (kinds that move blocks)
+    kRelease,     // `buffer` is not needed any more: post it for the next frame
+    kTakeTurn,    // NCCL reduces the whole tensor in turn `total`; on_turn_ended() follows
+    kFinish,      // the round is over on this node: complete it for the clients
   };
   Kind kind = Kind::kFinish;
   FrameKind frame = FrameKind::kReduce;

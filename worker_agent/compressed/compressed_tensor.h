@@ -1,12 +1,12 @@
-// The parts of a compressed tensor besides its local reduction: its partitions, their exchanges,
-// and the memory of payloads.
+// The parts of a compressed tensor in addition to its local reduction: its partitions, their
+// collective operations, and the memory of payloads.
 //
 // In a round, the chunks of the node's sum complete one after the other. A partition whose last
-// chunk is complete starts its first exchange at once. So encoding, sending and decoding of
-// partitions overlap. Stage s of partition u is exchange u * stages + s. One more exchange, behind
-// them, carries the vector of the fidelity gauge.
+// chunk is complete starts its first operation at once. So encoding, sending and decoding of
+// partitions overlap. Stage s of partition p is operation p * stages + s. One more operation, after
+// all of these, carries the vector of the fidelity gauge.
 //
-// Rounds in which ranks read or write residuals exchange nothing. Exchanges do not count them, so
+// Rounds in which ranks read or write residuals exchange nothing. Operations do not count them, so
 // agents may differ in their number.
 //
 // Engine thread only.
@@ -25,7 +25,7 @@
 
 namespace gradbus {
 
-// An exchange that starts, and the input of its round.
+// An operation that starts, and the input of its round.
 struct OperationStart {
   CollectiveOperation* operation = nullptr;  // null: none starts
   uint64_t round = 0;
@@ -66,12 +66,12 @@ class CompressedTensor {
   //
   // GB-D624: a GPU refuses work.
   Status begin(const RoundRequest& request);
-  // The node's sum of the next chunk, in order, is complete. Returns the exchanges that start.
+  // The node's sum of the next chunk, in order, is complete. Returns the operations that start.
   // O901: the check (nan=stop) found a number that is not finite.
   Result<OperationStarts> chunk_reduced();
-  // An exchange has ended. GB-D611: a peer sent an invalid payload.
+  // An operation has ended. GB-D611: a peer sent an invalid payload.
   Result<OperationStarts> ended(const CollectiveOperation& operation);
-  // A GPU computes data for exchanges. It rings the engine; then one of them may start.
+  // A GPU computes data for operations. It rings the engine; then one of them may start.
   bool waits() const { return !waiting_.empty(); }
   Result<OperationStarts> resume();
   bool done() const { return open_ == 0; }

@@ -39,7 +39,7 @@ Status fits_device(const std::string& who, const CompressionPlan& compression, u
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
                                          const CodecShape& shape);
 
-// The exchanges of a partition, equal to those of partitions in host memory.
+// The operations of a partition, equal to those of partitions in host memory.
 std::vector<Stage> device_stages(const PartitionPlan& partition,
                                  const std::vector<DeviceCoding>& codings);
 

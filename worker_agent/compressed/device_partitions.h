@@ -1,6 +1,6 @@
 // The device part of a compressed tensor whose elements are on a GPU (device/device_tensor.h): the
-// state of its partitions, a buffer for payloads, and pinned host memory from which the exchanges
-// send.
+// state of its partitions, a buffer for payloads, and pinned host memory from which the
+// collective operations send.
 //
 // A ROUND of a partition is two stretches of work on the tensor's stream. Payloads are exchanged
 // between them as usual:
@@ -61,7 +61,7 @@ struct EncodingRound {
   uint64_t seed = 0;
 };
 
-// What becomes of what a payload holds.
+// What decode() does with the values of a payload.
 struct Decoded {
   float scale = 1;
   bool adds = false;  // to the result
@@ -69,22 +69,22 @@ struct Decoded {
 
 class DevicePartitions {
  public:
-  // GB-D623, D624: why it cannot be.
+  // GB-D623, GB-D624: the reason why it is not possible.
   static Result<std::shared_ptr<DevicePartitions>> make(std::shared_ptr<DeviceTensor> tensor,
                                                         const DevicePartitionsPlan& plan);
   ~DevicePartitions();
   DevicePartitions(const DevicePartitions&) = delete;
   DevicePartitions& operator=(const DevicePartitions&) = delete;
 
-  // For the exchanges of all partitions, one behind the other; zeros at first.
+  // For the operations of all partitions, one after the other; zeros at first.
   std::span<std::byte> payloads() const { return {host_, payloads_bytes_}; }
   const std::vector<DeviceCoding>& codings(size_t partition) const {
     return partitions_[partition].codings;
   }
   bool is_linear(size_t partition) const { return partitions_[partition].linear != nullptr; }
-  // Of that partition, the same as where it is in memory of the host.
+  // The stages of that partition, the same as for a partition in host memory.
   std::vector<Stage> stages(const PartitionPlan& partition) const;
-  // Of a partition's that travels, at most.
+  // The maximum that a payload of the partition sends.
   size_t payload_bytes(size_t partition, Encoding encoding) const {
     return coding(partitions_[partition], encoding).payload_bytes - skipped_;
   }
@@ -92,26 +92,26 @@ class DevicePartitions {
   // ---- a round; GB-D624 when the GPU takes no work
   // `payload`: payload_bytes() of payloads().
   Status encode(size_t partition, const EncodingRound& round, std::span<std::byte> payload);
-  // Of the partition's owner: what has been decoded is encoded again.
+  // On the partition's owner: encodes the decoded sum again.
   Status encode_again(size_t partition, const EncodingRound& round, std::span<std::byte> payload);
-  // Whether that has come.
+  // Whether that has completed.
   Result<bool> came(size_t partition) const { return tensor_->came(partition); }
-  // Returns how long it is.
+  // Returns the bytes of the payload.
   size_t finish(size_t partition, Encoding encoding, std::span<std::byte> payload);
-  // `payload`, of this agent, has been checked, and is of payloads().
+  // `payload` is that of `agent`, has been checked, and is a part of payloads().
   Status decode(size_t partition, Encoding encoding, uint32_t agent,
                 std::span<const std::byte> payload, const Decoded& decoded);
   Status publish(size_t partition) { return tensor_->spread_partition(partition); }
 
   // ---- a round of powersgd or blocktopk
   Status project(size_t partition, uint64_t shared_seed, std::span<std::byte> vector);
-  // False: `vector` is there already; else it came().
+  // False: `vector` is complete already; else wait for came().
   Result<bool> project_again(size_t partition, std::span<const std::byte> sum,
                              std::span<std::byte> vector);
   Status finish(size_t partition, std::span<const std::byte> sum, float scale);
 
   // ---- rounds in which nothing is exchanged: CompressedPartition's verbs
-  // What is to come needs the ranks' sum alone.
+  // Computes only the ranks' sum, which the calls below need.
   Status sum(size_t partition);
   Status read_residual_state(size_t partition, ResidualStatePart part);
   Status write_residual_state(size_t partition, ResidualStatePart part);

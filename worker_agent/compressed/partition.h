@@ -1,27 +1,27 @@
 // A partition of a compressed tensor. It has the codec, the state and the payloads of its elements,
-// and the exchanges that carry the payloads between agents. There are six kinds, by communicator,
-// mode and codec:
+// and the collective operations that carry the payloads between agents. There are six kinds, by
+// communicator, mode and codec:
 //
-//   allgather  AllGather: every agent gets every agent's payload, decodes and sums them
-//                        (all-gather)
-//   ps         OwnerReduce: one agent gets all payloads, sums them and encodes the sum again
-//                        (gather, all-gather)
-//   ps         PsSync: mode ps:sync: the same on a parameter-server shard, which keeps the
-//                        residual of its encoding (one exchange with it)
-//   ps         AsyncPs: modes ps:async, ps:ssp, ps:quorum: a shard applies the payload to the
-//                        parameters that it holds, and sends their difference from this agent's
-//                        parameters (one exchange with it)
-//   allreduce  AllReduce: linear codecs: the payloads are dense vectors that an all-reduce adds
-//                        (all-reduce, 1 or 2 rounds)
-//   allreduce  SparseAllReduce: selecting codecs: each agent merges the entries of a range of
-//                        elements (all-to-all, all-gather)
+//   allgather  AllGather        every agent gets every agent's payload, decodes and sums them
+//                               (all-gather)
+//   ps         OwnerReduce      one agent gets all payloads, sums them and encodes the sum again
+//                               (gather, all-gather)
+//   ps         PsSync           mode ps:sync: the same on a parameter-server shard, which keeps the
+//                               residual of its encoding (one operation with it)
+//   ps         AsyncPs          modes ps:async, ps:ssp, ps:quorum: a shard applies the payload to
+//                               its parameters, and sends their difference from this agent's
+//                               parameters (one operation with it)
+//   allreduce  AllReduce        linear codecs: payloads are dense vectors that an all-reduce adds
+//                               (all-reduce, 1 or 2 rounds)
+//   allreduce  SparseAllReduce  selecting codecs: each agent merges the entries of a range of
+//                               elements (all-to-all, all-gather)
 //
 // On a GPU there are AllGather, OwnerReduce and AllReduce (device_partition.cc).
 //
 // All agents decode the same bytes in the same order, so all get the same bits.
 //
 // Engine thread only. The order of calls in a round: start() when the node's sum is in the first
-// rank buffer, then advance(i) when exchange i has ended, for all exchanges. Allocates at
+// rank buffer, then advance(i) when operation i has ended, for all operations. Allocates at
 // construction, and in write_residual_state().
 #pragma once
 
@@ -41,23 +41,23 @@ class CompressedPartition {
  public:
   virtual ~CompressedPartition() = default;
 
-  // One per exchange, in order.
+  // One per operation, in order.
   std::span<const Stage> stages() const { return stages_; }
-  // Called before the first round: sets the exchange of `stage` and its memory.
+  // Called before the first round: sets the operation of `stage` and its memory.
   void attach(size_t stage, CollectiveOperation* operation, std::span<std::byte> memory);
 
   // Called before start(), when the round begins. On a GPU it does all work before start().
   // `exchanges`: whether start() will follow.
   virtual Status prepare(uint64_t /*round*/, bool /*exchanges*/) { return {}; }
-  // Encodes the first rank buffer. Returns the block lengths of the first exchange by agent (kinds
+  // Encodes the first rank buffer. Returns the block lengths of the first operation by agent (kinds
   // that move blocks). If shards hold parameters, the ranks may have no gradient but `pull`:
   // request the parameters, or read or write another part of the state.
   std::span<const uint64_t> start(uint64_t round, PsRequest pull = PsRequest::kNone);
-  // Exchange `stage` has ended: decodes or encodes, and returns the input of the next one. After
-  // the last exchange the result is in all rank buffers. GB-D611 for an invalid payload; names its
+  // Operation `stage` has ended: decodes or encodes, and returns the input of the next one. After
+  // the last operation the result is in all rank buffers. GB-D611 for an invalid payload; names its
   // agent.
   virtual Result<std::span<const uint64_t>> advance(size_t stage) = 0;
-  // A GPU computes the data of the next exchange. advance() has returned nothing; resume() returns
+  // A GPU computes the data of the next operation. advance() has returned nothing; resume() returns
   // it when it is ready. Until then the partition waits.
   bool waits() const { return waits_; }
   virtual Result<std::span<const uint64_t>> resume() { return std::span<const uint64_t>(); }

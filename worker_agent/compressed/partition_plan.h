@@ -1,5 +1,5 @@
-// The plan of a compressed partition, and the exchanges for its payloads. All agents and shards
-// derive the same ones from a plan.
+// The plan of a compressed partition, and the collective operations for its payloads. All agents
+// and shards derive the same operations from a plan.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct PartitionPlan {
   std::vector<float*> rank_buffers;
 };
 
-// One exchange; its memory contains its blocks, or its vector.
+// One collective operation; its memory contains its blocks, or its vector.
 struct Stage {
   CollectivePlan plan;
   uint64_t stride = 0;  // bytes per block

@@ -2,15 +2,15 @@
 // ranks and no shared memory.
 //
 // COPIES. With mode option replicas=2 the next shard is the backup of this one. The backup has a
-// copy of each tensor, called backup replica in the code (shard_tensor.h). This shard has the
-// copies of the shard before it. It first sends a push on to the backup, from its receive buffer.
-// It applies the push after the backup has confirmed it. So every answered push is on the backup,
+// backup replica of each tensor (shard_tensor.h). This shard has the backup replicas of the shard
+// before it. It first forwards a push to the backup, from its receive buffer. It applies the push
+// after the backup has confirmed it. So every answered push is on the backup,
 // which is never behind and at most a step ahead. Frames may overtake each other, but only the
 // order within a chunk matters. So one push of a chunk is in flight at a time, and the others wait
 // in their receive buffers. If a push has several frames, those before the last one are sent ahead
 // of it, and both shards store them.
 //
-// A LOST SHARD. The backup's copies then answer (promote), but only after the link from the lost
+// A LOST SHARD. The backup's replicas then answer (promote), but only after the link from the lost
 // shard has ended, because frames in it come first. Pushes wait until then. A shard whose backup is
 // lost applies the waiting pushes and continues alone. The coordinator ensures that not both shards
 // of a chunk are lost. The backup then also writes the snapshots of the lost shard, in its name.
@@ -199,7 +199,7 @@ class PsDataJob final : public DataJob {
   struct ShardSet {            // the newest shards that a tensor is on; snapshots are of these
     uint32_t placement = 0;
     uint64_t run = 0;
-    uint32_t place = 0;  // of this shard in the ring
+    uint32_t place = 0;  // of this shard in `members`
     std::vector<uint32_t> members;
   };
   ShardSet shard_set_;

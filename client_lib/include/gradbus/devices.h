@@ -9,15 +9,14 @@
 extern "C" {
 #endif
 
-/* This rank's elements in memory of its GPU, zero at first: three of CUDA's IPC handles, to be
- * opened by this process (cudaIpcOpenMemHandle, cudaIpcOpenEventHandle) and closed before
- * gradbus_shutdown. The memory's is to be used where gradbus_tensor_device_memory says LEGACY,
- * which is so where gradbus_try_device was not called. Record `ready` on the stream behind what
- * writes the elements, then call gradbus_start, which does not wait for it; after gradbus_wait have
- * the streams that use the result wait for `done`. Then gradbus_tensor_data is not used.
- * UNAVAILABLE when the elements lie in shared memory although a device was asked for;
- * gradbus_last_error() says why (all ranks of a node must ask, and their GPUs must reach each
- * other's memory). */
+/* This rank's elements in memory of its GPU, initially zero: three IPC handles of CUDA. This
+ * process opens them (cudaIpcOpenMemHandle, cudaIpcOpenEventHandle), and closes them before
+ * gradbus_shutdown. Use the handle of the memory if gradbus_tensor_device_memory returns LEGACY, as
+ * it does unless gradbus_try_device was called. Record `ready` on the stream that writes the
+ * elements, then call gradbus_start, which does not wait for it. After gradbus_wait, make the
+ * streams that use the result wait for `done`. gradbus_tensor_data is not used. UNAVAILABLE if a
+ * device was requested but the elements are in shared memory; gradbus_last_error() gives the
+ * reason. (All ranks of a node must request it, and their GPUs must reach each other's memory.) */
 typedef struct gradbus_device_rank_buffer {
   size_t struct_bytes; /* set by gradbus_device_rank_buffer_init */
   unsigned char memory[64];
@@ -30,7 +29,7 @@ static inline void gradbus_device_rank_buffer_init(gradbus_device_rank_buffer* r
 GRADBUS_API gradbus_code gradbus_tensor_device_rank_buffer(const gradbus_tensor* tensor,
                                                            gradbus_device_rank_buffer* rank_buffer);
 
-/* How memory of a GPU that the agent has is opened by a process. */
+/* How a process opens GPU memory of the agent. */
 typedef enum gradbus_sharing {
   GRADBUS_SHARING_LEGACY = 1,     /* cudaIpcOpenMemHandle, of the handle */
   GRADBUS_SHARING_DESCRIPTOR = 2, /* cuMemImportFromShareableHandle, of the file descriptor; then
@@ -51,11 +50,12 @@ typedef struct gradbus_device_memory {
 GRADBUS_API gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
                                                       gradbus_device_memory* memory);
 
-/* Before tensors are registered on a GPU: some of its memory, in each way that the agent could
- * share it, and an event, for this process to open and close. gradbus_device_tried says what could
- * be opened: a reason, or NULL, for each memory; what was offered is gone then. Tensors are shared
- * in the first way that all ranks of the node can open, and lie in shared memory where there is
- * none. `count` is 0 where the agent has no memory to offer: then there is nothing to say. */
+/* Call it before tensors are registered on a GPU. It returns a piece of GPU memory for each way in
+ * which the agent can share it, and an event. This process opens and closes them, and reports the
+ * result with gradbus_device_tried: for each memory NULL, or the reason why it could not be opened.
+ * The memory of the trial ends then. Tensors are shared in the first way that all ranks of the node
+ * can open. If there is none, they are in shared memory. If `count` is 0, the agent has no memory
+ * to try, and gradbus_device_tried is not needed. */
 typedef struct gradbus_device_trial {
   size_t struct_bytes; /* set by gradbus_device_trial_init */
   uint64_t count;

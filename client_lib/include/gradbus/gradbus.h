@@ -1,8 +1,8 @@
-/* gradbus.h: the C interface of Gradbus, the gradient bus. Stable: functions and fields are only
- * added ("structs that grow" below).
+/* gradbus.h: the C interface of Gradbus, the gradient bus. It is stable: functions and fields are
+ * only added (see "structs that grow" below).
  *
- * A process attaches to its node's agent as one rank of a job, registers tensors (or names buffers
- * ad hoc), starts collective operations on them and waits for the results.
+ * A process attaches to its node's agent as one rank of a job. It registers tensors, or passes
+ * named buffers, starts collective operations on them and waits for the results.
  *
  *   gradbus_options options;
  *   gradbus_options_init(&options);            // defaults, then the environment
@@ -20,8 +20,8 @@
  *   gradbus_shutdown(session);
  *
  * Every function returns a gradbus_code; GRADBUS_OK is 0. After another code gradbus_last_error()
- * gives this thread's one-line message: what, who, and what to do next. Nothing throws or aborts.
- * Every wait ends: with the result, with an error, or with GRADBUS_TIMEOUT.
+ * gives this thread's one-line message: what, who, and what to do next. No function throws or
+ * aborts. Every wait ends with the result, with an error, or with GRADBUS_TIMEOUT.
  *
  * Threads: a session may be used by several threads; one tensor or handle by one thread at a time.
  */
@@ -75,7 +75,7 @@ typedef enum gradbus_dtype {
 
 typedef enum gradbus_op {
   GRADBUS_SUM = 1,
-  GRADBUS_AVERAGE = 2, /* sum / world size; integers: of the sum that wrapped, toward zero */
+  GRADBUS_AVERAGE = 2, /* sum / world size; integers: the wrapped sum, rounded to zero */
   GRADBUS_MIN = 3,     /* a NaN wins */
   GRADBUS_MAX = 4,     /* a NaN wins */
   GRADBUS_PRODUCT = 5,
@@ -110,10 +110,10 @@ GRADBUS_API const char* gradbus_last_error(void);
 
 /* ---- structs that grow ----
  *
- * A struct begins with struct_bytes, its size where the caller was compiled, and only gets new
- * fields at its end. NAME_init sets it and the defaults. Fields that an older caller lacks are at
- * their defaults; those that an older library does not know must be zero, else VERSION_SKEW. The
- * library writes nothing behind the caller's struct. Elements of an array have one size. */
+ * A struct begins with struct_bytes, its size when the caller was compiled. New fields are added at
+ * its end only. NAME_init sets struct_bytes and the defaults. Fields that an older caller lacks
+ * have their defaults. Fields that an older library does not know must be zero, else VERSION_SKEW.
+ * The library never writes past the caller's struct. Elements of an array have one size. */
 GRADBUS_API void gradbus_init_struct(void* object, size_t bytes);
 
 /* ---- session ---- */
@@ -134,11 +134,11 @@ static inline void gradbus_options_init(gradbus_options* options) {
   options->rank = options->world_size = -1;
 }
 
-/* Attaches and waits until every rank of the job has. Ranks come from, in this order: `options`,
- * GRADBUS_RANK/SIZE/JOB, torchrun, Horovod, Open MPI, PMI, Slurm, else one process alone (which
- * needs no daemon). options may be NULL. Errors: INVALID (a variable is not a number, a rank is out
- * of range), UNAVAILABLE (no agent), PERMISSION, MISMATCH (rank taken, world sizes differ),
- * VERSION_SKEW, TIMEOUT (names the missing ranks). */
+/* Attaches and waits until every rank of the job has attached. Rank and size come from the first
+ * of: `options`, GRADBUS_RANK/SIZE/JOB, torchrun, Horovod, Open MPI, PMI, Slurm. Otherwise the
+ * process is a world of one, which needs no daemon. options may be NULL. Errors: INVALID (a
+ * variable is not a number, a rank is out of range), UNAVAILABLE (no agent), PERMISSION, MISMATCH
+ * (rank taken, world sizes differ), VERSION_SKEW, TIMEOUT (names the missing ranks). */
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
 
 /* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
@@ -146,9 +146,9 @@ GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_se
  *
  * In a forked child it does nothing; other calls with the parent's session return CLOSED there.
  *
- * gradbus_init may be called again afterwards, also when the session had failed: so a process can
- * go on after its agent was restarted (docs/how-to/train-elastically.md). UNAVAILABLE, PEER_LOST
- * and MISMATCH then may mean that it comes too early. */
+ * gradbus_init may be called again afterwards, also if the session had failed. So a process can
+ * continue after its agent was restarted (docs/how-to/train-elastically.md). UNAVAILABLE, PEER_LOST
+ * and MISMATCH may then mean that the call was too early. */
 GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
 
 GRADBUS_API int32_t gradbus_rank(const gradbus_session* session);
@@ -158,17 +158,17 @@ GRADBUS_API int32_t gradbus_local_size(const gradbus_session* session);
 GRADBUS_API int32_t gradbus_cross_rank(const gradbus_session* session); /* this node's index */
 GRADBUS_API int32_t gradbus_cross_size(const gradbus_session* session); /* nodes of the job */
 GRADBUS_API const char* gradbus_job(const gradbus_session* session);
-GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* whose variables won */
+GRADBUS_API const char* gradbus_launcher(const gradbus_session* session); /* "torchrun", ... */
 
 /* Copies the job's secret: random bytes that the coordinator made for this job and that only the
- * ranks of the job's owner get. Use it as the key of an HMAC over what ranks send each other and
- * must not take from anybody else. A process set has a secret of its own. */
+ * ranks of the job's owner get. Use it as the key of an HMAC over data that
+ * ranks accept from each other only. A process set has its own secret. */
 #define GRADBUS_JOB_SECRET_BYTES 32
 GRADBUS_API gradbus_code gradbus_job_secret(const gradbus_session* session,
                                             uint8_t secret[GRADBUS_JOB_SECRET_BYTES]);
-/* What the job's policy (GRADBUS_COMPRESSION; `gradbus run --compression` and `--policy`) says of a
- * gradient with this name, elements and dimensions (0: not known): "none" for dense. Frameworks ask
- * it before they fuse gradients into one tensor. Valid until gradbus_shutdown. */
+/* The compression that the job's policy (GRADBUS_COMPRESSION; `gradbus run --compression`,
+ * `--policy`) gives to a gradient with this name, elements and dimensions (0: unknown); "none":
+ * dense. Frameworks ask before they fuse gradients into a tensor. Valid until gradbus_shutdown. */
 GRADBUS_API gradbus_code gradbus_compression_for(const gradbus_session* session, const char* tensor,
                                                  uint64_t elements, uint32_t dims,
                                                  const char** compression);
@@ -180,7 +180,7 @@ typedef enum gradbus_mode_kind {
   GRADBUS_AVERAGING = 3,
   GRADBUS_LOCALSGD = 4,
   GRADBUS_DILOCO = 5,
-  GRADBUS_PS_SYNC = 6, /* shards sum; the others hold the parameters and step on them */
+  GRADBUS_PS_SYNC = 6, /* shards sum; in the other PS modes shards hold the parameters */
   GRADBUS_PS_ASYNC = 7,
   GRADBUS_PS_SSP = 8,
   GRADBUS_PS_QUORUM = 9,
@@ -188,7 +188,7 @@ typedef enum gradbus_mode_kind {
   GRADBUS_MODE_KIND_WIDTH_ = -0x7fffffff - 1 /* as above */
 } gradbus_mode_kind;
 typedef enum gradbus_topology {
-  GRADBUS_RANDOM = 1,                       /* pairs, in an order that all ranks draw alike */
+  GRADBUS_RANDOM = 1,                       /* pairs, in the same random order on all ranks */
   GRADBUS_RING = 2,                         /* both neighbours */
   GRADBUS_TOPOLOGY_WIDTH_ = -0x7fffffff - 1 /* as above */
 } gradbus_topology;
@@ -197,23 +197,23 @@ typedef struct gradbus_mode {
   gradbus_mode_kind kind;
   uint32_t delay;        /* DELAYED: steps between a gradient and its use */
   double dc;             /* DELAYED: lambda of the delay compensation, 0: none; refused as above */
-  double dc_decay;       /* DELAYED: of the mean square that adapts lambda, below 0: none does */
+  double dc_decay;       /* DELAYED: decay of the mean square that adapts lambda; below 0: none */
   uint32_t period_steps; /* LOCALSGD, DILOCO: H; GOSSIP: every; AVERAGING: every, 0 with every_ms */
   uint32_t period_ms;    /* AVERAGING: every_ms, 0 with every */
-  double outer_lr;       /* DILOCO, and 1 and 0 of LOCALSGD: the outer optimizer */
+  double outer_lr;       /* DILOCO: the outer optimizer; LOCALSGD: 1, and momentum 0 */
   double outer_momentum;
   uint32_t fragments;        /* DILOCO: parts that are exchanged in turn; LOCALSGD: 1 */
   uint32_t overlap;          /* DILOCO: steps that an exchange may take in the background */
-  gradbus_topology topology; /* GOSSIP: who averages with whom */
+  gradbus_topology topology; /* GOSSIP: the choice of partners */
   uint32_t seed;             /* GOSSIP: of the order of random pairs */
-  int32_t wait;              /* GOSSIP: a step waits for its partners' step before */
-  char text[256];            /* as gradbus_tensor_spec takes it: without what is the default */
+  int32_t wait;              /* GOSSIP: a step waits for the partners' previous step */
+  char text[256];            /* for gradbus_tensor_spec, without options that have their default */
 } gradbus_mode;
 static inline void gradbus_mode_init(gradbus_mode* mode) {
   gradbus_init_struct(mode, sizeof(*mode));
 }
-/* What `asked` means, or where it is NULL what the job's policy (GRADBUS_MODE; `gradbus run --mode`
- * and `--policy`) says of a gradient, as above. INVALID names what is wrong with the text. */
+/* Parses `asked`. If it is NULL, returns the mode that the job's policy (GRADBUS_MODE; `gradbus run
+ * --mode` and `--policy`) gives to the gradient, as above. INVALID names the error in the text. */
 GRADBUS_API gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor,
                                           uint64_t elements, uint32_t dims, const char* asked,
                                           gradbus_mode* mode);
@@ -229,20 +229,20 @@ typedef struct gradbus_mode_change {
 static inline void gradbus_mode_change_init(gradbus_mode_change* change) {
   gradbus_init_struct(change, sizeof(*change));
 }
-/* What an administrator has asked for (`gradbus mode JOB GROUP MODE`), in the order of asking: the
- * next change that every rank has heard of; *found is 0 when there is none. A fence: all ranks of
- * the job call it at the same point of the training. It changes nothing by itself: the caller ends
- * what is under way (gradbus_drain), registers the group's tensors under other names in the new
- * mode, and goes on with those. PyTorch's DistributedOptimizer does so in flush(). A mode
- * "placement=N" says that the job's shards have changed; it may be ignored
+/* The next change that was requested with `gradbus mode JOB GROUP MODE` and that every rank has
+ * received, in the order of the requests; *found is 0 if there is none. The call is a fence: all
+ * ranks of the job make it at the same point of the training. It changes nothing by itself. The
+ * caller ends what is in flight (gradbus_drain), registers the group's tensors under other names in
+ * the new mode, and uses those. PyTorch's DistributedOptimizer does this in flush(). The mode
+ * "placement=N" means that the job's shards have changed; it may be ignored
  * (docs/how-to/use-a-parameter-server.md, "Add or replace a shard while a job runs"). */
 GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
                                                   gradbus_mode_change* change, int* found);
-/* This rank's loss of a step, any number of times: `gradbus status --json` shows how many there
- * were and their sum, and the coordinator's rule (--loss-percent) takes a job back to mode sync
- * when losses jump, or when one is not finite. Costs nanoseconds; waits for nobody. */
+/* Reports this rank's loss of a step, any number of times. `gradbus status --json` shows their
+ * number and their sum. The coordinator's rule (--loss-percent) returns a job to mode sync if
+ * losses jump, or if one is not finite. The call takes nanoseconds and never waits. */
 GRADBUS_API gradbus_code gradbus_report_loss(gradbus_session* session, double loss);
-/* 1 when `text` matches: * stands for any text, ? for any character. */
+/* 1 if `text` matches: * is any text, ? is any character. */
 GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
 
 /* ---- registered tensors: reductions in place, the hot path ---- */
@@ -250,7 +250,7 @@ GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
 typedef struct gradbus_tensor_spec {
   size_t struct_bytes; /* set by gradbus_tensor_spec_init */
   const char* name;    /* unique in the job, at most 255 bytes; the same on every rank */
-  uint64_t count;      /* elements; 0 is fine */
+  uint64_t count;      /* elements; may be 0 */
   gradbus_dtype dtype;
   gradbus_op op;
   /* The fields below may be zero. */
@@ -261,36 +261,36 @@ typedef struct gradbus_tensor_spec {
   double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
   uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
   const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
-                              (docs/how-to/compress-gradients.md); "none": dense; NULL: what the job
-                              says (GRADBUS_COMPRESSION), else dense */
+                              (docs/how-to/compress-gradients.md); "none": dense; NULL: the policy
+                              of the job (GRADBUS_COMPRESSION), else dense */
   uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
   const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/concepts/modes.md); NULL or
-                       "sync": each step waits for its own result. Not from GRADBUS_MODE: ask
-                       gradbus_mode_for. UNAVAILABLE where a mode needs shards and there are none */
-  const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU that this rank's elements
-                                  are to lie on (gradbus_tensor_device_rank_buffer), not with a mode
-                                  delayed or some compressions; NULL: in shared memory */
+                       "sync": each step waits for its own result. GRADBUS_MODE is not used: call
+                       gradbus_mode_for. UNAVAILABLE if a mode needs shards and there are none */
+  const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU for this rank's elements
+                                  (gradbus_tensor_device_rank_buffer). Not with mode delayed, nor
+                                  with some compressions; NULL: in shared memory */
 } gradbus_tensor_spec;
 static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
   gradbus_init_struct(spec, sizeof(*spec));
 }
 
-/* Registers `n` tensors; returns when every rank has registered the same ones (any order), or with
- * MISMATCH naming the tensor, the ranks and both values. `tensors` receives n pointers owned by the
+/* Registers `n` tensors. Returns when every rank has registered the same ones, in any order.
+ * MISMATCH names the tensor, the ranks and both values. `tensors` receives n pointers owned by the
  * session. Registering an existing name with the same spec returns the same tensor. */
 GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
 
-/* This rank uses the tensor no more. Its memory is free for other tensors once every rank has
- * unregistered it or has left (docs/concepts/tensor-lifetime.md). Never waits. BUSY while a step
- * has not been waited for, or results of mode "delayed:k" have not been drained. Afterwards calls
+/* Ends this rank's use of the tensor. Its memory is free for other tensors once every rank has
+ * unregistered it or has left (docs/concepts/tensor-lifetime.md). Never waits. BUSY before the last
+ * round has been waited for, or results of mode "delayed:k" have been drained. Afterwards calls
  * with `tensor` return INVALID, and the name may be registered again at once, as another tensor. */
 GRADBUS_API gradbus_code gradbus_unregister(gradbus_tensor* tensor);
 /* The same for ad-hoc operations of this name. BUSY while one is in flight; INVALID without any. */
 GRADBUS_API gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name);
 
-/* This rank's elements, 128-byte aligned, zero at first: input before start, result after wait. */
+/* This rank's elements, 128-byte aligned, initially zero: input before start, result after wait. */
 GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 
 /* Keeps the memory of a tensor, all its slots, mapped until gradbus_mapping_free, also after
@@ -299,9 +299,9 @@ GRADBUS_API void* gradbus_tensor_data(gradbus_tensor* tensor);
 GRADBUS_API gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping);
 GRADBUS_API void gradbus_mapping_free(gradbus_mapping* mapping);
 
-/* "My data is ready." Never blocks. BUSY until the last round has been waited for. */
+/* Posts this rank's data. Never blocks. BUSY until the last round has been waited for. */
 GRADBUS_API gradbus_code gradbus_start(gradbus_tensor* tensor);
-/* OK: the result is there, or nothing was started. BUSY: not yet. Else the operation's error. */
+/* OK: the result is ready, or nothing was started. BUSY: not yet. Else the operation's error. */
 GRADBUS_API gradbus_code gradbus_test(gradbus_tensor* tensor);
 /* timeout_ms < 0: the session's op_timeout_ms. After TIMEOUT the operation is still in flight and
  * can be waited for again; other errors are final for the job. */
@@ -309,55 +309,54 @@ GRADBUS_API gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms
 
 /* ---- mode "delayed:k": the result of k steps before ----
  *
- * The calls are the same; the data moves. A tensor has k + 1 slots of memory: gradbus_start sends
- * what gradbus_tensor_data points to, gradbus_wait returns when the result of the step k before is
- * there, and gradbus_tensor_data is then that result's slot, which takes the next step's input
- * after it. So ask for the address after every wait. The first k results are zeros. */
+ * The calls are the same, but the data moves. A tensor has k + 1 slots of memory. gradbus_start
+ * sends the data at gradbus_tensor_data. gradbus_wait returns when the result of k steps before is
+ * ready. gradbus_tensor_data then returns the slot of that result, which also takes the input of
+ * the next step. So ask for the address after every wait. The first k results are zeros. */
 GRADBUS_API uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor);    /* k; 0: synchronous */
 GRADBUS_API uint32_t gradbus_tensor_slot(const gradbus_tensor* tensor);     /* now: 0..k */
 GRADBUS_API void* gradbus_slot_data(gradbus_tensor* tensor, uint32_t slot); /* NULL above k */
-/* How many steps the result in the current slot is old; -1: zeros, of no step. Where shards hold
- * the parameters: how many steps of other nodes came between the parameters that this node's
- * gradient was made with and the step that it made. */
+/* The age in steps of the result in the current slot; -1: zeros, of no step. If shards hold the
+ * parameters: how many steps of other nodes lie between the parameters that this node's gradient
+ * was computed with and the step that used the gradient. */
 GRADBUS_API int64_t gradbus_staleness(const gradbus_tensor* tensor);
-/* Hands out what is still under way, before an evaluation or a checkpoint and at the end: the
- * oldest result that no step has taken is in gradbus_tensor_data and *found is 1; *found is 0 when
- * there was none left. Call it until then, on every rank; steps begin anew after it. */
+/* Returns results in flight, before an evaluation or a checkpoint and at the end. If *found is 1,
+ * gradbus_tensor_data has the oldest result that no step has used. *found is 0 if none is left.
+ * Call it until then, on every rank. The k results after that are zeros. */
 GRADBUS_API gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found);
 
 /* ---- modes "ps:async", "ps:ssp", "ps:quorum": shards hold the parameters ----
  *
- * The first round sets them: every rank brings its own (all the same; rank 0's node wins), and all
- * get them. From then on gradbus_start sends a gradient and gradbus_wait brings the parameters
- * after the step. F32, SUM or AVERAGE; one step for each node, of the sum or the mean of its ranks.
- * To optimizer=lamb a tensor is a layer: register one for each.
+ * The first round sets them. Every rank passes the same parameters; those of rank 0's node count,
+ * and all ranks get them. After that, gradbus_start sends a gradient and gradbus_wait returns the
+ * parameters after the step. F32, SUM or AVERAGE. Each node makes one step, on the sum or the mean
+ * of its ranks. For optimizer=lamb a tensor is a layer, so register each layer as a tensor.
  */
 
-/* Of this tensor's steps from the next gradbus_start on; until then the mode's lr=. Every rank of a
- * node passes the same. INVALID unless finite and at least 0. */
+/* Sets the rate of this tensor's steps from the next gradbus_start on; the initial rate is the
+ * mode's lr=. Every rank of a node passes the same rate. INVALID unless finite and at least 0. */
 GRADBUS_API gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate);
-/* Begins a round that makes no step, whatever the data; gradbus_wait brings the newest parameters.
- * Every rank of the node calls it. */
+/* Begins a round that makes no step and ignores the data. gradbus_wait returns the newest
+ * parameters. Every rank of the node calls it. */
 GRADBUS_API gradbus_code gradbus_start_pull(gradbus_tensor* tensor);
 /* State that shards store of a tensor: the parameters (part 0), the optimizer's vectors (sgd with
  * momentum, adagrad: 1; adam, adamw, lamb: 2), then each element's count of steps. All are dense
- * and exact. Returns the number of parts; 0 where no shard holds parameters. */
+ * and exact. Returns the number of parts; 0 if no shard holds parameters. */
 GRADBUS_API uint32_t gradbus_optimizer_state_parts(const gradbus_tensor* tensor);
-/* Begins a round that makes no step; gradbus_wait brings that part. Every rank of the node calls
- * it; the same everywhere while no rank makes steps. It lies where parameters do: pull them next.
- */
+/* Begins a round that makes no step. gradbus_wait returns that part in place of the parameters;
+ * pull them next. Every rank of the node calls it, while no rank of the job makes steps. */
 GRADBUS_API gradbus_code gradbus_start_read_optimizer_state(gradbus_tensor* tensor, uint32_t part);
-/* The part becomes what the ranks of rank 0's node bring, added up: rank 0 the values, others minus
- * zeros. Every rank of the job calls it, after its first round and while none makes steps; it is
- * there when rank 0 has waited. */
+/* Replaces the part by the sum of the data of the ranks on rank 0's node: rank 0 passes the values,
+ * the others minus zeros. Every rank of the job calls it, after its first round and while none
+ * makes steps. The part is complete when rank 0 has waited. */
 GRADBUS_API gradbus_code gradbus_start_write_optimizer_state(gradbus_tensor* tensor, uint32_t part);
 
-/* ---- what a tensor's compression remembers ----
+/* ---- the residual state of a tensor's compression ----
  *
- * Error feedback keeps on each node what has not been sent yet. For a checkpoint every rank reads
- * its share; shares of all ranks add up to what the job remembers, so they may be added, split and
- * dealt out to another number of ranks, as long as the sum stays the same. For F32 all-reduces,
- * compressed or not; elements are those of gradbus_tensor_data. */
+ * Error feedback keeps on each node what has not been sent yet. For a checkpoint, every rank reads
+ * its share. The shares of all ranks add up to the state of the job. So they may be added, split
+ * and distributed to another number of ranks, as long as the sum stays the same. For F32
+ * all-reduces, compressed or not; the elements are those of gradbus_tensor_data. */
 
 typedef enum gradbus_residual_state {
   GRADBUS_RESIDUAL = 1,                           /* of gradients, not sent yet */
@@ -369,26 +368,26 @@ typedef enum gradbus_residual_state {
  * it, between two rounds. Then gradbus_tensor_data holds this rank's share, or zeros. */
 GRADBUS_API gradbus_code gradbus_start_read_residual_state(gradbus_tensor* tensor,
                                                            gradbus_residual_state part);
-/* The same the other way: gradbus_tensor_data holds this rank's share, and what the node remembers
- * becomes the sum of its ranks' shares. A residual for a tensor without memory (dense, or of a job
- * on one node) is added to the next round's input; a momentum is dropped there. */
+/* Replaces the state: gradbus_tensor_data holds this rank's share, and the state of the node
+ * becomes the sum of its ranks' shares. If the tensor has no such state (dense, or a job on one
+ * node), a residual is added to the next round's input, and a momentum is dropped. */
 GRADBUS_API gradbus_code gradbus_start_write_residual_state(gradbus_tensor* tensor,
                                                             gradbus_residual_state part);
 /* Multiplies this node's residual by `factor` when the next round begins: after a change of the
- * learning rate, old / new keeps the size of the steps that are still to be made. Every rank of the
- * node passes the same one. INVALID unless finite and above 0. */
+ * learning rate, pass old / new, so that the residual moves parameters by as much as before. Every
+ * rank of the node passes the same factor. INVALID unless finite and above 0. */
 GRADBUS_API gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor);
 
-/* ---- ad-hoc operations on private buffers; matched between ranks by name ----
+/* ---- operations on plain buffers; matched between ranks by name ----
  *
  * name NULL: matched by order among the unnamed operations of the same kind, dtype, count and op.
  * The first use of a name registers it; later uses cost no control message. Input is copied at
- * once (but see input_stays below); the output may be written at any time until the wait that ends
- * the handle returns. `in` may equal `out`, then the buffer belongs to Gradbus until that wait
+ * once (but see input_stays below). The output may be written at any time until the wait that ends
+ * the handle returns. `in` may equal `out`. Then the buffer belongs to Gradbus until that wait
  * returns. Operations of one name run in the order in which they were started.
  *
- * On one node large reductions pass through a small ring, so they advance while every rank is
- * inside this library, waiting for them or for anything else. */
+ * On one node, large reductions pass through a small ring. They advance only while every rank is
+ * inside this library and waits, for them or for anything else. */
 
 GRADBUS_API gradbus_code gradbus_allreduce_async(gradbus_session* session, const char* name,
                                                  const void* in, void* out, uint64_t count,
@@ -397,7 +396,7 @@ GRADBUS_API gradbus_code gradbus_allreduce_async(gradbus_session* session, const
 GRADBUS_API gradbus_code gradbus_broadcast_async(gradbus_session* session, const char* name,
                                                  void* data, uint64_t count, gradbus_dtype dtype,
                                                  int32_t root, gradbus_handle** handle);
-/* Each rank brings `count` elements (0 and different counts are fine). The result is read with
+/* Each rank passes `count` elements (0 and different counts are allowed). The result is read with
  * gradbus_handle_output after a successful gradbus_handle_wait. */
 GRADBUS_API gradbus_code gradbus_allgather_async(gradbus_session* session, const char* name,
                                                  const void* in, uint64_t count,
@@ -448,8 +447,8 @@ typedef struct gradbus_operation {
   uint64_t row_elements;      /* REDUCESCATTER: default 1 */
   const uint64_t* send_counts; /* ALLTOALL: elements for each rank, one block after the other */
   const char* compression;     /* ALLREDUCE: as in gradbus_tensor_spec; NULL: dense */
-  int32_t input_stays;   /* 1: `in` is left alone until the wait ends, so no copy of it is needed */
-  uint32_t dims;         /* numbers in `shape`; 0, 1: shapes are not compared */
+  int32_t input_stays;         /* 1: the caller does not change `in` until the wait ends: no copy */
+  uint32_t dims;               /* numbers in `shape`; 0, 1: shapes are not compared */
   const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; else MISMATCH naming
                             both. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
 } gradbus_operation;
@@ -463,8 +462,8 @@ static inline void gradbus_operation_init(gradbus_operation* operation,
   operation->prescale = operation->postscale = 1;
   operation->row_elements = 1;
 }
-/* Starts n operations under one handle, which ends when all have; n > 1: a grouped operation. On an
- * error none is started. */
+/* Starts n operations under one handle, which ends when all have ended; n > 1: a grouped operation.
+ * On an error none is started. */
 GRADBUS_API gradbus_code gradbus_start_operations(gradbus_session* session,
                                                   const gradbus_operation* operations, size_t n,
                                                   gradbus_handle** handle);
@@ -477,18 +476,18 @@ GRADBUS_API gradbus_code gradbus_run_operation(gradbus_session* session,
 GRADBUS_API gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index,
                                                   const void** data, uint64_t* bytes,
                                                   const uint64_t** counts);
-/* REDUCESCATTER: rank's shard of a tensor of `count` elements. Rows of row_elements are never cut;
- * the first (rows % size) ranks have one more. INVALID when count is not a multiple of
+/* REDUCESCATTER: the rank's shard of a tensor of `count` elements. Rows of row_elements are never
+ * cut; the first (rows % size) ranks have one more. INVALID when count is not a multiple of
  * row_elements. */
 GRADBUS_API gradbus_code gradbus_shard(const gradbus_session* session, int32_t rank, uint64_t count,
                                        uint64_t row_elements, uint64_t* first, uint64_t* elements);
 
 /* ---- process sets ----
  *
- * A session for some of the ranks: its ranks are numbered 0.. in the order given, its operations
- * are matched among them alone, in an order of their own. Called by every rank of `session`,
- * members or not, with the same list (else MISMATCH); `set` is NULL where this rank is not a
- * member. Sets may overlap. Ended by gradbus_shutdown, before `session` is. */
+ * A session for some of the ranks. They are numbered from 0 in the order given. Its operations are
+ * matched among them only. Every rank of `session` makes the call, members or not, with the same
+ * list (else MISMATCH). `set` is NULL if this rank is not a member. Sets may overlap. End a set
+ * with gradbus_shutdown, before `session`. */
 GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks,
                                              size_t n, gradbus_session** set);
 

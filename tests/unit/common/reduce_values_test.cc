@@ -200,7 +200,7 @@ TEST_P(ReduceValues, TruthValues) {
   }
 }
 
-// 0.1 is not a float: `before` is rounded to f32 first, then each product is rounded once.
+// 0.1 is not a float: prescale is rounded to f32 first, then each product is rounded once.
 TEST_P(ReduceValues, ScaleFactorsByHand) {
   EXPECT_EQ(
       reduce_values<float>(GetParam(), DType::kF32, {3, 4}, {.prescale = 0.5, .postscale = 8}), 28);

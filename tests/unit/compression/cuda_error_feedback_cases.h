@@ -1,4 +1,4 @@
-// What DGC's memory and reductions of compression/cuda are tried with, on the processor
+// Cases for DGC's error feedback and the reductions of compression/cuda, on the processor
 // (cuda_error_feedback_test.cc) and on a device.
 #pragma once
 

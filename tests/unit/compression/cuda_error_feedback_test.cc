@@ -1,5 +1,5 @@
-// Kernels of DGC's memory and of reductions, run on the processor, against Memory and
-// reduce_scalar().
+// Compares the kernels of DGC's error feedback and of reductions, run on the processor, with
+// ErrorFeedback and reduce_scalar().
 #include "tests/unit/compression/cuda_error_feedback_cases.h"
 
 #include "compression/cuda/works.h"

@@ -104,7 +104,7 @@ TEST(TopK, KeepsWhatItDoesNotSend) {
   }
 }
 
-// DGC's memory hands over all in the residual; the gradient is empty.
+// DGC's error feedback passes everything in the residual; the gradient is empty.
 TEST(TopK, EncodesTheResidualAlone) {
   std::vector<float> residual{1, -5, 3};
   TopK topk({.ratio = 0.4}, WireType::kF32, 3);

@@ -145,7 +145,7 @@ class Exercise {
     }
   }
 
-  // Checks the average times `after`.
+  // Checks the average times postscale.
   void check_sums(uint32_t agent, uint32_t local, uint64_t round, uint64_t first, uint64_t last) {
     for (uint64_t i = first; i < last; ++i) {
       double sum = 0;
