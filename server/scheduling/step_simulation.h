@@ -102,7 +102,7 @@ class StepSimulation {
   std::vector<std::vector<uint32_t>> reductions_of_;  // by layer: operations, one for each piece
   std::vector<std::vector<uint32_t>> followers_of_;   // by operation: all-gathers
   std::vector<uint32_t> deliveries_of_;               // by layer: pieces
-  std::vector<uint32_t> deferred_;                        // all-gathers that wait for the backward end
+  std::vector<uint32_t> deferred_;                    // all-gathers that wait for the backward end
 
   std::deque<uint32_t> to_encode_;
   std::deque<uint32_t> to_decode_;
