@@ -68,7 +68,7 @@ def changed_files(revision: str) -> list[str]:
 def system_tests_of(path: str, every: list[pathlib.Path]) -> list[pathlib.Path]:
     """Files of tests/system for one changed file."""
     if path.startswith(f"{TESTS}/"):
-        name = pathlib.Path(path).name
+        name = pathlib.Path(path).name  # of a test, or of a program that tests start
         return [test for test in every if str(test) == path or name in test.read_text(encoding="utf-8")]
     folder = max((folder for folder in CHOSEN if path.startswith(folder)), key=len, default="")
     patterns = [f"test_{name}.py" for name in CHOSEN.get(folder, [])]
@@ -81,7 +81,7 @@ def main() -> int:
     if what == "programs":
         names = programs(pathlib.Path(where[0]))
     else:
-        every = sorted(TESTS.glob("test_*.py"))
+        every = sorted(TESTS.rglob("test_*.py"))
         files = changed_files(where[0] if where else "HEAD")
         names = sorted({str(test) for path in files for test in system_tests_of(path, every)})
     print("\n".join(names))

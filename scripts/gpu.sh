@@ -83,7 +83,7 @@ train_on_gpu() {
   export GRADBUS_BIN PYTHONPATH=$1
   GRADBUS_BIN=$(realpath "$build")/bin
   if "$python" -c 'import pytest' 2>/dev/null; then
-    "$python" -m pytest -q -rs -p no:cacheprovider tests/system/test_python_cuda.py
+    "$python" -m pytest -q -rs -p no:cacheprovider tests/system/gpu/test_python_cuda.py
     return
   fi
   local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)

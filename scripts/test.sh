@@ -50,13 +50,13 @@ run_pytest() {
 # The emulated machine has both cores for itself. The others wait for each other half of the time: three files at once.
 system_tests() {
   say "system tests in the virtual machine"
-  run_pytest machine tests/system/test_rdma_vm.py
+  run_pytest machine tests/system/transport/test_rdma_vm.py
   say "system tests"
-  run_pytest system tests/system --ignore tests/system/test_rdma_vm.py -n 3 --dist loadfile
+  run_pytest system tests/system --ignore tests/system/transport/test_rdma_vm.py -n 3 --dist loadfile
 }
 
 # One of each area, a minute in all.
-quick_files=(tests/system/test_{repository,operations,collectives,after_backward,compression,modes,health,bad_input}.py)
+quick_files=(tests/system/*/test_{repository,operations,collectives,after_backward,compression,modes,health,bad_input}.py)
 
 finish() {
   echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,6 +1,6 @@
 // What the contract suite runs over: every row of all_transports(), plain and behind a fault plan
 // under which every promise of transport.h still holds. A row that this machine cannot run is
-// skipped by name; tests/system/test_rdma_vm.py runs the rdma row in a virtual machine.
+// skipped by name; tests/system/transport/test_rdma_vm.py runs the rdma row in a virtual machine.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A client that means harm, for tests/system/test_hostile_clients.py. It joins jobs as both of
+// A client that means harm, for tests/system/faults/test_hostile_clients.py. It joins jobs as both of
 // their two ranks, like any client, registers tensors of every collective, and then writes garbage
 // into the memory that it shares with the agent:
 //

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -26,6 +27,15 @@ import fork_server
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
 DEADLINE_S = 60  # for what must happen; a machine may have other things to do
+
+
+@functools.cache
+def why_no_namespaces() -> str:
+    """Why no network namespace can be made here; empty where one can."""
+    if shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+        return "iproute2 is not installed"
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    return "" if probe.returncode == 0 else f"not root: {probe.stderr.strip()}"
 
 
 def make_token_file(path: pathlib.Path) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""What tests/system/test_rdma_vm.py has done inside one virtual machine (machine.py), step by step:
+"""What tests/system/transport/test_rdma_vm.py has done inside one virtual machine (machine.py), step by step:
 
     python3 rdma_checks.py OUT [STEP...]
 
@@ -27,7 +27,7 @@ NEAR, FAR = "10.9.0.1", "10.9.0.2"
 DEADLINE_S = 60.0  # for what ends by itself; everything is emulated
 # A network that is gone is told after the peer timeout at the latest; the rest is emulation.
 TOLD_WITHIN_S = 45.0  # below the ranks' own deadline of 60; two seconds on an idle machine
-EPOCHS = 2  # of 29 steps; 20 take minutes here and are what tests/system/test_python_digits.py does over TCP
+EPOCHS = 2  # of 29 steps; 20 take minutes here and are what tests/system/training/test_python_digits.py does over TCP
 TORCH_MAX_S = 400.0  # a minute on an idle machine
 LOSS_PERCENT = 1
 LONG_MS = 60000  # where nobody is to be lost, and six processes share two emulated processors

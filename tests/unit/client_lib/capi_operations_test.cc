@@ -1,5 +1,5 @@
 // Every collective through the C interface in a world of one: what it gives, and every misuse is an
-// error that names the tensor. (Several ranks: tests/system/test_collectives.py.)
+// error that names the tensor. (Several ranks: tests/system/collectives/test_collectives.py.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ and writes itself. Then there are no copies here, and no waits but of streams: a
 event `ready` has been recorded, for which the agent's streams wait, and after it the current stream waits for
 the agent's event `done`.
 
-Every wait of what is staged has one reason, and tests/system/test_python_staging.py fails without it:
+Every wait of what is staged has one reason, and tests/system/gpu/test_python_staging.py fails without it:
   out waits for compute     the vector is complete
   out waits for back        no result is being brought, where another stream asked for it
   start waits for out       the delay slot is complete

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", ROOT / "build" / "release" / "bin"))
 CLUSTER = ("--nodes", "16", "--bandwidth", "25G", "--latency", "10us")
 SCHEDULES = ["wfbp", "ddp", "fusion", "bytescheduler", "mg-wfbp", "dear", "mergecomp", "auto"]

@@ -13,7 +13,7 @@ from conftest import assert_all_ok, run_ranks
 
 torch = pytest.importorskip("torch")
 staging = pytest.importorskip("gradbus.torch._staging")
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "ranks"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "ranks"))
 import staging_double  # noqa: E402
 from gradbus.torch import _cuda  # noqa: E402
 

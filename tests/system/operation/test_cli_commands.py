@@ -17,7 +17,7 @@ import time
 import pytest
 from rig import make_token_file
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", ROOT / "build" / "release" / "bin"))
 GRADBUS = str(BIN / "gradbus")
 DEADLINE_S = 30.0

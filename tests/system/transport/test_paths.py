@@ -10,9 +10,9 @@ import subprocess
 
 import pytest
 import rig as rigs
-from test_link import why_not
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no namespaces here: {why_not()}")
+WHY_NOT = rigs.why_no_namespaces()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"no namespaces here: {WHY_NOT}")
 
 MIB = 1 << 20
 PEER_TIMEOUT_MS = 3000  # short enough for a test, longer than a busy machine's pauses

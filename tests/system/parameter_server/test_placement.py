@@ -10,11 +10,10 @@ import subprocess
 import pytest
 import rig as rigs
 from conftest import RANKS, clean_environment
-from test_link import why_not
 
 pytestmark = [
     pytest.mark.timeout(240),
-    pytest.mark.skipif(bool(why_not()), reason=f"--link cannot work here: {why_not()}"),
+    pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"no namespaces here: {rigs.why_no_namespaces()}"),
 ]
 PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
 LIBRARY = str(rigs.BIN.parent / "lib/libgradbus.so")

@@ -19,7 +19,7 @@ import time
 import uuid
 
 import pytest
-from rig import BIN
+from rig import BIN, why_no_namespaces
 
 GRADBUS = str(BIN / "gradbus")
 SCRIPTED_RANK = str(BIN / "scripted_rank")
@@ -27,15 +27,8 @@ DEADLINE_S = 60.0  # for what must happen, on a machine with other work
 MIB = 1 << 20
 
 
-def why_not():
-    """Why no network namespace can be made here; empty where one can."""
-    if shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
-        return "iproute2 is not installed"
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    return "" if probe.returncode == 0 else f"not root: {probe.stderr.strip()}"
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"--link cannot work here: {why_not()}")
+WHY_NOT = why_no_namespaces()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"--link cannot work here: {WHY_NOT}")
 
 
 @pytest.fixture
@@ -317,7 +310,7 @@ FOREVER = ["sh", "-c", "readlink /proc/self/ns/net; sleep 600 & wait"]
 # Expect: a peer finds its way in the namespaces too, so that it can be compared with on a link.
 @pytest.mark.parametrize("backend", ["gradbus", "ddp"])
 def test_a_real_program_trains_with_each_backend(env, backend):
-    repository = pathlib.Path(__file__).resolve().parents[2]
+    repository = pathlib.Path(__file__).resolve().parents[3]
     python, program = repository / ".venv/bin/python", repository / "examples/digits/train.py"
     words = words_for("1gbit", str(python), str(program), "--epochs", "1", "--backend", backend, agents=2, ranks=2)
     done = run(env, words)

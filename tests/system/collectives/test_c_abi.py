@@ -14,7 +14,7 @@ import rig as rigs
 
 HEADER = rigs.REPOSITORY / "client_lib/include/gradbus/gradbus.h"
 SYMBOLS = rigs.REPOSITORY / "client_lib/abi_symbols.txt"
-SOURCE = pathlib.Path(__file__).parent / "abi_client.c"
+SOURCE = pathlib.Path(__file__).parents[1] / "abi_client.c"
 STRUCTS = ("options", "mode", "mode_change", "tensor_spec", "operation")
 LIBRARY = next(iter(sorted(rigs.BIN.parent.glob("**/libgradbus.so"))), None)
 

@@ -93,7 +93,7 @@ def test_other_programs_get_the_bits_of_host_memory(three_nodes, program):
 
 
 def start_on(rig, agents, program, **variables):
-    command = [PYTHON, str(pathlib.Path(__file__).parent / "ranks" / program[0]), *program[1:]]
+    command = [PYTHON, str(pathlib.Path(__file__).parents[1] / "ranks" / program[0]), *program[1:]]
     job = f"on-{next(numbers)}"
     return [
         rig.start_rank(rank, len(agents), program=command, job=job, agent=agent,
@@ -132,7 +132,7 @@ def test_where_nccl_cannot_be_all_nodes_take_the_host_and_one_line_says_why(opti
 
 def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
     job = "not all of them"
-    command = [PYTHON, str(pathlib.Path(__file__).parent / "ranks" / "nccl_orders.py"), "3"]
+    command = [PYTHON, str(pathlib.Path(__file__).parents[1] / "ranks" / "nccl_orders.py"), "3"]
     ranks = [
         three_nodes.start_rank(rank, 3, program=command, job=job, agent=rank, env={**said, "OMP_NUM_THREADS": "1"})
         for rank, said in enumerate([WANTED, {"GRADBUS_EXPECT": "staged"}, WANTED])
