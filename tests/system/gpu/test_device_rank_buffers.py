@@ -1,6 +1,7 @@
-"""Gradients in memory of GPUs that agents own: agents with a test double of the CUDA plug-in (tests/unit/worker_agent/
-cuda_double.cc), whose streams are threads that take their time, and ranks with a test double of a device.
-Two GPUs a node. The same bits as in host memory.
+"""Gradients in GPU memory that agents own give the same bits as in host memory.
+
+Agents load a test double of the CUDA plug-in (tests/unit/worker_agent/cuda_double.cc), whose streams are slow threads.
+Ranks use a test double of a device. Each node has two GPUs.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""How ranks open memory of GPUs that their agent has: by legacy handles, descriptors that the driver maps, or fabric
-handles, and what becomes of ranks that cannot. Over the doubles of test_device_rank_buffers.py, which share memory for
-real
-in each of these ways and refuse what they are told to: GRADBUS_CUDA_DOUBLE_REFUSES of agents,
-GRADBUS_STAGING_DOUBLE_REFUSES of ranks.
+"""Ranks open GPU memory of their agent by legacy handles, mapped descriptors or fabric handles.
+
+Where a rank cannot, the tests check what happens to it. The test doubles of test_device_rank_buffers.py share memory
+in each of these ways. They refuse what GRADBUS_CUDA_DOUBLE_REFUSES (agents) and GRADBUS_STAGING_DOUBLE_REFUSES (ranks)
+name.
 """
 
 import contextlib

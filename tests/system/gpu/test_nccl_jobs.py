@@ -1,6 +1,8 @@
-"""Sums of gradients in memory of GPUs that go between nodes by NCCL: agents and their NCCL processes over test doubles
-of the CUDA plug-in and of libnccl (tests/unit/worker_agent/cuda_double.cc, nccl_process_double.cc), whose ranks really
-sum, and ranks with a test double of a device. The coordinator is told --nccl by its variable.
+"""NCCL sums gradients in GPU memory between nodes.
+
+Agents and their NCCL processes load test doubles of the CUDA plug-in and of libnccl, whose ranks really sum:
+cuda_double.cc and nccl_process_double.cc in tests/unit/worker_agent. Ranks use a test double of a device. A variable
+sets --nccl of the coordinator.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
-"""Parameters on a device, with a test double in the place of one (ranks/staging_double.py): two ranks on
-two agents train to the same bits as in host memory, in every mode; and each wait between streams alone.
+"""Parameters on a device, for which a test double stands in (ranks/staging_double.py).
+
+Two ranks on two agents train to the same bits as in host memory, in every mode. Each wait between streams is tested
+alone.
 """
 
 import pathlib
