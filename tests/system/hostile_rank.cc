@@ -1,17 +1,18 @@
-// A client that means harm, for tests/system/faults/test_hostile_clients.py. It joins jobs as both of
-// their two ranks, like any client, registers tensors of every collective, and then writes garbage
-// into the memory that it shares with the agent:
+// A client that means harm. tests/system/faults/test_hostile_clients.py and test_hostile_limits.py
+// start it. It joins jobs as both of their ranks, like any client, and registers tensors of every
+// collective. Then it writes garbage into the memory that it shares with the agent:
 //
 //   hostile_rank VERB SEED JOBS SOCKET0 SOCKET1 [COMPRESSION[@MODE]...]
 //
-//   records   pushes submissions whose fields are wrong, one after the other
-//   local reductions     overwrites rings, local reductions, rank buffers and the job word with
-//   random words
-//
-//   rewind    asks for help with a large sum and moves its cursor back, for JOBS tenths of a second
-//   dtypes    registers a tensor of each number of a dtype; prints the agent's answers
-//   deaf      asks for tensors and never reads the answers; prints "dropped" when the agent ends
-//   that floats    overwrites the elements of compressed tensors while agents encode them
+//   records            pushes submissions whose fields are wrong, one after the other
+//   local_reductions   overwrites rings, local reductions, rank buffers and the job word with
+//                      random words
+//   floats             overwrites the elements of compressed tensors while agents encode them
+//   rewind             asks for help with a large sum and moves its cursor back, for JOBS tenths of
+//                      a second
+//   dtypes             registers a tensor of each number of a dtype; prints the agent's answers
+//   deaf               asks for tensors and never reads the answers; prints "dropped" when the
+//                      agent ends the connection
 //
 // SEED decides everything. Each job ends by its own garbage or when this program leaves it. Prints
 // "done JOBS".
