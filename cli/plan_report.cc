@@ -1,13 +1,16 @@
 #include "cli/plan_view.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace gradbus {
 namespace {
 
 using scheduling::Plan;
 using scheduling::Schedule;
 
-// A schedule of one's own must pay for being harder to explain.
-constexpr double kAutoGainMin = 0.01;
+// A schedule must be faster by this part to be preferred to a simpler one, which stands before it.
+constexpr double kGainMin = 0.01;
 
 PlannedSchedule planned(const Schedule& schedule, const PlannedCluster& question) {
   PlannedSchedule row{std::string(schedule.name), {}, {}, {}};
@@ -22,15 +25,14 @@ PlannedSchedule planned(const Schedule& schedule, const PlannedCluster& question
   return row;
 }
 
-// The first of equals: simple schedules stand first, auto stands last.
 size_t recommended_of(const std::vector<PlannedSchedule>& rows) {
-  size_t best = rows.size() - 1;
-  for (size_t i = rows.size() - 1; i-- > 0;) {
-    const double limit = best + 1 == rows.size() ? 1 + kAutoGainMin : 1;
-    const bool good = rows[i].times.iteration_us <= rows[best].times.iteration_us * limit;
-    if (rows[i].status.ok() && good) best = i;
-  }
-  return best;
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const PlannedSchedule& row : rows)
+    if (row.status.ok()) best_us = std::min(best_us, row.times.iteration_us);
+  const auto good = [&](const PlannedSchedule& row) {
+    return row.status.ok() && row.times.iteration_us <= best_us * (1 + kGainMin);
+  };
+  return static_cast<size_t>(std::ranges::find_if(rows, good) - rows.begin());
 }
 
 }  // namespace
