@@ -84,6 +84,7 @@ class Conductor {
   void refuse_tensor(AttachedClient& client, uint32_t request, const Status& why);
   void drop_client(int fd);
   void lost_client(const AttachedClient& client);
+  void report_lost(const AttachedClient& client, const std::string& why);
   void look_for_ended_processes(Nanos now);
   void expire_silent_clients(Nanos now);
   void drop_stuck_clients();

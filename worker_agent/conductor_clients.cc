@@ -78,6 +78,8 @@ void Conductor::on_client(AttachedClient& client) {
     if (client.state == AttachedClient::State::kRunning) {
       fail_job(client.job_id, why.with_context(client.who()), true);
     } else {
+      if (client.state == AttachedClient::State::kJoining)
+        report_lost(client, "its agent ended its connection: " + why.message());
       refuse_join(client, why);
     }
     return drop_client(client.fd());
@@ -295,18 +297,22 @@ void Conductor::on_leave(AttachedClient& client) {
   client.forget_packets();
 }
 
-// Its socket ended without a Leave: the process died.
-void Conductor::lost_client(const AttachedClient& client) {
-  const Status lost =
-      error("P101", client.who() + " of job \"" + client.job + "\" on node \"" + options_.name +
-                        "\" died: its process ended without leaving the job");
+void Conductor::report_lost(const AttachedClient& client, const std::string& why) {
   v1::AgentMessage message;
   v1::RankLeft& left = *message.mutable_rank_left();
   left.set_job_id(client.job_id);
   left.set_rank(client.rank);
   left.set_job(client.job);
-  left.set_detail("its process ended without leaving the job");
+  left.set_detail(why);
   send(message);
+}
+
+// Its socket ended without a Leave: the process died.
+void Conductor::lost_client(const AttachedClient& client) {
+  const Status lost =
+      error("P101", client.who() + " of job \"" + client.job + "\" on node \"" + options_.name +
+                        "\" died: its process ended without leaving the job");
+  report_lost(client, "its process ended without leaving the job");
   if (client.state == AttachedClient::State::kRunning) fail_job(client.job_id, lost, false);
 }
 

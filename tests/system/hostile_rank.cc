@@ -11,6 +11,8 @@
 //   rewind             asks for help with a large sum and moves its cursor back, for JOBS tenths of
 //                      a second
 //   dtypes             registers a tensor of each number of a dtype; prints the agent's answers
+//   early              asks for a tensor as rank 1 before the job has started; prints what rank 0
+//                      is told
 //   deaf               asks for tensors and never reads the answers; prints "dropped" when the
 //                      agent ends the connection
 //
@@ -239,19 +241,27 @@ int connect_to(const char* path) {
 }
 
 // Joins without the library, which would read, and would refuse what the agent has to refuse.
+int join_by_packet(const std::string& job, int rank, const char* path) {
+  const int attached = connect_to(path);
+  auto join = gradbus::make_packet<gradbus::JoinPacket>(1);
+  gradbus::set_text(join.job, job);
+  join.rank = rank;
+  join.world_size = kRanks;
+  join.start_timeout_ms = 30'000;
+  (void)gradbus::send_packet(attached, &join, sizeof(join));
+  return attached;
+}
+
 std::array<int, kRanks> join_by_packets(const std::string& job, char** sockets) {
   std::array<int, kRanks> attached{};
-  for (int rank = 0; rank < kRanks; ++rank) {
-    attached[rank] = connect_to(sockets[rank]);
-    auto join = gradbus::make_packet<gradbus::JoinPacket>(1);
-    gradbus::set_text(join.job, job);
-    join.rank = rank;
-    join.world_size = kRanks;
-    join.start_timeout_ms = 30'000;
-    (void)gradbus::send_packet(attached[rank], &join, sizeof(join));
-  }
-  gradbus::wait_readable(attached[0], 30 * gradbus::kSecond);
+  for (int rank = 0; rank < kRanks; ++rank)
+    attached[rank] = join_by_packet(job, rank, sockets[rank]);
   return attached;
+}
+
+// Each agent answers its own rank: one of them may know of the start before the other.
+void wait_for_start(const std::array<int, kRanks>& attached) {
+  for (const int socket : attached) gradbus::wait_readable(socket, 30 * gradbus::kSecond);
 }
 
 // "ok", or why the agent refuses.
@@ -266,6 +276,10 @@ std::string answer_to(int socket, uint32_t request) {
     const bool is_notice =
         packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kNotice) && notice.ok();
     if (is_notice && notice.value().code != 0) return gradbus::get_text(notice.value().text);
+    if (const auto joined = packet.as<gradbus::JoinedPacket>();
+        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined) && joined.ok() &&
+        joined.value().code != 0)
+      return gradbus::get_text(joined.value().text);
     const auto answer = packet.as<gradbus::RegisteredPacket>();
     if (!answer.ok() || packet.header.request != request) continue;  // another packet
     return answer.value().code == 0 ? "ok" : gradbus::get_text(answer.value().text);
@@ -275,6 +289,7 @@ std::string answer_to(int socket, uint32_t request) {
 
 int dtypes(char** sockets) {
   const std::array<int, kRanks> attached = join_by_packets("dtypes", sockets);
+  wait_for_start(attached);
   for (const uint32_t number : {0, 1, 9, 10, 11, 12, 13, 14, 15, 128, 255}) {
     auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2 + number);
     gradbus::set_text(wanted.name, "t" + std::to_string(number));
@@ -288,8 +303,23 @@ int dtypes(char** sockets) {
   return 0;
 }
 
+// Rank 1 does what no library does: it does not wait for the start. Rank 0 may not wait for it.
+int early(char** sockets) {
+  const int first = join_by_packet("early", 0, sockets[0]);
+  usleep(200'000);  // rank 0 waits at the coordinator
+  const int second = join_by_packet("early", 1, sockets[1]);
+  auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2);
+  gradbus::set_text(wanted.name, "x");
+  wanted.count = 8;
+  wanted.dtype = GRADBUS_F32;
+  (void)gradbus::send_packet(second, &wanted, sizeof(wanted));
+  std::printf("%s\n", answer_to(first, 2).c_str());
+  return 0;
+}
+
 int deaf(char** sockets) {
   const std::array<int, kRanks> attached = join_by_packets("deaf", sockets);
+  wait_for_start(attached);
   for (uint32_t request = 2; request < 2'000'000; ++request) {
     const auto wrong = gradbus::make_packet<gradbus::RegisterPacket>(request);
     const gradbus::Code sent = gradbus::send_packet(attached[0], &wrong, sizeof(wrong));
@@ -376,6 +406,7 @@ int main(int argc, char** argv) {
   const std::string verb = argv[1];
   if (verb == "deaf") return deaf(argv + 4);
   if (verb == "dtypes") return dtypes(argv + 4);
+  if (verb == "early") return early(argv + 4);
   const int amount = std::stoi(argv[3]);
   const int jobs = verb == "rewind" || verb == "floats" ? 1 : amount;
   random_.seed(std::stoull(argv[2]));

@@ -86,6 +86,15 @@ def test_numbers_of_dtypes(agents):
         assert_healthy(rig)
 
 
+@pytest.mark.parametrize("agents", [(0, 0), (0, 1)])
+def test_a_request_before_the_start(agents):
+    """A rank that does not wait for its job's start is dropped, and the other rank is told at once."""
+    with rigs.cluster(2) as rig:
+        answer = hostile(rig, "early", 1, agents=agents, timeout=20)
+        assert "rank 1" in answer and "is not allowed now" in answer, answer
+        assert_healthy(rig)
+
+
 def test_descriptors_sent_to_the_data_port():
     """Intruders of this machine may not fill an agent's table: what comes beside their bytes is closed."""
     with rigs.cluster(1) as rig, open("/dev/null", "rb") as null:
