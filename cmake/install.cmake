@@ -15,7 +15,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/gradbus-config-version.cmak
 install(FILES ${CMAKE_BINARY_DIR}/gradbus-config.cmake ${CMAKE_BINARY_DIR}/gradbus-config-version.cmake
   DESTINATION ${package_dir})
 install(TARGETS gradbus-server gradbus-agent gradbus-nccl gradbus_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# Found by the programs beside them, at ../lib (worker_agent/device/cuda_plugin.h).
+# Found by the programs beside them, at ../lib (worker_agent/gpu/cuda_plugin.h).
 if(GRADBUS_CUDA_BUILT)
   install(TARGETS gradbus_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -17,7 +17,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
-#include "compression/kernels/momentum.h"
+#include "compression/momentum_step.h"
 
 namespace gradbus {
 

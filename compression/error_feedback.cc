@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/momentum.h"
-#include "compression/kernels/sums.h"
+#include "compression/kernels/vector/compensate.h"
+#include "compression/kernels/vector/momentum.h"
+#include "compression/kernels/vector/sums.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "compression/kernels/golomb.h"
+#include "compression/kernels/select/golomb.h"
 #include "compression/payload.h"
 
 namespace gradbus {

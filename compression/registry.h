@@ -44,7 +44,7 @@ struct CodecRow {
   std::string_view owner = {};
   // Whether, with these options, |v - decoded(v)| is at most |v|, and less in the mean over seeds
   // unless v is negligible. Then a difference that is sent again and again shrinks to zero, so the
-  // codec can carry parameters (shard/coded_parameters.h). Null: never.
+  // codec can carry parameters (server/parameter_server/coded_parameters.h). Null: never.
   bool (*contracts)(const CodecOptions&) = nullptr;
   // One of the two, or both if an all-reduce can also add the payloads; null: not supported.
   std::unique_ptr<Codec> (*make)(const CodecOptions&, const CodecShape&) = nullptr;

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/spec_options.h"
+#include "common/policy/spec_options.h"
 #include "common/status.h"
 
 namespace gradbus {

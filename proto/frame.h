@@ -61,15 +61,15 @@ enum class FrameKind : uint8_t {
   kCredit = 2,  // "my ranks are all ready for this round: you may send" (flows backward)
   kReduce = 3,  // a partial sum for the chunk's owner, or a block / broadcast chunk
   kGather = 4,  // a finished chunk from its owner to all agents
-  kProbe = 5,   // measures a path: payload in one direction only (worker_agent/path_probe.h)
+  kProbe = 5,   // measures a path: payload in one direction only (data_plane/path_probe.h)
   // From a shard to the backup of its chunks: a push that the shard is about to apply. A kCredit
   // with the same tensor, operation and step confirms that the backup has all frames of it
-  // (worker_agent/shard/ps_data_job.h).
+  // (server/parameter_server/ps_data_job.h).
   kForward = 6,
   // What one side of a link with several paths has received (transport/failover/control.h).
   kLinkState = 7,
   // From a shard to another one: a part of a tensor's state. The tensor `tensor` replaces that
-  // tensor (worker_agent/shard/ps_data_job_resharding.cc).
+  // tensor (server/parameter_server/ps_data_job_resharding.cc).
   kMoved = 8,
 };
 

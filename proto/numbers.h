@@ -88,8 +88,8 @@ inline constexpr uint32_t kLocalRanksMax = 128;  // per job and node
 inline constexpr uint32_t kTensorNameBytesMax = 255;
 inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // text of compression/spec.h
-inline constexpr uint32_t kModeBytesMax = 255;         // text of common/sync_mode.h
-inline constexpr uint32_t kShapeBytesMax = 255;        // text of client_lib/shm/tensor_spec.h
+inline constexpr uint32_t kModeBytesMax = 255;         // text of common/policy/sync_mode.h
+inline constexpr uint32_t kShapeBytesMax = 255;        // text of shared_memory/tensor_spec.h
 inline constexpr uint32_t kTensorsMax = 1u << 20;      // per job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 

@@ -9,7 +9,8 @@
 namespace gradbus {
 
 // The shards of consecutive chunks, repeated. A shard without chunks is not in it. Null means equal
-// parts, which is the pattern 0 .. shards - 1. server/shard_shares.h makes patterns.
+// parts, which is the pattern 0 .. shards - 1. server/coordinator/planning/shard_shares.h makes
+// patterns.
 using PlacementPattern = std::shared_ptr<const std::vector<uint16_t>>;
 
 // Maps the places in a pattern to the job's shards. Null means the first shards, which are those

@@ -25,17 +25,19 @@ CHOSEN = {
     "client_lib/python/": ["after_backward", "modes", "python_*", "user_mistakes"],
     "common/": ["bad_input", "operations"],
     "compression/": ["codec_formulas", "compression*", "residual_state"],
+    "data_plane/": ["collectives", "hostile_*", "modes", "operations", "shards"],
     "deploy/": ["daemon_signals", "units"],
     "docs/": ["documentation", "repository"],
     "examples/": ["python_charlm", "python_digits"],
     "proto/": ["bad_input", "hostile_*", "operations"],
     "scripts/": ["*_report", "repository"],
     "server/": ["coordinator_restart", "health", "operations", "placement"],
+    "server/parameter_server/": ["ps_sync", "async_ps", "replicas", "resharding", "shards", "snapshots"],
+    "shared_memory/": ["collectives", "hostile_*", "operations", "waits"],
     "transport/": ["link", "paths"],
     "worker_agent/": ["collectives", "hostile_*", "modes", "operations", "shards"],
     "worker_agent/compressed/": ["compression*", "residual_state"],
-    "worker_agent/device/": ["device_*", "nccl_jobs"],
-    "worker_agent/shard/": ["ps_sync", "async_ps", "replicas", "resharding", "shards", "snapshots"],
+    "worker_agent/gpu/": ["device_*", "nccl_jobs"],
 }
 
 

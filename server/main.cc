@@ -20,10 +20,10 @@
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/options.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 #include "common/system_error.h"
 #include "common/trust/token_file.h"
-#include "server/service.h"
+#include "server/coordinator/service.h"
 
 namespace gradbus {
 namespace {

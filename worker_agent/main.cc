@@ -18,11 +18,11 @@
 #include "common/options.h"
 #include "common/system_error.h"
 #include "common/trust/token_file.h"
+#include "data_plane/engine.h"
+#include "data_plane/reduce_rate.h"
+#include "server/parameter_server/snapshot_keeper.h"
 #include "transport/registry.h"
-#include "worker_agent/conductor.h"
-#include "worker_agent/engine.h"
-#include "worker_agent/reduce_rate.h"
-#include "worker_agent/shard/snapshot_keeper.h"
+#include "worker_agent/control/conductor.h"
 
 namespace gradbus {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/bench/codec_bench.h"
-#include "cli/text_table.h"
+#include "cli/terminal/text_table.h"
 #include "common/large_vector.h"
 #include "common/status.h"
 #include "compression/spec.h"

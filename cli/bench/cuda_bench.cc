@@ -14,7 +14,7 @@
 #include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
-#include "worker_agent/device/cuda_plugin.h"
+#include "worker_agent/gpu/cuda_plugin.h"
 
 namespace gradbus {
 namespace {

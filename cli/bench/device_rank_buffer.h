@@ -8,7 +8,7 @@
 
 #include "common/status.h"
 #include "gradbus/gradbus.h"
-#include "worker_agent/device/cuda_plugin.h"
+#include "worker_agent/gpu/cuda_plugin.h"
 
 namespace gradbus {
 

@@ -12,7 +12,7 @@
 #include "cli/bench/signals.h"
 #include "cli/bench/streams.h"
 #include "cli/command.h"
-#include "cli/text_table.h"
+#include "cli/terminal/text_table.h"
 #include "common/errors.h"
 
 namespace gradbus {

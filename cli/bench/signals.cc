@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cli/bench/streams.h"
-#include "client_lib/shm/futex.h"
+#include "shared_memory/futex.h"
 
 namespace gradbus {
 namespace {

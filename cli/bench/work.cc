@@ -7,7 +7,7 @@
 
 #include "cli/bench/models.h"
 #include "common/errors.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 
 namespace gradbus {
 namespace {

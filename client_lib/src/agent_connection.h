@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "client_lib/shm/attach_socket.h"
 #include "client_lib/src/launch_env.h"
 #include "common/fd.h"
 #include "common/segment.h"
 #include "common/status.h"
+#include "shared_memory/attach_socket.h"
 
 namespace gradbus {
 

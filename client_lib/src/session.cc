@@ -11,7 +11,7 @@
 #include "client_lib/src/launch_traces.h"
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 #include "proto/tensor_ids.h"
 
 namespace gradbus {

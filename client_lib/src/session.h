@@ -13,15 +13,15 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/shm/ring.h"
 #include "client_lib/src/agent_connection.h"
 #include "client_lib/src/forks.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/session_registry.h"
 #include "client_lib/src/tensor.h"
+#include "common/policy/tensor_rules.h"
 #include "common/segment.h"
-#include "common/tensor_rules.h"
 #include "proto/shm_layout.h"
+#include "shared_memory/ring.h"
 
 namespace gradbus {
 

@@ -6,7 +6,7 @@
 
 #include "client_lib/src/session.h"
 #include "common/errors.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 
 namespace gradbus {
 namespace {

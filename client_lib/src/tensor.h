@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/shm/local_reduction.h"
-#include "client_lib/shm/tensor_spec.h"
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/status.h"
 #include "proto/attach.h"
 #include "proto/numbers.h"
 #include "proto/shm_layout.h"
+#include "shared_memory/local_reduction.h"
+#include "shared_memory/tensor_spec.h"
 
 namespace gradbus {
 

@@ -1,7 +1,7 @@
 // The reduction of one element, by type: how it is stored, in which type it is combined, and how
 // the factors and the divisor apply. It is the definition for the scalar form (reduce_scalar.cc).
-// Devices compile it unchanged (compression/cuda/reduce_work.h), so it is constexpr and uses no
-// library.
+// Devices compile it unchanged (compression/cuda/kernels/reduce_work.h), so it is constexpr and
+// uses no library.
 #pragma once
 
 #include <bit>

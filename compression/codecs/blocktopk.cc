@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "common/check.h"
-#include "compression/kernels/narrow.h"
-#include "compression/kernels/sums.h"
+#include "compression/kernels/quantize/narrow.h"
+#include "compression/kernels/vector/sums.h"
 #include "compression/payload.h"
 
 namespace gradbus {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "compression/codec.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 

@@ -8,10 +8,10 @@
 #include "common/check.h"
 #include "compression/codecs/bucket_scale.h"
 #include "compression/codecs/every_element.h"
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/pack.h"
-#include "compression/kernels/prefetch.h"
-#include "compression/kernels/statistics.h"
+#include "compression/kernels/quantize/pack.h"
+#include "compression/kernels/vector/compensate.h"
+#include "compression/kernels/vector/prefetch.h"
+#include "compression/kernels/vector/statistics.h"
 #include "compression/payload.h"
 
 namespace gradbus {

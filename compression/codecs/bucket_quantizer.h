@@ -1,8 +1,8 @@
 // Encodes every element as a code of 2, 4 or 8 bits, with one f32 step for each bucket of elements.
 // It is the common part of fp8, int8, int4, QSGD, TernGrad and natural compression. They differ in
-// the bound that gives the step and in the codes; kernels/quantize.h defines the values of the
-// codes. Payload, after the header of payload.h with detail 0 (natural, fp8 e4m3), 1 (fp8 e5m2) or
-// the largest level:
+// the bound that gives the step and in the codes; compression/kernels/quantize/quantize.h defines
+// the values of the codes. Payload, after the header of payload.h with detail 0 (natural, fp8
+// e4m3), 1 (fp8 e5m2) or the largest level:
 //   offset 16        f32  steps[B], B = ceil(count / bucket): 0 or positive, or NaN (0x7fc00000)
 //   offset 16 + 4 B  u8   codes[ceil(count * bits / 8)], element i in byte i * bits / 8 from bit
 //                         i * bits % 8 on; bits after the last element are 0
@@ -14,14 +14,14 @@
 // The step of a bucket is NaN when an element is NaN or Inf, or when the largest value of its codes
 // exceeds f32. Then its codes are 0 and its residual does not change.
 //
-// A bucket of up to kBlockElements (kernels/compensate.h) is read from memory once, a longer one
-// twice.
+// A bucket of up to kBlockElements (compression/kernels/vector/compensate.h) is read from memory
+// once, a longer one twice.
 #pragma once
 
 #include <span>
 
 #include "compression/codec.h"
-#include "compression/kernels/quantize.h"
+#include "compression/kernels/quantize/quantize.h"
 #include "proto/numbers.h"
 
 namespace gradbus {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 

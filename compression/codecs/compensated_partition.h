@@ -12,7 +12,7 @@
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
-#include "compression/kernels/collect.h"
+#include "compression/kernels/select/collect.h"
 
 namespace gradbus {
 

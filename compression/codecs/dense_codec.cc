@@ -5,8 +5,8 @@
 
 #include "common/check.h"
 #include "compression/codecs/every_element.h"
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/narrow.h"
+#include "compression/kernels/quantize/narrow.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 #include "compression/codecs/compensated_partition.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 

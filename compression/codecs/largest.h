@@ -16,8 +16,8 @@
 
 #include "compression/codec.h"
 #include "compression/codecs/sparse_payload.h"
-#include "compression/kernels/collect.h"
-#include "compression/kernels/select.h"
+#include "compression/kernels/select/collect.h"
+#include "compression/kernels/select/select.h"
 
 namespace gradbus {
 

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "common/check.h"
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/lanes.h"
-#include "compression/kernels/sums.h"
+#include "compression/kernels/vector/compensate.h"
+#include "compression/kernels/vector/lanes.h"
+#include "compression/kernels/vector/sums.h"
 #include "compression/random.h"
 
 namespace gradbus {

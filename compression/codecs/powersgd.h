@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "compression/codec.h"
-#include "compression/kernels/low_rank.h"
+#include "compression/kernels/vector/low_rank.h"
 #include "compression/registry.h"
 
 namespace gradbus {

@@ -8,8 +8,8 @@
 
 #include "common/check.h"
 #include "compression/codecs/compensated_partition.h"
-#include "compression/kernels/collect.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/select/collect.h"
+#include "compression/kernels/vector/compensate.h"
 #include "compression/random.h"
 #include "hwy/cache_control.h"
 

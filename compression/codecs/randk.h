@@ -13,7 +13,7 @@
 
 #include "common/large_vector.h"
 #include "compression/codecs/sparse_payload.h"
-#include "compression/kernels/select.h"
+#include "compression/kernels/select/select.h"
 #include "compression/registry.h"
 
 namespace gradbus {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/zeros.h"
+#include "compression/kernels/vector/compensate.h"
+#include "compression/kernels/vector/zeros.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 

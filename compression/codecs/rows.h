@@ -4,7 +4,8 @@
 // Payload, little-endian:
 //   offset 0  16 bytes  header (payload.h): entries = elements of the rows sent, detail = 0
 //             flags, bits 0 and 1  IndexCode (index_coding.h): the shortest
-//                    bits 2 and 3  WireType of the values (kernels/wire_values.h)
+//                    bits 2 and 3  WireType of the values
+//                    (compression/kernels/quantize/wire_values.h)
 //   offset 16           values, entries of them, row after row
 //   then                numbers of the rows, ascending, up to the end, in that code
 //
@@ -25,7 +26,7 @@
 
 #include "compression/codec.h"
 #include "compression/index_coding.h"
-#include "compression/kernels/wire_values.h"
+#include "compression/kernels/quantize/wire_values.h"
 
 namespace gradbus {
 

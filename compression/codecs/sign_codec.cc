@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "common/check.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 #include "compression/payload.h"
 
 namespace gradbus {

@@ -26,7 +26,7 @@
 
 #include "common/large_vector.h"
 #include "compression/codec.h"
-#include "compression/kernels/signs.h"
+#include "compression/kernels/sign/signs.h"
 #include "proto/numbers.h"
 
 namespace gradbus {

@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "compression/codecs/compensated_partition.h"
 #include "compression/index_coding.h"
-#include "compression/kernels/expand.h"
+#include "compression/kernels/select/expand.h"
 
 namespace gradbus {
 namespace {

@@ -3,8 +3,9 @@
 //
 //   offset 0  16 bytes  header (payload.h): entries = elements selected, detail = 0
 //             flags, bits 0 and 1  IndexCode (index_coding.h): the shortest, a bitmap from 0.3 up
-//                    bits 2 and 3  WireType of the values (kernels/wire_values.h)
-//                    bit 7         not finite: payload.h says what follows instead
+//                    bits 2 and 3  WireType of the values
+//                    (compression/kernels/quantize/wire_values.h) bit 7         not finite:
+//                    payload.h says what follows instead
 //   offset 16           values, entries of them, little-endian, in order of their indices
 //   then                indices, up to the end, in that code
 //
@@ -21,7 +22,7 @@
 #include <span>
 
 #include "compression/codec.h"
-#include "compression/kernels/wire_values.h"
+#include "compression/kernels/quantize/wire_values.h"
 #include "compression/payload.h"
 
 namespace gradbus {

@@ -7,9 +7,9 @@
 
 #include "common/check.h"
 #include "compression/codecs/compensated_partition.h"
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/expand.h"
-#include "compression/kernels/select.h"
+#include "compression/kernels/select/expand.h"
+#include "compression/kernels/select/select.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 namespace {

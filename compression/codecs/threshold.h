@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "compression/codecs/sparse_payload.h"
-#include "compression/kernels/select.h"
+#include "compression/kernels/select/select.h"
 #include "compression/registry.h"
 
 namespace gradbus {

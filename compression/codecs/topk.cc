@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "compression/codecs/compensated_partition.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 
 namespace gradbus {
 namespace {

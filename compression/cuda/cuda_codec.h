@@ -5,8 +5,8 @@
 // than they do: what it is given, it is given with every call.
 //
 // SELECTIONS. What codecs that select elements send has indices in a code of bits and a length that
-// depends on them. So a device selects, and makes and takes a list; the host makes the payload of
-// it, or it of a payload (cuda_selection.h), which goes through memory of the host anyway:
+// depends on them. So a device works with a list of the selection. The host converts the list to a
+// payload and back (cuda_selection.h). A payload goes through host memory anyway. The list:
 //
 //   offset 0                u32  entries     selected elements
 //   offset 4                u32  not_finite  the index of v's first NaN or Inf, or 2^32 - 1
@@ -49,7 +49,8 @@ struct CudaCodec {
   float clip = 0;          // kBuckets
   float step = 0;          // kSigns
   float beta = 0;          // kSigns: of the momentum
-  uint32_t key = 0;        // kThreshold: of the smallest magnitude that is sent (kernels/select.h)
+  uint32_t key = 0;        // kThreshold: of the smallest magnitude that is sent
+                           // (compression/kernels/select/select.h)
 };
 static_assert(sizeof(CudaCodec) == 40, "part of kCudaAbi");
 
@@ -61,15 +62,15 @@ struct CudaChoice {
   uint32_t top = 0;         // ... of which this is the threshold's rank
   uint32_t candidates = 0;  // ... of more than these exactly `entries` are sent
   float factor = 1;         // kDrawn: what values are multiplied with
-  // 1: the values travel in flight (LinearCodec), so of a partition that is not finite indices are
-  // listed all the same, and all values are 0 but the first one, which is `bits`.
+  // 1: the values travel in flight (LinearCodec). If the partition is not finite, its indices are
+  // listed all the same. The first value is then `bits`, and all others are 0.
   uint32_t in_flight = 0;
   uint32_t unused = 0;
 };
 
-// EncodeInput (codec.h), in memory of the device. `payload` is aligned to 16 bytes and holds
-// cuda_payload_bytes(), `workspace` to 16 bytes and holds cuda_workspace_bytes(); what is in it
-// does not matter, before or after. Float arrays are aligned to 4 bytes.
+// EncodeInput (codec.h), in device memory. `payload` has cuda_payload_bytes(), and `workspace` has
+// cuda_workspace_bytes(). Both are aligned to 16 bytes, float arrays to 4 bytes. The contents of
+// the workspace do not matter, before or after.
 struct CudaEncode {
   CudaCodec codec;
   const float* gradient = nullptr;  // null: zeros; one of the two is there

@@ -7,10 +7,10 @@
 #include "compression/cuda/cuda_codec.h"
 #include "compression/cuda/cuda_error_feedback.h"
 #include "compression/cuda/cuda_linear.h"
-#include "compression/cuda/long_bucket_work.h"
-#include "compression/cuda/long_sign_work.h"
-#include "compression/cuda/selection.h"
-#include "compression/kernels/pack.h"
+#include "compression/cuda/kernels/long_bucket_work.h"
+#include "compression/cuda/kernels/long_sign_work.h"
+#include "compression/cuda/kernels/selection.h"
+#include "compression/kernels/quantize/pack.h"
 #include "compression/payload.h"
 
 namespace gradbus {

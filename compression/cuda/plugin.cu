@@ -9,9 +9,9 @@
 #include <new>
 
 #include "compression/cuda/answers.h"
+#include "compression/cuda/kernels/works.h"
 #include "compression/cuda/plugin.h"
 #include "compression/cuda/sharing.h"
-#include "compression/cuda/works.h"
 
 namespace gradbus {
 

@@ -1,17 +1,15 @@
 // The C ABI of libgradbus_cuda.so, which is all that the rest of Gradbus knows of CUDA: it is
-// loaded at run time (worker_agent/device/cuda_plugin.h), so programs run where there is none.
+// loaded at run time (worker_agent/gpu/cuda_plugin.h), so programs run where there is none.
 //
-// Any thread may call anything; a stream is used by one thread at a time. Except for those that
-// say so, no function waits for a device: what copy(), encode(), reduce() and the others put on a
-// stream is done in the stream's order, and its memory belongs to the stream until an event behind
-// it has come.
+// Any thread may call anything; a stream is used by one thread at a time. A function waits for a
+// device only where its comment says so. The work of copy(), encode(), reduce() and the others is
+// done in the stream's order. Its memory belongs to the stream until a later event has come.
 //
-// HOSTILE PAYLOADS. A payload of a peer arrives in memory of the host and is checked there, by
-// Codec::check(), before it is copied to the device and before the first write: kernels are started
-// with what has passed. Besides, no byte of a payload is used as an index or a size. What kernels
-// read and write follows from `count` and the CudaCodec, which come from the plan; so a payload
-// that is changed after the check, or was never checked, gives wrong numbers and nothing worse.
-// Lists of selections hold indices: the host makes them of payloads, and kernels compare each with
+// HOSTILE PAYLOADS. A payload of a peer arrives in host memory. Codec::check() checks it there,
+// before it is copied to the device and before the first write. Besides, no byte of a payload is
+// used as an index or a size. Kernels read and write what follows from `count` and the CudaCodec of
+// the plan. So a payload that changes after the check gives wrong numbers and nothing worse. Lists
+// of selections hold indices: the host makes them of payloads, and kernels compare each with
 // `count` all the same.
 //
 // Append-only: a change of what is here raises kCudaAbi, and a plug-in of another one is refused.

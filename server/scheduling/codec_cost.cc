@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/errors.h"
-#include "common/spec_options.h"
+#include "common/policy/spec_options.h"
 
 namespace gradbus::scheduling {
 namespace {

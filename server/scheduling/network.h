@@ -12,8 +12,9 @@
 //
 // An all-reduce is a reduce-scatter and then an all-gather, with two exceptions. Recursive doubling
 // exchanges whole tensors: L (a + m (b+g)). A tree reduces and broadcasts: 2L a + L m (2b + g).
-// For n that is no power of two, L is rounded up. server/cost_model.h predicts one chunked exchange
-// of the running system more closely; these forms are linear in m, which planners need.
+// For n that is no power of two, L is rounded up. server/coordinator/planning/cost_model.h predicts
+// one chunked exchange of the running system more closely; these forms are linear in m, which
+// planners need.
 #pragma once
 
 #include <cstdint>

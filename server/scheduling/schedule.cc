@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "common/errors.h"
-#include "common/spec_options.h"
+#include "common/policy/spec_options.h"
 #include "server/scheduling/schedules/planners.h"
 
 namespace gradbus::scheduling {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "data_plane/collectives/collective.h"
 #include "tests/count_allocations.h"
 #include "tests/sim/scenario.h"
-#include "worker_agent/collectives/collective.h"
 
 namespace gradbus {
 namespace {

@@ -1,7 +1,7 @@
 // All agents of a job and its tensors that go by NCCL: posts, sums, messages and NCCL's work in
 // random order, frames overtaking one another. Every agent does the same turns in the same order,
 // and every round ends.
-#include "worker_agent/collectives/nccl_turns.h"
+#include "data_plane/collectives/nccl_turns.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

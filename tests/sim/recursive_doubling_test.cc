@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_agent/collectives/collective.h"
+#include "data_plane/collectives/collective.h"
 
 namespace gradbus {
 namespace {

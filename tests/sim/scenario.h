@@ -6,8 +6,8 @@
 #include <ostream>
 #include <vector>
 
+#include "data_plane/collectives/collective.h"
 #include "tests/sim/random.h"
-#include "worker_agent/collectives/collective.h"
 
 namespace gradbus::sim {
 

@@ -1,7 +1,7 @@
 // Trees are trees: everybody but the root has one parent, is that parent's child, and reaches the
 // root in as many hops as the shape promises.
 
-#include "worker_agent/collectives/tree.h"
+#include "data_plane/collectives/tree.h"
 
 #include <gtest/gtest.h>
 

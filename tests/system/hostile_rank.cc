@@ -38,9 +38,9 @@
 #include <thread>
 #include <vector>
 
-#include "client_lib/shm/attach_socket.h"
 #include "gradbus/gradbus.hpp"
 #include "proto/shm_layout.h"
+#include "shared_memory/attach_socket.h"
 
 namespace {
 

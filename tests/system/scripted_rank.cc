@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/shm/ring.h"
 #include "common/clock.h"
 #include "gradbus/gradbus.hpp"
 #include "proto/shm_layout.h"
+#include "shared_memory/ring.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 //                  ^head         ^tail             used = tail - head
 //
 // `tail` counts bytes ever written and only the writer stores it; `head` counts bytes ever read and
-// only the reader stores it: 64-bit counts that never wrap, as in client_lib/shm/ring.h, which says
+// only the reader stores it: 64-bit counts that never wrap, as in shared_memory/ring.h, which says
 // the rest about order, crashes and trust. Here a record is a byte, and both ends may sleep:
 //
 // A reader that finds nothing says so (reader_waits), looks once more, and sleeps; a writer looks

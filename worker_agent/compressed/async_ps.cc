@@ -3,15 +3,15 @@
 
 #include "common/errors.h"
 #include "common/large_vector.h"
-#include "worker_agent/collectives/payload_push_pull.h"
+#include "data_plane/collectives/payload_push_pull.h"
 #include "worker_agent/compressed/partitions.h"
 
 namespace gradbus {
 namespace {
 
 // The view contains this agent's parameters, bit for bit equal to the shard's view of them
-// (shard/coded_parameters.h). Ranks may write to their rank buffers, so the view is stored
-// separately. Rounds that read other parts of the shard's state do not change it.
+// (server/parameter_server/coded_parameters.h). Ranks may write to their rank buffers, so the view
+// is stored separately. Rounds that read other parts of the shard's state do not change it.
 class AsyncPs final : public CompressedPartition {
  public:
   explicit AsyncPs(PartitionPlan partition)

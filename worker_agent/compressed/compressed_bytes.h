@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "worker_agent/compressed/partition_plan.h"
+#include "data_plane/partition_plan.h"
 
 namespace gradbus {
 

@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/checked.h"
 #include "common/errors.h"
-#include "compression/kernels/compensate.h"
+#include "compression/kernels/vector/compensate.h"
 #include "worker_agent/compressed/device_partitions.h"
 #include "worker_agent/compressed/partitions.h"
 

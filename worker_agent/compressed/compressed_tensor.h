@@ -17,11 +17,11 @@
 #include <span>
 #include <vector>
 
+#include "data_plane/staging_memory.h"
 #include "proto/frame.h"
-#include "worker_agent/compressed/fidelity.h"
 #include "worker_agent/compressed/partition.h"
-#include "worker_agent/engine_command.h"
-#include "worker_agent/staging_memory.h"
+#include "worker_agent/job/fidelity.h"
+#include "worker_agent/job/worker_commands.h"
 
 namespace gradbus {
 

@@ -4,8 +4,8 @@
 #include "common/errors.h"
 #include "compression/cuda/cuda_error_feedback.h"
 #include "compression/error_feedback.h"
+#include "data_plane/second_encoding.h"
 #include "worker_agent/compressed/device_linear.h"
-#include "worker_agent/compressed/second_encoding.h"
 
 namespace gradbus {
 namespace {

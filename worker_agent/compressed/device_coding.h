@@ -11,7 +11,7 @@
 
 #include "compression/cuda/cuda_codec.h"
 #include "compression/payload.h"
-#include "worker_agent/compressed/partition_plan.h"
+#include "data_plane/partition_plan.h"
 
 namespace gradbus {
 

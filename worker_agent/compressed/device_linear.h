@@ -17,8 +17,8 @@
 
 #include "compression/codec.h"
 #include "compression/cuda/cuda_linear.h"
-#include "worker_agent/compressed/partition_plan.h"
-#include "worker_agent/device/cuda_plugin.h"
+#include "data_plane/partition_plan.h"
+#include "worker_agent/gpu/cuda_plugin.h"
 
 namespace gradbus {
 

@@ -1,6 +1,6 @@
-// The device part of a compressed tensor whose elements are on a GPU (device/device_tensor.h): the
-// state of its partitions, a buffer for payloads, and pinned host memory from which the
-// collective operations send.
+// The device part of a compressed tensor whose elements are on a GPU
+// (worker_agent/gpu/device_tensor.h): the state of its partitions, a buffer for payloads, and
+// pinned host memory from which the collective operations send.
 //
 // A ROUND of a partition is two stretches of work on the tensor's stream. Payloads are exchanged
 // between them as usual:
@@ -42,7 +42,7 @@
 #include "compression/error_feedback.h"
 #include "worker_agent/compressed/device_coding.h"
 #include "worker_agent/compressed/device_linear.h"
-#include "worker_agent/device/device_tensor.h"
+#include "worker_agent/gpu/device_tensor.h"
 
 namespace gradbus {
 

@@ -1,7 +1,7 @@
 #include "common/errors.h"
 #include "compression/random.h"
+#include "data_plane/second_encoding.h"
 #include "worker_agent/compressed/partitions.h"
-#include "worker_agent/compressed/second_encoding.h"
 
 namespace gradbus {
 namespace {

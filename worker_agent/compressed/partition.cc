@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/errors.h"
-#include "compression/kernels/sums.h"
+#include "compression/kernels/vector/sums.h"
 #include "worker_agent/compressed/partitions.h"
 
 namespace gradbus {

@@ -31,9 +31,9 @@
 #include <vector>
 
 #include "compression/error_feedback.h"
+#include "data_plane/collective_operation.h"
+#include "data_plane/partition_plan.h"
 #include "proto/shm_layout.h"
-#include "worker_agent/collective_operation.h"
-#include "worker_agent/compressed/partition_plan.h"
 
 namespace gradbus {
 

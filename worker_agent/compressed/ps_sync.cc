@@ -1,6 +1,6 @@
-#include "worker_agent/collectives/payload_push_pull.h"
+#include "data_plane/collectives/payload_push_pull.h"
+#include "data_plane/second_encoding.h"
 #include "worker_agent/compressed/partitions.h"
-#include "worker_agent/compressed/second_encoding.h"
 
 namespace gradbus {
 namespace {

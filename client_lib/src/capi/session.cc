@@ -1,11 +1,11 @@
 // gradbus.h: versions, errors, sessions, process sets.
 #include <cstring>
 
-#include "client_lib/shm/attach_socket.h"
 #include "client_lib/src/capi/capi.h"
 #include "client_lib/src/mode_changes.h"
 #include "client_lib/src/process_set.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
+#include "shared_memory/attach_socket.h"
 
 namespace gradbus::capi {
 namespace {

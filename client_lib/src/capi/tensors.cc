@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "client_lib/src/capi/capi.h"
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 
 namespace gradbus::capi {
 namespace {

@@ -1,6 +1,6 @@
 """Gradients in GPU memory that agents own give the same bits as in host memory.
 
-Agents load a test double of the CUDA plug-in (tests/unit/worker_agent/cuda_double.cc), whose streams are slow threads.
+Agents load a test double of the CUDA plug-in (tests/unit/gpu/cuda_double.cc), whose streams are slow threads.
 Ranks use a test double of a device. Each node has two GPUs.
 """
 

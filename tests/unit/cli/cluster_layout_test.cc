@@ -1,5 +1,5 @@
 // --shards-on and --link-of: which daemon is behind which link, and every mistake named.
-#include "cli/cluster_layout.h"
+#include "cli/cluster/cluster_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

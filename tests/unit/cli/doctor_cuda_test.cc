@@ -8,8 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli/doctor_findings.h"
-#include "worker_agent/device/cuda_plugin.h"
+#include "cli/doctor/doctor_findings.h"
+#include "worker_agent/gpu/cuda_plugin.h"
 
 namespace gradbus {
 namespace {

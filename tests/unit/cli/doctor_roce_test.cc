@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/doctor_findings.h"
+#include "cli/doctor/doctor_findings.h"
 
 namespace gradbus {
 namespace {

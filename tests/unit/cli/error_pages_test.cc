@@ -1,5 +1,5 @@
 // `gradbus explain` has a page for every error, and the page adds to the error's own line.
-#include "cli/error_pages.h"
+#include "cli/commands/error_pages.h"
 
 #include <gtest/gtest.h>
 

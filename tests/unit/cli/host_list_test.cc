@@ -1,5 +1,5 @@
 // Host lists and hostfiles: what is accepted, and that every bad entry is named.
-#include "cli/host_list.h"
+#include "cli/options/host_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The plan of a launch: which daemons, how many agents, where each rank goes.
-#include "cli/launch_plan.h"
+#include "cli/launch/launch_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

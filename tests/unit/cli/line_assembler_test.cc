@@ -1,5 +1,5 @@
 // Line assembly: however the bytes are cut into chunks, the lines are the same.
-#include "cli/line_assembler.h"
+#include "cli/terminal/line_assembler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // --link's syntax, and the commands that make such a link. Numbers worked out by hand.
-#include "cli/link_spec.h"
+#include "cli/options/link_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/policy_file.h"
+#include "cli/options/policy_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

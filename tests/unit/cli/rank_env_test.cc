@@ -1,5 +1,5 @@
 // The environment of a rank: what it gets, what wins, and what leaves this machine.
-#include "cli/rank_env.h"
+#include "cli/process/rank_env.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Rank layout against the definition: consecutive ranks, blocks filled in order.
-#include "cli/rank_layout.h"
+#include "cli/launch/rank_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

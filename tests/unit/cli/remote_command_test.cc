@@ -1,5 +1,5 @@
 // The script for another host, run by a real shell here.
-#include "cli/remote_command.h"
+#include "cli/launch/remote_command.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Bad input to `gradbus run` that is seen before anything starts.
-#include "cli/run_options.h"
+#include "cli/options/run_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What reaches the launcher's outputs: labels, whole lines, progress, slow and vanished readers.
-#include "cli/screen.h"
+#include "cli/terminal/screen.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "cli/output_stream.h"
+#include "cli/terminal/output_stream.h"
 #include "common/fd.h"
 
 namespace gradbus {

@@ -1,5 +1,5 @@
 // The status page: 80 columns at most, whatever the values; health; JSON that parses.
-#include "cli/status_view.h"
+#include "cli/status/status_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/text_table.h"
-#include "cli/units.h"
+#include "cli/terminal/text_table.h"
+#include "cli/terminal/units.h"
 
 namespace gradbus {
 namespace {

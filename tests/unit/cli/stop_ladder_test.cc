@@ -1,5 +1,5 @@
 // The ladder's times and presses, under a made-up clock.
-#include "cli/stop_ladder.h"
+#include "cli/process/stop_ladder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "common/tensor_rules.h"
+#include "common/policy/tensor_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/sync_mode.h"
+#include "common/policy/sync_mode.h"
 
 namespace gradbus {
 namespace {

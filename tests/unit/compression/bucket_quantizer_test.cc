@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "compression/kernels/compensate.h"
-#include "compression/kernels/pack.h"
+#include "compression/kernels/quantize/pack.h"
+#include "compression/kernels/vector/compensate.h"
 #include "compression/payload.h"
 #include "compression/random.h"
 #include "compression/registry.h"

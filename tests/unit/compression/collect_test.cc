@@ -1,6 +1,6 @@
 // What is collected of a block, on every SIMD target: against a filter of what the memory's own
 // kernel leaves, and against the scalar form, bit for bit.
-#include "compression/kernels/collect.h"
+#include "compression/kernels/select/collect.h"
 
 #include <gtest/gtest.h>
 

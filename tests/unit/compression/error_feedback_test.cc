@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "compression/kernels/momentum.h"
+#include "compression/kernels/vector/momentum.h"
 #include "compression/registry.h"
 #include "tests/unit/compression/each_target.h"
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "compression/cuda/grid.h"
+#include "compression/cuda/kernels/grid.h"
 
 namespace gradbus {
 

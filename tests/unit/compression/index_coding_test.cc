@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "compression/kernels/golomb.h"
+#include "compression/kernels/select/golomb.h"
 #include "tests/unit/compression/each_target.h"
 
 namespace gradbus {

@@ -1,4 +1,4 @@
-#include "compression/kernels/low_rank.h"
+#include "compression/kernels/vector/low_rank.h"
 
 #include <gmock/gmock.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "compression/kernels/lanes.h"
-#include "compression/kernels/sums.h"
+#include "compression/kernels/vector/lanes.h"
+#include "compression/kernels/vector/sums.h"
 #include "tests/unit/compression/each_target.h"
 
 namespace gradbus {

@@ -1,4 +1,4 @@
-#include "compression/kernels/narrow.h"
+#include "compression/kernels/quantize/narrow.h"
 
 #include <gtest/gtest.h>
 

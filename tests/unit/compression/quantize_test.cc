@@ -1,6 +1,6 @@
 // quantize(), dequantize() and packing: each SIMD target against the scalar form, bit for bit, and
 // the scalar form against values by hand.
-#include "compression/kernels/quantize.h"
+#include "compression/kernels/quantize/quantize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/kernels/half.h"
-#include "compression/kernels/dither.h"
-#include "compression/kernels/pack.h"
-#include "compression/kernels/statistics.h"
+#include "compression/kernels/quantize/pack.h"
+#include "compression/kernels/vector/dither.h"
+#include "compression/kernels/vector/statistics.h"
 #include "tests/unit/compression/each_target.h"
 
 namespace gradbus {

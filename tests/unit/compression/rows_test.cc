@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "compression/index_coding.h"
-#include "compression/kernels/zeros.h"
+#include "compression/kernels/vector/zeros.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "tests/unit/compression/each_target.h"

@@ -1,4 +1,4 @@
-#include "compression/kernels/signs.h"
+#include "compression/kernels/sign/signs.h"
 
 #include <gmock/gmock.h>
 

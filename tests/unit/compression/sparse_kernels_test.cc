@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "compression/kernels/expand.h"
-#include "compression/kernels/select.h"
-#include "compression/kernels/wire_values.h"
+#include "compression/kernels/quantize/wire_values.h"
+#include "compression/kernels/select/expand.h"
+#include "compression/kernels/select/select.h"
 #include "hwy/targets.h"
 
 namespace gradbus {

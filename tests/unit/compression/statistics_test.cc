@@ -1,4 +1,4 @@
-#include "compression/kernels/statistics.h"
+#include "compression/kernels/vector/statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

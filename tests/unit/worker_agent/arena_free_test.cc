@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "worker_agent/arena.h"
+#include "worker_agent/job/arena.h"
 
 namespace gradbus {
 namespace {

@@ -1,5 +1,5 @@
 // Tests of the arena: slots never overlap, are aligned and staggered, and respect the quota.
-#include "worker_agent/arena.h"
+#include "worker_agent/job/arena.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 FIRST_BUCKET_BYTES = 1 << 20
 DEFAULT_BUCKET_BYTES = 25 << 20
 SLOT_ALIGNMENT_BYTES = 64
-COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/tensor_rules.h
+COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/policy/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
 DELAY_SLOT_BYTES = 3  # "@64": what the delay slots of a delayed tensor append to its name
 

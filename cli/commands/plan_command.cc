@@ -1,0 +1,179 @@
+// `gradbus plan`: simulates a training step with each schedule on a cluster that need not exist.
+// Talks to no daemon.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/plan/plan_view.h"
+#include "common/bit_rate.h"
+#include "common/errors.h"
+#include "server/scheduling/known_models.h"
+
+namespace gradbus {
+namespace {
+
+using scheduling::CodecCost;
+using scheduling::Workload;
+
+constexpr double kBitsMin = 1e5;
+constexpr double kBitsMax = 1e13;
+constexpr double kLatencyMaxNs = 1e9;
+constexpr double kComputeMsMax = 1e7;
+constexpr QuantityUnit kRates[] = {{"g", 1e9},    {"m", 1e6},    {"k", 1e3},
+                                   {"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}};
+constexpr QuantityUnit kTimes[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}};
+
+struct PlanOptions {
+  std::string model;
+  std::string profile_file;
+  std::string bandwidth = "10G";
+  std::string latency = "20us";
+  std::string codec = "none";
+  std::string algorithm = "auto";
+  std::string schedule;
+  uint32_t nodes = 0;
+  double compute_ms = 0;
+  bool json = false;
+  scheduling::ScheduleOptions schedules;
+};
+
+// In pieces, because read() reports what an iterator throws: a folder opens, but cannot be read.
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  char piece[4096];
+  while (file.read(piece, sizeof(piece)), file.gcount() > 0)
+    text.append(piece, static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad())
+    return error("F102", "the profile " + path + " cannot be read", "check the path");
+  return text;
+}
+
+Result<Workload> workload_of(const PlanOptions& options) {
+  if (options.model.empty() == options.profile_file.empty())
+    return error("F100", "gradbus plan needs either --model or --profile-file",
+                 "gradbus plan --model resnet50 --nodes 16 --bandwidth 25G --latency 10us");
+  if (!options.model.empty()) return scheduling::known_workload(options.model);
+  Result<std::string> text = read_file(options.profile_file);
+  if (!text.ok()) return text.status();
+  return scheduling::parse_workload(text.value(), options.profile_file);
+}
+
+Status set_compute(const PlanOptions& options, Workload* workload) {
+  if (options.compute_ms == 0) return {};
+  if (!(options.compute_ms > 0 && options.compute_ms <= kComputeMsMax))
+    return error("F100", "--compute-ms must be above 0 and at most 1e7",
+                 "give the milliseconds of one step on one node");
+  scale_compute(*workload, options.compute_ms * 1000);
+  return {};
+}
+
+Result<Algorithm> algorithm_of(const std::string& name) {
+  std::string known = "auto";
+  if (name == known) return Algorithm::kAuto;
+  for (uint32_t number = 1; is_algorithm(number); ++number) {
+    const auto algorithm = static_cast<Algorithm>(number);
+    if (!scheduling::models(algorithm)) continue;
+    if (algorithm_name(algorithm) == name) return algorithm;
+    known += ", " + std::string(algorithm_name(algorithm));
+  }
+  return error("F100", "--algorithm \"" + name.substr(0, 40) + "\" has no formula",
+               "take one of: " + known);
+}
+
+Status read_network(const PlanOptions& options, PlannedCluster* question) {
+  if (options.nodes < 1 || options.nodes > scheduling::kNodesMax)
+    return error("F100",
+                 "--nodes must be 1 to " + std::to_string(scheduling::kNodesMax) + ", not " +
+                     std::to_string(options.nodes),
+                 "for example: --nodes 16");
+  const double bits = parse_quantity(options.bandwidth, kRates);
+  if (!(bits >= kBitsMin && bits <= kBitsMax))
+    return error("F100",
+                 "--bandwidth \"" + options.bandwidth.substr(0, 40) +
+                     "\" is not a rate from 100k to 10000G bit/s",
+                 "for example: --bandwidth 25G");
+  const double latency_ns = parse_quantity(options.latency, kTimes);
+  if (!(latency_ns >= 0 && latency_ns <= kLatencyMaxNs))
+    return error("F100",
+                 "--latency \"" + options.latency.substr(0, 40) + "\" is not a time up to 1s",
+                 "for example: --latency 10us");
+  const Result<Algorithm> algorithm = algorithm_of(options.algorithm);
+  if (!algorithm.ok()) return algorithm.status();
+  question->bits_per_second = bits;
+  question->cluster.network = {.nodes = options.nodes,
+                               .alpha_us = latency_ns / 1000,
+                               .beta_ns = 8e9 / bits,
+                               .gamma_ns = 0,
+                               .algorithm = algorithm.value()};
+  return {};
+}
+
+Result<PlannedCluster> question_of(const PlanOptions& options) {
+  PlannedCluster question;
+  GRADBUS_RETURN_IF_ERROR(read_network(options, &question));
+  Result<Workload> workload = workload_of(options);
+  if (!workload.ok()) return workload.status();
+  question.workload = workload.take();
+  GRADBUS_RETURN_IF_ERROR(set_compute(options, &question.workload));
+  Result<CodecCost> codec = scheduling::parse_codec_cost(options.codec);
+  if (!codec.ok()) return codec.status();
+  question.cluster.codec = codec.take();
+  question.options = options.schedules;
+  return question;
+}
+
+int plan(const PlanOptions& options) {
+  const Result<PlannedCluster> question = question_of(options);
+  if (!question.ok()) return fail(question.status(), kExitUsage);
+  const Result<PlanReport> report = plan_report(question.value(), options.schedule);
+  if (!report.ok()) return fail(report.status(), kExitUsage);
+  const std::string text = options.json ? plan_json(question.value(), report.value()) + "\n"
+                                        : plan_text(question.value(), report.value());
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
+  app.add_option("--bucket-bytes", options.bucket_bytes, "ddp: size of a bucket");
+  app.add_option("--fusion-bytes", options.fusion_bytes, "fusion: maximum bytes of one operation");
+  app.add_option("--partition-bytes", options.partition_bytes,
+                 "bytescheduler: size of a partition");
+  app.add_option("--budget-bytes", options.budget_bytes, "bytescheduler: bytes in flight");
+  app.add_option("--dear-bytes", options.dear_bytes, "dear: a group has fewer bytes than this");
+  app.add_option("--nearby-layers", options.nearby_layers,
+                 "dear: number of layers in a group, instead of its bytes");
+  app.add_option("--groups", options.groups, "mergecomp: number of groups");
+}
+
+}  // namespace
+
+Action declare_plan(CLI::App& app) {
+  auto options = std::make_shared<PlanOptions>();
+  app.footer(
+      "The times are predictions of a model. Running jobs do not use these schedules yet. The "
+      "computing times of known models are assumptions: replace them with --compute-ms or "
+      "--profile-file.");
+  app.add_option("--model", options->model, "a known model, such as resnet50 or bert-large");
+  app.add_option("--profile-file", options->profile_file,
+                 "JSON file with the layers and times of another model");
+  app.add_option("--compute-ms", options->compute_ms,
+                 "computing time of a step on one node, instead of the model's");
+  app.add_option("--nodes", options->nodes, "number of nodes")->required();
+  app.add_option("--bandwidth", options->bandwidth,
+                 "bandwidth of a node's link: 25G, 100M; default 10G");
+  app.add_option("--latency", options->latency, "latency of a message: 10us; default 20us");
+  app.add_option("--algorithm", options->algorithm,
+                 "auto, ring, halving_doubling, recursive_doubling or tree");
+  app.add_option("--codec", options->codec,
+                 "none, or one such as topk:ratio=0.01,encode_us=50,carrier=all_gather");
+  app.add_option("--schedule", options->schedule,
+                 "schedule whose timeline is shown; default: the recommended one");
+  app.add_flag("--json", options->json, "one JSON object");
+  declare_forced(app, options->schedules);
+  return [options] { return plan(*options); };
+}
+
+}  // namespace gradbus

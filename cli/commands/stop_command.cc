@@ -1,0 +1,46 @@
+// `gradbus stop JOB`: every rank of the job gets an error that says who asked and why.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "cli/cluster/admin_call.h"
+#include "cli/cluster/coordinator_client.h"
+#include "cli/command.h"
+
+namespace gradbus {
+namespace {
+
+struct StopOptions {
+  std::string job;
+  std::string reason;
+  std::string coordinator;
+  std::string token_file;
+};
+
+int stop(const StopOptions& options) {
+  const std::string reason = asker("stop") + (options.reason.empty() ? "" : ": " + options.reason);
+  const Status done = administer({AdminWish::kStop, options.job, "", "", reason},
+                                 options.coordinator, options.token_file);
+  if (!done.ok()) return fail(done, kExitFailed);
+  std::printf("job %s is stopped\n", options.job.c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+Action declare_stop(CLI::App& app) {
+  auto options = std::make_shared<StopOptions>();
+  app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
+  app.add_option("--reason", options->reason, "a text for the ranks' error");
+  app.add_option("--coordinator", options->coordinator,
+                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--token-file", options->token_file,
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
+  app.footer(
+      "Only the job's owner and root may do this. Without the cluster token, this node's agent "
+      "forwards the request.");
+  return [options] { return stop(*options); };
+}
+
+}  // namespace gradbus

@@ -1,0 +1,134 @@
+#include "data_plane/coordinator_plans.h"
+
+#include <algorithm>
+
+#include "common/errors.h"
+#include "common/policy/sync_mode.h"
+#include "compression/payload.h"
+#include "compression/registry.h"
+
+namespace gradbus {
+
+TensorSpec spec_from(const v1::TensorSpec& spec) {
+  return {spec.name(),
+          spec.count(),
+          static_cast<DType>(spec.dtype()),
+          static_cast<ReduceOp>(spec.op()),
+          static_cast<CollectiveKind>(spec.collective()),
+          spec.root(),
+          spec.row_elements() == 0 ? 1 : spec.row_elements(),
+          spec.prescale() == 0 ? 1 : spec.prescale(),
+          spec.postscale() == 0 ? 1 : spec.postscale(),
+          spec.compression(),
+          spec.columns(),
+          spec.mode(),
+          spec.shape()};
+}
+
+v1::TensorSpec spec_to(const TensorSpec& spec) {
+  v1::TensorSpec message;
+  message.set_name(spec.name);
+  message.set_count(spec.count);
+  message.set_dtype(static_cast<uint32_t>(spec.dtype));
+  message.set_op(static_cast<uint32_t>(spec.op));
+  message.set_collective(static_cast<uint32_t>(spec.kind));
+  message.set_root(spec.root);
+  message.set_row_elements(spec.row_elements);
+  message.set_prescale(spec.prescale);
+  message.set_postscale(spec.postscale);
+  message.set_compression(spec.compression);
+  message.set_columns(spec.columns);
+  message.set_mode(spec.mode);
+  message.set_shape(spec.shape);
+  return message;
+}
+
+Status status_from(const v1::Error& error) {
+  return Status(static_cast<Code>(error.code()), error.message());
+}
+
+Result<PlacementPattern> pattern_from(const v1::JobStarted& started) {
+  const auto& pattern = started.placement();
+  if (pattern.empty()) return PlacementPattern();
+  const auto of_job = [&](uint32_t shard) {
+    return shard < static_cast<uint32_t>(started.shards_size());
+  };
+  if (static_cast<uint32_t>(pattern.size()) <= kPlacementEntriesMax &&
+      static_cast<uint32_t>(started.shards_size()) <= kPlacementEntriesMax &&
+      std::ranges::all_of(pattern, of_job))
+    return PlacementPattern(
+        std::make_shared<const std::vector<uint16_t>>(pattern.begin(), pattern.end()));
+  return error("D602", "the coordinator's placement of job \"" + started.job() + "\", of " +
+                           std::to_string(pattern.size()) + " entries, does not fit its " +
+                           std::to_string(started.shards_size()) + " shards");
+}
+
+Result<std::vector<ShardSet>> shard_sets_from(const v1::ShardsChanged& changed) {
+  const auto wrong = [&](int number) {
+    return error("D602", "the coordinator's placement " + std::to_string(number) + " of job id " +
+                             std::to_string(changed.job_id()) + " does not fit its " +
+                             std::to_string(changed.shards_size()) + " shards");
+  };
+  std::vector<ShardSet> shard_sets;
+  for (int number = 0; number < changed.placements_size(); ++number) {
+    const v1::ShardSet& set = changed.placements(number);
+    const auto below = [](int bound) {
+      return [bound](uint32_t index) { return index < static_cast<uint32_t>(bound); };
+    };
+    const bool fits = set.members_size() > 0 &&
+                      set.members_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      set.pattern_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      changed.shards_size() <= static_cast<int>(kPlacementEntriesMax) &&
+                      std::ranges::all_of(set.members(), below(changed.shards_size())) &&
+                      std::ranges::all_of(set.pattern(), below(set.members_size()));
+    if (!fits) return wrong(number);
+    ShardSet shard_set{static_cast<uint32_t>(set.members_size())};
+    const auto list = [](const auto& field) {
+      return std::make_shared<const std::vector<uint16_t>>(field.begin(), field.end());
+    };
+    if (set.pattern_size() > 0) shard_set.pattern = list(set.pattern());
+    shard_set.members = list(set.members());
+    shard_sets.push_back(std::move(shard_set));
+  }
+  if (shard_sets.empty()) return wrong(0);
+  return shard_sets;
+}
+
+AddShards new_shards(const v1::ShardsChanged& changed, int known) {
+  AddShards command{changed.job_id(), {}, {}};
+  for (int index = 0; index < changed.shards_size(); ++index) {
+    if (index >= known) command.addresses.push_back(changed.shards(index).address());
+    if (changed.shards(index).lost()) command.lost.push_back(static_cast<uint32_t>(index));
+  }
+  return command;
+}
+
+Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents) {
+  if (ready.communicator().empty()) return CompressionPlan();
+  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
+  const Result<CompressionSpec> spec = parse_compression(ready.spec().compression());
+  if (!spec.ok()) return spec.status().with_context(who);
+  const TensorSpec tensor = spec_from(ready.spec());
+  const bool sums = tensor.kind == CollectiveKind::kAllReduce && tensor.dtype == DType::kF32 &&
+                    (tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kAverage);
+  if (!sums || (tensor.columns != 0 && tensor.count % tensor.columns != 0))
+    return error("D602", who + " compresses a tensor that cannot be compressed");
+  const Communicator communicator = find_communicator(ready.communicator());
+  const CodecRow& codec = *spec.value().codec;
+  const bool summed = communicator == Communicator::kAllReduce;
+  const bool by_shards = is_on_shards(tensor.mode);
+  const bool possible = by_shards ? communicator == Communicator::kPs : agents > 1;
+  if (communicator == Communicator::kAuto || !possible ||
+      (summed ? !is_linear(spec.value()) && !is_mergeable(spec.value()) : codec.make == nullptr))
+    return error("D602", who + " names communicator \"" + ready.communicator() +
+                             "\", which does not fit " + ready.spec().compression());
+  const uint64_t partition = ready.partition_elements();
+  const uint64_t count = ready.spec().count();
+  if (count == 0 || partition == 0 || partition > kPartitionElementsMax ||
+      count / partition >= 1 << 14 ||
+      (partition < count && partition % ready.chunk_elements() != 0))
+    return error("D602", who + " has partitions of " + std::to_string(partition) + " elements");
+  return CompressionPlan{spec.value(), communicator, partition, tensor.columns};
+}
+
+}  // namespace gradbus

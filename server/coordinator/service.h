@@ -1,0 +1,67 @@
+// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, health,
+// reflection.
+//
+// Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
+// its own makes it tick. Status calls go through the StatusDesk. start() and stop() are for one
+// thread; gRPC's threads do the rest.
+//
+// With a token every call must prove it (token_guard.h). Without one, only a Unix socket, which has
+// the permissions of a file, is listened on unless that is asked for. Nothing is encrypted yet.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/fd.h"
+#include "common/status.h"
+#include "server/coordinator/attach_stream.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/listen_address.h"
+#include "server/coordinator/status_desk.h"
+#include "server/coordinator/token_guard.h"
+
+namespace gradbus {
+
+struct ServiceOptions {
+  // host:port, where port 0 is any free one, or unix:/path/of/socket.
+  std::string listen = "127.0.0.1:7400";
+  std::optional<Secret> token;  // of the cluster
+  bool insecure = false;        // listen on host:port without a token
+  CoordinatorOptions coordinator;
+  size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
+};
+
+class Service {
+ public:
+  // GB-F100 for an address that is not one or that needs a token, GB-D603 when it cannot be
+  // listened on.
+  static Result<std::unique_ptr<Service>> start(const ServiceOptions& options);
+  ~Service();  // stops
+
+  // "127.0.0.1:7400", with the real port.
+  const std::string& address() const { return address_; }
+
+  // Ends all calls and streams; returns within a second.
+  void stop();
+
+ private:
+  explicit Service(const ServiceOptions& options);
+  Status listen(ListenAddress address);
+  void start_ticking();
+  void tick_until_stopped();
+
+  std::unique_ptr<Desk> desk_;
+  std::unique_ptr<StatusDesk> status_desk_;
+  TokenGuard guard_;
+  std::unique_ptr<grpc::Service> calls_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  Fd stop_event_;
+  std::thread ticker_;
+};
+
+}  // namespace gradbus

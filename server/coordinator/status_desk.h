@@ -1,0 +1,66 @@
+// Answers Status calls, on a thread of its own, so that agents' messages never wait for them.
+//
+// An answer is made after its call came. All calls about the same jobs that wait by then share it:
+// it is built and serialized once. Building it needs the coordinator, so between two builds the
+// coordinator is left alone for several times as long as the last one took. Few answers are on
+// their way at a time; a caller that does not read loses its call. The queue is bounded.
+//
+// Callers have proven the cluster token before they come here.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "gradbus/v1/coordinator.pb.h"
+#include "server/coordinator/attach_stream.h"
+
+namespace gradbus {
+
+inline constexpr size_t kStatusCallsMax = 1024;        // that wait
+inline constexpr size_t kStatusSendingMax = 16;        // answers on their way
+inline constexpr Nanos kStatusSendMax = 10 * kSecond;  // one of them may take
+inline constexpr int kStatusRestFactor = 4;  // rest for the coordinator, per time of a build
+
+class StatusDesk {
+ public:
+  explicit StatusDesk(Desk* desk) : desk_(desk), thread_([this] { serve(); }) {}
+  ~StatusDesk() { stop(); }
+
+  // Any thread. RESOURCE_EXHAUSTED when too many calls wait.
+  grpc::ServerUnaryReactor* ask(grpc::CallbackServerContext* context,
+                                const v1::StatusRequest& request, grpc::ByteBuffer* reply);
+
+  // Calls that wait are refused; later ones, too.
+  void stop();
+
+ private:
+  class Call;
+  using Lock = std::unique_lock<std::mutex>;
+
+  void serve();
+  std::vector<Call*> take_alike(const std::string& job);
+  grpc::ByteBuffer build(const std::string& job);
+  void hand_out(const std::vector<Call*>& calls, const grpc::ByteBuffer& answer);
+  void end_slow_readers(Nanos now);
+  void cancelled(Call* call);
+  void done(Call* call);
+
+  Desk* const desk_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ = false;
+  std::deque<Call*> waiting_;
+  std::map<Call*, Nanos> sending_;  // since when
+  Nanos rest_until_ = 0;            // serve() only
+  std::thread thread_;              // last
+};
+
+}  // namespace gradbus

@@ -1,0 +1,59 @@
+#include "server/coordinator/token_guard.h"
+
+#include "common/errors.h"
+#include "common/log.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kLogEvery = kSecond;
+constexpr size_t kCallerNonceBytes = kSecretBytes;
+
+}  // namespace
+
+TokenGuard::TokenGuard(const std::optional<Secret>& token) {
+  if (token) verifier_.emplace(*token);
+}
+
+v1::ChallengeReply TokenGuard::challenge(const v1::ChallengeRequest& request) const {
+  v1::ChallengeReply reply;
+  if (!verifier_ || request.nonce().size() != kCallerNonceBytes) return reply;
+  TokenVerifier::Challenge made = verifier_->challenge(request.nonce(), monotonic_now());
+  reply.set_nonce(std::move(made.nonce));
+  reply.set_proof(std::move(made.proof));
+  return reply;
+}
+
+grpc::Status TokenGuard::check(const grpc::CallbackServerContext& context, const char* method,
+                               std::string_view request) {
+  if (!verifier_) return grpc::Status::OK;
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kProofKey);
+  const std::string_view proof = found == metadata.end()
+                                     ? std::string_view()
+                                     : std::string_view(found->second.data(), found->second.size());
+  const std::string why = verifier_->why_refused(proof, method, request, monotonic_now());
+  if (why.empty()) return grpc::Status::OK;
+  log_refusal(context.peer(), method, why);
+  const std::string what = "the coordinator refused the call " + std::string(method) + ": " + why;
+  return {grpc::StatusCode::UNAUTHENTICATED, error("C503", what).message()};
+}
+
+void TokenGuard::log_refusal(const std::string& peer, const char* method, const std::string& why) {
+  uint64_t others = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const Nanos now = monotonic_now();
+    if (logged_ != 0 && now - logged_ < kLogEvery) {
+      ++unlogged_;
+      return;
+    }
+    logged_ = now;
+    others = std::exchange(unlogged_, 0);
+  }
+  const std::string more =
+      others == 0 ? "" : " (and " + std::to_string(others) + " calls since the last such line)";
+  spdlog::warn("refused {} from {}: {}{}", method, peer, why, more);
+}
+
+}  // namespace gradbus

@@ -1,0 +1,56 @@
+// The end of a tensor on a shard. The coordinator retires it when every rank of the job has
+// unregistered it. The transport may still have answers and copies of its last pushes, and a move
+// may be in progress. The tensor is removed after those.
+#include <algorithm>
+
+#include "server/parameter_server/ps_data_job.h"
+
+namespace gradbus {
+
+void PsDataJob::remove_tensor(const RemoveTensor& command) { retiring_.push_back(command.tensor); }
+
+void PsDataJob::retire() {
+  std::erase_if(retiring_, [this](uint32_t id) {
+    if (!may_forget(id)) return false;
+    forget(id);
+    return true;
+  });
+}
+
+bool PsDataJob::may_forget(uint32_t id) const {
+  const auto moves = [id](const ShardPlan& plan) {
+    return plan.collective.tensor == id || plan.moved->tensor == id;
+  };
+  const auto rests = [](const ShardTensor* of) { return of == nullptr || !of->sends(); };
+  const auto taken = [](const Untaken& untaken) { return untaken.pushes.empty(); };
+  return !predecessors_.contains(id) && std::ranges::none_of(waiting_moves_, moves) &&
+         rests(tensor(id)) && rests(backup_replica(id)) && !links_.sends(id) &&
+         (id >= untaken_.size() || std::ranges::all_of(untaken_[id], taken));
+}
+
+void PsDataJob::forget(uint32_t id) {
+  if (retired_.size() <= id) retired_.resize(id + 1);
+  retired_[id] = true;
+  for (Tensors* const tensors : {&tensors_, &backups_}) {
+    if (id >= tensors->size() || (*tensors)[id] == nullptr) continue;
+    ShardTensor& of = *(*tensors)[id];
+    forget_room(of);
+    (*tensors)[id].reset();
+  }
+  if (id < untaken_.size()) untaken_[id] = {};
+  std::erase_if(late_credits_,
+                [id](const LateCredit& credit) { return credit.header.tensor == id; });
+}
+
+// Releases what open_tensor() and open_copies() have reserved.
+void PsDataJob::forget_room(const ShardTensor& tensor) {
+  const auto answers = static_cast<uint32_t>(tensor.answers_max());
+  const auto chunks = static_cast<uint32_t>(tensor.chunks_stored());
+  for (uint32_t agent = 0; agent < start_.agents && answers > 0; ++agent)
+    links_.forget_sends(agent, answers);
+  if (tensor.plan().mode.replicas < 2) return;
+  if (tensor.is_backup()) return links_.forget_credits(copied(tensor), chunks);
+  links_.forget_sends(backup(tensor), chunks + start_.agents * (answers - chunks));
+}
+
+}  // namespace gradbus

@@ -1,0 +1,45 @@
+// The properties of a tensor that all ranks of a job must agree on before an exchange.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/policy/sync_mode.h"
+#include "common/status.h"
+#include "proto/numbers.h"
+
+namespace gradbus {
+
+struct TensorSpec {
+  std::string name;
+  uint64_t count = 0;  // elements; collectives that move blocks: capacity of one block
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  uint32_t root = 0;          // of kinds with a root
+  uint64_t row_elements = 1;  // reduce-scatter: never divided between shards; divides count
+  double prescale = 1;        // floats: inputs are multiplied by this, the result by `postscale`
+  double postscale = 1;
+  std::string compression = {};  // "topk:ratio=0.01"; "": dense. Read by the agent
+  uint64_t columns = 0;          // compression: of the tensor as a matrix; 0: a vector
+  std::string mode = {};         // "ps:sync", canonical (common/policy/sync_mode.h); "": sync
+  // For more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
+  // A tensor that carries the lengths of another one has that one's dtype in front: "f32[*,4]".
+  std::string shape = {};
+
+  bool operator==(const TensorSpec&) const = default;
+  uint64_t bytes() const { return count * dtype_bytes(dtype); }
+  // Whether the agent carries its rounds to other nodes, in a job on this number of nodes.
+  bool leaves_node(uint32_t agents) const { return agents > 1 || is_on_shards(mode); }
+};
+
+// The shape of a tensor that carries other data of `spec`: "f32[*,4]"; "" for one dimension.
+inline std::string shape_with_dtype(const TensorSpec& spec) {
+  return spec.shape.empty() ? "" : std::string(dtype_name(spec.dtype)) + spec.shape;
+}
+
+// Returns GB-O900 or O904, naming the field, when no job of `world_size` ranks can have such a
+// tensor.
+Status check_spec(const TensorSpec& spec, uint32_t world_size);
+
+}  // namespace gradbus

@@ -1,0 +1,57 @@
+#include "worker_agent/control/attached_client.h"
+
+#include <fcntl.h>
+
+#include <array>
+#include <cstring>
+
+namespace gradbus {
+namespace {
+
+// The memory that a waiting packet needs besides its bytes.
+constexpr size_t kOutgoingBytes = 128;
+
+size_t bytes_without_zeros(const std::byte* packet, size_t bytes) {
+  while (bytes > 0 && packet[bytes - 1] == std::byte{0}) --bytes;
+  return bytes;
+}
+
+}  // namespace
+
+AttachedClient::AttachedClient(AcceptedClient accepted) : accepted_(std::move(accepted)) {}
+
+void AttachedClient::queue(const void* packet, size_t bytes, const std::vector<int>& fds) {
+  if (stuck_) return;
+  const auto* first = static_cast<const std::byte*>(packet);
+  Outgoing outgoing{{first, first + bytes_without_zeros(first, bytes)}, bytes, {}};
+  for (const int fd : fds) outgoing.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  waiting_bytes_ += outgoing.bytes.size() + kOutgoingBytes;
+  outgoing_.push_back(std::move(outgoing));
+  (void)flush();
+  if (waiting_bytes_ <= kWaitingBytesMax) return;
+  stuck_ = true;
+  forget_packets();
+}
+
+bool AttachedClient::flush() {
+  while (!outgoing_.empty()) {
+    const Outgoing& next = outgoing_.front();
+    std::vector<int> fds;
+    for (const Fd& own : next.fds) fds.push_back(own.get());
+    std::array<std::byte, kAttachPacketBytesMax> packet;
+    std::memcpy(packet.data(), next.bytes.data(), next.bytes.size());
+    std::memset(packet.data() + next.bytes.size(), 0, next.packet_bytes - next.bytes.size());
+    const Code code = send_packet(fd(), packet.data(), next.packet_bytes, fds);
+    if (code == Code::kBusy) return true;
+    if (code != Code::kOk) return false;
+    waiting_bytes_ -= next.bytes.size() + kOutgoingBytes;
+    outgoing_.pop_front();
+  }
+  return true;
+}
+
+std::string AttachedClient::who() const {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(accepted_.pid) + ")";
+}
+
+}  // namespace gradbus

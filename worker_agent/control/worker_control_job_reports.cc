@@ -1,0 +1,60 @@
+// The reports of a node to the coordinator about its part of a job.
+#include "worker_agent/control/worker_control_job.h"
+
+namespace gradbus {
+
+void WorkerControlJob::report_progress(const v1::ProgressQuery& query,
+                                       v1::ProgressReport& report) const {
+  report.set_job_id(id());
+  report.set_tensor(query.tensor());
+  report.set_round(query.round());
+  const auto newest = newest_.find(query.tensor());
+  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
+    const bool posted = newest != newest_.end() &&
+                        tensors_.at(newest->second).local_reduction.posted(local, query.round());
+    posted ? report.add_posted(local_ranks_[local]) : report.add_missing(local_ranks_[local]);
+  }
+}
+
+void WorkerControlJob::report_counters(v1::JobCounters& counters) const {
+  counters.set_job_id(id());
+  counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
+  counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
+  for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
+    const ChannelHeader& header = channels_[local]->header();
+    v1::RankCounters& rank = *counters.add_ranks();
+    rank.set_rank(local_ranks_[local]);
+    rank.set_operations(header.operations.load(std::memory_order_relaxed));
+    rank.set_bytes(header.bytes.load(std::memory_order_relaxed));
+    rank.set_wait_ns(header.wait_ns.load(std::memory_order_relaxed));
+    rank.set_step(header.step.load(std::memory_order_relaxed));
+    rank.set_losses(header.losses.load(std::memory_order_relaxed));
+    rank.set_losses_not_finite(header.losses_not_finite.load(std::memory_order_relaxed));
+    rank.set_loss_sum(header.loss_sum.load(std::memory_order_relaxed));
+    const auto last = static_cast<Nanos>(header.last_call_ns.load(std::memory_order_relaxed));
+    const Nanos now = monotonic_now();
+    if (last > 0 && last <= now)
+      rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
+  }
+  report_boards(counters);
+}
+
+void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
+  for (const auto& [tensor, sample] : fidelity_->take()) {
+    v1::Fidelity& fidelity = *counters.add_fidelity();
+    fidelity.set_tensor(tensors_.at(tensor).spec.name);
+    fidelity.set_round(sample.round);
+    fidelity.set_cosine(sample.cosine);
+    fidelity.set_relative_error(sample.relative_error);
+    fidelity.set_residual_ratio(sample.residual_ratio);
+  }
+  for (const auto& [tensor, noted] : staleness_->take()) {
+    v1::Staleness& staleness = *counters.add_staleness();
+    staleness.set_tensor(tensors_.at(tensor).spec.name);
+    staleness.set_rounds(noted.rounds);
+    staleness.set_steps(noted.steps);
+    staleness.set_most(noted.most);
+  }
+}
+
+}  // namespace gradbus

@@ -1,0 +1,499 @@
+#include "worker_agent/data/worker_data_job.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/errors.h"
+#include "common/log.h"
+#include "proto/tensor_ids.h"
+
+namespace gradbus {
+namespace {
+
+constexpr size_t kSubmissionsPerTurn = 64;  // per client, then other clients get their turn
+constexpr size_t kRanksNamedMax = 8;        // in an error
+
+}  // namespace
+
+WorkerDataJob::WorkerDataJob(StartJob start, Transport* transport)
+    : start_(std::move(start)),
+      transport_(transport),
+      deferred_(start_.local_ranks.size()),
+      overflow_(start_.local_ranks.size()) {
+  if (remote())
+    links_ = std::make_unique<JobLinks>(
+        *transport_, LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index},
+        start_.agent_addresses);
+}
+
+std::vector<int> WorkerDataJob::doorbells() const {
+  std::vector<int> fds;
+  for (const auto& channel : start_.channels) fds.push_back(channel->doorbell.get());
+  return fds;
+}
+
+WorkerDataJob::~WorkerDataJob() {
+  for (const auto& [segment, region] : regions_) transport_->unregister_memory(region);
+}
+
+void WorkerDataJob::fail(const Status& status) {
+  if (broken_.ok()) broken_ = status;
+}
+
+// ---- tensors
+
+Result<RegionId> WorkerDataJob::region_of(const std::shared_ptr<Segment>& segment) {
+  if (!remote()) return RegionId{};
+  for (const auto& [known, region] : regions_)
+    if (known == segment) return region;
+  Result<RegionId> region = transport_->register_memory(segment->memory());
+  if (region.ok()) regions_.emplace_back(segment, region.value());
+  return region;
+}
+
+// Only this function of the data plane allocates: it reserves everything that a round needs.
+Status WorkerDataJob::add_tensor(AddTensor add) {
+  Result<RegionId> region = region_of(add.segment);
+  if (!region.ok()) return region.status();
+  const uint32_t id = add.tensor;
+  const uint32_t replaces = add.replaces;
+  if (tensors_.size() <= id) tensors_.resize(id + 1);
+  if (add.holds_parameters) start_.staleness->add(id);
+  tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
+  ++live_;
+  reducing_.reserve(live_);
+  coding_.reserve(live_);
+  if (nccl_ != nullptr) nccl_->reserve(live_);
+  assisting_.reserve(live_);
+  if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
+  if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
+    tensors_[id]->take_place_of(*tensor(replaces));
+  return {};
+}
+
+Status WorkerDataJob::open_tensor(EngineTensor& tensor) {
+  GRADBUS_RETURN_IF_ERROR(tensor.open_operations(start_, *transport_));
+  for (const auto& operation : tensor.exchanges())
+    GRADBUS_RETURN_IF_ERROR(open_operation(*operation));
+  return {};
+}
+
+Status WorkerDataJob::open_operation(CollectiveOperation& operation) {
+  const CollectiveNeeds& needs = operation.collective().needs();
+  actions_.reserve(needs.actions_max);
+  for (const CollectiveNeeds::Target& target : needs.targets)
+    GRADBUS_RETURN_IF_ERROR(links_->expect_sends(target.peer, target.sends_max));
+  for (const uint32_t peer : needs.sources) links_->expect_credits(peer, 1);
+  operation.collective().open(actions_);
+  for (const uint32_t peer : lost_) operation.collective().on_peer_lost(peer, actions_);
+  run_actions(operation);
+  const auto mine = [&](const EarlyCredit& credit) { return credit.operation == operation.id(); };
+  for (const EarlyCredit& credit : early_credits_)
+    if (mine(credit)) on_credit(operation, credit.from, credit.round);
+  std::erase_if(early_credits_, mine);
+  return {};
+}
+
+EngineTensor* WorkerDataJob::tensor(uint32_t id) {
+  return id < tensors_.size() ? tensors_[id].get() : nullptr;
+}
+
+CollectiveOperation* WorkerDataJob::operation(OperationId id) {
+  EngineTensor* of = tensor(id.tensor);
+  return of != nullptr && id.index < of->exchanges().size() ? of->exchanges()[id.index].get()
+                                                            : nullptr;
+}
+
+// ---- one turn
+
+size_t WorkerDataJob::do_work() {
+  size_t work = 0;
+  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
+  for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
+    work += take_submissions(rank);
+  work += reduce_local();
+  work += resume_coded();
+  work += assist();
+  work += run_nccl();
+  work += flush_completions();
+  if (!retiring_.empty()) work += retire();
+  if (links_ != nullptr) work += links_->flush();
+  return work;
+}
+
+// A client may submit a tensor as soon as it knows it. The conductor has posted AddTensor by then,
+// but this turn may have taken its commands before. So a record of an unknown tensor is kept until
+// the next turn, which begins with the commands. Only then is it an error.
+size_t WorkerDataJob::take_submissions(uint32_t local_rank) {
+  std::optional<Submission>& deferred = deferred_[local_rank];
+  if (deferred) {
+    on_submission(local_rank, *deferred);
+    deferred.reset();
+  }
+  Submission record;
+  for (size_t taken = 0; taken < kSubmissionsPerTurn; ++taken) {
+    switch (start_.channels[local_rank]->submissions.pop(record)) {
+      case Pop::kEmpty: return taken;
+      case Pop::kRecord:
+        if (tensor(record.tensor) == nullptr) {
+          deferred = record;
+          return taken + 1;
+        }
+        on_submission(local_rank, record);
+        break;
+      case Pop::kCorrupt:
+        fail(error("S210", "rank " + std::to_string(start_.local_ranks[local_rank]) + " of job \"" +
+                               start_.name + "\": field tail of its submission ring"));
+        return taken;
+    }
+  }
+  return kSubmissionsPerTurn;
+}
+
+std::string WorkerDataJob::who(uint32_t local_rank) const {
+  return "rank " + std::to_string(start_.local_ranks[local_rank]) + " of job \"" + start_.name +
+         "\"";
+}
+
+void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record) {
+  EngineTensor* posted = tensor(record.tensor);
+  // on one node a round may end before its record is read; the record only requests help
+  if (posted == nullptr && is_retired(record.tensor)) return;
+  if (posted == nullptr)
+    return fail(error("S210", who(local_rank) + ": field tensor of a submission is " +
+                                  std::to_string(record.tensor)));
+  if (const Status status = posted->check_request(record); !status.ok())
+    return fail(status.with_context(who(local_rank)));
+  // On one node the clients sum without the agent; it helps once all have posted.
+  if (!posted->remote()) {
+    if (posted->ask_for_assistance(record.round)) assisting_.push_back(posted);
+    return;
+  }
+  if (const Status status = posted->post(local_rank, record); !status.ok())
+    return fail(status.with_context(who(local_rank)));
+  if (posted->ready_round() != 0) begin(*posted);
+}
+
+void WorkerDataJob::begin(EngineTensor& tensor) {
+  const uint64_t round = tensor.ready_round();
+  tensor.begun(round);
+  if (tensor.device() != nullptr) {
+    if (const Status status = tensor.device()->start(); !status.ok()) return fail(status);
+    if (!tensor.leaves_node()) return finish(tensor);
+  }
+  if (tensor.compressed() == nullptr) {
+    start({tensor.exchanges().front().get(), round, tensor.block_bytes()});
+  } else if (const Status status = tensor.compressed()->begin(tensor.request()); !status.ok()) {
+    return fail(status);
+  }
+  if (tensor.reduces() && !tensor.empty()) {
+    tensor.start_reducing();
+    reducing_.push_back(&tensor);
+  }
+}
+
+bool WorkerDataJob::idle() const {
+  if (!assisting_.empty()) return false;
+  // A GPU rings when it has summed or encoded.
+  const auto works = [](EngineTensor* tensor) { return tensor->device() == nullptr; };
+  if (std::any_of(reducing_.begin(), reducing_.end(), works)) return false;
+  if (std::any_of(deferred_.begin(), deferred_.end(),
+                  [](const auto& deferred) { return deferred.has_value(); }))
+    return false;
+  return std::all_of(start_.channels.begin(), start_.channels.end(),
+                     [](const auto& channel) { return channel->submissions.empty(); });
+}
+
+void WorkerDataJob::set_sleeping(bool sleeping) {
+  for (const auto& channel : start_.channels)
+    channel->header().agent_sleeping.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
+}
+
+// ---- actions
+
+// kFinish comes last: its handler may begin another exchange, whose actions come next.
+void WorkerDataJob::run_actions(CollectiveOperation& operation) {
+  const bool ended = !actions_.empty() && actions_.back().kind == Action::Kind::kFinish;
+  for (const Action& action : actions_) run(operation, action);
+  actions_.clear();
+  if (ended) on_ended(operation);
+}
+
+void WorkerDataJob::run(CollectiveOperation& operation, const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kCredit: return send_credit(operation, action);
+    case Action::Kind::kSend: return send_data(operation, action);
+    case Action::Kind::kStash: return operation.stash(action.slot, links_->payload(action.buffer));
+    case Action::Kind::kAccumulate: return operation.accumulate(action, payload(operation, action));
+    case Action::Kind::kFinalize: return operation.finalize(action.chunk);
+    case Action::Kind::kDeliver: return operation.deliver(action, payload(operation, action));
+    case Action::Kind::kRelease: return links_->release(action.buffer);
+    case Action::Kind::kTakeTurn: return take_turn(operation, action.total);
+    case Action::Kind::kFinish: return;  // run_actions
+  }
+}
+
+// The elements are the input of this node. Those of a dense tensor arrive chunk by chunk
+// (reduce_local), those of a compressed one are complete.
+void WorkerDataJob::start(const OperationStart& next) {
+  if (next.operation == nullptr) return;
+  CollectiveOperation& operation = *next.operation;
+  operation.collective().begin(next.round, next.block_bytes, actions_);
+  run_actions(operation);
+  const bool payloads = operation.plan().codec != CodecId::kDense;
+  if (!payloads || !reduces(operation.plan().kind)) return;
+  for (uint32_t chunk = 0; chunk < operation.plan().chunks(); ++chunk) {
+    operation.collective().on_chunk_reduced(chunk, actions_);
+    run_actions(operation);
+  }
+}
+
+void WorkerDataJob::on_ended(const CollectiveOperation& operation) {
+  EngineTensor& tensor = *tensors_[operation.id().tensor];
+  if (tensor.compressed() == nullptr) return finish(tensor);
+  advance(tensor, tensor.compressed()->ended(operation));
+}
+
+// Runs the next steps of a compressed tensor. The round may be over when this returns.
+void WorkerDataJob::advance(EngineTensor& tensor, const Result<OperationStarts>& starts) {
+  if (!starts.ok()) return fail(starts.status().with_context("job \"" + start_.name + "\""));
+  for (const OperationStart& next : starts.value()) start(next);
+  if (tensor.compressed()->waits() && std::ranges::count(coding_, &tensor) == 0)
+    coding_.push_back(&tensor);
+  if (!tensor.compressed()->done() || !tensor.running()) return;
+  if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
+    start_.fidelity->post(*sample);
+  finish(tensor);
+}
+
+// The header field `source` of a push to a shard.
+uint32_t WorkerDataJob::push_source(const CollectiveOperation& operation) {
+  const RoundRequest& request = tensor(operation.id().tensor)->request();
+  if (!reduces(operation.plan().kind) && !operation.plan().parameters)
+    return std::bit_cast<uint32_t>(request.residual_scale);
+  return request.pull_only ? request.pull_source : std::bit_cast<uint32_t>(request.learning_rate);
+}
+
+void WorkerDataJob::send_data(CollectiveOperation& operation, const Action& action) {
+  FrameHeader header = operation.frame(start_.job, start_.epoch, action);
+  if (operation.plan().algorithm == Algorithm::kShards) header.source = push_source(operation);
+  const bool writes = operation.plan().parameters && writes_optimizer_state(header.source);
+  if (writes) header.codec = static_cast<uint8_t>(CodecId::kDense);  // as the rounds before any
+  links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action});
+}
+
+void WorkerDataJob::send_credit(CollectiveOperation& operation, const Action& action) {
+  Action credit = action;
+  credit.frame = FrameKind::kCredit;
+  FrameHeader header = operation.frame(start_.job, start_.epoch, credit);
+  header.source = start_.agent_index;
+  links_->send_credit(action.peer, header);
+}
+
+std::span<const std::byte> WorkerDataJob::payload(const CollectiveOperation& operation,
+                                                  const Action& action) const {
+  return action.stashed ? operation.stashed(action) : links_->payload(action.buffer);
+}
+
+void WorkerDataJob::finish(EngineTensor& tensor) {
+  const uint64_t round = tensor.begun_round();
+  tensor.finished();
+  if (tensor.device() != nullptr && tensor.leaves_node())
+    if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
+  if (tensor.holds_parameters() && !tensor.request().pull_only)
+    start_.staleness->post(tensor.id(), tensor.staleness());
+  for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
+    push_completion(rank,
+                    {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});
+  tensor.local_reduction().wake();
+}
+
+void WorkerDataJob::push_completion(uint32_t local_rank, const CompletionRecord& record) {
+  std::vector<CompletionRecord>& waiting = overflow_[local_rank];
+  const Push pushed =
+      waiting.empty() ? start_.channels[local_rank]->completions.push(record) : Push::kFull;
+  if (pushed == Push::kDone) return;
+  if (pushed == Push::kCorrupt)
+    return fail(error("S210", who(local_rank) + ": field head of its completion ring"));
+  // An honest client starts no round before it knows that the last one is over.
+  if (waiting.size() >= tensors_.size())
+    return fail(error("S210", who(local_rank) + " does not read its completion ring: " +
+                                  std::to_string(waiting.size()) + " records wait"));
+  waiting.push_back(record);
+}
+
+// A ring is full when a client has not read it for long. At most one record per tensor waits
+// (push_completion).
+size_t WorkerDataJob::flush_completions() {
+  size_t pushed = 0;
+  for (uint32_t rank = 0; rank < overflow_.size(); ++rank) {
+    std::vector<CompletionRecord>& waiting = overflow_[rank];
+    size_t done = 0;
+    for (; done < waiting.size() &&
+           start_.channels[rank]->completions.push(waiting[done]) == Push::kDone;
+         ++done)
+      if (EngineTensor* of = tensor(waiting[done].tensor); of != nullptr)
+        of->local_reduction().wake();
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
+    pushed += done;
+  }
+  return pushed;
+}
+
+// ---- links
+
+bool WorkerDataJob::owns(LinkId link) const { return links_ != nullptr && links_->owns(link); }
+
+void WorkerDataJob::on_accepted(LinkId link, const FrameHeader& hello) {
+  if (const Status status = links_->accept(link, hello); !status.ok()) {
+    spdlog::warn("job \"{}\": {}", start_.name, status.message());
+    transport_->disconnect(link);
+  }
+}
+
+void WorkerDataJob::on_sent(const TransportEvent& event) {
+  if (links_->is_credit_token(event.token)) return;
+  const SendRecord sent = links_->take_sent(event.link, event.token);
+  const bool sent_it = event.code == Code::kOk;
+  if (!broken_.ok() || !(sent_it || may_lose(sent.action.peer))) return;  // kClosed says why
+  if (sent_it) start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+  CollectiveOperation& from = *operation(sent.operation);
+  from.collective().on_sent(sent.action, actions_);
+  run_actions(from);
+}
+
+void WorkerDataJob::on_received(const TransportEvent& event) {
+  if (event.code != Code::kOk || !broken_.ok()) return;
+  if (links_->dropped(links_->peer_of(event.link))) return;
+  FrameHeader header;
+  std::memcpy(&header, links_->frame(event.link, event.token, sizeof(header)).data(),
+              sizeof(header));
+  start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
+  const uint32_t from = links_->peer_of(event.link);
+  if (const Status status = check_frame(event, header); !status.ok()) return fail(status);
+  if (!links_->outgoing(event.link))
+    return on_data(from, header, links_->buffer_of(event.link, event.token));
+  links_->release_credit(event.link, event.token);
+  on_credit(from, header);
+}
+
+// Data arrives on links that peers have opened, credits on our links.
+Status WorkerDataJob::check_frame(const TransportEvent& event, const FrameHeader& header) const {
+  const bool credit = header.kind == static_cast<uint8_t>(FrameKind::kCredit);
+  const bool ours = header.job == start_.job && header.epoch == start_.epoch;
+  if (ours && credit == links_->outgoing(event.link)) return {};
+  const std::string who = "a frame of agent " + std::to_string(links_->peer_of(event.link));
+  if (ours)
+    return error("D601", who + " has field kind " + std::to_string(header.kind) +
+                             ", which does not go this way");
+  return error("D601", who + " is of job " + std::to_string(header.job) + " epoch " +
+                           std::to_string(header.epoch) + ", its link of job " +
+                           std::to_string(start_.job) + " epoch " + std::to_string(start_.epoch));
+}
+
+void WorkerDataJob::on_credit(uint32_t from, const FrameHeader& header) {
+  const OperationId id{header.tensor, header.operation};
+  if (CollectiveOperation* credited = operation(id); credited != nullptr)
+    return on_credit(*credited, from, header.step);
+  if (tensor(header.tensor) != nullptr)
+    return fail(error("D601", "field operation of a credit is " + std::to_string(header.operation) +
+                                  ", which tensor \"" + tensor(header.tensor)->name() +
+                                  "\" does not have"));
+  if (is_retired(header.tensor)) return;  // for a round that will not take place
+  // That node registered this tensor a little earlier.
+  if (header.tensor < kTensorIdsMax && early_credits_.size() < kTensorsMax)
+    early_credits_.push_back({id, from, header.step});
+}
+
+void WorkerDataJob::on_credit(CollectiveOperation& operation, uint32_t from, uint64_t round) {
+  if (const Status status = operation.collective().on_credit(from, round, actions_); !status.ok())
+    return fail(status);
+  run_actions(operation);
+}
+
+void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t buffer) {
+  CollectiveOperation* target = operation({header.tensor, header.operation});
+  if (target == nullptr && is_retired(header.tensor)) return links_->release(buffer);
+  if (target == nullptr)
+    return fail(error("D601", "fields tensor and operation of a frame are " +
+                                  std::to_string(header.tensor) + " and " +
+                                  std::to_string(header.operation) + ", not registered in job \"" +
+                                  start_.name + "\""));
+  if (target->plan().algorithm == Algorithm::kShards)
+    tensor(header.tensor)->note_staleness(header.source);
+  const Status status = target->collective().on_frame(from, header, buffer, actions_);
+  if (!status.ok())
+    return fail(status.with_context("job \"" + start_.name + "\", agent " + std::to_string(from)));
+  run_actions(*target);
+}
+
+// "shard 0", "agent 1 (rank 2)", "agent 1 (ranks 2, 3)"; at most eight ranks.
+std::string WorkerDataJob::describe_peer(uint32_t peer) const {
+  if (peer >= start_.agents) return "shard " + std::to_string(peer - start_.agents);
+  std::string ranks;
+  size_t count = 0;
+  for (size_t rank = 0; rank < start_.agent_of_rank.size(); ++rank) {
+    if (start_.agent_of_rank[rank] != peer || ++count > kRanksNamedMax) continue;
+    ranks += (count == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (count > kRanksNamedMax) ranks += ", ...";
+  const std::string agent = "agent " + std::to_string(peer);
+  return count == 0 ? agent : agent + (count == 1 ? " (rank " : " (ranks ") + ranks + ")";
+}
+
+void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& why) {
+  const uint32_t peer = links_->peer_of(event.link);
+  links_->on_closed(event.link);
+  if (links_->dropped(peer)) return;
+  const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
+  const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
+                            "job \"" + start_.name + "\": the link to " + describe_peer(peer) +
+                                " ended" + (why.empty() ? "" : " (" + why + ")"));
+  if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
+  ended_links_.add(peer, lost, monotonic_now());
+}
+
+// ---- shards that are lost
+
+// Not all data is lost with it, because its chunks have copies.
+bool WorkerDataJob::may_lose(uint32_t peer) const {
+  if (peer < start_.agents) return false;
+  return std::ranges::none_of(tensors_, [&](const auto& tensor) {
+    return tensor != nullptr && tensor->lives_on(peer) && tensor->replicas() < 2;
+  });
+}
+
+void WorkerDataJob::lose_shard(uint32_t shard) {
+  const uint32_t peer = start_.agents + shard;
+  if (links_ == nullptr || peer >= links_->peers() || links_->dropped(peer)) return;
+  lost_.push_back(peer);
+  ended_links_.forget(peer);
+  links_->drop(peer);
+  for (const auto& tensor : tensors_) {
+    if (tensor == nullptr) continue;
+    for (const auto& operation : tensor->exchanges()) {
+      operation->collective().on_peer_lost(peer, actions_);
+      run_actions(*operation);
+    }
+  }
+  SendRecord unsent;
+  while (links_->take_unsent(peer, unsent)) {
+    CollectiveOperation& from = *operation(unsent.operation);
+    from.collective().on_sent(unsent.action, actions_);
+    run_actions(from);
+  }
+}
+
+void WorkerDataJob::add_shards(const AddShards& command) {
+  if (links_ == nullptr) return;
+  links_->add_peers(command.addresses);
+  for (const uint32_t shard : command.lost) lose_shard(shard);
+}
+
+void WorkerDataJob::end() {
+  nccl_.reset();
+  if (links_ != nullptr) links_->close();
+}
+
+}  // namespace gradbus

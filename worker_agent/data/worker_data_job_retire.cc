@@ -1,0 +1,52 @@
+// The end of a tensor in the engine. The coordinator retires a tensor when every rank of the job
+// has unregistered it, so its last round is over on every node. Sends that the transport has not
+// reported yet may still be in flight, and peers' credits for a round that will not take place.
+#include "common/errors.h"
+#include "worker_agent/data/worker_data_job.h"
+
+namespace gradbus {
+
+void WorkerDataJob::remove_tensor(const RemoveTensor& command) {
+  const uint32_t id = command.tensor;
+  if (retired_.size() <= id) retired_.resize(id + 1);
+  EngineTensor* const of = tensor(id);
+  if (of == nullptr) {  // it was never added: the nodes had not agreed on NCCL yet
+    retired_[id] = true;
+    command.gone->post({command.job, id});
+    return;
+  }
+  if (!of->rests())
+    return fail(error("S210", "job \"" + start_.name + "\": tensor \"" + of->name() +
+                                  "\" was unregistered by ranks that have a round in flight"));
+  retiring_.push_back(command);
+}
+
+size_t WorkerDataJob::retire() {
+  return std::erase_if(retiring_, [this](const RemoveTensor& command) {
+    if (links_ != nullptr && links_->sends(command.tensor)) return false;
+    forget(*tensor(command.tensor));
+    command.gone->post({command.job, command.tensor});
+    return true;
+  });
+}
+
+void WorkerDataJob::forget(EngineTensor& tensor) {
+  const uint32_t id = tensor.id();
+  for (const auto& operation : tensor.exchanges()) {
+    const CollectiveNeeds& needs = operation->collective().needs();
+    for (const CollectiveNeeds::Target& target : needs.targets)
+      links_->forget_sends(target.peer, target.sends_max);
+    for (const uint32_t peer : needs.sources) links_->forget_credits(peer, 1);
+  }
+  std::erase(reducing_, &tensor);
+  std::erase(coding_, &tensor);
+  std::erase(assisting_, &tensor);
+  std::erase_if(early_credits_,
+                [&](const EarlyCredit& credit) { return credit.operation.tensor == id; });
+  if (tensor.holds_parameters()) start_.staleness->remove(id);
+  retired_[id] = true;
+  --live_;
+  tensors_[id].reset();
+}
+
+}  // namespace gradbus

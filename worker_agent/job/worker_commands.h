@@ -1,0 +1,97 @@
+// The commands of the conductor to the engine for jobs with ranks on this node. Records own what
+// they name with shared pointers, so memory is unmapped when both have released it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/segment.h"
+#include "data_plane/collectives/collective.h"
+#include "data_plane/engine_command.h"
+#include "data_plane/partition_plan.h"
+#include "shared_memory/local_reduction.h"
+#include "worker_agent/gpu/device_tensor.h"
+#include "worker_agent/gpu/nccl_queue.h"
+#include "worker_agent/job/arena.h"
+#include "worker_agent/job/channel.h"
+#include "worker_agent/job/fidelity.h"
+#include "worker_agent/job/staleness_board.h"
+
+namespace gradbus {
+
+class DevicePartitions;
+
+struct StartJob {
+  uint64_t job = 0;
+  std::string name;
+  uint32_t epoch = 0;
+  uint64_t link_key = 0;
+  uint32_t agent_index = 0;
+  uint32_t agents = 1;
+  uint32_t shards = 0;
+  PlacementPattern pattern = nullptr;              // of chunks on shards
+  std::vector<std::string> agent_addresses;        // by agent index, then by shard
+  std::vector<uint32_t> agent_of_rank;             // by rank
+  std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
+  std::vector<std::shared_ptr<Channel>> channels;  // by local rank
+  std::shared_ptr<JobTraffic> traffic;
+  std::shared_ptr<FidelityBoard> fidelity;    // of compressed tensors that ask for it
+  std::shared_ptr<StalenessBoard> staleness;  // of tensors whose parameters shards hold
+};
+
+struct AddTensor {
+  uint64_t job = 0;
+  uint32_t tensor = 0;
+  std::string name;
+  ReduceOp op = ReduceOp::kSum;
+  uint32_t root = 0;
+  Algorithm algorithm = Algorithm::kRing;
+  uint32_t replicas = 1;  // kShards: copies of each chunk
+  Reduction last;         // operation on the sum of all nodes
+  CompressionPlan compression;
+  LocalReductionShape shape;
+  ArenaSlot slot;
+  std::shared_ptr<Segment> segment;
+  bool holds_parameters = false;  // kShards: they update the parameters
+  bool one_shard = false;         // kShards: all chunks are on one
+  // kShards: its placement (0 shards: that of the job's start), and the tensor that it replaces (0:
+  // none)
+  uint32_t shards = 0;
+  PlacementPattern pattern = nullptr;
+  ShardMembers members = nullptr;
+  uint32_t replaces = 0;
+  std::shared_ptr<DeviceTensor> device = nullptr;  // rank buffers are on GPUs; null: in the segment
+  std::shared_ptr<DevicePartitions> device_partitions = nullptr;  // the tensor is compressed there
+  // NCCL only: its first rank buffer in the job's NCCL process, and agent 0's count of turns
+  bool by_nccl = false;
+  uint32_t nccl_rank_buffer = 0;
+  std::shared_ptr<uint64_t> nccl_turns = nullptr;
+};
+
+// For the conductor: the result of an order to a job's NCCL process, and the first turn that
+// failed.
+struct NcclNews {
+  uint64_t job = 0;
+  NcclQueue::Ended ended;
+};
+
+// This node's NCCL process of a job, and its first order.
+struct StartNccl {
+  uint64_t job = 0;
+  std::unique_ptr<NcclQueue> queue;
+  std::shared_ptr<Mailbox<NcclNews>> news;
+};
+
+struct OrderNccl {
+  uint64_t job = 0;
+  NcclQueue::Order order;
+};
+
+void carry_out(Engine& engine, StartJob command);
+void carry_out(Engine& engine, AddTensor command);
+void carry_out(Engine& engine, StartNccl command);
+void carry_out(Engine& engine, const OrderNccl& command);
+
+}  // namespace gradbus
