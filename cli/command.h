@@ -28,6 +28,8 @@ Action declare_bench(CLI::App& app);
 Action declare_status(CLI::App& app);
 Action declare_stop(CLI::App& app);
 Action declare_mode(CLI::App& app);
+Action declare_trace(CLI::App& app);
+Action declare_timeline(CLI::App& app);
 Action declare_plan(CLI::App& app);
 Action declare_doctor(CLI::App& app);
 Action declare_explain(CLI::App& app);

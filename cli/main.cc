@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
     {"status", "show agents, jobs and ranks, and their problems", declare_status},
     {"stop", "end a job; its ranks get an error that says why", declare_stop},
     {"mode", "change the mode of a group of tensors in a running job", declare_mode},
+    {"trace", "record what the ranks and agents of a running job do", declare_trace},
+    {"timeline", "sum up and draw a recorded trace", declare_timeline},
     {"plan", "predict a training step with each schedule on a modelled cluster", declare_plan},
     {"doctor", "show what this machine has, what is missing, and what to do", declare_doctor},
     {"explain", "explain an error, or list all errors", declare_explain},

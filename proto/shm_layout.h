@@ -1,5 +1,5 @@
 // The memory that a client and the agent share: the channel of one client, and the arena of one job
-// on one node. Layout version 1. It is plain memory in sealed memfds that the agent created.
+// on one node. Layout version 2. It is plain memory in sealed memfds that the agent created.
 //
 // TRUST. The ranks of one job on one node trust each other: they share the arena and could corrupt
 // their own gradients anyway. The agent trusts none of them. Sizes, offsets and ids are sent over
@@ -10,6 +10,7 @@
 //   offset 0      ChannelHeader            (kChannelHeaderBytes)
 //   then          submission ring          RingControl + kRingRecords * 64 bytes, client -> agent
 //   then          completion ring          RingControl + kRingRecords * 64 bytes, agent -> client
+//   then          trace ring               RingControl + kTraceRecords * 64 bytes, client -> agent
 //
 // ARENA, one or more segments per job and node (another one is added when new tensors do not fit).
 // Each registered tensor has, inside one segment:
@@ -45,7 +46,7 @@
 namespace gradbus {
 
 inline constexpr uint64_t kChannelMagic = 0x314e414843424700;  // "\0GBCHAN1"
-inline constexpr uint32_t kShmLayoutVersion = 1;
+inline constexpr uint32_t kShmLayoutVersion = 2;
 inline constexpr size_t kCacheLinePairBytes = 128;  // the adjacent-line prefetcher pulls pairs
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "a lock cannot cross processes");
@@ -64,7 +65,7 @@ struct RingControl {
   RingCount tail;  // records ever pushed; stored by the producer only
   RingCount head;  // records ever popped; stored by the consumer only
 };
-static_assert(sizeof(RingControl) == 256, "shm layout version 1");
+static_assert(sizeof(RingControl) == 256, "shm layout version 2");
 
 inline constexpr size_t kRingBytes = sizeof(RingControl) + kRingRecords * kRecordBytes;
 
@@ -111,6 +112,27 @@ struct CompletionRecord {
 };
 static_assert(sizeof(CompletionRecord) == kRecordBytes);
 
+// Client -> agent, while the job is traced: a piece of work, or of waiting (proto/trace.h). Times
+// are CLOCK_MONOTONIC of the node.
+struct TraceSpan {
+  uint32_t kind;    // TraceKind
+  uint32_t tensor;  // id; 0: `name` says what it is
+  uint64_t begin_ns;
+  uint64_t end_ns;
+  struct Round {
+    uint64_t number;
+    uint64_t bytes;    // moved or computed in the span
+    uint64_t busy_ns;  // of the span; 0: all of it
+  };
+  union {
+    Round round;    // of the tensor
+    char name[40];  // cut where it is longer, ends with 0 where it is shorter
+  };
+};
+static_assert(sizeof(TraceSpan) == kRecordBytes);
+inline constexpr uint32_t kTraceRecords = 4096;  // power of two; the agent takes them every 50 ms
+inline constexpr size_t kTraceRingBytes = sizeof(RingControl) + kTraceRecords * kRecordBytes;
+
 // ---- channel ----------------------------------------------------------------------------------
 
 struct ChannelHeader {
@@ -132,6 +154,9 @@ struct ChannelHeader {
   std::atomic<uint64_t> losses;        // reported losses; the finite ones are in the sum
   std::atomic<uint64_t> losses_not_finite;
   std::atomic<double> loss_sum;
+  std::atomic<uint64_t> trace_dropped;  // spans that found the trace ring full
+  // Set by the agent while the job is traced.
+  alignas(kCacheLinePairBytes) std::atomic<uint32_t> tracing;
 };
 static_assert(std::atomic<double>::is_always_lock_free);
 inline constexpr size_t kChannelHeaderBytes = 4096;
@@ -139,7 +164,8 @@ static_assert(sizeof(ChannelHeader) <= kChannelHeaderBytes);
 
 inline constexpr size_t kSubmissionRingOffset = kChannelHeaderBytes;
 inline constexpr size_t kCompletionRingOffset = kSubmissionRingOffset + kRingBytes;
-inline constexpr size_t kChannelBytes = (kCompletionRingOffset + kRingBytes + 4095) / 4096 * 4096;
+inline constexpr size_t kTraceRingOffset = kCompletionRingOffset + kRingBytes;
+inline constexpr size_t kChannelBytes = (kTraceRingOffset + kTraceRingBytes + 4095) / 4096 * 4096;
 
 // ---- arena ------------------------------------------------------------------------------------
 
@@ -154,7 +180,7 @@ struct LocalReductionHeader {
   std::atomic<uint32_t> waiters;  // sleepers on `event`; no wake system call while 0
   std::atomic<uint32_t> failed;   // a Code: this local reduction will never finish a round again
 };
-static_assert(sizeof(LocalReductionHeader) == 384, "shm layout version 1");
+static_assert(sizeof(LocalReductionHeader) == 384, "shm layout version 2");
 
 // One per local rank; only that rank writes it.
 struct alignas(kCacheLinePairBytes) ReadyLine {

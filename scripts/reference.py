@@ -175,7 +175,8 @@ def environment_page() -> str:
             "the daemons that it starts.\n\n"
             + table(["variable", "read by", "meaning", "default"], rows)
             + "\nRank, size and job may also come from torchrun, Horovod, Open MPI, PMI or Slurm. `gradbus env` shows "
-            "which variables are used.\n")  # fmt: skip
+            "which variables are used. `gradbus run` also reads `HOROVOD_TIMELINE`, the file of a "
+            "[trace](../how-to/trace-a-job.md).\n")  # fmt: skip
 
 
 # ---- errors

@@ -143,6 +143,18 @@ Status CoordinatorClient::change_mode(v1::ChangeModeRequest request) {
   return status_of(reply.error());
 }
 
+Result<v1::TraceReply> CoordinatorClient::trace(v1::TraceRequest request) {
+  if (!wrong_address_.ok()) return wrong_address_;
+  grpc::ClientContext context;
+  *request.mutable_caller() = this_user();
+  GRADBUS_RETURN_IF_ERROR(prove(context, "Trace", request));
+  v1::TraceReply reply;
+  const grpc::Status done = stub_->Trace(&context, request, &reply);
+  if (!done.ok()) return lost(done);
+  if (const Status refused = status_of(reply.error()); !refused.ok()) return refused;
+  return reply;
+}
+
 Status CoordinatorClient::lost(const grpc::Status& done) const {
   if (done.error_code() == grpc::StatusCode::UNAUTHENTICATED)
     return Status(Code::kPermission, one_line(done.error_message()));

@@ -25,6 +25,8 @@ class CoordinatorClient {
   // GB-C501, or GB-C505: no lost node has this name.
   Status forget_node(const std::string& node, const std::string& reason);
   Status change_mode(v1::ChangeModeRequest request);
+  // What was recorded of a job since the last call. GB-C501, or the coordinator's own error.
+  Result<v1::TraceReply> trace(v1::TraceRequest request);
 
  private:
   Status prove(grpc::ClientContext& context, const char* method,

@@ -181,7 +181,7 @@ int start_and_wait(const CommandOptions& options, const BenchWork& work, const R
   const RankStarter starter{
       plan,           launch,       screen, guard.value(), cluster.sockets(), cluster.coordinator(),
       usable_cores(), cluster.lab()};
-  return LaunchedJob(starter, screen, signals, &cluster).run();
+  return LaunchedJob(starter, screen, signals, &cluster, nullptr).run();
 }
 
 // The daemons read their options from the environment, too.

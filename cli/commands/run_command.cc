@@ -10,6 +10,7 @@
 
 #include "cli/cluster/agent_socket.h"
 #include "cli/cluster/cluster_layout.h"
+#include "cli/cluster/coordinator_client.h"
 #include "cli/cluster/embedded_cluster.h"
 #include "cli/command.h"
 #include "cli/launch/launch_plan.h"
@@ -93,9 +94,17 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
   if (options.verbose) tell_plan(screen, options, plan, cluster);
   const auto sockets =
       plan.embedded ? cluster.sockets() : std::vector<std::string>(plan.blocks.size(), plan.socket);
+  Result<TraceRecorder> trace = TraceRecorder();
+  if (!options.timeline.empty()) {
+    const std::string coordinator = plan.embedded ? cluster.coordinator() : coordinator_address("");
+    trace = TraceRecorder::start(options.timeline, plan.job, coordinator,
+                                 plan.embedded ? cluster.token_file() : "");
+    if (!trace.ok()) return fail(trace.status(), kExitFailed);
+  }
   const RankStarter starter{
       plan, options, screen, guard, sockets, cluster.coordinator(), usable_cores(), cluster.lab()};
-  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr).run();
+  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr, &trace.value())
+      .run();
 }
 
 // As a shell has it.
@@ -258,6 +267,10 @@ Action declare_run(CLI::App& app) {
                  "changes back to mode sync if the reported losses rise to this percentage of the "
                  "earlier ones, e.g. 200")
       ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--timeline", options->timeline,
+                 "records the job into FILE (gradbus timeline FILE; ui.perfetto.dev); also "
+                 "HOROVOD_TIMELINE")
+      ->envname("HOROVOD_TIMELINE");
   app.add_option("--policy", options->policy,
                  "TOML file with rules that give tensors their compression and mode");
   app.add_option("--fence-every", options->fence_every,

@@ -23,12 +23,13 @@ std::string running_ranks(const std::vector<Process>& ranks) {
 }  // namespace
 
 LaunchedJob::LaunchedJob(const RankStarter& starter, Screen& screen, SignalQueue& signals,
-                         EmbeddedCluster* cluster)
-    : starter_(starter), screen_(screen), signals_(signals), cluster_(cluster) {}
+                         EmbeddedCluster* cluster, TraceRecorder* trace)
+    : starter_(starter), screen_(screen), signals_(signals), cluster_(cluster), trace_(trace) {}
 
 int LaunchedJob::run() {
   start_ranks();
   while (!all_done()) turn();
+  if (trace_ != nullptr) trace_->finish();
   if (cluster_ != nullptr) cluster_->stop();
   drain_screen();
   if (exit_code_ != 0) return exit_code_;

@@ -9,6 +9,7 @@
 
 #include "cli/cluster/embedded_cluster.h"
 #include "cli/launch/rank_start.h"
+#include "cli/launch/trace_recorder.h"
 #include "cli/process/poll_set.h"
 #include "cli/process/process.h"
 #include "cli/process/signal_queue.h"
@@ -19,9 +20,9 @@ namespace gradbus {
 
 class LaunchedJob {
  public:
-  // `cluster` may be null: the machine's own daemons serve the job.
+  // `cluster` may be null: the machine's own daemons serve the job. `trace`: null without one.
   LaunchedJob(const RankStarter& starter, Screen& screen, SignalQueue& signals,
-              EmbeddedCluster* cluster);
+              EmbeddedCluster* cluster, TraceRecorder* trace);
 
   // The exit code: 0, that of the first failure, or 128 + signal.
   int run();
@@ -45,6 +46,7 @@ class LaunchedJob {
   Screen& screen_;
   SignalQueue& signals_;
   EmbeddedCluster* cluster_;
+  TraceRecorder* trace_;
   std::vector<Process> ranks_;  // by rank
   PollSet poll_set_;
   StopLadder ladder_;

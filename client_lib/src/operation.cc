@@ -145,9 +145,9 @@ Status Operation::wait(Nanos timeout) {
       return after.phase != before.phase || after.round != before.round ||
              after.registration != before.registration;
     };
-    GRADBUS_RETURN_IF_ERROR(
-        session_.wait_until(before.registration->tensor->local_reduction(), moved,
-                            {before.name, before.round, clock_, streams()}, left));
+    GRADBUS_RETURN_IF_ERROR(session_.wait_until(
+        before.registration->tensor->local_reduction(), moved,
+        {before.name, before.round, clock_, streams(), before.registration->tensor->id()}, left));
   }
 }
 

@@ -99,6 +99,7 @@ Status Session::attach(AgentConnection connection) {
   joined_ = attachment.value().joined;
   channel_ = attachment.value().channel;
   GRADBUS_RETURN_IF_ERROR(check_channel(*channel_));
+  trace_.attach(channel_->at(0));
   arena_.push_back(attachment.value().arena);
   make_private_in_children(channel_);
   make_private_in_children(arena_.back());
@@ -372,6 +373,10 @@ Status Session::timed_out(const WaitSubject& subject, Nanos waited,
   const std::lock_guard lock(control_);
   if (!notice_.empty()) what += "; " + notice_;
   return error("P110", what);
+}
+
+uint64_t Session::waited_ns() const {
+  return channel_ ? channel_header(*channel_).wait_ns.load(std::memory_order_relaxed) : 0;
 }
 
 void Session::count_wait(Nanos since) {

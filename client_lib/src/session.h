@@ -18,6 +18,7 @@
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/session_registry.h"
 #include "client_lib/src/tensor.h"
+#include "client_lib/src/trace_writer.h"
 #include "common/policy/tensor_rules.h"
 #include "common/segment.h"
 #include "proto/shm_layout.h"
@@ -88,6 +89,7 @@ struct WaitSubject {
   uint64_t round;  // 0: the registration
   WaitClock& clock;
   bool stream = false;
+  uint32_t tensor = 0;  // id, for a trace; 0: the name is shown
 };
 
 class Operation;
@@ -169,6 +171,10 @@ class Session {
   template <typename Attempt>
   Status wait_until(LocalReduction& local_reduction, Attempt attempt, const WaitSubject& subject,
                     Nanos timeout);
+  // What this rank does, while the job is traced.
+  TraceWriter& trace() { return trace_; }
+  // The time for which threads of this rank have slept until others had done their part.
+  uint64_t waited_ns() const;
   // Reads the agent's packets and advances the operations that wait for them: for all sessions of
   // this process, and for this one alone.
   void progress();
@@ -228,6 +234,14 @@ class Session {
   void handle_notice(const NoticePacket& notice);
   void fail(const Status& status);
 
+  template <typename Attempt>
+  Status keep_waiting(LocalReduction& local_reduction, Attempt& attempt, const WaitSubject& subject,
+                      Nanos started, Nanos timeout);
+  void trace_wait(const WaitSubject& subject, Nanos started) {
+    const Nanos now = monotonic_now();
+    subject.tensor != 0 ? trace_.add(TraceKind::kWait, subject.tensor, subject.round, started, now)
+                        : trace_.add(TraceKind::kWait, subject.name, started, now);
+  }
   bool may_spin() const { return joined_.local_size <= joined_.cores && joined_.agents == 1; }
   bool may_yield() const { return joined_.local_size > joined_.cores && joined_.agents == 1; }
   // The checks between two sleeps: packets, blocked report, deadline.
@@ -264,6 +278,7 @@ class Session {
   std::optional<AgentConnection> connection_;  // none: a world of one
   std::shared_ptr<Segment> channel_;
   std::vector<std::shared_ptr<Segment>> arena_;
+  TraceWriter trace_;
   Fd doorbell_;
   std::map<std::string, std::shared_ptr<Registration>> registrations_;
   // Registrations of ad-hoc operations whose names were used again with other arguments.
@@ -304,6 +319,14 @@ Status Session::wait_until(LocalReduction& local_reduction, Attempt attempt,
                            const WaitSubject& subject, Nanos timeout) {
   if (attempt()) return {};
   const Nanos started = monotonic_now();
+  const Status waited = keep_waiting(local_reduction, attempt, subject, started, timeout);
+  if (trace_.on()) trace_wait(subject, started);
+  return waited;
+}
+
+template <typename Attempt>
+Status Session::keep_waiting(LocalReduction& local_reduction, Attempt& attempt,
+                             const WaitSubject& subject, Nanos started, Nanos timeout) {
   subject.clock.begin(started, advances_.load(std::memory_order_relaxed));
   // Spinning for 20 us costs less than one futex sleep and wake on a busy machine. If there are
   // more ranks than cores, yielding to ranks with work costs less: four ranks on two cores exchange

@@ -38,6 +38,8 @@ Status Tensor::begin_round() {
   ++round_;
   in_flight_ = true;
   clock_ = {};
+  traced_start_ = session_.trace().now();
+  traced_posts_ = 0;
   return {};
 }
 
@@ -157,10 +159,26 @@ void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
   completed_.store(round, std::memory_order_release);
 }
 
+// Chunks that this thread has reduced.
+uint32_t Tensor::help(uint32_t chunks_max) {
+  if (traced_start_ == 0) return local_reduction_.help(round_, session_.worker(), chunks_max);
+  const Nanos began = monotonic_now();
+  if (traced_posts_ == 0) {
+    traced_posts_ = began;
+    session_.trace().add(TraceKind::kRanks, id_, round_, traced_start_, began);
+  }
+  const uint32_t chunks = local_reduction_.help(round_, session_.worker(), chunks_max);
+  if (chunks > 0)
+    session_.trace().add(
+        TraceKind::kReduce, id_, round_, began, monotonic_now(),
+        chunks * local_reduction_.shape().chunk_elements * dtype_bytes(spec_.dtype));
+  return chunks;
+}
+
 bool Tensor::finished() {
   if (!local_reduction_.shape().remote) return attempt_local();
   if (reduces(spec_.kind) && local_reduction_.shape().local_size > 1 &&
-      local_reduction_.may_help(round_) && local_reduction_.help(round_, session_.worker(), 1) > 0)
+      local_reduction_.may_help(round_) && help(1) > 0)
     session_.ring_doorbell();
   session_.flush_submissions();
   session_.drain_completions();
@@ -169,8 +187,7 @@ bool Tensor::finished() {
 
 bool Tensor::attempt_local() {
   if (reduces(spec_.kind)) {
-    if (local_reduction_.may_help(round_))
-      local_reduction_.help(round_, session_.worker(), UINT32_MAX);
+    if (local_reduction_.may_help(round_)) help(UINT32_MAX);
     return local_reduction_.finished(round_);
   }
   // On one node rank and local rank are the same.
@@ -189,7 +206,8 @@ bool Tensor::attempt() {
 
 Status Tensor::wait(Nanos timeout) {
   GRADBUS_RETURN_IF_ERROR(session_.wait_until(
-      local_reduction_, [this] { return attempt(); }, {spec_.name, round_, clock_}, timeout));
+      local_reduction_, [this] { return attempt(); },
+      {.name = spec_.name, .round = round_, .clock = clock_, .tensor = id_}, timeout));
   return take_result();
 }
 
@@ -199,6 +217,9 @@ Status Tensor::take_result() {
   const bool whole = finished() && code_.load(std::memory_order_relaxed) == Code::kOk;
   if (!whole) return session_.why_failed();
   in_flight_ = false;
+  if (traced_start_ != 0)
+    session_.trace().add(TraceKind::kFlight, id_, round_, traced_start_, monotonic_now(),
+                         spec_.bytes());
   return {};
 }
 

@@ -133,6 +133,7 @@ class Tensor {
   void add_carried();
   bool finished();
   bool attempt_local();
+  uint32_t help(uint32_t chunks_max);
 
   Session& session_;
   const TensorSpec spec_;
@@ -143,6 +144,8 @@ class Tensor {
   uint64_t round_ = 0;
   bool in_flight_ = false;
   WaitClock clock_;                     // of this round
+  Nanos traced_start_ = 0;              // of this round; 0: the job was not traced
+  Nanos traced_posts_ = 0;              // when it saw the last post of its node; 0: not yet
   double residual_scale_ = 1;           // of the next round
   std::vector<float> carried_;          // residual that was written and is in no round yet
   std::atomic<uint64_t> completed_{0};  // remote local reductions: last round the agent completed

@@ -93,6 +93,9 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
     case Message::kRunningJob: return running_job(id, agent, message.running_job(), now);
     case Message::kAdminCall: return admin_call(id, agent, message.admin_call(), now);
     case Message::kGoodbye: return leave(id, agent, now);
+    case Message::kTraceRecords:
+      checked(traces_.receive(id, message.trace_records(), now), id, "TraceRecords");
+      return;
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }
@@ -160,8 +163,9 @@ void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& mess
                                                "the coordinator was restarted"));
   CoordinatorJob& joined = job != nullptr ? *job : create_job(message, now);
   joined.join(id, agent.info, message, shards(), now);
-  if (joined.state() == CoordinatorJob::State::kRunning)
-    joined.set_path(paths_.worst(joined.membership().agents()));
+  if (joined.state() != CoordinatorJob::State::kRunning) return;
+  joined.set_path(paths_.worst(joined.membership().agents()));
+  traces_.started(joined, now);
 }
 
 AgentInfos Coordinator::shards() const {
@@ -237,6 +241,10 @@ void Coordinator::tick(Nanos now) {
   admit_waiting(now);
   forget_ended_jobs(now);
   lost_nodes_.forget_old(now);
+  traces_.tick(now, [this](uint64_t job_id) {
+    const CoordinatorJob* const job = find_job(job_id);
+    return job == nullptr || !job->live();
+  });
   measure_next_path(now);
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "server/coordinator/job_traces.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/coordinator_options.h"
 #include "server/coordinator/jobs/outbox.h"
@@ -50,6 +51,8 @@ class Coordinator {
   v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,
                                   Nanos now);
   v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request, const std::string& address);
+  // For the job's owner and root. `wait`: the job may start later.
+  v1::TraceReply trace(const v1::TraceRequest& request, const std::string& address, Nanos now);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
 
   // What to send, in order. Messages to agents that are gone are included: drop them.
@@ -109,6 +112,7 @@ class Coordinator {
   Status change(const v1::ChangeModeRequest& request, Nanos now);
   Result<CoordinatorJob*> job_for(const std::string& name, bool has_caller,
                                   const v1::Caller& caller, const std::string& wish);
+  Status may_trace(const v1::TraceRequest& request);
   void admin_call(uint64_t id, const Agent& agent, const v1::AdminCall& call, Nanos now);
   void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
                 const Status& result);
@@ -136,6 +140,7 @@ class Coordinator {
   ReturningJobs returning_;
   Paths paths_;
   LostNodes lost_nodes_;
+  JobTraces traces_{&outbox_};
   uint64_t warnings_ = 0;
 };
 

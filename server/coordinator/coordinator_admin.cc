@@ -86,6 +86,35 @@ v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& reques
   return reply;
 }
 
+// A trace outlives its job until a tool has taken it.
+Status Coordinator::may_trace(const v1::TraceRequest& request) {
+  const std::string& name = request.job();
+  if (!is_printable_name(name, kJobNameBytesMax))
+    return short_error("J406", "no job " + in_quotes(name.substr(0, 40)) + " is running");
+  if (find_live_job(name) == nullptr && request.has_caller()) {
+    const uint32_t uid = request.caller().uid();
+    if (traces_.has(name)) {
+      if (uid == 0 || uid == traces_.uid(name)) return {};
+      return short_error("J408", "the trace of job " + in_quotes(name) + " belongs to uid " +
+                                     std::to_string(traces_.uid(name)));
+    }
+    if (request.wait()) return {};
+  }
+  return job_for(name, request.has_caller(), request.caller(), "trace it").status();
+}
+
+v1::TraceReply Coordinator::trace(const v1::TraceRequest& request, const std::string& address,
+                                  Nanos now) {
+  const bool begins = !traces_.has(request.job()) && !request.finish();
+  const Status allowed = may_trace(request);
+  if (begins || !allowed.ok())
+    log_wish("trace of job " + in_quotes(request.job()), request.caller(), address, allowed);
+  if (allowed.ok()) return traces_.take(request, find_live_job(request.job()), now);
+  v1::TraceReply reply;
+  *reply.mutable_error() = to_proto(allowed);
+  return reply;
+}
+
 // Whoever has the cluster token may: a lost node belongs to nobody.
 v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& request,
                                              const std::string& address) {

@@ -41,9 +41,10 @@ class RefusedStream final
 
 // Status answers are bytes that many calls share; the other calls are messages.
 using Rpc = v1::Coordinator;
-using CallbackRpc = Rpc::WithCallbackMethod_Challenge<Rpc::WithCallbackMethod_Attach<
-    Rpc::WithRawCallbackMethod_Status<Rpc::WithCallbackMethod_StopJob<
-        Rpc::WithCallbackMethod_ForgetNode<Rpc::WithCallbackMethod_ChangeMode<Rpc::Service>>>>>>;
+using CallbackRpc = Rpc::WithCallbackMethod_Challenge<
+    Rpc::WithCallbackMethod_Attach<Rpc::WithRawCallbackMethod_Status<
+        Rpc::WithCallbackMethod_StopJob<Rpc::WithCallbackMethod_ForgetNode<
+            Rpc::WithCallbackMethod_ChangeMode<Rpc::WithCallbackMethod_Trace<Rpc::Service>>>>>>>;
 
 class RefusedCall final : public grpc::ServerUnaryReactor {
  public:
@@ -113,6 +114,13 @@ class Calls final : public CallbackRpc {
                                        v1::ChangeModeReply* reply) override {
     return answer(context, "ChangeMode", *request, [&](Coordinator& coordinator, Nanos now) {
       *reply = coordinator.change_mode(*request, context->peer(), now);
+    });
+  }
+
+  grpc::ServerUnaryReactor* Trace(grpc::CallbackServerContext* context,
+                                  const v1::TraceRequest* request, v1::TraceReply* reply) override {
+    return answer(context, "Trace", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.trace(*request, context->peer(), now);
     });
   }
 

@@ -1,4 +1,4 @@
-// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, health,
+// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, Trace, health,
 // reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of

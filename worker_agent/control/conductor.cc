@@ -111,6 +111,7 @@ void Conductor::keep_lease() {
 void Conductor::tick() {
   const Nanos now = monotonic_now();
   keep_lease();
+  send_traces(now);
   if (next_reconnect_ != 0 && now >= next_reconnect_) say_hello();
   for (auto link = broken_links_.begin(); link != broken_links_.end();) {
     const auto current = link++;

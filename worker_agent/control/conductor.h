@@ -117,6 +117,10 @@ class Conductor {
   void end_ps_job(uint64_t job);
   void send_failure(uint64_t job, const Status& status);
   void send_heartbeat();
+  // (conductor_trace.cc)
+  void on_trace_job(const v1::TraceJob& message);
+  void send_traces(Nanos now);
+  void send_trace(WorkerControlJob& job, uint64_t coordinator_ns = 0);
   void say_hello();
   void say_ready();
   // Before Welcome, only Hello may be sent.

@@ -283,7 +283,9 @@ Status Conductor::on_blocked(AttachedClient& client, const BlockedPacket& packet
 void Conductor::on_leave(AttachedClient& client) {
   if (client.state == AttachedClient::State::kRunning && connected_) {
     flush_registrations();
-    send_heartbeat();  // the job may end with this, so send its last counters
+    send_heartbeat();  // the job may end with this, so send its last counters and spans
+    if (WorkerControlJob* const running = job(client.job_id); running != nullptr)
+      send_trace(*running);
     v1::AgentMessage message;
     v1::RankLeft& left = *message.mutable_rank_left();
     left.set_job_id(client.job_id);

@@ -128,6 +128,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kShardsChanged: return on_shards_changed(message.shards_changed());
     case Kind::kNcclConnect: return on_nccl_connect(message.nccl_connect());
     case Kind::kNcclSettled: return on_nccl_settled(message.nccl_settled());
+    case Kind::kTraceJob: return on_trace_job(message.trace_job());
     case Kind::kAdminAnswer: return on_admin_answer(message.admin_answer());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
@@ -357,6 +358,7 @@ void Conductor::fail_job(uint64_t id, const Status& status, bool tell_coordinato
   WorkerControlJob* running = job(id);
   if (running == nullptr || running->failed()) return;
   spdlog::error("job \"{}\" ends: {}", running->name(), status.message());
+  send_trace(*running);
   running->fail(status);
   broken_links_.erase(id);
   watch_full_sockets();
@@ -378,7 +380,9 @@ void Conductor::send_failure(uint64_t id, const Status& status) {
 
 void Conductor::on_job_ended(uint64_t id) {
   if (ps_jobs_.has(id)) return end_ps_job(id);
-  if (job(id) == nullptr) return;
+  WorkerControlJob* const ended = job(id);
+  if (ended == nullptr) return;
+  send_trace(*ended);
   engine_.post(EndJob{id});
   broken_links_.erase(id);
   jobs_.erase(id);

@@ -30,7 +30,11 @@ WorkerControlJob::WorkerControlJob(const v1::JobStarted& started, uint32_t agent
       quota_(quota),
       devices_(devices),
       nccl_(nccl),
-      engine_(engine) {
+      engine_(engine),
+      tracer_(trace_, [this](uint32_t tensor) {
+        const auto at = tensors_.find(tensor);
+        return at == tensors_.end() ? std::string() : at->second.spec.name;
+      }) {
   for (const AttachedClient* client : clients_) {
     local_ranks_.push_back(client->rank);
     pids_.push_back(static_cast<uint64_t>(client->pid()));
@@ -81,6 +85,7 @@ Status WorkerControlJob::start(uint32_t cores) {
     auto channel = create_channel(name() + "." + std::to_string(client->rank));
     if (!channel.ok()) return channel.status();
     channels_.push_back(channel.take());
+    tracer_.add_rank(client->rank, channels_.back());
     client->channel = channels_.back();
   }
   Result<PlacementPattern> pattern = pattern_from(started_);
@@ -112,6 +117,7 @@ StartJob WorkerControlJob::engine_start(PlacementPattern pattern) const {
   start.traffic = traffic_;
   start.fidelity = fidelity_;
   start.staleness = staleness_;
+  start.trace = trace_;
   return start;
 }
 

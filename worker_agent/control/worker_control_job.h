@@ -16,6 +16,7 @@
 #include "data_plane/engine.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "worker_agent/control/attached_client.h"
+#include "worker_agent/control/job_tracer.h"
 #include "worker_agent/gpu/devices.h"
 #include "worker_agent/job/arena.h"
 #include "worker_agent/job/worker_commands.h"
@@ -84,6 +85,7 @@ class WorkerControlJob {
 
   void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
   void report_counters(v1::JobCounters& counters) const;
+  JobTracer& tracer() { return tracer_; }
 
  private:
   struct PlacedTensor {
@@ -153,6 +155,7 @@ class WorkerControlJob {
   std::shared_ptr<JobTraffic> traffic_ = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity_ = std::make_shared<FidelityBoard>();
   std::shared_ptr<StalenessBoard> staleness_ = std::make_shared<StalenessBoard>();
+  std::shared_ptr<JobTrace> trace_ = std::make_shared<JobTrace>();
   std::vector<ShardSet> shard_sets_;                 // by placement
   int shards_known_ = 0;                             // to the engine
   std::map<uint32_t, PlacedTensor> tensors_;         // by id
@@ -174,6 +177,7 @@ class WorkerControlJob {
   bool told_no_nccl_ = false;
   size_t announced_segments_ = 1;  // the first one goes with Joined
   Nanos deserted_since_ = 0;
+  JobTracer tracer_;
   bool failed_ = false;
   Status failure_;
 };

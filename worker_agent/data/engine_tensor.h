@@ -74,6 +74,7 @@ class EngineTensor {
   // The request of the ranks for the round that is ready.
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
+  RoundTrace& trace() { return trace_; }
 
   // ---- local reduction of the round that has begun
   void start_reducing() { reported_ = 0; }
@@ -116,6 +117,7 @@ class EngineTensor {
   uint64_t assisted_ = 0;  // the latest round for which help was requested
   uint32_t assists_left_ = 0;
   uint32_t staleness_ = 0;
+  RoundTrace trace_;
 };
 
 }  // namespace gradbus

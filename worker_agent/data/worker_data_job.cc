@@ -172,6 +172,7 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
   }
   if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
+  note(*posted, TraceKind::kRanks);
   if (posted->ready_round() != 0) begin(*posted);
 }
 
@@ -225,9 +226,18 @@ void WorkerDataJob::run(CollectiveOperation& operation, const Action& action) {
     case Action::Kind::kCredit: return send_credit(operation, action);
     case Action::Kind::kSend: return send_data(operation, action);
     case Action::Kind::kStash: return operation.stash(action.slot, links_->payload(action.buffer));
-    case Action::Kind::kAccumulate: return operation.accumulate(action, payload(operation, action));
-    case Action::Kind::kFinalize: return operation.finalize(action.chunk);
-    case Action::Kind::kDeliver: return operation.deliver(action, payload(operation, action));
+    case Action::Kind::kAccumulate: {
+      const TracedWork work(traced(operation), TraceKind::kAccumulate, action.bytes);
+      return operation.accumulate(action, payload(operation, action));
+    }
+    case Action::Kind::kFinalize: {
+      const TracedWork work(traced(operation), TraceKind::kDeliver);
+      return operation.finalize(action.chunk);
+    }
+    case Action::Kind::kDeliver: {
+      const TracedWork work(traced(operation), TraceKind::kDeliver, action.bytes);
+      return operation.deliver(action, payload(operation, action));
+    }
     case Action::Kind::kRelease: return links_->release(action.buffer);
     case Action::Kind::kTakeTurn: return take_turn(operation, action.total);
     case Action::Kind::kFinish: return;  // run_actions
@@ -252,7 +262,10 @@ void WorkerDataJob::start(const OperationStart& next) {
 void WorkerDataJob::on_ended(const CollectiveOperation& operation) {
   EngineTensor& tensor = *tensors_[operation.id().tensor];
   if (tensor.compressed() == nullptr) return finish(tensor);
-  advance(tensor, tensor.compressed()->ended(operation));
+  advance(tensor, [&] {
+    const TracedWork work(traced(tensor), TraceKind::kDecode);
+    return tensor.compressed()->ended(operation);
+  }());
 }
 
 // Runs the next steps of a compressed tensor. The round may be over when this returns.
@@ -278,6 +291,8 @@ uint32_t WorkerDataJob::push_source(const CollectiveOperation& operation) {
 void WorkerDataJob::send_data(CollectiveOperation& operation, const Action& action) {
   FrameHeader header = operation.frame(start_.job, start_.epoch, action);
   if (operation.plan().algorithm == Algorithm::kShards) header.source = push_source(operation);
+  if (RoundTrace* const round = traced(operation); round != nullptr)
+    round->note(TraceKind::kSend, monotonic_now(), action.bytes);
   const bool writes = operation.plan().parameters && writes_optimizer_state(header.source);
   if (writes) header.codec = static_cast<uint8_t>(CodecId::kDense);  // as the rounds before any
   links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action});
@@ -299,6 +314,8 @@ std::span<const std::byte> WorkerDataJob::payload(const CollectiveOperation& ope
 void WorkerDataJob::finish(EngineTensor& tensor) {
   const uint64_t round = tensor.begun_round();
   tensor.finished();
+  start_.trace->on() ? tensor.trace().finish(*start_.trace, tensor.id(), round)
+                     : tensor.trace().clear();
   if (tensor.device() != nullptr && tensor.leaves_node())
     if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
   if (tensor.holds_parameters() && !tensor.request().pull_only)
@@ -359,6 +376,8 @@ void WorkerDataJob::on_sent(const TransportEvent& event) {
   if (!broken_.ok() || !(sent_it || may_lose(sent.action.peer))) return;  // kClosed says why
   if (sent_it) start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
   CollectiveOperation& from = *operation(sent.operation);
+  EngineTensor& tensor = *tensors_[sent.operation.tensor];
+  if (tensor.running()) note(tensor, TraceKind::kSend);
   from.collective().on_sent(sent.action, actions_);
   run_actions(from);
 }
@@ -420,6 +439,7 @@ void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t b
                                   std::to_string(header.tensor) + " and " +
                                   std::to_string(header.operation) + ", not registered in job \"" +
                                   start_.name + "\""));
+  note(*tensor(header.tensor), TraceKind::kReceive, header.length);
   if (target->plan().algorithm == Algorithm::kShards)
     tensor(header.tensor)->note_staleness(header.source);
   const Status status = target->collective().on_frame(from, header, buffer, actions_);

@@ -110,6 +110,16 @@ class WorkerDataJob final : public DataJob {
   CollectiveOperation* operation(OperationId id);
   Result<RegionId> region_of(const std::shared_ptr<Segment>& segment);
   bool may_lose(uint32_t peer) const;
+  // Null while the job is not traced.
+  RoundTrace* traced(EngineTensor& tensor) const {
+    return start_.trace->on() ? &tensor.trace() : nullptr;
+  }
+  RoundTrace* traced(const CollectiveOperation& operation) const {
+    return traced(*tensors_[operation.id().tensor]);
+  }
+  void note(EngineTensor& tensor, TraceKind kind, uint64_t bytes = 0) const {
+    if (start_.trace->on()) tensor.trace().note(kind, monotonic_now(), bytes);
+  }
 
   const StartJob start_;
   Transport* transport_;

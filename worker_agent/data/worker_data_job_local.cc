@@ -19,7 +19,10 @@ size_t WorkerDataJob::reduce_local() {
   uint64_t bytes = 0;
   for (size_t i = 0; i < reducing_.size() && bytes < kSummedBytesPerTurn;) {
     EngineTensor& tensor = *reducing_[i];
-    const int64_t chunk = tensor.reduce_some();
+    const int64_t chunk = [&] {
+      const TracedWork summing(traced(tensor), TraceKind::kReduce);
+      return tensor.reduce_some();
+    }();
     if (chunk >= 0) bytes += tensor.chunk_bytes();
     if (tensor.device() != nullptr && !tensor.device()->failure().ok())
       return fail(tensor.device()->failure()), work;
@@ -30,7 +33,10 @@ size_t WorkerDataJob::reduce_local() {
         dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
         run_actions(dense);
       } else {
-        advance(tensor, tensor.compressed()->chunk_reduced());
+        advance(tensor, [&] {
+          const TracedWork encoding(traced(tensor), TraceKind::kEncode);
+          return tensor.compressed()->chunk_reduced();
+        }());
       }
     }
     if (tensor.reducing()) {

@@ -26,6 +26,8 @@ Result<std::shared_ptr<Channel>> create_channel(const std::string& name) {
       RingConsumer<Submission>(RingMemory::at(channel->segment->at(kSubmissionRingOffset)));
   channel->completions =
       RingProducer<CompletionRecord>(RingMemory::at(channel->segment->at(kCompletionRingOffset)));
+  channel->trace = RingConsumer<TraceSpan, kTraceRecords>(
+      RingMemory::at(channel->segment->at(kTraceRingOffset)));
   return channel;
 }
 

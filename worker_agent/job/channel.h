@@ -1,6 +1,6 @@
-// The agent's end of one client's channel: its segment, its doorbell, its two rings.
+// The agent's end of one client's channel: its segment, its doorbell, its rings.
 //
-// The conductor creates it; then the rings belong to the engine thread.
+// The conductor creates it; then the rings belong to the engine thread, but for the trace.
 #pragma once
 
 #include <memory>
@@ -20,6 +20,7 @@ struct Channel {
   Fd doorbell;
   RingConsumer<Submission> submissions;
   RingProducer<CompletionRecord> completions;
+  RingConsumer<TraceSpan, kTraceRecords> trace;  // the conductor's
 
   ChannelHeader& header() const { return *reinterpret_cast<ChannelHeader*>(segment->at(0)); }
 };

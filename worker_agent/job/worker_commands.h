@@ -17,6 +17,7 @@
 #include "worker_agent/job/arena.h"
 #include "worker_agent/job/channel.h"
 #include "worker_agent/job/fidelity.h"
+#include "worker_agent/job/job_trace.h"
 #include "worker_agent/job/staleness_board.h"
 
 namespace gradbus {
@@ -39,6 +40,7 @@ struct StartJob {
   std::shared_ptr<JobTraffic> traffic;
   std::shared_ptr<FidelityBoard> fidelity;    // of compressed tensors that ask for it
   std::shared_ptr<StalenessBoard> staleness;  // of tensors whose parameters shards hold
+  std::shared_ptr<JobTrace> trace = std::make_shared<JobTrace>();
 };
 
 struct AddTensor {

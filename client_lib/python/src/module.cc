@@ -180,6 +180,9 @@ void bind_session(nb::module_& module) {
       .def("next_mode_change", &Session::next_mode_change)
       .def("unregister", &Session::unregister, "name"_a)
       .def("report_loss", &Session::report_loss, "loss"_a)
+      .def("tracing", &Session::tracing)
+      .def("trace", &Session::trace, "name"_a, "begin_ns"_a, "end_ns"_a)
+      .def("waited_ns", &Session::waited_ns)
       .def("job_secret", &Session::job_secret)
       .def("barrier", &Session::barrier);
   bind_place(session);

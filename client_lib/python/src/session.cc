@@ -302,6 +302,22 @@ void Session::report_loss(double loss) {
   throw_unless_ok(outcome_of(gradbus_report_loss(attachment_->session(), loss)));
 }
 
+bool Session::tracing() {
+  const OpenSession open(attachment_);
+  return gradbus_tracing(attachment_->session()) != 0;
+}
+
+void Session::trace(const std::string& name, uint64_t begin_ns, uint64_t end_ns) {
+  const OpenSession open(attachment_);
+  throw_unless_ok(
+      outcome_of(gradbus_trace(attachment_->session(), name.c_str(), begin_ns, end_ns)));
+}
+
+uint64_t Session::waited_ns() {
+  const OpenSession open(attachment_);
+  return gradbus_waited_ns(attachment_->session());
+}
+
 nanobind::bytes Session::job_secret() {
   const OpenSession open(attachment_);
   uint8_t secret[GRADBUS_JOB_SECRET_BYTES];

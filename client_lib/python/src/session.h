@@ -153,6 +153,9 @@ class Session {
   // The same for what ad-hoc operations of this name have set aside.
   void unregister(const std::string& name);
   void report_loss(double loss);
+  bool tracing();
+  void trace(const std::string& name, uint64_t begin_ns, uint64_t end_ns);
+  uint64_t waited_ns();
   nanobind::bytes job_secret();
   void barrier();
   // A session for these ranks of this one; null where this rank is not among them.

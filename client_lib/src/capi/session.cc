@@ -175,6 +175,27 @@ gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
   });
 }
 
+int gradbus_tracing(gradbus_session* session) {
+  return usable(session).ok() && session->session->trace().on() ? 1 : 0;
+}
+
+gradbus_code gradbus_trace(gradbus_session* session, const char* name, uint64_t begin_ns,
+                           uint64_t end_ns) {
+  return guarded([&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (name == nullptr || *name == '\0') return missing("name");
+    if (end_ns < begin_ns)
+      return error("O900", "the span \"" + std::string(name) + "\" ends before it begins");
+    session->session->trace().add(TraceKind::kPhase, name, static_cast<Nanos>(begin_ns),
+                                  static_cast<Nanos>(end_ns));
+    return {};
+  });
+}
+
+uint64_t gradbus_waited_ns(gradbus_session* session) {
+  return usable(session).ok() ? session->session->waited_ns() : 0;
+}
+
 int gradbus_glob_matches(const char* glob, const char* text) {
   return glob != nullptr && text != nullptr && glob_matches(glob, text) ? 1 : 0;
 }

@@ -123,7 +123,7 @@ def test_reference_has_the_options_of_daemons(program, reference):
     assert missing <= {"--help", "--version", "--config", "--print-config"}
 
 
-@pytest.mark.parametrize("command", ["run", "bench", "status", "stop", "mode", "doctor"])
+@pytest.mark.parametrize("command", ["run", "bench", "status", "stop", "mode", "trace", "timeline", "doctor"])
 def test_reference_has_the_options_of_commands(command, reference):
     section = reference["options"].split(f"## gradbus {command}\n")[1].split("\n## ")[0]
     flags = set(re.findall(r"^ +(?:-\w[, ]+)?(--[a-z][a-z-]+)", said("gradbus", command, "--help"), re.MULTILINE))

@@ -15,6 +15,7 @@ from ._broadcast import broadcast_optimizer_state, broadcast_parameters
 from ._elastic import ElasticState
 from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
 from ._residual_state import reshard_compression_state
+from ._timeline import trace_layers
 
 __all__ = [  # noqa: PLE0604
     *_base,
@@ -24,4 +25,5 @@ __all__ = [  # noqa: PLE0604
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "reshard_compression_state",
+    "trace_layers",
 ]

@@ -30,6 +30,7 @@ from ._optimizer_state import ShardState
 from ._replicas import compare_at_fence, compare_before_step, lowest_rank
 from ._residual_state import CompressionState
 from ._takeover import take_over
+from ._timeline import trace_now, trace_span
 
 Closure = Callable[[], Any]
 
@@ -81,12 +82,14 @@ class DistributedOptimizerBase(_Optimizer):
         state = self._gradbus
         state.local.before_step()
         compare_before_step(state)
+        traced = trace_now()
         try:
             result = _step_inside(self, closure)
         finally:
             state.exchange.end_round()
         state.local.stepped()
         state.steps += 1
+        trace_span("step", traced)
         if state.fence_period and state.steps % state.fence_period == 0:
             self.flush()
         return result
@@ -161,6 +164,14 @@ class DistributedOptimizerBase(_Optimizer):
         It does not wait. Without reports the rule does nothing. A tensor must have one element.
         """
         current().report_loss(float(loss))
+
+    def exposed_communication(self) -> float:
+        """Seconds in which this rank has waited for others, since it joined the job.
+
+        That is communication which computation did not hide. Two calls around a part of the training give
+        the figure of that part. ``gradbus timeline`` shows it for each tensor.
+        """
+        return current().waited_ns() / 1e9
 
     def modes(self) -> dict[str, str]:
         """By parameter: its current mode, which ``gradbus mode`` may have changed."""

@@ -30,6 +30,7 @@ from ._backward import BackwardEnd
 from ._buckets import Bucket
 from ._shard_parameters import set_parameters
 from ._slots import Slot
+from ._timeline import trace_now, trace_span
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63
@@ -64,6 +65,7 @@ class Rounds:
         self._rescale_residual = rescale_residual
         self._end = BackwardEnd(self)
         self._pass_is_open = False
+        self._traced_pass = 0  # when its first gradient came; 0: the job is not traced
         self._passes_made = 0  # backward passes since the last exchange
         self._exchanges = 0  # ever
 
@@ -86,7 +88,9 @@ class Rounds:
                 slot.adopt()
         bucket.storage.produced()
         self.synchronized = False
-        self._pass_is_open = True
+        if not self._pass_is_open:
+            self._pass_is_open = True
+            self._traced_pass = trace_now()
         if bucket.count(slot, self._passes) and _may_start(bucket):
             self._start(bucket)
 
@@ -107,6 +111,7 @@ class Rounds:
         if not self._pass_is_open:
             return
         self._pass_is_open = False
+        trace_span("backward", self._traced_pass)
         self._passes_made += 1
         for bucket in self._buckets:
             bucket.end_pass(self._passes)

@@ -1,0 +1,42 @@
+#include "cli/launch/trace_recorder.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "cli/process/rank_env.h"
+#include "common/clock.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kFinish = 10 * kSecond;
+
+}  // namespace
+
+Result<TraceRecorder> TraceRecorder::start(const std::string& file, const std::string& job,
+                                           const std::string& coordinator,
+                                           const std::string& token_file) {
+  ChildSpec spec;
+  spec.words = {"/proc/self/exe", "trace",    job, "--wait", "--to-the-end", "-o", file,
+                "--coordinator",  coordinator};
+  if (!token_file.empty()) spec.words.insert(spec.words.end(), {"--token-file", token_file});
+  spec.environment = own_environment();
+  spec.stdout_fd = STDERR_FILENO;
+  spec.stderr_fd = STDERR_FILENO;
+  spec.death_signal = SIGTERM;
+  Result<Child> child = start_child(spec);
+  if (!child.ok()) return child.status();
+  TraceRecorder recorder;
+  recorder.child_ = child.take();
+  return recorder;
+}
+
+void TraceRecorder::finish() {
+  if (child_.pid < 0) return;
+  bury_by(child_, monotonic_now() + kFinish);
+  child_ = Child();
+}
+
+}  // namespace gradbus

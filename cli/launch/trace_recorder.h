@@ -1,0 +1,29 @@
+// The trace of a launched job: `gradbus trace`, as a child of `gradbus run`. It waits for the job's
+// start and ends with the job. Main thread only.
+#pragma once
+
+#include <string>
+
+#include "cli/process/child.h"
+#include "common/status.h"
+
+namespace gradbus {
+
+class TraceRecorder {
+ public:
+  // GB-H201 when it cannot be started.
+  static Result<TraceRecorder> start(const std::string& file, const std::string& job,
+                                     const std::string& coordinator, const std::string& token_file);
+  TraceRecorder() = default;
+  TraceRecorder(TraceRecorder&&) = default;
+  TraceRecorder& operator=(TraceRecorder&&) = default;
+  ~TraceRecorder() { finish(); }
+
+  // Waits until the file is complete, for a few seconds at most. Call it before the daemons stop.
+  void finish();
+
+ private:
+  Child child_;
+};
+
+}  // namespace gradbus

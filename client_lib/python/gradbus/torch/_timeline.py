@@ -1,0 +1,78 @@
+"""Spans of the training loop in a trace of the job: ``gradbus run --timeline``, ``gradbus trace``.
+
+Without a trace, a call costs less than a microsecond.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import torch
+
+from .. import _session
+
+
+def trace_now() -> int:
+    """The time for the begin of a span in nanoseconds; 0 while the job is not traced."""
+    if _session.is_initialized() and _session.current().tracing():
+        return time.monotonic_ns()
+    return 0
+
+
+def trace_span(name: str, begin: int) -> None:
+    """A span from ``begin`` (trace_now()) to now. Nothing if ``begin`` is 0."""
+    if begin != 0 and _session.is_initialized():
+        _session.current().trace(name, begin, time.monotonic_ns())
+
+
+class _Spans:
+    """The forward and backward spans of one model."""
+
+    def __init__(self) -> None:
+        self._begins: dict[str, int] = {}
+        self._last_gradient = 0  # of the current backward pass
+
+    def before(self, name: str, *_: Any) -> None:
+        self._begins[name] = trace_now()
+        if name == "forward":
+            self._last_gradient = 0
+
+    def after(self, name: str, *_: Any) -> None:
+        trace_span(name, self._begins.pop(name, 0))
+        if name == "forward":
+            self._last_gradient = trace_now()
+
+    def gradient(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
+        """A parameter's gradient has been computed: since the last one, its layer was at work."""
+        if self._last_gradient != 0:
+            trace_span(f"{name} backward", self._last_gradient)
+            self._last_gradient = trace_now()
+        return gradient
+
+
+def trace_layers(model: torch.nn.Module) -> None:
+    """Adds the model's layers to traces of this job: "forward", and a span for each layer that has no children.
+
+    The backward span of a parameter goes from the previous parameter's gradient to its own. Call it once,
+    before training. The hooks cost about a microsecond per layer and pass, and nothing changes in the results.
+    """
+    spans = _Spans()
+    for name, module in model.named_modules():
+        if name and any(True for _ in module.children()):
+            continue
+        shown = name or "forward"
+        module.register_forward_pre_hook(functools.partial(_before, spans, shown))
+        module.register_forward_hook(functools.partial(_after, spans, shown))
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(functools.partial(spans.gradient, name))
+
+
+def _before(spans: _Spans, name: str, *_: Any) -> None:
+    spans.before(name)
+
+
+def _after(spans: _Spans, name: str, *_: Any) -> None:
+    spans.after(name)
