@@ -45,6 +45,7 @@ from ._errors import (
     VersionSkewError,
 )
 from ._handles import Handle
+from ._init import init
 from ._objects import allgather_object, broadcast_object
 from ._ops import (
     Adasum,
@@ -84,7 +85,6 @@ from ._reductions import (
 from ._session import (
     cross_rank,
     cross_size,
-    init,
     is_initialized,
     local_rank,
     local_size,
