@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from .._differentiable import allreduce
 from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, session_of
-from .._reductions import allreduce
 from .._session import current
 from ._broadcast import broadcast_parameters
 from ._buckets import NamedParameter

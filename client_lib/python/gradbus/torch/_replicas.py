@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import _core
-from .._data_movement import allgather
+from .._differentiable import allgather, allreduce
 from .._errors import MismatchError
 from .._ops import BitOr
 from .._process_sets import ProcessSet, global_process_set, session_of
-from .._reductions import allreduce
 from ._ddp import refuse_ddp
 
 if TYPE_CHECKING:

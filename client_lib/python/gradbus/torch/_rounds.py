@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+from .._differentiable import allreduce
 from .._errors import BusyError, MismatchError
 from .._ops import BitOr, Sum
 from .._process_sets import ProcessSet, session_of
-from .._reductions import allreduce
 from ._backward import BackwardEnd
 from ._buckets import Bucket
 from ._shard_parameters import set_parameters
