@@ -129,7 +129,7 @@ class GradientExchange:
             )
             bucket.spec, bucket.placement = spec, self._placement
             if first.async_ps:
-                bucket.on_shards = ShardParameters(bucket)
+                bucket.on_shards = ShardParameters(bucket, bucket.slots)
                 self._async_ps.update(slot.parameter for slot in bucket.slots)
             if first.compensation is not None:
                 bucket.compensation = DelayCompensation(

@@ -20,7 +20,7 @@ import torch
 
 from .. import _core
 from .._errors import BusyError, InvalidError, bad_argument
-from .._process_sets import ProcessSet, session_of
+from .._process_sets import ProcessSet, lowest_rank, session_of
 from ._averaging import Agreement, Averaging, Circle
 from ._broadcast import NamedTensors, _broadcast_tensors
 from ._buckets import NamedParameter
@@ -30,7 +30,6 @@ from ._layout import cut_name
 from ._local_steps import LocalSteps, split_by_bytes
 from ._parameter_buckets import Compress, ParameterBucket, register
 from ._parameter_info import info_of, with_compression
-from ._replicas import lowest_rank
 from ._residual_state import CompressionState, check_state, read_state, write_state
 from ._retire import retire, retire_names
 

@@ -15,7 +15,7 @@ from .._differentiable import allreduce
 from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
-from .._process_sets import ProcessSet, global_process_set, session_of
+from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
 from ._broadcast import broadcast_parameters
 from ._buckets import NamedParameter
@@ -27,7 +27,7 @@ from ._mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
 from ._optimizer_state import ShardState
-from ._replicas import compare_at_fence, compare_before_step, lowest_rank
+from ._replicas import compare_at_fence, compare_before_step
 from ._residual_state import CompressionState
 from ._takeover import take_over
 

@@ -19,7 +19,7 @@ from .. import _core
 from .._differentiable import allgather, allreduce
 from .._errors import MismatchError
 from .._ops import BitOr
-from .._process_sets import ProcessSet, global_process_set, session_of
+from .._process_sets import global_process_set, lowest_rank, session_of
 from ._ddp import refuse_ddp
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from ._exchangers import State
 
 _WORD = 1 << 64
-
-
-def lowest_rank(process_set: ProcessSet) -> int:
-    """Of the set, by its number in the job: whose parameters win."""
-    return 0 if process_set is global_process_set else process_set.ranks[0]
 
 
 def compare_before_step(state: State) -> None:

@@ -7,17 +7,18 @@ class and options become options of the mode, its groups' learning rates go with
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._errors import bad_argument
 from ._layout import LAMB
+from ._registered import Registered
+from ._slots import Slot
 
 if TYPE_CHECKING:
     from .. import _core
-    from ._buckets import Bucket
 
 PS_SYNC, PS_QUORUM = 6, 9  # as gradbus_mode_kind: from PS_SYNC + 1 on shards hold parameters
 
@@ -99,14 +100,15 @@ _REFUSED = ("amsgrad", "maximize", "lr_decay", "initial_accumulator_value")
 class ShardParameters:
     """What a bucket does besides, when shards hold its parameters."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Registered, slots: Sequence[Slot]) -> None:
         self._bucket = weakref.proxy(bucket)  # which holds this
+        self._slots = slots
         self.is_set = False  # the shards have the parameters
         self._gradient: torch.Tensor | None = None
 
     def refuse_frozen(self) -> None:
         """Raises InvalidError: the shards' optimizer would move a frozen parameter by momentum and weight decay."""
-        for slot in self._bucket.slots:
+        for slot in self._slots:
             if not slot.parameter.requires_grad:
                 raise bad_argument(
                     f"parameter '{slot.name}' was frozen, and shards hold it and step on it",
@@ -118,7 +120,7 @@ class ShardParameters:
         if self._gradient is not None:
             return  # begun before, and not ended in time
         self._gradient = self._bucket.flat.clone()
-        for slot in self._bucket.slots:
+        for slot in self._slots:
             slot.view.copy_(slot.parameter)
         self._bucket.hand_over()
 
@@ -134,13 +136,13 @@ class ShardParameters:
 
     def take(self) -> None:
         """What the shards have answered becomes the parameters."""
-        for slot in self._bucket.slots:
+        for slot in self._slots:
             slot.parameter.copy_(slot.view)
         self._bucket.flat.zero_()
 
     def hide(self) -> None:
         """No gradient for the torch optimizer: the step was made."""
-        for slot in self._bucket.slots:
+        for slot in self._slots:
             slot.parameter.grad = None
 
 
