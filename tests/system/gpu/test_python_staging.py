@@ -14,10 +14,10 @@ import rig as rigs
 from conftest import assert_all_ok, run_ranks
 
 torch = pytest.importorskip("torch")
-staging = pytest.importorskip("gradbus.torch._staging")
+staging = pytest.importorskip("gradbus.torch._gpu.staging")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "ranks"))
 import staging_double  # noqa: E402
-from gradbus.torch import _cuda  # noqa: E402
+from gradbus.torch._gpu import cuda  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 SLOW, FAST = (0.15, 0.15), (0.0, 0.0)  # no margin: what is right does not depend on them
@@ -249,7 +249,7 @@ def pinned_segments(cudart, delay_slots):
         "00400000-00500000 r-xp 00000000 00:00 0  /usr/bin/python\n"
         f"{begin:x}-{end:x} rw-s 00000000 00:01 7  /memfd:gradbus:job (deleted)\n"
     )
-    return _cuda.PinnedSegments(cudart.register, cudart.unregister, lambda: maps), end - begin
+    return cuda.PinnedSegments(cudart.register, cudart.unregister, lambda: maps), end - begin
 
 
 def test_a_segment_is_registered_once_while_it_is_used():

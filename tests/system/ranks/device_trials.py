@@ -13,8 +13,9 @@ import gradbus.torch as gradbus
 import staging_double
 import torch
 from gradbus._session import current
-from gradbus.torch import _registered, _staging
-from gradbus.torch._layout import DTYPES
+from gradbus.torch._buckets.layout import DTYPES
+from gradbus.torch._buckets.registered import Registered
+from gradbus.torch._gpu import staging
 
 BUCKETS = 5
 what, *words = sys.argv[1:]
@@ -25,9 +26,9 @@ parameter = torch.zeros(1)
 def register(tries):
     """Buckets of the session that there is."""
     session = current()
-    uuid = _staging.uuid_for_rank_buffers(parameter, "none", "sync")
+    uuid = staging.uuid_for_rank_buffers(parameter, "none", "sync")
     if tries:
-        _staging.try_devices(session, [uuid])
+        staging.try_devices(session, [uuid])
     return session.register_buckets(
         [(f"b{i}", 1000, DTYPES["float32"][1], gradbus.Sum, "none", 0, "sync") for i in range(BUCKETS)],
         [uuid] * BUCKETS,
@@ -40,7 +41,7 @@ def open_files():
 
 def use_all():
     """Rounds in all of them; how many descriptors there were meanwhile."""
-    buckets = [_registered.Registered(core, parameter, 60_000) for core in register(tries=True)]
+    buckets = [Registered(core, parameter, 60_000) for core in register(tries=True)]
     during = open_files()
     for bucket in buckets:
         bucket.flat.fill_(gradbus.rank() + 1)

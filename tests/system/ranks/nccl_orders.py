@@ -13,24 +13,25 @@ import gradbus.torch as gradbus
 import staging_double
 import torch
 from gradbus._session import current
-from gradbus.torch import _registered, _staging
-from gradbus.torch._layout import DTYPES
+from gradbus.torch._buckets.layout import DTYPES
+from gradbus.torch._buckets.registered import Registered
+from gradbus.torch._gpu import staging
 
 COUNTS = [1, 7, 1000, 40_000, 1_500_000, 64, 33]
 
 gradbus.init()
 staging_double.install()
 parameter = torch.zeros(1)
-uuid = _staging.uuid_for_rank_buffers(parameter, "none", "sync")
+uuid = staging.uuid_for_rank_buffers(parameter, "none", "sync")
 session = current()
-_staging.try_devices(session, [uuid])
+staging.try_devices(session, [uuid])
 cores = session.register_buckets(
     [(f"t{i}", count, DTYPES["float32"][1], gradbus.Sum, "none", 0, "sync") for i, count in enumerate(COUNTS)],
     [uuid] * len(COUNTS),
 )
-buckets = [_registered.Registered(core, parameter, 60_000) for core in cores]
+buckets = [Registered(core, parameter, 60_000) for core in cores]
 expected = os.environ.get("GRADBUS_EXPECT", "shared") == "shared"
-assert all(isinstance(bucket.storage, _staging.Shared) == expected for bucket in buckets)
+assert all(isinstance(bucket.storage, staging.Shared) == expected for bucket in buckets)
 own_order = random.Random(gradbus.rank())
 size = gradbus.size()
 

@@ -10,8 +10,9 @@ import gradbus.torch as gradbus
 import staging_double
 import torch
 from gradbus._session import current
-from gradbus.torch import _registered, _staging
-from gradbus.torch._layout import DTYPES
+from gradbus.torch._buckets.layout import DTYPES
+from gradbus.torch._buckets.registered import Registered
+from gradbus.torch._gpu import staging
 
 COUNT, ROUNDS = 3_000_000, 4  # more than a piece, and than a partition
 compression = sys.argv[1] if len(sys.argv) > 1 else "none"
@@ -21,14 +22,14 @@ slow, other = staging_double.Stream((0.02, 0.05)), staging_double.Stream((0.01, 
 device = staging_double.device
 staging_double.install()
 parameter = torch.zeros(1)
-uuid = _staging.uuid_for_rank_buffers(parameter, compression, "sync")
-_staging.try_devices(current(), [uuid])
+uuid = staging.uuid_for_rank_buffers(parameter, compression, "sync")
+staging.try_devices(current(), [uuid])
 (core,) = current().register_buckets(
     [("slow", COUNT, DTYPES["float32"][1], gradbus.Sum, compression, 0, "sync")], [uuid]
 )
 device.compute = slow
-bucket = _registered.Registered(core, parameter, 60_000)
-assert isinstance(bucket.storage, _staging.Shared)
+bucket = Registered(core, parameter, 60_000)
+assert isinstance(bucket.storage, staging.Shared)
 
 read = []
 for step in range(ROUNDS):

@@ -25,13 +25,13 @@ import warnings
 import gradbus.torch as gradbus
 import staging_double
 import torch
-from gradbus.torch import _cuda, _staging
+from gradbus.torch._gpu import cuda, staging
 
 STEPS = 6
 shared_places = []
 
 
-class NotedShared(_staging.Shared):
+class NotedShared(staging.Shared):
     """Of buckets that lie in memory of the agent."""
 
     def __init__(self, *arguments):
@@ -39,7 +39,7 @@ class NotedShared(_staging.Shared):
         shared_places.append(self)
 
 
-_staging.Shared = NotedShared
+staging.Shared = NotedShared
 SHAPES = {"weight": (160, 128), "bias": (7,), "other": (33, 5)}
 
 
@@ -321,7 +321,7 @@ def pinned(device):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make(torch.device("cuda"))
-    assert len(_cuda.PINNED) > 0
+    assert len(cuda.PINNED) > 0
 
 
 def check(device, *whats):
@@ -344,5 +344,5 @@ if __name__ == "__main__":
     assert not staging_double.races, f"{len(staging_double.races)} copies were not ordered"
     if words[0] != "under":
         gradbus.shutdown()
-        assert staging_double.device.pinned == len(_cuda.PINNED) == 0, "delay slots stay pinned"
+        assert staging_double.device.pinned == len(cuda.PINNED) == 0, "delay slots stay pinned"
     print("ok")

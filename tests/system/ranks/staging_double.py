@@ -1,4 +1,4 @@
-"""A test double of a staging device (gradbus.torch._staging): CPU tensors pass for tensors of a device.
+"""A test double of a staging device (gradbus.torch._gpu.staging): CPU tensors pass for tensors of a device.
 
 With GRADBUS_DEVICE_MEMORY=1 vectors are memory that the agent shares, of its own double (tests/unit/worker_agent/
 cuda_double.cc): memfds of the agent's, and events that are two counters in one. GRADBUS_STAGING_DOUBLE_REFUSES names
@@ -22,7 +22,7 @@ import time
 import gradbus
 import torch
 from gradbus import _arrays
-from gradbus.torch import _staging
+from gradbus.torch._gpu import staging
 
 DEADLINE_S = 60
 races = []
@@ -275,7 +275,7 @@ def install(is_on_device=lambda tensor: True):
         real = _real_device_type_of(tensor)
         return "double" if real == "cpu" and is_on_device(tensor) else real
 
-    _staging.DEVICES["double"] = lambda _: device
+    staging.DEVICES["double"] = lambda _: device
     _arrays.device_type_of = device_type_of
 
 

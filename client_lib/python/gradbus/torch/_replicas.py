@@ -23,7 +23,7 @@ from .._process_sets import global_process_set, lowest_rank, session_of
 from ._ddp import refuse_ddp
 
 if TYPE_CHECKING:
-    from ._buckets import NamedParameter
+    from ._buckets.parameter_info import NamedParameter
     from ._exchangers import State
 
 _WORD = 1 << 64

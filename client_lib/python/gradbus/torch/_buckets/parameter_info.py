@@ -6,10 +6,12 @@ import dataclasses
 
 import torch
 
-from .. import _core
-from .._errors import InvalidError, bad_argument
-from ._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, PAIRS_OF, ParameterInfo
-from ._staging import checked_device
+from ... import _core
+from ..._errors import InvalidError, bad_argument
+from .._gpu.staging import checked_device
+from .layout import COMPRESSED_ELEMENTS_MIN, DTYPES, PAIRS_OF, ParameterInfo
+
+NamedParameter = tuple[str, torch.nn.Parameter]
 
 
 def with_compression(

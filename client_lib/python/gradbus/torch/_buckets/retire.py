@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from .. import _core
-from .._errors import BusyError, GradbusError
-from .._process_sets import ProcessSet, session_of
+from ... import _core
+from ..._errors import BusyError, GradbusError
+from ..._process_sets import ProcessSet, session_of
 
 _busy: list[_core.Bucket] = []  # with a round under way: they are tried again
 _collected: list[_core.Bucket] = []  # on shards, of wrappers that were garbage-collected

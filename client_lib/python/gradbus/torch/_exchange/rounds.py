@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from .._differentiable import allreduce
-from .._errors import BusyError, MismatchError
-from .._ops import BitOr, Sum
-from .._process_sets import ProcessSet, session_of
-from ._backward import BackwardEnd
-from ._buckets import Bucket
-from ._shard_parameters import set_parameters
-from ._slots import Slot
+from ..._differentiable import allreduce
+from ..._errors import BusyError, MismatchError
+from ..._ops import BitOr, Sum
+from ..._process_sets import ProcessSet, session_of
+from .._buckets.gradient_buckets import Bucket
+from .._buckets.shard_parameters import set_parameters
+from .._buckets.slots import Slot
+from .backward import BackwardEnd
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63

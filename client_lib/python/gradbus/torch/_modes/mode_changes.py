@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .. import _core
-from .._errors import bad_argument
-from .._session import before_close, current
+from ... import _core
+from ..._errors import bad_argument
+from ..._session import before_close, current
 
 FENCE_EVERY = "GRADBUS_FENCE_EVERY"
 _PLACEMENT = "placement="

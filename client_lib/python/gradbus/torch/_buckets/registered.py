@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from .. import _core
-from ._staging import GradientStorage, storage_of
+from ... import _core
+from .._gpu.staging import GradientStorage, storage_of
 
 
 def _make_storage(parameter: torch.Tensor, timeout_ms: int, core: _core.Bucket) -> GradientStorage:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ._parameter_info import shaped_as
+from .parameter_info import shaped_as
 
 if TYPE_CHECKING:
-    from .. import _core
-    from ._layout import BucketPlan
+    from ... import _core
+    from .layout import BucketPlan
 
 _EPSILON = 1e-7
 

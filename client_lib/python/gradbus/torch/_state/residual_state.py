@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from .._errors import bad_argument
+from ..._errors import bad_argument
 
 # Part -> parameter name -> values of the parameter's shape.
 CompressionState = dict[str, dict[str, torch.Tensor]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Protocol
 
-from .._errors import ClosedError
-from .._process_sets import ProcessSet
+from ..._errors import ClosedError
+from ..._process_sets import ProcessSet
 
 SHUT_DOWN = (
     "the session of this optimizer was shut down | next: call gradbus.init() and DistributedOptimizer() again"

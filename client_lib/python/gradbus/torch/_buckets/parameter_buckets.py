@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .. import _core
-from .._ops import Average
-from ._buckets import NamedParameter
-from ._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
-from ._parameter_info import info_of, real_count, shaped_as
-from ._registered import Registered
-from ._staging import refuse_several_devices
+from ... import _core
+from ..._ops import Average
+from .._gpu.staging import refuse_several_devices
+from .layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from .parameter_info import NamedParameter, info_of, real_count, shaped_as
+from .registered import Registered
 
 # Gives an info the compression of its parameter.
 Compress = Callable[[ParameterInfo, torch.Tensor], ParameterInfo]

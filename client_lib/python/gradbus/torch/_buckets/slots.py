@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .._errors import InvalidError, bad_argument
+from ..._errors import InvalidError, bad_argument
 
 
 class Slot:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._errors import UnavailableError
-from ._cuda_ipc import CannotOpen, MemoryShare, OpenMemory, find_driver, find_runtime, open_memory
+from ..._errors import UnavailableError
+from .cuda_ipc import CannotOpen, MemoryShare, OpenMemory, find_driver, find_runtime, open_memory
 
 _cuda: Any = torch.cuda  # not all of it has types
 RankBufferShares = tuple[MemoryShare, bytes, bytes]  # memory, and the events `ready` and `done`

@@ -1,4 +1,4 @@
-"""Gossip: who averages with whom, and over what. _averaging.py does the averaging.
+"""Gossip: who averages with whom, and over what. averaging.py does the averaging.
 
 ring: both neighbours, in every round: D-PSGD (Lian et al. 2017). random: one partner, in an order
 that every rank draws alike from the seed, as in AD-PSGD (Lian et al. 2018). Nobody is asked who is
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .. import _core
+    from ... import _core
 
 RING = 2  # as gradbus_topology
 

@@ -3,7 +3,7 @@
 Now and then a rank puts a snapshot s of its parameters into shared memory; when the mean over the
 ranks of a circle is there it adds mean(s) - s to whatever the parameters are by then. Averaging: the
 circle is all ranks (Bagua's and DADT's asynchronous model averaging). Gossip: circles are pairs, one
-or two a round (_gossip.py), and what is added is the share of the differences that gives everybody
+or two a round (gossip.py), and what is added is the share of the differences that gives everybody
 the same weight. The sum of mean(s) - s over the ranks is zero, so the mean of all replicas moves by
 what the ranks' own steps move it, and by nothing else.
 
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .._ops import Max
+from ..._ops import Max
 
 if TYPE_CHECKING:
-    from .. import _core
-    from ._parameter_buckets import ParameterBucket
+    from ... import _core
+    from .._buckets.parameter_buckets import ParameterBucket
 
 _I64 = 6  # GRADBUS_I64
 

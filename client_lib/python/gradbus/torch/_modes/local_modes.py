@@ -1,7 +1,7 @@
 """The parameters of one optimizer whose gradients stay local: who exchanges them, by their mode.
 
-averaging, gossip: _averaging.py, in the circles of _gossip.py. localsgd, diloco: _local_steps.py. What
-has no such mode is _exchange.py's.
+averaging, gossip: averaging.py, in the circles of gossip.py. localsgd, diloco: local_steps.py. What
+has no such mode is ../_exchange's.
 
 All calls come from the thread that steps. Global copies begin as the lowest rank's parameters, which
 the others take over before their first step: a pseudo-gradient is measured from the global copy, so
@@ -18,20 +18,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from .. import _core
-from .._errors import BusyError, InvalidError, bad_argument
-from .._process_sets import ProcessSet, lowest_rank, session_of
-from ._averaging import Agreement, Averaging, Circle
-from ._broadcast import NamedTensors, _broadcast_tensors
-from ._buckets import NamedParameter
-from ._detach import SHUT_DOWN, closed_error, detach_before_close
-from ._gossip import PairSessions, pair_of, topology_of
-from ._layout import cut_name
-from ._local_steps import LocalSteps, split_by_bytes
-from ._parameter_buckets import Compress, ParameterBucket, register
-from ._parameter_info import info_of, with_compression
-from ._residual_state import CompressionState, check_state, read_state, write_state
-from ._retire import retire, retire_names
+from ... import _core
+from ..._errors import BusyError, InvalidError, bad_argument
+from ..._process_sets import ProcessSet, lowest_rank, session_of
+from .._broadcast import NamedTensors, _broadcast_tensors
+from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
+from .._buckets.layout import cut_name
+from .._buckets.parameter_buckets import Compress, ParameterBucket, register
+from .._buckets.parameter_info import NamedParameter, info_of, with_compression
+from .._buckets.retire import retire, retire_names
+from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .averaging import Agreement, Averaging, Circle
+from .gossip import PairSessions, pair_of, topology_of
+from .local_steps import LocalSteps, split_by_bytes
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
 OuterState = dict[str, dict[str, torch.Tensor]]

@@ -1,8 +1,8 @@
 """The gradients of one optimizer: born in shared memory, exchanged while backward still runs.
 
 Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd
-accumulates straight into shared memory (on a device: into what is copied there, _staging.py). When
-buckets are exchanged and waited for: _rounds.py.
+accumulates straight into shared memory (on a device: into what is copied there, ../_gpu/staging.py). When
+buckets are exchanged and waited for: rounds.py.
 
 The thread that runs backward and the one that calls step may differ but never overlap.
 """
@@ -18,23 +18,23 @@ from typing import Any
 
 import torch
 
-from .. import _core
-from .._errors import bad_argument
-from .._ops import Sum
-from .._process_sets import ProcessSet, session_of
-from ._buckets import Bucket, NamedParameter
-from ._delay_compensation import Compensation, DelayCompensation
-from ._detach import SHUT_DOWN, closed_error, detach_before_close
-from ._hooks import after_accumulation
-from ._layout import DTYPES, ParameterInfo, plan_buckets
-from ._optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
-from ._parameter_info import info_of, sparse_on_device_error, with_compression
-from ._residual_state import CompressionState, check_state, read_state, write_state
-from ._retire import retire, retire_later, retire_names
-from ._rounds import Rounds, in_flight_error
-from ._shard_parameters import ShardParameters, set_parameters
-from ._slots import Slot
-from ._staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
+from ... import _core
+from ..._errors import bad_argument
+from ..._ops import Sum
+from ..._process_sets import ProcessSet, session_of
+from .._buckets.delay_compensation import Compensation, DelayCompensation
+from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
+from .._buckets.gradient_buckets import Bucket
+from .._buckets.layout import DTYPES, ParameterInfo, plan_buckets
+from .._buckets.parameter_info import NamedParameter, info_of, sparse_on_device_error, with_compression
+from .._buckets.retire import retire, retire_later, retire_names
+from .._buckets.shard_parameters import ShardParameters, set_parameters
+from .._buckets.slots import Slot
+from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
+from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
+from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .hooks import after_accumulation
+from .rounds import Rounds, in_flight_error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,10 +41,10 @@ from typing import Any, Protocol
 
 import torch
 
-from .. import _arrays, _core
-from .._errors import TimeoutError, bad_argument
-from ._cuda import CudaDevice, RankBufferShares
-from ._cuda_ipc import MemoryShare
+from ... import _arrays, _core
+from ..._errors import TimeoutError, bad_argument
+from .cuda import CudaDevice, RankBufferShares
+from .cuda_ipc import MemoryShare
 
 _CLOSE_S = 10.0  # for copies that are under way when shared memory is about to go
 _RESIDUAL = 1  # as gradbus_residual_state

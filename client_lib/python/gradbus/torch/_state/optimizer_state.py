@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._errors import bad_argument
-from .._objects import broadcast_json
-from .._process_sets import ProcessSet, global_process_set
+from ..._errors import bad_argument
+from ..._objects import broadcast_json
+from ..._process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
-    from ._buckets import Bucket
-    from ._slots import Slot
+    from .._buckets.gradient_buckets import Bucket
+    from .._buckets.slots import Slot
 
 # Parameter name -> {"optimizer": name, "parts": vectors of its shape, then counts of steps}.
 ShardState = dict[str, dict[str, Any]]

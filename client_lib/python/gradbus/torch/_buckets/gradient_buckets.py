@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from .. import _core
-from ._delay_compensation import DelayCompensation
-from ._layout import BucketPlan
-from ._parameter_info import shaped_as
-from ._registered import Registered
-from ._shard_parameters import ShardParameters
-from ._slots import Slot, SparseSlot
-
-NamedParameter = tuple[str, torch.nn.Parameter]
+from ... import _core
+from .delay_compensation import DelayCompensation
+from .layout import BucketPlan
+from .parameter_info import NamedParameter, shaped_as
+from .registered import Registered
+from .shard_parameters import ShardParameters
+from .slots import Slot, SparseSlot
 
 
 class Bucket(Registered):

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ._buckets import NamedParameter
+from .._buckets.parameter_info import NamedParameter
 
 if TYPE_CHECKING:
-    from .. import _core
-    from ._parameter_buckets import ParameterBucket, ParameterSlot
+    from ... import _core
+    from .._buckets.parameter_buckets import ParameterBucket, ParameterSlot
 
 
 class OuterBucket:
