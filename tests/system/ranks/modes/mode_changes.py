@@ -19,7 +19,7 @@ import warnings
 
 import gradbus.torch as gradbus
 import torch
-from shards import SHAPE, make, step
+from two_parameters import SHAPE, make, step
 
 COMPRESSED = (256, 128)  # large enough
 MODES = ("delayed:k=1", "sync", "ps:sync", "delayed:k=1", "ps:async", "localsgd:H=2", "sync",

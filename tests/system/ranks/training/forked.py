@@ -83,11 +83,10 @@ def calls():
 
 
 def through_c(library):
-    import replicas
+    import c_rank
 
-    replicas.COUNTS = {"weight": 100_000}
-    rank = replicas.Rank(library)
-    rank.register("")
+    rank = c_rank.Rank(library)
+    rank.register({"weight": 100_000}, "")
     (data,) = rank.data
 
     def attempts():
@@ -100,7 +99,7 @@ def through_c(library):
             try:
                 rank.call(name, *arguments)
                 raise AssertionError(f"{name} was accepted")
-            except replicas.Refused as refused:
+            except c_rank.Refused as refused:
                 assert "GB-O907 FORKED" in str(refused), refused
         rank.shutdown()
 

@@ -21,7 +21,7 @@ import time
 
 import gradbus.torch as gradbus
 import torch
-from shards import NAMED, OPTIMIZERS, SHAPE, make, step
+from two_parameters import NAMED, OPTIMIZERS, SHAPE, make, step
 
 STEPS, EVERY, GATE = 60, 4, 50
 COMPRESSED = (256, 128)  # large enough

@@ -1,6 +1,6 @@
 """Parameters on a device, against the same in host memory.
 
-    staged.py under PROGRAM ARGUMENTS...   another rank program, whose tensors pass for a device's
+    staged.py under FOLDER/PROGRAM ARGUMENTS...   another rank program, whose tensors pass for a device's
     staged.py compare DEVICE MODE[/COMPRESSION]...   the same training twice: the same bits
     staged.py check DEVICE WHAT...         accumulate: backward_passes_per_step, a clipped gradient, skip_synchronize
                                            carried: a residual that was kept for what is dense now
@@ -331,8 +331,9 @@ def check(device, *whats):
 
 def under(program, *arguments):
     staging_double.install()
-    path = pathlib.Path(__file__).with_name(program)
+    path = pathlib.Path(__file__).parents[1] / program
     sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
     runpy.run_path(str(path), run_name="__main__")
 
 

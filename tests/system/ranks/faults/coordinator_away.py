@@ -12,7 +12,7 @@ import time
 
 import gradbus.torch as gradbus
 import torch
-from shards import SHAPE, make, step
+from two_parameters import SHAPE, make, step
 
 
 def wait_for_go(folder):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-import replicas
+import c_rank
 
 COUNT = 1_500_001
 DEADLINE_S = 60
@@ -42,10 +42,9 @@ def all_counted(gradbus, wanted):
 
 def main():
     library, gradbus, mode, steps, before = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
-    replicas.COUNTS = {"weight": COUNT}
-    rank = replicas.Rank(library)
+    rank = c_rank.Rank(library)
     size = rank.library.gradbus_size(rank.session)
-    rank.register(mode)
+    rank.register({"weight": COUNT}, mode)
     (data,) = rank.data
     sums = mode.startswith("ps:sync")
     if not sums:
