@@ -1,22 +1,21 @@
-"""Gossip: who averages with whom, and over what. averaging.py does the averaging.
+"""Gossip: which ranks average with each other, and over what. averaging.py does the averaging.
 
 ring: both neighbours, in every round: D-PSGD (Lian et al. 2017). random: one partner, in an order
-that every rank draws alike from the seed, as in AD-PSGD (Lian et al. 2018). Nobody is asked who is
-free, so there is no cycle of ranks that wait for one another: the pairs of a round are a function of
-its number, and a rank takes its rounds in order.
+that every rank draws alike from the seed, as in AD-PSGD (Lian et al. 2018). The pairs of a round are a
+function of its number, and a rank takes its rounds in order. So ranks never wait for each other in a cycle.
 
-A pair is a process set of two: a job of its own, whose all-reduce moves the parameters once each way
-and knows nothing of other ranks. An all-to-all with splits would want no sets, but begins with every
-rank's lengths and sends a block to everyone. Measured, 4 ranks on 4 agents on two cores, 4 MiB: a
-pair's mean 30 ms, an all-to-all with one partner 112; with the last rank 150 ms late, the two ranks
-that are not its partner take steps of 80 ms in pairs, of 320 in the all-to-all.
+A pair is a process set of two: a job of its own, independent of other ranks. Its all-reduce moves the
+parameters once each way. An all-to-all with splits would need no sets, but it begins with every rank's
+lengths and sends a block to everyone. Measured with 4 ranks on 4 agents on two cores, and 4 MiB: a pair's
+mean takes 30 ms, an all-to-all with one partner 112 ms. With the last rank 150 ms late, the two ranks that
+are not its partner make steps of 80 ms in pairs. In the all-to-all their steps take 320 ms.
 
 A set costs about 20 ms to open and the parameters' size in shared memory, so pairs come from few
-matchings: of m ranks (one of them not there where their number is odd), matching c pairs i and j
-where i + j = c modulo m - 1, and the last rank with the i that is left; c is 0, 1, 2, 4, 8, ...,
-below m - 1. So a rank has at most 1 + log2(m), rounded up, partners; and as matchings c and c' one
-after the other move i by c' - c, everybody is near everybody, as in an exponential graph. A sweep
-takes all of them, each in an order of its own. Replicas that drift by a variance of 1 a step stay
+matchings of the m ranks. If their number is odd, one of the m is not there. Matching c pairs i and j
+where i + j = c modulo m - 1, and the last rank with the i that is left. c is 0, 1, 2, 4, 8, ...,
+below m - 1. So a rank has at most 1 + log2(m), rounded up, partners. Matchings c and c' one after the
+other move i by c' - c. So every rank is near every other one, as in an exponential graph. A sweep
+takes all matchings, each in an order of its own. Replicas that drift by a variance of 1 a step stay
 within one of (simulated; ring moves twice the bytes)
 
     ranks                                        4     16     64

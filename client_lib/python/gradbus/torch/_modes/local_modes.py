@@ -1,12 +1,12 @@
 """The parameters of one optimizer whose gradients stay local: who exchanges them, by their mode.
 
-averaging, gossip: averaging.py, in the circles of gossip.py. localsgd, diloco: local_steps.py. What
-has no such mode is ../_exchange's.
+averaging, gossip: averaging.py, in the circles of gossip.py. localsgd, diloco: local_steps.py. The
+parameters of other modes are in _exchange.
 
 All calls come from the thread that steps. Global copies begin as the lowest rank's parameters, which
-the others take over before their first step: a pseudo-gradient is measured from the global copy, so
-ranks that began elsewhere would count where they began as progress; and a mean of equal values need
-not be equal to them in every bit, a copy is.
+the others take over before their first step. A pseudo-gradient is measured from the global copy, so
+a rank that began elsewhere would count its start as progress. A mean of equal values can differ from
+them in some bits; a copy cannot.
 """
 
 from __future__ import annotations

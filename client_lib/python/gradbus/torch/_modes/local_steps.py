@@ -1,13 +1,13 @@
 """DiLoCo and local SGD: ranks step on their own, and now and then an outer optimizer steps for all.
 
 Of every parameter there is a global copy, the same bits on every rank. After H inner steps the ranks
-exchange how far each has come from it (the pseudo-gradient, global minus local), an outer SGD with
-Nesterov momentum steps on the mean, and all go on from the global copy (Douillard et al. 2023,
+exchange their pseudo-gradients: the global copy minus the local parameters. An outer SGD with Nesterov
+momentum steps on the mean, and all ranks continue from the global copy (Douillard et al. 2023,
 Algorithm 1). Local SGD (Stich 2019) is the same with a learning rate of 1 and no momentum: then the
 global copy becomes the mean of the parameters.
 
-Fragments take turns, so that less travels at once, and an exchange may run in the background while
-steps are made, whose progress is kept (Streaming DiLoCo, Douillard et al. 2025).
+Fragments take turns, so that less travels at once. An exchange may run in the background while ranks
+make steps, and their progress is kept (Streaming DiLoCo, Douillard et al. 2025).
 
 Invariants: all ranks make the same number of steps; global copies and momenta differ on no two ranks.
 """
