@@ -11,7 +11,12 @@ cd "$(dirname "$0")/.."
 sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.hpp' '*.cu'; }
 
 stage_format() { sources | xargs clang-format --dry-run -Werror; }
-stage_arrows() { python3 scripts/check_arrows.py; }
+stage_arrows() {
+  local found=0
+  python3 scripts/check_arrows.py || found=1
+  python3 scripts/check_python_imports.py || found=1
+  return $found
+}
 stage_sizes() { python3 scripts/code_sizes.py; }
 stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm; }
 stage_words() { python3 scripts/check_words.py; }

@@ -72,7 +72,9 @@ def python_docstrings(path: pathlib.Path) -> str:
     found = []
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        text = ast.get_docstring(node) if isinstance(node, documented) else None
+        # A usage of nothing but indented lines would lose its indentation with that of the docstring.
+        is_module = isinstance(node, ast.Module)
+        text = ast.get_docstring(node, clean=not is_module) if isinstance(node, documented) else None
         found += [line if not line.startswith("    ") else "" for line in (text or "").splitlines()]
         found.append("")
     return "\n".join(found)

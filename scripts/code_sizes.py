@@ -1,10 +1,11 @@
-"""Prints how long functions and files are: medians, the longest, and everything over the limits.
+"""Prints the lengths of functions and files and the sizes of folders: medians, the largest, everything over the limits.
 
 Functions are measured by universal-ctags (C++) and by Python's own parser. Exit status 1 when a
-function is longer than 70 lines or a file than 500 (tests excepted).
+function is longer than 70 lines, a file than 500 (tests excepted), or a folder has more than 25 sources.
 """
 
 import ast
+import collections
 import json
 import pathlib
 import statistics
@@ -13,6 +14,9 @@ import sys
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
+FOLDER_SOURCES_MAX = 25  # without those of its subfolders
+# Folders that may have more, each with its reason. Entries are only ever removed.
+CROWDED_FOR_NOW: dict[str, str] = {}
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -44,6 +48,22 @@ def python_functions(paths: list[str]) -> list[tuple[int, str]]:
     return found
 
 
+def folder_sizes(paths: list[str]) -> dict[str, int]:
+    """Sources of each folder; a header and its .cc or .cu are one."""
+    stems: dict[str, set[str]] = collections.defaultdict(set)
+    for path in map(pathlib.PurePath, paths):
+        stems[str(path.parent)].add(path.stem)
+    return {folder: len(names) for folder, names in stems.items()}
+
+
+def crowded(sizes: dict[str, int], exempt: dict[str, str]) -> list[str]:
+    """A line for each folder with too many sources, and for each exemption that is not needed any more."""
+    found = [f"crowded: {size} sources: {folder}: at most {FOLDER_SOURCES_MAX}, so make subfolders"
+             for folder, size in sorted(sizes.items()) if size > FOLDER_SOURCES_MAX and folder not in exempt]
+    return found + [f"not crowded: {folder}: remove it from CROWDED_FOR_NOW"
+                    for folder in exempt if sizes.get(folder, 0) <= FOLDER_SOURCES_MAX]
+
+
 def main() -> int:
     """Prints the figures; 1 when something is over a limit."""
     cpp = tracked("*.cc", "*.h", "*.hpp", "*.cu")
@@ -60,7 +80,13 @@ def main() -> int:
     too_long += [f for f in own_files if f[0] > FILE_LINES_MAX]
     for lines, where in sorted(too_long, reverse=True):
         print(f"too long: {lines} lines: {where}")
-    return 1 if too_long else 0
+    folders = folder_sizes(cpp + python)
+    largest = max(folders, key=lambda folder: folders[folder])
+    print(f"folders: {len(folders)}, median {statistics.median(folders.values()):g} sources, "
+          f"most {folders[largest]} ({largest})")
+    too_full = crowded(folders, CROWDED_FOR_NOW)
+    print("\n".join(too_full), end="\n" if too_full else "")
+    return 1 if too_long or too_full else 0
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ train_on_gpu() {
     "$python" -m pytest -q -rs -p no:cacheprovider tests/system/gpu/test_python_cuda.py
     return
   fi
-  local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/staged.py)
+  local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/gpu/staged.py)
   "${rank[@]}" compare cuda sync delayed:k=2 localsgd:H=2 gossip:every=1,wait=1 sync/int8 &&
     in_agents_memory legacy "${rank[@]}" && in_agents_memory vmm "${rank[@]}" &&
     "${rank[@]}" check cuda pinned accumulate carried mixed operations refused scaler unstopped &&

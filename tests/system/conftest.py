@@ -1,8 +1,9 @@
 """What the tests of the Python client share: the two Pythons, one running cluster, and rank programs.
 
 A test starts programs of tests/system/ranks as the ranks of a job; they assert inside, exit with 0 and
-print "ok", and the test looks at their status and output. Both supported PyTorch generations run every
-program: .venv has the newest one, .venv-debian the 1.13 of Debian 12 (scripts/setup.sh makes both).
+print "ok", and the test looks at their status and output. The folders of ranks are those of the tests;
+a program that tests of several folders start lies with its subject. Both supported PyTorch generations
+run every program: .venv has the newest one, .venv-debian the 1.13 of Debian 12 (scripts/setup.sh makes both).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PYTHONS = {
     "debian": rigs.REPOSITORY / ".venv-debian/bin/python",
 }
 RANKS = pathlib.Path(__file__).parent / "ranks"
+# Rank programs import from their own folder and from ranks/common.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(RANKS / "common"), os.environ.get("PYTHONPATH")]))
 LAUNCHER_PREFIXES = (
     "GRADBUS_", "HOROVOD_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "FLUX_", "JSM_", "TORCHELASTIC_",
 )  # fmt: skip
@@ -78,7 +81,7 @@ def clean_environment(**variables: str) -> dict[str, str]:
 
 
 def start_ranks(rig, python, program, size, *arguments, **variables) -> list[rigs.Rank]:
-    """Starts ranks/`program` as a new job of `size` ranks."""
+    """Starts ranks/`program`, such as "modes/gossip.py", as a new job of `size` ranks."""
     job = f"{pathlib.Path(program).stem}-{next(_job_numbers)}"
     command = [python, str(RANKS / program), *arguments]
     return rig.start_job(size, program=command, job=job, env=dict(OMP_NUM_THREADS="1", **variables))

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING
 from . import _core, elastic
 from ._api import barrier, poll, synchronize, unregister
 from ._data_movement import (
-    allgather,
     allgather_async,
-    alltoall,
     alltoall_async,
-    broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
@@ -28,6 +25,7 @@ from ._data_movement import (
     scatter,
     scatter_async,
 )
+from ._differentiable import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter
 from ._errors import (
     BusyError,
     ClosedError,
@@ -45,6 +43,7 @@ from ._errors import (
     VersionSkewError,
 )
 from ._handles import Handle
+from ._init import init
 from ._objects import allgather_object, broadcast_object
 from ._ops import (
     Adasum,
@@ -66,11 +65,9 @@ from ._process_sets import (
     remove_process_set,
 )
 from ._reductions import (
-    allreduce,
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
@@ -78,13 +75,11 @@ from ._reductions import (
     grouped_reducescatter_async,
     reduce,
     reduce_async,
-    reducescatter,
     reducescatter_async,
 )
 from ._session import (
     cross_rank,
     cross_size,
-    init,
     is_initialized,
     local_rank,
     local_size,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from . import _core
-from ._arrays import check_writable, framework_of, needs_gradient
+from ._arrays import check_writable, framework_of
 from ._errors import bad_argument
 from ._handles import Handle
 from ._how import put_back
@@ -28,12 +28,6 @@ from ._parts import (
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
 
 T = TypeVar("T")
-
-
-def _differentiable() -> Any:
-    from . import _autograd  # which needs torch, and this module
-
-    return _autograd
 
 
 def broadcast_async_(
@@ -101,24 +95,8 @@ def broadcast_async(
     return start_one(session, Part(part.request, finish))
 
 
-def broadcast(
-    tensor: T,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> T:
-    """The root's tensor, as a new one; `tensor` gives the shape and dtype. Errors: broadcast_().
-
-    Where the tensor needs a gradient, the root gets the sum of all ranks' gradients, the others zeros.
-    """
-    if needs_gradient(tensor):
-        return _differentiable().broadcast(  # type: ignore[no-any-return]
-            tensor, root_rank, name, process_set
-        )
-    return broadcast_async(tensor, root_rank, name, process_set).wait()
-
-
-def _allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Part:
+def allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Part:
+    """allgather() of one tensor; ``with_rows``: the result is a pair with the rows of each rank."""
     blocks = Blocks(tensor, what_is("allgather", name))
     payload = blocks.payload([blocks.shape[0]])
     request = _core.Request(Collective.ALLGATHER, name, payload, shape=blocks.shape)
@@ -132,7 +110,7 @@ def allgather_rows(
 ) -> tuple[Any, list[int]]:
     """allgather(), and the rows of each rank."""
     session = session_of(process_set, "allgather")
-    part = _allgather_part(tensor, name, with_rows=True)
+    part = allgather_part(tensor, name, with_rows=True)
     result, rows = start_one(session, part, stays=True).wait()
     return result, rows
 
@@ -141,29 +119,14 @@ def allgather_async(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Any]:
     """Starts allgather()."""
-    return start_one(session_of(process_set, "allgather"), _allgather_part(tensor, name))
-
-
-def allgather(
-    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """All ranks' tensors joined along axis 0 in rank order; axis 0 may differ, the others not.
-
-    A scalar counts as shape (1,); of Python's numbers and lists of them comes a list. Any dtype. A torch
-    tensor that needs a gradient gets the sum of all ranks' gradients of its rows. Raises InvalidError,
-    MismatchError, PeerLostError, TimeoutError.
-    """
-    if needs_gradient(tensor):
-        return _differentiable().allgather(tensor, name, process_set)
-    session = session_of(process_set, "allgather")
-    return start_one(session, _allgather_part(tensor, name), stays=True).wait()
+    return start_one(session_of(process_set, "allgather"), allgather_part(tensor, name))
 
 
 def _grouped_allgather(
     tensors: Sequence[Any], name: str | None, process_set: ProcessSet, stays: bool
 ) -> Handle[Any]:
     parts = [
-        _allgather_part(tensor, name_in_group(name, index))
+        allgather_part(tensor, name_in_group(name, index))
         for index, tensor in enumerate(tensor_list(tensors, "grouped_allgather"))
     ]
     return start_group(session_of(process_set, "grouped_allgather"), parts, stays)
@@ -298,9 +261,10 @@ def _checked_splits(splits: Any, rows: int, size: int, what: str) -> list[int]:
     return checked
 
 
-def _alltoall_part(
+def alltoall_part(
     tensor: Any, splits: Any, name: str | None, size: int, with_rows: bool = False
 ) -> Part:
+    """alltoall() of one tensor; ``with_rows``: the result is a pair with the rows from each rank."""
     what = what_is("alltoall", name)
     blocks = Blocks(tensor, what)
     rows = (
@@ -326,7 +290,7 @@ def alltoall_rows(
 ) -> tuple[Any, list[int]]:
     """alltoall(), and the rows that came from each rank."""
     session = session_of(process_set, "alltoall")
-    part = _alltoall_part(tensor, splits, name, session.size, with_rows=True)
+    part = alltoall_part(tensor, splits, name, session.size, with_rows=True)
     result, rows = start_one(session, part, stays=True).wait()
     return result, rows
 
@@ -339,24 +303,4 @@ def alltoall_async(
 ) -> Handle[Any]:
     """Starts alltoall()."""
     session = session_of(process_set, "alltoall")
-    return start_one(session, _alltoall_part(tensor, splits, name, session.size))
-
-
-def alltoall(
-    tensor: Any,
-    splits: Any = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Sends ``splits[r]`` rows of axis 0 to each rank r, one after the other; returns what all ranks
-    sent to this one, joined along axis 0 in rank order.
-
-    With ``splits`` the result is a pair: that, and how many rows came from each rank (int64). Without,
-    every rank gets an equal number of rows. Any dtype. A torch tensor that needs a gradient gets it by
-    the same way back. Raises InvalidError, MismatchError, PeerLostError, TimeoutError.
-    """
-    if needs_gradient(tensor):
-        return _differentiable().alltoall(tensor, splits, name, process_set)
-    session = session_of(process_set, "alltoall")
-    part = _alltoall_part(tensor, splits, name, session.size)
-    return start_one(session, part, stays=True).wait()
+    return start_one(session, alltoall_part(tensor, splits, name, session.size))

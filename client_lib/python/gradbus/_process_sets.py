@@ -163,6 +163,11 @@ def session_of(process_set: ProcessSet, verb: str) -> _core.Session:
     return process_set._session_of(verb)
 
 
+def lowest_rank(process_set: ProcessSet) -> int:
+    """The first rank of the set, by its number in the job: its parameters win."""
+    return 0 if process_set is global_process_set else process_set.ranks[0]
+
+
 def checked_root(root_rank: int, verb: str, process_set: ProcessSet = global_process_set) -> int:
     """The number in the set of a root that is given, as everywhere, by its rank in the job."""
     session = session_of(process_set, verb)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ._arrays import needs_gradient
 from ._handles import Handle
 from ._how import How, allreduce_in_place_part, allreduce_part, reduce_part, reducescatter_part
 from ._ops import ALL, Average
@@ -18,12 +17,6 @@ from ._parts import Part, name_in_group, start_group, start_one, tensor_list
 from ._process_sets import ProcessSet, checked_root, global_process_set
 
 T = TypeVar("T")
-
-
-def _differentiable() -> Any:
-    from . import _autograd  # which needs torch, and this module
-
-    return _autograd
 
 
 def allreduce_async(
@@ -38,43 +31,6 @@ def allreduce_async(
     """Starts allreduce(); the input may be reused at once."""
     how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_one(how.session, allreduce_part(how, tensor, name))
-
-
-def allreduce(
-    tensor: T,
-    name: str | None = None,
-    op: int = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    compression: str | None = None,
-) -> T:
-    """The tensors of all ranks combined element by element, as a new tensor of the same shape and
-    dtype; all ranks get the same bits.
-
-    ``op``: Sum, Average (integers truncate toward zero), Min, Max (a NaN wins), Product; BitAnd and
-    BitOr of integers; Adasum of floats (Maleki et al. 2020); of bool Min, Max, BitAnd and BitOr; of
-    complex numbers Sum and Average. Sums and products of integers wrap as NumPy's do, and so does the
-    sum that an average divides. Python's numbers and lists of them come back as such; their mean is a
-    float. Values are multiplied by ``prescale_factor`` before and by ``postscale_factor`` after,
-    integers as float64, truncated toward zero.
-    ``name``: operations of one name run in the order in which they were started on each rank.
-    ``compression``: how a float32 sum or average travels between nodes, as ``Compression.fp16`` or
-    ``"topk:ratio=0.01"``; what it leaves out is added to the next round of the same name.
-
-    Raises InvalidError (dtype, op, device, layout), MismatchError (ranks disagree about size, dtype,
-    shape, op or factors), PeerLostError, TimeoutError.
-
-    A torch tensor that needs a gradient gets one: the all-reduce of the result's gradients with the
-    same ``op``, Sum or Average. The forms in place and the asynchronous ones have none.
-    """
-    if needs_gradient(tensor):
-        return _differentiable().allreduce(  # type: ignore[no-any-return]
-            tensor, name, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor,
-            process_set=process_set, compression=compression,
-        )  # fmt: skip
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
-    return start_one(how.session, allreduce_part(how, tensor, name), stays=True).wait()
 
 
 def allreduce_async_(
@@ -105,13 +61,14 @@ def allreduce_(
     return start_one(how.session, allreduce_in_place_part(how, tensor, name), stays=True).wait()
 
 
-def _grouped_allreduce(
+def start_grouped_allreduce(
     part_of: Callable[[How, Any, str | None], Part],
     tensors: Sequence[T],
     name: str | None,
     how: How,
     stays: bool,
 ) -> Handle[list[Any]]:
+    """One operation for all tensors; ``part_of``: what each of them is in it."""
     parts = [
         part_of(how, tensor, name_in_group(name, index)) for index, tensor in enumerate(tensor_list(tensors, how.verb))
     ]
@@ -129,28 +86,7 @@ def grouped_allreduce_async(
 ) -> Handle[list[T]]:
     """Starts grouped_allreduce()."""
     how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
-    return _grouped_allreduce(allreduce_part, tensors, name, how, False)
-
-
-def grouped_allreduce(
-    tensors: Sequence[T],
-    name: str | None = None,
-    op: int = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    compression: str | None = None,
-) -> list[T]:
-    """allreduce() of several tensors, of any dtypes and shapes, with one completion."""
-    tensors = tensor_list(tensors, "grouped_allreduce")
-    if any(needs_gradient(tensor) for tensor in tensors):
-        return _differentiable().grouped_allreduce(  # type: ignore[no-any-return]
-            tensors, name, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor,
-            process_set=process_set, compression=compression,
-        )  # fmt: skip
-    how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
-    handle = _grouped_allreduce(allreduce_part, tensors, name, how, True)
-    return list(handle.wait())
+    return start_grouped_allreduce(allreduce_part, tensors, name, how, False)
 
 
 def grouped_allreduce_async_(
@@ -164,7 +100,7 @@ def grouped_allreduce_async_(
 ) -> Handle[list[T]]:
     """Starts grouped_allreduce_()."""
     how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
-    return _grouped_allreduce(allreduce_in_place_part, tensors, name, how, False)
+    return start_grouped_allreduce(allreduce_in_place_part, tensors, name, how, False)
 
 
 def grouped_allreduce_(
@@ -178,7 +114,7 @@ def grouped_allreduce_(
 ) -> list[T]:
     """As grouped_allreduce(), in place; returns the tensors."""
     how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
-    handle = _grouped_allreduce(allreduce_in_place_part, tensors, name, how, True)
+    handle = start_grouped_allreduce(allreduce_in_place_part, tensors, name, how, True)
     return list(handle.wait())
 
 
@@ -226,28 +162,6 @@ def reducescatter_async(
     """Starts reducescatter()."""
     how = How("reducescatter", process_set, op, prescale_factor, postscale_factor)
     return start_one(how.session, reducescatter_part(how, tensor, name))
-
-
-def reducescatter(
-    tensor: T,
-    name: str | None = None,
-    op: int = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> T:
-    """As allreduce(), and each rank gets its rows of the result: axis 0 is cut as evenly as can be,
-    the first ranks get one row more. Not for Adasum.
-
-    A tensor of shape (5, 3) gives (2, 3), (2, 3) and (1, 3) on three ranks. A torch tensor that needs
-    a gradient gets the all-gather of the shards' gradients, of Sum and Average.
-    """
-    if needs_gradient(tensor):
-        return _differentiable().reducescatter(  # type: ignore[no-any-return]
-            tensor, name, op, prescale_factor, postscale_factor, process_set
-        )
-    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor)
-    return start_one(how.session, reducescatter_part(how, tensor, name), stays=True).wait()
 
 
 def _grouped_reducescatter(

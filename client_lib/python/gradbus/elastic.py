@@ -29,8 +29,9 @@ from typing import Any
 
 from ._api import barrier
 from ._errors import GradbusError, MismatchError, TimeoutError, bad_argument
+from ._init import init, join_again
 from ._objects import allgather_int, broadcast_object
-from ._session import current, init, is_initialized, join_again, shutdown
+from ._session import current, is_initialized, shutdown
 
 __all__ = ["State", "run"]
 

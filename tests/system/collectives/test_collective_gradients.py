@@ -8,8 +8,8 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize("mode", ["every_collective", "all_to_all", "others", "training"])
 def test_gradients(two_agents, python, mode):
-    assert_all_ok(run_ranks(two_agents, python, "gradients.py", 3, mode))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/gradients.py", 3, mode))
 
 
 def test_gradients_alone(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "gradients.py", 1, "every_collective"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/gradients.py", 1, "every_collective"))

@@ -52,7 +52,7 @@ def last_json(output):
 
 def all_collectives(rig, python, size):
     """Checksums of all results that every rank must have."""
-    results = run_ranks(rig, python, "collectives.py", size, str(CHUNK_KIB << 10))
+    results = run_ranks(rig, python, "collectives/collectives.py", size, str(CHUNK_KIB << 10))
     assert_all_ok(results)
     sums = [last_json(output) for _, output in results]
     assert len(sums[0]) > 250
@@ -88,11 +88,11 @@ def test_deterministic_mode_gives_the_same_bits_for_every_chunk_size(python):
 @pytest.mark.parametrize(("size", "agents"), [(2, 1), (4, 1), (3, 2)])
 def test_process_sets(python, size, agents):
     with cluster(agents) as rig:
-        assert_all_ok(run_ranks(rig, python, "process_sets.py", size))
+        assert_all_ok(run_ranks(rig, python, "collectives/process_sets.py", size))
 
 
 def test_ranks_that_want_different_sets_all_learn_it(one_agent, python):
-    for _, output in (results := run_ranks(one_agent, python, "process_sets.py", 4, "differ")):
+    for _, output in (results := run_ranks(one_agent, python, "collectives/process_sets.py", 4, "differ")):
         report = last_json(output)
         assert report["error"] == "MismatchError" and "GB-O902" in report["text"], report
         assert "rank 0 gave the list [0, 1]" in report["text"], report
@@ -101,7 +101,7 @@ def test_ranks_that_want_different_sets_all_learn_it(one_agent, python):
 
 
 def test_a_death_ends_its_sets_and_no_other(one_agent, python):
-    results = run_ranks(one_agent, python, "process_sets.py", 4, "killed")
+    results = run_ranks(one_agent, python, "collectives/process_sets.py", 4, "killed")
     assert results[1][0] == -signal.SIGKILL
     del results[1]
     assert_all_ok(results)

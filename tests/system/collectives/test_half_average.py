@@ -16,4 +16,4 @@ def agents(request):
 
 def test_as_numpy_in_float64(agents, python):
     count = len(agents.agents)
-    assert_all_ok(run_ranks(agents, python, "half_average.py", max(3, count), str(count)))
+    assert_all_ok(run_ranks(agents, python, "collectives/half_average.py", max(3, count), str(count)))

@@ -32,7 +32,7 @@ ALIKE = [
 @pytest.mark.parametrize("name", ["x", "-"])
 @pytest.mark.parametrize(("verb", "shapes", "said"), DIFFERENT)
 def test_other_shapes_are_refused_on_both_ranks(two_agents, verb, shapes, said, name):
-    results = run_ranks(two_agents, str(PYTHONS["newest"]), "shapes.py", 2, verb, *shapes, name)
+    results = run_ranks(two_agents, str(PYTHONS["newest"]), "collectives/shapes.py", 2, verb, *shapes, name)
     assert_all_ok(results)
     for _, output in results:
         assert "refused GB-O90" in output, results
@@ -42,6 +42,6 @@ def test_other_shapes_are_refused_on_both_ranks(two_agents, verb, shapes, said, 
 
 @pytest.mark.parametrize(("verb", "shapes", "first", "second"), ALIKE)
 def test_shapes_that_fit(two_agents, verb, shapes, first, second):
-    results = run_ranks(two_agents, str(PYTHONS["newest"]), "shapes.py", 2, verb, *shapes, "x")
+    results = run_ranks(two_agents, str(PYTHONS["newest"]), "collectives/shapes.py", 2, verb, *shapes, "x")
     assert_all_ok(results)
     assert [output.splitlines()[0] for _, output in results] == [f"result {first}", f"result {second}"], results

@@ -37,34 +37,34 @@ def assert_flat(results):
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_memory_is_flat_over_200_cycles(two_agents, python, size):
-    assert_flat(run_ranks(two_agents, python, "unregister.py", size, "cycles", "sync", "none", "200"))
+    assert_flat(run_ranks(two_agents, python, "collectives/unregister.py", size, "cycles", "sync", "none", "200"))
 
 
 @pytest.mark.parametrize(("mode", "compression"), [("sync", "topk:ratio=1"), ("delayed:k=2", "none"), ("sync", "fp16")])
 def test_partitions_and_delay_slots_are_freed_with_their_tensor(two_agents, python, mode, compression):
-    assert_flat(run_ranks(two_agents, python, "unregister.py", 2, "cycles", mode, compression, "40"))
+    assert_flat(run_ranks(two_agents, python, "collectives/unregister.py", 2, "cycles", mode, compression, "40"))
 
 
 def test_ranks_unregister_in_orders_of_their_own(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "unregister.py", 4, "orders"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 4, "orders"))
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_what_is_refused_says_why(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "unregister.py", size, "errors"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", size, "errors"))
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_names_of_operations(two_agents, python, size):
-    assert_flat(run_ranks(two_agents, python, "unregister.py", size, "named"))
+    assert_flat(run_ranks(two_agents, python, "collectives/unregister.py", size, "named"))
 
 
 def test_an_array_outlives_its_tensor(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "unregister.py", 2, "views"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 2, "views"))
 
 
 def test_a_rank_that_left_is_not_waited_for(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "unregister.py", 3, "leaves"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 3, "leaves"))
 
 
 @pytest.mark.parametrize("mode", ["ps:sync", "ps:async,optimizer=sgd,replicas=2"])
@@ -72,18 +72,18 @@ def test_shards_forget_tensors(python, mode):
     with rigs.cluster(2) as rig:
         for name in ("shard-a", "shard-b"):
             rig.start_shard(name)
-        assert_flat(run_ranks(rig, python, "unregister.py", 2, "cycles", mode, "none", "30"))
+        assert_flat(run_ranks(rig, python, "collectives/unregister.py", 2, "cycles", mode, "none", "30"))
         assert all(daemon.alive() for daemon in (*rig.agents, *rig.shards))
 
 
 def test_sixty_models_fit_where_four_do(python):
     with rigs.cluster(1, "--shm-bytes-max", str(64 << 20)) as rig:
-        results = run_ranks(rig, python, "unregister.py", 2, "models")
+        results = run_ranks(rig, python, "collectives/unregister.py", 2, "models")
     assert_all_ok(results)
 
 
 def test_agents_keep_nothing_of_jobs_that_ended(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "unregister.py", 2, "orders"))
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 2, "orders"))
     deadline = time.monotonic() + 10
     while any(segments_of(agent) for agent in two_agents.agents) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -18,7 +18,7 @@ def node():
 
 
 def test_the_default_limit_is_half_an_hour(node):
-    assert_all_ok(run_ranks(node, PYTHON, "waits.py", 2, "default_limit"))
+    assert_all_ok(run_ranks(node, PYTHON, "collectives/waits.py", 2, "default_limit"))
 
 
 def test_a_late_rank_is_waited_for_and_reported_less_and_less(node):
@@ -32,7 +32,7 @@ def test_a_late_rank_is_waited_for_and_reported_less_and_less(node):
 
 def test_a_stream_that_advances_is_no_deadlock(node):
     """Rank 0 is in a barrier, the others in a large all-reduce that advances."""
-    results = run_ranks(node, PYTHON, "waits.py", 8, "barrier_beside_stream", "1", "96")
+    results = run_ranks(node, PYTHON, "collectives/waits.py", 8, "barrier_beside_stream", "1", "96")
     assert_all_ok(results)
 
 
@@ -40,7 +40,7 @@ def test_a_stream_that_advances_is_no_deadlock(node):
 def test_process_sets_make_progress_for_each_other(node, threads):
     """Two sets, waited for in different orders; then by two threads."""
     began = time.monotonic()
-    assert_all_ok(run_ranks(node, PYTHON, "waits.py", 3, "two_sets", str(threads), GRADBUS_OP_TIMEOUT="20"))
+    assert_all_ok(run_ranks(node, PYTHON, "collectives/waits.py", 3, "two_sets", str(threads), GRADBUS_OP_TIMEOUT="20"))
     assert time.monotonic() - began < 20
 
 

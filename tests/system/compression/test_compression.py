@@ -14,7 +14,7 @@ TRAIN = str(rigs.REPOSITORY / "examples/digits/train.py")
 @pytest.mark.parametrize(("size", "agents"), [(2, 2), (4, 2), (3, 3)])
 def test_every_way_to_travel(size, agents):
     with rigs.cluster(agents) as rig:
-        results = run_ranks(rig, str(PYTHONS["newest"]), "compression.py", size)
+        results = run_ranks(rig, str(PYTHONS["newest"]), "compression/compression.py", size)
         assert_all_ok(results)
         sums = [json.loads(output.strip().splitlines()[-2]) for _, output in results]
         assert len(sums[0]) > 50

@@ -15,7 +15,7 @@ def warnings_of(results):
 
 
 def test_what_is_not_compressed_is_reported_once(two_agents, python):
-    first, *others = warnings_of(run_ranks(two_agents, python, "no_effect.py", 3))
+    first, *others = warnings_of(run_ranks(two_agents, python, "compression/no_effect.py", 3))
     assert all(not any(other.values()) for other in others), others
     assert first["none"] == [] and first["applies"] == [], first
     assert len(first["bfloat16"]) == len(first["small"]) == len(first["twice"]) == 1, first
@@ -25,12 +25,12 @@ def test_what_is_not_compressed_is_reported_once(two_agents, python):
 
 
 def test_one_node_and_one_rank_are_reported(two_agents, python):
-    (alone,) = warnings_of(run_ranks(two_agents, python, "no_effect.py", 1))
+    (alone,) = warnings_of(run_ranks(two_agents, python, "compression/no_effect.py", 1))
     assert len(alone["applies"]) == 1 and "the job has one rank" in alone["applies"][0], alone
     assert alone["none"] == [], alone
 
 
 def test_a_policy_that_cannot_apply_is_reported(two_agents, python):
-    results = run_ranks(two_agents, python, "no_effect.py", 2, GRADBUS_COMPRESSION="fp16")
+    results = run_ranks(two_agents, python, "compression/no_effect.py", 2, GRADBUS_COMPRESSION="fp16")
     first, _ = warnings_of(results)
     assert len(first["none"]) <= 1 and len(first["bfloat16"]) == 1, first

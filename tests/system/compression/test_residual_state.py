@@ -12,17 +12,17 @@ pytestmark = pytest.mark.timeout(200)
 
 def test_memories_move_to_another_number_of_ranks(python, tmp_path):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "residual_state.py", 4, "save", str(tmp_path)))
+        assert_all_ok(run_ranks(rig, python, "compression/residual_state.py", 4, "save", str(tmp_path)))
     for agents, ranks in ((1, 2), (3, 3)):
         with rigs.cluster(agents) as rig:
             assert_all_ok(
-                run_ranks(rig, python, "residual_state.py", ranks, "load", str(tmp_path), "4")
+                run_ranks(rig, python, "compression/residual_state.py", ranks, "load", str(tmp_path), "4")
             )
 
 
 def test_the_gate_names_rank_tensor_and_element(python):
     with rigs.cluster(2) as rig:
-        results = run_ranks(rig, python, "compression_gate.py", 4, "onebit:nan=stop")
+        results = run_ranks(rig, python, "compression/compression_gate.py", 4, "onebit:nan=stop")
         for status, output in results:
             assert status == 0 and "GB-O901" in output, output
             assert 'tensor "grad": element 777 of rank 2' in output and "nan" in output
@@ -31,7 +31,7 @@ def test_the_gate_names_rank_tensor_and_element(python):
 def test_the_gauge_shows_in_status(python, tmp_path):
     with rigs.cluster(2) as rig:
         spec = "topk:ratio=0.1,fidelity=2"
-        ranks = start_ranks(rig, python, "compression_gauge.py", 2, spec, str(tmp_path / "seen"))
+        ranks = start_ranks(rig, python, "compression/compression_gauge.py", 2, spec, str(tmp_path / "seen"))
         command = [rigs.BIN / "gradbus", "status", "--coordinator", rig.server.ready["address"]]
 
         def status(*options):

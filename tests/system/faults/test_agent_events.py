@@ -19,8 +19,8 @@ def test_a_client_is_not_taken_for_the_one_before(tmp_path):
         folder.mkdir()
     python = str(PYTHONS["newest"])
     with rigs.cluster(1) as rig:
-        old = start_ranks(rig, python, "leave_and_linger.py", 1, str(first))
-        new = start_ranks(rig, python, "leave_and_linger.py", 1, str(second))
+        old = start_ranks(rig, python, "faults/leave_and_linger.py", 1, str(first))
+        new = start_ranks(rig, python, "faults/leave_and_linger.py", 1, str(second))
         rigs.wait_until((second / "ready").exists, what="the second client's start")
         (first / "begin").touch()
         rigs.wait_until((first / "joined").exists, what="the first client")

@@ -174,7 +174,7 @@ def test_a_node_that_does_not_come_back_ends_the_job():
 def test_tensors_on_shards(mode):
     """Shards announce what they hold; each gradient of before and after counts once."""
     with cluster(2, 2) as rig:
-        ranks = start_ranks(rig, NEWEST, "coordinator_away.py", 4, "shards", mode, str(rig.folder))
+        ranks = start_ranks(rig, NEWEST, "faults/coordinator_away.py", 4, "shards", mode, str(rig.folder))
         rigs.wait_until(lambda: all((rig.folder / f"begun-{rank}").exists() for rank in range(4)), what="the start")
         kill_coordinator(rig)
         restart_coordinator(rig)
@@ -187,7 +187,8 @@ def test_tensors_on_shards(mode):
 def test_a_shard_that_does_not_come_back():
     """What it held is lost: a clear error, within a bounded time."""
     with cluster(2, 2) as rig:
-        ranks = start_ranks(rig, NEWEST, "coordinator_away.py", 4, "shards", "ps:async,replicas=1", str(rig.folder))
+        words = ["shards", "ps:async,replicas=1", str(rig.folder)]
+        ranks = start_ranks(rig, NEWEST, "faults/coordinator_away.py", 4, *words)
         rigs.wait_until(lambda: all((rig.folder / f"begun-{rank}").exists() for rank in range(4)), what="the start")
         kill_coordinator(rig)
         rig.shards[1].kill()
@@ -204,7 +205,7 @@ def test_elastic_waits_for_the_coordinator():
     with cluster() as rig:
         kill_coordinator(rig)
         rigs.wait_until(lambda: all("no connection" in agent.text() for agent in rig.agents), what="agents to notice")
-        ranks = start_ranks(rig, NEWEST, "coordinator_away.py", 4, "elastic", str(rig.folder))
+        ranks = start_ranks(rig, NEWEST, "faults/coordinator_away.py", 4, "elastic", str(rig.folder))
         time.sleep(8)  # importing torch takes some of it
         assert all(rank.process.poll() is None for rank in ranks)
         restart_coordinator(rig)

@@ -17,7 +17,7 @@ from conftest import RANKS, assert_all_ok, clean_environment, start_ranks
 
 pytestmark = pytest.mark.timeout(300)
 
-GATE = 50  # as ranks/restarts.py
+GATE = 50  # as ranks/faults/restarts.py
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def await_step(rank, number):
 
 def run_with_kills(rig, python, folder, kills, *words, size=4):
     """`kills`: [(step, indices of agents)], steps ascending. [(status, output)] of the ranks."""
-    ranks = start_ranks(rig, python, "restarts.py", size, *words, str(folder), GRADBUS_ELASTIC_TIMEOUT="100")
+    ranks = start_ranks(rig, python, "faults/restarts.py", size, *words, str(folder), GRADBUS_ELASTIC_TIMEOUT="100")
     for number, indices in kills:
         await_step(ranks[0], number)
         start_again(rig, indices)
@@ -92,7 +92,7 @@ def test_every_gradient_counts_once(newest, tmp_path, mode):
 def test_shards_that_are_lost(newest, tmp_path):
     """One that had no copy: what it held is in the commit."""
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "steps", "ps:async,replicas=1", str(tmp_path),
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "steps", "ps:async,replicas=1", str(tmp_path),
                             GRADBUS_ELASTIC_TIMEOUT="100")  # fmt: skip
         await_step(ranks[0], 7)
         rig.shards[1].kill()
@@ -112,7 +112,7 @@ def test_parameters_are_those_of_the_commit_and_not_of_a_snapshot(newest, tmp_pa
         for number, mode in enumerate(("ps:async", "ps:async,restore=1")):
             folder = tmp_path / str(number)
             folder.mkdir()
-            ranks = rig.start_job(4, program=[newest, str(RANKS / "restarts.py"), "steps", mode, str(folder)],
+            ranks = rig.start_job(4, program=[newest, str(RANKS / "faults/restarts.py"), "steps", mode, str(folder)],
                                   env={"OMP_NUM_THREADS": "1", "GRADBUS_ELASTIC_TIMEOUT": "100"})  # fmt: skip
             if number == 1:
                 await_step(ranks[0], 13)
@@ -124,7 +124,7 @@ def test_parameters_are_those_of_the_commit_and_not_of_a_snapshot(newest, tmp_pa
 @pytest.mark.parametrize("what", ["commits", "in_vain"])
 def test_without_a_real_loss(newest, tmp_path, what):
     with rigs.cluster(2) as rig:
-        assert_all_ok([ended(rank) for rank in start_ranks(rig, newest, "restarts.py", 3, what, str(tmp_path))])
+        assert_all_ok([ended(rank) for rank in start_ranks(rig, newest, "faults/restarts.py", 3, what, str(tmp_path))])
 
 
 @pytest.mark.parametrize("what", ["remembered", "digits"])
@@ -165,7 +165,7 @@ def test_what_a_lost_shard_remembered_is_in_the_commit(newest, tmp_path):
     with rigs.cluster(2) as rig:
         for name in ("shard-0", "shard-1"):
             rig.start_shard(name, "--snapshots", str(tmp_path / "snapshots"), "--snapshot-every", "1")
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "kept", "ps:async,replicas=1", "adam", str(tmp_path),
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "kept", "ps:async,replicas=1", "adam", str(tmp_path),
                             GRADBUS_ELASTIC_TIMEOUT="100")  # fmt: skip
         await_step(ranks[0], 17)
         rig.shards[1].kill()
@@ -182,7 +182,7 @@ def test_what_a_lost_shard_remembered_is_in_the_commit(newest, tmp_path):
 def test_a_session_after_a_failed_one(newest, tmp_path):
     """What gradbus.elastic does is nothing that a program in C could not."""
     with rigs.cluster(2) as rig:
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "again", str(tmp_path))
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "again", str(tmp_path))
         await_step(ranks[0], 30)
         start_again(rig, [1])
         (tmp_path / "finish").touch()
@@ -194,7 +194,7 @@ def test_a_session_after_a_failed_one(newest, tmp_path):
 
 def test_a_loss_that_a_process_set_hears_of_by_a_rank_that_leaves_it(newest, tmp_path):
     with rigs.cluster(2) as rig:
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "pair", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "pair", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
         for rank in ranks:
             await_step(rank, 1)
         start_again(rig, [1])
@@ -205,7 +205,7 @@ def test_a_loss_that_a_process_set_hears_of_by_a_rank_that_leaves_it(newest, tmp
 
 def test_a_dead_rank_is_not_waited_for(newest, tmp_path):
     with rigs.cluster(2) as rig:
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path))
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "plain", str(tmp_path))
         await_step(ranks[0], 9)
         ranks[3].process.kill()
         for status, output in [ended(rank) for rank in ranks[:3]]:
@@ -214,7 +214,7 @@ def test_a_dead_rank_is_not_waited_for(newest, tmp_path):
 
 def test_an_agent_that_does_not_come_back(newest, tmp_path):
     with rigs.cluster(2) as rig:
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="2")
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="2")
         await_step(ranks[0], 9)
         rig.agents[1].kill()
         for rank, (status, output) in enumerate([ended(rank) for rank in ranks]):
@@ -228,7 +228,7 @@ def test_an_agent_starts_where_its_predecessor_was_killed(newest, tmp_path):
     with rigs.cluster(1) as rig:
         first = rig.start_agent("node-1")
         address = first.ready["address"]
-        ranks = start_ranks(rig, newest, "restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "plain", str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
         for number in (5, 20):
             await_step(ranks[0], number)
             rig.agents[1].kill()
@@ -280,7 +280,7 @@ def await_line(process, *words):
 
 
 def test_the_launcher_starts_agents_again(newest, tmp_path):
-    command = [newest, str(RANKS / "restarts.py"), "plain", str(tmp_path)]
+    command = [newest, str(RANKS / "faults/restarts.py"), "plain", str(tmp_path)]
     words = ["--restart-agents", "2", "--elastic-timeout", "100", "--", *command]
     with launched(tmp_path, *words) as process:
         for step, agent in (("7", "agent-1"), ("23", "agent-0")):
@@ -295,7 +295,7 @@ def test_the_launcher_starts_agents_again(newest, tmp_path):
 
 
 def test_the_launcher_starts_agents_so_many_times(newest, tmp_path):
-    command = [newest, str(RANKS / "restarts.py"), "plain", str(tmp_path)]
+    command = [newest, str(RANKS / "faults/restarts.py"), "plain", str(tmp_path)]
     with launched(tmp_path, "--restart-agents", "1", "--elastic-timeout", "100", "--", *command) as process:
         killed = None
         for step in ("7", "23"):

@@ -54,13 +54,13 @@ def expect(where):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_of_one_node_get_the_bits_of_host_memory(one_node, size):
-    assert_all_ok(run_ranks(one_node, PYTHON, "staged.py", size, "compare", "double", "sync", **expect("shared")))
+    assert_all_ok(run_ranks(one_node, PYTHON, "gpu/staged.py", size, "compare", "double", "sync", **expect("shared")))
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_ranks_of_two_nodes_do(two_nodes, size):
     modes = ["sync", "ps:sync"]
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("shared")))
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "gpu/staged.py", size, "compare", "double", *modes, **expect("shared")))
 
 
 # Without those that draw: which numbers, depends on the tensor's id, and a second training has others.
@@ -80,13 +80,14 @@ def coded(spec, communicator="allgather"):
 @pytest.mark.parametrize("size", [2, 4, 6])
 def test_what_is_compressed_on_gpus_of_two_nodes_has_the_bits_of_host_memory(two_nodes, size):
     modes = [coded(spec) for spec in (CODED if size == 4 else CODED[:3])]
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared")))
+    results = run_ranks(two_nodes, PYTHON, "gpu/staged.py", size, "compare", "double", *modes, **expect("all shared"))
+    assert_all_ok(results)
 
 
 @pytest.mark.parametrize("size", [3, 6])
 def test_and_on_three_nodes(three_nodes, size):
     modes = [coded(spec) for spec in CODED[:3]]
-    results = run_ranks(three_nodes, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared"))
+    results = run_ranks(three_nodes, PYTHON, "gpu/staged.py", size, "compare", "double", *modes, **expect("all shared"))
     assert_all_ok(results)
 
 
@@ -94,13 +95,13 @@ def test_and_on_three_nodes(three_nodes, size):
 def test_and_where_one_node_sums_for_all(request, where, size):
     modes = [coded(spec, "ps") for spec in (OWNED if size == 3 else OWNED[:2])]
     rig = request.getfixturevalue(where)
-    assert_all_ok(run_ranks(rig, PYTHON, "staged.py", size, "compare", "double", *modes, **expect("all shared")))
+    assert_all_ok(run_ranks(rig, PYTHON, "gpu/staged.py", size, "compare", "double", *modes, **expect("all shared")))
 
 
 # Expect: one node's ranks keep their elements in host memory, and payloads are the same.
 def test_nodes_may_differ_in_where_they_compress(two_nodes):
     modes = [coded(spec, way) for spec in CODED[1:3] for way in ("allgather", "ps")]
-    program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", *modes]
+    program = [PYTHON, str(RANKS / "gpu/staged.py"), "compare", "double", *modes]
     ranks = []
     for rank in range(4):
         where = expect("all shared") if rank < 2 else {"GRADBUS_EXPECT": "staged"}
@@ -125,7 +126,7 @@ def test_nodes_may_differ_in_where_they_compress(two_nodes):
 )
 def test_what_is_delayed_or_not_coded_there_is_copied(two_nodes, mode, where):
     environment = expect(where) if where else WANTED
-    results = run_ranks(two_nodes, PYTHON, "staged.py", 4, "compare", "double", mode, **environment)
+    results = run_ranks(two_nodes, PYTHON, "gpu/staged.py", 4, "compare", "double", mode, **environment)
     assert_all_ok(results)
     said = 'GB-D628 NOT_ON_GPU: tensor "[^"]*" of job "[^"]*": what is sent as "threshold[^"]*" is compressed by the'
     assert all(bool(re.search(said, output)) == (mode == "sync/threshold") for _, output in results), results
@@ -133,22 +134,22 @@ def test_what_is_delayed_or_not_coded_there_is_copied(two_nodes, mode, where):
 
 def test_what_else_there_is(two_nodes):
     whats = ["accumulate", "carried", "mixed", "refused", "scaler"]
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "check", "double", *whats, **expect("shared")))
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "gpu/staged.py", 4, "check", "double", *whats, **expect("shared")))
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["optimizer.py"],
-        ["state.py"],
-        ["shards.py", "counting", "ps:async"],
-        ["shards.py", "counting", "ps:quorum,q=2"],
-        ["shards.py", "other_memory"],
+        ["training/optimizer.py"],
+        ["training/state.py"],
+        ["parameter_server/shards.py", "counting", "ps:async"],
+        ["parameter_server/shards.py", "counting", "ps:quorum,q=2"],
+        ["parameter_server/shards.py", "other_memory"],
     ],
     ids=" ".join,
 )
 def test_a_program_of_host_memory_runs_on_a_device(two_nodes, words):
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "staged.py", 4, "under", *words, **expect("shared")))
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "gpu/staged.py", 4, "under", *words, **expect("shared")))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_a_program_of_host_memory_runs_on_a_device(two_nodes, words):
 )
 def test_where_it_cannot_be_gradients_are_copied_and_one_line_says_why(kind, plugin, reason):
     with agents_with(kind, 1, plugin=plugin) as rig:
-        results = run_ranks(rig, PYTHON, "staged.py", 2, "compare", "double", "sync", **expect("staged"))
+        results = run_ranks(rig, PYTHON, "gpu/staged.py", 2, "compare", "double", "sync", **expect("staged"))
     assert_all_ok(results)
     for _, output in results:
         said = [line for line in output.splitlines() if "gradients are copied through shared memory" in line]
@@ -172,7 +173,7 @@ def test_where_it_cannot_be_gradients_are_copied_and_one_line_says_why(kind, plu
 
 
 def test_one_rank_in_host_memory_has_all_of_its_node_copied(one_node):
-    program = [PYTHON, str(RANKS / "staged.py"), "under", "optimizer.py"]
+    program = [PYTHON, str(RANKS / "gpu/staged.py"), "under", "training/optimizer.py"]
     job = {"job": "not all", "program": program}
     ranks = [
         one_node.start_rank(0, 2, env=dict(OMP_NUM_THREADS="1", **expect("staged")), **job),
@@ -186,18 +187,18 @@ def test_one_rank_in_host_memory_has_all_of_its_node_copied(one_node):
 @pytest.mark.parametrize("where", ["one_node", "two_nodes"])
 def test_nobody_waits_but_streams(where, request):
     """Ranks whose streams are slow: a sum has what they compute, and they get it when it is there."""
-    assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "slow_streams.py", 4, **WANTED))
+    assert_all_ok(run_ranks(request.getfixturevalue(where), PYTHON, "gpu/slow_streams.py", 4, **WANTED))
 
 
 @pytest.mark.parametrize(
     "spec", ["fp16:communicator=allgather", "fp16", "topk:ratio=1,ef=none", "fp16:communicator=ps"]
 )
 def test_nobody_waits_for_codecs_either(two_nodes, spec):
-    assert_all_ok(run_ranks(two_nodes, PYTHON, "slow_streams.py", 4, spec, **WANTED))
+    assert_all_ok(run_ranks(two_nodes, PYTHON, "gpu/slow_streams.py", 4, spec, **WANTED))
 
 
 def test_a_rank_that_is_killed_takes_nothing_with_it(one_node):
-    ranks = start_ranks(one_node, PYTHON, "staged.py", 2, "under", "optimizer.py", **expect("shared"))
+    ranks = start_ranks(one_node, PYTHON, "gpu/staged.py", 2, "under", "training/optimizer.py", **expect("shared"))
     agent = one_node.agents[0]
     rigs.wait_until(lambda: any("GPU" in name for name in names(agent)), what="memory of GPUs")
     ranks[1].process.send_signal(signal.SIGKILL)

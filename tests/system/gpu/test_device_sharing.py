@@ -49,7 +49,7 @@ def one_node():
 
 def compare(rig, size, where, *modes, refusals=()):
     """Trainings in memory of GPUs and of the host; `refusals`: what ranks cannot open, by their numbers."""
-    program = [PYTHON, str(RANKS / "staged.py"), "compare", "double", *modes]
+    program = [PYTHON, str(RANKS / "gpu/staged.py"), "compare", "double", *modes]
     job = f"compare-{len(rig.ranks)}"
     refusals = dict(refusals)
     ranks = [
@@ -118,7 +118,8 @@ def test_a_way_that_was_chosen_is_not_left():
     with agents_with(1, sharing="vmm") as rig:
         _, results = compare(rig, 2, STAGED, "sync", refusals={1: "vmm"})
         assert all("vmm: local rank 1: this rank refuses vmm" in output for _, output in results), results
-        assert_all_ok(run_ranks(rig, PYTHON, "device_trials.py", 2, "refused", "it has not tried to open it", **SHARED))
+        words = ["refused", "it has not tried to open it"]
+        assert_all_ok(run_ranks(rig, PYTHON, "gpu/device_trials.py", 2, *words, **SHARED))
 
 
 # Expect: what the agent cannot make is not offered; without memory or exports there is nothing to offer.
@@ -141,7 +142,7 @@ def test_what_the_agent_cannot_share_another_way_is_found_for(refuses, said):
 
 
 def test_ranks_that_try_nothing_get_legacy_handles(one_node):
-    assert_all_ok(run_ranks(one_node, PYTHON, "device_trials.py", 2, "untried", **SHARED))
+    assert_all_ok(run_ranks(one_node, PYTHON, "gpu/device_trials.py", 2, "untried", **SHARED))
 
 
 # Expect: neither side keeps a descriptor of what was shared; a rank that is killed leaves none.
@@ -151,12 +152,12 @@ def test_no_descriptor_is_left_behind(way):
         agent = rig.agents[0]
         words = ["descriptors"] if way == "vmm" else ["untried"] if way == "legacy" else []
         if words:
-            assert_all_ok(run_ranks(rig, PYTHON, "device_trials.py", 2, *words, **SHARED))
+            assert_all_ok(run_ranks(rig, PYTHON, "gpu/device_trials.py", 2, *words, **SHARED))
         compare(rig, 2, SHARED, "sync")
         rigs.wait_until(lambda: agent.segments() == 0, what="the first jobs to go")
         before = agent.open_files()
         compare(rig, 2, SHARED, "sync")
-        ranks = start_ranks(rig, PYTHON, "staged.py", 2, "under", "optimizer.py", **SHARED)
+        ranks = start_ranks(rig, PYTHON, "gpu/staged.py", 2, "under", "training/optimizer.py", **SHARED)
         rigs.wait_until(lambda: any("GPU" in name for name in names(agent)), what="memory of GPUs")
         ranks[1].process.send_signal(signal.SIGKILL)
         ranks[0].finish(RANK_DEADLINE_S)
@@ -168,7 +169,7 @@ def test_no_descriptor_is_left_behind(way):
 def test_nccl_processes_open_it_too(way):
     nccl = {"GRADBUS_SERVER_NCCL": "1", "GRADBUS_NCCL": str(LIBRARIES / "libnccl_double.so"), "GRADBUS_NCCL_DOUBLE": ""}
     with agents_with(2, sharing=way, **nccl) as rig:
-        results = run_ranks(rig, PYTHON, "nccl_orders.py", 4, "3", **{**SHARED, "GRADBUS_EXPECT": "shared"})
+        results = run_ranks(rig, PYTHON, "gpu/nccl_orders.py", 4, "3", **{**SHARED, "GRADBUS_EXPECT": "shared"})
         assert_all_ok(results)
         for agent in rig.agents:
             assert "gradients on GPUs are summed between nodes by NCCL" in agent.text(), agent.text()

@@ -13,7 +13,7 @@ import signal
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, run_ranks, start_ranks
+from conftest import RANKS, assert_all_ok, run_ranks, start_ranks
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(240)
@@ -49,7 +49,7 @@ def three_nodes():
 
 
 def orders(rig, size, *words, **variables):
-    return run_ranks(rig, PYTHON, "nccl_orders.py", size, *words, **{**WANTED, **variables})
+    return run_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, *words, **{**WANTED, **variables})
 
 
 def newest_job(rig):
@@ -86,7 +86,7 @@ def test_tensors_that_are_ready_in_other_orders_on_each_node(three_nodes, size):
         rigs.wait_until(lambda agent=agent: not nccl_processes(agent), what="NCCL processes to end")
 
 
-@pytest.mark.parametrize("program", [["staged.py", "compare", "double", "sync"], ["slow_streams.py"]])
+@pytest.mark.parametrize("program", [["gpu/staged.py", "compare", "double", "sync"], ["gpu/slow_streams.py"]])
 def test_other_programs_get_the_bits_of_host_memory(three_nodes, program):
     """Of two nodes: of three the order of a sum is NCCL's own."""
     ranks = start_on(three_nodes, [0, 0, 2, 2], program)
@@ -95,7 +95,7 @@ def test_other_programs_get_the_bits_of_host_memory(three_nodes, program):
 
 
 def start_on(rig, agents, program, **variables):
-    command = [PYTHON, str(pathlib.Path(__file__).parents[1] / "ranks" / program[0]), *program[1:]]
+    command = [PYTHON, str(RANKS / program[0]), *program[1:]]
     job = f"on-{next(numbers)}"
     return [
         rig.start_rank(rank, len(agents), program=command, job=job, agent=agent,
@@ -134,7 +134,7 @@ def test_where_nccl_cannot_be_all_nodes_take_the_host_and_one_line_says_why(opti
 
 def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
     job = "not all of them"
-    command = [PYTHON, str(pathlib.Path(__file__).parents[1] / "ranks" / "nccl_orders.py"), "3"]
+    command = [PYTHON, str(RANKS / "gpu/nccl_orders.py"), "3"]
     ranks = [
         three_nodes.start_rank(rank, 3, program=command, job=job, agent=rank, env={**said, "OMP_NUM_THREADS": "1"})
         for rank, said in enumerate([WANTED, {"GRADBUS_EXPECT": "staged"}, WANTED])
@@ -148,7 +148,7 @@ def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
 
 def running(rig, size, gate):
     """Ranks of nccl_orders.py that have made a step and wait for the file `gate`."""
-    ranks = start_ranks(rig, PYTHON, "nccl_orders.py", size, "1000", str(gate), **WANTED)
+    ranks = start_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, "1000", str(gate), **WANTED)
     assert ranks[0].process.stdout.readline().startswith("step")
     return ranks
 

@@ -39,7 +39,7 @@ def this_python():
     ids=["gradients", "parameters", "compressed"],
 )
 def test_every_mode_ends_in_the_same_bits(agents_and_shards, this_python, modes):
-    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "compare", "cuda", *modes))
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "gpu/staged.py", 2, "compare", "cuda", *modes))
 
 
 CODED = ["fp16", "bf16:ef=residual", "fp8", "int8:ef=residual", "int4", "signsgd", "efsignsgd", "onebit"]
@@ -53,19 +53,19 @@ def test_gradients_in_memory_of_the_agent(this_python, sharing):
     with rigs.cluster(2, "--device-sharing", sharing) as rig:
         for size in (2, 4):  # one and two ranks a node
             words = ["compare", "cuda", "sync", "sync/fp16", *coded]
-            assert_all_ok(run_ranks(rig, this_python, "staged.py", size, *words, **wanted))
+            assert_all_ok(run_ranks(rig, this_python, "gpu/staged.py", size, *words, **wanted))
         for agent in rig.agents:
             assert f"memory of GPUs is shared with ranks by {sharing}" in agent.text(), agent.text()
 
 
 @pytest.mark.parametrize("what", ["accumulate", "carried", "mixed", "operations", "refused", "scaler", "unstopped"])
 def test_what_else_there_is(agents_and_shards, this_python, what):
-    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", what))
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "gpu/staged.py", 2, "check", "cuda", what))
 
 
 # Expect: the segment with the gradients is registered with CUDA while the optimizer lives.
 def test_shared_memory_is_pinned(agents_and_shards, this_python):
-    assert_all_ok(run_ranks(agents_and_shards, this_python, "staged.py", 2, "check", "cuda", "pinned"))
+    assert_all_ok(run_ranks(agents_and_shards, this_python, "gpu/staged.py", 2, "check", "cuda", "pinned"))
 
 
 def train_example(rig, python, name, *options):

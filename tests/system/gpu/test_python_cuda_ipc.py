@@ -7,7 +7,7 @@ import ctypes
 import pytest
 
 pytest.importorskip("torch")
-from gradbus.torch._cuda_ipc import DESCRIPTOR, FABRIC, LEGACY, CannotOpen, MemoryShare, open_memory
+from gradbus.torch._gpu.cuda_ipc import DESCRIPTOR, FABRIC, LEGACY, CannotOpen, MemoryShare, open_memory
 
 UNIT = 2 << 20
 HANDLE = bytes(range(64))
@@ -148,6 +148,6 @@ def test_a_legacy_handle_that_cannot_be_opened_leaves_no_error_behind():
 
 
 def test_sizes_of_structures():
-    from gradbus.torch import _cuda_ipc
+    from gradbus.torch._gpu import cuda_ipc
 
-    assert ctypes.sizeof(_cuda_ipc.Access) == 12 and ctypes.sizeof(_cuda_ipc.IpcHandle) == 64
+    assert ctypes.sizeof(cuda_ipc.Access) == 12 and ctypes.sizeof(cuda_ipc.IpcHandle) == 64

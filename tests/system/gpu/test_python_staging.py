@@ -1,4 +1,4 @@
-"""Parameters on a device, for which a test double stands in (ranks/staging_double.py).
+"""Parameters on a device, for which a test double stands in (ranks/gpu/staging_double.py).
 
 Two ranks on two agents train to the same bits as in host memory, in every mode. Each wait between streams is tested
 alone.
@@ -14,10 +14,10 @@ import rig as rigs
 from conftest import assert_all_ok, run_ranks
 
 torch = pytest.importorskip("torch")
-staging = pytest.importorskip("gradbus.torch._staging")
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "ranks"))
+staging = pytest.importorskip("gradbus.torch._gpu.staging")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "ranks/gpu"))
 import staging_double  # noqa: E402
-from gradbus.torch import _cuda  # noqa: E402
+from gradbus.torch._gpu import cuda  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 SLOW, FAST = (0.15, 0.15), (0.0, 0.0)  # no margin: what is right does not depend on them
@@ -49,31 +49,31 @@ MODES = [
 
 @pytest.mark.parametrize("modes", MODES, ids=["gradients", "parameters", "compressed"])
 def test_every_mode_ends_in_the_same_bits(agents_and_shards, python, modes):
-    assert_all_ok(run_ranks(agents_and_shards, python, "staged.py", 2, "compare", "double", *modes))
+    assert_all_ok(run_ranks(agents_and_shards, python, "gpu/staged.py", 2, "compare", "double", *modes))
 
 
 def test_what_else_there_is(agents_and_shards, python):
     whats = ["accumulate", "carried", "mixed", "operations", "refused", "scaler"]
-    assert_all_ok(run_ranks(agents_and_shards, python, "staged.py", 2, "check", "double", *whats))
+    assert_all_ok(run_ranks(agents_and_shards, python, "gpu/staged.py", 2, "check", "double", *whats))
 
 
 # Expect: what holds in host memory, bit for bit against simulations and torch alone, holds on a device.
 @pytest.mark.parametrize(
     "words",
     [
-        ["optimizer.py"],
-        ["state.py"],
-        ["delayed.py", "exact", "delayed:k=2", "none"],
-        ["delayed.py", "counting", "delayed:k=1"],
-        ["shards.py", "counting", "ps:async"],
-        ["shards.py", "counting", "ps:quorum,q=2"],
-        ["shards.py", "counting", "ps:ssp,max_staleness=2"],
-        ["shards.py", "other_memory"],
+        ["training/optimizer.py"],
+        ["training/state.py"],
+        ["modes/delayed.py", "exact", "delayed:k=2", "none"],
+        ["modes/delayed.py", "counting", "delayed:k=1"],
+        ["parameter_server/shards.py", "counting", "ps:async"],
+        ["parameter_server/shards.py", "counting", "ps:quorum,q=2"],
+        ["parameter_server/shards.py", "counting", "ps:ssp,max_staleness=2"],
+        ["parameter_server/shards.py", "other_memory"],
     ],
     ids=" ".join,
 )
 def test_a_program_of_host_memory_runs_on_a_device(agents_and_shards, newest, words):
-    assert_all_ok(run_ranks(agents_and_shards, newest, "staged.py", 2, "under", *words))
+    assert_all_ok(run_ranks(agents_and_shards, newest, "gpu/staged.py", 2, "under", *words))
 
 
 # ---- one tensor, with a device that computes on a stream of its own
@@ -249,7 +249,7 @@ def pinned_segments(cudart, delay_slots):
         "00400000-00500000 r-xp 00000000 00:00 0  /usr/bin/python\n"
         f"{begin:x}-{end:x} rw-s 00000000 00:01 7  /memfd:gradbus:job (deleted)\n"
     )
-    return _cuda.PinnedSegments(cudart.register, cudart.unregister, lambda: maps), end - begin
+    return cuda.PinnedSegments(cudart.register, cudart.unregister, lambda: maps), end - begin
 
 
 def test_a_segment_is_registered_once_while_it_is_used():

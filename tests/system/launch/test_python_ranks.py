@@ -16,20 +16,20 @@ INTERRUPT_S = 8.0
 
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_operations_give_what_the_rank_numbers_say(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "operations.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "launch/operations.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_optimizer_equals_one_process_on_the_global_batch(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "optimizer.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "training/optimizer.py", size))
 
 
 def test_parameters_and_optimizer_state_reach_every_rank(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "state.py", 3))
+    assert_all_ok(run_ranks(two_agents, python, "training/state.py", 3))
 
 
 def test_alone(python, run_program):
-    status, output = run_program([python, str(RANKS / "alone.py")], env=clean_environment())
+    status, output = run_program([python, str(RANKS / "launch/alone.py")], env=clean_environment())
     assert status == 0 and output.rstrip().endswith("ok"), output
 
 
@@ -56,7 +56,7 @@ def reports(results, but=()):
     ],
 )
 def test_ranks_that_disagree_all_learn_about_what(two_agents, python, mode, parts):
-    for report in reports(run_ranks(two_agents, python, "trouble.py", 3, mode)):
+    for report in reports(run_ranks(two_agents, python, "launch/trouble.py", 3, mode)):
         assert report["error"] == "MismatchError" and "GB-O90" in report["text"], report
         assert all(part in report["text"] for part in parts), report
         assert report["seconds"] < 30, report
@@ -64,14 +64,14 @@ def test_ranks_that_disagree_all_learn_about_what(two_agents, python, mode, part
 
 @pytest.mark.parametrize("mode", ["killed", "killed_with_child"])
 def test_death_of_a_rank_is_noticed_in_time(two_agents, python, mode):
-    results = run_ranks(two_agents, python, "trouble.py", 4, mode)
+    results = run_ranks(two_agents, python, "launch/trouble.py", 4, mode)
     assert results[1][0] == -signal.SIGKILL
     for report in reports(results, but=[1]):
         assert "rank 1" in report["text"] and report["seconds"] < DEATH_S, report
 
 
 def test_wait_ends_at_its_deadline_and_names_the_tensor(two_agents, python, tmp_path):
-    results = run_ranks(two_agents, python, "trouble.py", 2, "late", str(tmp_path / "waited"))
+    results = run_ranks(two_agents, python, "launch/trouble.py", 2, "late", str(tmp_path / "waited"))
     assert results[1][0] == 0, results[1]
     report = reports(results, but=[1])[0]
     assert report["error"] == "TimeoutError" and "late" in report["text"], report
@@ -81,7 +81,7 @@ def test_wait_ends_at_its_deadline_and_names_the_tensor(two_agents, python, tmp_
 
 
 def test_ctrl_c_ends_a_wait(two_agents, python):
-    ranks = start_ranks(two_agents, python, "trouble.py", 2, "interrupted")
+    ranks = start_ranks(two_agents, python, "launch/trouble.py", 2, "interrupted")
     report = reports([ranks[0].finish(RANK_DEADLINE_S)])[0]
     ranks[1].process.kill()
     assert report["seconds"] < INTERRUPT_S, report
@@ -89,6 +89,6 @@ def test_ctrl_c_ends_a_wait(two_agents, python):
 
 def test_ctrl_c_ends_init(two_agents, python):
     rank = two_agents.start_rank(
-        0, 2, program=[python, str(RANKS / "trouble.py"), "interrupted_init"], job="half"
+        0, 2, program=[python, str(RANKS / "launch/trouble.py"), "interrupted_init"], job="half"
     )
     assert reports([rank.finish(RANK_DEADLINE_S)])[0]["seconds"] < INTERRUPT_S

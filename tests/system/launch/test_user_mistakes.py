@@ -51,7 +51,7 @@ VARIABLES = {
     "a launcher that is not known": {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"},
 }
 
-# function of ranks/mistakes.py: (exit status of rank 0, kind of exception, words of its last line)
+# function of ranks/launch/mistakes.py: (exit status of rank 0, kind of exception, words of its last line)
 PROGRAMS = {
     "clip_before_synchronize": (1, "BusyError", ["GB-O905", "changed during its exchange", "synchronize()"]),
     "scale_before_synchronize": (1, "BusyError", ["GB-O905", "changed during its exchange", "synchronize()"]),
@@ -94,7 +94,7 @@ def test_a_command(mistake, tmp_path):
 @pytest.mark.parametrize("mistake", PROGRAMS)
 def test_a_program(two_agents, python, mistake):
     status, kind, parts = PROGRAMS[mistake]
-    (first, output), _ = conftest.run_ranks(two_agents, python, "mistakes.py", 2, mistake)
+    (first, output), _ = conftest.run_ranks(two_agents, python, "launch/mistakes.py", 2, mistake)
     assert first == status, output
     last = output.strip().splitlines()[-1]
     assert kind in last and [part for part in parts if part not in last] == [], output

@@ -12,12 +12,12 @@ COMPENSATED = ["delayed:k=1,dc=0.04", "delayed:k=3,dc=0.5", "delayed:k=2,dc=2,dc
 
 
 def test_each_step_of_each_rank_is_as_simulated(python, two_agents):
-    assert_all_ok(run_ranks(two_agents, python, "gossip.py", 4, "exact"))
+    assert_all_ok(run_ranks(two_agents, python, "modes/gossip.py", 4, "exact"))
 
 
 # The slow rank needs 1.6 s for its steps, the others 0.6 s and what the machine does besides.
 def test_what_training_scripts_do_and_a_slow_rank_that_holds_nobody_up(two_agents):
-    results = run_ranks(two_agents, str(PYTHONS["debian"]), "gossip.py", 4, "habits")
+    results = run_ranks(two_agents, str(PYTHONS["debian"]), "modes/gossip.py", 4, "habits")
     assert_all_ok(results)
     seconds = [float(output.split("seconds ")[1].split()[0]) for _, output in results]
     assert seconds[3] > 1.6
@@ -25,7 +25,7 @@ def test_what_training_scripts_do_and_a_slow_rank_that_holds_nobody_up(two_agent
 
 
 def test_compensated_delays_are_as_simulated(python, two_agents):
-    assert_all_ok(run_ranks(two_agents, python, "delayed.py", 2, "compensated", *COMPENSATED))
+    assert_all_ok(run_ranks(two_agents, python, "modes/delayed.py", 2, "compensated", *COMPENSATED))
 
 
 def test_an_unchanged_script_gossips(tmp_path):

@@ -23,19 +23,19 @@ ANY_SIZE = "0|18446744073709551615|0|4294967295"
 @pytest.mark.parametrize(("agents", "size"), [(1, 1), (1, 2), (2, 4)])
 def test_each_step_of_each_rank_is_as_simulated(python, agents, size):
     with rigs.cluster(agents) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", size, "exact", *EXACT))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", size, "exact", *EXACT))
 
 
 @pytest.mark.parametrize(("agents", "size", "every"), [(1, 1, 2), (1, 2, 1), (2, 4, 3)])
 def test_averaging_is_as_simulated(python, agents, size, every):
     with rigs.cluster(agents) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", size, "averaging", str(every)))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", size, "averaging", str(every)))
 
 
 # The slow rank needs 3.2 s for its steps, the others 1 s and what the machine does besides.
 def test_averaging_by_time_holds_nobody_up_and_loses_nothing(python):
     with rigs.cluster(2) as rig:
-        results = run_ranks(rig, python, "local_modes.py", 4, "uneven")
+        results = run_ranks(rig, python, "modes/local_modes.py", 4, "uneven")
     assert_all_ok(results)
     seconds = [float(output.split("seconds ")[1].split()[0]) for _, output in results]
     assert seconds[0] > 3.0
@@ -47,27 +47,27 @@ def test_each_parameter_may_have_its_own_mode(python):
              "loose": "averaging:every=2", "paired": "gossip:every=2"}  # fmt: skip
     rules = ";".join(f"{name}|{ANY_SIZE}|{mode}" for name, mode in modes.items())
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", 4, "mixed", GRADBUS_MODE=rules))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 4, "mixed", GRADBUS_MODE=rules))
 
 
 def test_pseudo_gradients_may_be_compressed(python):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", 4, "compressed", "topk:ratio=0.1"))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 4, "compressed", "topk:ratio=0.1"))
 
 
 def test_what_training_scripts_do(python):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", 4, "habits"))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 4, "habits"))
 
 
 def test_a_rank_that_does_not_come(python):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", 2, "late"))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 2, "late"))
 
 
 def test_mistakes_are_named(python):
     with rigs.cluster(1) as rig:
-        assert_all_ok(run_ranks(rig, python, "local_modes.py", 1, "mistakes"))
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 1, "mistakes"))
 
 
 def launch(*options):

@@ -36,17 +36,17 @@ def gradbus_mode(rig, *words):
 
 
 def test_no_gradient_is_lost_whatever_changes(three_agents, python):
-    assert_all_ok(run_ranks(three_agents, python, "mode_changes.py", 3, "counting"))
+    assert_all_ok(run_ranks(three_agents, python, "modes/mode_changes.py", 3, "counting"))
 
 
 @pytest.mark.parametrize("what", ["group", "memory", "squares", "lamb", "refused"])
 def test_changes(three_agents, newest, what):
-    assert_all_ok(run_ranks(three_agents, newest, "mode_changes.py", 3, what))
+    assert_all_ok(run_ranks(three_agents, newest, "modes/mode_changes.py", 3, what))
 
 
 def test_a_command_changes_a_running_job(three_agents, newest):
     # As `gradbus run --fence-every 4` has it: the script calls no flush().
-    ranks = start_ranks(three_agents, newest, "mode_changes.py", 3, "forever", GRADBUS_FENCE_EVERY="4")
+    ranks = start_ranks(three_agents, newest, "modes/mode_changes.py", 3, "forever", GRADBUS_FENCE_EVERY="4")
     for rank in ranks:
         assert rank.process.stdout.readline().strip() == "steps"
     status = [rigs.BIN / "gradbus", "status", "--coordinator", three_agents.server.ready["address"]]
@@ -82,7 +82,7 @@ def test_a_command_changes_a_running_job(three_agents, newest):
 
 def test_without_shards_their_modes_are_refused(newest):
     with rigs.cluster(1) as rig:
-        ranks = start_ranks(rig, newest, "mode_changes.py", 1, "forever")
+        ranks = start_ranks(rig, newest, "modes/mode_changes.py", 1, "forever")
         assert ranks[0].process.stdout.readline().strip() == "steps"
         jobs = json.loads(subprocess.run(
             [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]],
@@ -95,7 +95,7 @@ def test_without_shards_their_modes_are_refused(newest):
 def test_a_rule_changes_the_mode_of_a_job_with_a_late_rank(newest):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "3", "--agents", "3", "--no-prefix", "--verbose",
                "--late-mode", "delayed:k=1", "--fence-every", "4", "--",
-               newest, str(RANKS / "mode_changes.py"), "late"]  # fmt: skip
+               newest, str(RANKS / "modes/mode_changes.py"), "late"]  # fmt: skip
     done = subprocess.run(command, env=clean_environment(GRADBUS_SERVER_LATE_SECONDS="3"), timeout=150,
                           check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("ok\n") == 3, done.stdout
@@ -109,7 +109,7 @@ def test_a_rule_changes_the_mode_of_a_job_with_a_late_rank(newest):
 # Expect: a loss that is not finite takes a job back to synchronous exchange, and the log says why.
 def test_a_rule_takes_a_job_back_to_sync_when_its_loss_breaks(newest):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--agents", "2", "--no-prefix", "--verbose",
-               "--loss-percent", "200", "--fence-every", "4", "--", newest, str(RANKS / "mode_changes.py"),
+               "--loss-percent", "200", "--fence-every", "4", "--", newest, str(RANKS / "modes/mode_changes.py"),
                "loses"]  # fmt: skip
     done = subprocess.run(command, env=clean_environment(), timeout=150, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip

@@ -16,29 +16,29 @@ pytestmark = pytest.mark.timeout(200)
 )  # fmt: skip
 def test_delayed_is_delayed_sgd_bit_for_bit(python, agents, size, mode, compression):
     with rigs.cluster(agents) as rig:
-        assert_all_ok(run_ranks(rig, python, "delayed.py", size, "exact", mode, compression))
+        assert_all_ok(run_ranks(rig, python, "modes/delayed.py", size, "exact", mode, compression))
 
 
 def test_what_delay_slots_keep_and_what_they_sent_is_everything(python):
     with rigs.cluster(2) as rig:
         spec = "topk:ratio=0.05"
-        assert_all_ok(run_ranks(rig, python, "delayed.py", 4, "memory", "delayed:k=2", spec))
+        assert_all_ok(run_ranks(rig, python, "modes/delayed.py", 4, "memory", "delayed:k=2", spec))
 
 
 @pytest.mark.parametrize("mode", ["sync", "delayed:k=1", "delayed:k=4"])
 def test_every_gradient_counts_once(python, mode):
     with rigs.cluster(3) as rig:
-        assert_all_ok(run_ranks(rig, python, "delayed.py", 3, "counting", mode))
+        assert_all_ok(run_ranks(rig, python, "modes/delayed.py", 3, "counting", mode))
 
 
 def test_all_optimizers_of_a_process_flush_together(python):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "delayed.py", 2, "together"))
+        assert_all_ok(run_ranks(rig, python, "modes/delayed.py", 2, "together"))
 
 
 def test_a_flush_that_ran_out_of_time_loses_nothing(python, tmp_path):
     with rigs.cluster(2) as rig:
-        assert_all_ok(run_ranks(rig, python, "delayed.py", 2, "interrupted", str(tmp_path / "timed-out")))
+        assert_all_ok(run_ranks(rig, python, "modes/delayed.py", 2, "interrupted", str(tmp_path / "timed-out")))
 
 
 # Two ranks stall in turn: synchronous steps add both ranks' stalls up, delayed ones overlap them.
@@ -46,7 +46,7 @@ def test_a_delay_hides_stalls(python):
     seconds = {}
     with rigs.cluster(2) as rig:
         for mode in ("sync", "delayed:k=4"):
-            results = run_ranks(rig, python, "delayed.py", 2, "slow", mode, "16")
+            results = run_ranks(rig, python, "modes/delayed.py", 2, "slow", mode, "16")
             assert_all_ok(results)
             seconds[mode] = max(float(output.split("seconds ")[1].split()[0]) for _, output in results)
     assert seconds["sync"] > 2.0  # 8 stalls of 0.25 s, one after the other

@@ -1,9 +1,15 @@
 """The checks of scripts/check.sh that need no build: format, include arrows, sizes, lint, words, prose and the site."""
 
 import subprocess
+import sys
 
 import pytest
 import rig as rigs
+
+sys.path.insert(0, str(rigs.REPOSITORY / "scripts"))
+
+import check_python_imports  # noqa: E402
+import code_sizes  # noqa: E402
 
 
 @pytest.mark.timeout(300)
@@ -12,3 +18,38 @@ def test_fast_checks():
     done = subprocess.run(command, cwd=rigs.REPOSITORY, text=True, timeout=280, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("back", [
+    "from . import first",
+    "from .first import f",
+    "import package.first",
+    "def g():\n    from .first import f",
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .first import f",
+    "from .room import third",
+])  # fmt: skip
+def test_every_import_circle_is_found(tmp_path, back):
+    package = tmp_path / "package"
+    (package / "room").mkdir(parents=True)
+    (package / "__init__.py").write_text("from .first import f\n")
+    (package / "first.py").write_text("from .second import g\n\ndef f(): pass\n")
+    (package / "room/__init__.py").write_text("")
+    (package / "room/third.py").write_text("from ..first import f\n")
+    (package / "second.py").write_text("g = 1\n")
+    imports = check_python_imports.imports_of(check_python_imports.modules_of(package))
+    assert check_python_imports.problems(imports) == []
+    (package / "second.py").write_text(back + "\n")
+    imports = check_python_imports.imports_of(check_python_imports.modules_of(package))
+    first, *places = check_python_imports.problems(imports)
+    assert first.startswith("import circle: package.first -> package.second -> "), first
+    assert all(str(package) in place for place in places) and len(places) == (3 if "room" in back else 2), places
+
+
+def test_a_crowded_folder_is_found():
+    one = [f"room/{letter}.{kind}" for letter in "abcdefghijklmnopqrstuvwxy" for kind in ("h", "cc")]
+    assert code_sizes.crowded(code_sizes.folder_sizes(one), {}) == []
+    (line,) = code_sizes.crowded(code_sizes.folder_sizes([*one, "room/z.py", "room/inner/a.py"]), {})
+    assert line.startswith("crowded: 26 sources: room: "), line
+    assert code_sizes.crowded({"room": 26}, {"room": "why"}) == []
+    (line,) = code_sizes.crowded({"room": 25}, {"room": "why"})
+    assert line.startswith("not crowded: room: "), line

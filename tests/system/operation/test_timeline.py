@@ -16,7 +16,7 @@ import pytest
 import rig as rigs
 
 GRADBUS = str(rigs.BIN / "gradbus")
-TRAINING = str(rigs.REPOSITORY / "tests" / "system" / "ranks" / "traced_training.py")
+TRAINING = str(rigs.REPOSITORY / "tests" / "system" / "ranks" / "operation" / "traced_training.py")
 STEPS = 20
 PAUSE_MS = 20
 AGENT_KINDS = ["wait for ranks", "reduce", "send", "receive"]

@@ -29,30 +29,30 @@ def one_node():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_gradient_counts_once(nodes, python, mode):
-    assert_all_ok(run_ranks(nodes, python, "async_ps.py", 4, "counting", mode))
+    assert_all_ok(run_ranks(nodes, python, "parameter_server/async_ps.py", 4, "counting", mode))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_training_ends_where_dense_gradients_end(nodes, newest, mode):
     codecs = ["topk:ratio=0.05", "onebit", "int8", "rows", "none"]
-    assert_all_ok(run_ranks(nodes, newest, "async_ps.py", 2, "quadratic", mode, *codecs))
+    assert_all_ok(run_ranks(nodes, newest, "parameter_server/async_ps.py", 2, "quadratic", mode, *codecs))
 
 
 def test_steps_and_answers_are_those_of_a_simulation(one_node, python):
-    assert_all_ok(run_ranks(one_node, python, "async_ps.py", 1, "replay"))
+    assert_all_ok(run_ranks(one_node, python, "parameter_server/async_ps.py", 1, "replay"))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_rows_of_an_embedding_are_stepped_on_as_torch_does(one_node, newest, optimizer):
-    assert_all_ok(run_ranks(one_node, newest, "async_ps.py", 1, "sparse", optimizer))
+    assert_all_ok(run_ranks(one_node, newest, "parameter_server/async_ps.py", 1, "sparse", optimizer))
 
 
 def test_memories_are_read_and_put_back(nodes, newest):
-    assert_all_ok(run_ranks(nodes, newest, "async_ps.py", 4, "memory"))
+    assert_all_ok(run_ranks(nodes, newest, "parameter_server/async_ps.py", 4, "memory"))
 
 
 def test_what_was_remembered_elsewhere_goes_into_gradients_alone(nodes, newest):
-    assert_all_ok(run_ranks(nodes, newest, "async_ps.py", 4, "carried"))
+    assert_all_ok(run_ranks(nodes, newest, "parameter_server/async_ps.py", 4, "carried"))
 
 
 def moved_by(rig):
@@ -65,7 +65,7 @@ def moved_by(rig):
 def test_one_bit_both_ways_moves_less_than_a_fifteenth(newest):
     steps, table = 6, 4 * 2048 * 2048
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "async_ps.py", 2, "large", str(steps), "onebit")
+        ranks = start_ranks(rig, newest, "parameter_server/async_ps.py", 2, "large", str(steps), "onebit")
         assert all(rank.process.stdout.readline() == "stepped\n" for rank in ranks)
         first, dense = 3 * table, steps * 2 * 2 * table
         rigs.wait_until(lambda: moved_by(rig) >= first + dense / 32, what="all payloads in the status")
@@ -76,7 +76,7 @@ def test_one_bit_both_ways_moves_less_than_a_fifteenth(newest):
 def test_an_embedding_moves_its_rows_both_ways(newest):
     steps, table = 6, 100_000 * 64 * 4
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "async_ps.py", 2, "rows", str(steps))
+        ranks = start_ranks(rig, newest, "parameter_server/async_ps.py", 2, "rows", str(steps))
         assert all(rank.process.stdout.readline() == "stepped\n" for rank in ranks)
         up, first = steps * 2 * 256 * 64 * 4, 3 * table
         rigs.wait_until(lambda: moved_by(rig) >= first + 2 * up, what="all rows in the status")
@@ -84,4 +84,4 @@ def test_an_embedding_moves_its_rows_both_ways(newest):
 
 
 def test_codecs_that_bring_nothing_nearer_are_refused_by_name(nodes, newest):
-    assert_all_ok(run_ranks(nodes, newest, "async_ps.py", 1, "refused"))
+    assert_all_ok(run_ranks(nodes, newest, "parameter_server/async_ps.py", 1, "refused"))

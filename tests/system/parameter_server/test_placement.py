@@ -34,7 +34,7 @@ def run_job(place, mode, steps=4, before=0, more=()):
     """The shards as the coordinator shows them in the end; the ranks check all values."""
     ranks = place[0][1]
     words = [GRADBUS, "run", "-np", ranks, *place[0], "--link", "1gbit", *more, "--no-prefix", "--", PYTHON,
-             str(RANKS / "placed.py"), LIBRARY, GRADBUS, mode, str(steps), str(before)]  # fmt: skip
+             str(RANKS / "parameter_server/placed.py"), LIBRARY, GRADBUS, mode, str(steps), str(before)]  # fmt: skip
     done = subprocess.run(words, env=clean_environment(), timeout=200, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("ok\n") == int(ranks), done.stdout

@@ -22,24 +22,24 @@ def two_agents():
 
 
 def test_every_gradient_counts_once(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "ps_sync.py", 4, "counting"))
+    assert_all_ok(run_ranks(two_agents, python, "parameter_server/ps_sync.py", 4, "counting"))
 
 
 @pytest.mark.parametrize("codec", ["onebit", "topk:ratio=0.2"])
 def test_what_encoding_twice_leaves_out_is_not_lost(two_agents, newest, codec):
-    assert_all_ok(run_ranks(two_agents, newest, "ps_sync.py", 2, "feedback", codec))
+    assert_all_ok(run_ranks(two_agents, newest, "parameter_server/ps_sync.py", 2, "feedback", codec))
 
 
 def test_one_node_pushes_payloads_too(newest):
     with rigs.cluster(1, shards=2) as rig:
-        assert_all_ok(run_ranks(rig, newest, "ps_sync.py", 2, "counting"))
+        assert_all_ok(run_ranks(rig, newest, "parameter_server/ps_sync.py", 2, "counting"))
 
 
 # Expect: of 16 MiB a step each way and node, less than a twentieth; all of 1/32 is there.
 def test_one_bit_both_ways_moves_less_than_a_twentieth(newest):
     steps = 6
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "ps_sync.py", 2, "large", str(steps), "onebit")
+        ranks = start_ranks(rig, newest, "parameter_server/ps_sync.py", 2, "large", str(steps), "onebit")
         assert all(rank.process.stdout.readline() == "stepped\n" for rank in ranks)
         words = [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]]
 

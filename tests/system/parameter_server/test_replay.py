@@ -103,8 +103,8 @@ def test_a_replay_of_the_log_has_the_same_bits(tmp_path, mode, name):
     with rigs.cluster(3) as rig:
         for shard in ("shard-0", "shard-1"):
             rig.start_shard(shard, "--log-level", "trace")
-        ranks = rig.start_job(4, program=[PYTHON, str(RANKS / "replay.py"), mode, name, str(STEPS), str(tmp_path)],
-                              env={"OMP_NUM_THREADS": "1"})  # fmt: skip
+        program = [PYTHON, str(RANKS / "parameter_server/replay.py"), mode, name, str(STEPS), str(tmp_path)]
+        ranks = rig.start_job(4, program=program, env={"OMP_NUM_THREADS": "1"})
         assert_all_ok([rank.finish(DEADLINE_S) for rank in ranks])
         logs = [logs_of(shard.text()) for shard in rig.shards]
     check(logs, tmp_path, [[0, 1], [2], [3]], name, copies=1 if "replicas=1" in mode else 2)

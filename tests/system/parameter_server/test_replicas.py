@@ -15,7 +15,7 @@ STEPS = 60
 
 def start(rig, size, *words, **variables):
     """Of three ranks two are on the first agent, one on the second."""
-    return start_ranks(rig, PYTHON, "replicas.py", size, LIBRARY, *words, **variables)
+    return start_ranks(rig, PYTHON, "parameter_server/replicas.py", size, LIBRARY, *words, **variables)
 
 
 def wait_for_steps(rank, steps):

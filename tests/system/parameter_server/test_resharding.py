@@ -17,7 +17,8 @@ class Job:
         self.file = rig.folder / "word"
         self.say("steps")
         self.ranks = start_ranks(
-            rig, PYTHON, "resharding.py", size, words[0], str(self.file), *words[1:], GRADBUS_ELASTIC_TIMEOUT="100")
+            rig, PYTHON, "parameter_server/resharding.py", size, words[0], str(self.file), *words[1:],
+            GRADBUS_ELASTIC_TIMEOUT="100")
         rigs.wait_until(lambda: self.received("shard-0") > 0, DEADLINE_S, "the first steps")
 
     def say(self, word):

@@ -26,33 +26,33 @@ def three_agents():
 
 @pytest.mark.parametrize("mode", ["ps:sync", "ps:async"])
 def test_every_gradient_counts_once(three_agents, python, mode):
-    assert_all_ok(run_ranks(three_agents, python, "shards.py", 6, "counting", mode))
+    assert_all_ok(run_ranks(three_agents, python, "parameter_server/shards.py", 6, "counting", mode))
 
 
 @pytest.mark.parametrize("mode", ["ps:ssp,max_staleness=2", "ps:quorum", "ps:quorum,q=2"])
 def test_every_gradient_counts_once_however_ranks_wait(three_agents, newest, mode):
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 3, "counting", mode))
+    assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 3, "counting", mode))
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "lamb"])
 def test_shards_step_as_torch_does(three_agents, python, name):
-    assert_all_ok(run_ranks(three_agents, python, "shards.py", 1, "optimizer", name))
+    assert_all_ok(run_ranks(three_agents, python, "parameter_server/shards.py", 1, "optimizer", name))
 
 
 @pytest.mark.parametrize("mode", ["ps:async", "ps:ssp,max_staleness=2"])
 def test_tensors_are_stepped_on_as_a_whole(three_agents, newest, mode):
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 6, "layers", mode))
+    assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 6, "layers", mode))
 
 
 @pytest.mark.parametrize("staleness", ["0", "3"])
 def test_nobody_gets_further_ahead_than_allowed(three_agents, newest, staleness):
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 3, "ahead", staleness))
+    assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 3, "ahead", staleness))
 
 
 def test_a_slow_rank_holds_nobody_up(three_agents, newest):
     seconds = {}
     for mode in ("ps:sync", "ps:async"):
-        results = run_ranks(three_agents, newest, "shards.py", 3, "slow", mode, "20", "0.1")
+        results = run_ranks(three_agents, newest, "parameter_server/shards.py", 3, "slow", mode, "20", "0.1")
         assert_all_ok(results)
         seconds[mode] = [float(output.split("seconds ")[1].split()[0]) for _, output in results]
     assert seconds["ps:sync"][0] > 2.0 and seconds["ps:async"][2] > 2.0
@@ -61,7 +61,7 @@ def test_a_slow_rank_holds_nobody_up(three_agents, newest):
 
 def test_status_shows_shards_and_what_they_moved(newest):
     with rigs.cluster(2, shards=2) as rig:
-        start_ranks(rig, newest, "shards.py", 2, "forever", "ps:async")
+        start_ranks(rig, newest, "parameter_server/shards.py", 2, "forever", "ps:async")
         words = [rigs.BIN / "gradbus", "status", "--coordinator", rig.server.ready["address"]]
 
         def shown(*more):
@@ -89,17 +89,17 @@ def test_status_shows_shards_and_what_they_moved(newest):
 
 
 def test_what_is_put_back_has_to_fit(three_agents, newest):
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 4, "other_memory"))
+    assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 4, "other_memory"))
 
 
 def test_a_pull_where_shards_only_sum_is_refused(three_agents, newest):
-    assert_all_ok(run_ranks(three_agents, newest, "shards.py", 1, "nothing_to_pull"))
+    assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 1, "nothing_to_pull"))
 
 
 @pytest.mark.parametrize("mode", ["ps:sync", "ps:async,replicas=1"])
 def test_a_lost_shard_ends_the_job_by_name(newest, mode):
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "shards.py", 2, "forever", mode)
+        ranks = start_ranks(rig, newest, "parameter_server/shards.py", 2, "forever", mode)
         first = [rank.process.stdout.readline() for rank in ranks]
         assert first == ["stepped\n"] * 2, first
         assert ("has no second copy" in rig.shards[0].text()) == (mode != "ps:sync"), rig.shards[0].text()
@@ -111,12 +111,12 @@ def test_a_lost_shard_ends_the_job_by_name(newest, mode):
 
 def test_a_lost_agent_leaves_the_shards_usable(newest):
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "shards.py", 2, "forever", "ps:async")
+        ranks = start_ranks(rig, newest, "parameter_server/shards.py", 2, "forever", "ps:async")
         assert all(rank.process.stdout.readline() == "stepped\n" for rank in ranks)
         ranks[1].process.kill()
         _, output = ranks[0].finish(30)
         assert "GB-P101" in output, output
-        assert_all_ok(run_ranks(rig, newest, "shards.py", 2, "counting", "ps:async"))
+        assert_all_ok(run_ranks(rig, newest, "parameter_server/shards.py", 2, "counting", "ps:async"))
         assert all(shard.alive() for shard in rig.shards)
 
 
@@ -126,9 +126,10 @@ def test_mistakes_are_named(three_agents, newest):
         ("ps:asink", "no mode \"ps:asink\"; did you mean \"ps:async\"?"),
         ("ps:quorum,q=4", "wants 4 nodes, the job has 3"),
     ):
-        assert_all_ok(run_ranks(three_agents, newest, "shards.py", 3, "refused", mode, words))
+        assert_all_ok(run_ranks(three_agents, newest, "parameter_server/shards.py", 3, "refused", mode, words))
     with rigs.cluster(1) as rig:
-        assert_all_ok(run_ranks(rig, newest, "shards.py", 1, "refused", "ps:async", "GB-O912 NO_SHARDS"))
+        words = ["refused", "ps:async", "GB-O912 NO_SHARDS"]
+        assert_all_ok(run_ranks(rig, newest, "parameter_server/shards.py", 1, *words))
 
 
 @pytest.mark.parametrize("mode, rates", [

@@ -9,12 +9,13 @@ from conftest import RANKS, clean_environment, start_ranks
 
 pytestmark = pytest.mark.timeout(240)
 PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
+PROGRAM = "parameter_server/shards.py"
 
 
 def run_job(directory, mode, *words, shards=2, job="train", **variables):
     """One rank under `gradbus run`; (exit status, what it printed)."""
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "1", "--shards", str(shards), "--job", job,
-               "--snapshots", str(directory), "--no-prefix", "--", PYTHON, str(RANKS / "shards.py"),
+               "--snapshots", str(directory), "--no-prefix", "--", PYTHON, str(RANKS / PROGRAM),
                words[0], mode, *words[1:]]  # fmt: skip
     done = subprocess.run(command, env=clean_environment(**variables), timeout=120, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
@@ -56,14 +57,14 @@ def test_a_killed_shards_job_goes_on_from_its_last_snapshot(tmp_path):
     with rigs.cluster(1) as rig:
         for index in range(2):
             rig.start_shard(f"shard-{index}", *keep)
-        (rank,) = start_ranks(rig, PYTHON, "shards.py", 1, "forever", "ps:async,lr=1,replicas=1", GRADBUS_JOB="train")
+        (rank,) = start_ranks(rig, PYTHON, PROGRAM, 1, "forever", "ps:async,lr=1,replicas=1", GRADBUS_JOB="train")
         rigs.wait_until(lambda: len(files(tmp_path)) == 2, what="a snapshot of each shard")
         rig.shards[1].kill()
         _, output = rank.finish(60)
         made = output.count("stepped")
         assert "GB-P103 SHARD_LOST" in output and made > 0, output
         rig.start_shard("shard-1", *keep)
-        (again,) = start_ranks(rig, PYTHON, "shards.py", 1, "pulled", "ps:async,restore=1", GRADBUS_JOB="train")
+        (again,) = start_ranks(rig, PYTHON, PROGRAM, 1, "pulled", "ps:async,restore=1", GRADBUS_JOB="train")
         status, output = again.finish(60)
         assert status == 0, output
         low, high = map(int, output.split("pulled ")[1].split()[:2])
@@ -102,6 +103,6 @@ def test_mistakes_are_named(tmp_path):
 # Expect: a shard that was told of no directory says so to a job that wants one.
 def test_a_shard_without_a_directory_refuses_to_restore():
     with rigs.cluster(1, shards=1) as rig:
-        (rank,) = start_ranks(rig, PYTHON, "shards.py", 1, "pulled", "ps:async,restore=1")
+        (rank,) = start_ranks(rig, PYTHON, PROGRAM, 1, "pulled", "ps:async,restore=1")
         status, output = rank.finish(60)
         assert status != 0 and "was started without --snapshots" in output, output

@@ -7,4 +7,4 @@ from conftest import assert_all_ok, run_ranks
 
 def test_objects_without_proof_are_not_unpickled(two_agents, python):
     """Raw pickles, wrong proofs and nothing at all: one error each, no code runs, the job goes on."""
-    assert_all_ok(run_ranks(two_agents, python, "unproven.py", 3))
+    assert_all_ok(run_ranks(two_agents, python, "security/unproven.py", 3))

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_gradients_are_the_result_after_backward(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "after_backward.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "training/after_backward.py", size))
 
 
 def reports(results):
@@ -31,7 +31,7 @@ def reports(results):
     ],
 )
 def test_replicas_that_differ_are_named(two_agents, python, mode, parts):
-    results = reports(run_ranks(two_agents, python, "unequal.py", 3, mode))
+    results = reports(run_ranks(two_agents, python, "training/unequal.py", 3, mode))
     for report in results[1:] if mode == "in_a_set" else results:
         assert report["error"] == "MismatchError" and "GB-O906" in report["text"], report
         assert "gradbus.broadcast_parameters(model, root_rank=" in report["text"], report
@@ -41,18 +41,18 @@ def test_replicas_that_differ_are_named(two_agents, python, mode, parts):
 
 
 def test_replicas_may_differ_where_modes_let_them(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "unequal.py", 3, "equal"))
+    assert_all_ok(run_ranks(two_agents, python, "training/unequal.py", 3, "equal"))
 
 
 def test_other_numbers_of_passes_are_an_error(two_agents, python):
-    for report in reports(run_ranks(two_agents, python, "unequal.py", 3, "fewer_passes")):
+    for report in reports(run_ranks(two_agents, python, "training/unequal.py", 3, "fewer_passes")):
         assert report["error"] == "MismatchError" and report["seconds"] < 30, report
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_model_that_ddp_averages_is_refused(two_agents, python, order, tmp_path):
     results = run_ranks(
-        two_agents, python, "unequal.py", 2, "averaged_twice", str(tmp_path / "group"), order,
+        two_agents, python, "training/unequal.py", 2, "averaged_twice", str(tmp_path / "group"), order,
         GLOO_SOCKET_IFNAME="lo",
     )  # fmt: skip
     for report in reports(results):
@@ -61,7 +61,7 @@ def test_a_model_that_ddp_averages_is_refused(two_agents, python, order, tmp_pat
 
 
 def test_bytes_that_changed_under_their_checksum_are_no_damage_on_the_wire(two_agents, python):
-    found = reports(run_ranks(two_agents, python, "scribbler.py", 2))
+    found = reports(run_ranks(two_agents, python, "training/scribbler.py", 2))
     assert any("GB-D612 PAYLOAD_CHANGED" in report["text"] for report in found), found
     for report in found:
         assert report["error"] in ("CorruptError", "PeerLostError"), found

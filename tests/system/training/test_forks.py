@@ -10,5 +10,5 @@ LIBRARY = str(rigs.BIN.parent / "lib/libgradbus.so")
 
 @pytest.mark.parametrize("what", ["torch", "calls", "c"])
 def test_a_child_does_not_reach_the_parents_job(two_agents, python, what):
-    results = run_ranks(two_agents, python, "forked.py", 2, what, LIBRARY)
+    results = run_ranks(two_agents, python, "training/forked.py", 2, what, LIBRARY)
     assert_all_ok(results)

@@ -1,11 +1,11 @@
-"""Where gradients lie (gradbus.torch._layout): pure functions, so worked out by hand here."""
+"""Where gradients lie (gradbus.torch._buckets.layout): pure functions, so worked out by hand here."""
 
 import types
 
 import pytest
 
 pytest.importorskip("torch")
-layout = pytest.importorskip("gradbus.torch._layout")
+layout = pytest.importorskip("gradbus.torch._buckets.layout")
 
 MIB = 1 << 20
 
@@ -100,7 +100,7 @@ def test_layers_of_lamb_stay_alone():
 
 def test_lamb_takes_from_the_group_what_its_mode_does_not_say():
     torch = pytest.importorskip("torch")
-    text_of = pytest.importorskip("gradbus.torch._shard_parameters").text_of
+    text_of = pytest.importorskip("gradbus.torch._modes.shard_optimizers").text_of
 
     def text(mode, kind, **options):
         optimizer = kind([torch.nn.Parameter(torch.zeros(2))], lr=0.1, **options)
@@ -129,7 +129,7 @@ def test_names_are_cut_to_255_bytes_between_characters():
 
 def test_fragments_are_contiguous_and_a_parameter_is_where_its_middle_is():
     torch = pytest.importorskip("torch")
-    split = pytest.importorskip("gradbus.torch._local_steps").split_by_bytes
+    split = pytest.importorskip("gradbus.torch._modes.local_steps").split_by_bytes
 
     def parts(sizes, count):
         return [[len(p) for _, p in part] for part in split([("p", torch.zeros(n)) for n in sizes], count)]

@@ -8,4 +8,4 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_newest_wrapper_takes_the_parameters_over(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "takeover.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "training/takeover.py", size))

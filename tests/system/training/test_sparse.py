@@ -24,22 +24,22 @@ def nodes():
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("mode", ["sync", "delayed:k=1", "ps:sync"])
 def test_training_is_that_of_one_process(nodes, python, mode, size):
-    assert_all_ok(run_ranks(nodes, python, "sparse.py", size, "training", "adam", mode))
+    assert_all_ok(run_ranks(nodes, python, "training/sparse.py", size, "training", "adam", mode))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adagrad"])
 def test_other_optimizers_take_them_too(nodes, newest, optimizer):
-    assert_all_ok(run_ranks(nodes, newest, "sparse.py", 2, "training", optimizer, "sync"))
+    assert_all_ok(run_ranks(nodes, newest, "training/sparse.py", 2, "training", optimizer, "sync"))
 
 
 @pytest.mark.parametrize("mode", ["sync", "delayed:k=2", "ps:sync"])
 def test_every_gradient_counts_once(nodes, newest, mode):
-    assert_all_ok(run_ranks(nodes, newest, "sparse.py", 4, "counting", mode))
+    assert_all_ok(run_ranks(nodes, newest, "training/sparse.py", 4, "counting", mode))
 
 
 @pytest.mark.parametrize("mode", ["sync", "ps:async", "localsgd:H=2"])
 def test_without_a_word_they_are_made_dense(nodes, newest, mode):
-    assert_all_ok(run_ranks(nodes, newest, "sparse.py", 2, "unannounced", mode))
+    assert_all_ok(run_ranks(nodes, newest, "training/sparse.py", 2, "unannounced", mode))
 
 
 # Expect: of 25.6 MB a step each way and node, 256 rows and as many of the other's; all are there.
@@ -47,7 +47,7 @@ def test_without_a_word_they_are_made_dense(nodes, newest, mode):
 def test_an_embedding_moves_its_rows_and_not_its_table(newest, mode):
     steps = 6
     with rigs.cluster(2, shards=2) as rig:
-        ranks = start_ranks(rig, newest, "sparse.py", 2, "large", mode, str(steps))
+        ranks = start_ranks(rig, newest, "training/sparse.py", 2, "large", mode, str(steps))
         assert all(rank.process.stdout.readline() == "stepped\n" for rank in ranks)
         words = [rigs.BIN / "gradbus", "status", "--json", "--coordinator", rig.server.ready["address"]]
 

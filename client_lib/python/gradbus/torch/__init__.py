@@ -14,7 +14,7 @@ from .. import __version__ as __version__
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
 from ._elastic import ElasticState
 from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
-from ._residual_state import reshard_compression_state
+from ._state.residual_state import reshard_compression_state
 from ._timeline import trace_layers
 
 __all__ = [  # noqa: PLE0604

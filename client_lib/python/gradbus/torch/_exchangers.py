@@ -22,15 +22,15 @@ from .._errors import (
 )
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
-from ._buckets import NamedParameter
+from ._buckets.delay_compensation import compensation_of
+from ._buckets.parameter_info import NamedParameter
+from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect
-from ._delay_compensation import compensation_of
-from ._exchange import ExchangedParameter, GradientExchange
-from ._local_modes import LocalModes, LocalParameter, is_local
-from ._mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
-from ._residual_state import CompressionState
-from ._retire import retire_names
-from ._shard_parameters import holds_parameters, text_of, without_restore
+from ._exchange.gradients import ExchangedParameter, GradientExchange
+from ._modes.local_modes import LocalModes, LocalParameter, is_local
+from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
+from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
+from ._state.residual_state import CompressionState
 
 
 @dataclasses.dataclass(frozen=True)

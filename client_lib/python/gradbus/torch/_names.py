@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .._errors import InvalidError, bad_argument
-from ._buckets import NamedParameter
+from ._buckets.parameter_info import NamedParameter
 
 
 def parameters_of(optimizer: Any) -> Iterator[torch.Tensor]:

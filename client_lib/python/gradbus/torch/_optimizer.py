@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from .._differentiable import allreduce
 from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
-from .._process_sets import ProcessSet, global_process_set, session_of
-from .._reductions import allreduce
+from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
 from ._broadcast import broadcast_parameters
-from ._buckets import NamedParameter
+from ._buckets.layout import DEFAULT_BUCKET_BYTES
+from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
 from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
-from ._layout import DEFAULT_BUCKET_BYTES
-from ._local_modes import OuterState, check_part
-from ._mode_changes import ModeChange
+from ._modes.local_modes import OuterState, check_part
+from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
-from ._optimizer_state import ShardState
-from ._replicas import compare_at_fence, compare_before_step, lowest_rank
-from ._residual_state import CompressionState
+from ._replicas import compare_at_fence, compare_before_step
+from ._state.optimizer_state import ShardState
+from ._state.residual_state import CompressionState
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
 

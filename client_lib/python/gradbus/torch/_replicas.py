@@ -16,23 +16,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import _core
-from .._data_movement import allgather
+from .._differentiable import allgather, allreduce
 from .._errors import MismatchError
 from .._ops import BitOr
-from .._process_sets import ProcessSet, global_process_set, session_of
-from .._reductions import allreduce
+from .._process_sets import global_process_set, lowest_rank, session_of
 from ._ddp import refuse_ddp
 
 if TYPE_CHECKING:
-    from ._buckets import NamedParameter
+    from ._buckets.parameter_info import NamedParameter
     from ._exchangers import State
 
 _WORD = 1 << 64
-
-
-def lowest_rank(process_set: ProcessSet) -> int:
-    """Of the set, by its number in the job: whose parameters win."""
-    return 0 if process_set is global_process_set else process_set.ranks[0]
 
 
 def compare_before_step(state: State) -> None:

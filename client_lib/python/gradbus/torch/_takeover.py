@@ -15,7 +15,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from .._errors import BusyError
-from ._retire import retire_collected
+from ._buckets.retire import retire_collected
 
 if TYPE_CHECKING:
     from ._exchangers import State

@@ -1,0 +1,1 @@
+"""What is registered with Gradbus: buckets of gradients or parameters, and the place of each parameter in them."""

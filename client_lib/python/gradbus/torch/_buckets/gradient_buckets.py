@@ -1,0 +1,194 @@
+"""A registered tensor of gradients, and the place of each parameter in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ... import _core
+from .delay_compensation import DelayCompensation
+from .layout import BucketPlan
+from .parameter_info import NamedParameter, shaped_as
+from .registered import Registered
+from .shard_parameters import ShardParameters
+from .slots import Slot, SparseSlot
+
+
+class Bucket(Registered):
+    """With slots."""
+
+    def __init__(
+        self,
+        core: _core.Bucket,
+        plan: BucketPlan,
+        named: Sequence[NamedParameter],
+        timeout_ms: int,
+    ) -> None:
+        super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
+        self._sparse = plan.sparse
+        self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
+        self._slots_left = 0  # whose gradients of this round are not complete
+        self.started = False
+        self.undrained = False  # results of mode delayed are left
+        self.done = False  # the result of this step is in .grad
+        self.again = False  # and after it came more gradients
+        self.is_delayed = plan.mode.startswith("delayed")
+        self._is_noted = False  # what there is after a pass that does not start the exchange
+        self._taken = True  # the result of the last start
+        self._drained: bool | None = None  # what drain() found, until it has been used
+        self.compressed = plan.compression != "none"
+        self.on_shards: ShardParameters | None = None  # who hold the parameters
+        self.compensation: DelayCompensation | None = None
+        self.group = plan.group
+        self.placement = 0  # of the shards it lies on, as it was registered
+        self.used = True  # a round was made there
+        self.spec: tuple[str, int, int, int, str, int, str] = ("", 0, 0, 0, "", 0, "")
+        self._plan = plan
+        self._learning_rate: float | None = None  # of the last round
+
+    def replace(self, core: _core.Bucket) -> None:
+        """The same tensor, registered anew; nothing is under way."""
+        super().replace(core)
+        self.used = False
+        for slot, place in zip(self.slots, self._plan.slots, strict=True):
+            slot.replace(self._views(place.offset, place.count, slot.parameter))
+
+    def _views(
+        self, offset: int, count: int, parameter: torch.nn.Parameter
+    ) -> list[torch.Tensor]:
+        return [shaped_as(parameter, delay_slot[offset : offset + count]) for delay_slot in self.storage.views]
+
+    def _slot(self, named: NamedParameter, offset: int, count: int) -> Slot:
+        name, parameter = named
+        views = self._views(offset, count, parameter)
+        return (SparseSlot if self._sparse else Slot)(name, parameter, views)
+
+    def begin_round(self) -> None:
+        """Forgets what has arrived."""
+        self._slots_left = len(self.slots)
+        self.started = self.done = self.again = False
+        self._is_noted = False
+        for slot in self.slots:
+            slot.begin_round()
+
+    def count(self, slot: Slot, passes: int) -> bool:
+        """One more gradient; True when it was the last one of this round's ``passes``."""
+        self._slots_left -= slot.count(passes)
+        return self.is_full
+
+    def end_pass(self, passes: int) -> None:
+        """No more gradients come in this backward pass."""
+        self._slots_left -= sum([slot.end_pass(passes) for slot in self.slots])
+
+    @property
+    def is_full(self) -> bool:
+        """All gradients of this round are there."""
+        return self._slots_left == 0
+
+    def adopt(self) -> None:
+        """Every ``.grad`` is the view, zeros where no gradient came."""
+        for slot in self.slots:
+            slot.adopt()
+
+    def point(self) -> None:
+        """Every ``.grad`` is the view, with what is there."""
+        for slot in self.slots:
+            slot.point()
+
+    def note(self) -> None:
+        """From here on to start() nobody should write to the gradients."""
+        self._is_noted = True
+        for slot in self.slots:
+            slot.note()
+
+    def changed_since_noted(self) -> Slot | None:
+        """Whose gradient somebody has written to since note()."""
+        return self._changed() if self._is_noted else None
+
+    def changed_in_flight(self) -> Slot | None:
+        """Whose gradient somebody has written to since start()."""
+        return self._changed() if self.started and not self._taken else None
+
+    def _changed(self) -> Slot | None:
+        return next((slot for slot in self.slots if not slot.is_as_noted()), None)
+
+    def restart(self, set_to_none: bool) -> None:
+        """Gradients of zeros, where the next ones are to be added."""
+        if not self._sparse:
+            self.flat.zero_()
+        for slot in self.slots:
+            slot.restart(set_to_none)
+
+    def forget(self) -> None:
+        """Others have written to it."""
+        for slot in self.slots:
+            slot.forget()
+
+    def follow(self, learning_rate: float) -> None:
+        """What is remembered was scaled by the last round's learning rate, steps are by this one.
+
+        Rounds with a learning rate of 0 move nothing and do not count.
+        """
+        if learning_rate <= 0:
+            return
+        before = self._learning_rate
+        self._learning_rate = learning_rate
+        if before is not None and before != learning_rate:
+            self.core.scale_residual_state(before / learning_rate)
+
+    def start(self) -> None:
+        """Hands the bucket to Gradbus."""
+        for slot in self.slots:
+            slot.fill()
+        self.hand_over()
+        self._drained = None
+        self.started = True
+        self.undrained = self._plan.mode.startswith("delayed")
+        self._taken = False
+        for slot in self.slots:
+            slot.note()
+
+    def start_pull(self, rests: bool = True) -> None:
+        """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""
+        self.storage.release()
+        self.core.start_pull() if rests else self.core.start_read_optimizer_state(0)
+        self._taken = False
+
+    def wait(self) -> None:
+        """Takes the result of the round that is due, once; the views are its delay slot's."""
+        self.finish()
+        if self._taken:
+            return  # before another bucket's TimeoutError
+        self._taken = self.used = True
+        self._use_current_delay_slot()
+        if self.on_shards is not None:
+            self.on_shards.take()
+        if self.compensation is not None:
+            self.compensation.step(self.flat, self.core.staleness >= 0)
+
+    def drain(self) -> None:
+        """Takes the oldest result that no step has taken, or zeros when none was left; once until
+        use_drained()."""
+        if self._drained is not None:
+            return  # before another bucket's TimeoutError
+        self.storage.release()
+        found = self.core.drain()
+        self._use_current_delay_slot()
+        if not found:
+            self.flat.zero_()  # as delay slots are in shared memory
+        if self.compensation is not None:
+            self.compensation.correct(self.flat) if found else self.compensation.forget()
+        self._drained = found
+        self.undrained = self.undrained and found
+
+    def use_drained(self) -> bool:
+        """A step takes what drain() has found; False: it was nothing."""
+        found = bool(self._drained)
+        self._drained = None
+        return found
+
+    def _use_current_delay_slot(self) -> None:
+        view = self.copy_back()
+        for slot in self.slots:
+            slot.use_delay_slot(view)

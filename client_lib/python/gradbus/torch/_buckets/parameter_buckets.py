@@ -1,0 +1,107 @@
+"""Buckets that carry parameters instead of gradients: for modes in which ranks step on their own.
+
+The parameters stay where they are; a bucket is filled before an exchange and read after it, once in
+many steps. Elements travel as float32 (float64 for float64), so that the mean of half-precision
+parameters is rounded once, when it is put back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ... import _core
+from ..._ops import Average
+from .._gpu.staging import refuse_several_devices
+from .layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from .parameter_info import NamedParameter, info_of, real_count, shaped_as
+from .registered import Registered
+
+# Gives an info the compression of its parameter.
+Compress = Callable[[ParameterInfo, torch.Tensor], ParameterInfo]
+
+
+class ParameterSlot:
+    """A parameter's place in a bucket, and in private vectors of the same layout."""
+
+    def __init__(
+        self, name: str, parameter: torch.nn.Parameter, offset: int, flat: torch.Tensor
+    ) -> None:
+        self.name = name
+        self.parameter = parameter
+        self._range = slice(offset, offset + real_count(parameter))
+        self.view = self.of(flat)
+
+    def of(self, vector: torch.Tensor) -> torch.Tensor:
+        """This parameter's elements of a vector that is laid out as the bucket is."""
+        return shaped_as(self.parameter, vector[self._range])
+
+
+class ParameterBucket(Registered):
+    """With slots."""
+
+    def __init__(
+        self,
+        core: _core.Bucket,
+        plan: BucketPlan,
+        named: Sequence[NamedParameter],
+        timeout_ms: int,
+    ) -> None:
+        super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
+        self.compressed = plan.compression != "none"
+        self.slots = [ParameterSlot(*named[s.index], s.offset, self.flat) for s in plan.slots]
+
+    def wait(self) -> None:
+        """The result is in flat. After a TimeoutError it may be called again."""
+        self.finish()
+        self.copy_back()
+
+    def private(self) -> torch.Tensor:
+        """Zeros, laid out as this bucket is."""
+        return torch.zeros_like(self.flat)
+
+    def copy_parameters(self, vector: torch.Tensor) -> None:
+        """Puts the parameters into a vector of this layout."""
+        for slot in self.slots:
+            slot.of(vector).copy_(slot.parameter)
+
+    def set_parameters(self, vector: torch.Tensor) -> None:
+        """Takes the parameters from a vector of this layout."""
+        for slot in self.slots:
+            slot.parameter.copy_(slot.of(vector))
+
+
+def register(
+    named: Sequence[NamedParameter],
+    bucket_bytes: int,
+    prefix: str,
+    session: _core.Session,
+    compress: Compress | None = None,
+) -> list[ParameterBucket]:
+    """Buckets for these parameters, averaged over the ranks; every rank must register the same.
+
+    Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ.
+    """
+    refuse_several_devices(named)
+    infos = []
+    for name, parameter in named:
+        info = _widened(info_of(name, parameter))
+        infos.append(info if compress is None else compress(info, parameter))
+    plans = plan_buckets(infos, bucket_bytes, prefix)
+    specs = [
+        (
+            plan.name, plan.count, DTYPES[plan.dtype][1], int(Average),
+            plan.compression, plan.columns, "sync",
+        )
+        for plan in plans
+    ]  # fmt: skip
+    cores = session.register_buckets(specs)
+    timeout = session.op_timeout_ms
+    return [ParameterBucket(core, plan, named, timeout) for core, plan in zip(cores, plans)]
+
+
+def _widened(info: ParameterInfo) -> ParameterInfo:
+    dtype = "float64" if info.dtype == "float64" else "float32"
+    return dataclasses.replace(info, dtype=dtype)

@@ -1,0 +1,63 @@
+"""What a parameter says about its exchange: size, type, device, and the compression it gets."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ... import _core
+from ..._errors import InvalidError, bad_argument
+from .._gpu.staging import checked_device
+from .layout import COMPRESSED_ELEMENTS_MIN, DTYPES, PAIRS_OF, ParameterInfo
+
+NamedParameter = tuple[str, torch.nn.Parameter]
+
+
+def with_compression(
+    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
+) -> ParameterInfo:
+    """With the compression that was asked for, or else the job's policy, where it is worth it."""
+    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
+    if info.dtype != "float32" or not info.count:
+        return info
+    if asked is None:
+        chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
+    else:
+        worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
+        chosen = asked if worth else "none"
+    columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
+    return dataclasses.replace(info, compression=chosen, columns=columns)
+
+
+def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
+    """Raises InvalidError for a dtype or a device that cannot be exchanged."""
+    dtype = str(parameter.dtype).replace("torch.", "")
+    if dtype not in DTYPES and dtype not in PAIRS_OF:
+        raise bad_argument(
+            f"parameter '{name}' has dtype {dtype}", f"use one of {', '.join([*DTYPES, *PAIRS_OF])}"
+        )
+    return ParameterInfo(
+        name, PAIRS_OF.get(dtype, dtype), real_count(parameter),
+        device=checked_device(name, parameter), is_complex=parameter.is_complex(),
+    )  # fmt: skip
+
+
+def real_count(parameter: torch.Tensor) -> int:
+    """How many real numbers the parameter has."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
+def shaped_as(parameter: torch.Tensor, reals: torch.Tensor) -> torch.Tensor:
+    """A vector of real numbers as a tensor of the parameter's shape, complex if it is: a view."""
+    if parameter.is_complex():
+        return torch.view_as_complex(reals.view(*parameter.shape, 2))
+    return reals.view(parameter.shape)
+
+
+def sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:
+    """For what is exchanged as rows."""
+    return bad_argument(
+        f"parameter '{name}' is on {parameter.device} and has sparse gradients, whose rows are found in host memory",
+        "keep that parameter on the CPU, or make its layer with sparse=False and leave it out of sparse_parameters",
+    )

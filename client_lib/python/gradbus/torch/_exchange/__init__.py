@@ -1,0 +1,1 @@
+"""The exchange of gradients during and after the backward pass."""

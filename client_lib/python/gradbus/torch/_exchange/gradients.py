@@ -1,0 +1,444 @@
+"""The gradients of one optimizer: born in shared memory, exchanged while backward still runs.
+
+Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd
+accumulates straight into shared memory (on a device: into what is copied there, ../_gpu/staging.py). When
+buckets are exchanged and waited for: rounds.py.
+
+The thread that runs backward and the one that calls step may differ but never overlap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ... import _core
+from ..._errors import bad_argument
+from ..._ops import Sum
+from ..._process_sets import ProcessSet, session_of
+from .._buckets.delay_compensation import Compensation, DelayCompensation
+from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
+from .._buckets.gradient_buckets import Bucket
+from .._buckets.layout import DTYPES, ParameterInfo, plan_buckets
+from .._buckets.parameter_info import NamedParameter, info_of, sparse_on_device_error, with_compression
+from .._buckets.retire import retire, retire_later, retire_names
+from .._buckets.shard_parameters import ShardParameters, set_parameters
+from .._buckets.slots import Slot
+from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
+from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
+from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .hooks import after_accumulation
+from .rounds import Rounds, in_flight_error
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangedParameter:
+    """A parameter whose gradients are exchanged, and how."""
+
+    named: NamedParameter
+    group: int  # of the optimizer
+    mode: str  # those of different ones share no bucket
+    async_ps: bool
+    compensation: Compensation | None = None
+    sparse: bool = False  # its gradients come sparse
+
+    @property
+    def registered_mode(self) -> str:
+        """As gradbus_tensor_spec wants it, which steps no parameters."""
+        return self.mode if self.compensation is None else f"delayed:k={self.compensation.delay}"
+
+
+class GradientExchange:
+    """All buckets of one optimizer; one round ends with each synchronize()."""
+
+    def __init__(
+        self,
+        passes: int,
+        bucket_bytes: int,
+        op: int,
+        prefix: str,
+        process_set: ProcessSet,
+        compression: str | None,
+        learning_rate: Callable[[int], float],
+        rescale_residual: bool = False,
+        placement: int = 0,
+        waits_in_backward: bool = True,
+    ) -> None:
+        self._bucket_bytes = bucket_bytes
+        self._op = op
+        self._prefix = prefix
+        self._process_set = process_set
+        self._compression = compression  # None: the job's policy
+        self._rescale_residual = rescale_residual  # when it changes
+        self._placement = placement  # of shards: the newest that was asked for
+        self._additions = itertools.count()
+        self._buckets: list[Bucket] = []
+        self._parameters: set[torch.nn.Parameter] = set()
+        self._async_ps: set[torch.nn.Parameter] = set()
+        self._rounds = Rounds(
+            self._buckets, passes, op, waits_in_backward, prefix, process_set,
+            learning_rate, rescale_residual,
+        )  # fmt: skip
+        self._hooks: list[Any] = []
+        self._detached = False
+        self._why_detached = SHUT_DOWN
+        detach_before_close(self, process_set)
+
+    @property
+    def buckets(self) -> Sequence[Bucket]:
+        """In the order in which backward fills them."""
+        return self._buckets
+
+    def add(self, parameters: Sequence[ExchangedParameter]) -> None:
+        """Registers buckets for more parameters; every rank must add the same ones.
+
+        Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ,
+        UnavailableError when a mode wants shards and there are none.
+        """
+        if self.in_flight:
+            raise in_flight_error("parameters cannot be added")
+        number = next(self._additions)
+        prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
+        session = session_of(self._process_set, "DistributedOptimizer")
+        refuse_several_devices([parameter.named for parameter in parameters])
+        infos = [self._info(parameter, session) for parameter in parameters]
+        plans = plan_buckets(infos, self._bucket_bytes, prefix)
+        firsts = [parameters[plan.slots[0].index] for plan in plans]
+        specs = [
+            (
+                plan.name, plan.count, DTYPES[plan.dtype][1], self._op,
+                plan.compression, plan.columns, first.registered_mode,
+            )
+            for plan, first in zip(plans, firsts)
+        ]  # fmt: skip
+        devices = [
+            uuid_for_rank_buffers(first.named[1], plan.compression, first.registered_mode)
+            for plan, first in zip(plans, firsts)
+        ]
+        try_devices(session, devices)
+        cores = session.register_buckets(specs, devices)
+        for core, plan, first, spec in zip(cores, plans, firsts, specs):
+            bucket = Bucket(
+                core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
+            )
+            bucket.spec, bucket.placement = spec, self._placement
+            if first.async_ps:
+                bucket.on_shards = ShardParameters(bucket, bucket.slots)
+                self._async_ps.update(slot.parameter for slot in bucket.slots)
+            if first.compensation is not None:
+                bucket.compensation = DelayCompensation(
+                    first.compensation, plan, [parameter.named[1] for parameter in parameters],
+                    bucket.flat, session.size if self._op == Sum else 1,
+                )  # fmt: skip
+            bucket.begin_round()
+            self._buckets.append(bucket)
+            for slot in bucket.slots:
+                self._watch(bucket, slot)
+
+    def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
+        name, tensor = parameter.named
+        info = with_compression(self._compression, session, info_of(name, tensor), tensor)
+        if parameter.sparse and info.count and tensor.dim() > 1:
+            if info.device != "cpu" and not parameter.async_ps:
+                raise sparse_on_device_error(name, tensor)
+            # Of shards that step come whole parameters: what is sparse then is what travels.
+            info = dataclasses.replace(
+                info, compression=self._of_sparse(info), sparse=not parameter.async_ps
+            )
+        by_group = self._rescale_residual or parameter.async_ps
+        return dataclasses.replace(
+            info, mode=parameter.mode, group=parameter.group if by_group else 0
+        )
+
+    def _of_sparse(self, info: ParameterInfo) -> str:
+        # Rows lose nothing, so they need no leave of the policy.
+        silent = self._compression is None and info.compression == "none"
+        return "rows" if silent and info.dtype == "float32" else info.compression
+
+    def _watch(self, bucket: Bucket, slot: Slot) -> None:
+        self._parameters.add(slot.parameter)
+        # Weak references: the hook lives as long as the parameter, the optimizer may go earlier, and a
+        # slot that the parameter's hook held would hold the parameter for ever.
+        rounds, bucket_, slot_ = weakref.ref(self._rounds), weakref.ref(bucket), weakref.ref(slot)
+
+        def on_gradient() -> None:
+            its_rounds, its_bucket, its_slot = rounds(), bucket_(), slot_()
+            if its_rounds is not None and its_bucket is not None and its_slot is not None:
+                its_rounds.on_gradient(its_bucket, its_slot)
+
+        self._hooks.append(after_accumulation(slot.parameter, on_gradient))
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """Whose ranks exchange."""
+        return self._process_set
+
+    @property
+    def detached(self) -> bool:
+        """True after shutdown(), or when a newer wrapper took over: the shared memory is gone."""
+        return self._detached
+
+    def refuse_when_detached(self) -> None:
+        """Raises ClosedError."""
+        if self._detached:
+            raise closed_error(self._why_detached)
+
+    @property
+    def in_flight(self) -> bool:
+        """An exchange was started and not waited for."""
+        return self._rounds.in_flight
+
+    @torch.no_grad()
+    def synchronize(
+        self, all_parameters: Iterable[torch.Tensor] = (), is_step: bool = False
+    ) -> None:
+        """After this every ``.grad`` is the result. Nothing happens when it already is.
+
+        A parameter without a gradient (``.grad`` is None) takes part with zeros. ``is_step``: a step
+        calls it, and not the user. After a TimeoutError it may be called again.
+        """
+        self.refuse_when_detached()
+        self._refuse_foreign_parameters(all_parameters)
+        if is_step:
+            self._rounds.refuse_changes_before_exchange()
+        self._rounds.synchronize()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """No parameters lie elsewhere: it can be suspended and resumed."""
+        return not any(bucket.on_shards for bucket in self._buckets)
+
+    @torch.no_grad()
+    def drain(self) -> bool:
+        """The next results that no step has taken are in ``.grad``, zeros where a bucket has none.
+
+        False when there were none at all: every exchange is over. Every rank calls it until then.
+        After a TimeoutError it may be called again: nothing that was found is lost.
+        """
+        self.refuse_when_detached()
+        if self._rounds.is_between_backward_and_step:
+            raise in_flight_error("flush() is called")
+        draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
+        for bucket in draining:
+            bucket.drain()
+        found = [bucket.use_drained() for bucket in draining]
+        for bucket in self._buckets:
+            bucket.point()
+        self._rounds.begin()
+        return any(found)
+
+    @torch.no_grad()
+    def pull(self) -> int:
+        """The newest parameters from shards, the same on all ranks; of how many buckets."""
+        on_shards = [b for b in self._buckets if b.on_shards is not None and b.on_shards.is_set]
+        if not on_shards:
+            return 0
+        # Once to say that this rank makes no steps for now, so that nobody waits for it; once more
+        # when that is true of all, so that all get the same.
+        self._pull(on_shards)
+        session_of(self._process_set, "flush").barrier()
+        self._pull(on_shards)
+        return len(on_shards)
+
+    def _pull(self, on_shards: Sequence[Bucket], rests: bool = True) -> None:
+        for bucket in on_shards:
+            bucket.start_pull(rests)
+        for bucket in on_shards:
+            bucket.wait()
+
+    @torch.no_grad()
+    def move(self, placement: int) -> None:
+        """What lies on shards moves to those there are now. At a fence, on every rank.
+
+        Shards that have not got the parameters yet keep their part until a later fence.
+        """
+        self._placement = placement
+        moving = [b for b in self._buckets if b.placement < placement and _can_move(b)]
+        if not moving:
+            return
+        session = session_of(self._process_set, "flush")
+        specs = [(*b.spec[:-1], f"{b.spec[-1]},placement={placement}") for b in moving]
+        devices = [
+            uuid_for_rank_buffers(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
+        ]
+        try_devices(session, devices)
+        for bucket, core in zip(moving, session.register_buckets(specs, devices)):
+            bucket.placement = placement
+            bucket.replace(core)
+        on_shards = [b.on_shards for b in moving if b.on_shards is not None]
+        for shard in on_shards:
+            shard.is_set = False
+        set_parameters(on_shards)  # which get what their predecessors have, and say when it is there
+
+    def staleness(self) -> dict[str, int]:
+        """By parameter: how many steps the gradient in ``.grad`` is old; -1: zeros, of no step."""
+        return {slot.name: b.core.staleness for b in self._buckets for slot in b.slots}
+
+    def _refuse_foreign_parameters(self, all_parameters: Iterable[torch.Tensor]) -> None:
+        for parameter in all_parameters:
+            if parameter.grad is not None and parameter not in self._parameters:
+                raise bad_argument(
+                    f"a parameter of shape {tuple(parameter.shape)} has a gradient but did not "
+                    "require one when the optimizer was made distributed",
+                    "unfreeze it before, or give it to add_param_group() on every rank",
+                )
+
+    def end_round(self) -> None:
+        """The results were used; the next synchronize() exchanges again."""
+        self._rounds.end()
+        for bucket in self._buckets:
+            for slot in bucket.slots if bucket.on_shards is not None else ():
+                slot.show()
+
+    @torch.no_grad()
+    def zero(self, set_to_none: bool = True) -> None:
+        """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first.
+
+        ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
+        """
+        self.refuse_when_detached()
+        self._rounds.abandon()
+        self._rounds.begin()
+        for bucket in self._buckets:
+            bucket.restart(set_to_none)
+
+    @torch.no_grad()
+    def compression_state(self) -> CompressionState:
+        """This rank's share of what compression remembers; zeroes the gradients."""
+        self._refuse_between_backward_and_step("compression_state()")
+        state = read_state(bucket for bucket in self._buckets if bucket.compressed)
+        self._forget()
+        self.zero()
+        return state
+
+    @torch.no_grad()
+    def load_compression_state(self, state: CompressionState) -> None:
+        """Puts it back, whatever was there before; zeroes the gradients."""
+        self._refuse_between_backward_and_step("load_compression_state()")
+        buckets = [b for b in self._buckets if b.flat.dtype == torch.float32]
+        check_state(state, {slot.name: slot.view.shape for b in buckets for slot in b.slots})
+        write_state(buckets, state)
+        self._forget()
+        self.zero()
+
+    @torch.no_grad()
+    def shard_state(self) -> ShardState:
+        """What shards' optimizers remember, on rank 0; the same for all, so {} on others."""
+        self._refuse_between_backward_and_step("shard_state()")
+        session = session_of(self._process_set, "shard_state")
+        return read_shards(remembering(self._buckets, only_set=True), session.rank)
+
+    @torch.no_grad()
+    def load_shard_state(self, state: ShardState) -> None:
+        """Puts it back, with the parameters that there are."""
+        self._refuse_between_backward_and_step("load_shard_state()")
+        session = session_of(self._process_set, "load_shard_state")
+        told = agree_on(
+            remembering(self._buckets), state, self._prefix, self._process_set, session.rank
+        )
+        if not told:
+            return
+        # As they are: the first round of a node with three ranks brings their sum times 1/3.
+        parameters = {slot: slot.parameter.clone() for bucket in told for slot in bucket.slots}
+        set_parameters(bucket.on_shards for bucket in told if bucket.on_shards is not None)
+        write_shards(told, state, parameters, session.rank)
+        # A step before the last part is there would be made without it.
+        session.barrier()
+        self._pull(told, rests=False)
+
+    @property
+    def mean_squares(self) -> dict[str, torch.Tensor]:
+        """What adaptive delay compensation keeps, by parameter: views."""
+        adaptive = [(b, b.compensation) for b in self._buckets if b.compensation is not None]
+        return {
+            slot.name: mean
+            for bucket, compensation in adaptive
+            for slot, mean in zip(bucket.slots, compensation.mean_squares())
+        }
+
+    @torch.no_grad()
+    def take_over(self, mean_squares: dict[str, torch.Tensor]) -> None:
+        """What others kept of parameters that are exchanged here now; the rest begins anew."""
+        for name, mean in self.mean_squares.items():
+            mean.copy_(mean_squares[name]) if name in mean_squares else mean.zero_()
+
+    def _forget(self) -> None:
+        for bucket in self._buckets:
+            bucket.forget()
+
+    def _refuse_between_backward_and_step(self, what: str) -> None:
+        self.refuse_when_detached()
+        if self._rounds.is_between_backward_and_step:
+            raise in_flight_error(f"{what} is called")
+
+    def steps_on(self, parameter: torch.Tensor) -> bool:
+        """This rank's optimizer does, with gradients that are exchanged here."""
+        return parameter in self._parameters and parameter not in self._async_ps
+
+    def owns(self, parameter: torch.Tensor) -> bool:
+        """True when the parameter has a slot here."""
+        return parameter in self._parameters
+
+    def detach(self, process_goes_on: bool) -> None:
+        """Lets go of shared memory, which is about to be unmapped."""
+        self._detached = True
+        self._let_go(process_goes_on)
+        for bucket in self._buckets:
+            bucket.storage.close()
+
+    def release(self, why: str, collected: bool = False) -> None:
+        """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
+        if not self._detached:
+            self._why_detached = why
+            self.detach(not self.in_flight)
+            on_shards = [bucket.core for bucket in self._buckets if bucket.on_shards is not None]
+            (retire_later if collected else retire)(on_shards)
+            retire(bucket.core for bucket in self._buckets if bucket.on_shards is None)
+            retire_names([self._rounds.agreement], self._process_set)
+            self._buckets.clear()
+
+    def __del__(self) -> None:
+        # Its hooks and gradients are the parameters', which live on.
+        with contextlib.suppress(Exception):
+            self.release("it is gone", collected=True)
+
+    @property
+    def has_undrained(self) -> bool:
+        """Results of mode delayed have not been used."""
+        return any(bucket.undrained for bucket in self._buckets)
+
+    def suspend(self) -> None:
+        """Others exchange these parameters from now on; what this one has registered stays."""
+        self._refuse_between_backward_and_step("a mode is changed")
+        self._let_go(True)
+
+    def resume(self) -> None:
+        """After suspend(): this one exchanges them again, as at its start."""
+        self._rounds.begin()
+        for bucket in self._buckets:
+            bucket.forget()
+            for slot in bucket.slots:
+                slot.adopted = False
+                self._watch(bucket, slot)
+
+    def _let_go(self, keep_gradients: bool) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for bucket in self._buckets:
+            for slot in bucket.slots:
+                slot.let_go(keep_gradients)
+
+
+def _can_move(bucket: Bucket) -> bool:
+    if not bucket.spec[-1].startswith("ps:"):
+        return False
+    if bucket.on_shards is None:  # shards may have something to remember of what is compressed
+        return bucket.used or not bucket.compressed
+    return bucket.on_shards.is_set

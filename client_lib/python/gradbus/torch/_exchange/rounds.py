@@ -1,0 +1,296 @@
+"""When the buckets of one optimizer are exchanged, and when their results are waited for.
+
+One exchange of all buckets is a round; a step needs one. A gradient hook counts the slots of a bucket
+and the last one starts it (wait-free backpropagation). At the end of the last backward pass before a
+step, wait="backward" starts what is left, zeros where no gradient came, and waits: then every ``.grad``
+is the result. wait="step" leaves both to synchronize().
+
+Invariants. A rank that waits in backward() has started every bucket, so ranks that use different parts
+of the model never wait for each other in a circle. Every rank starts a bucket as often as the others:
+once per step, and once more when gradients came after the exchange, which ranks agree on first (the
+agreement is a tensor of its own, so a rank that makes fewer passes is an error and not a wrong mean).
+
+Between start and the end of the wait a bucket belongs to Gradbus. Torch counts the writes to a tensor
+(``_version``), so a gradient that somebody else has changed meanwhile is found and refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from ..._differentiable import allreduce
+from ..._errors import BusyError, MismatchError
+from ..._ops import BitOr, Sum
+from ..._process_sets import ProcessSet, session_of
+from .._buckets.gradient_buckets import Bucket
+from .._buckets.shard_parameters import set_parameters
+from .._buckets.slots import Slot
+from .._timeline import trace_now, trace_span
+from .backward import BackwardEnd
+
+_FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
+_FLAGS = _FLAG_WORDS * 63
+
+_orders = itertools.count()
+
+
+class Rounds:
+    """Of the buckets in a list that may grow between rounds."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        passes: int,
+        op: int,
+        waits_in_backward: bool,
+        prefix: str,
+        process_set: ProcessSet,
+        learning_rate: Callable[[int], float],
+        rescale_residual: bool,
+    ) -> None:
+        """``learning_rate`` of a parameter group, now; ``rescale_residual`` when it changes."""
+        self.order = next(_orders)
+        self.synchronized = False  # every .grad is the result, and of all gradients
+        self._buckets = buckets
+        self._passes = passes
+        self._op = op
+        self._waits_in_backward = waits_in_backward
+        self.agreement = f"{prefix}/again"
+        self._process_set = process_set
+        self._learning_rate = learning_rate
+        self._rescale_residual = rescale_residual
+        self._end = BackwardEnd(self)
+        self._pass_is_open = False
+        self._traced_pass = 0  # when its first gradient came; 0: the job is not traced
+        self._passes_made = 0  # backward passes since the last exchange
+        self._exchanges = 0  # ever
+
+    # ---- during backward
+
+    def on_gradient(self, bucket: Bucket, slot: Slot) -> None:
+        """Backward has accumulated into a parameter's ``.grad``."""
+        self._end.expect()
+        if bucket.started:
+            raise in_flight_error(
+                f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
+            )
+        if bucket.done:
+            self._refuse_again(bucket, slot)
+            bucket.again = True
+        if not slot.is_in_place():  # in the usual case, nothing of this
+            if bucket.on_shards is None and slot.makes_dense():
+                _warn_of_dense_rows(slot.name)
+            with torch.no_grad():
+                slot.adopt()
+        bucket.storage.produced()
+        self.synchronized = False
+        if not self._pass_is_open:
+            self._pass_is_open = True
+            self._traced_pass = trace_now()
+        if bucket.count(slot, self._passes) and _may_start(bucket):
+            self._start(bucket)
+
+    def _refuse_again(self, bucket: Bucket, slot: Slot) -> None:
+        # The mean of a mean is itself, so gradients that are added to one are exchanged with it, as in
+        # DDP. With a sum, and with a mean of other steps, that would be something else.
+        if bucket.is_delayed:
+            raise in_flight_error(
+                f"parameter '{slot.name}' got a gradient after the exchange of this step, and its mode "
+                "exchanges once a step",
+            )
+        if self._op == Sum and not bucket.again and slot.is_as_noted(writes=1):
+            raise in_flight_error(
+                f"parameter '{slot.name}' got a gradient on top of the sum over all ranks"
+            )
+
+    def _end_pass(self) -> None:
+        if not self._pass_is_open:
+            return
+        self._pass_is_open = False
+        trace_span("backward", self._traced_pass)
+        self._passes_made += 1
+        for bucket in self._buckets:
+            bucket.end_pass(self._passes)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._waits_in_backward and self._passes_made >= self._passes
+
+    @torch.no_grad()
+    def exchange_begin(self) -> None:
+        """At the end of backward(): starts what is complete, or, when this one waits, everything."""
+        self._end_pass()
+        for bucket in self._buckets:
+            if _may_start(bucket) and (bucket.is_full or (self._is_due and not bucket.on_shards)):
+                bucket.adopt()
+                self._start(bucket)
+
+    @torch.no_grad()
+    def exchange_end(self) -> None:
+        """At the end of backward(): waits, if it is the last one before a step."""
+        buckets = [bucket for bucket in self._buckets if bucket.on_shards is None]
+        if self._is_due:
+            if any(bucket.again for bucket in buckets):
+                self._agree()
+            self._finish(buckets)
+            self.synchronized = all(bucket.done for bucket in self._buckets)
+        elif self._waits_in_backward:
+            for bucket in buckets:
+                if not (bucket.started or bucket.done):
+                    bucket.note()
+
+    def _start(self, bucket: Bucket) -> None:
+        if bucket.on_shards is not None:
+            bucket.on_shards.refuse_frozen()
+            bucket.core.set_learning_rate(self._learning_rate(bucket.group))
+        if self._rescale_residual and bucket.compressed:
+            bucket.follow(self._learning_rate(bucket.group))
+        bucket.start()
+
+    # ---- waiting
+
+    @property
+    def in_flight(self) -> bool:
+        """A bucket belongs to Gradbus."""
+        return any(bucket.started for bucket in self._buckets)
+
+    @property
+    def is_between_backward_and_step(self) -> bool:
+        """Gradients or results are there that no step has used."""
+        return any(bucket.started or bucket.done for bucket in self._buckets)
+
+    def synchronize(self) -> None:
+        """Exchanges what has not been exchanged; after it every ``.grad`` is the result."""
+        if self.synchronized:
+            return
+        self._end_pass()
+        if any(bucket.again for bucket in self._buckets):
+            self._agree()
+        self._finish(self._buckets)
+        for bucket in self._buckets:
+            if bucket.on_shards is not None:
+                bucket.on_shards.hide()
+        self.synchronized = True
+
+    def _finish(self, buckets: Iterable[Bucket], is_used: bool = True) -> None:
+        """Results of those that have none yet. After a TimeoutError it may be called again."""
+        missing = [bucket for bucket in buckets if not bucket.done]
+        waiting = [bucket for bucket in missing if not bucket.started]
+        for bucket in waiting:
+            bucket.adopt()
+        set_parameters(b.on_shards for b in missing if b.on_shards is not None)
+        for bucket in waiting:
+            self._start(bucket)
+        if is_used:
+            for bucket in missing:
+                _refuse_changed(bucket)
+        for bucket in missing:
+            bucket.wait()
+        for bucket in missing:
+            bucket.point()
+            bucket.begin_round()
+            for slot in bucket.slots if self._op == Sum else ():
+                slot.note()  # for _refuse_again()
+            bucket.done = True
+        self._passes_made = 0
+        if any(bucket.on_shards is None for bucket in missing):
+            self._exchanges += 1
+
+    def _agree(self) -> None:
+        """Which buckets are exchanged once more: those that have new gradients on any rank."""
+        session = session_of(self._process_set, "backward")
+        numbered = list(enumerate(self._buckets))
+        flags = {number % _FLAGS for number, bucket in numbered if bucket.again}
+        if session.size > 1:
+            words = [0] * _FLAG_WORDS
+            for flag in flags:
+                words[flag // 63] |= 1 << flag % 63
+            ours = torch.tensor([self._exchanges, ~self._exchanges, *words])
+            found = allreduce(ours, self.agreement, BitOr, process_set=self._process_set)
+            most, least, *words = found.tolist()
+            if most != self._exchanges or ~least != self._exchanges:
+                raise _passes_differ_error(self._exchanges)
+            flags = {flag for flag in range(_FLAGS) if words[flag // 63] >> flag % 63 & 1}
+        for number, bucket in numbered:
+            if number % _FLAGS in flags:
+                bucket.done = bucket.again = False
+
+    # ---- between rounds
+
+    def refuse_changes_before_exchange(self) -> None:
+        """step() is called: what it would exchange is what backward() has left."""
+        for bucket in self._buckets:
+            changed = None if bucket.started or bucket.done else bucket.changed_since_noted()
+            if changed is not None:
+                raise BusyError(
+                    f"GB-O905 IN_FLIGHT: the gradient of '{changed.name}' was changed before its exchange: "
+                    f"only {self._passes_made} of backward_passes_per_step={self._passes} passes were made "
+                    "| next: call synchronize() before you clip or scale gradients"
+                )
+
+    def begin(self) -> None:
+        """A new round: nothing has arrived."""
+        for bucket in self._buckets:
+            bucket.begin_round()
+        self._passes_made = 0
+        self._pass_is_open = False
+        self.synchronized = False
+
+    def end(self) -> None:
+        """A step has used the results."""
+        self.synchronized = False
+        for bucket in self._buckets:
+            bucket.done = bucket.again = False
+
+    def abandon(self) -> None:
+        """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
+        if self.in_flight:
+            self._finish(self._buckets, is_used=False)
+
+
+def _may_start(bucket: Bucket) -> bool:
+    # Shards get the parameters first, when all buckets can be begun: synchronize().
+    unset = bucket.on_shards is not None and not bucket.on_shards.is_set
+    return not (bucket.started or bucket.done or unset)
+
+
+def _refuse_changed(bucket: Bucket) -> None:
+    changed = bucket.changed_in_flight()
+    if changed is None:
+        return
+    if bucket.on_shards is not None:
+        next_step = "leave .grad alone: shards step on it, and it is sent as soon as it is complete"
+    else:
+        next_step = 'call synchronize() first, or leave wait="backward", the default'
+    raise BusyError(
+        f"GB-O905 IN_FLIGHT: the gradient of '{changed.name}' was changed during its exchange, whose "
+        f"result may be wrong on all ranks | next: {next_step}"
+    )
+
+
+def _passes_differ_error(ours: int) -> MismatchError:
+    return MismatchError(
+        "GB-O902 TENSOR_MISMATCH: ranks make different numbers of backward passes: this one exchanges "
+        f"gradients once more after {ours} exchanges, others do so after another number | next: make as "
+        "many backward passes between two steps on every rank"
+    )
+
+
+def _warn_of_dense_rows(name: str) -> None:
+    warnings.warn(
+        f"parameter '{name}' has sparse gradients, and they are exchanged dense: pass it in "
+        "DistributedOptimizer(sparse_parameters=...) to exchange the rows alone",
+        stacklevel=4,
+    )
+
+
+def in_flight_error(what: str) -> BusyError:
+    """Gradients are where they must not be touched."""
+    return BusyError(
+        f"GB-O905 IN_FLIGHT: {what} while gradients are being exchanged | next: call step(), "
+        "synchronize() or zero_grad() first, or raise backward_passes_per_step"
+    )

@@ -1,0 +1,1 @@
+"""Parameters on a GPU: how their buckets reach Gradbus."""

@@ -1,0 +1,175 @@
+"""DiLoCo and local SGD: ranks step on their own, and now and then an outer optimizer steps for all.
+
+Of every parameter there is a global copy, the same bits on every rank. After H inner steps the ranks
+exchange their pseudo-gradients: the global copy minus the local parameters. An outer SGD with Nesterov
+momentum steps on the mean, and all ranks continue from the global copy (Douillard et al. 2023,
+Algorithm 1). Local SGD (Stich 2019) is the same with a learning rate of 1 and no momentum: then the
+global copy becomes the mean of the parameters.
+
+Fragments take turns, so that less travels at once. An exchange may run in the background while ranks
+make steps, and their progress is kept (Streaming DiLoCo, Douillard et al. 2025).
+
+Invariants: all ranks make the same number of steps; global copies and momenta differ on no two ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .._buckets.parameter_info import NamedParameter
+
+if TYPE_CHECKING:
+    from ... import _core
+    from .._buckets.parameter_buckets import ParameterBucket, ParameterSlot
+
+
+class OuterBucket:
+    """A bucket of pseudo-gradients, the global copy of its parameters and the outer momentum."""
+
+    def __init__(self, bucket: ParameterBucket, mode: _core.Mode) -> None:
+        self.bucket = bucket
+        self.theta = bucket.private()  # the global copy
+        self.momentum = bucket.private() if mode.outer_momentum else None
+        # The parameters as they were at the start, where they change before the end.
+        self._snapshot = bucket.private() if mode.overlap else None
+        self._lr = mode.outer_lr
+        self._momentum_factor = mode.outer_momentum
+
+    def start(self) -> None:
+        """Sends the pseudo-gradient off."""
+        for slot in self.bucket.slots:
+            torch.sub(slot.of(self.theta), slot.parameter, out=slot.view)
+        if self._snapshot is not None:
+            self.bucket.copy_parameters(self._snapshot)
+        self.bucket.hand_over()
+
+    def apply(self) -> None:
+        """The outer step, on the mean that is in the bucket."""
+        self._step_theta(self.bucket.flat)
+        if self._snapshot is None:
+            self.bucket.set_parameters(self.theta)
+            return
+        for slot in self.bucket.slots:
+            progress = slot.parameter - slot.of(self._snapshot)
+            slot.parameter.copy_(slot.of(self.theta) + progress)
+
+    def _step_theta(self, mean: torch.Tensor) -> None:
+        # As torch.optim.SGD(nesterov=True) does it, bit for bit.
+        if self.momentum is not None:
+            for slot in self.bucket.slots:
+                if not slot.parameter.requires_grad:
+                    slot.of(self.momentum).zero_()  # or a frozen parameter would move
+            self.momentum.mul_(self._momentum_factor).add_(mean)
+            mean.add_(self.momentum, alpha=self._momentum_factor)
+        self.theta.add_(mean, alpha=-self._lr)
+
+
+class Fragment:
+    """Parameters that are exchanged at the same steps."""
+
+    def __init__(self, buckets: Sequence[OuterBucket], turn: int) -> None:
+        self.buckets = buckets
+        self.turn = turn  # step modulo H
+        self.steps = 0  # since the last start
+        self.in_flight = False
+        self.due = 0  # the step after which what is in flight is applied
+
+    def start(self, due: int) -> None:
+        """Begins an exchange."""
+        for bucket in self.buckets:
+            bucket.start()
+        self.steps = 0
+        self.in_flight = True
+        self.due = due
+
+    def finish(self) -> None:
+        """Waits and steps. After a TimeoutError it may be called again: nothing was applied."""
+        for bucket in self.buckets:
+            bucket.bucket.wait()
+        for bucket in self.buckets:
+            bucket.apply()
+        self.in_flight = False
+
+
+class LocalSteps:
+    """The parameters of one mode: their fragments and whose turn it is."""
+
+    def __init__(self, fragments: Sequence[Sequence[ParameterBucket]], mode: _core.Mode) -> None:
+        self._period = mode.period_steps
+        self._overlap = mode.overlap
+        self._step = 0  # inner steps since the beginning or the last flush
+        self._fragments = [
+            Fragment(
+                [OuterBucket(bucket, mode) for bucket in buckets],
+                (number + 1) * self._period // len(fragments) % self._period,
+            )
+            for number, buckets in enumerate(fragments)
+            if buckets
+        ]
+        self.anchored = False  # the global copies are there
+
+    @property
+    def buckets(self) -> Iterator[OuterBucket]:
+        """Of all fragments."""
+        return (bucket for fragment in self._fragments for bucket in fragment.buckets)
+
+    def outer_slots(self) -> Iterator[tuple[ParameterSlot, OuterBucket]]:
+        """Every parameter's place."""
+        return ((slot, outer) for outer in self.buckets for slot in outer.bucket.slots)
+
+    def anchor(self) -> None:
+        """The parameters, which are the same on all ranks, are the global copy."""
+        for outer in self.buckets:
+            outer.bucket.copy_parameters(outer.theta)
+        self.anchored = True
+
+    @property
+    def settled(self) -> bool:
+        """No step was made since the last outer step, and none is under way."""
+        return not any(fragment.in_flight or fragment.steps for fragment in self._fragments)
+
+    def stepped(self) -> None:
+        """After each inner step."""
+        self._step += 1
+        for fragment in self._fragments:
+            fragment.steps += 1
+            self._finish_when_due(fragment)
+            if self._step % self._period == fragment.turn:
+                fragment.start(self._step + self._overlap)
+                self._finish_when_due(fragment)
+
+    def _finish_when_due(self, fragment: Fragment) -> None:
+        if fragment.in_flight and fragment.due <= self._step:
+            fragment.finish()
+
+    def flush(self) -> int:
+        """Ends what is under way, then an outer step on the inner steps since; how many it made."""
+        ended = self._finish_all()
+        for fragment in self._fragments:
+            if fragment.steps:
+                fragment.start(self._step)
+        ended += self._finish_all()
+        self._step = 0
+        return ended
+
+    def _finish_all(self) -> int:
+        waiting = [fragment for fragment in self._fragments if fragment.in_flight]
+        for fragment in waiting:
+            fragment.finish()
+        return len(waiting)
+
+
+def split_by_bytes(named: Sequence[NamedParameter], parts: int) -> list[list[NamedParameter]]:
+    """Contiguous parts of about the same bytes; a parameter belongs to the part its middle is in."""
+    sizes = [parameter.numel() * parameter.element_size() for _, parameter in named]
+    total = max(1, sum(sizes))
+    split: list[list[NamedParameter]] = [[] for _ in range(parts)]
+    begin = 0
+    for pair, size in zip(named, sizes):
+        middle_doubled = 2 * begin + size
+        split[min(parts - 1, middle_doubled * parts // (2 * total))].append(pair)
+        begin += size
+    return split

@@ -1,0 +1,1 @@
+"""State for checkpoints: of the optimizers on shards, and of compression."""

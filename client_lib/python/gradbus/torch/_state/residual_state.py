@@ -1,0 +1,112 @@
+"""The residual state of compression: for checkpoints, and for another number of ranks.
+
+Error feedback keeps on each node what has not been sent yet. Every rank has a share of this state; the
+shares of all ranks add up to the state of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+
+from ..._errors import bad_argument
+
+# Part -> parameter name -> values of the parameter's shape.
+CompressionState = dict[str, dict[str, torch.Tensor]]
+
+
+
+class Slot(Protocol):
+    """A parameter's elements of a bucket."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def view(self) -> torch.Tensor: ...
+
+
+class Bucket(Protocol):
+    """Of gradients or of pseudo-gradients."""
+
+    @property
+    def flat(self) -> torch.Tensor: ...
+    @property
+    def slots(self) -> Sequence[Slot]: ...
+    @property
+    def compressed(self) -> bool: ...
+    def read_residual_state(self, part: int) -> None: ...
+    def write_residual_state(self, part: int) -> None: ...
+
+
+PARTS = {"residual": 1, "momentum": 2}  # as gradbus_residual_state
+
+
+def read_state(buckets: Iterable[Bucket]) -> CompressionState:
+    """This rank's share, of compressed buckets; overwrites their gradients."""
+    state: CompressionState = {part: {} for part in PARTS}
+    for bucket in buckets:
+        for part, number in PARTS.items():
+            bucket.read_residual_state(number)
+            for slot in bucket.slots:
+                state[part][slot.name] = slot.view.clone()
+    return state
+
+
+def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
+    """Parameters that the state lacks get zeros; overwrites gradients."""
+    for bucket in buckets:
+        for part, number in PARTS.items():
+            shares = state.get(part, {})
+            if not bucket.compressed and not any(slot.name in shares for slot in bucket.slots):
+                continue
+            bucket.flat.zero_()
+            for slot in bucket.slots:
+                if slot.name in shares:
+                    slot.view.copy_(shares[slot.name])
+            bucket.write_residual_state(number)
+
+
+def check_state(state: CompressionState, shapes: dict[str, torch.Size]) -> None:
+    """Raises InvalidError naming the first entry that fits no parameter."""
+    for part, shares in state.items():
+        if part not in PARTS:
+            raise bad_argument(
+                f"load_compression_state: there is no part '{part}'", f"use {', '.join(PARTS)}"
+            )
+        for name, share in shares.items():
+            if name not in shapes:
+                raise bad_argument(
+                    f"load_compression_state: this optimizer has no float32 parameter '{name}'",
+                    "load the state of the same model, with the same named_parameters()",
+                )
+            if share.shape != shapes[name]:
+                raise bad_argument(
+                    f"load_compression_state: '{name}' has shape {tuple(shapes[name])}, its "
+                    f"{part} {tuple(share.shape)}",
+                    "load the state of the same model",
+                )
+
+
+def reshard_compression_state(
+    states: Sequence[CompressionState], ranks: int
+) -> list[CompressionState]:
+    """The states of all ranks dealt out to ``ranks`` ranks, with the same sum.
+
+    Rank r of n old ones goes to new rank r % ranks; the others begin with nothing. Raises InvalidError
+    when there are no states or no ranks.
+    """
+    if not states or ranks < 1:
+        raise bad_argument(
+            f"reshard_compression_state: {len(states)} states for {ranks} ranks",
+            "pass the state of every rank and a positive number of ranks",
+        )
+    dealt: list[CompressionState] = [{part: {} for part in PARTS} for _ in range(ranks)]
+    for rank, state in enumerate(states):
+        target = dealt[rank % ranks]
+        for part, shares in state.items():
+            for name, share in shares.items():
+                held = target[part].get(name)
+                target[part][name] = share.clone() if held is None else held + share
+    return dealt
