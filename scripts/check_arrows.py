@@ -64,6 +64,7 @@ def row(folder: str) -> str:
 
 
 def inside(folder: str, parent: str) -> bool:
+    """Whether it is that folder, or one below it."""
     return folder == parent or folder.startswith(parent + "/")
 
 

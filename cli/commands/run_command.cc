@@ -94,16 +94,17 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
   if (options.verbose) tell_plan(screen, options, plan, cluster);
   const auto sockets =
       plan.embedded ? cluster.sockets() : std::vector<std::string>(plan.blocks.size(), plan.socket);
-  Result<TraceRecorder> trace = TraceRecorder();
+  std::unique_ptr<TraceRecorder> trace;
   if (!options.timeline.empty()) {
-    const std::string coordinator = plan.embedded ? cluster.coordinator() : coordinator_address("");
-    trace = TraceRecorder::start(options.timeline, plan.job, coordinator,
-                                 plan.embedded ? cluster.token_file() : "");
-    if (!trace.ok()) return fail(trace.status(), kExitFailed);
+    Result<std::unique_ptr<TraceRecorder>> recorder = TraceRecorder::start(
+        options.timeline, plan.job, plan.embedded ? cluster.coordinator() : coordinator_address(""),
+        plan.embedded ? cluster.token_file() : "");
+    if (!recorder.ok()) return fail(recorder.status(), kExitFailed);
+    trace = recorder.take();
   }
   const RankStarter starter{
       plan, options, screen, guard, sockets, cluster.coordinator(), usable_cores(), cluster.lab()};
-  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr, &trace.value())
+  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr, trace.get())
       .run();
 }
 
@@ -229,15 +230,8 @@ constexpr char kFooter[] =
     "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   with an emulated network\n"
     "  gradbus run -H node1:8,node2:8 -- python train.py   over ssh; agents run there";
 
-}  // namespace
-
-Action declare_run(CLI::App& app) {
-  auto options = std::make_shared<RunOptions>();
-  app.prefix_command();
-  app.footer(kFooter);
-  app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
-  app.add_option("--job", options->job,
-                 "name of the job, also of its snapshots; default: a random name");
+// The options of embedded daemons and their network.
+void declare_cluster(CLI::App& app, const std::shared_ptr<RunOptions>& options) {
   app.add_option("--agents", options->agents, "embedded agents that share the ranks");
   app.add_option("--shards", options->shards, "embedded parameter-server shards, for modes ps:*");
   app.add_option("--shards-on", options->shards_on,
@@ -254,6 +248,18 @@ Action declare_run(CLI::App& app) {
   app.add_option(
       "--transport", options->transport,
       "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  app.prefix_command();
+  app.footer(kFooter);
+  app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
+  app.add_option("--job", options->job,
+                 "name of the job, also of its snapshots; default: a random name");
+  declare_cluster(app, options);
   app.add_option(
       "--compression", options->compression,
       "codec of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");

@@ -15,9 +15,10 @@ constexpr Nanos kFinish = 10 * kSecond;
 
 }  // namespace
 
-Result<TraceRecorder> TraceRecorder::start(const std::string& file, const std::string& job,
-                                           const std::string& coordinator,
-                                           const std::string& token_file) {
+Result<std::unique_ptr<TraceRecorder>> TraceRecorder::start(const std::string& file,
+                                                            const std::string& job,
+                                                            const std::string& coordinator,
+                                                            const std::string& token_file) {
   ChildSpec spec;
   spec.words = {"/proc/self/exe", "trace",    job, "--wait", "--to-the-end", "-o", file,
                 "--coordinator",  coordinator};
@@ -28,9 +29,7 @@ Result<TraceRecorder> TraceRecorder::start(const std::string& file, const std::s
   spec.death_signal = SIGTERM;
   Result<Child> child = start_child(spec);
   if (!child.ok()) return child.status();
-  TraceRecorder recorder;
-  recorder.child_ = child.take();
-  return recorder;
+  return std::unique_ptr<TraceRecorder>(new TraceRecorder(child.take()));
 }
 
 void TraceRecorder::finish() {

@@ -2,7 +2,9 @@
 // start and ends with the job. Main thread only.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/process/child.h"
 #include "common/status.h"
@@ -12,17 +14,20 @@ namespace gradbus {
 class TraceRecorder {
  public:
   // GB-H201 when it cannot be started.
-  static Result<TraceRecorder> start(const std::string& file, const std::string& job,
-                                     const std::string& coordinator, const std::string& token_file);
-  TraceRecorder() = default;
-  TraceRecorder(TraceRecorder&&) = default;
-  TraceRecorder& operator=(TraceRecorder&&) = default;
+  static Result<std::unique_ptr<TraceRecorder>> start(const std::string& file,
+                                                      const std::string& job,
+                                                      const std::string& coordinator,
+                                                      const std::string& token_file);
   ~TraceRecorder() { finish(); }
+  TraceRecorder(const TraceRecorder&) = delete;
+  TraceRecorder& operator=(const TraceRecorder&) = delete;
 
   // Waits until the file is complete, for a few seconds at most. Call it before the daemons stop.
   void finish();
 
  private:
+  explicit TraceRecorder(Child child) : child_(std::move(child)) {}
+
   Child child_;
 };
 

@@ -242,17 +242,6 @@ GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
  * number and their sum. The coordinator's rule (--loss-percent) returns a job to mode sync if
  * losses jump, or if one is not finite. The call takes nanoseconds and never waits. */
 GRADBUS_API gradbus_code gradbus_report_loss(gradbus_session* session, double loss);
-/* 1 while somebody records a trace of the job: `gradbus trace`, `gradbus run --timeline`. */
-GRADBUS_API int gradbus_tracing(gradbus_session* session);
-/* Adds a piece of this rank's training loop to the trace: "forward", "backward", "step" or the name
- * of a layer. The trace keeps the last 40 bytes of a name. Times are CLOCK_MONOTONIC, in
- * nanoseconds. Without a trace the call does nothing and takes nanoseconds. GB-O900: no name, or an
- * end before the begin. */
-GRADBUS_API gradbus_code gradbus_trace(gradbus_session* session, const char* name,
-                                       uint64_t begin_ns, uint64_t end_ns);
-/* The time in nanoseconds for which threads of this rank have waited for other ranks, since it
- * joined the job: its exposed communication. Waits of a few microseconds are not counted. */
-GRADBUS_API uint64_t gradbus_waited_ns(gradbus_session* session);
 /* 1 if `text` matches: * is any text, ? is any character. */
 GRADBUS_API int gradbus_glob_matches(const char* glob, const char* text);
 
@@ -507,4 +496,5 @@ GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int
 #endif
 
 #include "gradbus/devices.h"
+#include "gradbus/trace.h"
 #endif /* GRADBUS_GRADBUS_H_ */
