@@ -84,26 +84,32 @@ void TraceFile::name_row(const Process& process, int64_t row, const std::string&
 }
 
 // Phases nest, so they share a row; so do a rank's waits, which follow each other.
-int64_t TraceFile::row_of(Process& process, const v1::TraceSpan& span) {
+TraceFile::Row TraceFile::make_row(const Process& process, const v1::TraceSpan& span) {
   const auto kind = static_cast<TraceKind>(span.kind());
+  const std::string shown(trace_kind_name(kind));
   const bool own_row = kind != TraceKind::kPhase && kind != TraceKind::kWait;
-  const int64_t row =
+  const auto known = tensors_.find(span.tensor());
+  const std::string tensor = span.tensor() == 0        ? span.name()
+                             : known == tensors_.end() ? "tensor " + std::to_string(span.tensor())
+                                                       : known->second;
+  const int64_t number =
       !own_row ? (kind == TraceKind::kPhase ? kPhaseRow : kWaitRow)
                : kFirstTensorRow + int64_t{span.tensor()} * (kTraceKindMax + 1) + span.kind();
-  const auto [at, is_new] =
-      process.rows.try_emplace({own_row ? span.tensor() : 0, span.kind()}, row);
-  if (is_new) {
-    const auto tensor = tensors_.find(span.tensor());
-    const std::string name(trace_kind_name(kind));
-    name_row(process, row,
-             !own_row ? (kind == TraceKind::kPhase ? "training" : "waits")
-                      : (tensor == tensors_.end() ? "tensor " + std::to_string(span.tensor())
-                                                  : tensor->second) +
-                            ": " + name);
-  }
-  return at->second;
+  name_row(process, number,
+           own_row ? tensor + ": " + shown : (kind == TraceKind::kPhase ? "training" : "waits"));
+  Json event{{"ph", "X"},
+             {"pid", process.pid},
+             {"tid", number},
+             {"cat", process.pid < kAgentPids ? "rank" : "agent"},
+             {"name", kind == TraceKind::kPhase ? span.name() : shown}};
+  if (kind != TraceKind::kPhase) event["args"] = {{"tensor", tensor}};
+  std::string text = event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.pop_back();  // the object goes on with the numbers of a span
+  if (kind != TraceKind::kPhase) text.pop_back();
+  return {std::move(text), kind == TraceKind::kPhase};
 }
 
+// The words of a row are made once; of each span only the numbers are written.
 void TraceFile::add_span(Process& process, const v1::TraceSpan& span, int64_t offset) {
   if (bytes_ > bytes_max_) {
     ++dropped_here_;
@@ -111,27 +117,23 @@ void TraceFile::add_span(Process& process, const v1::TraceSpan& span, int64_t of
   }
   const int64_t begin = static_cast<int64_t>(span.begin_ns()) - offset;
   if (base_ns_ == 0) base_ns_ = begin;
-  const auto kind = static_cast<TraceKind>(span.kind());
-  Json event{{"ph", "X"},
-             {"pid", process.pid},
-             {"tid", row_of(process, span)},
-             {"ts", microseconds(begin - base_ns_)},
-             {"dur", microseconds(static_cast<int64_t>(span.end_ns() - span.begin_ns()))},
-             {"name", kind == TraceKind::kPhase ? span.name() : std::string(trace_kind_name(kind))},
-             {"cat", process.pid < kAgentPids ? "rank" : "agent"}};
-  Json args = Json::object();
-  if (span.tensor() != 0) {
-    const auto tensor = tensors_.find(span.tensor());
-    args["tensor"] =
-        tensor == tensors_.end() ? "tensor " + std::to_string(span.tensor()) : tensor->second;
-    args["round"] = span.round();
-  } else if (kind != TraceKind::kPhase) {
-    args["tensor"] = span.name();
+  const RowKey key{span.tensor(), span.kind(), span.tensor() == 0 ? span.name() : ""};
+  auto row = process.rows.find(key);
+  if (row == process.rows.end()) row = process.rows.emplace(key, make_row(process, span)).first;
+  char numbers[200];
+  const double ts = microseconds(begin - base_ns_);
+  const double length = microseconds(static_cast<int64_t>(span.end_ns() - span.begin_ns()));
+  if (row->second.is_phase) {
+    std::snprintf(numbers, sizeof(numbers), ",\"ts\":%.3f,\"dur\":%.3f}", ts, length);
+  } else {
+    std::snprintf(numbers, sizeof(numbers),
+                  ",\"round\":%llu,\"bytes\":%llu,\"busy_us\":%.3f},\"ts\":%.3f,\"dur\":%.3f}",
+                  static_cast<unsigned long long>(span.round()),
+                  static_cast<unsigned long long>(span.bytes()),
+                  span.busy_ns() == 0 ? length : microseconds(static_cast<int64_t>(span.busy_ns())),
+                  ts, length);
   }
-  if (span.bytes() != 0) args["bytes"] = span.bytes();
-  if (span.busy_ns() != 0) args["busy_us"] = microseconds(static_cast<int64_t>(span.busy_ns()));
-  if (!args.empty()) event["args"] = std::move(args);
-  write(event.dump(-1, ' ', false, Json::error_handler_t::replace));
+  write(row->second.words + numbers);
   ++spans_;
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "common/status.h"
@@ -37,17 +38,22 @@ class TraceFile {
   struct Closer {
     void operator()(FILE* file) const { std::fclose(file); }
   };
+  // Tensor and kind, and the name of a span without a tensor.
+  using RowKey = std::tuple<uint32_t, uint32_t, std::string>;
+  struct Row {
+    std::string words;  // of an event, without its numbers
+    bool is_phase = false;
+  };
   struct Process {
     int64_t pid = 0;
-    std::map<std::pair<uint32_t, uint32_t>, int64_t> rows = {};  // (tensor, kind) -> tid
-    std::map<std::string, int64_t> named_rows = {};
+    std::map<RowKey, Row> rows = {};
   };
   TraceFile(std::string path, std::string job, uint64_t bytes_max, FILE* file)
       : path_(std::move(path)), job_(std::move(job)), bytes_max_(bytes_max), file_(file) {}
   void add_part(const v1::TraceReply& reply, const v1::TraceRecords& part);
   void add_span(Process& process, const v1::TraceSpan& span, int64_t offset);
   Process& process_of(const v1::TraceReply& reply, uint32_t agent, int32_t rank);
-  int64_t row_of(Process& process, const v1::TraceSpan& span);
+  Row make_row(const Process& process, const v1::TraceSpan& span);
   void name_row(const Process& process, int64_t row, const std::string& name);
   void write(const std::string& event);
 
