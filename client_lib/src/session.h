@@ -267,6 +267,11 @@ class Session {
   }
   Nanos socket_slice() const;
   void count_wait(Nanos since);
+  struct CountedWait {
+    Session& session;
+    Nanos since;
+    ~CountedWait() { session.count_wait(since); }
+  };
 
   const LaunchIdentity identity_;
   const SessionOptions options_;
@@ -337,6 +342,7 @@ Status Session::keep_waiting(LocalReduction& local_reduction, Attempt& attempt,
   while (may_yield() && monotonic_now() - started < 50'000)
     for (int i = 0; i < 4; ++i, sched_yield())
       if (attempt()) return {};
+  const CountedWait counted{*this, started};  // also a slice of a wait, which ends without a result
   for (;;) {
     LocalReduction& watched = local_reduction_to_watch(local_reduction, subject);
     const uint32_t ticket = watched.ticket();
@@ -348,7 +354,6 @@ Status Session::keep_waiting(LocalReduction& local_reduction, Attempt& attempt,
     if (done || attempt()) break;
     GRADBUS_RETURN_IF_ERROR(between_sleeps(local_reduction, subject, started, timeout));
   }
-  count_wait(started);
   return {};
 }
 

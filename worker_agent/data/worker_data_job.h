@@ -77,6 +77,7 @@ class WorkerDataJob final : public DataJob {
   size_t take_submissions(uint32_t local_rank);
   std::string who(uint32_t local_rank) const;
   std::string describe_peer(uint32_t peer) const;
+  std::string with_tensor_name(const std::string& why) const;
   void on_submission(uint32_t local_rank, const Submission& record);
   void begin(EngineTensor& tensor);
   size_t reduce_local();

@@ -1,5 +1,6 @@
 // The links of a job in the engine: frames and credits that come, and links that end.
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "common/errors.h"
@@ -116,6 +117,18 @@ std::string WorkerDataJob::describe_peer(uint32_t peer) const {
   return count == 0 ? agent : agent + (count == 1 ? " (rank " : " (ranks ") + ranks + ")";
 }
 
+// The transport knows tensors by their numbers: "tensor 7 changed" becomes "tensor "fc1" changed".
+std::string WorkerDataJob::with_tensor_name(const std::string& why) const {
+  constexpr std::string_view kWord = "tensor ";
+  const size_t at = why.find(kWord);
+  if (at == std::string::npos) return why;
+  const char* const digits = why.data() + at + kWord.size();
+  uint32_t id = 0;
+  const auto [end, problem] = std::from_chars(digits, why.data() + why.size(), id);
+  if (problem != std::errc() || id >= tensors_.size() || tensors_[id] == nullptr) return why;
+  return why.substr(0, at) + "tensor \"" + tensors_[id]->name() + "\"" + end;
+}
+
 void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& why) {
   const uint32_t peer = links_->peer_of(event.link);
   links_->on_closed(event.link);
@@ -123,7 +136,7 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
   const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
   const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
                             "job \"" + start_.name + "\": the link to " + describe_peer(peer) +
-                                " ended" + (why.empty() ? "" : " (" + why + ")"));
+                                " ended" + (why.empty() ? "" : " (" + with_tensor_name(why) + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
   ended_links_.add(peer, lost, monotonic_now());
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 FIRST_BUCKET_BYTES = 1 << 20
-DEFAULT_BUCKET_BYTES = 25 << 20
+DEFAULT_BUCKET_BYTES = 8 << 20  # 25 MiB hid 22 % less of ResNet-18 at 1 Gbit/s, and was no better elsewhere
 SLOT_ALIGNMENT_BYTES = 64
 COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/policy/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
