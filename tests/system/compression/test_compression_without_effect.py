@@ -18,9 +18,9 @@ def test_what_is_not_compressed_is_reported_once(two_agents, python):
     first, *others = warnings_of(run_ranks(two_agents, python, "compression/no_effect.py", 3))
     assert all(not any(other.values()) for other in others), others
     assert first["none"] == [] and first["applies"] == [], first
-    assert len(first["bfloat16"]) == len(first["small"]) == len(first["twice"]) == 1, first
+    assert len(first["float64"]) == len(first["small"]) == len(first["twice"]) == 1, first
     # Beside them a bias in float32.
-    assert "3 of 4 parameters: 2 are bfloat16" in first["bfloat16"][0], first
+    assert "3 of 4 parameters: 2 are float64" in first["float64"][0], first
     assert "2 of 2 parameters: 2 have one dimension or fewer than 16,384" in first["small"][0], first
 
 
@@ -33,4 +33,4 @@ def test_one_node_and_one_rank_are_reported(two_agents, python):
 def test_a_policy_that_cannot_apply_is_reported(two_agents, python):
     results = run_ranks(two_agents, python, "compression/no_effect.py", 2, GRADBUS_COMPRESSION="fp16")
     first, _ = warnings_of(results)
-    assert len(first["none"]) <= 1 and len(first["bfloat16"]) == 1, first
+    assert len(first["none"]) <= 1 and len(first["float64"]) == 1, first

@@ -43,7 +43,9 @@ def _reason(
 ) -> str | None:
     wanted = [pair for pair in infos if _wanted(asked, session, *pair) != "none"]
     dense = [
-        info for info, p in wanted if with_compression(asked, session, info, p).compression == "none"
+        info
+        for info, p in wanted
+        if with_compression(asked, session, info, p, converts=True).compression == "none"
     ]
     compressed = len(wanted) - len(dense)
     if not wanted:
@@ -60,7 +62,7 @@ def _reason(
     typed = sum(info.dtype in other_types for info in dense)
     reasons = []
     if typed:
-        reasons.append(f"{typed} are {' or '.join(other_types)}, and float32 alone is compressed")
+        reasons.append(f"{typed} are {' or '.join(other_types)}, which this codec or device cannot compress")
     if typed < len(dense):
         reasons.append(
             f"{len(dense) - typed} have one dimension or fewer than {COMPRESSED_ELEMENTS_MIN:,} elements"

@@ -48,6 +48,7 @@ class Settings:
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
     waits_in_backward: bool = True
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
+    reduce_in_float32: bool = False  # gradients of half precision
     fresh_shards: bool = False  # shards take the parameters of ranks, not those of snapshots
 
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
@@ -88,7 +89,7 @@ class State:
         exchange = GradientExchange(
             asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
             asked.compression, self.learning_rate, asked.rescale_residual, self.placement,
-            asked.waits_in_backward,
+            asked.waits_in_backward, asked.reduce_in_float32,
         )  # fmt: skip
         local = LocalModes(
             f"local{suffix}", asked.bucket_bytes, asked.process_set, asked.compression

@@ -17,6 +17,7 @@ from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
+from ._arguments import check_reduce_dtype, check_wait, sparse_of
 from ._broadcast import broadcast_parameters
 from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
@@ -302,31 +303,6 @@ def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> Compres
     }
 
 
-def _sparse_of(
-    parameters: Iterable[torch.nn.Parameter], named: list[NamedParameter]
-) -> frozenset[torch.nn.Parameter]:
-    sparse = frozenset(parameters)
-    for parameter in sparse - {parameter for _, parameter in named}:
-        shape = tuple(parameter.shape) if isinstance(parameter, torch.Tensor) else repr(parameter)
-        raise bad_argument(
-            f"DistributedOptimizer: one of sparse_parameters, {shape}, is none that it exchanges",
-            "pass parameters of this optimizer, as in sparse_parameters=[model.embedding.weight]",
-        )
-    return sparse
-
-
-def _check_wait(wait: str, check_every: int) -> None:
-    if wait not in ("backward", "step"):
-        raise bad_argument(
-            f"DistributedOptimizer: wait={wait!r}", 'pass "backward" (the default) or "step"'
-        )
-    if not isinstance(check_every, int) or check_every < 0:
-        raise bad_argument(
-            f"DistributedOptimizer: check_every={check_every!r}",
-            "pass a number of steps, or 0 to compare the replicas in the first step only",
-        )
-
-
 def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise bad_argument(
@@ -357,6 +333,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     wait: str = "backward",
     broadcast: bool = False,
     check_every: int = 0,
+    reduce_dtype: torch.dtype | None = None,
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -375,7 +352,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
         compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
-            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
+            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides. Gradients
+            of float16 and bfloat16 in host memory are converted to float32 for it.
         rescale_residual: when a group's learning rate changes, the residual is scaled by old / new,
             so that it moves the parameters by as much as at the old rate. For plain SGD.
         mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
@@ -390,6 +368,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         check_every: the first step compares a hash of the parameters over all ranks, and so does each
             ``check_every``-th (0: none). In modes that exchange parameters or keep them on shards, flush()
             compares them instead, unless this is 0.
+        reduce_dtype: ``torch.float32``: gradients of float16 and bfloat16 in host memory are summed in float32 and
+            rounded once. They need twice the bytes on the wire. None: in their own dtype.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
     frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
@@ -400,10 +380,12 @@ def DistributedOptimizer(  # used like a class, hence its name
     passes), PeerLostError, TimeoutError. From step(): MismatchError naming the first parameter that differs.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
-    _check_wait(wait, check_every)
+    check_wait(wait, check_every)
+    check_reduce_dtype(reduce_dtype)
     settings = Settings(
         backward_passes_per_step, bucket_bytes, op, process_set, compression, rescale_residual, mode,
         waits_in_backward=wait == "backward", check_every=check_every,
+        reduce_in_float32=reduce_dtype is not None,
     )  # fmt: skip
     _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)
     return cast(DistributedOptimizerBase, optimizer)
@@ -426,7 +408,7 @@ def _distribute(
         settings,
         op=checked_op(settings.op, "DistributedOptimizer", (Average, Sum)),
         compression=checked_compression(settings.compression, "DistributedOptimizer"),
-        sparse=_sparse_of(sparse_parameters, named),
+        sparse=sparse_of(sparse_parameters, named),
     )
     if broadcast:
         broadcast_parameters(named, lowest_rank(process_set), process_set)

@@ -21,9 +21,9 @@ def large(dtype=torch.float32):
 
 def main():
     cases = {
-        "none": lambda: [*said(large(), None), *said(large(torch.bfloat16), "none")],
+        "none": lambda: [*said(large(), None), *said(large(torch.float64), "none")],
         "applies": lambda: said(large()),
-        "bfloat16": lambda: said(torch.nn.Sequential(large(), large(torch.bfloat16))),
+        "float64": lambda: said(torch.nn.Sequential(large(), large(torch.float64))),
         "small": lambda: said(torch.nn.Linear(8, 8)),
         "twice": lambda: [*said(torch.nn.Linear(8, 8)), *said(torch.nn.Linear(8, 8))],
     }

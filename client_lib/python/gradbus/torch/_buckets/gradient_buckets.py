@@ -25,7 +25,8 @@ class Bucket(Registered):
         named: Sequence[NamedParameter],
         timeout_ms: int,
     ) -> None:
-        super().__init__(core, named[plan.slots[0].index][1], timeout_ms)
+        dtype = getattr(torch, plan.gradient_dtype) if plan.gradient_dtype else None
+        super().__init__(core, named[plan.slots[0].index][1], timeout_ms, dtype)
         self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self._slots_left = 0  # whose gradients of this round are not complete
@@ -63,6 +64,14 @@ class Bucket(Registered):
         name, parameter = named
         views = self._views(offset, count, parameter)
         return (SparseSlot if self._sparse else Slot)(name, parameter, views)
+
+    def element_views(self) -> list[tuple[str, torch.Tensor]]:
+        """By parameter: its part of elements, in its shape."""
+        places = zip(self.slots, self._plan.slots, strict=True)
+        return [
+            (slot.name, shaped_as(slot.parameter, self.elements[place.offset : place.offset + place.count]))
+            for slot, place in places
+        ]
 
     def begin_round(self) -> None:
         """Forgets what has arrived."""

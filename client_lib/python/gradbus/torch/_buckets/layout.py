@@ -27,6 +27,8 @@ DTYPES = {
     "float16": ("f16", 3, 2),
     "bfloat16": ("bf16", 4, 2),
 }
+HALVES = ("float16", "bfloat16")
+Kind = tuple[str, str, int, str, str, str]
 # Complex numbers travel as pairs of these.
 PAIRS_OF = {"complex64": "float32", "complex128": "float64"}
 
@@ -45,11 +47,12 @@ class ParameterInfo:
     sparse: bool = False  # its gradients come sparse
     device: str = "cpu"  # the type alone: ranks may number theirs as they like
     is_complex: bool = False
+    gradient_dtype: str = ""  # of the gradient, where it is converted to `dtype` for the exchange
 
     @property
-    def kind(self) -> tuple[str, str, int, str, str]:
+    def kind(self) -> Kind:
         """Gradients of one kind share buckets."""
-        return (self.dtype, self.compression, self.group, self.mode, self.device)
+        return (self.dtype, self.compression, self.group, self.mode, self.device, self.gradient_dtype)
 
     @property
     def needs_matrix(self) -> bool:
@@ -82,6 +85,7 @@ class BucketPlan:
     mode: str = "sync"
     sparse: bool = False
     device: str = "cpu"
+    gradient_dtype: str = ""
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
@@ -100,7 +104,7 @@ def plan_buckets(
 ) -> list[BucketPlan]:
     """Buckets in the order in which they become full when backward runs from last to first."""
     plans: list[BucketPlan] = []
-    filling: dict[tuple[str, str, int, str, str], BucketPlan] = {}
+    filling: dict[Kind, BucketPlan] = {}
     for index in reversed(range(len(parameters))):
         info = parameters[index]
         if info.stays_alone:
@@ -109,8 +113,9 @@ def plan_buckets(
         plan = filling.get(info.kind)
         if plan is None or _is_full(plan, info, plans, bucket_bytes):
             plan = filling[info.kind] = BucketPlan(
-                info.dtype, info.compression, group=info.group, mode=info.mode, device=info.device
-            )
+                info.dtype, info.compression, group=info.group, mode=info.mode, device=info.device,
+                gradient_dtype=info.gradient_dtype,
+            )  # fmt: skip
             plans.append(plan)
         plan.append(index, info.count, info.is_complex)
     for number, plan in enumerate(plans):
@@ -120,8 +125,9 @@ def plan_buckets(
 
 def _lone_plan(index: int, info: ParameterInfo) -> BucketPlan:
     plan = BucketPlan(
-        info.dtype, info.compression, info.columns, info.group, info.mode, info.sparse, info.device
-    )
+        info.dtype, info.compression, info.columns, info.group, info.mode, info.sparse, info.device,
+        info.gradient_dtype,
+    )  # fmt: skip
     plan.append(index, info.count)
     plan.count = info.count  # no padding: rows and columns are the tensor's
     return plan

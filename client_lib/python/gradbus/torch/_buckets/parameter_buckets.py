@@ -58,6 +58,10 @@ class ParameterBucket(Registered):
         self.finish()
         self.copy_back()
 
+    def element_views(self) -> list[tuple[str, torch.Tensor]]:
+        """By parameter: its part of flat, in its shape."""
+        return [(slot.name, slot.view) for slot in self.slots]
+
     def private(self) -> torch.Tensor:
         """Zeros, laid out as this bucket is."""
         return torch.zeros_like(self.flat)

@@ -9,15 +9,26 @@ import torch
 from ... import _core
 from ..._errors import InvalidError, bad_argument
 from .._gpu.staging import checked_device
-from .layout import COMPRESSED_ELEMENTS_MIN, DTYPES, PAIRS_OF, ParameterInfo
+from .layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ParameterInfo
 
 NamedParameter = tuple[str, torch.nn.Parameter]
 
 
 def with_compression(
-    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
+    asked: str | None,
+    session: _core.Session,
+    info: ParameterInfo,
+    parameter: torch.Tensor,
+    converts: bool = False,
 ) -> ParameterInfo:
-    """With the compression that was asked for, or else the job's policy, where it is worth it."""
+    """With the compression that was asked for, or else the job's policy, where it is worth it.
+
+    ``converts``: gradients of half precision in host memory are compressed as float32. Codecs that only round to
+    half precision would change nothing there.
+    """
+    if converts and info.dtype in HALVES:
+        wide = with_compression(asked, session, in_float32(info), parameter)
+        return info if wide.compression.partition(":")[0] in ("none", "fp16", "bf16") else wide
     # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
     if info.dtype != "float32" or not info.count:
         return info
@@ -28,6 +39,13 @@ def with_compression(
         chosen = asked if worth else "none"
     columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
     return dataclasses.replace(info, compression=chosen, columns=columns)
+
+
+def in_float32(info: ParameterInfo) -> ParameterInfo:
+    """The gradient is converted to float32 for the exchange, and back. In host memory only."""
+    if info.dtype not in HALVES or info.device != "cpu":
+        return info
+    return dataclasses.replace(info, dtype="float32", gradient_dtype=info.dtype)
 
 
 def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:

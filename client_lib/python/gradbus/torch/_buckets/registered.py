@@ -9,19 +9,32 @@ import torch
 
 from ... import _core
 from .._gpu.staging import GradientStorage, storage_of
+from .converted import Converted
 
 
-def _make_storage(parameter: torch.Tensor, timeout_ms: int, core: _core.Bucket) -> GradientStorage:
+def _make_storage(
+    parameter: torch.Tensor, timeout_ms: int, dtype: torch.dtype | None, core: _core.Bucket
+) -> GradientStorage:
     delay_slots = [torch.from_dlpack(delay_slot) for delay_slot in core.delay_slots()]  # type: ignore[attr-defined]
-    return storage_of(parameter, delay_slots, core, timeout_ms)
+    storage = storage_of(parameter, delay_slots, core, timeout_ms)
+    return storage if dtype is None else Converted(storage, dtype)
 
 
 class Registered:
     """One thread at a time. Between hand_over() and the end of finish() the elements are Gradbus's."""
 
-    def __init__(self, core: _core.Bucket, parameter: torch.Tensor, timeout_ms: int) -> None:
-        """``parameter``: one of those in it; ``timeout_ms``: of waits for its device."""
-        self._make_storage = functools.partial(_make_storage, parameter, timeout_ms)
+    def __init__(
+        self,
+        core: _core.Bucket,
+        parameter: torch.Tensor,
+        timeout_ms: int,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """``parameter``: one of those in it; ``timeout_ms``: of waits for its device.
+
+        ``dtype``: what torch works on has this one, and is converted; None: the tensor's own.
+        """
+        self._make_storage = functools.partial(_make_storage, parameter, timeout_ms, dtype)
         self.core = core
         self.compressed = False  # agents keep what its compression remembers
         self.storage = self._make_storage(core)
@@ -66,18 +79,25 @@ class Registered:
         self.storage.release()
         self.hand_over(lambda: self.core.start_write_optimizer_state(part))
 
+    @property
+    def elements(self) -> torch.Tensor:
+        """The elements of the registered tensor in its own dtype. The same as flat, unless that is converted."""
+        storage = self.storage
+        return storage.inner.views[storage.inner_view] if isinstance(storage, Converted) else self.flat
+
     def read_residual_state(self, part: int) -> None:
-        """Reads this rank's share of the residual state into flat."""
+        """Reads this rank's share of the residual state into elements."""
         self.storage.release()
         self.core.start_read_residual_state(part)
         self.core.wait()
         self.copy_back()
 
     def write_residual_state(self, part: int) -> None:
-        """Replaces this rank's share of the residual state by flat, whose contents are undefined then."""
+        """Replaces this rank's share of the residual state by elements, whose contents are undefined then."""
         if not self.compressed and self.storage.carries(part):
             return
         self.storage.release()
-        self.hand_over(lambda: self.core.start_write_residual_state(part))
+        storage = self.storage.inner if isinstance(self.storage, Converted) else self.storage
+        storage.hand_over(self.core.delay_slot, lambda: self.core.start_write_residual_state(part))
         self.finish()
         self.copy_back()  # an agent's stream may read the view until then

@@ -26,7 +26,13 @@ from .._buckets.delay_compensation import Compensation, DelayCompensation
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.layout import DTYPES, ParameterInfo, plan_buckets
-from .._buckets.parameter_info import NamedParameter, info_of, sparse_on_device_error, with_compression
+from .._buckets.parameter_info import (
+    NamedParameter,
+    in_float32,
+    info_of,
+    sparse_on_device_error,
+    with_compression,
+)
 from .._buckets.retire import retire, retire_later, retire_names
 from .._buckets.shard_parameters import ShardParameters, set_parameters
 from .._buckets.slots import Slot
@@ -69,6 +75,7 @@ class GradientExchange:
         rescale_residual: bool = False,
         placement: int = 0,
         waits_in_backward: bool = True,
+        reduce_in_float32: bool = False,
     ) -> None:
         self._bucket_bytes = bucket_bytes
         self._op = op
@@ -76,6 +83,7 @@ class GradientExchange:
         self._process_set = process_set
         self._compression = compression  # None: the job's policy
         self._rescale_residual = rescale_residual  # when it changes
+        self._reduce_in_float32 = reduce_in_float32  # also what is not compressed
         self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
@@ -143,7 +151,10 @@ class GradientExchange:
 
     def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
         name, tensor = parameter.named
-        info = with_compression(self._compression, session, info_of(name, tensor), tensor)
+        converts = not (parameter.async_ps or parameter.sparse)
+        info = with_compression(self._compression, session, info_of(name, tensor), tensor, converts)
+        if converts and self._reduce_in_float32:
+            info = in_float32(info)
         if parameter.sparse and info.count and tensor.dim() > 1:
             if info.device != "cpu" and not parameter.async_ps:
                 raise sparse_on_device_error(name, tensor)
@@ -321,7 +332,7 @@ class GradientExchange:
     def load_compression_state(self, state: CompressionState) -> None:
         """Puts it back, whatever was there before; zeroes the gradients."""
         self._refuse_between_backward_and_step("load_compression_state()")
-        buckets = [b for b in self._buckets if b.flat.dtype == torch.float32]
+        buckets = [b for b in self._buckets if b.elements.dtype == torch.float32]
         check_state(state, {slot.name: slot.view.shape for b in buckets for slot in b.slots})
         write_state(buckets, state)
         self._forget()

@@ -18,24 +18,14 @@ CompressionState = dict[str, dict[str, torch.Tensor]]
 
 
 
-class Slot(Protocol):
-    """A parameter's elements of a bucket."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def view(self) -> torch.Tensor: ...
-
-
 class Bucket(Protocol):
     """Of gradients or of pseudo-gradients."""
 
     @property
-    def flat(self) -> torch.Tensor: ...
-    @property
-    def slots(self) -> Sequence[Slot]: ...
+    def elements(self) -> torch.Tensor: ...
     @property
     def compressed(self) -> bool: ...
+    def element_views(self) -> Sequence[tuple[str, torch.Tensor]]: ...
     def read_residual_state(self, part: int) -> None: ...
     def write_residual_state(self, part: int) -> None: ...
 
@@ -49,8 +39,8 @@ def read_state(buckets: Iterable[Bucket]) -> CompressionState:
     for bucket in buckets:
         for part, number in PARTS.items():
             bucket.read_residual_state(number)
-            for slot in bucket.slots:
-                state[part][slot.name] = slot.view.clone()
+            for name, view in bucket.element_views():
+                state[part][name] = view.clone()
     return state
 
 
@@ -59,12 +49,13 @@ def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
     for bucket in buckets:
         for part, number in PARTS.items():
             shares = state.get(part, {})
-            if not bucket.compressed and not any(slot.name in shares for slot in bucket.slots):
+            views = bucket.element_views()
+            if not bucket.compressed and not any(name in shares for name, _ in views):
                 continue
-            bucket.flat.zero_()
-            for slot in bucket.slots:
-                if slot.name in shares:
-                    slot.view.copy_(shares[slot.name])
+            bucket.elements.zero_()
+            for name, view in views:
+                if name in shares:
+                    view.copy_(shares[name])
             bucket.write_residual_state(number)
 
 
