@@ -42,6 +42,29 @@ def test_first_bucket_is_one_mebibyte_and_the_others_as_asked():
     ]
 
 
+def test_the_size_of_buckets_is_the_callers_then_horovods_then_ours(monkeypatch):
+    arguments = pytest.importorskip("gradbus.torch._arguments")
+    monkeypatch.delenv("HOROVOD_FUSION_THRESHOLD", raising=False)
+    assert arguments.bucket_bytes_or_default(None) == 8 * MIB
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", str(2 * MIB))
+    assert arguments.bucket_bytes_or_default(None) == 2 * MIB
+    assert arguments.bucket_bytes_or_default(5) == 5
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")  # each tensor alone
+    plans = layout.plan_buckets([info("a", 3), info("b", 17)], arguments.bucket_bytes_or_default(None), "g")
+    assert len(plans) == 2
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "64MB")
+    with pytest.raises(ValueError, match="HOROVOD_FUSION_THRESHOLD='64MB' is no number of bytes"):
+        arguments.bucket_bytes_or_default(None)
+
+
+def test_gradients_of_half_precision_share_no_bucket_with_others():
+    parameters = [layout.ParameterInfo(n, "float32", 5, gradient_dtype=d)
+                  for n, d in (("a", "bfloat16"), ("b", ""), ("c", "bfloat16"), ("d", "float16"))]  # fmt: skip
+    plans = layout.plan_buckets(parameters, MIB, "g")
+    assert [(plan.gradient_dtype, [slot.index for slot in plan.slots]) for plan in plans] == [
+        ("float16", [3]), ("bfloat16", [2, 0]), ("", [1])]  # fmt: skip
+
+
 def test_buckets_do_not_mix_devices_and_each_device_begins_with_a_small_one():
     def half(name, device):
         return layout.ParameterInfo(name, "float32", MIB // 8, device=device)  # of a MiB

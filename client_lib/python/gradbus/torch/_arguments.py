@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import torch
 
 from .._errors import bad_argument
+from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
+
+
+def bucket_bytes_or_default(asked: int | None) -> int:
+    """What was asked for, else HOROVOD_FUSION_THRESHOLD, else the default. InvalidError for no number."""
+    if asked is not None:
+        return asked
+    threshold = os.environ.get("HOROVOD_FUSION_THRESHOLD", "").strip()
+    if not threshold:
+        return DEFAULT_BUCKET_BYTES
+    if not threshold.isascii() or not threshold.isdigit():
+        raise bad_argument(
+            f"DistributedOptimizer: HOROVOD_FUSION_THRESHOLD={threshold[:40]!r} is no number of bytes",
+            "set it to bytes, such as 8388608, or pass bucket_bytes=",
+        )
+    return max(int(threshold), 1)  # 0: no fusion
 
 
 def sparse_of(

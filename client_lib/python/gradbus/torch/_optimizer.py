@@ -17,9 +17,8 @@ from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
-from ._arguments import check_reduce_dtype, check_wait, sparse_of
+from ._arguments import bucket_bytes_or_default, check_reduce_dtype, check_wait, sparse_of
 from ._broadcast import broadcast_parameters
-from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
 from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
@@ -303,7 +302,7 @@ def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> Compres
     }
 
 
-def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int) -> None:
+def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int | None) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise bad_argument(
             f"DistributedOptimizer: {type(optimizer).__name__} is no torch optimizer",
@@ -313,7 +312,7 @@ def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes
         raise bad_argument("DistributedOptimizer: already distributed", "wrap an optimizer once")
     for name, value in (
         ("backward_passes_per_step", backward_passes_per_step),
-        ("bucket_bytes", bucket_bytes),
+        ("bucket_bytes", bucket_bytes_or_default(bucket_bytes)),
     ):
         if not isinstance(value, int) or value < 1:
             raise bad_argument(f"DistributedOptimizer: {name}={value!r}", "pass a positive integer")
@@ -323,7 +322,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, Any]] | None = None,
     backward_passes_per_step: int = 1,
-    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    bucket_bytes: int | None = None,
     op: int = Average,
     process_set: ProcessSet = global_process_set,
     compression: str | None = None,
@@ -348,7 +347,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         named_parameters: ``model.named_parameters()``, for readable errors.
         backward_passes_per_step: backward() calls whose gradients add up locally; the last one exchanges
             them. Further ones before a step are exchanged as well, as in DDP.
-        bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB).
+        bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB). None: that of the
+            variable HOROVOD_FUSION_THRESHOLD (0: each tensor alone), else 8 MiB.
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
         compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
@@ -368,8 +368,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         check_every: the first step compares a hash of the parameters over all ranks, and so does each
             ``check_every``-th (0: none). In modes that exchange parameters or keep them on shards, flush()
             compares them instead, unless this is 0.
-        reduce_dtype: ``torch.float32``: gradients of float16 and bfloat16 in host memory are summed in float32 and
-            rounded once. They need twice the bytes on the wire. None: in their own dtype.
+        reduce_dtype: ``torch.float32`` sums float16 and bfloat16 gradients (in host memory) without rounding.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
     frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
@@ -383,8 +382,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     check_wait(wait, check_every)
     check_reduce_dtype(reduce_dtype)
     settings = Settings(
-        backward_passes_per_step, bucket_bytes, op, process_set, compression, rescale_residual, mode,
-        waits_in_backward=wait == "backward", check_every=check_every,
+        backward_passes_per_step, bucket_bytes_or_default(bucket_bytes), op, process_set, compression,
+        rescale_residual, mode, waits_in_backward=wait == "backward", check_every=check_every,
         reduce_in_float32=reduce_dtype is not None,
     )  # fmt: skip
     _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)
