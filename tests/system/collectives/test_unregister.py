@@ -7,7 +7,7 @@ import time
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, run_ranks
+from conftest import assert_all_ok, run_ranks, start_ranks
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -74,6 +74,29 @@ def test_shards_forget_tensors(python, mode):
             rig.start_shard(name)
         assert_flat(run_ranks(rig, python, "collectives/unregister.py", 2, "cycles", mode, "none", "30"))
         assert all(daemon.alive() for daemon in (*rig.agents, *rig.shards))
+
+
+def own_memory(daemon):
+    """Bytes that the daemon has for itself: not those of shared segments."""
+    text = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+) kB", text)[1]) * 1024
+
+
+@pytest.mark.parametrize(("mode", "compression"), [("sync", "topk:ratio=1"), ("ps:async,optimizer=adam", "none")])
+def test_daemons_free_what_a_tensor_needed(python, mode, compression):
+    """Residuals, payloads and the state of optimizers are the daemons' own memory: half a MiB or more in each cycle."""
+    with rigs.cluster(2, shards=1 if mode.startswith("ps") else 0) as rig:
+        daemons = [*rig.agents, *rig.shards]
+        ranks = start_ranks(rig, python, "collectives/unregister.py", 2, "cycles", mode, compression, "300")
+        samples = []
+        while any(rank.process.poll() is None for rank in ranks):
+            samples.append([own_memory(daemon) for daemon in daemons])
+            time.sleep(0.02)
+        assert_all_ok([rank.finish() for rank in ranks])
+        half = len(samples) // 2
+        for number, daemon in enumerate(daemons):
+            early, late = (max(row[number] for row in part) for part in (samples[:half], samples[half:]))
+            assert late < early + (16 << 20), (daemon.process.args[0], early, late)  # a leak adds 75 MiB
 
 
 def test_sixty_models_fit_where_four_do(python):
