@@ -1,10 +1,11 @@
 // `gradbus trace JOB`: records what the ranks and agents of a running job do, into a file.
 #include <poll.h>
-#include <sched.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <random>
 
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
@@ -16,6 +17,7 @@ namespace gradbus {
 namespace {
 
 constexpr int kAskEveryMs = 500;
+constexpr int kNice = 10;  // the traced job may need every core
 constexpr double kSecondsMax = 1e6;
 
 struct TraceOptions {
@@ -28,43 +30,52 @@ struct TraceOptions {
   std::string token_file;
 };
 
-// Until the job or the time ends, or somebody presses Ctrl-C.
+// Until the job or the time ends, or somebody presses Ctrl-C. The file is made at the first answer.
 Status record(const TraceOptions& options, CoordinatorClient& client, SignalQueue& signals,
-              TraceFile& file) {
+              std::unique_ptr<TraceFile>& file) {
+  std::random_device random;
+  const uint64_t tool = uint64_t{random()} << 32 | random();
   Nanos until = 0;  // 0: the job has not started
   for (bool last = false; !last;) {
-    pollfd stop{.fd = signals.fd(), .events = POLLIN, .revents = 0};
-    const bool pressed = poll(&stop, 1, kAskEveryMs) > 0 && signals.take().has_value();
-    last = pressed || (until != 0 && monotonic_now() >= until);
     v1::TraceRequest request;
     request.set_job(options.job);
     request.set_wait(options.wait);
-    request.set_finish(last);
+    request.set_finish(signals.first() != 0 || (until != 0 && monotonic_now() >= until));
+    request.set_tool(tool);
+    last = request.finish();
     const Result<v1::TraceReply> reply = client.trace(request);
-    if (!reply.ok()) return reply.status();
-    file.add(reply.value());
-    last |= reply.value().state() == v1::TraceReply::ENDED;
-    if (until == 0 && !options.to_the_end && reply.value().state() == v1::TraceReply::RUNNING)
-      until = monotonic_now() + static_cast<Nanos>(options.seconds * kSecond);
+    if (reply.ok()) {
+      if (file == nullptr) {
+        Result<std::unique_ptr<TraceFile>> made = TraceFile::create(options.file, options.job);
+        if (!made.ok()) return made.status();
+        file = made.take();
+      }
+      file->add(reply.value());
+      last |= reply.value().state() == v1::TraceReply::ENDED;
+      if (until == 0 && !options.to_the_end && reply.value().state() == v1::TraceReply::RUNNING)
+        until = monotonic_now() + static_cast<Nanos>(options.seconds * kSecond);
+    } else if (!options.to_the_end || reply.status().code() != Code::kUnavailable) {
+      return reply.status();
+    }  // else: the coordinator may come back
+    pollfd stop{.fd = signals.fd(), .events = POLLIN, .revents = 0};
+    if (!last && poll(&stop, 1, kAskEveryMs) > 0) signals.take();
   }
   return {};
 }
 
 int trace(const TraceOptions& options) {
-  // The traced job may need every core. Where this fails, the trace costs the job a little more.
-  const sched_param unused{};
-  (void)sched_setscheduler(0, SCHED_IDLE, &unused);
+  setpriority(PRIO_PROCESS, 0, kNice);
   SignalQueue signals;
-  Result<std::unique_ptr<TraceFile>> file = TraceFile::create(options.file, options.job);
-  if (!file.ok()) return fail(file.status(), kExitFailed);
   CoordinatorClient client(coordinator_address(options.coordinator), options.token_file);
-  const Status recorded = record(options, client, signals, *file.value());
-  const Status written = file.value()->finish();
+  std::unique_ptr<TraceFile> file;
+  const Status recorded = record(options, client, signals, file);
+  const Status written = file == nullptr ? Status() : file->finish();
   if (!recorded.ok()) return fail(recorded, kExitFailed);
   if (!written.ok()) return fail(written, kExitFailed);
-  const uint64_t dropped = file.value()->dropped();
+  if (file == nullptr) return kExitFailed;  // stopped before the first answer
+  const uint64_t dropped = file->dropped();
   std::fprintf(stderr, "gradbus trace: %llu spans of job %s in %s%s\n",
-               static_cast<unsigned long long>(file.value()->spans()), options.job.c_str(),
+               static_cast<unsigned long long>(file->spans()), options.job.c_str(),
                options.file.c_str(),
                dropped == 0 ? "" : ("; " + std::to_string(dropped) + " found no room").c_str());
   return kExitOk;

@@ -1,5 +1,6 @@
 #include "cli/launch/trace_recorder.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,7 +12,8 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kFinish = 10 * kSecond;
+constexpr Nanos kJobEnd = 3 * kSecond;   // it hears of the end within a second or two
+constexpr Nanos kFinish = 10 * kSecond;  // after SIGTERM, for a file that is long
 
 }  // namespace
 
@@ -34,6 +36,9 @@ Result<std::unique_ptr<TraceRecorder>> TraceRecorder::start(const std::string& f
 
 void TraceRecorder::finish() {
   if (child_.pid < 0) return;
+  pollfd end{.fd = child_.end.get(), .events = POLLIN, .revents = 0};
+  // Without a job it would wait for ever: a signal makes it end the file.
+  if (poll(&end, 1, static_cast<int>(kJobEnd / kMillisecond)) <= 0) kill(child_.pid, SIGTERM);
   bury_by(child_, monotonic_now() + kFinish);
   child_ = Child();
 }

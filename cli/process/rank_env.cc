@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kForwardedPrefixes[] = {"GRADBUS_", "PYTHON", "OMP_",  "CUDA_",
                                                    "NCCL_",    "TORCH_", "CONDA_"};
-constexpr std::string_view kForwardedNames[] = {"PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG",
-                                                "LC_ALL"};
+constexpr std::string_view kForwardedNames[] = {
+    "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "LC_ALL", "HOROVOD_FUSION_THRESHOLD"};
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));

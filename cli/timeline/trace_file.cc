@@ -13,8 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kAgentPids = 1'000'000;  // above every rank
-constexpr int64_t kPhaseRow = 1;
 constexpr int64_t kWaitRow = 2;
 constexpr int64_t kFirstTensorRow = 16;
 
@@ -33,6 +31,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::create(const std::string& path,
 }
 
 void TraceFile::add(const v1::TraceReply& reply) {
+  if (reply.start_ns() != 0) base_ns_ = static_cast<int64_t>(reply.start_ns());
   dropped_by_coordinator_ = std::max(dropped_by_coordinator_, reply.dropped());
   for (const v1::TracedAgent& agent : reply.agents())
     clock_error_ns_ = std::max(clock_error_ns_, agent.error_ns());
@@ -115,8 +114,8 @@ void TraceFile::add_span(Process& process, const v1::TraceSpan& span, int64_t of
     ++dropped_here_;
     return;
   }
-  const int64_t begin = static_cast<int64_t>(span.begin_ns()) - offset;
-  if (base_ns_ == 0) base_ns_ = begin;
+  // Nothing begins before the trace, but for the error of a clock; viewers drop negative times.
+  const int64_t begin = std::max(static_cast<int64_t>(span.begin_ns()) - offset, base_ns_);
   const RowKey key{span.tensor(), span.kind(), span.tensor() == 0 ? span.name() : ""};
   auto row = process.rows.find(key);
   if (row == process.rows.end()) row = process.rows.emplace(key, make_row(process, span)).first;

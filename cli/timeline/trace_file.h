@@ -18,6 +18,8 @@
 
 namespace gradbus {
 
+inline constexpr int64_t kAgentPids = 1'000'000;  // above every rank
+inline constexpr int64_t kPhaseRow = 1;
 inline constexpr uint64_t kTraceFileBytesMax = uint64_t{1} << 30;
 
 class TraceFile {

@@ -4,14 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/timeline/trace_file.h"
 #include "common/errors.h"
 
 namespace gradbus {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int64_t kAgentPids = 1'000'000;
 
 Status not_a_trace(const std::string& path, const std::string& why) {
   return error("F115", path + " is no trace that gradbus has written: " + why,
@@ -23,7 +22,7 @@ TraceEvent event_of(const Json& json) {
   event.pid = json.at("pid").get<int64_t>();
   event.of_rank = event.pid < kAgentPids;
   event.name = json.at("name").get<std::string>();
-  event.is_phase = json.at("tid").get<int64_t>() == 1;
+  event.is_phase = json.at("tid").get<int64_t>() == kPhaseRow;
   event.begin_us = json.at("ts").get<double>();
   event.end_us = event.begin_us + json.at("dur").get<double>();
   event.busy_us = json.at("dur").get<double>();
@@ -34,6 +33,19 @@ TraceEvent event_of(const Json& json) {
     event.busy_us = args->value("busy_us", event.busy_us);
   }
   return event;
+}
+
+void take_event(const Json& json, Trace& trace) {
+  const auto& kind = json.at("ph").get_ref<const std::string&>();
+  if (kind == "X") trace.events.push_back(event_of(json));
+  if (kind == "M" && json.at("name") == "process_name")
+    trace.processes[json.at("pid").get<int64_t>()] = json.at("args").at("name").get<std::string>();
+}
+
+void take_other(const Json& json, Trace& trace) {
+  trace.job = json.at("job").get<std::string>();
+  trace.dropped = json.at("dropped").get<uint64_t>();
+  trace.clock_error_us = json.at("clock_error_us").get<double>();
 }
 
 void summarize_rank(const TraceEvent& event, RankSummary& rank) {
@@ -88,29 +100,31 @@ TensorSummary summary_of(const std::string& name, const TensorTotals& totals) {
 
 }  // namespace
 
+// An event a line, as TraceFile writes them: a long trace would need several times its size as one
+// tree of JSON.
 Result<Trace> parse_trace(const std::string& text, const std::string& path) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object())
-    return not_a_trace(path, "it is no JSON object, or it was cut off");
-  if (!json.contains("traceEvents") || !json.contains("otherData"))
-    return not_a_trace(path, "it has no traceEvents or no otherData");
+  constexpr std::string_view kEnd = "],\"otherData\":";
+  if (text.find("\"traceEvents\":[") > text.find('\n'))
+    return not_a_trace(path, "its first line does not begin a list of events");
+  Trace trace;
+  bool ended = false;
   try {
-    Trace trace;
-    const Json& other = json.at("otherData");
-    trace.job = other.at("job").get<std::string>();
-    trace.dropped = other.at("dropped").get<uint64_t>();
-    trace.clock_error_us = other.at("clock_error_us").get<double>();
-    for (const Json& event : json.at("traceEvents")) {
-      const auto& kind = event.at("ph").get_ref<const std::string&>();
-      if (kind == "X") trace.events.push_back(event_of(event));
-      if (kind == "M" && event.at("name") == "process_name")
-        trace.processes[event.at("pid").get<int64_t>()] =
-            event.at("args").at("name").get<std::string>();
+    for (size_t at = text.find('\n') + 1; at < text.size() && !ended;) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      std::string_view line(text.data() + at, end - at);
+      at = end + 1;
+      ended = line.starts_with(kEnd);
+      if (ended) line = line.substr(kEnd.size(), line.size() - kEnd.size() - 1);
+      if (line.ends_with(',')) line.remove_suffix(1);
+      if (line.empty()) continue;
+      const Json json = Json::parse(line);
+      ended ? take_other(json, trace) : take_event(json, trace);
     }
-    return trace;
   } catch (const Json::exception& wrong) {
     return not_a_trace(path, wrong.what());
   }
+  if (!ended) return not_a_trace(path, "it was cut off");
+  return trace;
 }
 
 Intervals merged(Intervals intervals) {

@@ -89,17 +89,15 @@ v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& reques
 // A trace outlives its job until a tool has taken it.
 Status Coordinator::may_trace(const v1::TraceRequest& request) {
   const std::string& name = request.job();
+  const uint32_t uid = request.caller().uid();
   if (!is_printable_name(name, kJobNameBytesMax))
     return short_error("J406", "no job " + in_quotes(name.substr(0, 40)) + " is running");
-  if (find_live_job(name) == nullptr && request.has_caller()) {
-    const uint32_t uid = request.caller().uid();
-    if (traces_.has(name)) {
-      if (uid == 0 || uid == traces_.uid(name)) return {};
-      return short_error("J408", "the trace of job " + in_quotes(name) + " belongs to uid " +
-                                     std::to_string(traces_.uid(name)));
-    }
-    if (request.wait()) return {};
-  }
+  if (traces_.has(name) && uid != 0 && uid != traces_.uid(name))
+    return short_error("J408", "the trace of job " + in_quotes(name) + " belongs to uid " +
+                                   std::to_string(traces_.uid(name)));
+  if (find_live_job(name) == nullptr && request.has_caller() &&
+      (traces_.has(name) || request.wait()))
+    return {};
   return job_for(name, request.has_caller(), request.caller(), "trace it").status();
 }
 

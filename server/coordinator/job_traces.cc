@@ -25,15 +25,22 @@ v1::TraceReply JobTraces::take(const v1::TraceRequest& request, const Coordinato
   if (at == traces_.end()) {
     if (request.finish()) return reply;
     if (traces_.size() >= kTracesMax) {
-      *reply.mutable_error() = to_proto(short_error(
-          "C506", std::to_string(kTracesMax) + " traces are being recorded: no more at a time"));
+      *reply.mutable_error() =
+          to_proto(short_error("C506", "more than " + std::to_string(kTracesMax) +
+                                           " traces at a time are not recorded"));
       return reply;
     }
-    at = traces_.emplace(request.job(), Trace{request.caller().uid()}).first;
-    if (job != nullptr && job->state() == CoordinatorJob::State::kRunning)
-      begin(at->second, *job, now);
+    at = traces_.emplace(request.job(), Trace{request.caller().uid(), request.tool()}).first;
   }
   Trace& trace = at->second;
+  if (trace.tool != request.tool()) {
+    *reply.mutable_error() = to_proto(short_error(
+        "C506", "job " + in_quotes(request.job()) + " is being traced by another program",
+        "wait until that trace ends"));
+    return reply;
+  }
+  if (trace.job_id == 0 && job != nullptr && job->state() == CoordinatorJob::State::kRunning)
+    begin(trace, *job, now);
   trace.taken = now;
   if (request.finish() && trace.job_id != 0 && trace.ended_at == 0) tell(trace, false, now);
   for (v1::TraceRecords& part : trace.parts) *reply.add_parts() = std::move(part);
@@ -46,6 +53,7 @@ v1::TraceReply JobTraces::take(const v1::TraceRequest& request, const Coordinato
     traced.set_error_ns(agent.error);
   }
   reply.set_dropped(trace.dropped);
+  reply.set_start_ns(static_cast<uint64_t>(trace.start));
   const bool over = trace.ended_at != 0 && now - trace.ended_at >= kLastSpansWithin;
   reply.set_state(over                ? v1::TraceReply::ENDED
                   : trace.job_id != 0 ? v1::TraceReply::RUNNING
@@ -67,7 +75,12 @@ void JobTraces::started(const CoordinatorJob& job, Nanos now) {
 
 void JobTraces::begin(Trace& trace, const CoordinatorJob& job, Nanos now) {
   trace.job_id = job.identity().id;
-  for (const auto& [id, info] : job.membership().agents()) trace.agents.push_back({id, info.name});
+  trace.start = now;
+  // In the order of their ranks, as in the job.
+  for (const auto& [rank, record] : job.membership().ranks()) {
+    if (std::ranges::find(trace.agents, record.agent, &Agent::id) != trace.agents.end()) continue;
+    trace.agents.push_back({record.agent, job.membership().agent_name(rank)});
+  }
   tell(trace, true, now);
   trace.renewed = now;
 }
@@ -95,13 +108,17 @@ bool JobTraces::receive(uint64_t agent, const v1::TraceRecords& records, Nanos n
     const auto sent = static_cast<Nanos>(records.coordinator_ns());
     if (sent > now || now - sent > 60 * kSecond) return false;
     const auto error = static_cast<uint64_t>((now - sent) / 2 + 1);
-    if (from->error == 0 || error < from->error) {
+    const int64_t offset =
+        static_cast<int64_t>(records.agent_ns()) - static_cast<int64_t>(sent + (now - sent) / 2);
+    // The coordinator's clock stops while it is suspended. Then the offset is another one.
+    const bool jumped =
+        static_cast<uint64_t>(std::abs(offset - from->offset)) > error + from->error;
+    if (from->error == 0 || error < from->error || jumped) {
       from->error = error;
-      from->offset =
-          static_cast<int64_t>(records.agent_ns()) - static_cast<int64_t>(sent + (now - sent) / 2);
+      from->offset = offset;
     }
   }
-  const size_t bytes = records.ByteSizeLong();
+  const size_t bytes = records.SpaceUsedLong();  // a span is far smaller on the wire
   if (trace.bytes + bytes > kTraceBytesMax) {
     trace.dropped += spans_of(records);
     return true;

@@ -29,7 +29,7 @@ class JobTraces {
 
   // A tool's call for a trace that exists, or that begins with this call. `job`: the running one of
   // this name, or null. A job that ends stays until its spans are taken. GB-C506 when there are too
-  // many traces. The caller was checked.
+  // many traces, or another tool records this job. The caller was checked.
   v1::TraceReply take(const v1::TraceRequest& request, const CoordinatorJob* job, Nanos now);
   bool has(const std::string& job) const { return traces_.contains(job); }
   // The user who began the trace of a job that has not started.
@@ -58,6 +58,8 @@ class JobTraces {
   };
   struct Trace {
     uint32_t uid = 0;
+    uint64_t tool = 0;
+    Nanos start = 0;      // of the recording; 0: the job has not started
     uint64_t job_id = 0;  // 0: the job has not started
     std::vector<Agent> agents = {};
     std::vector<v1::TraceRecords> parts = {};

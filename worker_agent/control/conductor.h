@@ -175,6 +175,7 @@ class Conductor {
   uint64_t incarnation_ = 0;
   Nanos heartbeat_every_ = 500 * kMillisecond;
   Nanos next_heartbeat_ = 0;
+  Nanos next_traces_ = 0;
   Nanos next_reconnect_ = 0;  // 0: a stream is open or being opened
   Nanos backoff_ = 0;
   bool said_ready_ = false;

@@ -1,11 +1,14 @@
 // The part of the conductor that sends traces of jobs to the coordinator.
+#include <utility>
+
 #include "worker_agent/control/conductor.h"
 
 namespace gradbus {
 namespace {
 
-constexpr size_t kSpansPerMessage = 8'192;
-constexpr size_t kMessagesPerTurn = 16;  // more than ranks and engine record in a turn
+constexpr Nanos kSendEvery = 50 * kMillisecond;
+// A coordinator that reads slowly gets no more: spans stay where they are, and are dropped there.
+constexpr size_t kUnsentMax = 64;
 
 }  // namespace
 
@@ -19,6 +22,8 @@ void Conductor::on_trace_job(const v1::TraceJob& message) {
 }
 
 void Conductor::send_traces(Nanos now) {
+  if (now < next_traces_) return;
+  next_traces_ = now + kSendEvery;
   for (const auto& [id, running] : jobs_) {
     if (!running->tracer().on()) continue;
     send_trace(*running);
@@ -27,18 +32,17 @@ void Conductor::send_traces(Nanos now) {
 }
 
 void Conductor::send_trace(WorkerControlJob& job, uint64_t coordinator_ns) {
-  if (!job.tracer().on() || !connected_) return;
-  for (size_t part = 0; part < kMessagesPerTurn; ++part) {
+  if (!job.tracer().on() || !connected_ || control_.unsent() > kUnsentMax) return;
+  const Nanos now = monotonic_now();
+  std::vector<v1::TraceRecords> parts = job.tracer().take(now);
+  if (parts.empty() && coordinator_ns != 0) parts.emplace_back();
+  for (v1::TraceRecords& part : parts) {
+    part.set_job_id(job.id());
+    part.set_coordinator_ns(std::exchange(coordinator_ns, 0));
+    part.set_agent_ns(static_cast<uint64_t>(now));
     v1::AgentMessage message;
-    v1::TraceRecords& records = *message.mutable_trace_records();
-    records.set_job_id(job.id());
-    const size_t spans = job.tracer().take(records, kSpansPerMessage);
-    if (spans == 0 && coordinator_ns == 0) return;
-    records.set_coordinator_ns(coordinator_ns);
-    records.set_agent_ns(static_cast<uint64_t>(monotonic_now()));
+    *message.mutable_trace_records() = std::move(part);
     send(message);
-    if (spans < kSpansPerMessage) return;
-    coordinator_ns = 0;
   }
 }
 

@@ -52,6 +52,11 @@ class ControlLink::Stream final
     return true;
   }
 
+  size_t unsent() {
+    const std::lock_guard lock(lock_);
+    return outgoing_.size();
+  }
+
   void cancel() {
     challenge_context_.TryCancel();
     context_.TryCancel();
@@ -192,6 +197,11 @@ void ControlLink::reconnect(const v1::AgentMessage& hello) {
     stream_ = stream;
   }
   stream->open(*stub_, stream, hello);
+}
+
+size_t ControlLink::unsent() {
+  const std::lock_guard lock(lock_);
+  return stream_ == nullptr ? 0 : stream_->unsent();
 }
 
 bool ControlLink::send(const v1::AgentMessage& message) {

@@ -35,6 +35,8 @@ class ControlLink {
   void reconnect(const v1::AgentMessage& hello);
   // Returns false when there is no stream.
   bool send(const v1::AgentMessage& message);
+  // Messages that wait to be sent.
+  size_t unsent();
   const std::string& coordinator() const { return coordinator_; }
 
  private:

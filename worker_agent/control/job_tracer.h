@@ -2,7 +2,8 @@
 // ranks and of the engine for the coordinator.
 //
 // Conductor thread only. What ranks write is not trusted: a span that no valid client writes is
-// dropped, and a rank whose ring is invalid is not read any more.
+// dropped, and a rank whose ring is invalid is not read any more. A turn takes at most one ring of
+// each rank.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +29,13 @@ class JobTracer {
   // By local rank.
   void add_rank(uint32_t rank, std::shared_ptr<Channel> channel);
 
-  // A TraceJob of the coordinator; the trace ends when no other one comes within 5 s.
+  // A TraceJob of the coordinator; the trace ends when no other one comes within 5 s. What was
+  // recorded before a trace begins is forgotten.
   void set(bool on, Nanos now);
   bool on() const { return until_ != 0; }
-  // Adds what was recorded since the last call: at most `spans_max` spans, the rest stays.
-  // Returns how many.
-  size_t take(v1::TraceRecords& records, size_t spans_max);
+  // What was recorded since the last call, in messages without the job's id: one for each rank and
+  // one for the engine, of at most kTraceRecords spans, if they have any.
+  std::vector<v1::TraceRecords> take(Nanos now);
   // Ends a trace that was not renewed.
   void tick(Nanos now);
 
@@ -41,18 +43,25 @@ class JobTracer {
   struct Rank {
     uint32_t rank = 0;
     std::shared_ptr<Channel> channel;
-    uint64_t invalid = 0;  // spans that were dropped here
+    uint64_t invalid = 0;         // spans that were dropped here
+    uint64_t dropped_before = 0;  // by the rank, in earlier traces
     bool corrupt = false;
   };
-  size_t take_rank(Rank& rank, v1::TraceTrack& track, size_t spans_max);
+  void forget();
+  bool is_valid(const TraceSpan& span, Nanos now) const;
+  void take_rank(Rank& rank, v1::TraceTrack& track, Nanos now);
+  void take_engine(v1::TraceTrack& track);
+  void add(const TraceSpan& span, v1::TraceTrack& track) const;
   void name_tensors(v1::TraceRecords& records) const;
 
   const std::shared_ptr<JobTrace> engine_;
   const NameOf name_of_;
   std::vector<Rank> ranks_;
-  std::vector<TraceSpan> left_;  // of the engine, after a full message
+  std::vector<TraceSpan> engine_spans_;  // taken
+  size_t engine_sent_ = 0;               // of them
   uint64_t engine_dropped_ = 0;
   Nanos until_ = 0;  // 0: off
+  Nanos since_ = 0;  // the begin of the trace
 };
 
 }  // namespace gradbus

@@ -32,13 +32,13 @@ class JobTrace {
     const std::lock_guard lock(lock_);
     spans_.size() < spans_.capacity() ? spans_.push_back(span) : void(++dropped_);
   }
-  // The spans since the last call. `dropped` grows by those that found no room.
-  std::vector<TraceSpan> take(uint64_t& dropped) {
-    std::vector<TraceSpan> next;
-    if (on()) next.reserve(kEngineSpansMax);
+  // Replaces `spans` by those since the last call. `dropped` grows by those that found no room.
+  void take(std::vector<TraceSpan>& spans, uint64_t& dropped) {
+    spans.clear();
+    if (on()) spans.reserve(kEngineSpansMax);
     const std::lock_guard lock(lock_);
     dropped += std::exchange(dropped_, 0);
-    return std::exchange(spans_, std::move(next));
+    spans.swap(spans_);
   }
 
  private:

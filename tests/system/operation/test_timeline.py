@@ -22,8 +22,8 @@ PAUSE_MS = 20
 AGENT_KINDS = ["wait for ranks", "reduce", "send", "receive"]
 
 
-def gradbus(*words, timeout=120):
-    return subprocess.run([GRADBUS, *words], text=True, capture_output=True, timeout=timeout, check=False)
+def gradbus(*words, timeout=120, cwd=None):
+    return subprocess.run([GRADBUS, *words], text=True, capture_output=True, timeout=timeout, check=False, cwd=cwd)
 
 
 def spans_of(trace):
@@ -119,11 +119,14 @@ def test_agents_and_ranks_agree_on_the_time(traced):
         return
     flights, work = {}, collections.defaultdict(dict)
     for span in spans_of(trace):
-        arguments = span.get("args", {})
-        if span["cat"] == "rank" and span["name"] == "in flight":
-            flights[span["pid"], arguments["tensor"], arguments["round"]] = span
-        elif span["cat"] == "agent":
-            work[span["pid"], arguments["tensor"], arguments["round"]][span["name"]] = span
+        if span["cat"] == "rank" and span["name"] != "in flight":
+            continue
+        # By the tensor's id, which decides the row: a name may be used again.
+        key = span["pid"], (span["tid"] - 16) // 13, span["args"]["round"]
+        if span["cat"] == "rank":
+            flights[key] = span
+        else:
+            work[key][span["name"]] = span
     # What clocks may be wrong by, and the time from a post to the agent that sees it.
     slack = summary["clock_error_us"] * 2 + 50
     assert 0 < summary["clock_error_us"] < 2_000_000  # half of a round trip; the machine may be busy
@@ -208,7 +211,7 @@ def test_a_client_that_writes_garbage_while_it_is_traced(tmp_path):
 
 @pytest.mark.parametrize("words, error, code", [
     (["trace", "nothing", "--coordinator", "{address}"], "GB-J406", 1),
-    (["trace", "nothing", "-o", "/nonexistent/t.json", "--coordinator", "{address}"], "GB-F114", 1),
+    (["trace", "nothing", "--wait", "-o", "/nonexistent/t.json", "--coordinator", "{address}"], "GB-F114", 1),
     (["timeline", "/nonexistent/t.json"], "GB-F115", 2),
     (["timeline", "{cut}"], "GB-F115", 2),
     (["timeline", "{other}"], "GB-F115", 2),
@@ -218,13 +221,41 @@ def test_a_client_that_writes_garbage_while_it_is_traced(tmp_path):
 def test_mistakes_get_one_line(tmp_path, words, error, code):
     (tmp_path / "cut.json").write_text('{"displayTimeUnit":"ms","traceEvents":[\n{"ph":"X"')
     (tmp_path / "other.json").write_text("[1, 2]")
-    (tmp_path / "wrong.json").write_text(json.dumps(
-        {"traceEvents": [{"ph": "X", "pid": "zero"}], "otherData": {"job": "x", "dropped": 0, "clock_error_us": 0}}))
+    (tmp_path / "wrong.json").write_text(
+        '{"displayTimeUnit":"ms","traceEvents":[\n{"ph":"X","pid":"zero"}\n],"otherData":{"job":"x"}}\n')
     with rigs.cluster(0) as rig:
         files = {name: tmp_path / f"{name}.json" for name in ("cut", "other", "wrong")}
-        done = gradbus(*(word.format(address=rig.server.ready["address"], **files) for word in words))
+        before = sorted(tmp_path.iterdir())
+        done = gradbus(*(word.format(address=rig.server.ready["address"], **files) for word in words), cwd=tmp_path)
+        assert sorted(tmp_path.iterdir()) == before  # a file that is there already is not lost by a wrong name
     assert done.returncode == code and done.stderr.startswith(error), done
     assert len(done.stderr.strip().splitlines()) == 1 and "next:" in done.stderr
+
+
+def test_a_job_that_never_starts_leaves_an_empty_trace(tmp_path):
+    file = tmp_path / "trace.json"
+    ran = gradbus("run", "-np", "2", "--embedded", "--timeline", str(file), "--", "sh", "-c", "exit 3")
+    assert ran.returncode == 3, ran.stderr
+    assert json.loads(file.read_text())["otherData"]["spans"] == 0
+
+
+def test_a_trace_is_for_one_tool_and_a_second_one_begins_anew(tmp_path):
+    with rigs.cluster(1) as rig:
+        ranks = rig.start_job(2, program=[sys.executable, TRAINING, "1500", "5"], job="twice")
+        rig.wait_for_rank(1, "twice")
+        words = ["trace", "twice", "--coordinator", rig.server.ready["address"], "--seconds"]
+        with subprocess.Popen([GRADBUS, *words, "2", "-o", tmp_path / "first.json"]) as first:
+            rigs.wait_until(lambda: (tmp_path / "first.json").exists(), what="the first trace")
+            second = gradbus(*words, "1", cwd=tmp_path)
+            assert second.returncode == 1 and second.stderr.startswith("GB-C506"), second
+            assert "is being traced by another program" in second.stderr
+            assert first.wait(timeout=60) == 0
+        assert gradbus(*words, "0.5", cwd=tmp_path).returncode == 0
+        spans = spans_of(json.loads((tmp_path / "trace.json").read_text()))
+        assert min(span["ts"] for span in spans) >= 0
+        assert max(map(end, spans)) < 20e6, "spans of the first trace"
+        for rank in ranks:
+            rank.process.kill()
 
 
 def test_the_variable_of_horovod(tmp_path):

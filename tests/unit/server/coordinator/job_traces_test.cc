@@ -115,6 +115,33 @@ TEST_F(JobTracesTest, FindsTheOffsetOfEachClockByItsFastestAnswer) {
   EXPECT_LE(std::abs(agent.offset_ns() - offset), static_cast<int64_t>(agent.error_ns()));
 }
 
+// The coordinator's clock stands still while the coordinator is suspended.
+TEST_F(JobTracesTest, TakesTheNewOffsetAfterAPause) {
+  const uint64_t job = cluster.start_job("train", 2);
+  ask();
+  for (const int64_t offset : {5 * kSecond, 7 * kSecond}) {
+    v1::AgentMessage message = records(job, 0);
+    message.mutable_trace_records()->set_coordinator_ns(static_cast<uint64_t>(cluster.now));
+    message.mutable_trace_records()->set_agent_ns(static_cast<uint64_t>(cluster.now + offset));
+    cluster.now += offset / 1000;  // the second answer is slower
+    cluster.send(1, message);
+    EXPECT_NEAR(ask().agents(0).offset_ns(), offset, offset / 1000);
+  }
+}
+
+TEST_F(JobTracesTest, IsForOneTool) {
+  cluster.start_job("train", 2);
+  ask();
+  v1::TraceRequest other;
+  other.set_job("train");
+  other.set_tool(7);
+  other.mutable_caller();
+  EXPECT_THAT(cluster.coordinator.trace(other, "here", cluster.now).error().message(),
+              HasSubstr("another program"));
+  EXPECT_THAT(ask(false, true).error().message(), IsEmpty());
+  EXPECT_EQ(cluster.coordinator.trace(other, "here", cluster.now).state(), v1::TraceReply::RUNNING);
+}
+
 TEST_F(JobTracesTest, EndsWhenNobodyTakesIt) {
   cluster.start_job("train", 2);
   ask();

@@ -70,7 +70,8 @@ def check_state(state: CompressionState, shapes: dict[str, torch.Size]) -> None:
             if name not in shapes:
                 raise bad_argument(
                     f"load_compression_state: this optimizer has no float32 parameter '{name}'",
-                    "load the state of the same model, with the same named_parameters()",
+                    "load the state of the same model, with the same named_parameters(); for half precision, with "
+                    "the compression that it had, or reduce_dtype=torch.float32",
                 )
             if share.shape != shapes[name]:
                 raise bad_argument(
