@@ -67,6 +67,16 @@ void JobLinks::expect_credits(uint32_t peer, uint32_t frames) {
   list(peer);
 }
 
+void JobLinks::forget_credits(uint32_t peer, uint32_t tensor, uint32_t frames) {
+  Incoming& in = peers_.at(peer).in;
+  in.credits_max -= frames;
+  for (size_t left = in.credits.size(); left > 0; --left) {
+    const FrameHeader credit = in.credits.front();
+    in.credits.pop();
+    if (credit.tensor != tensor) in.credits.push(credit);
+  }
+}
+
 // Ids begin at 1, so an unused frame belongs to no tensor. Control plane only: it checks every
 // frame.
 bool JobLinks::sends(uint32_t tensor) const {

@@ -49,7 +49,8 @@ void PsDataJob::forget_room(const ShardTensor& tensor) {
   for (uint32_t agent = 0; agent < start_.agents && answers > 0; ++agent)
     links_.forget_sends(agent, answers);
   if (tensor.plan().mode.replicas < 2) return;
-  if (tensor.is_backup()) return links_.forget_credits(copied(tensor), chunks);
+  if (tensor.is_backup())
+    return links_.forget_credits(copied(tensor), tensor.plan().collective.tensor, chunks);
   links_.forget_sends(backup(tensor), chunks + start_.agents * (answers - chunks));
 }
 

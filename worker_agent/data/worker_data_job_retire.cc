@@ -36,7 +36,7 @@ void WorkerDataJob::forget(EngineTensor& tensor) {
     const CollectiveNeeds& needs = operation->collective().needs();
     for (const CollectiveNeeds::Target& target : needs.targets)
       links_->forget_sends(target.peer, target.sends_max);
-    for (const uint32_t peer : needs.sources) links_->forget_credits(peer, 1);
+    for (const uint32_t peer : needs.sources) links_->forget_credits(peer, id, 1);
   }
   std::erase(reducing_, &tensor);
   std::erase(coding_, &tensor);

@@ -67,6 +67,12 @@ def test_a_rank_that_left_is_not_waited_for(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 3, "leaves"))
 
 
+def test_tensors_may_go_before_the_links_are_up(two_agents, python):
+    """What agents have to tell each other about them is not kept: it filled a queue, and ended the agent."""
+    assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 2, "unused"))
+    assert all(agent.alive() for agent in two_agents.agents)
+
+
 @pytest.mark.parametrize("mode", ["ps:sync", "ps:async,optimizer=sgd,replicas=2"])
 def test_shards_forget_tensors(python, mode):
     with rigs.cluster(2) as rig:

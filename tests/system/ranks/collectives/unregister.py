@@ -6,6 +6,7 @@
     unregister.py named                               ad-hoc operations
     unregister.py views                               an array of a bucket outlives it
     unregister.py models                              sixty models in 64 MiB; then one that is too large
+    unregister.py unused                              jobs that unregister tensors before their links are up
     unregister.py leaves                              a rank leaves without unregistering
 """
 
@@ -209,8 +210,19 @@ def models():
         raise AssertionError("the quota does not hold")
 
 
+def unused():
+    for job in range(40):
+        for step in range(3):
+            for bucket in register(*(spec(f"u{step}-{i}", 7) for i in range(3))):
+                bucket.unregister()
+        if job % 2:
+            gradbus.barrier()
+        gradbus.shutdown()
+        gradbus.init()
+
+
 gradbus.init()
-for part in (cycles, orders, errors, named, views, models, leaves):
+for part in (cycles, orders, errors, named, views, models, unused, leaves):
     if part.__name__ == sys.argv[1]:
         part(*sys.argv[2:])
 print("ok")
