@@ -46,7 +46,8 @@ class JobLinks {
   void expect_credits(uint32_t peer, uint32_t frames);
   // A tensor is removed: its room is free for new ones. Its frames have been sent.
   void forget_sends(uint32_t peer, uint32_t frames) { peers_.at(peer).out.spare += frames; }
-  // ... and its credits that wait for the peer's link are not sent: their rounds will not take place.
+  // ... and its credits that wait for the peer's link are not sent: their rounds will not take
+  // place.
   void forget_credits(uint32_t peer, uint32_t tensor, uint32_t frames);
   // Whether a data frame of the tensor waits or is in flight.
   bool sends(uint32_t tensor) const;
