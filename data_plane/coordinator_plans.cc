@@ -22,7 +22,9 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           spec.compression(),
           spec.columns(),
           spec.mode(),
-          spec.shape()};
+          spec.shape(),
+          spec.priority(),
+          spec.result_priority()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -40,6 +42,8 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_columns(spec.columns);
   message.set_mode(spec.mode);
   message.set_shape(spec.shape);
+  message.set_priority(spec.priority);
+  message.set_result_priority(spec.result_priority);
   return message;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data_plane/collective_operation.h"
+#include "data_plane/send_queue.h"
 #include "transport/bounded_queue.h"
 #include "transport/transport.h"
 
@@ -78,7 +79,10 @@ class JobLinks {
   bool take_unsent(uint32_t peer, SendRecord& record);
 
   // ---- frames out
-  void send_data(uint32_t peer, const FrameHeader& header, Slice payload, const SendRecord& record);
+  //
+  // Frames of smaller `priority` are sent first (send_queue.h).
+  void send_data(uint32_t peer, const FrameHeader& header, Slice payload, const SendRecord& record,
+                 uint32_t priority = 0);
   void send_credit(uint32_t peer, const FrameHeader& header);
   // Posts waiting frames that fit; returns their number.
   size_t flush();
@@ -121,8 +125,9 @@ class JobLinks {
     Slots slots;                  // for credits
     std::vector<Waiting> frames;  // by token: waiting or in flight
     std::vector<uint32_t> unused;
-    uint32_t spare = 0;  // frames that no tensor needs any more
-    BoundedQueue<uint32_t> waiting;
+    uint32_t spare = 0;         // frames that no tensor needs any more
+    SendQueue waiting;          // tokens
+    uint64_t posted_bytes = 0;  // that the transport has not sent
   };
   struct Incoming {
     LinkId link;

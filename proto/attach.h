@@ -36,7 +36,7 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 3;
+inline constexpr uint16_t kAttachVersion = 4;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
 inline constexpr size_t kJobSecretBytes = 32;
@@ -172,6 +172,8 @@ struct RegisterPacket {
   char compression[kCompressionBytesMax + 1] = {};  // "": dense
   char mode[kModeBytesMax + 1] = {};                // canonical; "": sync
   char shape[kShapeBytesMax + 1] = {};              // "[2,4]"; "": one dimension
+  uint32_t priority = 0;         // of frames of partial sums; smaller numbers are sent first
+  uint32_t result_priority = 0;  // of frames of results
 };
 
 // The location of the tensor for this client. If code != kOk, `text` has the reason.

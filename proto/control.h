@@ -9,7 +9,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 6;
+inline constexpr uint32_t kControlProtocol = 7;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;

@@ -90,6 +90,7 @@ inline constexpr uint32_t kJobNameBytesMax = 127;
 inline constexpr uint32_t kCompressionBytesMax = 255;  // text of compression/spec.h
 inline constexpr uint32_t kModeBytesMax = 255;         // text of common/policy/sync_mode.h
 inline constexpr uint32_t kShapeBytesMax = 255;        // text of shared_memory/tensor_spec.h
+inline constexpr uint32_t kPriorityMax = 1 << 20;      // of a tensor's frames; 0 is the most urgent
 inline constexpr uint32_t kTensorsMax = 1u << 20;      // per job
 inline constexpr uint64_t kTensorBytesMax = 1ull << 40;
 

@@ -39,6 +39,8 @@ VARIABLES = {
     "GRADBUS_MODE": ("ranks", "the [sync mode](modes.md), or the rules of a policy file", "`sync`"),
     "GRADBUS_COMPRESSION": ("ranks", "the [codec](codecs.md) between nodes, or the rules of a policy file",
                             "none: dense"),
+    "GRADBUS_SCHEDULE": ("PyTorch ranks", "the [schedule](../concepts/schedules.md) of the gradients' exchange",
+                         "`auto`"),
     "GRADBUS_FENCE_EVERY": ("PyTorch ranks", "steps after which `flush()` is called without a call of the program",
                             "0: never"),
     "GRADBUS_DEVICE_MEMORY": ("PyTorch ranks", "1: gradients are in [GPU memory of the agent]"

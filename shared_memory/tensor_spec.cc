@@ -1,5 +1,6 @@
 #include "shared_memory/tensor_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/errors.h"
@@ -83,6 +84,9 @@ Status check_spec(const TensorSpec& spec, uint32_t world_size) {
   if (spec.count > kTensorBytesMax / dtype_bytes(spec.dtype))
     return error("O904", who + ": " + std::to_string(spec.count) + " elements; at most " +
                              std::to_string(kTensorBytesMax >> 30) + " GiB are allowed");
+  if (const uint32_t most = std::max(spec.priority, spec.result_priority); most > kPriorityMax)
+    return error("O900", who + ": priority " + std::to_string(most) + "; allowed are 0.." +
+                             std::to_string(kPriorityMax));
   return {};
 }
 

@@ -26,6 +26,10 @@ struct TensorSpec {
   // For more than one dimension, compared between ranks: "[2,4]", with "*" where ranks may differ.
   // A tensor that carries the lengths of another one has that one's dtype in front: "f32[*,4]".
   std::string shape = {};
+  // Between nodes, the frames of smaller numbers are sent first, at most kPriorityMax: those of
+  // partial sums, and those of results.
+  uint32_t priority = 0;
+  uint32_t result_priority = 0;
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }

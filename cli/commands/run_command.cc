@@ -98,7 +98,8 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
   if (!options.timeline.empty()) {
     Result<std::unique_ptr<TraceRecorder>> recorder = TraceRecorder::start(
         options.timeline, plan.job, plan.embedded ? cluster.coordinator() : coordinator_address(""),
-        plan.embedded ? cluster.token_file() : "");
+        plan.embedded ? cluster.token_file() : "",
+        cluster.lab() != nullptr ? cluster.lab()->coordinator_netns() : -1);
     if (!recorder.ok()) return fail(recorder.status(), kExitFailed);
     trace = recorder.take();
   }
@@ -117,13 +118,15 @@ int exit_code_without(const std::string& program) {
 // The ranks find it in their environment, those of other hosts too.
 Status tell_policy(const RunOptions& options) {
   const Result<PolicyVariables> found =
-      policy_variables(options.compression, options.mode, options.policy);
+      policy_variables(options.compression, options.mode, options.policy, options.schedule);
   if (!found.ok()) return found.status();
   const auto set = [](const RuleVariable& variable, const std::string& text) {
     if (!text.empty()) setenv(variable.name, text.c_str(), 1);
   };
   set(compression_variable(), found.value().compression);
   set(mode_variable(), found.value().mode);
+  if (!found.value().schedule.empty())
+    setenv("GRADBUS_SCHEDULE", found.value().schedule.c_str(), 1);
   return {};
 }
 
@@ -266,6 +269,9 @@ Action declare_run(CLI::App& app) {
   app.add_option("--mode", options->mode,
                  "sync mode: sync, delayed:k=1, averaging:every=10, gossip, localsgd:H=8, "
                  "diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");
+  app.add_option("--schedule", options->schedule,
+                 "when gradients are sent and waited for: auto, wfbp, ddp, fusion, bytescheduler, "
+                 "dear (docs/concepts/schedules.md)");
   app.add_option("--late-mode", options->late_mode,
                  "mode to change to at a fence, if ranks wait more than a fifth of a minute for a "
                  "slow rank, e.g. delayed:k=1");

@@ -20,7 +20,8 @@ constexpr Nanos kFinish = 10 * kSecond;  // after SIGTERM, for a file that is lo
 Result<std::unique_ptr<TraceRecorder>> TraceRecorder::start(const std::string& file,
                                                             const std::string& job,
                                                             const std::string& coordinator,
-                                                            const std::string& token_file) {
+                                                            const std::string& token_file,
+                                                            int netns_fd) {
   ChildSpec spec;
   spec.words = {"/proc/self/exe", "trace",    job, "--wait", "--to-the-end", "-o", file,
                 "--coordinator",  coordinator};
@@ -28,6 +29,7 @@ Result<std::unique_ptr<TraceRecorder>> TraceRecorder::start(const std::string& f
   spec.environment = own_environment();
   spec.stdout_fd = STDERR_FILENO;
   spec.stderr_fd = STDERR_FILENO;
+  spec.netns_fd = netns_fd;
   spec.death_signal = SIGTERM;
   Result<Child> child = start_child(spec);
   if (!child.ok()) return child.status();

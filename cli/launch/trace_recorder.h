@@ -13,11 +13,11 @@ namespace gradbus {
 
 class TraceRecorder {
  public:
-  // GB-H201 when it cannot be started.
+  // `netns_fd`: the namespace of the coordinator; -1: ours. GB-H201 when it cannot be started.
   static Result<std::unique_ptr<TraceRecorder>> start(const std::string& file,
                                                       const std::string& job,
                                                       const std::string& coordinator,
-                                                      const std::string& token_file);
+                                                      const std::string& token_file, int netns_fd);
   ~TraceRecorder() { finish(); }
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;

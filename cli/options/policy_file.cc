@@ -2,12 +2,14 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 #include "compression/spec.h"
+#include "server/scheduling/schedule.h"
 
 namespace gradbus {
 namespace {
@@ -39,6 +41,19 @@ Status set_number(const std::string& where, const toml::node& node, Number& targ
     return wrong_rule(where, "expected a whole number of 0 or more");
   target = static_cast<Number>(*value);
   return {};
+}
+
+// Front ends know which of these a running job can have.
+Status check_schedule(const std::string& name) {
+  std::vector<std::string> names;
+  for (const scheduling::Schedule& schedule : scheduling::schedules())
+    names.emplace_back(schedule.name);
+  if (name.empty() || std::ranges::find(names, name) != names.end()) return {};
+  const std::string meant = closest_name(name, names);
+  return error("H200",
+               "no schedule \"" + name.substr(0, 40) + "\"" +
+                   (meant.empty() ? "" : "; did you mean " + meant + "?"),
+               "docs/concepts/schedules.md lists them");
 }
 
 const std::vector<std::string>& known_keys() {
@@ -103,9 +118,17 @@ TensorRules rules_of(const std::vector<FileRule>& rules, std::string FileRule::*
 
 Result<PolicyFile> read_rules(const std::string& path, const toml::table& root) {
   std::vector<FileRule> rules;
+  std::string schedule;
   for (const auto& [key, node] : root) {
+    const std::string where = at_line(path, key.source());
+    if (key.str() == "schedule") {
+      GRADBUS_RETURN_IF_ERROR(set_text(where, node, schedule));
+      if (const Status known = check_schedule(schedule); !known.ok())
+        return known.with_context(where);
+      continue;
+    }
     if (key.str() != "rule" || !node.is_array())
-      return error("F101", at_line(path, key.source()) + ": no key \"" + std::string(key.str()) +
+      return error("F101", where + ": no key \"" + std::string(key.str()) +
                                "\" in a policy file; did you mean [[rule]]?");
     for (const toml::node& each : *node.as_array()) {
       Result<FileRule> rule = read_rule(path, each);
@@ -114,7 +137,7 @@ Result<PolicyFile> read_rules(const std::string& path, const toml::table& root) 
     }
   }
   return PolicyFile{rules_of(rules, &FileRule::compression, compression_variable().nothing),
-                    rules_of(rules, &FileRule::mode, mode_variable().nothing)};
+                    rules_of(rules, &FileRule::mode, mode_variable().nothing), schedule};
 }
 
 }  // namespace
@@ -136,7 +159,9 @@ Result<PolicyFile> read_policy_file(const std::string& path) {
 }
 
 Result<PolicyVariables> policy_variables(const std::string& compression, const std::string& mode,
-                                         const std::string& policy_file) {
+                                         const std::string& policy_file,
+                                         const std::string& schedule) {
+  GRADBUS_RETURN_IF_ERROR(check_schedule(schedule));
   if (!policy_file.empty()) {
     if (!compression.empty() || !mode.empty())
       return error("H200",
@@ -145,12 +170,17 @@ Result<PolicyVariables> policy_variables(const std::string& compression, const s
                    "give one of them");
     const Result<PolicyFile> policy = read_policy_file(policy_file);
     if (!policy.ok()) return policy.status();
-    return PolicyVariables{policy.value().compressions.text(), policy.value().modes.text()};
+    const std::string& of_file = policy.value().schedule;
+    if (!schedule.empty() && !of_file.empty())
+      return error("H200", "--schedule is given, and " + policy_file + " has a schedule, too",
+                   "give one of them");
+    return PolicyVariables{policy.value().compressions.text(), policy.value().modes.text(),
+                           schedule.empty() ? of_file : schedule};
   }
   if (!compression.empty())
     if (const auto spec = parse_compression(compression); !spec.ok()) return spec.status();
   if (const auto parsed = parse_mode(mode); !parsed.ok()) return parsed.status();
-  return PolicyVariables{compression, mode};
+  return PolicyVariables{compression, mode, schedule};
 }
 
 }  // namespace gradbus

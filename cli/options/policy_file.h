@@ -1,6 +1,8 @@
 // Which compression a job uses, from the command line: one for all gradients that are worth it, or
 // a policy file in TOML. The first rule that matches a tensor wins; none: it stays dense.
 //
+//   schedule = "bytescheduler"        # of the whole job, before the rules
+//
 //   [[rule]]
 //   name = "*.bias"                   # glob: * any text, ? any character
 //   compression = "none"
@@ -17,23 +19,28 @@
 
 namespace gradbus {
 
-// What the file says of compressions and of modes; empty where no rule speaks of one.
+// What the file says of compressions, of modes and of the schedule; empty where it says nothing.
 struct PolicyFile {
   TensorRules compressions;
   TensorRules modes;
+  std::string schedule = {};
 };
 
 // F101 (unknown key, with "did you mean"), F102 (not TOML, not readable), O910 and O911 (a rule
 // that is wrong); all name file and line.
 Result<PolicyFile> read_policy_file(const std::string& path);
 
-// What `gradbus run` sets GRADBUS_COMPRESSION and GRADBUS_MODE to; "" leaves them as they are.
+// What `gradbus run` sets GRADBUS_COMPRESSION, GRADBUS_MODE and GRADBUS_SCHEDULE to; "" leaves them
+// as they are.
 struct PolicyVariables {
   std::string compression;
   std::string mode;
+  std::string schedule = {};
 };
-// Of its options --compression, --mode and --policy; the file goes with neither of the others.
+// Of its options --compression, --mode, --policy and --schedule. The file excludes the first two,
+// and --schedule if it has one itself.
 Result<PolicyVariables> policy_variables(const std::string& compression, const std::string& mode,
-                                         const std::string& policy_file);
+                                         const std::string& policy_file,
+                                         const std::string& schedule = "");
 
 }  // namespace gradbus

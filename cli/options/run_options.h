@@ -20,6 +20,7 @@ struct RunOptions {
   std::string transport;             // "" : not given
   std::string compression;           // "" : not given
   std::string mode;                  // "" : not given
+  std::string schedule;              // "" : not given
   std::string late_mode;             // "" : not given
   int loss_percent = 0;              // 0: not given
   std::string policy;                // file; "" : not given

@@ -150,6 +150,8 @@ Status Session::ask(const std::shared_ptr<Registration>& registration) {
   set_text(packet.compression, spec.compression);
   set_text(packet.mode, spec.mode);
   set_text(packet.shape, spec.shape);
+  packet.priority = spec.priority;
+  packet.result_priority = spec.result_priority;
   packet.wants_device = registration->device.has_value() ? 1 : 0;
   packet.device = registration->device.value_or(DeviceId{});
   GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));

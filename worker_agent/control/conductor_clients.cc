@@ -202,7 +202,9 @@ Status Conductor::on_register(AttachedClient& client, const RegisterPacket& pack
                   canonical_compression(get_text(packet.compression)),
                   packet.columns,
                   get_text(packet.mode),
-                  get_text(packet.shape)};
+                  get_text(packet.shape),
+                  packet.priority,
+                  packet.result_priority};
   if (spec.compression.empty()) spec.columns = 0;
   WorkerControlJob* running = job(client.job_id);
   Status refused = is_collective(packet.collective) ? check_spec(spec, client.world_size)

@@ -262,7 +262,8 @@ Status WorkerControlJob::place_one(const v1::ReadyTensor& ready) {
                 shard_set.members,
                 ready.moved_from().id(),
                 placed.device,
-                placed.partitions};
+                placed.partitions,
+                {spec.priority, spec.result_priority}};
   if (ready.nccl()) return hold(ready, std::move(add));
   engine_.post(std::move(add));
   return {};

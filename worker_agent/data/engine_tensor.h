@@ -75,6 +75,7 @@ class EngineTensor {
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
   RoundTrace& trace() { return trace_; }
+  const SendOrder& order() const { return add_.order; }
 
   // ---- local reduction of the round that has begun
   void start_reducing() { reported_ = 0; }

@@ -294,7 +294,9 @@ void WorkerDataJob::send_data(CollectiveOperation& operation, const Action& acti
     round->note(TraceKind::kSend, monotonic_now(), action.bytes);
   const bool writes = operation.plan().parameters && writes_optimizer_state(header.source);
   if (writes) header.codec = static_cast<uint8_t>(CodecId::kDense);  // as the rounds before any
-  links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action});
+  const uint32_t priority = tensor(operation.id().tensor)->order().of(action.frame);
+  links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action},
+                    priority);
 }
 
 void WorkerDataJob::send_credit(CollectiveOperation& operation, const Action& action) {

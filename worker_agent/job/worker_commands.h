@@ -11,6 +11,7 @@
 #include "data_plane/collectives/collective.h"
 #include "data_plane/engine_command.h"
 #include "data_plane/partition_plan.h"
+#include "data_plane/send_queue.h"
 #include "shared_memory/local_reduction.h"
 #include "worker_agent/gpu/device_tensor.h"
 #include "worker_agent/gpu/nccl_queue.h"
@@ -66,6 +67,7 @@ struct AddTensor {
   uint32_t replaces = 0;
   std::shared_ptr<DeviceTensor> device = nullptr;  // rank buffers are on GPUs; null: in the segment
   std::shared_ptr<DevicePartitions> device_partitions = nullptr;  // the tensor is compressed there
+  SendOrder order = {};
   // NCCL only: its first rank buffer in the job's NCCL process, and agent 0's count of turns
   bool by_nccl = false;
   uint32_t nccl_rank_buffer = 0;

@@ -260,16 +260,17 @@ typedef struct gradbus_tensor_spec {
   int32_t root;                  /* REDUCE */
   double prescale, postscale;    /* floats: inputs times prescale, result times postscale; 0: 1 */
   uint64_t row_elements;         /* REDUCESCATTER: see gradbus_shard; 0: 1 */
-  const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01"
-                              (docs/how-to/compress-gradients.md); "none": dense; NULL: the policy
-                              of the job (GRADBUS_COMPRESSION), else dense */
+  const char* compression; /* ALLREDUCE of F32 by SUM or AVERAGE, between nodes: "topk:ratio=0.01";
+                              "none": dense; NULL: the policy of the job (GRADBUS_COMPRESSION) */
   uint64_t columns; /* compression: elements per row of the tensor seen as a matrix; 0: a vector */
-  const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/concepts/modes.md); NULL or
-                       "sync": each step waits for its own result. GRADBUS_MODE is not used: call
-                       gradbus_mode_for. UNAVAILABLE if a mode needs shards and there are none */
-  const unsigned char* device; /* ALLREDUCE: 16 bytes, the UUID of the GPU for this rank's elements
-                                  (gradbus_tensor_device_rank_buffer). Not with mode delayed, nor
-                                  with some compressions; NULL: in shared memory */
+  const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/concepts/modes.md); NULL:
+                       "sync". GRADBUS_MODE is not used: call gradbus_mode_for. UNAVAILABLE if a
+                       mode needs shards and there are none */
+  const unsigned char*
+      device;               /* ALLREDUCE: UUID of the GPU for this rank's elements (16 bytes),
+                               not with mode delayed nor some compressions; NULL: shared memory */
+  uint32_t priority;        /* 0 to 2^20: between nodes, partial sums of smaller ones go first */
+  uint32_t result_priority; /* the same for results */
 } gradbus_tensor_spec;
 static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
   gradbus_init_struct(spec, sizeof(*spec));

@@ -25,9 +25,13 @@ namespace {
 // name, count, dtype, op, compression, columns, mode
 using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint64_t, std::string>;
 
-// `devices`: of each, the UUID of a GPU or nothing; or empty.
+// Of a tensor's partial sums, and of its results.
+using Priorities = std::pair<uint32_t, uint32_t>;
+
+// `devices`: of each, the UUID of a GPU or nothing; or empty. `priorities`: of each; or empty.
 std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples,
-                                 const std::vector<nb::bytes>& devices) {
+                                 const std::vector<nb::bytes>& devices,
+                                 const std::vector<Priorities>& priorities) {
   std::vector<BucketSpec> specs;
   for (const auto& [name, count, dtype, op, compression, columns, mode] : tuples) {
     specs.push_back({name,
@@ -41,6 +45,8 @@ std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples,
     const size_t index = specs.size() - 1;
     if (index < devices.size())
       specs.back().device = {devices[index].c_str(), devices[index].size()};
+    if (index < priorities.size())
+      std::tie(specs.back().priority, specs.back().result_priority) = priorities[index];
   }
   return specs;
 }
@@ -146,8 +152,9 @@ void bind_place(nb::class_<Session>& session) {
 
 std::vector<std::unique_ptr<Bucket>> register_buckets(Session& session,
                                                       const std::vector<SpecTuple>& specs,
-                                                      const std::vector<nb::bytes>& devices) {
-  return session.register_buckets(specs_of(specs, devices));
+                                                      const std::vector<nb::bytes>& devices,
+                                                      const std::vector<Priorities>& priorities) {
+  return session.register_buckets(specs_of(specs, devices, priorities));
 }
 
 void bind_session(nb::module_& module) {
@@ -159,7 +166,8 @@ void bind_session(nb::module_& module) {
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
       .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)
-      .def("register_buckets", &register_buckets, "specs"_a, "devices"_a = std::vector<nb::bytes>())
+      .def("register_buckets", &register_buckets, "specs"_a, "devices"_a = std::vector<nb::bytes>(),
+           "priorities"_a = std::vector<Priorities>())
       .def(
           "try_device",
           [](Session& self, const nb::bytes& device) {

@@ -180,6 +180,8 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
     specs.back().compression = spec.compression.c_str();
     specs.back().columns = spec.columns;
     specs.back().mode = spec.mode.c_str();
+    specs.back().priority = spec.priority;
+    specs.back().result_priority = spec.result_priority;
     if (spec.device.size() == 16)
       specs.back().device = reinterpret_cast<const unsigned char*>(spec.device.data());
   }

@@ -44,6 +44,8 @@ struct BucketSpec {
   uint64_t columns;
   std::string mode;
   std::string device;  // 16 bytes: the UUID of a GPU; none: in shared memory
+  uint32_t priority = 0;
+  uint32_t result_priority = 0;
 };
 
 // Of gradbus_device_memory: sharing, descriptor, bytes, handle.

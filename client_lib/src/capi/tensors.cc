@@ -27,6 +27,8 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
   spec.columns = given.columns;
   spec.compression = session.compression_for(spec, given.compression);
   if (spec.compression.empty()) spec.columns = 0;
+  spec.priority = given.priority;
+  spec.result_priority = given.result_priority;
   return spec;
 }
 

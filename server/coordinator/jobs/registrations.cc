@@ -38,7 +38,8 @@ bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
          a.collective() == b.collective() && a.root() == b.root() &&
          a.row_elements() == b.row_elements() && a.prescale() == b.prescale() &&
          a.postscale() == b.postscale() && a.compression() == b.compression() &&
-         a.columns() == b.columns() && a.mode() == b.mode() && a.shape() == b.shape();
+         a.columns() == b.columns() && a.mode() == b.mode() && a.shape() == b.shape() &&
+         a.priority() == b.priority() && a.result_priority() == b.result_priority();
 }
 
 Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
@@ -81,6 +82,9 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
     return short_error("O904", tensor(spec) + " has " + std::to_string(spec.count()) +
                                    " elements; 2^40 bytes are allowed");
   }
+  if (const uint32_t most = std::max(spec.priority(), spec.result_priority()); most > kPriorityMax)
+    return short_error("O900", tensor(spec) + " has priority " + std::to_string(most) +
+                                   "; at most " + std::to_string(kPriorityMax) + " is allowed");
   GRADBUS_RETURN_IF_ERROR(check_mode(spec));
   return check_compression(spec);
 }

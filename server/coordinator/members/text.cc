@@ -101,6 +101,9 @@ std::string spec_text(const v1::TensorSpec& spec) {
   if (!spec.compression().empty()) text.append(" as ").append(spec.compression());
   if (!spec.mode().empty()) text.append(" in mode ").append(spec.mode());
   if (kind == CollectiveKind::kBroadcast) text.append(" root ").append(std::to_string(spec.root()));
+  if (spec.priority() != 0 || spec.result_priority() != 0)
+    text += " of priority " + std::to_string(spec.priority()) + ", of results " +
+            std::to_string(spec.result_priority());
   return text;
 }
 

@@ -42,19 +42,42 @@ def test_first_bucket_is_one_mebibyte_and_the_others_as_asked():
     ]
 
 
-def test_the_size_of_buckets_is_the_callers_then_horovods_then_ours(monkeypatch):
+def test_the_size_of_buckets_is_the_callers_then_horovods_then_the_schedules(monkeypatch):
     arguments = pytest.importorskip("gradbus.torch._arguments")
+    schedules = pytest.importorskip("gradbus.torch._schedules")
+    AUTO, DDP = (schedules.schedule_of(name) for name in ("auto", "ddp"))
     monkeypatch.delenv("HOROVOD_FUSION_THRESHOLD", raising=False)
-    assert arguments.bucket_bytes_or_default(None) == 8 * MIB
+    assert arguments.bucket_bytes_of(None, AUTO) is None
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", str(2 * MIB))
-    assert arguments.bucket_bytes_or_default(None) == 2 * MIB
-    assert arguments.bucket_bytes_or_default(5) == 5
+    assert arguments.bucket_bytes_of(None, AUTO) == 2 * MIB
+    assert arguments.bucket_bytes_of(5, AUTO) == 5
+    assert arguments.bucket_bytes_of(None, DDP) is None  # which has a size of its own
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")  # each tensor alone
-    plans = layout.plan_buckets([info("a", 3), info("b", 17)], arguments.bucket_bytes_or_default(None), "g")
+    plans = layout.plan_buckets([info("a", 3), info("b", 17)], arguments.bucket_bytes_of(None, AUTO), "g")
     assert len(plans) == 2
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "64MB")
     with pytest.raises(ValueError, match="HOROVOD_FUSION_THRESHOLD='64MB' is no number of bytes"):
-        arguments.bucket_bytes_or_default(None)
+        arguments.bucket_bytes_of(None, AUTO)
+
+
+def test_buckets_follow_the_order_of_arrival():
+    parameters = [info(name, 16) for name in "abcd"]
+    plans = layout.plan_buckets(parameters, 128, "grad", arrival=[1, 3, 0, 2])
+    assert [[slot.index for slot in plan.slots] for plan in plans] == [[1, 3], [0, 2]]
+    assert [plan.name for plan in plans] == ["grad/f32/0:d..b", "grad/f32/1:c..a"]
+
+
+def test_priorities_of_schedules():
+    schedules = pytest.importorskip("gradbus.torch._schedules")
+
+    def priorities(name):
+        return [schedules.schedule_of(name).priorities(number, 3) for number in range(3)]
+
+    assert priorities("ddp") == [(0, 0)] * 3
+    # The last bucket of the backward pass is the first one that the next forward pass needs.
+    assert priorities("bytescheduler") == [(2, 2), (1, 1), (0, 0)]
+    # All partial sums go before the results, and these in the order of the forward pass.
+    assert priorities("dear") == [(0, 3), (0, 2), (0, 1)]
 
 
 def test_gradients_of_half_precision_share_no_bucket_with_others():

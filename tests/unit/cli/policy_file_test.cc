@@ -53,6 +53,21 @@ compression = "none:decay=0.5"
   EXPECT_TRUE(policy.value().modes.rules().empty());
 }
 
+TEST_F(PolicyFiles, TheScheduleOfAJob) {
+  EXPECT_EQ(read_policy_file(write("schedule = \"dear\"\n")).value().schedule, "dear");
+  EXPECT_EQ(read_policy_file(write("# nothing\n")).value().schedule, "");
+  EXPECT_THAT(message("\nschedule = \"deer\"\n"),
+              AllOf(HasSubstr(path_ + ":2"), HasSubstr("did you mean dear?")));
+  EXPECT_THAT(message("schedule = 3\n"), HasSubstr(path_ + ":1"));
+  EXPECT_EQ(policy_variables("", "", write("schedule = \"ddp\"\n")).value().schedule, "ddp");
+  EXPECT_EQ(policy_variables("", "", write("# nothing\n"), "wfbp").value().schedule, "wfbp");
+  EXPECT_EQ(policy_variables("", "", "", "wfbp").value().schedule, "wfbp");
+  EXPECT_THAT(policy_variables("", "", write("schedule = \"ddp\"\n"), "wfbp").status().message(),
+              HasSubstr("has a schedule, too"));
+  EXPECT_THAT(policy_variables("", "", "", "ddq").status().message(),
+              HasSubstr("did you mean ddp?"));
+}
+
 TEST_F(PolicyFiles, AnEmptyFileIsDense) {
   EXPECT_TRUE(read_policy_file(write("# nothing\n")).value().compressions.rules().empty());
 }

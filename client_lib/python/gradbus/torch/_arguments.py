@@ -8,23 +8,35 @@ from collections.abc import Iterable
 import torch
 
 from .._errors import bad_argument
-from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
+from ._schedules import Schedule
 
 
-def bucket_bytes_or_default(asked: int | None) -> int:
-    """What was asked for, else HOROVOD_FUSION_THRESHOLD, else the default. InvalidError for no number."""
+def bucket_bytes_of(asked: int | None, schedule: Schedule) -> int | None:
+    """What was asked for, else HOROVOD_FUSION_THRESHOLD, else None: the schedule's. InvalidError for no number."""
     if asked is not None:
         return asked
     threshold = os.environ.get("HOROVOD_FUSION_THRESHOLD", "").strip()
-    if not threshold:
-        return DEFAULT_BUCKET_BYTES
+    if not threshold or schedule.name not in ("fusion", "auto"):
+        return None
     if not threshold.isascii() or not threshold.isdigit():
         raise bad_argument(
             f"DistributedOptimizer: HOROVOD_FUSION_THRESHOLD={threshold[:40]!r} is no number of bytes",
             "set it to bytes, such as 8388608, or pass bucket_bytes=",
         )
     return max(int(threshold), 1)  # 0: no fusion
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raises InvalidError."""
+    if not isinstance(value, int) or value < 1:
+        raise bad_argument(f"DistributedOptimizer: {name}={value!r}", "pass a positive integer")
+
+
+def check_bucket_bytes(asked: object) -> None:
+    """None is a choice, too. Raises InvalidError."""
+    if asked is not None:
+        check_positive("bucket_bytes", asked)
 
 
 def sparse_of(
@@ -41,7 +53,7 @@ def sparse_of(
     return sparse
 
 
-def check_wait(wait: str, check_every: int) -> None:
+def check_options(wait: str, check_every: int, reduce_dtype: torch.dtype | None) -> None:
     """Raises InvalidError."""
     if wait not in ("backward", "step"):
         raise bad_argument(
@@ -52,10 +64,6 @@ def check_wait(wait: str, check_every: int) -> None:
             f"DistributedOptimizer: check_every={check_every!r}",
             "pass a number of steps, or 0 to compare the replicas in the first step only",
         )
-
-
-def check_reduce_dtype(reduce_dtype: torch.dtype | None) -> None:
-    """Raises InvalidError."""
     if reduce_dtype not in (None, torch.float32):
         raise bad_argument(
             f"DistributedOptimizer: reduce_dtype={reduce_dtype!r}",

@@ -23,13 +23,18 @@ from .._errors import (
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets.delay_compensation import compensation_of
+from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
 from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect
-from ._exchange.gradients import ExchangedParameter, GradientExchange
+from ._exchange.bucket_maker import BucketMaker, ExchangedParameter
+from ._exchange.first_use import sees_all_readers
+from ._exchange.gradients import GradientExchange
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
+from ._partial_step import steps_alone
+from ._schedules import DEFAULT, Schedule, schedule_of, without_forward
 from ._state.residual_state import CompressionState
 
 
@@ -38,7 +43,7 @@ class Settings:
     """What the user asked for, and which optimizer of this process it is."""
 
     passes: int
-    bucket_bytes: int
+    bucket_bytes: int | None  # None: that of the schedule
     op: int
     process_set: ProcessSet
     compression: str | None
@@ -49,6 +54,7 @@ class Settings:
     waits_in_backward: bool = True
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
     reduce_in_float32: bool = False  # gradients of half precision
+    schedule: Schedule = dataclasses.field(default_factory=lambda: schedule_of(DEFAULT))
     fresh_shards: bool = False  # shards take the parameters of ranks, not those of snapshots
 
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
@@ -66,6 +72,7 @@ class State:
         self.settings = settings
         # The optimizer holds this: references back are weak, so that both go with the last user of it.
         self._optimizer = weakref.ref(optimizer)
+        self.plain_class = type(optimizer)
         self.learning_rate = functools.partial(_learning_rate, self._optimizer)
         self.inner_step = _inner_step(optimizer)
         self.skip_synchronize = False
@@ -77,24 +84,47 @@ class State:
         self.changes_seen = 0
         self.is_superseded = False  # by a newer wrapper of these parameters
         self.placement = 0  # of shards: the newest that was asked for
+        self.arrival: list[str] = []  # order of the ranks' gradients, once they have agreed on it
+        self.rebuild_is_due = False
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()
         self.exchange, self.local = self.make_exchange()
+        self.rebuild_is_due = self.exchange.rebuilds
 
     def make_exchange(self) -> tuple[GradientExchange, LocalModes]:
         """Who exchange, with no parameters yet; their buckets have names that are not in use."""
         asked = self.settings
         generation = next(self._generations)
         suffix = f"{asked.number or ''}{f'~{generation}' if generation else ''}"
-        exchange = GradientExchange(
-            asked.passes, asked.bucket_bytes, asked.op, f"grad{suffix}", asked.process_set,
-            asked.compression, self.learning_rate, asked.rescale_residual, self.placement,
-            asked.waits_in_backward, asked.reduce_in_float32,
+        schedule = self._effective_schedule()
+        maker = BucketMaker(
+            asked.op, asked.process_set, asked.compression,
+            asked.bucket_bytes or schedule.bucket_bytes, schedule,
+            asked.rescale_residual, asked.reduce_in_float32, self.arrival,
         )  # fmt: skip
+        exchange = GradientExchange(
+            maker, asked.passes, f"grad{suffix}", self.learning_rate, self.placement, asked.waits_in_backward
+        )
         local = LocalModes(
-            f"local{suffix}", asked.bucket_bytes, asked.process_set, asked.compression
+            f"local{suffix}", asked.bucket_bytes or DEFAULT_BUCKET_BYTES, asked.process_set,
+            asked.compression,
         )
         return exchange, local
+
+    def _effective_schedule(self) -> Schedule:
+        asked = self.settings
+        session = session_of(asked.process_set, "DistributedOptimizer")
+        # On one node a result is there as soon as a sum is: nothing is left to the forward pass.
+        may_wait = session.local_size < session.size and asked.waits_in_backward
+        if asked.schedule.name == "auto":
+            may_wait = may_wait and self._is_safe_to_defer()
+        can_defer = may_wait and steps_alone(self.plain_class)
+        return asked.schedule if can_defer else without_forward(asked.schedule)
+
+    def _is_safe_to_defer(self) -> bool:
+        """Everybody who reads a parameter is seen, or found: CUDA graphs would not be."""
+        groups = cast(Any, self._optimizer()).param_groups
+        return sees_all_readers() and all(p.device.type == "cpu" for group in groups for p in group["params"])
 
     def release(self, what: str, next_step: str) -> None:
         """Another wrapper has these parameters from here on."""

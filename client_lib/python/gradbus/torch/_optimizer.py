@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from .._differentiable import allreduce
 from .._errors import bad_argument
 from .._ops import Average, Sum, checked_compression, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
-from ._arguments import bucket_bytes_or_default, check_reduce_dtype, check_wait, sparse_of
+from ._arguments import (
+    bucket_bytes_of,
+    check_bucket_bytes,
+    check_options,
+    check_positive,
+    sparse_of,
+)
 from ._broadcast import broadcast_parameters
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
@@ -26,13 +31,14 @@ from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
+from ._rebuild import change_schedule, rebuild_in_order, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
+from ._schedules import schedule_of
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
+from ._step import Closure, step_inside, synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
-
-Closure = Callable[[], Any]
 
 # Torch 1 zeroes, torch 2 sets to None.
 _SET_TO_NONE: bool = (
@@ -61,7 +67,7 @@ class DistributedOptimizerBase(_Optimizer):
         only if you made fewer backward passes than announced. Raises BusyError (a gradient was changed
         during the exchange), MismatchError, PeerLostError, TimeoutError (may be called again).
         """
-        _synchronize(self, is_step=False)
+        synchronize(self, is_step=False)
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -84,17 +90,36 @@ class DistributedOptimizerBase(_Optimizer):
         compare_before_step(state)
         traced = trace_now()
         try:
-            result = _step_inside(self, closure)
+            result = step_inside(self, closure)
         finally:
             state.exchange.end_round()
         state.local.stepped()
         state.steps += 1
         trace_span("step", traced)
+        if state.rebuild_is_due:
+            rebuild_in_order(self)
         if state.fence_period and state.steps % state.fence_period == 0:
             self.flush()
         return result
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
+
+    @property
+    def state(self) -> Any:  # type: ignore[override,unused-ignore]
+        """The wrapped optimizer's. Parameters whose step was left to the next forward pass are stepped first."""
+        gradbus = self.__dict__.get("_gradbus")
+        if gradbus is not None:
+            gradbus.exchange.settle()
+        return self.__dict__["state"]
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.__dict__["state"] = value
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """As torch's."""
+        self._gradbus.exchange.settle()
+        super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = _SET_TO_NONE) -> None:
         """Zeroes the gradients. An exchanged ``.grad`` stays in its bucket for both values of ``set_to_none``.
@@ -104,7 +129,7 @@ class DistributedOptimizerBase(_Optimizer):
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
         for parameter in parameters_of(self):
-            if parameter.grad is not None and not exchange.owns(parameter):
+            if not exchange.owns(parameter) and parameter.grad is not None:
                 if set_to_none:
                     parameter.grad = None
                 else:
@@ -156,6 +181,16 @@ class DistributedOptimizerBase(_Optimizer):
         """
         state = self._gradbus
         return {**state.exchange.staleness(), **dict.fromkeys(state.local.names, 0)}
+
+    def change_schedule(self, schedule: str, bucket_bytes: int | None = None) -> None:
+        """Exchanges gradients by another schedule from here on: see ``schedule=`` of DistributedOptimizer().
+
+        All ranks call it with the same arguments, between step() and backward(). What compression remembers
+        stays. The earlier buckets' memory is free for others. Raises InvalidError (an unknown schedule, a mode
+        other than sync), BusyError between backward() and step().
+        """
+        check_bucket_bytes(bucket_bytes)
+        change_schedule(self, schedule_of(schedule), bucket_bytes)
 
     def report_loss(self, loss: float | torch.Tensor) -> None:
         """Reports this rank's loss of a step for the rule ``gradbus run --loss-percent``. If losses jump or are
@@ -248,9 +283,15 @@ class DistributedOptimizerBase(_Optimizer):
         self._gradbus.exchange.load_compression_state(_parts_of(state, lambda n: n not in names))
         self._gradbus.local.load_compression_state(_parts_of(state, lambda n: n in names))
 
+    def __del__(self) -> None:
+        # Parameters may live on, and must have the last step.
+        with contextlib.suppress(Exception):
+            self._gradbus.exchange.settle(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled optimizer is a plain one: hooks and shared memory stay here."""
         plain = _plain_class(type(self))
+        self._gradbus.exchange.settle()
         state = {key: self.__dict__[key] for key in ("defaults", "state", "param_groups")}
         return (plain.__new__, (plain,), state)
 
@@ -265,34 +306,6 @@ def _plain_class(distributed: type) -> type:
 @functools.cache
 def _distributed_class(plain: type) -> type:
     return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), {"__module__": __name__})
-
-
-def _step_inside(optimizer: Any, closure: Closure | None) -> Any:
-    state = optimizer._gradbus
-    if state.skip_synchronize:
-        return state.inner_step() if closure is None else state.inner_step(closure)
-    if closure is not None:
-        return state.inner_step(functools.partial(_evaluate, optimizer, closure))
-    _synchronize(optimizer, is_step=True)
-    return state.inner_step()
-
-
-def _synchronize(optimizer: Any, is_step: bool) -> None:
-    state = optimizer._gradbus
-    exchanged = (p for p in parameters_of(optimizer) if not state.local.owns(p))
-    state.exchange.synchronize(exchanged, is_step)
-
-
-def _evaluate(optimizer: Any, closure: Closure) -> Any:
-    loss = closure()
-    _synchronize(optimizer, is_step=True)
-    exchange = optimizer._gradbus.exchange
-    # A line search branches on the loss, so ranks must see the same one to take the same branch;
-    # ranks that search on their own need not.
-    is_search = isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor)
-    if is_search and exchange.buckets:
-        return allreduce(loss.detach(), name="lbfgs/loss", process_set=exchange.process_set)
-    return loss
 
 
 def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> CompressionState:
@@ -310,12 +323,8 @@ def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes
         )
     if isinstance(optimizer, DistributedOptimizerBase) and not optimizer._gradbus.exchange.detached:
         raise bad_argument("DistributedOptimizer: already distributed", "wrap an optimizer once")
-    for name, value in (
-        ("backward_passes_per_step", backward_passes_per_step),
-        ("bucket_bytes", bucket_bytes_or_default(bucket_bytes)),
-    ):
-        if not isinstance(value, int) or value < 1:
-            raise bad_argument(f"DistributedOptimizer: {name}={value!r}", "pass a positive integer")
+    check_positive("backward_passes_per_step", backward_passes_per_step)
+    check_bucket_bytes(bucket_bytes)
 
 
 def DistributedOptimizer(  # used like a class, hence its name
@@ -333,42 +342,41 @@ def DistributedOptimizer(  # used like a class, hence its name
     broadcast: bool = False,
     check_every: int = 0,
     reduce_dtype: torch.dtype | None = None,
+    schedule: str | None = None,
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
     It returns the same object, whose class is now a subclass of its old class. So learning-rate schedulers
-    and earlier references stay valid. Gradients live in shared memory and are exchanged while
-    backward still runs. When backward() returns, ``.grad`` is the result: clip, scale and log it as in one
-    process. All ranks wrap the same parameters in the same order, and make as many passes between steps.
+    and earlier references stay valid. Gradients live in shared memory and are exchanged while backward still
+    runs. After backward(), ``.grad`` is the result: clip, scale and log it as in one process. All ranks wrap
+    the same parameters in the same order, and make as many passes between steps.
 
     Args:
         optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16, bfloat16,
             complex64 or complex128 (pairs of reals), on the CPU or one GPU; frozen ones are left alone.
         named_parameters: ``model.named_parameters()``, for readable errors.
-        backward_passes_per_step: backward() calls whose gradients add up locally; the last one exchanges
-            them. Further ones before a step are exchanged as well, as in DDP.
+        backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
         bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB). None: that of the
-            variable HOROVOD_FUSION_THRESHOLD (0: each tensor alone), else 8 MiB.
+            variable HOROVOD_FUSION_THRESHOLD (0: each tensor alone), else that of the schedule.
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
-        compression: of float32 gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
-            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides. Gradients
-            of float16 and bfloat16 in host memory are converted to float32 for it.
+        compression: of gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
+            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
         rescale_residual: when a group's learning rate changes, the residual is scaled by old / new,
             so that it moves the parameters by as much as at the old rate. For plain SGD.
         mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
             ``"diloco:H=50"``, ``"ps:async"``, ... (docs/concepts/modes.md). None: the job's policy decides.
-        sparse_parameters: parameters with sparse gradients, such as those of ``nn.Embedding(sparse=True)``.
-            All parameters of a SparseAdam count. Their rows are exchanged. Other sparse gradients are made
-            dense, with a warning unless shards step.
+        sparse_parameters: parameters with sparse gradients, such as those of ``nn.Embedding(sparse=True)``, and
+            all of a SparseAdam. Their rows are exchanged. Other sparse gradients are made dense, with a warning.
         wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits;
             call synchronize() before you change gradients, or BusyError is raised. Modes in which shards
             step (``"ps:async"``, ...) always wait in step().
         broadcast: gives all ranks the parameters of the lowest one (broadcast_parameters(model): buffers, too).
         check_every: the first step compares a hash of the parameters over all ranks, and so does each
-            ``check_every``-th (0: none). In modes that exchange parameters or keep them on shards, flush()
-            compares them instead, unless this is 0.
+            ``check_every``-th (0: none). In other modes than sync and delayed, flush() does, unless this is 0.
         reduce_dtype: ``torch.float32`` sums float16 and bfloat16 gradients (in host memory) without rounding.
+        schedule: ``"wfbp"``, ``"ddp"``, ``"fusion"``, ``"bytescheduler"``, ``"dear"`` or ``"auto"``
+            (docs/concepts/schedules.md). None: that of the variable GRADBUS_SCHEDULE, else ``"auto"``.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
     frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
@@ -379,13 +387,14 @@ def DistributedOptimizer(  # used like a class, hence its name
     passes), PeerLostError, TimeoutError. From step(): MismatchError naming the first parameter that differs.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
-    check_wait(wait, check_every)
-    check_reduce_dtype(reduce_dtype)
+    check_options(wait, check_every, reduce_dtype)
+    chosen = schedule_of(schedule)
     settings = Settings(
-        backward_passes_per_step, bucket_bytes_or_default(bucket_bytes), op, process_set, compression,
+        backward_passes_per_step, bucket_bytes_of(bucket_bytes, chosen), op, process_set, compression,
         rescale_residual, mode, waits_in_backward=wait == "backward", check_every=check_every,
-        reduce_in_float32=reduce_dtype is not None,
+        reduce_in_float32=reduce_dtype is not None, schedule=chosen,
     )  # fmt: skip
+    warn_of_whole_steps(type(optimizer), chosen)
     _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)
     return cast(DistributedOptimizerBase, optimizer)
 

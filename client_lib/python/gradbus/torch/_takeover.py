@@ -42,6 +42,7 @@ def take_over(new: State, who: str) -> None:
 def _release(old: State, who: str) -> None:
     if old.exchange.detached:
         return
+    old.exchange.settle()
     if old.exchange.in_flight:
         raise BusyError(
             "GB-O905 IN_FLIGHT: DistributedOptimizer() is called while gradients of an earlier one, of the same "

@@ -10,7 +10,6 @@ The thread that runs backward and the one that calls step may differ but never o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -18,46 +17,20 @@ from typing import Any
 
 import torch
 
-from ... import _core
-from ..._errors import bad_argument
-from ..._ops import Sum
+from ..._errors import GradbusError, bad_argument
 from ..._process_sets import ProcessSet, session_of
-from .._buckets.delay_compensation import Compensation, DelayCompensation
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
 from .._buckets.gradient_buckets import Bucket
-from .._buckets.layout import DTYPES, ParameterInfo, plan_buckets
-from .._buckets.parameter_info import (
-    NamedParameter,
-    in_float32,
-    info_of,
-    sparse_on_device_error,
-    with_compression,
-)
 from .._buckets.retire import retire, retire_later, retire_names
-from .._buckets.shard_parameters import ShardParameters, set_parameters
+from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
-from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
+from .._gpu.staging import try_devices, uuid_for_rank_buffers
 from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .bucket_maker import BucketMaker, ExchangedParameter
+from .deferred import Deferred, StepPart
 from .hooks import after_accumulation
 from .rounds import Rounds, in_flight_error
-
-
-@dataclasses.dataclass(frozen=True)
-class ExchangedParameter:
-    """A parameter whose gradients are exchanged, and how."""
-
-    named: NamedParameter
-    group: int  # of the optimizer
-    mode: str  # those of different ones share no bucket
-    async_ps: bool
-    compensation: Compensation | None = None
-    sparse: bool = False  # its gradients come sparse
-
-    @property
-    def registered_mode(self) -> str:
-        """As gradbus_tensor_spec wants it, which steps no parameters."""
-        return self.mode if self.compensation is None else f"delayed:k={self.compensation.delay}"
 
 
 class GradientExchange:
@@ -65,38 +38,32 @@ class GradientExchange:
 
     def __init__(
         self,
+        maker: BucketMaker,
         passes: int,
-        bucket_bytes: int,
-        op: int,
         prefix: str,
-        process_set: ProcessSet,
-        compression: str | None,
         learning_rate: Callable[[int], float],
-        rescale_residual: bool = False,
         placement: int = 0,
         waits_in_backward: bool = True,
-        reduce_in_float32: bool = False,
     ) -> None:
-        self._bucket_bytes = bucket_bytes
-        self._op = op
+        self._maker = maker
         self._prefix = prefix
-        self._process_set = process_set
-        self._compression = compression  # None: the job's policy
-        self._rescale_residual = rescale_residual  # when it changes
-        self._reduce_in_float32 = reduce_in_float32  # also what is not compressed
+        self._process_set = maker.process_set
+        self._schedule = maker.schedule
         self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
         self._parameters: set[torch.nn.Parameter] = set()
         self._async_ps: set[torch.nn.Parameter] = set()
         self._rounds = Rounds(
-            self._buckets, passes, op, waits_in_backward, prefix, process_set,
-            learning_rate, rescale_residual,
+            self._buckets, passes, maker.op, waits_in_backward, prefix, maker.process_set,
+            learning_rate, maker.rescale_residual, maker.schedule.in_forward,
         )  # fmt: skip
+        if maker.arrival or not maker.schedule.rebuilds:
+            self.forget_arrival()
         self._hooks: list[Any] = []
         self._detached = False
         self._why_detached = SHUT_DOWN
-        detach_before_close(self, process_set)
+        detach_before_close(self, maker.process_set)
 
     @property
     def buckets(self) -> Sequence[Bucket]:
@@ -109,68 +76,18 @@ class GradientExchange:
         Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ,
         UnavailableError when a mode wants shards and there are none.
         """
+        self.settle()
         if self.in_flight:
             raise in_flight_error("parameters cannot be added")
         number = next(self._additions)
         prefix = self._prefix if number == 0 else f"{self._prefix}+{number}"
-        session = session_of(self._process_set, "DistributedOptimizer")
-        refuse_several_devices([parameter.named for parameter in parameters])
-        infos = [self._info(parameter, session) for parameter in parameters]
-        plans = plan_buckets(infos, self._bucket_bytes, prefix)
-        firsts = [parameters[plan.slots[0].index] for plan in plans]
-        specs = [
-            (
-                plan.name, plan.count, DTYPES[plan.dtype][1], self._op,
-                plan.compression, plan.columns, first.registered_mode,
-            )
-            for plan, first in zip(plans, firsts)
-        ]  # fmt: skip
-        devices = [
-            uuid_for_rank_buffers(first.named[1], plan.compression, first.registered_mode)
-            for plan, first in zip(plans, firsts)
-        ]
-        try_devices(session, devices)
-        cores = session.register_buckets(specs, devices)
-        for core, plan, first, spec in zip(cores, plans, firsts, specs):
-            bucket = Bucket(
-                core, plan, [parameter.named for parameter in parameters], session.op_timeout_ms
-            )
-            bucket.spec, bucket.placement = spec, self._placement
-            if first.async_ps:
-                bucket.on_shards = ShardParameters(bucket, bucket.slots)
-                self._async_ps.update(slot.parameter for slot in bucket.slots)
-            if first.compensation is not None:
-                bucket.compensation = DelayCompensation(
-                    first.compensation, plan, [parameter.named[1] for parameter in parameters],
-                    bucket.flat, session.size if self._op == Sum else 1,
-                )  # fmt: skip
+        for bucket in self._maker.make(parameters, prefix, self._placement):
             bucket.begin_round()
             self._buckets.append(bucket)
+            if bucket.on_shards is not None:
+                self._async_ps.update(slot.parameter for slot in bucket.slots)
             for slot in bucket.slots:
                 self._watch(bucket, slot)
-
-    def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
-        name, tensor = parameter.named
-        converts = not (parameter.async_ps or parameter.sparse)
-        info = with_compression(self._compression, session, info_of(name, tensor), tensor, converts)
-        if converts and self._reduce_in_float32:
-            info = in_float32(info)
-        if parameter.sparse and info.count and tensor.dim() > 1:
-            if info.device != "cpu" and not parameter.async_ps:
-                raise sparse_on_device_error(name, tensor)
-            # Of shards that step come whole parameters: what is sparse then is what travels.
-            info = dataclasses.replace(
-                info, compression=self._of_sparse(info), sparse=not parameter.async_ps
-            )
-        by_group = self._rescale_residual or parameter.async_ps
-        return dataclasses.replace(
-            info, mode=parameter.mode, group=parameter.group if by_group else 0
-        )
-
-    def _of_sparse(self, info: ParameterInfo) -> str:
-        # Rows lose nothing, so they need no leave of the policy.
-        silent = self._compression is None and info.compression == "none"
-        return "rows" if silent and info.dtype == "float32" else info.compression
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self._parameters.add(slot.parameter)
@@ -184,6 +101,11 @@ class GradientExchange:
                 its_rounds.on_gradient(its_bucket, its_slot)
 
         self._hooks.append(after_accumulation(slot.parameter, on_gradient))
+        if self._schedule.in_forward:
+            # A second backward pass adds to gradients whose exchange nobody has waited for.
+            deferred = weakref.ref(self._rounds.deferred)
+            parameter: Any = slot.parameter
+            self._hooks.append(parameter.register_hook(lambda _: _finish(deferred)))
 
     @property
     def process_set(self) -> ProcessSet:
@@ -201,6 +123,53 @@ class GradientExchange:
             raise closed_error(self._why_detached)
 
     @property
+    def rebuilds(self) -> bool:
+        """By its schedule, buckets are to follow the order in which gradients become ready."""
+        return self._schedule.rebuilds
+
+    @property
+    def arrival(self) -> list[str]:
+        """Parameters in the order in which backward finished them in the first pass, and no others."""
+        return list(dict.fromkeys(self._rounds.arrival or []))
+
+    def forget_arrival(self) -> None:
+        """Nobody will ask for it."""
+        self._rounds.arrival = None
+
+    def needs_rebuild(self, arrival: Sequence[str]) -> bool:
+        """Whether buckets of these parameters would be filled in another order."""
+        number_of = {name: number for number, name in enumerate(arrival)}
+        numbers = [number_of[s.name] for b in self._buckets for s in b.slots if s.name in number_of]
+        return numbers != sorted(numbers)
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Each step gets the result of its own gradients."""
+        return all(b.on_shards is None and not b.is_delayed for b in self._buckets)
+
+    @property
+    def is_compressed(self) -> bool:
+        """Some buckets are."""
+        return any(bucket.compressed for bucket in self._buckets)
+
+    @property
+    def is_deferred(self) -> bool:
+        """After backward(): results are left to the next forward pass, and no step was made."""
+        return self._rounds.deferred.has_begun
+
+    def defer_step(
+        self, step_part: StepPart, optimizer: Any, all_parameters: Iterable[torch.Tensor]
+    ) -> None:
+        """Each bucket's parameters are stepped when they are used next."""
+        self._refuse_foreign_parameters(all_parameters)
+        self._rounds.deferred.step(step_part, optimizer)
+
+    def settle(self, optimizer: Any = None) -> None:
+        """Ends a step that was put off; ``optimizer``: the one that made it, if it goes now."""
+        if self._rounds.deferred.is_stepped:
+            self._rounds.deferred.finish(optimizer)
+
+    @property
     def in_flight(self) -> bool:
         """An exchange was started and not waited for."""
         return self._rounds.in_flight
@@ -215,6 +184,7 @@ class GradientExchange:
         calls it, and not the user. After a TimeoutError it may be called again.
         """
         self.refuse_when_detached()
+        self._rounds.deferred.finish()
         self._refuse_foreign_parameters(all_parameters)
         if is_step:
             self._rounds.refuse_changes_before_exchange()
@@ -233,6 +203,7 @@ class GradientExchange:
         After a TimeoutError it may be called again: nothing that was found is lost.
         """
         self.refuse_when_detached()
+        self.settle()
         if self._rounds.is_between_backward_and_step:
             raise in_flight_error("flush() is called")
         draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
@@ -293,7 +264,7 @@ class GradientExchange:
 
     def _refuse_foreign_parameters(self, all_parameters: Iterable[torch.Tensor]) -> None:
         for parameter in all_parameters:
-            if parameter.grad is not None and parameter not in self._parameters:
+            if parameter not in self._parameters and parameter.grad is not None:
                 raise bad_argument(
                     f"a parameter of shape {tuple(parameter.shape)} has a gradient but did not "
                     "require one when the optimizer was made distributed",
@@ -302,6 +273,8 @@ class GradientExchange:
 
     def end_round(self) -> None:
         """The results were used; the next synchronize() exchanges again."""
+        if not self._rounds.deferred.is_stepped:
+            self._rounds.deferred.finish()
         self._rounds.end()
         for bucket in self._buckets:
             for slot in bucket.slots if bucket.on_shards is not None else ():
@@ -314,10 +287,16 @@ class GradientExchange:
         ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
         """
         self.refuse_when_detached()
-        self._rounds.abandon()
-        self._rounds.begin()
+        later: list[Bucket] = []
+        if self._rounds.deferred.is_stepped:
+            later = self._rounds.deferred.zero(set_to_none)
+        else:
+            self._rounds.abandon()
+            self._rounds.begin()
         for bucket in self._buckets:
-            bucket.restart(set_to_none)
+            if bucket not in later:
+                bucket.begin_round()
+                bucket.restart(set_to_none)
 
     @torch.no_grad()
     def compression_state(self) -> CompressionState:
@@ -385,6 +364,7 @@ class GradientExchange:
 
     def _refuse_between_backward_and_step(self, what: str) -> None:
         self.refuse_when_detached()
+        self.settle()
         if self._rounds.is_between_backward_and_step:
             raise in_flight_error(f"{what} is called")
 
@@ -398,6 +378,10 @@ class GradientExchange:
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""
+        if process_goes_on:
+            with contextlib.suppress(GradbusError):  # the job has failed
+                self.settle()
+        self._rounds.deferred.drop()
         self._detached = True
         self._let_go(process_goes_on)
         for bucket in self._buckets:
@@ -406,6 +390,7 @@ class GradientExchange:
     def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
         if not self._detached:
+            self.settle()
             self._why_detached = why
             self.detach(not self.in_flight)
             on_shards = [bucket.core for bucket in self._buckets if bucket.on_shards is not None]
@@ -445,6 +430,12 @@ class GradientExchange:
         for bucket in self._buckets:
             for slot in bucket.slots:
                 slot.let_go(keep_gradients)
+
+
+def _finish(reference: weakref.ref[Deferred]) -> None:
+    deferred = reference()
+    if deferred is not None and deferred.is_open:
+        deferred.finish()
 
 
 def _can_move(bucket: Bucket) -> bool:

@@ -31,6 +31,7 @@ from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
 from .._timeline import trace_now, trace_span
 from .backward import BackwardEnd
+from .deferred import Deferred, can_defer
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63
@@ -51,8 +52,12 @@ class Rounds:
         process_set: ProcessSet,
         learning_rate: Callable[[int], float],
         rescale_residual: bool,
+        in_forward: bool,
     ) -> None:
-        """``learning_rate`` of a parameter group, now; ``rescale_residual`` when it changes."""
+        """``learning_rate`` of a parameter group, now; ``rescale_residual`` when it changes.
+
+        ``in_forward``: the next forward pass waits for the results, where that is possible.
+        """
         self.order = next(_orders)
         self.synchronized = False  # every .grad is the result, and of all gradients
         self._buckets = buckets
@@ -68,6 +73,9 @@ class Rounds:
         self._traced_pass = 0  # when its first gradient came; 0: the job is not traced
         self._passes_made = 0  # backward passes since the last exchange
         self._exchanges = 0  # ever
+        self._in_forward = in_forward
+        self.deferred = Deferred(self._take)
+        self.arrival: list[str] | None = []  # parameters, as their first gradients came; None: they are known
 
     # ---- during backward
 
@@ -88,6 +96,8 @@ class Rounds:
                 slot.adopt()
         bucket.storage.produced()
         self.synchronized = False
+        if self.arrival is not None:
+            self.arrival.append(slot.name)
         if not self._pass_is_open:
             self._pass_is_open = True
             self._traced_pass = trace_now()
@@ -136,12 +146,25 @@ class Rounds:
         if self._is_due:
             if any(bucket.again for bucket in buckets):
                 self._agree()
+            elif self._may_defer():
+                self._passes_made = 0
+                self._exchanges += 1
+                self.synchronized = True  # who looks at a .grad waits for it
+                self.deferred.begin(self._buckets)
+                return
             self._finish(buckets)
             self.synchronized = all(bucket.done for bucket in self._buckets)
         elif self._waits_in_backward:
             for bucket in buckets:
                 if not (bucket.started or bucket.done):
                     bucket.note()
+
+    def _may_defer(self) -> bool:
+        return (
+            self._in_forward
+            and all(bucket.started and not bucket.done for bucket in self._buckets)
+            and can_defer(self._buckets)
+        )
 
     def _start(self, bucket: Bucket) -> None:
         if bucket.on_shards is not None:
@@ -191,14 +214,23 @@ class Rounds:
         for bucket in missing:
             bucket.wait()
         for bucket in missing:
-            bucket.point()
-            bucket.begin_round()
-            for slot in bucket.slots if self._op == Sum else ():
-                slot.note()  # for _refuse_again()
-            bucket.done = True
+            self._complete(bucket)
         self._passes_made = 0
         if any(bucket.on_shards is None for bucket in missing):
             self._exchanges += 1
+
+    def _complete(self, bucket: Bucket) -> None:
+        bucket.point()
+        bucket.begin_round()
+        for slot in bucket.slots if self._op == Sum else ():
+            slot.note()  # for _refuse_again()
+        bucket.done = True
+
+    def _take(self, bucket: Bucket) -> None:
+        """The result of one bucket that was started. After a TimeoutError it may be called again."""
+        _refuse_changed(bucket)
+        bucket.wait()
+        self._complete(bucket)
 
     def _agree(self) -> None:
         """Which buckets are exchanged once more: those that have new gradients on any rank."""
@@ -248,6 +280,7 @@ class Rounds:
 
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
+        self.deferred.finish()
         if self.in_flight:
             self._finish(self._buckets, is_used=False)
 

@@ -1,0 +1,169 @@
+"""Results that are waited for when the next forward pass needs them, layer by layer.
+
+At the end of backward() all buckets have been started and nobody waits. ``.grad`` is the result whenever somebody
+looks at it (first_use.py). step() is put off, too: each bucket's parameters are stepped when one of them is used
+next, with the learning rate and the other options that step() found. So communication overlaps with the next
+forward pass as well, and every reader sees the same numbers as without this.
+
+What ends it: the first use of a parameter ends its bucket. The first gradient of the next pass, flush(),
+synchronize(), the optimizer's state, a fork and shutdown() end all.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .._buckets.gradient_buckets import Bucket
+from .._timeline import trace_now, trace_span
+from .first_use import ModuleHook, can_watch, unwatch, watch
+
+StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
+
+
+class Deferred:
+    """Of one exchange. Any thread may use a parameter; one at a time ends a bucket."""
+
+    def __init__(self, take: Callable[[Bucket], None]) -> None:
+        """``take``: waits for a bucket that was started, and makes its result ``.grad``."""
+        self._take = weakref.WeakMethod(take)
+        self._lock = threading.RLock()
+        self._buckets: Sequence[Bucket] = ()
+        self._left: list[Bucket] = []  # in the order of the backward pass
+        self._bucket_of: dict[torch.nn.Parameter, Bucket] = {}
+        self._step: StepPart | None = None
+        self._optimizer: Callable[[], Any] = _nobody
+        self._zero: bool | None = None  # set_to_none of the zero_grad() that was put off
+        self._module_hook = ModuleHook()
+        self._stepping = 0  # the thread that steps a bucket: its optimizer looks at its own state
+
+    @property
+    def is_open(self) -> bool:
+        """Some buckets have not been waited for."""
+        return bool(self._left)
+
+    @property
+    def is_stepped(self) -> bool:
+        """step() was called, and some parameters have not been stepped."""
+        return self._step is not None and self.is_open
+
+    @property
+    def has_begun(self) -> bool:
+        """Results were put off since the last step, though somebody may have waited for all since."""
+        return self._step is None and bool(self._buckets)
+
+    def begin(self, buckets: Sequence[Bucket]) -> None:
+        """All of these were started."""
+        self.finish()
+        self._step = self._zero = None
+        self._buckets, self._left = buckets, list(buckets)
+        self._bucket_of = {slot.parameter: bucket for bucket in buckets for slot in bucket.slots}
+        self._watch(values=False)
+
+    def step(self, step_part: StepPart, optimizer: Any) -> None:
+        """What has arrived is stepped now, the rest later. An optimizer that goes calls finish() before."""
+        with self._lock:
+            self._optimizer = weakref.ref(optimizer)
+            for bucket in [bucket for bucket in self._left if bucket.test()]:
+                self._end(bucket)
+            self._step = step_part
+            for bucket in self._buckets:
+                if bucket.done:
+                    self._step_on(bucket)
+            if self._left:
+                self._watch(values=True)
+                self._module_hook.put()
+
+    def zero(self, set_to_none: bool) -> list[Bucket]:
+        """After step(): buckets that are left get zeros once they have been stepped. Which those are."""
+        with self._lock:
+            self._zero = set_to_none
+            return list(self._left)
+
+    def finish(self, optimizer: Any = None) -> None:
+        """Ends all. After a TimeoutError it may be called again. ``optimizer``: the one that goes."""
+        if self._stepping == threading.get_ident():
+            return
+        with self._lock:
+            if optimizer is not None:
+                self._optimizer = lambda: optimizer
+            for bucket in list(self._left):
+                self._end(bucket)
+            self._forget()
+
+    def drop(self) -> None:
+        """Nobody will wait for what is left: its exchange has failed, or is over."""
+        with self._lock:
+            for parameter, bucket in self._bucket_of.items():
+                if bucket in self._left:
+                    unwatch(parameter)
+            self._left.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._module_hook.remove()
+        self._bucket_of = {}
+        self._buckets = ()
+        self._step = None
+        self._optimizer = _nobody
+
+    def _watch(self, values: bool) -> None:
+        for bucket in self._left:
+            for slot in bucket.slots:
+                watch(slot.parameter, self._on_use, values)
+
+    def _on_use(self, parameter: torch.nn.Parameter) -> None:
+        with self._lock:
+            bucket = self._bucket_of[parameter]
+            if bucket in self._left:  # no other thread was faster
+                self._end(bucket)
+
+    def _end(self, bucket: Bucket) -> None:
+        parameters = [slot.parameter for slot in bucket.slots]
+        for parameter in parameters:
+            unwatch(parameter)
+        try:
+            take = self._take()
+            assert take is not None  # buckets that are left hold it
+            with torch.no_grad():
+                take(bucket)
+        except BaseException:
+            for parameter in parameters:
+                watch(parameter, self._on_use, values=self._step is not None)
+            raise
+        self._left.remove(bucket)
+        if self._step is not None:
+            self._step_on(bucket)
+        if self._zero is not None:
+            with torch.no_grad():
+                bucket.begin_round()
+                bucket.restart(self._zero)
+
+    def _step_on(self, bucket: Bucket) -> None:
+        assert self._step is not None
+        traced = trace_now()
+        self._stepping = threading.get_ident()
+        try:
+            self._step(self._optimizer(), [slot.parameter for slot in bucket.slots])
+        finally:
+            self._stepping = 0
+        trace_span("deferred step", traced)
+        bucket.done = bucket.again = False
+
+
+def _nobody() -> None:
+    return None
+
+
+def can_defer(buckets: Sequence[Bucket]) -> bool:
+    """Whether each result is that of its own step, and every use of a parameter can be seen."""
+    return all(
+        bucket.on_shards is None
+        and not bucket.is_delayed
+        and all(can_watch(slot.parameter) for slot in bucket.slots)
+        for bucket in buckets
+    )

@@ -1,0 +1,90 @@
+"""Steps of an optimizer on some of its parameters, with the options of an earlier time.
+
+Only for optimizers that step each parameter by itself. Torch's do. Another class says so by an attribute
+``steps_each_parameter_alone = True``. One that counts its steps in a parameter group would count too many.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ._exchange.deferred import StepPart
+from ._exchange.first_use import are_read_elsewhere, is_compiled
+
+_optimizers = sys.modules[torch.optim.Optimizer.__module__]
+_ALONE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD",
+        "Adafactor", "Muon",
+    )
+    if hasattr(torch.optim, name)
+)  # fmt: skip
+
+
+def steps_alone(plain: type) -> bool:
+    """Whether optimizers of this class step each parameter by itself."""
+    return plain in _ALONE or getattr(plain, "steps_each_parameter_alone", False) is True
+
+
+def may_step_parts(optimizer: Any, plain: type) -> bool:
+    """Whether nobody else takes part in this step, or would miss it if it came later.
+
+    Such are hooks, a gradient scaler, torch.compile, and other tensors of the parameters' memory.
+    """
+    hooks = any(
+        getattr(holder, f"{prefix}_{when}_hooks", None)
+        for holder, prefix in ((optimizer, "_optimizer_step"), (_optimizers, "_global_optimizer"))
+        for when in ("pre", "post")
+    )
+    scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
+    differentiable = any(group.get("differentiable", False) for group in optimizer.param_groups)
+    if hooks or scaled or differentiable or is_compiled() or not steps_alone(plain):
+        return False
+    return not are_read_elsewhere(p for group in optimizer.param_groups for p in group["params"])
+
+
+def step_part(optimizer: Any, plain: type) -> StepPart:
+    """A function that steps the parameters it is given, with the options of now. It does not hold the optimizer."""
+    options = [_copied(group) for group in optimizer.param_groups]
+    group_of = {p: number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
+
+    def step(optimizer: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
+        groups: dict[int, list[torch.nn.Parameter]] = {}
+        for parameter in parameters:
+            if parameter in group_of:
+                groups.setdefault(group_of[parameter], []).append(parameter)
+        _step_with(optimizer, plain, [{**options[g], "params": groups[g]} for g in sorted(groups)])
+
+    return step
+
+
+def step_nothing(optimizer: Any, inner_step: Any) -> None:
+    """Counts a step where learning-rate schedulers count them."""
+    groups = [{**group, "params": []} for group in optimizer.param_groups]
+    real, optimizer.param_groups = optimizer.param_groups, groups
+    try:
+        inner_step()
+    finally:
+        optimizer.param_groups = real
+
+
+def _step_with(optimizer: Any, plain: Any, groups: list[dict[str, Any]]) -> None:
+    real, optimizer.param_groups = optimizer.param_groups, groups
+    try:
+        plain.step(optimizer)
+    finally:
+        optimizer.param_groups = real
+
+
+def _copied(group: dict[str, Any]) -> dict[str, Any]:
+    # A learning rate may be a tensor, which schedulers change in place.
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key != "params"
+    }

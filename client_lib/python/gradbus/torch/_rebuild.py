@@ -1,0 +1,100 @@
+"""New buckets for parameters that are exchanged already: in the order of their gradients, or by another schedule.
+
+The new buckets are other tensors. They get what the compression of the earlier ones remembers, and the earlier
+ones are unregistered, so their memory is reused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import torch
+
+from .._data_movement import broadcast_
+from .._errors import bad_argument
+from .._process_sets import lowest_rank
+from ._arguments import bucket_bytes_of
+from ._buckets.retire import retire_names
+from ._exchangers import State, fill
+from ._partial_step import steps_alone
+from ._schedules import DEFAULT, Schedule
+
+
+def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
+    """Says so when a schedule cannot do what it is for with this optimizer."""
+    if schedule.in_forward and schedule.name != DEFAULT and not steps_alone(plain):
+        warnings.warn(
+            f"gradbus: schedule '{schedule.name}' steps {plain.__name__} at the end of backward(), not in "
+            "the next forward pass: nothing says that it steps each parameter by itself. If it does, give the class "
+            "an attribute steps_each_parameter_alone = True",
+            stacklevel=4,
+        )
+
+
+def rebuild_in_order(optimizer: Any) -> None:
+    """After the first step: buckets follow the order in which the lowest rank's gradients were ready.
+
+    The backward pass of a model need not be the reverse of the order of its parameters.
+    """
+    state: State = optimizer._gradbus
+    state.rebuild_is_due = False
+    if not _exchanges_in_step(state):
+        return
+    order = _order_of_lowest_rank(state)
+    state.exchange.forget_arrival()
+    state.arrival = [state.parameters[number][0][0] for number in order]
+    if order and state.exchange.needs_rebuild(state.arrival):
+        _rebuild(optimizer, state)
+
+
+def _order_of_lowest_rank(state: State) -> list[int]:
+    numbers = {name: number for number, ((name, _), _) in enumerate(state.parameters)}
+    ours = [numbers[name] for name in state.exchange.arrival]
+    padded = torch.tensor(ours + [-1] * (len(numbers) - len(ours)), dtype=torch.int32)
+    name = f"arrival{state.settings.number or ''}"
+    process_set = state.settings.process_set
+    broadcast_(padded, lowest_rank(process_set), name, process_set=process_set)
+    retire_names([name], process_set)
+    return [number for number in padded.tolist() if number >= 0]
+
+
+def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None) -> None:
+    """On every rank, between steps."""
+    state: State = optimizer._gradbus
+    state.exchange.refuse_when_detached()
+    if not _exchanges_in_step(state):
+        raise bad_argument(
+            f"change_schedule({schedule.name!r}): some parameters are not in mode sync",
+            "change the schedule of a job whose gradients are all exchanged in mode sync",
+        )
+    warn_of_whole_steps(state.plain_class, schedule)
+    before = state.settings
+    size = bucket_bytes_of(bucket_bytes, schedule)
+    state.settings = dataclasses.replace(before, schedule=schedule, bucket_bytes=size)
+    try:
+        _rebuild(optimizer, state)
+    except BaseException:
+        state.settings = before
+        raise
+    state.rebuild_is_due = state.exchange.rebuilds and not state.arrival
+
+
+def _exchanges_in_step(state: State) -> bool:
+    """Nothing but gradients of this step is exchanged, by all ranks at a time."""
+    return state.exchange.is_synchronous and not state.local.names
+
+
+def _rebuild(optimizer: Any, state: State) -> None:
+    state.exchange.settle()
+    memory = optimizer.compression_state() if state.exchange.is_compressed else None
+    exchange, local = state.make_exchange()
+    fill(optimizer, state, (exchange, local), state.changes)
+    before = state.exchange
+    before.suspend()
+    state.exchange, state.local = exchange, local
+    state.parked.clear()
+    before.release("its buckets were replaced")
+    if memory is not None:
+        optimizer.load_compression_state(memory)

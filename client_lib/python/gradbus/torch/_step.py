@@ -1,0 +1,58 @@
+"""The exchange and the step behind DistributedOptimizer's step(): at once, in parts, or within a closure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._differentiable import allreduce
+from ._exchangers import State
+from ._names import parameters_of
+from ._partial_step import may_step_parts, step_nothing, step_part
+
+Closure = Callable[[], Any]
+
+
+def step_inside(optimizer: Any, closure: Closure | None) -> Any:
+    """What the wrapped optimizer's step() returns; None if parts of it were left to the next forward pass."""
+    state = optimizer._gradbus
+    if closure is None and state.exchange.is_deferred and _may_step_parts(optimizer, state):
+        part = step_part(optimizer, state.plain_class)
+        state.exchange.defer_step(part, optimizer, parameters_of(optimizer))
+        return step_nothing(optimizer, state.inner_step)
+    if state.skip_synchronize:
+        return state.inner_step() if closure is None else state.inner_step(closure)
+    if closure is not None:
+        return state.inner_step(functools.partial(_evaluate, optimizer, closure))
+    synchronize(optimizer, is_step=True)
+    return state.inner_step()
+
+
+def _may_step_parts(optimizer: Any, state: State) -> bool:
+    return (
+        not state.skip_synchronize
+        and not state.local.names
+        and may_step_parts(optimizer, state.plain_class)
+    )
+
+
+def synchronize(optimizer: Any, is_step: bool) -> None:
+    """Every ``.grad`` is the result afterwards."""
+    state = optimizer._gradbus
+    exchanged = (p for p in parameters_of(optimizer) if not state.local.owns(p))
+    state.exchange.synchronize(exchanged, is_step)
+
+
+def _evaluate(optimizer: Any, closure: Closure) -> Any:
+    loss = closure()
+    synchronize(optimizer, is_step=True)
+    exchange = optimizer._gradbus.exchange
+    # A line search branches on the loss, so ranks must see the same one to take the same branch;
+    # ranks that search on their own need not.
+    is_search = isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor)
+    if is_search and exchange.buckets:
+        return allreduce(loss.detach(), name="lbfgs/loss", process_set=exchange.process_set)
+    return loss

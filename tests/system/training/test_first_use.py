@@ -1,0 +1,170 @@
+"""gradbus.torch._exchange.first_use: what counts as a use of a parameter, without any job."""
+
+import copy
+import gc
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+first_use = pytest.importorskip("gradbus.torch._exchange.first_use")
+
+
+class Watcher:
+    """Counts the parameters that were used."""
+
+    def __init__(self, model, values=True):
+        self.used = []
+        self.parameters = dict(model.named_parameters())
+        for parameter in self.parameters.values():
+            first_use.watch(parameter, self.on_use, values)
+
+    def on_use(self, parameter):
+        first_use.unwatch(parameter)
+        self.used.append(next(name for name, p in self.parameters.items() if p is parameter))
+
+    def finish(self):
+        for parameter in self.parameters.values():
+            if first_use._class_of(parameter) is not type(parameter):
+                self.on_use(parameter)
+
+
+def model_of():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    model(torch.ones(1, 3)).sum().backward()
+    return model
+
+
+FIRST, ALL = ["0.weight", "0.bias"], ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (lambda m: m[0](torch.ones(1, 3)), FIRST),
+        (lambda m: m(torch.ones(1, 3)), ALL),
+        (lambda m: m.state_dict(), ALL),
+        (lambda m: copy.deepcopy(m[0]), FIRST),
+        (lambda m: pickle.dumps(m[0]), FIRST),
+        (lambda m: m[0].weight + 1, ["0.weight"]),
+        (lambda m: 1 + m[0].weight, ["0.weight"]),
+        (lambda m: m[0].weight[0], ["0.weight"]),
+        (lambda m: m[0].weight.data, ["0.weight"]),
+        (lambda m: m[0].weight.detach(), ["0.weight"]),
+        (lambda m: m[0].weight.data_ptr(), ["0.weight"]),
+        (lambda m: m[0].weight._version, ["0.weight"]),
+        (lambda m: m[0].weight.grad, ["0.weight"]),
+        (lambda m: setattr(m[0].weight, "grad", None), ["0.weight"]),
+        (lambda m: setattr(m[0].weight, "requires_grad", False), ["0.weight"]),
+        (lambda m: m[0].weight.requires_grad_(False), ["0.weight"]),
+        (lambda m: torch.cat([p.flatten() for p in m.parameters()]), ALL),
+        (lambda m: torch.stack([m[0].bias, m[0].bias]), ["0.bias"]),
+        (lambda m: torch.nn.functional.linear(input=torch.ones(1, 3), weight=m[0].weight), ["0.weight"]),
+        (lambda m: torch.ops.aten.mul(m[0].weight, 2), ["0.weight"]),
+        (lambda m: m[0].weight.tolist(), ["0.weight"]),
+        (lambda m: repr(m[0].bias), ["0.bias"]),
+        (lambda m: bool(m[0].bias.sum() > 0), ["0.bias"]),
+        (lambda m: m.to(torch.float64), ALL),
+        (lambda m: m.zero_grad(), ALL),
+        (lambda m: torch.nn.init.zeros_(m[1].bias), ["1.bias"]),
+        # What is known without the value.
+        (lambda m: [(p.shape, p.dtype, p.device, p.requires_grad, p.numel(), p.size(0)) for p in m.parameters()], []),
+        (lambda m: [isinstance(p, torch.nn.Parameter) and p.is_leaf for p in m.parameters()], []),
+        (lambda m: {p: 1 for p in m.parameters()}, []),
+        (lambda m: m[0].weight is m[0].weight, []),
+        (lambda m: str(m), []),
+    ],
+)
+def test_what_is_a_use_of_a_value(use, expected):
+    model = model_of()
+    watcher = Watcher(model)
+    use(model)
+    assert watcher.used == expected
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (lambda m: m(torch.ones(1, 3)), []),
+        (lambda m: m.state_dict(), []),
+        (lambda m: copy.deepcopy(m), []),
+        (lambda m: pickle.dumps(m), []),
+        (lambda m: m[0].weight.grad, ["0.weight"]),
+        (lambda m: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0), ALL),
+        (lambda m: setattr(m[0].weight, "grad", None), ["0.weight"]),
+    ],
+)
+def test_what_is_a_use_of_a_gradient(use, expected):
+    model = model_of()
+    watcher = Watcher(model, values=False)
+    use(model)
+    assert watcher.used == expected
+    # What was not used is watched still, and works as ever.
+    left = [name for name in ALL if name not in expected]
+    for name in left:
+        assert watcher.parameters[name].grad is not None
+    assert sorted(watcher.used) == sorted(ALL)
+
+
+def test_copies_are_plain_parameters():
+    model = model_of()
+    watcher = Watcher(model, values=False)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert [type(p) for p in other.parameters()] == [torch.nn.Parameter] * 4
+        assert [torch.equal(a, b) for a, b in zip(other.parameters(), model.parameters())] == [True] * 4
+    watcher.finish()
+
+
+def test_a_watcher_that_is_gone_is_no_obstacle():
+    model = model_of()
+    watcher = Watcher(model)
+    del watcher
+    gc.collect()
+    assert model(torch.ones(1, 3)).shape == (1, 2)
+    assert [type(p) for p in model.parameters()] == [torch.nn.Parameter] * 4
+
+
+def test_a_module_that_python_does_not_run_uses_all_that_is_in_it():
+    model = model_of()
+    model.forward = lambda x: x  # as torch.cuda.make_graphed_callables does
+    watcher, hook = Watcher(model), first_use.ModuleHook()
+    hook.put()
+    try:
+        model(torch.ones(1, 3))
+    finally:
+        hook.remove()
+    assert watcher.used == ALL
+
+
+def test_other_readers_are_found():
+    if not first_use.sees_all_readers():
+        pytest.skip("this torch does not count uses")
+    model = model_of()
+    parameters = list(model.parameters())
+    assert not first_use.are_read_elsewhere(parameters)
+    readers = [
+        lambda: model[0].weight.detach(),
+        lambda: model[0].weight.data[0],
+        lambda: model[0].weight.detach().numpy(),
+        lambda: model.state_dict(),
+        lambda: model(torch.ones(1, 3)),  # its graph
+        lambda: torch.jit.script(model),
+    ]
+    for make in readers:
+        reader = make()
+        assert first_use.are_read_elsewhere(parameters), make
+        del reader
+        gc.collect()
+        assert not first_use.are_read_elsewhere(parameters), make
+    model.share_memory()
+    assert first_use.are_read_elsewhere(parameters)
+
+
+def test_a_tensor_that_is_a_parameter_in_name_only_is_not_watched():
+    class Other(torch.Tensor):
+        _is_param = True
+
+    other = torch.ones(2).as_subclass(Other)
+    assert not first_use.can_watch(other)
+    assert first_use.can_watch(torch.nn.Parameter(torch.ones(2)))

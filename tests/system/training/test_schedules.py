@@ -1,0 +1,104 @@
+"""Schedules change when gradients are sent and waited for, and nothing else: every training equals one process."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import rig as rigs
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(300)
+
+GRADBUS = str(rigs.BIN / "gradbus")
+SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear"]
+IN_FORWARD = ["bytescheduler", "dear"]
+PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover"]
+
+
+def deferred(results) -> int:
+    """Buckets that were stepped when they were used next; every rank counts its own."""
+    return min(int(re.findall(r"^deferred (\d+)$", output, re.M)[-1]) for _, output in results)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_equals_one_process(two_agents, python, schedule):
+    assert_all_ok(run_ranks(two_agents, python, "training/schedules.py", 3, schedule))
+
+
+@pytest.mark.parametrize("schedule", IN_FORWARD)
+def test_late_results_equal_one_process(two_agents, python, schedule):
+    results = run_ranks(two_agents, python, "training/deferred.py", 3, "schedules.py", schedule)
+    assert_all_ok(results)
+    assert deferred(results) > 300, results[0][1]
+
+
+def test_one_rank_and_one_node_wait_for_nobody(two_agents, python):
+    results = run_ranks(two_agents, python, "training/deferred.py", 1, "schedules.py", "dear")
+    assert_all_ok(results)
+    assert deferred(results) == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_of_other_tests_with_late_results(two_agents, python, program):
+    """Clipping, scaling, several losses, freezing, random programs: as they are, with results that come late."""
+    environment = {"GRADBUS_SCHEDULE": "bytescheduler"}
+    results = run_ranks(two_agents, python, "training/deferred.py", 3, f"{program}.py", **environment)
+    assert_all_ok(results)
+    assert deferred(results) > 0 or program == "takeover", results[0][1]
+
+
+def test_many_changes_need_no_more_memory(two_agents, python):
+    results = run_ranks(two_agents, python, "training/schedule_changes.py", 2)
+    assert_all_ok(results)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["soon"], ["schedule='soon' is unknown", "take one of wfbp, ddp"]),
+        (["mg-wfbp"], ["'mg-wfbp' is simulated by `gradbus plan`", "take one of wfbp"]),
+        (["ddp", "delayed:k=1"], ["some parameters are not in mode sync"]),
+    ],
+)
+def test_wrong_schedules_are_refused(two_agents, python, words, parts):
+    for status, output in run_ranks(two_agents, python, "training/wrong_schedule.py", 2, *words):
+        error = json.loads(output.strip().splitlines()[-1])
+        assert status == 0 and error["error"] == "InvalidError", output
+        assert all(part in error["text"] for part in parts), error
+
+
+def run(*words, **options):
+    return subprocess.run(
+        [GRADBUS, "run", "-np", "1", "--embedded", "--no-prefix", *words, "--", "sh", "-c", "echo $GRADBUS_SCHEDULE"],
+        text=True, capture_output=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+
+
+def test_the_launcher_passes_a_schedule_on(tmp_path):
+    assert run("--schedule", "dear").stdout == "dear\n"
+    policy = tmp_path / "policy.toml"
+    policy.write_text('schedule = "bytescheduler"\n')
+    assert run("--policy", str(policy)).stdout == "bytescheduler\n"
+    for words, part in (
+        (["--schedule", "deer"], "did you mean dear?"),
+        (["--schedule", "ddp", "--policy", str(policy)], "has a schedule, too"),
+    ):
+        refused = run(*words)
+        assert refused.returncode != 0 and part in refused.stderr, refused
+
+
+@pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"no namespaces here: {rigs.why_no_namespaces()}")
+def test_an_urgent_tensor_overtakes_a_large_one():
+    """Both are under way at once on a slow link. The small one comes first if its number is smaller, and only then."""
+    program = str(rigs.REPOSITORY / "tests" / "system" / "ranks" / "training" / "priorities.py")
+    ran = subprocess.run(
+        [GRADBUS, "run", "-np", "2", "--agents", "2", "--link", "200mbit", "--no-prefix",
+         "--", sys.executable, program],
+        text=True, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    shares = json.loads(ran.stdout.splitlines()[-1])
+    assert shares["urgent"] < 0.35, shares
+    assert shares["equal"] > 2 * shares["urgent"], shares
