@@ -28,6 +28,7 @@ struct StatusOptions {
   std::string job;
   std::string forget;
   bool json = false;
+  bool tensors = false;
   bool watch = false;
 };
 
@@ -59,7 +60,7 @@ int print_once(CoordinatorClient& client, const StatusOptions& options, const st
         error("J406", "the coordinator at " + address + " knows no job \"" + options.job + "\""),
         kExitUnhealthy);
   const bool page = options.watch && isatty(STDOUT_FILENO) == 1;
-  const StatusView view{address, page ? terminal_rows() : 0, !options.job.empty()};
+  const StatusView view{address, page ? terminal_rows() : 0, !options.job.empty(), options.tensors};
   const std::string text =
       options.json ? status_json(reply.value(), address) + "\n" : status_text(reply.value(), view);
   std::fputs(text.c_str(), stdout);
@@ -112,8 +113,10 @@ Action declare_status(CLI::App& app) {
       "or if the job of --job has failed; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object (one a second with --watch)");
   app.add_flag("--watch", options->watch, "refresh each second until Ctrl-C");
+  app.add_flag("--tensors", options->tensors,
+               "with --job: how each tensor is exchanged, and why; --json always has it")
+      ->needs(app.add_option("--job", options->job, "this job only"));
   app.add_option("--forget", options->forget, "forget a lost node that will not return");
-  app.add_option("--job", options->job, "this job only");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
   app.add_option(

@@ -77,14 +77,21 @@ Json rank_json(const v1::RankStatus& rank) {
           {"slow", rank.slow()}};
 }
 
-Json tensor_json(const v1::TensorSpec& tensor) {
+Json tensor_json(const v1::TensorSpec& tensor, const v1::TensorPlan& plan) {
   return {{"name", tensor.name()},
           {"count", tensor.count()},
           {"dtype", dtype_name(static_cast<DType>(tensor.dtype()))},
           {"op", reduce_op_name(static_cast<ReduceOp>(tensor.op()))},
           {"collective", collective_name(static_cast<CollectiveKind>(tensor.collective()))},
           {"root", tensor.root()},
-          {"mode", tensor.mode()}};
+          {"mode", tensor.mode()},
+          {"compression", tensor.compression()},
+          {"priority", tensor.priority()},
+          {"result_priority", tensor.result_priority()},
+          {"algorithm", algorithm_name(static_cast<Algorithm>(plan.algorithm()))},
+          {"chunk_elements", plan.chunk_elements()},
+          {"communicator", plan.communicator()},
+          {"why", plan.why()}};
 }
 
 Json fidelity_json(const v1::Fidelity& fidelity) {
@@ -123,7 +130,9 @@ Json job_json(const v1::JobStatus& job) {
   Json ranks = Json::array();
   for (const v1::RankStatus& rank : job.ranks()) ranks.push_back(rank_json(rank));
   Json tensors = Json::array();
-  for (const v1::TensorSpec& tensor : job.tensors()) tensors.push_back(tensor_json(tensor));
+  for (int i = 0; i < job.tensors_size(); ++i)
+    tensors.push_back(
+        tensor_json(job.tensors(i), i < job.plans_size() ? job.plans(i) : v1::TensorPlan()));
   Json fidelity = Json::array();
   for (const v1::Fidelity& of : job.fidelity()) fidelity.push_back(fidelity_json(of));
   Json shards = Json::array();

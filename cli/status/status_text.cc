@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
+#include <numeric>
 
 #include "cli/status/status_view.h"
 #include "cli/terminal/text_table.h"
 #include "cli/terminal/units.h"
+#include "common/dtype.h"
+#include "proto/numbers.h"
 
 namespace gradbus {
 namespace {
@@ -112,6 +116,36 @@ std::string fidelity_text(const v1::JobStatus& job) {
     table.add({of.tensor(), std::to_string(of.round()), number(of.cosine()),
                number(of.relative_error()), number(of.residual_ratio())});
   return job.fidelity().empty() ? "" : table.text();
+}
+
+// In the order of their names: buckets of one exchange are numbered.
+std::string tensors_text(const v1::JobStatus& job) {
+  TextTable table({{"TENSOR", 26},
+                   {"BYTES", 8, true},
+                   {"CHUNK", 8, true},
+                   {"PRIORITY", 9, true},
+                   {"CODEC", 17}});
+  std::vector<int> order(static_cast<size_t>(std::min(job.tensors_size(), job.plans_size())));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, [&](int one, int other) {
+    return strverscmp(job.tensors(one).name().c_str(), job.tensors(other).name().c_str()) < 0;
+  });
+  std::string reasons;
+  for (const int number : order) {
+    const v1::TensorSpec& tensor = job.tensors(number);
+    const v1::TensorPlan& plan = job.plans(number);
+    const uint64_t element = dtype_bytes(static_cast<DType>(tensor.dtype()));
+    table.add({tensor.name(), bytes_text(tensor.count() * element),
+               bytes_text(plan.chunk_elements() * element),
+               std::to_string(tensor.priority()) + "/" + std::to_string(tensor.result_priority()),
+               plan.communicator().empty() ? "dense" : tensor.compression()});
+    const std::string by = plan.communicator().empty() ? "" : " by " + plan.communicator();
+    reasons += wrapped(tensor.name() + ": " +
+                           std::string(algorithm_name(static_cast<Algorithm>(plan.algorithm()))) +
+                           by + ": " + plan.why(),
+                       2);
+  }
+  return order.empty() ? "" : table.text() + reasons;
 }
 
 std::string percent_text(double share) {
@@ -277,6 +311,7 @@ std::vector<Section> job_sections(const v1::StatusReply& reply, const StatusView
     page.push_back({head, std::min<size_t>(head.size(), 2), "job " + job.job()});
     page.push_back({lines_of(ranks_text(job, view.rows_max > 0)), 2, "ranks"});
     page.push_back({lines_of(job_details(job)), 0, "details"});
+    if (view.tensors) page.push_back({lines_of(tensors_text(job)), 1, "tensors"});
   }
   return page;
 }

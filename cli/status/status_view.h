@@ -16,6 +16,7 @@ struct StatusView {
   std::string address;   // the coordinator's
   size_t rows_max = 0;   // lines of text; 0: all. Long tables are cut, their important rows stay.
   bool one_job = false;  // `gradbus status --job`: an ended job is shown like a running one
+  bool tensors = false;  // `--tensors`: how each one is exchanged, and why
 };
 
 // First the problems, then nodes and running jobs, last the ends of jobs. At most 80 columns.

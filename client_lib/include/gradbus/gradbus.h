@@ -472,8 +472,7 @@ GRADBUS_API gradbus_code gradbus_start_operations(gradbus_session* session,
 GRADBUS_API gradbus_code gradbus_run_operation(gradbus_session* session,
                                                const gradbus_operation* operation,
                                                gradbus_handle** handle);
-/* As gradbus_handle_output, of the operation with this index in its group. `counts` has one entry
- * per rank. */
+/* As gradbus_handle_output, of the operation with this index in its group; `counts` is by rank. */
 GRADBUS_API gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index,
                                                   const void** data, uint64_t* bytes,
                                                   const uint64_t** counts);

@@ -137,9 +137,10 @@ Status CoordinatorJob::may_go_on_without(uint32_t shard, const std::string& lost
 std::string CoordinatorJob::tensors_on_shards() const {
   std::string text;
   size_t listed = 0;
-  for (const v1::TensorSpec& spec : registrations_.list(kStatusTensorsMax)) {
-    if (!is_on_shards(spec.mode())) continue;
-    if (listed++ < kListedMax) text.append(text.empty() ? "" : ", ").append(in_quotes(spec.name()));
+  for (const Registrations::Listed& tensor : registrations_.list(kStatusTensorsMax)) {
+    if (!is_on_shards(tensor.ready->spec().mode())) continue;
+    if (listed++ < kListedMax)
+      text.append(text.empty() ? "" : ", ").append(in_quotes(tensor.ready->name()));
   }
   return listed <= kListedMax ? text : text + ", ...";
 }

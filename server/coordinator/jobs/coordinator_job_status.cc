@@ -168,7 +168,14 @@ v1::JobStatus CoordinatorJob::describe(Nanos now, size_t tensors_max) const {
     status.set_ended_ms(static_cast<uint64_t>((now - ended_at_) / kMillisecond));
   }
   add_ranks(membership_, live(), now, status);
-  for (const auto& spec : registrations_.list(tensors_max)) *status.add_tensors() = spec;
+  for (const Registrations::Listed& tensor : registrations_.list(tensors_max)) {
+    *status.add_tensors() = tensor.ready->spec();
+    auto* plan = status.add_plans();
+    plan->set_algorithm(tensor.ready->algorithm());
+    plan->set_chunk_elements(tensor.ready->chunk_elements());
+    plan->set_communicator(tensor.ready->communicator());
+    plan->set_why(std::string(tensor.why));
+  }
   for (const auto& [agent, info] : membership_.agents()) {
     status.set_sent_bytes(status.sent_bytes() + info.sent_bytes);
     status.set_received_bytes(status.received_bytes() + info.received_bytes);

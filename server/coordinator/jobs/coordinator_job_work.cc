@@ -227,10 +227,10 @@ void CoordinatorJob::tick(Nanos now) {
 // others. Modes of parameters are made of synchronous tensors, too, which front ends call
 // "local...".
 bool CoordinatorJob::all_sync() const {
-  return std::ranges::all_of(registrations_.list(kStatusTensorsMax),
-                             [](const v1::TensorSpec& tensor) {
-                               return tensor.mode().empty() && !tensor.name().starts_with("local");
-                             });
+  return std::ranges::all_of(
+      registrations_.list(kStatusTensorsMax), [](const Registrations::Listed& tensor) {
+        return tensor.ready->spec().mode().empty() && !tensor.ready->name().starts_with("local");
+      });
 }
 
 void CoordinatorJob::change_late_mode(Nanos now) {

@@ -281,7 +281,8 @@ Registrations::Answer Registrations::finish(Name& name) {
   *ready.mutable_spec() = name.attempts.back().spec;
   ready.set_name(ready.spec().name());
   ready.set_id(next_id_++);
-  const TensorPlan plan = this->plan(ready.spec());
+  TensorPlan plan = this->plan(ready.spec());
+  name.why = std::move(plan.why);
   const bool on_shards = plan.algorithm == Algorithm::kShards;
   if (on_shards) place(name, ready);
   live_.add({ready.id(), ready.name(), on_shards});
@@ -309,6 +310,7 @@ Status Registrations::take_back(const v1::ReadyTensor& ready, uint32_t shards) {
   Name& name = names_[ready.name()];
   if (name.ready && name.ready->id() > ready.id()) return {};
   name.ready = ready;
+  name.why = "planned before the coordinator was restarted";
   name.replicas = mode.value().settled_replicas(shards);
   return {};
 }
@@ -385,13 +387,13 @@ void Registrations::drop_pending(const std::string& name) {
   forget_empty(name);
 }
 
-std::vector<v1::TensorSpec> Registrations::list(size_t limit) const {
-  std::vector<v1::TensorSpec> specs;
+std::vector<Registrations::Listed> Registrations::list(size_t limit) const {
+  std::vector<Listed> found;
   for (const auto& [unused, name] : names_) {
-    if (specs.size() == limit) break;
-    if (name.ready) specs.push_back(name.ready->spec());
+    if (found.size() == limit) break;
+    if (name.ready) found.push_back({&*name.ready, name.why});
   }
-  return specs;
+  return found;
 }
 
 }  // namespace gradbus

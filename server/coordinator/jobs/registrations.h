@@ -101,7 +101,11 @@ class Registrations {
 
   size_t ready_count() const { return live_.count(); }
   // At most `limit` ready tensors, in no order.
-  std::vector<v1::TensorSpec> list(size_t limit) const;
+  struct Listed {
+    const v1::ReadyTensor* ready = nullptr;
+    std::string_view why;  // of its plan
+  };
+  std::vector<Listed> list(size_t limit) const;
   void clear() { names_.clear(), live_ = LiveTensors(world_size_); }
 
  private:
@@ -113,6 +117,7 @@ class Registrations {
   struct Name {
     std::optional<v1::ReadyTensor> ready;
     uint32_t replicas = 1;          // of ready, on shards
+    std::string why;                // of ready's plan
     std::vector<Attempt> attempts;  // at most one pending, and that is the last
   };
 

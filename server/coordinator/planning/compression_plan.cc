@@ -152,6 +152,9 @@ TensorPlan plan_compressed(const v1::TensorSpec& spec, const CompressionSpec& co
   plan.chunk_elements = of_whole_rows(
       plan_chunk_elements(spec, size, chunk_bytes(options), Algorithm::kChain), spec, compression);
   plan.communicator = choose(spec, compression, size, options);
+  plan.why = compression.communicator() == Communicator::kAuto
+                 ? "its communicator is predicted to be the fastest"
+                 : "its communicator was asked for";
   uint64_t partition = longest_partition(compression);
   if (plan.communicator == Communicator::kPs)
     partition = std::min(partition, divide_up(spec.count(), size.agents));

@@ -1,6 +1,8 @@
 #include "server/coordinator/planning/planner.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <utility>
 
 #include "common/check.h"
 #include "common/errors.h"
@@ -95,24 +97,43 @@ uint64_t chunk_target(const JobSize& size, const PlanOptions& options) {
   return chunk_bytes_for(size.agents == 1 ? kTcpPath : path_cost(options.told, options.measured));
 }
 
+std::string milliseconds(double us) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g ms", us / 1000);
+  return text;
+}
+
+struct Choice {
+  Algorithm algorithm = Algorithm::kAuto;
+  std::string why;
+};
+
 // The first of equals, in the order of their numbers.
-Algorithm fastest(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options) {
+Choice fastest(const v1::TensorSpec& spec, const JobSize& size, const PlanOptions& options) {
   const PathCost cost =
       path_cost(options.told, options.deterministic ? PathFigures{} : options.measured);
   const uint64_t chunk_bytes =
       options.deterministic ? chunk_bytes_for(cost) : chunk_target(size, options);
   Algorithm best = Algorithm::kAuto;
+  Algorithm next = Algorithm::kAuto;
   double best_us = 0;
+  double next_us = 0;
   for (uint32_t number = 1; is_algorithm(number); ++number) {
     const auto algorithm = static_cast<Algorithm>(number);
     if (!allowed(spec, algorithm, options.deterministic)) continue;
     const double us = time_of(spec, size, algorithm, chunk_bytes, cost);
-    if (best != Algorithm::kAuto && us >= best_us) continue;
-    best = algorithm;
-    best_us = us;
+    if (best == Algorithm::kAuto || us < best_us) {
+      next = best, next_us = best_us;
+      best = algorithm, best_us = us;
+    } else if (next == Algorithm::kAuto || us < next_us) {
+      next = algorithm, next_us = us;
+    }
   }
   GRADBUS_CHECK(best != Algorithm::kAuto);
-  return best;
+  std::string why = milliseconds(best_us) + " predicted";
+  if (next != Algorithm::kAuto)
+    why.append(", ").append(algorithm_name(next)).append(" ").append(milliseconds(next_us));
+  return {best, why};
 }
 
 }  // namespace
@@ -135,8 +156,13 @@ uint64_t plan_chunk_elements(const v1::TensorSpec& spec, const JobSize& size, ui
 TensorPlan plan_tensor(const v1::TensorSpec& spec, const JobSize& size,
                        const PlanOptions& options) {
   const bool forced = allowed(spec, options.algorithm, options.deterministic);
-  const Algorithm algorithm = forced ? options.algorithm : fastest(spec, size, options);
-  return {algorithm, plan_chunk_elements(spec, size, chunk_target(size, options), algorithm)};
+  Choice choice =
+      forced ? Choice{options.algorithm, "asked for by --algorithm"} : fastest(spec, size, options);
+  if (size.agents == 1) choice.why = "its ranks, on one node, sum it themselves";
+  TensorPlan plan{choice.algorithm,
+                  plan_chunk_elements(spec, size, chunk_target(size, options), choice.algorithm)};
+  plan.why = std::move(choice.why);
+  return plan;
 }
 
 TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardCount& shards,
@@ -147,11 +173,13 @@ TensorPlan plan_on_shards(const v1::TensorSpec& spec, const ShardCount& shards,
                                    : chunk_bytes_for(path_cost(options.told, options.measured));
   const uint64_t target = target_elements(element_bytes, chunk_bytes);
   const bool balance = spec.count() * element_bytes >= shards.shards * kOwnerBytesMin;
-  if (!balance) return {Algorithm::kShards, std::clamp(spec.count(), uint64_t{1}, target)};
-  const bool equal = shards.period == shards.shards;
-  return {Algorithm::kShards, equal
-                                  ? balanced_elements(spec.count(), target, shards.shards)
-                                  : weighted_elements(spec.count(), element_bytes, target, shards)};
+  TensorPlan plan{Algorithm::kShards, std::clamp(spec.count(), uint64_t{1}, target)};
+  plan.why = "its mode";
+  if (balance)
+    plan.chunk_elements = shards.period == shards.shards
+                              ? balanced_elements(spec.count(), target, shards.shards)
+                              : weighted_elements(spec.count(), element_bytes, target, shards);
+  return plan;
 }
 
 Result<Algorithm> parse_algorithm(const std::string& name, bool deterministic) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/status.h"
 #include "compression/spec.h"
@@ -47,6 +48,7 @@ struct TensorPlan {
   // Compressed tensors:
   Communicator communicator = Communicator::kAuto;  // kAuto: it is dense
   uint64_t partition_elements = 0;                  // all, or a multiple of chunk_elements
+  std::string why = {};  // of the algorithm and the communicator, for a person
 };
 
 // `spec` is valid (dtype known, bytes <= kTensorBytesMax).

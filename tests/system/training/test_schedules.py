@@ -49,6 +49,13 @@ def test_programs_of_other_tests_with_late_results(two_agents, python, program):
     assert deferred(results) > 0 or program == "takeover", results[0][1]
 
 
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_rank_may_end_right_after_its_last_step(two_agents, python, first):
+    results = run_ranks(two_agents, python, "training/last_step.py", 3, str(first))
+    assert_all_ok(results)
+    assert len({output.splitlines()[-2] for n, (_, output) in enumerate(results) if n != first}) == 1, results
+
+
 def test_many_changes_need_no_more_memory(two_agents, python):
     results = run_ranks(two_agents, python, "training/schedule_changes.py", 2)
     assert_all_ok(results)

@@ -10,6 +10,8 @@
 
 #include "cli/terminal/text_table.h"
 #include "cli/terminal/units.h"
+#include "common/dtype.h"
+#include "proto/numbers.h"
 
 namespace gradbus {
 namespace {
@@ -113,6 +115,39 @@ TEST(StatusText, ShowsModesAndWhatWasAskedFor) {
   EXPECT_THAT(text, HasSubstr("asked 2.0 s ago: \"embedding.*\" in mode ps:async"));
   const auto json = nlohmann::json::parse(status_json(reply, "x"));
   EXPECT_EQ(json["jobs"][0]["mode_changes"][0]["reason"], "gradbus mode by alice");
+}
+
+TEST(StatusText, ShowsHowEachTensorIsExchangedAndWhy) {
+  v1::StatusReply reply = reply_of("node-a", 1);
+  v1::JobStatus& job = *reply.mutable_jobs(0);
+  job.clear_tensors();
+  for (const char* name : {"grad/10:head", "grad/9:a.name.that.is.longer.than.any.column"}) {
+    v1::TensorSpec& tensor = *job.add_tensors();
+    tensor.set_name(name);
+    tensor.set_dtype(static_cast<uint32_t>(DType::kF32));
+    tensor.set_count(1'000'000);
+    tensor.set_priority(3);
+    v1::TensorPlan& plan = *job.add_plans();
+    plan.set_algorithm(static_cast<uint32_t>(Algorithm::kRing));
+    plan.set_chunk_elements(250'000);
+    plan.set_why("1.5 ms predicted, chain 2 ms");
+  }
+  job.mutable_tensors(0)->set_compression("topk:ratio=0.01");
+  job.mutable_plans(0)->set_communicator("owners");
+  EXPECT_THAT(status_text(reply, {"x"}), Not(HasSubstr("PRIORITY")));
+  StatusView view{"x"};
+  view.tensors = true;
+  const std::string text = status_text(reply, view);
+  EXPECT_THAT(text, HasSubstr("TENSOR"));
+  EXPECT_LT(text.find("grad/9"), text.find("grad/10")) << "numbers count as such";
+  EXPECT_THAT(text, HasSubstr("4.00 MB  1.00 MB"));
+  EXPECT_THAT(text, HasSubstr("3/0"));
+  EXPECT_THAT(text, HasSubstr("topk:ratio=0.01"));
+  EXPECT_THAT(text, HasSubstr("grad/10:head: ring by owners: 1.5 ms predicted, chain 2 ms"));
+  EXPECT_LE(widest_line(text), 80u);
+  const auto json = nlohmann::json::parse(status_json(reply, "x"))["jobs"][0]["tensors"][0];
+  EXPECT_EQ(json["algorithm"], "ring");
+  EXPECT_EQ(json["why"], "1.5 ms predicted, chain 2 ms");
 }
 
 TEST(StatusText, ShowsStalenessByModeAndAgent) {

@@ -378,9 +378,9 @@ class GradientExchange:
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""
-        if process_goes_on:
-            with contextlib.suppress(GradbusError):  # the job has failed
-                self.settle()
+        # Also at the end of the process: other ranks may still wait for this node's part of the last step.
+        with contextlib.suppress(GradbusError):  # the job has failed
+            self.settle()
         self._rounds.deferred.drop()
         self._detached = True
         self._let_go(process_goes_on)

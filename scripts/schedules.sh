@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Measures trainings under each schedule over simulated links, beside DistributedDataParallel in the same processes, and
+# writes docs/benchmarks/schedules.md and docs/benchmarks/schedules/results.json. Needs root (network namespaces) and
+# about 25 minutes. Run nothing else on the machine meanwhile.
+#
+#   scripts/schedules.sh                                         the grid of the page
+#   scripts/schedules.sh --model resnet18 --link 500mbit,1gbit   a part of it
+#   scripts/schedules.sh --schedule auto,dear --compression none,topk:ratio=0.01 --batch-size 20 --ranks 2 --groups 4
+#   scripts/schedules.sh --out DIR                               writes there instead of docs/benchmarks/
+#   scripts/schedules.sh --report                                only the page, from the results of the last run
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent >/dev/null
+PYTHONPATH=scripts exec .venv/bin/python -m schedules "$@"

@@ -1,0 +1,1 @@
+"""Trainings under each schedule over simulated links: scripts/schedules.sh."""

@@ -1,0 +1,84 @@
+"""Runs every job and writes results and page. See scripts/schedules.sh."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+from bench import facts, process
+
+from schedules import report
+from schedules.cases import SCHEDULES, Job, grid
+from schedules.workloads import WORKLOADS
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 900
+RANKS = {"PYTHONPATH": str(REPOSITORY / "scripts")}
+
+
+def measure(job: Job, rounds: int, steps: int) -> dict[str, Any]:
+    """What rank 0 prints, with the arms; raises RuntimeError with the reason."""
+    arms = [[who, schedule, None if codec == "none" else codec, size] for who, schedule, codec, size in job.arms]
+    with tempfile.TemporaryDirectory() as folder:
+        done = process.run(command_of(job, arms, rounds, steps, f"{folder}/store"), DEADLINE_S, RANKS)
+    if done.problem:
+        raise RuntimeError(f"{job.key}: {done.problem}")
+    found = json.loads(next(line for line in done.output.splitlines() if line.startswith('{"bytes"')))
+    return {"job": {**vars(job)}, **found}
+
+
+def command_of(job: Job, arms: list[Any], rounds: int, steps: int, store: str) -> list[str]:
+    """Of one launch."""
+    return [
+        str(REPOSITORY / "build/release/bin/gradbus"), "run", "-np", str(job.ranks), "--agents", str(job.ranks),
+        "--link", job.link, "--no-prefix", "--", sys.executable, "-m", "schedules.rank", job.model,
+        str(job.batch_size), json.dumps(arms), str(rounds), str(steps), store,
+    ]  # fmt: skip
+
+
+def words(text: str) -> list[str]:
+    """A list with commas."""
+    return [word for word in text.split(",") if word]
+
+
+def main() -> None:
+    """As scripts/schedules.sh says."""
+    parser = argparse.ArgumentParser(prog="scripts/schedules.sh")
+    parser.add_argument("--model", type=words, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--batch-size", type=int, help="of each rank; default: that of the model")
+    parser.add_argument("--ranks", type=int, default=2, help="each on an agent of its own")
+    parser.add_argument("--link", type=words, default=["500mbit", "1gbit"])
+    parser.add_argument("--schedule", type=words, default=list(SCHEDULES))
+    parser.add_argument("--compression", type=words, default=["none"])
+    parser.add_argument("--groups", type=int, help="so many buckets; default: the schedule's own size")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each arm")
+    parser.add_argument("--steps", type=int, default=5, help="of a turn, after two that do not count")
+    parser.add_argument("--report", action="store_true", help="from the last results")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs/benchmarks")
+    options = parser.parse_args()
+    folder = options.out / "schedules"
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = folder / "results.json"
+    if not options.report:
+        process.become_reaper()
+        process.interrupt_on_terminate()
+        jobs = grid(options.model, options.batch_size, options.ranks, options.link, options.schedule,
+                    options.compression, options.groups)  # fmt: skip
+        results: dict[str, Any] = {
+            "date": datetime.date.today().isoformat(), "machine": facts.machine(), "jobs": [],
+            "rounds": options.rounds, "steps": options.steps,
+        }  # fmt: skip
+        for number, job in enumerate(jobs, 1):
+            results["jobs"].append(measure(job, options.rounds, options.steps))
+            stored.write_text(json.dumps(results) + "\n")
+            print(f"[{number}/{len(jobs)}] {job.key}", file=sys.stderr)
+            print(report.table_of(results["jobs"][-1]), file=sys.stderr)
+    (options.out / "schedules.md").write_text(report.page(json.loads(stored.read_text())))
+
+
+main()

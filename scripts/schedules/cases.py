@@ -1,0 +1,53 @@
+"""What is measured: a job for each model and link, and in it one arm for each schedule, codec and peer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from schedules.workloads import WORKLOADS
+
+MIB = 1 << 20
+PEERS = ("ddp", "ddp-fp16")
+SCHEDULES = ("auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear")
+
+Arm = tuple[str, str, str, int | None]  # who, schedule, codec ("none": dense), bytes of a bucket (None: its own)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One launch."""
+
+    model: str
+    batch_size: int
+    ranks: int
+    link: str
+    arms: tuple[Arm, ...]
+
+    @property
+    def key(self) -> str:
+        """For messages."""
+        return f"{self.model} {self.batch_size} {self.ranks} {self.link}"
+
+
+def name_of(arm: Arm) -> str:
+    """For a row."""
+    who, schedule, codec, bucket_bytes = arm
+    if who != "gradbus":
+        return {"compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook"}[who]
+    size = f", {bucket_bytes / MIB:.3g} MiB" if bucket_bytes else ""
+    return f"`{schedule}`{size}" + ("" if codec == "none" else f", `{codec}`")
+
+
+def grid(models: list[str], batch_size: int | None, ranks: int, links: list[str], schedules: list[str],
+         codecs: list[str], groups: int | None) -> list[Job]:  # fmt: skip
+    """Every combination."""
+    jobs = []
+    for model in models:
+        workload = WORKLOADS[model]
+        size = None
+        if groups is not None:
+            size = -(-sum(p.numel() * 4 for p in workload.make().parameters()) // groups)
+        ours: list[Arm] = [("gradbus", schedule, codec, size) for codec in codecs for schedule in schedules]
+        arms: list[Arm] = [("compute", "", "none", None), *((peer, "", "none", None) for peer in PEERS), *ours]
+        jobs += [Job(model, batch_size or workload.batch_size, ranks, link, tuple(arms)) for link in links]
+    return jobs

@@ -1,0 +1,128 @@
+"""A rank that trains one model in several ways by turns, in the same process: what disturbs one disturbs all.
+
+    python -m schedules.rank MODEL BATCH ARMS ROUNDS STEPS STORE
+
+ARMS is a JSON list of [who, schedule, compression, bucket bytes or null]; who is compute (no exchange), gradbus, ddp
+or ddp-fp16. STORE is a file that does not exist yet, where ranks of DDP meet. Rank 0 prints one JSON object: by arm,
+in order, the seconds of each step, and for Gradbus the seconds that the rank waited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import gradbus.torch as gradbus
+import torch
+import torch.distributed as dist
+from bench.horovod_in_lab import reachable_interface
+from torch.nn.parallel import DistributedDataParallel
+
+from schedules.workloads import WORKLOADS
+
+WARM_STEPS = 2
+
+
+class Training:
+    """A copy of the model with its optimizer."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        """Makes a step; the seconds in which this rank waited, where that is known."""
+        self.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(self.model(x), y).backward()
+        self.optimizer.step()
+        return 0.0
+
+
+class WithGradbus(Training):
+    """Under one schedule after another: they share the model and the optimizer."""
+
+    def __init__(self, model: torch.nn.Module, compression: str | None) -> None:
+        super().__init__(model)
+        self.optimizer = gradbus.DistributedOptimizer(
+            self.optimizer, model.named_parameters(), compression=compression, broadcast=True
+        )
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        """With the wait."""
+        before = self.optimizer.exposed_communication()
+        super().step(x, y)
+        return float(self.optimizer.exposed_communication() - before)
+
+
+class WithDdp(Training):
+    """Gloo over the same link."""
+
+    def __init__(self, model: torch.nn.Module, half: bool) -> None:
+        super().__init__(model)
+        self.model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        if half:
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+            self.model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+def main() -> None:
+    """As the module says."""
+    name, batch_size, arms_text, rounds, steps, store = sys.argv[1:]
+    torch.set_num_threads(1)
+    gradbus.init()
+    arms = json.loads(arms_text)
+    if any(arm[0].startswith("ddp") for arm in arms):
+        os.environ["GLOO_SOCKET_IFNAME"] = reachable_interface()[0]
+        dist.init_process_group(
+            "gloo", init_method=f"file://{store}", rank=gradbus.rank(), world_size=gradbus.size()
+        )
+    torch.manual_seed(0)
+    workload = WORKLOADS[name]
+    model, x = workload.make(), workload.inputs(int(batch_size))
+    y = torch.randint(workload.classes, (int(batch_size),))
+    trainings: dict[Any, Training] = {}
+
+    def training_of(who: str, compression: str | None) -> Training:
+        key = (who, compression)
+        if key not in trainings:
+            own = copy.deepcopy(model)
+            trainings[key] = (
+                WithGradbus(own, compression) if who == "gradbus"
+                else WithDdp(own, who == "ddp-fp16") if who.startswith("ddp")
+                else Training(own)
+            )  # fmt: skip
+        return trainings[key]
+
+    found: list[dict[str, list[float]]] = [{"seconds": [], "waited": []} for _ in arms]
+    for _ in range(int(rounds)):
+        for arm, result in zip(arms, found):
+            who, schedule, compression, bucket_bytes = arm
+            training = training_of(who, compression)
+            if isinstance(training, WithGradbus):
+                training.optimizer.change_schedule(schedule, bucket_bytes)
+            gradbus.barrier()
+            for number in range(WARM_STEPS + int(steps)):
+                begin = time.monotonic()
+                waited = training.step(x, y)
+                if number >= WARM_STEPS:
+                    result["seconds"].append(time.monotonic() - begin)
+                    result["waited"].append(waited)
+            if isinstance(training, WithGradbus):
+                training.optimizer.flush()  # nothing of it is left to another arm's turn
+    if gradbus.rank() == 0:
+        bytes_of_model = sum(p.numel() * 4 for p in model.parameters())
+        print(json.dumps({"bytes": bytes_of_model, "arms": found}), flush=True)
+    gradbus.barrier()
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()
+    gradbus.shutdown()
+
+
+if __name__ == "__main__":
+    main()
