@@ -41,6 +41,10 @@ VARIABLES = {
                             "none: dense"),
     "GRADBUS_SCHEDULE": ("PyTorch ranks", "the [schedule](../concepts/schedules.md) of the gradients' exchange",
                          "`auto`"),
+    "GRADBUS_AUTOTUNE": ("PyTorch ranks",
+                         "1: [tries schedules](../concepts/schedules.md#autotune); also HOROVOD_AUTOTUNE",
+                         "0"),
+    "GRADBUS_AUTOTUNE_LOG": ("PyTorch ranks", "file for the time of each trial; also HOROVOD_AUTOTUNE_LOG", "-"),
     "GRADBUS_FENCE_EVERY": ("PyTorch ranks", "steps after which `flush()` is called without a call of the program",
                             "0: never"),
     "GRADBUS_DEVICE_MEMORY": ("PyTorch ranks", "1: gradients are in [GPU memory of the agent]"

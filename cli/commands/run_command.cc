@@ -127,6 +127,9 @@ Status tell_policy(const RunOptions& options) {
   set(mode_variable(), found.value().mode);
   if (!found.value().schedule.empty())
     setenv("GRADBUS_SCHEDULE", found.value().schedule.c_str(), 1);
+  if (options.autotune) setenv("GRADBUS_AUTOTUNE", "1", 1);
+  if (!options.autotune_log.empty())
+    setenv("GRADBUS_AUTOTUNE_LOG", options.autotune_log.c_str(), 1);
   return {};
 }
 
@@ -272,6 +275,11 @@ Action declare_run(CLI::App& app) {
   app.add_option("--schedule", options->schedule,
                  "when gradients are sent and waited for: auto, wfbp, ddp, fusion, bytescheduler, "
                  "dear (docs/concepts/schedules.md)");
+  app.add_flag("--autotune", options->autotune,
+               "tries schedules and sizes of buckets in the first steps, and keeps the fastest");
+  app.add_option("--autotune-log-file", options->autotune_log,
+                 "with --autotune: file for the time of each trial, as CSV")
+      ->needs("--autotune");
   app.add_option("--late-mode", options->late_mode,
                  "mode to change to at a fence, if ranks wait more than a fifth of a minute for a "
                  "slow rank, e.g. delayed:k=1");

@@ -21,11 +21,13 @@ struct RunOptions {
   std::string compression;           // "" : not given
   std::string mode;                  // "" : not given
   std::string schedule;              // "" : not given
-  std::string late_mode;             // "" : not given
-  int loss_percent = 0;              // 0: not given
-  std::string policy;                // file; "" : not given
-  std::string timeline;              // file of the job's trace; "" : not given
-  uint32_t fence_every = 0;          // steps; 0: not given
+  bool autotune = false;
+  std::string autotune_log;  // file; "" : not given
+  std::string late_mode;     // "" : not given
+  int loss_percent = 0;      // 0: not given
+  std::string policy;        // file; "" : not given
+  std::string timeline;      // file of the job's trace; "" : not given
+  uint32_t fence_every = 0;  // steps; 0: not given
   bool embedded = false;
   int restart_agents = 0;  // of embedded ones, in all
   std::string hosts;       // -H

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kForwardedPrefixes[] = {"GRADBUS_", "PYTHON", "OMP_",  "CUDA_",
                                                    "NCCL_",    "TORCH_", "CONDA_"};
 constexpr std::string_view kForwardedNames[] = {
-    "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "LC_ALL", "HOROVOD_FUSION_THRESHOLD"};
+    "PATH",   "LD_LIBRARY_PATH",          "VIRTUAL_ENV",      "LANG",
+    "LC_ALL", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG"};
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Callable
 
 from . import _core
-from ._errors import ClosedError
+from ._errors import ClosedError, GradbusError
 
 _session: _core.Session | None = None
 _session_pid = 0
 # Run before the session closes, while views of shared memory are still valid.
 # The argument says whether the process goes on, so that values are worth keeping.
 _before_close: list[Callable[[bool], None]] = []
+_lost_steps: list[GradbusError] = []
 
 
 def open_session(session: _core.Session) -> None:
@@ -36,12 +38,29 @@ def _close(process_goes_on: bool) -> None:
     session, _session = _session, None
     if session is not None:
         session.close()
+    failures = _lost_steps.copy()
+    _lost_steps.clear()
+    if failures and process_goes_on:
+        raise failures[0]
+    if failures:
+        print(f"gradbus: the last step was not made: {failures[0]}", file=sys.stderr)
+        # Python gives no other way to change the exit status so late.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def lost_step(error: GradbusError) -> None:
+    """A step that was put off has failed, and no caller has heard of it: shutdown() raises this, or the process ends
+    with status 1."""
+    _lost_steps.append(error)
 
 
 def shutdown() -> None:
     """Leaves the job. Operations in flight are abandoned; ``param.grad`` views become copies.
 
-    Does nothing without a session. Runs by itself at the end of the process.
+    Does nothing without a session. Runs by itself at the end of the process. Raises PeerLostError and the like if
+    the last step was left to a forward pass that never came, and its exchange has failed.
     """
     _close(process_goes_on=True)
 

@@ -16,8 +16,7 @@ class Watcher:
     def __init__(self, model, values=True):
         self.used = []
         self.parameters = dict(model.named_parameters())
-        for parameter in self.parameters.values():
-            first_use.watch(parameter, self.on_use, values)
+        first_use.watch(self.parameters.values(), self.on_use, values)
 
     def on_use(self, parameter):
         first_use.unwatch(parameter)

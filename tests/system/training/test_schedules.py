@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 
 import pytest
 import rig as rigs
@@ -15,6 +14,11 @@ GRADBUS = str(rigs.BIN / "gradbus")
 SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear"]
 IN_FORWARD = ["bytescheduler", "dear"]
 PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover"]
+
+
+def defers(python) -> bool:
+    """Torch 1 cannot say who else reads a parameter, so steps are made at once."""
+    return "debian" not in python
 
 
 def deferred(results) -> int:
@@ -31,7 +35,7 @@ def test_a_schedule_equals_one_process(two_agents, python, schedule):
 def test_late_results_equal_one_process(two_agents, python, schedule):
     results = run_ranks(two_agents, python, "training/deferred.py", 3, "schedules.py", schedule)
     assert_all_ok(results)
-    assert deferred(results) > 300, results[0][1]
+    assert deferred(results) > 300 or not defers(python), results[0][1]
 
 
 def test_one_rank_and_one_node_wait_for_nobody(two_agents, python):
@@ -46,7 +50,7 @@ def test_programs_of_other_tests_with_late_results(two_agents, python, program):
     environment = {"GRADBUS_SCHEDULE": "bytescheduler"}
     results = run_ranks(two_agents, python, "training/deferred.py", 3, f"{program}.py", **environment)
     assert_all_ok(results)
-    assert deferred(results) > 0 or program == "takeover", results[0][1]
+    assert deferred(results) > 0 or program == "takeover" or not defers(python), results[0][1]
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -59,6 +63,10 @@ def test_a_rank_may_end_right_after_its_last_step(two_agents, python, first):
 def test_many_changes_need_no_more_memory(two_agents, python):
     results = run_ranks(two_agents, python, "training/schedule_changes.py", 2)
     assert_all_ok(results)
+
+
+def test_autotuning_finds_what_is_fast_for_the_slowest_rank(two_agents, python, tmp_path):
+    assert_all_ok(run_ranks(two_agents, python, "training/autotune.py", 3, str(tmp_path / "tune.csv")))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +84,9 @@ def test_wrong_schedules_are_refused(two_agents, python, words, parts):
         assert all(part in error["text"] for part in parts), error
 
 
-def run(*words, **options):
+def run(*words, variable="GRADBUS_SCHEDULE", **options):
     return subprocess.run(
-        [GRADBUS, "run", "-np", "1", "--embedded", "--no-prefix", *words, "--", "sh", "-c", "echo $GRADBUS_SCHEDULE"],
+        [GRADBUS, "run", "-np", "1", "--embedded", "--no-prefix", *words, "--", "sh", "-c", f"echo ${variable}"],
         text=True, capture_output=True, timeout=60, check=False, **options,
     )  # fmt: skip
 
@@ -88,7 +96,11 @@ def test_the_launcher_passes_a_schedule_on(tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text('schedule = "bytescheduler"\n')
     assert run("--policy", str(policy)).stdout == "bytescheduler\n"
+    assert run("--autotune", variable="GRADBUS_AUTOTUNE").stdout == "1\n"
+    tuned = run("--autotune", "--autotune-log-file", "t.csv", variable="GRADBUS_AUTOTUNE_LOG")
+    assert tuned.stdout == "t.csv\n"
     for words, part in (
+        (["--autotune-log-file", "t.csv"], "--autotune"),
         (["--schedule", "deer"], "did you mean dear?"),
         (["--schedule", "ddp", "--policy", str(policy)], "has a schedule, too"),
     ):
@@ -96,16 +108,6 @@ def test_the_launcher_passes_a_schedule_on(tmp_path):
         assert refused.returncode != 0 and part in refused.stderr, refused
 
 
-@pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"no namespaces here: {rigs.why_no_namespaces()}")
-def test_an_urgent_tensor_overtakes_a_large_one():
-    """Both are under way at once on a slow link. The small one comes first if its number is smaller, and only then."""
-    program = str(rigs.REPOSITORY / "tests" / "system" / "ranks" / "training" / "priorities.py")
-    ran = subprocess.run(
-        [GRADBUS, "run", "-np", "2", "--agents", "2", "--link", "200mbit", "--no-prefix",
-         "--", sys.executable, program],
-        text=True, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    shares = json.loads(ran.stdout.splitlines()[-1])
-    assert shares["urgent"] < 0.35, shares
-    assert shares["equal"] > 2 * shares["urgent"], shares
+def test_priorities_are_agreed_on_and_shown(two_agents, python):
+    words = [GRADBUS, two_agents.server.ready["address"], str(rigs.TOKEN_FILE)]
+    assert_all_ok(run_ranks(two_agents, python, "training/priorities.py", 2, *words))

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "transport/registry.h"
 
 namespace gradbus {
@@ -30,6 +33,84 @@ TEST(JobLinks, CreditsOfTensorsThatAreGoneLeaveTheirRoom) {
   }
   links.expect_credits(1, 1);
   links.send_credit(1, credit_of(100));
+}
+
+// Takes every post and sends nothing by itself.
+class Recorder final : public Transport {
+ public:
+  Result<RegionId> register_memory(std::span<std::byte>) override { return RegionId{}; }
+  void unregister_memory(RegionId) override {}
+  std::string local_address() const override { return "here"; }
+  Result<LinkId> connect(std::string_view, const FrameHeader&) override { return LinkId{}; }
+  Code post_send(LinkId, const FrameHeader& header, Slice payload, uint64_t token) override {
+    posted.push_back({header.tensor, payload.bytes, token});
+    return Code::kOk;
+  }
+  Code post_receive(LinkId, Slice, uint64_t) override { return Code::kOk; }
+  size_t poll(std::span<TransportEvent>) override { return 0; }
+  void disconnect(LinkId) override {}
+  int wait_fd() const override { return -1; }
+  std::string link_error(LinkId) const override { return ""; }
+
+  struct Post {
+    uint32_t tensor;
+    uint64_t bytes;
+    uint64_t token;
+  };
+  std::vector<Post> posted;
+};
+
+class OrderedLinks : public testing::Test {
+ protected:
+  static constexpr uint64_t kFrame = 256 << 10;
+  static constexpr uint64_t kAhead = 1 << 20;  // kOrderedBytesMax of job_links.cc
+
+  OrderedLinks() {
+    EXPECT_TRUE(links_.expect_sends(1, 200).ok());
+    links_.connected(LinkId{});
+  }
+  void send(uint32_t tensor, uint32_t priority) {
+    FrameHeader header;
+    header.tensor = tensor;
+    links_.send_data(1, header, Slice{.region = {}, .offset = 0, .bytes = kFrame},
+                     {{tensor, 0}, Action()}, priority);
+  }
+
+  Recorder transport_;
+  JobLinks links_{
+      transport_, {.job = 1, .epoch = 1, .link_key = 1, .agent_index = 0}, {"here", "there"}};
+};
+
+TEST_F(OrderedLinks, FramesWithoutPrioritiesArePostedAtOnce) {
+  for (int i = 0; i < 100; ++i) send(1, 0);
+  EXPECT_EQ(links_.flush(), 100u);
+}
+
+// Property: at no time the transport has more than kAhead and a frame, each frame is posted once,
+// and what waits goes in the order of priorities.
+TEST_F(OrderedLinks, AnUrgentFrameWaitsForFewBytes) {
+  for (int i = 0; i < 100; ++i) send(1, 7);
+  links_.flush();
+  size_t sent = 0;
+  const auto outstanding = [&] { return (transport_.posted.size() - sent) * kFrame; };
+  EXPECT_EQ(outstanding(), kAhead);
+  for (int i = 0; i < 3; ++i) send(2, 0);
+  links_.flush();
+  EXPECT_EQ(outstanding(), kAhead) << "nothing overtakes what the transport has";
+  while (sent < transport_.posted.size()) {
+    const SendRecord record = links_.take_sent(LinkId{}, transport_.posted[sent].token);
+    EXPECT_EQ(record.operation.tensor, transport_.posted[sent].tensor);
+    ++sent;
+    links_.flush();
+    ASSERT_LE(outstanding(), kAhead);
+  }
+  ASSERT_EQ(sent, 103u);
+  std::vector<uint32_t> order;
+  for (const Recorder::Post& post : transport_.posted) order.push_back(post.tensor);
+  std::vector<uint32_t> expected(4, 1);
+  expected.insert(expected.end(), 3, 2);
+  expected.insert(expected.end(), 96, 1);
+  EXPECT_EQ(order, expected);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ from .._errors import (
 )
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
+from ._autotune import tuner_of
 from ._buckets.delay_compensation import compensation_of
 from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
@@ -86,6 +87,7 @@ class State:
         self.placement = 0  # of shards: the newest that was asked for
         self.arrival: list[str] = []  # order of the ranks' gradients, once they have agreed on it
         self.rebuild_is_due = False
+        self.tuner = tuner_of(settings.process_set, settings.number)
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()
         self.exchange, self.local = self.make_exchange()

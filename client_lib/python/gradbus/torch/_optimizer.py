@@ -31,7 +31,7 @@ from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
-from ._rebuild import change_schedule, rebuild_in_order, warn_of_whole_steps
+from ._rebuild import adapt, change_schedule, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
 from ._state.optimizer_state import ShardState
@@ -96,8 +96,7 @@ class DistributedOptimizerBase(_Optimizer):
         state.local.stepped()
         state.steps += 1
         trace_span("step", traced)
-        if state.rebuild_is_due:
-            rebuild_in_order(self)
+        adapt(self)
         if state.fence_period and state.steps % state.fence_period == 0:
             self.flush()
         return result
@@ -286,7 +285,7 @@ class DistributedOptimizerBase(_Optimizer):
     def __del__(self) -> None:
         # Parameters may live on, and must have the last step.
         with contextlib.suppress(Exception):
-            self._gradbus.exchange.settle(self)
+            self._gradbus.exchange.settle_for_good(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled optimizer is a plain one: hooks and shared memory stay here."""

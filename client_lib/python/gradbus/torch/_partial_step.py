@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ._exchange.deferred import StepPart
-from ._exchange.first_use import are_read_elsewhere, is_compiled
+from ._exchange.first_use import are_read_elsewhere, is_compiled, sees_all_readers
 
 _optimizers = sys.modules[torch.optim.Optimizer.__module__]
 _ALONE = frozenset(
@@ -44,6 +44,8 @@ def may_step_parts(optimizer: Any, plain: type) -> bool:
     scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
     differentiable = any(group.get("differentiable", False) for group in optimizer.param_groups)
     if hooks or scaled or differentiable or is_compiled() or not steps_alone(plain):
+        return False
+    if not sees_all_readers():
         return False
     return not are_read_elsewhere(p for group in optimizer.param_groups for p in group["params"])
 

@@ -33,7 +33,23 @@ def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
         )
 
 
-def rebuild_in_order(optimizer: Any) -> None:
+def adapt(optimizer: Any) -> None:
+    """After each step: makes other buckets when it is time to."""
+    state: State = optimizer._gradbus
+    if state.rebuild_is_due:
+        _rebuild_in_order(optimizer)
+    if state.tuner is None:
+        return
+    if not _exchanges_in_step(state):
+        warnings.warn("gradbus: nothing is tuned: some parameters are not in mode sync", stacklevel=4)
+        state.tuner = None
+        return
+    state.tuner.stepped(optimizer)
+    if state.tuner.is_done:
+        state.tuner = None
+
+
+def _rebuild_in_order(optimizer: Any) -> None:
     """After the first step: buckets follow the order in which the lowest rank's gradients were ready.
 
     The backward pass of a model need not be the reverse of the order of its parameters.

@@ -1,38 +1,39 @@
-"""A rank: after which share of a large tensor's time a small one ends that was started behind it."""
+"""A rank whose tensor has other priorities on each rank, then the same ones, which `gradbus status` shows."""
 
 import json
-import statistics
-import time
+import os
+import subprocess
+import sys
 
 import gradbus
 from gradbus._session import current
 
-F32, LARGE, SMALL, ROUNDS = 1, 4 << 20, 64 << 10, 3
-
-
-def share(name, priorities):
-    """Of the time of the large tensor, the median of some rounds."""
-    specs = [
-        (f"{name}/{size}", size, F32, int(gradbus.Sum), "none", 0, "sync") for size in (LARGE, SMALL)
-    ]
-    large, small = current().register_buckets(specs, (), priorities)
-    shares = []
-    for _ in range(ROUNDS):
-        gradbus.barrier()
-        begin = time.monotonic()
-        large.start()
-        time.sleep(0.05)
-        small_begin = time.monotonic()
-        small.start()
-        small.wait()
-        small_took = time.monotonic() - small_begin
-        large.wait()
-        shares.append(small_took / (time.monotonic() - begin))
-    return statistics.median(shares)
-
+F32 = 1
+SPEC = ("t", 1000, F32, int(gradbus.Sum), "none", 0, "sync")
 
 gradbus.init()
-found = {"urgent": share("urgent", [(1, 1), (0, 0)]), "equal": share("equal", [(0, 0), (0, 0)])}
+try:
+    current().register_buckets([SPEC], (), [(3 + gradbus.rank(), 9)])
+except gradbus.MismatchError as error:
+    assert "of priority 3, of results 9" in str(error) and "of priority 4, of results 9" in str(error), error
+else:
+    raise AssertionError("ranks differ")
+try:
+    current().register_buckets([SPEC], (), [((1 << 20) + 1, 0)])
+except gradbus.InvalidError as error:
+    assert "priority 1048577; allowed are 0..1048576" in str(error), error
+else:
+    raise AssertionError("no such priority")
+(tensor,) = current().register_buckets([SPEC], (), [(3, 9)])
+tensor.start()
+tensor.wait()
 if gradbus.rank() == 0:
-    print(json.dumps(found), flush=True)
+    said = subprocess.run([sys.argv[1], "status", "--job", current().job, "--json", "--coordinator", sys.argv[2]],
+                          env=dict(os.environ, GRADBUS_TOKEN_FILE=sys.argv[3]),
+                          text=True, capture_output=True, check=False)  # fmt: skip
+    (shown,) = [t for t in json.loads(said.stdout)["jobs"][0]["tensors"] if t["name"] == "t"]
+    assert (shown["priority"], shown["result_priority"]) == (3, 9), shown
+    assert shown["algorithm"] == "recursive_doubling" and "predicted" in shown["why"], shown
+gradbus.barrier()
 gradbus.shutdown()
+print("ok", flush=True)

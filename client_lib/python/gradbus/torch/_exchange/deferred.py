@@ -20,7 +20,7 @@ import torch
 
 from .._buckets.gradient_buckets import Bucket
 from .._timeline import trace_now, trace_span
-from .first_use import ModuleHook, can_watch, unwatch, watch
+from .first_use import ModuleHook, can_watch, itself, unwatch, watch
 
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
 
@@ -112,43 +112,37 @@ class Deferred:
         self._optimizer = _nobody
 
     def _watch(self, values: bool) -> None:
-        for bucket in self._left:
-            for slot in bucket.slots:
-                watch(slot.parameter, self._on_use, values)
+        watch((slot.parameter for bucket in self._left for slot in bucket.slots), self._on_use, values)
 
     def _on_use(self, parameter: torch.nn.Parameter) -> None:
         with self._lock:
-            bucket = self._bucket_of[parameter]
-            if bucket in self._left:  # no other thread was faster
+            bucket = self._bucket_of.get(parameter)
+            if bucket is not None and bucket in self._left:  # no other thread was faster
                 self._end(bucket)
 
     def _end(self, bucket: Bucket) -> None:
-        parameters = [slot.parameter for slot in bucket.slots]
-        for parameter in parameters:
-            unwatch(parameter)
-        try:
-            take = self._take()
-            assert take is not None  # buckets that are left hold it
-            with torch.no_grad():
-                take(bucket)
-        except BaseException:
-            for parameter in parameters:
-                watch(parameter, self._on_use, values=self._step is not None)
-            raise
-        self._left.remove(bucket)
+        take = self._take()
+        assert take is not None  # buckets that are left hold it
+        # Parameters are watched to the end: another thread that uses one waits for the lock.
+        with itself(), torch.no_grad():
+            take(bucket)
         if self._step is not None:
             self._step_on(bucket)
         if self._zero is not None:
-            with torch.no_grad():
+            with itself(), torch.no_grad():
                 bucket.begin_round()
                 bucket.restart(self._zero)
+        self._left.remove(bucket)
+        for slot in bucket.slots:
+            unwatch(slot.parameter)
 
     def _step_on(self, bucket: Bucket) -> None:
         assert self._step is not None
         traced = trace_now()
         self._stepping = threading.get_ident()
         try:
-            self._step(self._optimizer(), [slot.parameter for slot in bucket.slots])
+            with itself():
+                self._step(self._optimizer(), [slot.parameter for slot in bucket.slots])
         finally:
             self._stepping = 0
         trace_span("deferred step", traced)

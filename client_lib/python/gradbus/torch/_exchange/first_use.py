@@ -42,25 +42,37 @@ def can_watch(parameter: torch.nn.Parameter) -> bool:
     return torch.nn.Parameter in its.__mro__ and its.__torch_function__ is torch._C._disabled_torch_function_impl
 
 
-def watch(parameter: torch.nn.Parameter, on_use: OnUse, values: bool) -> None:
-    """Has ``on_use(parameter)``, a bound method that is held weakly, run before the gradient is used next.
+def watch(parameters: Iterable[torch.nn.Parameter], on_use: OnUse, values: bool) -> None:
+    """Has ``on_use(parameter)``, a bound method that is held weakly, run before a gradient is used next.
 
-    ``values``: also before the value is used. ``on_use`` calls unwatch(), or raises.
+    ``values``: also before a value is used. ``on_use`` calls unwatch(), or raises.
     """
-    _watches[id(parameter)] = _Watch(weakref.WeakMethod(on_use), values)
-    plain = _class_of(parameter)
-    watched = _watched_class_of.get(plain)
-    if watched is None:
-        watched = type(plain.__name__, (plain,), _methods(plain))
-        _watched_class_of[plain] = watched
-        _plain_class_of[watched] = plain
-    parameter.__class__ = watched
+    one = _Watch(weakref.WeakMethod(on_use), values)
+    for parameter in parameters:
+        _watches[id(parameter)] = one
+        if type(parameter) not in _plain_class_of:
+            parameter.__class__ = _watched_class_of.get(type(parameter)) or _new_class(type(parameter))
+
+
+def _new_class(plain: _Plain) -> _Plain:
+    watched = type(plain.__name__, (plain,), _methods(plain))
+    _watched_class_of[plain] = watched
+    _plain_class_of[watched] = plain
+    return watched
 
 
 def unwatch(parameter: torch.nn.Parameter) -> None:
     """It may be used."""
     _watches.pop(id(parameter), None)
     parameter.__class__ = _class_of(parameter)
+
+
+def itself() -> Any:
+    """Within this context, this thread has the parameters as they are: nothing is a use. Other threads still wait."""
+    return _Untracked()
+
+
+_Untracked = getattr(torch._C, "DisableTorchFunctionSubclass", None) or torch._C.DisableTorchFunction
 
 
 def _class_of(parameter: torch.nn.Parameter) -> _Plain:
@@ -106,7 +118,12 @@ def _torch_function(
     for parameter in _watched_among((arguments, options)):
         if not _use(parameter, of_gradient, of_value):
             left.append(parameter)
-    return _call_on_plain(left, lambda: function(*arguments, **options))
+    if not left:
+        return function(*arguments, **options)
+    if all(its in _plain_class_of for its in types):
+        with itself():
+            return function(*arguments, **options)
+    return _call_on_plain(left, lambda: function(*arguments, **options))  # others want to know of the call
 
 
 def _freezes(what: Any, accessor: str) -> bool:
@@ -215,7 +232,7 @@ def are_read_elsewhere(parameters: Iterable[torch.Tensor]) -> bool:
     C++ code, such as a scripted module or a graph that is kept, has the parameter itself."""
     if _storage_use_count is None:
         return False
-    with torch._C.DisableTorchFunctionSubclass():
+    with itself():
         return any(_is_read_elsewhere(parameter) for parameter in parameters)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 
 from ..._errors import GradbusError, bad_argument
 from ..._process_sets import ProcessSet, session_of
+from ..._session import lost_step
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.retire import retire, retire_later, retire_names
@@ -168,6 +170,16 @@ class GradientExchange:
         """Ends a step that was put off; ``optimizer``: the one that made it, if it goes now."""
         if self._rounds.deferred.is_stepped:
             self._rounds.deferred.finish(optimizer)
+
+    def settle_for_good(self, optimizer: Any = None) -> None:
+        """As settle(), when nobody will use this exchange any more. Raises nothing: see lost_step()."""
+        told = sys.exc_info()[0] is not None  # somebody handles an error, and ends it all for that
+        try:
+            self.settle(optimizer)
+        except GradbusError as error:
+            if not told:
+                lost_step(error)
+            self._rounds.deferred.drop()
 
     @property
     def in_flight(self) -> bool:
@@ -378,9 +390,7 @@ class GradientExchange:
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""
-        # Also at the end of the process: other ranks may still wait for this node's part of the last step.
-        with contextlib.suppress(GradbusError):  # the job has failed
-            self.settle()
+        self.settle_for_good()
         self._rounds.deferred.drop()
         self._detached = True
         self._let_go(process_goes_on)
@@ -390,7 +400,7 @@ class GradientExchange:
     def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
         if not self._detached:
-            self.settle()
+            self.settle_for_good()
             self._why_detached = why
             self.detach(not self.in_flight)
             on_shards = [bucket.core for bucket in self._buckets if bucket.on_shards is not None]
