@@ -107,9 +107,10 @@ def module_text(package: pathlib.Path, module: str) -> str:
 
 
 def python_page(package: pathlib.Path) -> str:
-    """The page of the package, of gradbus.torch and of gradbus.elastic."""
+    """The page of the package, of gradbus.torch, gradbus.elastic and gradbus.horovod.torch."""
     text = "# Python\n"
-    for title, module in (("gradbus", ""), ("gradbus.torch", "torch"), ("gradbus.elastic", "elastic")):
+    modules = ["", "torch", "elastic", "horovod.torch"]
+    for title, module in (("gradbus" + f".{name}" * bool(name), name) for name in modules):
         names = exported(package, module)
         text += f"\n## {title}\n\n{module_text(package, module)}\n\n{names_text(names)}"
     return text

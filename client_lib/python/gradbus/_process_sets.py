@@ -30,13 +30,18 @@ class ProcessSet:
             raise bad_argument(
                 f"process set: {ranks!r} is no list of ranks", "pass whole numbers, e.g. [0, 2]"
             )
-        self.ranks: list[int] = [number for number in numbers if number is not None]
+        self._ranks: list[int] = [number for number in numbers if number is not None]
         self._added = False
         self._session: _core.Session | None = None
         self._callbacks: list[Callable[[bool], None]] = []
 
     def __repr__(self) -> str:
         return f"ProcessSet({self.ranks})"
+
+    @property
+    def ranks(self) -> list[int]:
+        """Its members, by their numbers in the job."""
+        return self._ranks
 
     @property
     def initialized(self) -> bool:
@@ -96,6 +101,11 @@ class _GlobalProcessSet(ProcessSet):
 
     def __repr__(self) -> str:
         return "global_process_set"
+
+    @property
+    def ranks(self) -> list[int]:
+        """All numbers below the job's size; none before init()."""
+        return list(range(current().size)) if is_initialized() else []
 
     @property
     def initialized(self) -> bool:

@@ -1,0 +1,149 @@
+"""DistributedOptimizer with Horovod's arguments. The work is done by that of ``gradbus.torch``."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from ..._errors import bad_argument
+from ..._ops import Adasum, Average, Compression, ReduceOp, checked_factor
+from ..._process_sets import ProcessSet, global_process_set
+from ...torch import DistributedOptimizer as make_distributed
+from ._arguments import reduce_op
+from .compression import FP16Compressor, NoneCompressor
+
+_VERB = "DistributedOptimizer"
+Groups = Sequence[Sequence[torch.Tensor]]
+
+
+def DistributedOptimizer(  # used like a class, hence its name
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, Any]] | None = None,
+    compression: Any = NoneCompressor,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Groups | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+    **options: Any,
+) -> torch.optim.Optimizer:
+    """Makes the optimizer step on the mean or sum of all ranks' gradients, and returns it.
+
+    Args:
+        optimizer: any torch.optim.Optimizer.
+        named_parameters: ``model.named_parameters()``, for readable errors.
+        compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only.
+        backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
+        op: hvd.Average or hvd.Sum.
+        gradient_predivide_factor: Horovod divides by it before the sum, so that half precision does not overflow.
+            A mean of Gradbus overflows only where the mean itself does, so the factor changes nothing.
+        num_groups, groups: a number of groups sets the bytes that are exchanged together. Lists of tensors change
+            nothing, with a warning, because Gradbus forms its own buckets. Results do not depend on groups.
+        sparse_as_dense: sparse gradients are made dense in either case, with a warning if this is False. Pass
+            ``sparse_parameters=[...]`` to exchange rows.
+        process_set: the ranks that share this model. On other ranks the optimizer steps alone.
+        options: more arguments of gradbus.torch.DistributedOptimizer(), such as ``mode=``.
+
+    After the last backward() before a step, ``.grad`` is the result. So synchronize() has nothing to wait for.
+    Raises InvalidError for Adasum, own compressors, and other arguments, and what the one of gradbus.torch raises.
+    """
+    chosen = _checked_op(op, gradient_predivide_factor)
+    codec = _codec_of(compression)
+    if not process_set.included():
+        return _alone(optimizer)
+    bucket_bytes = _bucket_bytes(optimizer, _groups_of(num_groups, groups))
+    if bucket_bytes is not None:
+        options.setdefault("bucket_bytes", bucket_bytes)
+    distributed: Any = make_distributed(
+        optimizer, named_parameters, backward_passes_per_step, op=chosen, process_set=process_set,
+        compression=codec, **options,
+    )  # fmt: skip
+    distributed.set_backward_passes_per_step = _refuse_new_number_of_passes
+    return distributed  # type: ignore[no-any-return]
+
+
+def _checked_op(op: int, predivide: float) -> ReduceOp:
+    chosen = reduce_op(_VERB, op)
+    if chosen is Adasum:
+        raise bad_argument(
+            f"{_VERB}: op=hvd.Adasum adds changes of parameters, which Gradbus has for single tensors only",
+            "pass op=hvd.Average, or call hvd.allreduce(change, op=hvd.Adasum) yourself after a local step",
+        )
+    if checked_factor(predivide, "gradient_predivide_factor", _VERB) != 1 and chosen is not Average:
+        raise bad_argument(f"{_VERB}: gradient_predivide_factor={predivide!r} needs a mean", "pass op=hvd.Average")
+    return chosen
+
+
+def _codec_of(compression: Any) -> str | None:
+    """The codec of Gradbus; None: the job's policy decides."""
+    if compression is None or compression is NoneCompressor:
+        return None
+    if compression is FP16Compressor:
+        return Compression.fp16
+    if isinstance(compression, str):
+        return compression
+    raise bad_argument(
+        f"{_VERB}: compression={compression!r} is Python code, and agents compress gradients",
+        'pass hvd.Compression.fp16, or a codec of Gradbus such as "topk:ratio=0.01"',
+    )
+
+
+def _groups_of(num_groups: int, groups: int | Groups | None) -> int:
+    """How many groups are asked for; 0: any."""
+    if num_groups:
+        warnings.warn("num_groups= is deprecated; pass groups=", DeprecationWarning, stacklevel=3)
+    asked = num_groups if groups is None else groups
+    if isinstance(asked, int) and not isinstance(asked, bool) and asked >= 0:
+        return asked
+    if not isinstance(asked, (list, tuple)) or not all(_is_group(group) for group in asked):
+        raise bad_argument(f"{_VERB}: groups={asked!r}", "pass a number of groups, or lists of tensors")
+    tensors = [id(tensor) for group in asked for tensor in group]
+    if len(set(tensors)) != len(tensors):
+        raise bad_argument(f"{_VERB}: a parameter is in groups= twice", "name each parameter once")
+    warnings.warn(
+        f"{_VERB}: the {len(asked)} lists in groups= change nothing: Gradbus forms its own buckets, with the same "
+        "results | next: leave groups out, or pass a number of groups",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return 0
+
+
+def _is_group(group: Any) -> bool:
+    return isinstance(group, (list, tuple)) and all(isinstance(tensor, torch.Tensor) for tensor in group)
+
+
+def _bucket_bytes(optimizer: torch.optim.Optimizer, groups: int) -> int | None:
+    """Bytes of each of so many groups; None: Gradbus decides."""
+    if groups == 0:
+        return None
+    total: int = sum(
+        p.numel() * p.element_size() for group in optimizer.param_groups for p in group["params"] if p.requires_grad
+    )
+    return max(1, math.ceil(total / groups))
+
+
+def _alone(optimizer: Any) -> torch.optim.Optimizer:
+    """On a rank that is not in the process set: steps are local, and Horovod's methods do nothing."""
+    optimizer.synchronize = _nothing
+    optimizer.skip_synchronize = contextlib.nullcontext
+    optimizer.set_backward_passes_per_step = _nothing
+    return optimizer  # type: ignore[no-any-return]
+
+
+def _nothing(*_: Any) -> None:
+    """On a rank that exchanges no gradients."""
+
+
+def _refuse_new_number_of_passes(passes: int) -> NoReturn:
+    raise bad_argument(
+        f"set_backward_passes_per_step: {passes} passes cannot replace the number of an optimizer that is in use",
+        "pass backward_passes_per_step= to hvd.DistributedOptimizer()",
+    )

@@ -1,0 +1,46 @@
+"""Process sets as Horovod has them: their ranks are in ascending order, and they have a number."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ... import _process_sets as core
+
+_numbers = itertools.count(1)  # 0 is the global one's
+
+
+class ProcessSet(core.ProcessSet):
+    """Some ranks of the job, numbered in ascending order. Raises InvalidError for an MPI communicator."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self._ranks.sort()
+        self._number: int | None = None
+
+    @property
+    def process_set_id(self) -> int | None:
+        """Its number in the job, the same on all ranks. None while the set is not in use."""
+        return self._number if self.initialized else None
+
+    def _open(self) -> None:
+        super()._open()
+        self._number = next(_numbers)
+
+
+def sorted_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:
+    """A list of ranks becomes a set in ascending order."""
+    return process_set if isinstance(process_set, core.ProcessSet) else ProcessSet(process_set)
+
+
+def add_process_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:
+    """Makes a set usable and returns it. Every rank of the job calls it, members or not, in the same order.
+
+    It needs no HOROVOD_DYNAMIC_PROCESS_SETS. Raises what gradbus.add_process_set() does.
+    """
+    return core.add_process_set(sorted_set(process_set))
+
+
+def remove_process_set(process_set: core.ProcessSet) -> bool:
+    """Leaves the set on every rank. False if it was not in use, or is the global one."""
+    return core.remove_process_set(process_set)

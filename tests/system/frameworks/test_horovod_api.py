@@ -1,0 +1,74 @@
+"""gradbus.horovod.torch has the names, arguments and results of horovod.torch 0.28."""
+
+import ast
+
+import pytest
+import rig as rigs
+from conftest import RANKS, assert_all_ok, clean_environment, run_ranks, start_ranks
+
+pytestmark = pytest.mark.timeout(300)
+PACKAGE = rigs.REPOSITORY / "client_lib/python/gradbus/horovod"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_operations(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_operations.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_optimizer(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_optimizer.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_script_for_horovod_trains_as_one_process(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_mnist.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_gradbus_cannot_do_is_refused(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_refusals.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_batch_normalization_over_all_ranks(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_batch_norm.py", size))
+
+
+@pytest.mark.parametrize("lists", ["all", "reversed", "two", "missing"])
+def test_init_with_lists_of_ranks(two_agents, python, lists):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_init.py", 4, lists))
+
+
+def test_elastic_states_without_a_loss(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_elastic.py", 3, "0"))
+
+
+def test_elastic_training_survives_the_loss_of_an_agent(python, tmp_path):
+    with rigs.cluster(2) as rig:
+        ranks = start_ranks(rig, python, "frameworks/hvd_elastic.py", 4, str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        rigs.wait_until((tmp_path / "reached").exists, what="the step before the loss")
+        rig.agents[0].kill()
+        rig.agents[0].process.wait(rigs.DEADLINE_S)
+        rig.start_agent("node-0")
+        (tmp_path / "go").touch()
+        assert_all_ok([rank.finish(200) for rank in ranks])
+
+
+def test_the_package_needs_no_framework(python, run_program):
+    words = "import sys, gradbus.horovod; assert 'torch' not in sys.modules and 'numpy' not in sys.modules; print('ok')"
+    assert run_program([python, "-c", words], env=clean_environment()) == (0, "ok\n")
+
+
+def test_a_script_runs_under_the_launcher(python, run_program):
+    command = [rigs.BIN / "gradbus", "run", "-np", "2", "--", python, str(RANKS / "frameworks/hvd_mnist.py")]
+    status, output = run_program([str(word) for word in command], env=clean_environment())
+    assert status == 0 and output.count("ok") == 2, output
+
+
+def test_all_names_of_the_module_are_exported():
+    tree = ast.parse((PACKAGE / "torch/__init__.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    (exported,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    assert sorted(imported) == exported
