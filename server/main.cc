@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "common/errors.h"
@@ -228,6 +230,17 @@ Status become_shard(std::vector<char*> arguments) {
                "install all programs into one directory");
 }
 
+// gRPC answers or cancels every call that has begun, and a flood may have begun very many. The
+// coordinator has nothing to save, so it does not wait for them longer than this.
+void end_soon() {
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    spdlog::warn("calls are still open after 5 s; ended without them");
+    spdlog::default_logger()->flush();
+    _exit(0);
+  }).detach();
+}
+
 Status serve(const ServerOptions& options, const sigset_t& signals) {
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   const Result<ServiceOptions> wanted = service_options(options);
@@ -243,6 +256,7 @@ Status serve(const ServerOptions& options, const sigset_t& signals) {
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   spdlog::info("stopping: {}", strsignal(signal_number));
+  end_soon();
   service.value()->stop();
   return Status();
 }

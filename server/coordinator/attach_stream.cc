@@ -83,7 +83,7 @@ Nanos Desk::turn() {
 void Desk::set_deaf(bool deaf) {
   const std::lock_guard lock(mutex_);
   clock_.set_deaf(deaf);
-  if (deaf) coordinator_.renew_leases(clock_.turn(monotonic_now()));
+  if (deaf) coordinator_.renew_leases(turn());
 }
 
 void Desk::run(const Kicks& kicks) {
