@@ -32,6 +32,12 @@ class GradbusError(RuntimeError):
     """Base of all; ``code`` says which kind, the text says what, who and what to do next."""
 
     code: Code = Code.INTERNAL
+    failures = 0  # errors of this process that end a job
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        if self.code in (Code.PEER_LOST, Code.CORRUPT, Code.UNAVAILABLE, Code.CLOSED):
+            GradbusError.failures += 1
 
     @property
     def id(self) -> str:

@@ -19,11 +19,13 @@ _session_pid = 0
 # The argument says whether the process goes on, so that values are worth keeping.
 _before_close: list[Callable[[bool], None]] = []
 _lost_steps: list[GradbusError] = []
+_failures_before = 0  # of the session
 
 
 def open_session(session: _core.Session) -> None:
     """Makes this the session of the process."""
-    global _session, _session_pid
+    global _session, _session_pid, _failures_before
+    _failures_before = GradbusError.failures
     _session = session
     _session_pid = os.getpid()
 
@@ -48,6 +50,11 @@ def _close(process_goes_on: bool) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
+
+
+def has_failed() -> bool:
+    """The program has been told that its job failed, by an error since init()."""
+    return GradbusError.failures > _failures_before
 
 
 def lost_step(error: GradbusError) -> None:

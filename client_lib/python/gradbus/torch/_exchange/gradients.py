@@ -20,7 +20,7 @@ import torch
 
 from ..._errors import GradbusError, bad_argument
 from ..._process_sets import ProcessSet, session_of
-from ..._session import lost_step
+from ..._session import has_failed, lost_step
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.retire import retire, retire_later, retire_names
@@ -173,7 +173,7 @@ class GradientExchange:
 
     def settle_for_good(self, optimizer: Any = None) -> None:
         """As settle(), when nobody will use this exchange any more. Raises nothing: see lost_step()."""
-        told = sys.exc_info()[0] is not None  # somebody handles an error, and ends it all for that
+        told = has_failed() or sys.exc_info()[0] is not None
         try:
             self.settle(optimizer)
         except GradbusError as error:
