@@ -285,7 +285,9 @@ class DistributedOptimizerBase(_Optimizer):
     def __del__(self) -> None:
         # Parameters may live on, and must have the last step.
         with contextlib.suppress(Exception):
-            self._gradbus.exchange.settle_for_good(self)
+            exchange = self._gradbus.exchange
+            exchange.settle_for_good(self)
+            exchange.release("it is gone", collected=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled optimizer is a plain one: hooks and shared memory stay here."""

@@ -4,6 +4,7 @@
 """
 
 import copy
+import gc
 import io
 import os
 import pickle
@@ -163,7 +164,7 @@ def case_readers():
 
 def case_last_step_counts():
     """Without flush(), and when the optimizer is dropped before anybody looks."""
-    for drop in (False, True):
+    for drop in ("", "freed at once", "collected"):
         ours, alone = pair()
         optimizer = train(ours, alone, OPTIMIZERS["sgd"], steps=1)
         reference = OPTIMIZERS["sgd"](alone.parameters())
@@ -178,10 +179,12 @@ def case_last_step_counts():
             stepper.zero_grad()
             loss_of(model, a, b).backward()
             if stepper is optimizer:
+                stepper.trainer = [stepper] if drop == "collected" else None  # a cycle
                 stepper.step()
         torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True).step()
         if drop:
             del optimizer, stepper
+            gc.collect()
         assert_same(ours, alone, tolerance=1e-5)
 
 

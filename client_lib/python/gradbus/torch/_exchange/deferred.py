@@ -30,7 +30,7 @@ class Deferred:
 
     def __init__(self, take: Callable[[Bucket], None]) -> None:
         """``take``: waits for a bucket that was started, and makes its result ``.grad``."""
-        self._take = weakref.WeakMethod(take)
+        self._take = take
         self._lock = threading.RLock()
         self._buckets: Sequence[Bucket] = ()
         self._left: list[Bucket] = []  # in the order of the backward pass
@@ -50,6 +50,12 @@ class Deferred:
     def is_stepped(self) -> bool:
         """step() was called, and some parameters have not been stepped."""
         return self._step is not None and self.is_open
+
+    @property
+    def waits_for_optimizer(self) -> bool:
+        """The optimizer is about to be collected. Its end comes with finish(), and until then weak references to it
+        find nothing."""
+        return self.is_stepped and self._optimizer() is None
 
     @property
     def has_begun(self) -> bool:
@@ -121,11 +127,9 @@ class Deferred:
                 self._end(bucket)
 
     def _end(self, bucket: Bucket) -> None:
-        take = self._take()
-        assert take is not None  # buckets that are left hold it
         # Parameters are watched to the end: another thread that uses one waits for the lock.
         with itself(), torch.no_grad():
-            take(bucket)
+            self._take(bucket)
         if self._step is not None:
             self._step_on(bucket)
         if self._zero is not None:

@@ -399,6 +399,8 @@ class GradientExchange:
 
     def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
+        if self._rounds.deferred.waits_for_optimizer:
+            return  # which calls this again
         if not self._detached:
             self.settle_for_good()
             self._why_detached = why
