@@ -302,8 +302,10 @@ Action declare_run(CLI::App& app) {
                  "how many times embedded agents that end are restarted, in total; for programs "
                  "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: the job ends")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("-H,--hosts", options->hosts, "HOST[:SLOTS],...; other hosts are reached by ssh");
-  app.add_option("--hostfile", options->hostfile, "file with lines \"HOST slots=N\"");
+  app.add_option("-H,--hosts", options->hosts,
+                 "HOST[:SLOTS],..., also ranges: node[01-04,07]:2; other hosts are reached by ssh");
+  app.add_option("--hostfile", options->hostfile,
+                 "file with lines \"HOST slots=N\"; ranges as in -H");
   app.add_option("--start-timeout", options->start_timeout, "seconds in which all ranks must join");
   app.add_option(
       "--op-timeout", options->op_timeout,

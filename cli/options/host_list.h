@@ -18,12 +18,13 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-// "a:2,b,[::1]:4": a host without a number has one slot. Two entries of one name stay two entries.
-// Errors: GB-H200 names the entry.
+// "a:2,b,[::1]:4,node[01-04,07]:2": a host without a number has one slot, and a range gives its
+// slots to each host. Two entries of one name stay two entries. At most 4096 hosts. Errors: GB-H200
+// names the entry.
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
-// One host a line: "name", "name:2" or "name slots=2"; '#' begins a comment. GB-H200 names the
-// line.
+// One entry a line: "name", "name:2" or "name slots = 2", also with ranges; '#' begins a comment. A
+// byte order mark, CRLF and mpirun's max-slots are skipped. GB-H200 names the line.
 Result<std::vector<Host>> parse_hostfile(std::string_view text);
 Result<std::vector<Host>> read_hostfile(const std::string& path);
 

@@ -42,6 +42,77 @@ TEST(HostList, BadEntriesAreNamed) {
   EXPECT_THAT(parse_host_list("ok:1,bad:0").status().message(), HasSubstr("\"bad:0\""));
 }
 
+std::vector<std::string> names_of(std::string_view text) {
+  const auto hosts = parse_host_list(text);
+  EXPECT_TRUE(hosts.ok()) << text << ": " << hosts.status().message();
+  std::vector<std::string> names;
+  if (hosts.ok())
+    for (const Host& host : hosts.value())
+      names.push_back(host.name + ":" + std::to_string(host.slots));
+  return names;
+}
+
+TEST(HostList, RangesAsSlurmWritesThem) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of("node[01-03,07]:2,x"),
+            (Names{"node01:2", "node02:2", "node03:2", "node07:2", "x:1"}));
+  EXPECT_EQ(names_of("n[9-11]"), (Names{"n9:1", "n10:1", "n11:1"}));
+  EXPECT_EQ(names_of("n[098-101].example.org"),
+            (Names{"n098.example.org:1", "n099.example.org:1", "n100.example.org:1",
+                   "n101.example.org:1"}));
+  EXPECT_EQ(names_of("r[1-2]n[1,3]:4"), (Names{"r1n1:4", "r1n3:4", "r2n1:4", "r2n3:4"}));
+  EXPECT_EQ(names_of("[::1]:4,a[5]"), (Names{"::1:4", "a5:1"}));
+  EXPECT_EQ(names_of("[1-2]x"), (Names{"1x:1", "2x:1"}));
+  EXPECT_EQ(names_of("n[1-4096]").size(), 4096u);
+  EXPECT_EQ(names_of("n[1-64]m[1-64]").size(), 4096u);
+}
+
+TEST(HostList, BadRangesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"n[4-1]", "whose first number is the larger one"},
+      {"n[1-]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[1,,2]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[a-c]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[-3]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[1-2-3]", "is not NUMBER or NUMBER-NUMBER"},
+      {"n[1-4", "has a [ without its ]"},
+      {"n1-4]", "has a ] without its ["},
+      {"n[1-4097]", "names more than 4096 hosts"},
+      {"n[1-4000,1-97]", "names more than 4096 hosts"},
+      {"n[1-65]m[1-64]", "names more than 4096 hosts"},
+      {"n[0-999999999]", "names more than 4096 hosts"},
+      {"n[0-99999999999999999999]", "has a number of more than 9 digits"},
+      {"-o[1-2]", "is not a host name"},
+      {"n[1-2]:0", "has slots that are not in 1..4096"},
+  };
+  for (const auto& [text, why] : cases) {
+    const auto hosts = parse_host_list(text);
+    ASSERT_FALSE(hosts.ok()) << text;
+    EXPECT_THAT(hosts.status().message(),
+                HasSubstr("GB-H200 BAD_LAUNCH: host entry \"" + std::string(text).substr(0, 6)))
+        << text;
+    EXPECT_THAT(hosts.status().message(), HasSubstr(why)) << text;
+  }
+  EXPECT_THAT(parse_host_list("a[1-4000],b[1-4000]").status().message(),
+              HasSubstr("more than 4096 hosts"));
+}
+
+TEST(Hostfile, FilesThatPeopleHave) {
+  const auto hosts = parse_hostfile(
+      "\xef\xbb\xbfn1 slots = 4\r\n\r\n# two racks\r\nr[1-2] slots =2 max_slots= 3 # "
+      "both\r\nn[07-08]:3\r\n"
+      "[fe80::2] slots= 5\r\nn9\tslots=1\t");
+  ASSERT_TRUE(hosts.ok()) << hosts.status().message();
+  EXPECT_EQ(
+      hosts.value(),
+      (std::vector<Host>{
+          {"n1", 4}, {"r1", 2}, {"r2", 2}, {"n07", 3}, {"n08", 3}, {"fe80::2", 5}, {"n9", 1}}));
+  EXPECT_EQ(parse_hostfile("\xef\xbb\xbf").value().size(), 0u);
+  EXPECT_THAT(parse_hostfile(std::string_view("\xff\xfen\0", 4)).status().message(),
+              HasSubstr("is UTF-16"));
+}
+
 TEST(Hostfile, LinesCommentsAndSlots) {
   const auto hosts =
       parse_hostfile("# cluster\n\nn1 slots=4\n  n2:2  # two\nn3\nn4 slots=3 max-slots=5\n");
@@ -50,11 +121,17 @@ TEST(Hostfile, LinesCommentsAndSlots) {
 }
 
 TEST(Hostfile, BadLinesAreNamed) {
-  for (const char* text : {"n1 slots=0", "n1 slots=", "n1 cores=3", "n1 slots=nan\n"}) {
+  for (const char* text : {"n1 slots=0", "n1 slots=", "n1 cores=3", "n1 slots=nan\n", "n1 slots",
+                           "n1 4", "n1 slots=2 slots=3", "n1 slots==2"}) {
     const auto hosts = parse_hostfile(text);
     ASSERT_FALSE(hosts.ok()) << text;
     EXPECT_THAT(hosts.status().message(), HasSubstr("n1 ")) << text;
   }
+}
+
+TEST(Hostfile, SlotsTwiceAreNamed) {
+  EXPECT_THAT(parse_hostfile("n1:2 slots=2").status().message(),
+              HasSubstr("\"n1:2 slots=2\" has slots twice"));
 }
 
 TEST(Hostfile, MissingFileIsNamed) {
