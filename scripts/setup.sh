@@ -6,6 +6,7 @@
 #   scripts/setup.sh --system   the Debian packages only
 #   scripts/setup.sh --build    of those, what building the programs needs
 #   scripts/setup.sh --python   after --build: .venv with the gradbus package and PyTorch, without the tools of tests and pages
+#   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras, mpi4py and Open MPI in .venv-frameworks: 2 GB, a minute and more
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +28,10 @@ test_packages=(
 # The newest PyTorch, and tools that build the wheel. Then what tests, examples, plots and the documentation site use.
 python_packages=(numpy torch nanobind scikit-build-core)
 python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material)
+
+# Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
+framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core)
+framework_system_packages=(openmpi-bin)
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
@@ -79,6 +84,14 @@ install_gradbus() {
   touch "$stamp"
 }
 
+install_frameworks() {
+  install_system "${framework_system_packages[@]}"
+  make_venv .venv-frameworks "" "${framework_packages[@]}"
+  install_gradbus .venv-frameworks
+  say "sizes in MB"
+  (cd .venv-frameworks/lib/python3*/site-packages && du -sm tensorflow jax jaxlib keras optax mpi4py | sort -rn)
+}
+
 install_cuda() {
   local nvcc
   nvcc=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin command -v nvcc || true)
@@ -102,6 +115,7 @@ install_system "${build_packages[@]}" "${test_packages[@]}"
 case ${1:-} in
   --system) exit ;;
   --cuda) install_cuda; exit ;;
+  --frameworks) install_frameworks; exit ;;
 esac
 make_venv .venv "" "${python_packages[@]}" "${python_test_packages[@]}"
 # Debian's own PyTorch (1.13) beside the newest one: both are supported.

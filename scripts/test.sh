@@ -72,6 +72,7 @@ reports=$PWD/build/reports
 mkdir -p "$reports"
 rm -f "$reports"/*.xml
 scripts/setup.sh || { failed=1; finish; }
+scripts/setup.sh --frameworks || { failed=1; finish; }
 case ${1:-} in
   --quick) cpp_tests release changed && run_pytest system -n 3 --dist loadfile "${quick_files[@]}" ;;
   --changed)

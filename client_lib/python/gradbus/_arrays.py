@@ -11,6 +11,7 @@ import math
 import sys
 from typing import Any, Protocol
 
+from . import _foreign
 from ._errors import bad_argument
 from ._numbers import Numbers, PythonNumbers
 
@@ -160,17 +161,20 @@ def _copy_on_host(array: Any) -> Any:
 _NUMPY = _Numpy()
 _TORCH = _Torch()
 _NUMBERS = PythonNumbers()
+_FOREIGN = _foreign.rows(_NUMPY)
 
 
 def framework_of(array: Any) -> Framework | None:
-    """numpy's or torch's row, that of Numbers, or None for any other object."""
+    """The row of numpy, torch, JAX, TensorFlow or Numbers, or None for any other object."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _TORCH
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
         return _NUMPY
-    return _NUMBERS if isinstance(array, Numbers) else None
+    if isinstance(array, Numbers):
+        return _NUMBERS
+    return _FOREIGN.get(_foreign.package_of(array)) if hasattr(array, "dtype") else None
 
 
 def check_writable(array: Any, what: str) -> None:
@@ -202,7 +206,13 @@ def is_same_memory(prepared: Any, original: Any) -> bool:
 def is_native(framework: Framework, array: Any) -> bool:
     """True for dtypes whose arrays the extension reads as they are. Others travel as bytes: also
     bool, which not every version of torch exports."""
-    return framework.dtype_name(array) in FLOATS + INTEGERS
+    return framework.dtype_name(array) in FLOATS + INTEGERS and not hides_bfloat16(array)
+
+
+def hides_bfloat16(array: Any) -> bool:
+    """NumPy has no bfloat16 of its own: no protocol tells the dtype that ml_dtypes adds to it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(array, numpy.ndarray) and array.dtype.name == "bfloat16"
 
 
 def row_elements(shape: tuple[int, ...]) -> int:

@@ -18,6 +18,7 @@ from ._arrays import (
     INTEGERS,
     Framework,
     framework_of,
+    hides_bfloat16,
     is_native,
     row_elements,
     rows_of,
@@ -27,6 +28,7 @@ from ._handles import Handle
 from ._numbers import numbers_of
 from ._ops import OF_BOOLS, OF_COMPLEX, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
 
+_BFLOAT16_NUMBER = 4  # GRADBUS_BF16
 _BOOL_NUMBER = 9  # GRADBUS_BOOL
 
 
@@ -143,6 +145,8 @@ def reducible(framework: Framework, contiguous: Any) -> Wire:
         return Wire(framework.as_bytes(contiguous), _BOOL_NUMBER)
     if dtype in COMPLEX:
         return Wire(framework.parts(contiguous), None)
+    if hides_bfloat16(contiguous):
+        return Wire(contiguous.view("uint16"), _BFLOAT16_NUMBER)
     return Wire(framework.exported(contiguous), None)
 
 

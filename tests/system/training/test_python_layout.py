@@ -1,11 +1,11 @@
-"""Where gradients lie (gradbus.torch._buckets.layout): pure functions, so worked out by hand here."""
+"""Where gradients lie (gradbus._layout): pure functions, so worked out by hand here."""
 
 import types
 
 import pytest
 
 pytest.importorskip("torch")
-layout = pytest.importorskip("gradbus.torch._buckets.layout")
+layout = pytest.importorskip("gradbus._layout")
 
 MIB = 1 << 20
 

@@ -9,10 +9,10 @@ import torch
 
 from .._data_movement import broadcast_
 from .._errors import bad_argument
+from .._layout import cut_name
 from .._objects import broadcast_object
 from .._process_sets import ProcessSet, global_process_set
 from .._session import current
-from ._buckets.layout import cut_name
 
 # Tensors travel joined up to this size; larger ones alone. It bounds the extra memory.
 JOINED_BYTES_MAX = 64 << 20

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 
 from .. import _core
+from .._layout import COMPRESSED_ELEMENTS_MIN, ParameterInfo
 from .._session import before_close
-from ._buckets.layout import COMPRESSED_ELEMENTS_MIN, ParameterInfo
 from ._buckets.parameter_info import info_of, with_compression
 
 _reported: list[_core.Session] = []  # the session, once it was said there

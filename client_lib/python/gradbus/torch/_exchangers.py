@@ -20,11 +20,11 @@ from .._errors import (
     UnavailableError,
     bad_argument,
 )
+from .._layout import DEFAULT_BUCKET_BYTES
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._autotune import tuner_of
 from ._buckets.delay_compensation import compensation_of
-from ._buckets.layout import DEFAULT_BUCKET_BYTES
 from ._buckets.parameter_info import NamedParameter
 from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .._errors import bad_argument
-from ._buckets.layout import DEFAULT_BUCKET_BYTES
+from .._layout import DEFAULT_BUCKET_BYTES
 
 Priorities = tuple[int, int]  # of a bucket's partial sums, and of its results; 0 is the most urgent
 

@@ -12,8 +12,8 @@ import time
 import gradbus.torch as gradbus
 import staging_double
 import torch
+from gradbus._layout import DTYPES
 from gradbus._session import current
-from gradbus.torch._buckets.layout import DTYPES
 from gradbus.torch._buckets.registered import Registered
 from gradbus.torch._gpu import staging
 

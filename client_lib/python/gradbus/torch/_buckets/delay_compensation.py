@@ -23,7 +23,7 @@ from .parameter_info import shaped_as
 
 if TYPE_CHECKING:
     from ... import _core
-    from .layout import BucketPlan
+    from ..._layout import BucketPlan
 
 _EPSILON = 1e-7
 

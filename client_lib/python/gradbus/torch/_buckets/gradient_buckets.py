@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from ... import _core
+from ..._layout import BucketPlan
 from .delay_compensation import DelayCompensation
-from .layout import BucketPlan
 from .parameter_info import NamedParameter, shaped_as
 from .registered import Registered
 from .shard_parameters import ShardParameters

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ... import _core
+from ..._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
 from ..._ops import Average
 from .._gpu.staging import refuse_several_devices
-from .layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
 from .parameter_info import NamedParameter, info_of, real_count, shaped_as
 from .registered import Registered
 

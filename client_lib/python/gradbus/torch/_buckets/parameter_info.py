@@ -8,8 +8,8 @@ import torch
 
 from ... import _core
 from ..._errors import InvalidError, bad_argument
+from ..._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ParameterInfo
 from .._gpu.staging import checked_device
-from .layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ParameterInfo
 
 NamedParameter = tuple[str, torch.nn.Parameter]
 

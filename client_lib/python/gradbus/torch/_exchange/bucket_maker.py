@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from ... import _core
+from ..._layout import DTYPES, ParameterInfo, plan_buckets
 from ..._ops import Sum
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.delay_compensation import Compensation, DelayCompensation
 from .._buckets.gradient_buckets import Bucket
-from .._buckets.layout import DTYPES, ParameterInfo, plan_buckets
 from .._buckets.parameter_info import (
     NamedParameter,
     in_float32,

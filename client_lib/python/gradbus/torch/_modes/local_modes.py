@@ -20,10 +20,10 @@ import torch
 
 from ... import _core
 from ..._errors import BusyError, InvalidError, bad_argument
+from ..._layout import cut_name
 from ..._process_sets import ProcessSet, lowest_rank, session_of
 from .._broadcast import NamedTensors, _broadcast_tensors
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
-from .._buckets.layout import cut_name
 from .._buckets.parameter_buckets import Compress, ParameterBucket, register
 from .._buckets.parameter_info import NamedParameter, info_of, with_compression
 from .._buckets.retire import retire, retire_names

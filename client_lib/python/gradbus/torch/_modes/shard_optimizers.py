@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._errors import bad_argument
-from .._buckets.layout import LAMB
+from ..._layout import LAMB
 
 if TYPE_CHECKING:
     from ... import _core

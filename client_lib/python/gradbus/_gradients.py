@@ -1,0 +1,286 @@
+"""The exchange of many gradients in few operations: what all front ends but that of PyTorch share.
+
+A front end gives the names, shapes and dtypes of its gradients once, and NumPy views of their memory in every
+step. Gradients of one dtype share registered tensors, as in ``gradbus.torch`` (``_layout.py``). The job's policy
+(``gradbus run --mode``, ``--compression``) is asked for each gradient by its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._data_movement import broadcast_, grouped_allgather
+from ._errors import bad_argument
+from ._layout import (
+    COMPRESSED_ELEMENTS_MIN,
+    DEFAULT_BUCKET_BYTES,
+    DTYPES,
+    HALVES,
+    BucketPlan,
+    ParameterInfo,
+    cut_name,
+    plan_buckets,
+)
+from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op
+from ._process_sets import ProcessSet, global_process_set, session_of
+from ._reductions import allreduce_
+
+_SYNC, _PS_SYNC = 1, 6  # gradbus_mode_kind
+_JOINED_BYTES_MAX = 64 << 20  # of a broadcast; larger arrays travel alone
+
+
+class Gradient(NamedTuple):
+    """What the exchange of one gradient depends on. The same on every rank."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a front end exchanges the gradients of one optimizer."""
+
+    op: ReduceOp = Average
+    compression: str | None = None  # None: the job's policy
+    process_set: ProcessSet = global_process_set
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES
+
+
+def settings_of(
+    verb: str,
+    op: int = Average,
+    compression: Any = None,
+    process_set: ProcessSet = global_process_set,
+    gradient_predivide_factor: float = 1.0,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+) -> Settings:
+    """The arguments that all front ends have, checked.
+
+    ``gradient_predivide_factor`` needs a mean and changes nothing: a mean overflows only where it does itself.
+    """
+    chosen = checked_op(op, verb, (Average, Sum))
+    if checked_factor(gradient_predivide_factor, "gradient_predivide_factor", verb) != 1 and chosen is not Average:
+        raise bad_argument(
+            f"{verb}: gradient_predivide_factor={gradient_predivide_factor!r} needs a mean", "pass op=gradbus.Average"
+        )
+    if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
+        raise bad_argument(f"{verb}: bucket_bytes={bucket_bytes!r}", "pass a number of bytes, or leave it out")
+    return Settings(chosen, checked_compression(compression, verb), process_set, bucket_bytes)
+
+
+_numbers: dict[str, itertools.count[int]] = {}
+
+
+def new_prefix(what: str) -> str:
+    """A name for the tensors of one more optimizer: ``what0``, ``what1``, ... in the order of the calls."""
+    return f"{what}{next(_numbers.setdefault(what, itertools.count()))}"
+
+
+def _compression_of(gradient: Gradient, settings: Settings, session: _core.Session) -> str:
+    dims = max(1, len(gradient.shape))
+    if settings.compression is None:
+        return session.compression_for(gradient.name, gradient.elements, dims)
+    worth = len(gradient.shape) > 1 and gradient.elements >= COMPRESSED_ELEMENTS_MIN
+    return settings.compression if worth else "none"
+
+
+def _mode_of(gradient: Gradient, session: _core.Session) -> str:
+    mode = session.mode_for(gradient.name, gradient.elements, max(1, len(gradient.shape)))
+    if mode.kind in (_SYNC, _PS_SYNC):
+        return mode.text
+    raise bad_argument(
+        f"gradient '{gradient.name}': mode {mode.text} is implemented for PyTorch only",
+        "use mode sync or ps:sync with this framework, or gradbus.torch",
+    )
+
+
+def _info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> ParameterInfo:
+    """As _layout.py wants it. Halves that a codec shrinks are converted to float32 for the exchange."""
+    if gradient.dtype not in DTYPES:
+        raise bad_argument(
+            f"gradient '{gradient.name}' has dtype {gradient.dtype}", f"use one of {', '.join(DTYPES)}"
+        )
+    info = ParameterInfo(gradient.name, gradient.dtype, gradient.elements, mode=_mode_of(gradient, session))
+    if gradient.dtype not in ("float32", *HALVES) or not gradient.elements:
+        return info
+    codec = _compression_of(gradient, settings, session)
+    rounds_only = codec.partition(":")[0] in ("none", "fp16", "bf16")
+    if codec == "none" or (gradient.dtype in HALVES and rounds_only):
+        return info
+    columns = gradient.elements // gradient.shape[0] if len(gradient.shape) > 1 else 0
+    return dataclasses.replace(info, dtype="float32", compression=codec, columns=columns)
+
+
+def _elements_of(bucket: _core.Bucket, dtype: str) -> Any:
+    """The registered tensor's elements as a NumPy array over shared memory. It keeps the memory mapped.
+
+    NumPy does not read bfloat16 through DLPack, so the address is taken: a DLTensor begins with it.
+    """
+    capsule = bucket.delay_slots()[0]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    address = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(ctypes.c_void_p))[0]
+    wanted = bfloat16() if dtype == "bfloat16" else np.dtype(dtype)
+    if not bucket.count:
+        return np.empty(0, wanted)
+    memory = (ctypes.c_uint8 * (bucket.count * wanted.itemsize)).from_address(address or 0)
+    memory.owner = capsule  # type: ignore[attr-defined]
+    return np.frombuffer(memory, np.uint8).view(wanted)  # type: ignore[call-overload]
+
+
+@functools.cache
+def bfloat16() -> Any:
+    """The dtype that JAX and TensorFlow add to NumPy."""
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+class _Bucket:
+    """A registered tensor and its gradients: (number of the gradient, its view)."""
+
+    def __init__(self, core: _core.Bucket, plan: BucketPlan, gradients: Sequence[Gradient]) -> None:
+        self.core = core
+        flat = _elements_of(core, plan.dtype)
+        flat[...] = 0  # gaps between gradients, too
+        self.views = [
+            (slot.index, flat[slot.offset : slot.offset + slot.count].reshape(gradients[slot.index].shape))
+            for slot in plan.slots
+        ]
+
+
+class GradientExchange:
+    """The gradients of one optimizer. All ranks make one with the same arguments; it waits for them.
+
+    ``run`` copies gradients into shared memory, starts each tensor as soon as it is full, and copies results out.
+    One thread at a time. Raises InvalidError, MismatchError, PeerLostError, TimeoutError.
+    """
+
+    def __init__(self, gradients: Sequence[Gradient], prefix: str, settings: Settings) -> None:
+        session = session_of(settings.process_set, "exchange of gradients")
+        infos = [_info_of(gradient, settings, session) for gradient in gradients]
+        plans = plan_buckets(infos, settings.bucket_bytes, prefix)
+        specs = [
+            (plan.name, plan.count, DTYPES[plan.dtype][1], int(settings.op), plan.compression, plan.columns, plan.mode)
+            for plan in plans
+        ]
+        cores = session.register_buckets(specs)
+        self._buckets = [_Bucket(core, plan, gradients) for core, plan in zip(cores, plans)]
+        self._lock = threading.Lock()
+
+    def run(self, given: Sequence[Any], results: Sequence[Any]) -> None:
+        """``results``: writable arrays of the gradients' shapes and dtypes; they may be ``given`` themselves."""
+        with self._lock:
+            for bucket in self._buckets:
+                for index, view in bucket.views:
+                    np.copyto(view, given[index], casting="unsafe")
+                bucket.core.start()
+            for bucket in self._buckets:
+                bucket.core.wait()
+                for index, view in bucket.views:
+                    np.copyto(results[index], view, casting="unsafe")
+
+
+class Exchanges:
+    """Those of a process, made when they are first used. They end with the session."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, GradientExchange] = {}
+        self._lock = threading.Lock()
+
+    def of(self, prefix: str, settings: Settings, gradients: Sequence[Gradient]) -> GradientExchange:
+        """The one for these gradients, in an optimizer named ``prefix``."""
+        key = (id(session_of(settings.process_set, prefix)), prefix, tuple(gradients))
+        with self._lock:
+            found = self._made.get(key)
+        if found is None:  # not under the lock: it waits for other ranks, which may come to another one first
+            found = GradientExchange(gradients, prefix, settings)
+            settings.process_set._before_close(lambda _: self._made.clear())
+            with self._lock:
+                self._made[key] = found
+        return found
+
+
+EXCHANGES = Exchanges()
+
+
+def exchange(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:
+    """Writes the combined gradients of all ranks to ``results``; ``named``: pairs of name and NumPy array."""
+    gradients = [Gradient(name, tuple(array.shape), str(array.dtype)) for name, array in named]
+    EXCHANGES.of(prefix, settings, gradients).run([array for _, array in named], results)
+
+
+def exchange_rows(name: str, rows: Any, values: Any, settings: Settings) -> tuple[Any, Any]:
+    """A sparse gradient: all ranks' row numbers and rows joined. A mean divides the rows."""
+    size = session_of(settings.process_set, name).size
+    all_rows, all_values = grouped_allgather([rows, values], cut_name(name), settings.process_set)
+    return all_rows, all_values / np.asarray(size, all_values.dtype) if settings.op is Average else all_values
+
+
+def _batches(named: Sequence[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
+    """Runs of one dtype, each of at most _JOINED_BYTES_MAX unless it is a single array."""
+    batches: list[list[tuple[str, Any]]] = []
+    filling: dict[str, tuple[list[tuple[str, Any]], int]] = {}
+    for name, array in named:
+        batch, used = filling.get(str(array.dtype), ([], 0))
+        if not batch or used + array.nbytes > _JOINED_BYTES_MAX:
+            batch, used = [], 0
+            batches.append(batch)
+        batch.append((name, array))
+        filling[str(array.dtype)] = (batch, used + array.nbytes)
+    return batches
+
+
+def broadcast_arrays(
+    what: str, named: Sequence[tuple[str, Any]], root_rank: int, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """The root's arrays, as new ones, in few operations. Names, shapes and dtypes are the same on every rank."""
+    received: dict[str, Any] = {}
+    for batch in _batches([(name, np.asarray(array)) for name, array in named]):
+        first, last = batch[0], batch[-1]
+        joined = np.concatenate([array.reshape(-1) for _, array in batch])
+        name = cut_name(f"{what}/{joined.dtype.name}/{joined.size}:{first[0]}..{last[0]}")
+        broadcast_(joined, root_rank, name, process_set)
+        ends = itertools.accumulate(array.size for _, array in batch)
+        for (one, array), end in zip(batch, ends):
+            received[one] = joined[end - array.size : end].reshape(array.shape)
+    return [received[name] for name, _ in named]
+
+
+def average_metrics(
+    metrics: Mapping[str, Any], name: str, process_set: ProcessSet = global_process_set
+) -> dict[str, float]:
+    """The mean of each number over all ranks, in one operation. Raises MismatchError if ranks have other metrics."""
+    keys = sorted(metrics)
+    values = np.array([float(metrics[key]) for key in keys], np.float64)
+    if keys:
+        allreduce_(values, cut_name(f"{name}:{','.join(keys)}"), Average, process_set=process_set)
+    return dict(zip(keys, values.tolist()))
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names in their order; the second of a name gets a number."""
+    seen: dict[str, int] = {}
+    made = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return made
+
+

@@ -1,0 +1,154 @@
+"""Operations on arrays that have values, and on those that ``jax.jit`` traces.
+
+An operation is a text (JSON) that says all about it but the arrays, so that a compiled program means the same in any
+process. With values it is performed at once; under a trace it becomes a call of XLA (`_xla.py`) that performs it later.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import _data_movement, _reductions
+from .._api import synchronize
+from .._differentiable import allgather, alltoall, reducescatter
+from .._errors import bad_argument
+from .._gradients import EXCHANGES, Gradient, Settings
+from .._ops import ReduceOp
+from .._parts import name_in_group
+from .._process_sets import ProcessSet, _added, global_process_set
+from . import _xla
+
+_TARGET = "gradbus_operation"
+
+
+def text_of(verb: str, process_set: ProcessSet, **arguments: Any) -> str:
+    """An operation as a text. Equal on all ranks that mean the same."""
+    ranks = None if process_set is global_process_set else list(process_set.ranks)
+    return json.dumps({"verb": verb, "ranks": ranks, **arguments}, sort_keys=True)
+
+
+_calls: dict[str, itertools.count[int]] = {}
+
+
+def name_for(verb: str, name: str | None, arrays: Sequence[Any]) -> str:
+    """The name, or one by the number of such operations so far: XLA orders unnamed operations as it likes."""
+    if name is not None:
+        return name
+    first = f"{arrays[0].dtype}{list(arrays[0].shape)}" if arrays else ""
+    what = f"jax/{verb}/{len(arrays)}x{first}"
+    return f"{what}/{next(_calls.setdefault(what, itertools.count()))}"
+
+
+def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """Performs an operation now, or when the program that is being traced runs.
+
+    ``results``: objects with the shape and dtype of each. Under a trace, errors are raised by JAX, with the same text.
+    """
+    shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return _call_now(text, arrays, shapes)
+    if jax.default_backend() != "cpu":
+        raise bad_argument(
+            f"jax.jit compiles for {jax.default_backend()}, where Gradbus has no operations",
+            "set JAX_PLATFORMS=cpu, or call the operation outside jax.jit: arrays are copied through host memory then",
+        )
+    _register()
+    made = jax.ffi.ffi_call(_TARGET, shapes, has_side_effect=True)(*arrays, operation=text)
+    return list(made)
+
+
+def _call_now(text: str, arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    outputs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
+    _perform(text, [np.asarray(array) for array in arrays], outputs)
+    like = next((array.sharding for array in arrays if hasattr(array, "sharding")), None)
+    return [jax.device_put(output, like) for output in outputs]
+
+
+@functools.cache
+def _register() -> None:
+    _xla.register(jax, _TARGET, _perform)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> dict[str, Any]:
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _process_set(ranks: list[int] | None) -> ProcessSet:
+    if ranks is None:
+        return global_process_set
+    found = next((known for known in _added if list(known.ranks) == ranks), None)
+    if found is None:
+        raise bad_argument(f"process set {ranks} is not known", "call gradbus.add_process_set() on every rank first")
+    return found
+
+
+def _perform(text: str, inputs: list[Any], outputs: list[Any]) -> None:
+    """On NumPy arrays. Blocks until all ranks have come."""
+    operation = _parsed(text)
+    _VERBS[operation["verb"]](operation, inputs, outputs, _process_set(operation["ranks"]))
+
+
+def _allreduce(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    for array, output in zip(inputs, outputs):
+        output[...] = array
+    synchronize(
+        _reductions.grouped_allreduce_async_(
+            outputs, operation["name"], operation["op"], operation["prescale"], operation["postscale"], process_set,
+            operation["compression"],
+        )
+    )  # fmt: skip
+
+
+def _broadcast(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    for index, (array, output) in enumerate(zip(inputs, outputs)):
+        output[...] = array
+        _data_movement.broadcast_(output, operation["root"], name_in_group(operation["name"], index), process_set)
+
+
+def _fill(output: Any, result: Any, name: str) -> None:
+    if output.shape != result.shape:
+        raise bad_argument(
+            f"'{name}': the result has shape {result.shape} where jax.jit expects {output.shape}",
+            "give the array the same shape on every rank, or call the operation outside jax.jit",
+        )
+    output[...] = result
+
+
+def _allgather(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    _fill(outputs[0], allgather(inputs[0], operation["name"], process_set), operation["name"])
+
+
+def _alltoall(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    _fill(outputs[0], alltoall(inputs[0], None, operation["name"], process_set), operation["name"])
+
+
+def _reducescatter(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    result = reducescatter(
+        inputs[0], operation["name"], operation["op"], operation["prescale"], operation["postscale"], process_set
+    )
+    _fill(outputs[0], result, operation["name"])
+
+
+def _exchange(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    names = operation["names"]
+    gradients = [Gradient(name, tuple(array.shape), str(array.dtype)) for name, array in zip(names, inputs)]
+    settings = Settings(ReduceOp(operation["op"]), operation["compression"], process_set, operation["bucket_bytes"])
+    EXCHANGES.of(operation["name"], settings, gradients).run(inputs, outputs)
+
+
+_VERBS = {
+    "allreduce": _allreduce,
+    "broadcast": _broadcast,
+    "allgather": _allgather,
+    "alltoall": _alltoall,
+    "reducescatter": _reducescatter,
+    "exchange": _exchange,
+}

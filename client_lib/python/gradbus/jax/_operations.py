@@ -1,0 +1,168 @@
+"""Collectives on arrays and pytrees of JAX, with gradients, inside and outside ``jax.jit``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._errors import bad_argument
+from .._how import How, rows_of_rank
+from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum
+from .._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from ._calls import call, name_for, text_of
+
+Tree = Any
+
+
+def _leaves(tree: Tree) -> tuple[list[Any], Any]:
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    return [jnp.asarray(leaf) for leaf in leaves], structure
+
+
+def _differentiable(run: Callable[..., Any], back: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
+    """``run`` of arrays, whose cotangents ``back`` turns into those of its inputs."""
+    function = jax.custom_vjp(run)
+    function.defvjp(lambda *arrays: (run(*arrays), None), lambda _, cotangents: tuple(back(cotangents)))
+    return function
+
+
+def _check_linear(verb: str, op: int) -> None:
+    if op not in (Sum, Average):
+        raise bad_argument(
+            f"{verb}: {ReduceOp(op).name.title()} has no gradient", "use gradbus.Sum or gradbus.Average"
+        )
+
+
+def allreduce(
+    tree: Tree,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: str | None = None,
+) -> Tree:
+    """The arrays of all ranks combined element by element; a pytree is one operation.
+
+    Arguments are those of gradbus.allreduce(). The gradient is the all-reduce of the gradients, for Sum and Average.
+    Under ``jax.jit`` operations without a name are numbered in the order of tracing.
+    """
+    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    leaves, structure = _leaves(tree)
+    chosen = name_for("allreduce", name, leaves)
+    arguments = dict(op=int(how.op), prescale=how.prescale, postscale=how.postscale, compression=compression)
+
+    def run(suffix: str, *arrays: Any) -> Any:
+        return tuple(call(text_of("allreduce", process_set, name=chosen + suffix, **arguments), arrays, arrays))
+
+    def back(cotangents: tuple[Any, ...]) -> Any:
+        _check_linear("allreduce", how.op)
+        return run("/backward", *cotangents)
+
+    return jax.tree_util.tree_unflatten(structure, _differentiable(functools.partial(run, ""), back)(*leaves))
+
+
+def broadcast(
+    tree: Tree, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Tree:
+    """The root's arrays. Its gradient is the sum of all ranks' gradients; the others' are zeros."""
+    is_root = checked_root(root_rank, "broadcast", process_set) == session_of(process_set, "broadcast").rank
+    leaves, structure = _leaves(tree)
+    chosen = name_for("broadcast", name, leaves)
+
+    def run(*arrays: Any) -> Any:
+        return tuple(call(text_of("broadcast", process_set, name=chosen, root=root_rank), arrays, arrays))
+
+    def back(cotangents: tuple[Any, ...]) -> Any:
+        total = allreduce(list(cotangents), f"{chosen}/backward", Sum, process_set=process_set)
+        return [one if is_root else jnp.zeros_like(one) for one in total]
+
+    return jax.tree_util.tree_unflatten(structure, _differentiable(run, back)(*leaves))
+
+
+def _with_rows(array: Any, rows: int) -> Any:
+    return jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
+
+
+def allgather(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """All ranks' arrays joined along axis 0, in the order of ranks.
+
+    Under ``jax.jit`` and where gradients are taken, all ranks have the same shape: XLA must know the result's.
+    """
+    array = jnp.atleast_1d(jnp.asarray(array))
+    if not isinstance(array, jax.core.Tracer):
+        from .._differentiable import allgather as gathered
+
+        return gathered(array, name, process_set)
+    size = session_of(process_set, "allgather").size
+    chosen = name_for("allgather", name, [array])
+
+    def run(given: Any) -> Any:
+        whole = _with_rows(given, given.shape[0] * size)
+        return call(text_of("allgather", process_set, name=chosen), [given], [whole])[0]
+
+    def back(cotangent: Any) -> Any:
+        return (reducescatter(cotangent, f"{chosen}/backward", Sum, process_set=process_set),)
+
+    return _differentiable(run, back)(array)
+
+
+def reducescatter(
+    array: Any,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """As allreduce(), and each rank gets its rows of the result; the first ranks get one row more.
+
+    Its gradient needs an axis 0 that all ranks share equally.
+    """
+    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor, ALL_BUT_ADASUM)
+    array = jnp.asarray(array)
+    if array.ndim == 0:
+        raise bad_argument("reducescatter: the array is a scalar", "pass an array with an axis 0 to cut")
+    chosen = name_for("reducescatter", name, [array])
+    text = text_of(
+        "reducescatter", process_set, name=chosen, op=int(how.op), prescale=how.prescale, postscale=how.postscale
+    )
+
+    def run(given: Any) -> Any:
+        return call(text, [given], [_with_rows(given, rows_of_rank(given.shape[0], how.session))])[0]
+
+    def back(cotangent: Any) -> Any:
+        _check_linear("reducescatter", how.op)
+        scale = how.prescale * how.postscale / (how.session.size if how.op == Average else 1)
+        return (allgather(cotangent * scale, f"{chosen}/backward", process_set),)
+
+    return _differentiable(run, back)(array)
+
+
+def alltoall(
+    array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends rows of axis 0 to each rank and returns what all ranks sent to this one.
+
+    ``splits``: rows for each rank, outside ``jax.jit`` only; the result is then a pair with the rows from each rank.
+    """
+    array = jnp.asarray(array)
+    if splits is not None:
+        if isinstance(array, jax.core.Tracer):
+            raise bad_argument("alltoall: splits= under jax.jit", "leave splits out, or call it outside jax.jit")
+        from .._differentiable import alltoall as exchanged
+
+        return exchanged(array, splits, name, process_set)
+    chosen = name_for("alltoall", name, [array])
+
+    def run(given: Any) -> Any:
+        return call(text_of("alltoall", process_set, name=chosen), [given], [given])[0]
+
+    def back(cotangent: Any) -> Any:
+        return (alltoall(cotangent, None, f"{chosen}/backward", process_set),)
+
+    return _differentiable(run, back)(array)

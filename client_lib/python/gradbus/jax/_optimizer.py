@@ -1,0 +1,98 @@
+"""Data-parallel training with optax: gradients are exchanged in one operation for each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._errors import bad_argument
+from .._gradients import Settings, broadcast_arrays, new_prefix, settings_of, unique_names
+from .._layout import DEFAULT_BUCKET_BYTES
+from .._ops import Average
+from .._process_sets import ProcessSet, global_process_set
+from ._calls import call, text_of
+
+Tree = Any
+
+
+def _named_leaves(tree: Tree) -> tuple[list[str], list[Any], Any]:
+    pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path, _ in pairs]
+    return unique_names(names), [leaf for _, leaf in pairs], structure
+
+
+def _exchanged(gradients: Tree, prefix: str, settings: Settings) -> Tree:
+    names, leaves, structure = _named_leaves(gradients)
+    if not leaves:
+        return gradients
+    text = text_of(
+        "exchange", settings.process_set, name=prefix, names=names, op=int(settings.op),
+        compression=settings.compression, bucket_bytes=settings.bucket_bytes,
+    )  # fmt: skip
+    return jax.tree_util.tree_unflatten(structure, call(text, leaves, leaves))
+
+
+def exchange_gradients(gradients: Tree, name: str, op: int = Average, **options: Any) -> Tree:
+    """The gradients of all ranks combined, as a tree of the same structure; one call of XLA.
+
+    ``name``: of this set of gradients, the same on every rank. ``options``: those of distributed().
+    """
+    return _exchanged(gradients, name, settings_of("exchange_gradients", op, **options))
+
+
+def distributed(
+    optimizer: Any,
+    op: int = Average,
+    compression: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    gradient_predivide_factor: float = 1.0,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+) -> Any:
+    """An optax optimizer that steps on the mean or sum of all ranks' gradients.
+
+    Args:
+        optimizer: any optax.GradientTransformation. To add up several gradients locally before each exchange, wrap
+            the result: ``optax.MultiSteps(gradbus.distributed(optimizer), 4)``.
+        op: gradbus.Average or gradbus.Sum.
+        compression: a codec between nodes, such as "topk:ratio=0.01"; None: the policy of the job.
+        process_set: the ranks that share this model.
+        gradient_predivide_factor: Horovod's; it changes nothing.
+        bucket_bytes: how much travels together.
+
+    ``update()`` works inside and outside ``jax.jit``. All ranks make their optimizers in the same order. Raises
+    InvalidError here, and MismatchError, PeerLostError or TimeoutError when gradients are exchanged.
+    """
+    try:
+        import optax
+    except ImportError:
+        raise bad_argument("gradbus.jax.distributed: optax is not installed", "pip install optax") from None
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise bad_argument(
+            f"distributed: a {type(optimizer).__name__} is no optimizer of optax", "pass optax.sgd(0.1) or another"
+        )
+    settings = settings_of("distributed", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+    prefix = new_prefix("jax")
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(gradients: Tree, state: Any, params: Tree = None, **extra: Any) -> Any:
+        return inner.update(_exchanged(gradients, prefix, settings), state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def broadcast_parameters(
+    tree: Tree, root_rank: int = 0, process_set: ProcessSet = global_process_set, name: str = "parameters"
+) -> Tree:
+    """A tree of the root's arrays: parameters, or the state of an optimizer. Call it outside ``jax.jit``."""
+    names, leaves, structure = _named_leaves(tree)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise bad_argument("broadcast_parameters: called under jax.jit", "call it before the first step, outside")
+    arrays = broadcast_arrays(name, list(zip(names, map(np.asarray, leaves))), root_rank, process_set)
+    made = [
+        jax.device_put(array, leaf.sharding) if isinstance(leaf, jax.Array) else type(leaf)(array)
+        if isinstance(leaf, (bool, int, float)) else array
+        for leaf, array in zip(leaves, arrays)
+    ]
+    return jax.tree_util.tree_unflatten(structure, made)

@@ -1,0 +1,127 @@
+"""Collectives of gradbus.jax against formulas, inside and outside jax.jit; the optimizer; errors."""
+
+import gradbus.jax as gradbus
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+gradbus.init(op_timeout=30)
+RANK, SIZE = gradbus.rank(), gradbus.size()
+MEAN = sum(range(SIZE)) / SIZE
+TOTAL = SIZE * MEAN
+
+
+def check(got, expected):
+    """Equal, in shape too."""
+    np.testing.assert_array_equal(np.asarray(got, np.float64), np.asarray(expected, np.float64))
+
+
+def operations(x):
+    """All of them on an array whose elements are 2 ranks + 3, and that has SIZE rows."""
+    return {
+        "mean": gradbus.allreduce(x),
+        "sum": gradbus.allreduce({"a": x, "b": x.astype(jnp.bfloat16)}, op=gradbus.Sum, prescale_factor=0.5),
+        "max": gradbus.allreduce(x.astype(jnp.int32), op=gradbus.Max),
+        "any": gradbus.allreduce(x > 3, op=gradbus.Max),
+        "last": gradbus.broadcast(x, SIZE - 1),
+        "rows": gradbus.allgather(x[:2]),
+        "cut": gradbus.reducescatter(x, op=gradbus.Sum),
+        "turned": gradbus.alltoall(x + jnp.arange(SIZE, dtype=x.dtype)[:, None]),
+    }
+
+
+def check_operations(run):
+    """``run``: operations, or the same under jax.jit."""
+    got = run(jnp.full((SIZE, 3), 2.0 * RANK + 3))
+    check(got["mean"], np.full((SIZE, 3), 2 * MEAN + 3))
+    check(got["sum"]["a"], np.full((SIZE, 3), TOTAL + 1.5 * SIZE))
+    check(got["sum"]["b"].astype(jnp.float32), np.full((SIZE, 3), TOTAL + 1.5 * SIZE))
+    assert got["sum"]["b"].dtype == jnp.bfloat16 and got["max"].dtype == jnp.int32
+    check(got["max"], np.full((SIZE, 3), 2 * SIZE + 1))
+    check(got["any"], np.full((SIZE, 3), SIZE > 1))
+    check(got["last"], np.full((SIZE, 3), 2 * SIZE + 1))
+    check(got["rows"], np.repeat(2 * np.arange(SIZE) + 3, min(2, SIZE))[:, None] * np.ones((1, 3)))
+    check(got["cut"], np.full((1, 3), 2 * TOTAL + 3 * SIZE))
+    check(got["turned"], (2 * np.arange(SIZE) + 3 + RANK)[:, None] * np.ones((1, 3)))
+
+
+def check_gradients():
+    """Of sum(rank * operation(x)): each is a collective of what comes back."""
+    x = jnp.ones((SIZE, 2))
+    for wrap in (lambda f: f, jax.jit):
+        check(jax.grad(wrap(lambda x: (RANK * gradbus.allreduce(x, op=gradbus.Sum)).sum()))(x),
+              TOTAL * np.ones((SIZE, 2)))  # fmt: skip
+        check(jax.grad(wrap(lambda x: (RANK * gradbus.allreduce(x)).sum()))(x), MEAN * np.ones((SIZE, 2)))
+        check(jax.grad(wrap(lambda x: (RANK * gradbus.broadcast(x, 1)).sum()))(x),
+              (TOTAL if RANK == 1 else 0) * np.ones((SIZE, 2)))  # fmt: skip
+        check(jax.grad(wrap(lambda x: (RANK * gradbus.allgather(x)).sum()))(x), TOTAL * np.ones((SIZE, 2)))
+        check(jax.grad(wrap(lambda x: (RANK * gradbus.reducescatter(x, op=gradbus.Sum)).sum()))(x),
+              np.arange(SIZE)[:, None] * np.ones((1, 2)))  # fmt: skip
+
+
+def check_order():
+    """Ranks whose programs start independent operations in opposite orders do not wait for each other for ever."""
+    names = [f"order/{number}" for number in range(12)]
+
+    @jax.jit
+    def run(x):
+        order = names if RANK % 2 else names[::-1]
+        started = {name: gradbus.allreduce(x, name=name, op=gradbus.Sum) for name in order}
+        return [started[name] for name in names]
+
+    for got in run(jnp.full(50_000, float(RANK))):
+        check(got[:2], [TOTAL, TOTAL])
+    again = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, v: gradbus.allreduce(v, "loop", gradbus.Sum), x))
+    check(again(jnp.ones(2)), np.full(2, float(SIZE) ** 5))
+
+
+def check_optimizer():
+    """Three steps of SGD with momentum on gradients rank * p: the formula of one process with the mean."""
+    optimizer = gradbus.distributed(optax.sgd(0.5, momentum=0.9))
+    parameters = {"w": jnp.full((40, 30), float(RANK + 1)), "h": jnp.full(5, 2.0, jnp.bfloat16), "none": jnp.zeros(0)}
+    parameters = gradbus.broadcast_parameters(parameters)
+    state = optimizer.init(parameters)
+
+    @jax.jit
+    def step(parameters, state):
+        updates, state = optimizer.update(jax.tree.map(lambda p: p * RANK, parameters), state, parameters)
+        return optax.apply_updates(parameters, updates), state
+
+    w, momentum = 1.0, 0.0
+    for _ in range(3):
+        parameters, state = step(parameters, state)
+        momentum = 0.9 * momentum + w * MEAN
+        w -= 0.5 * momentum
+    np.testing.assert_allclose(parameters["w"], np.full((40, 30), w), rtol=1e-5)
+    assert parameters["h"].dtype == jnp.bfloat16
+    total = gradbus.exchange_gradients({"a": np.float32(RANK) * jnp.ones(3)}, "own", gradbus.Sum)
+    check(total["a"], np.full(3, TOTAL))
+
+
+def check_refusals():
+    """One line each, with the next step."""
+    for error, words, call in (
+        (gradbus.GradbusError, "is no optimizer of optax", lambda: gradbus.distributed(3)),
+        (gradbus.GradbusError, "Max has no gradient",
+         lambda: jax.grad(lambda x: gradbus.allreduce(x, op=gradbus.Max).sum())(jnp.ones(2))),
+        (gradbus.GradbusError, "under jax.jit", lambda: jax.jit(gradbus.broadcast_parameters)(jnp.ones(2))),
+        (gradbus.GradbusError, "is a scalar", lambda: gradbus.reducescatter(jnp.ones(()))),
+        (gradbus.GradbusError, "dtype int32", lambda: gradbus.exchange_gradients([jnp.ones(2, jnp.int32)], "ints")),
+        (jax.errors.JaxRuntimeError, "GB-",
+         lambda: jax.jit(lambda x: gradbus.allreduce(x, name="differ"))(jnp.ones(2 + RANK)).block_until_ready()),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words) as raised:
+            call()
+        assert "\n" not in str(raised.value).split("\n---")[0] and " | next: " in str(raised.value), str(raised.value)
+
+
+check_operations(operations)
+check_operations(jax.jit(operations))
+check_gradients()
+check_order()
+check_optimizer()
+check_refusals()
+gradbus.barrier()
+print("ok")
