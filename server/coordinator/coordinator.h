@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/metrics/metric_page.h"
 #include "server/coordinator/job_traces.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/coordinator_options.h"
@@ -60,8 +59,6 @@ class Coordinator {
   std::vector<Outgoing> take_outgoing() { return outbox_.take_outgoing(); }
   std::vector<std::string> take_notes() { return outbox_.take_notes(); }
   uint64_t warnings() const { return warnings_; }
-  // Figures of the cluster for a scrape.
-  void add_metrics(MetricPage& page, Nanos now) const;
 
  private:
   struct Agent {
@@ -125,9 +122,6 @@ class Coordinator {
   std::set<uint64_t> busy_agents() const;
   void path_measured(uint64_t id, const v1::PathMeasured& message, Nanos now);
 
-  // coordinator_metrics.cc
-  void add_agents(MetricPage& page, Nanos now) const;
-
   // coordinator_status.cc
   void add_paths(v1::StatusReply& reply) const;
   v1::AgentStatus describe_agent(uint64_t id, const Agent& agent, Nanos now) const;
@@ -148,7 +142,6 @@ class Coordinator {
   LostNodes lost_nodes_;
   JobTraces traces_{&outbox_};
   uint64_t warnings_ = 0;
-  uint64_t nodes_lost_ = 0;
 };
 
 }  // namespace gradbus

@@ -17,7 +17,6 @@
 #include <thread>
 
 #include "common/fd.h"
-#include "common/metrics/tally.h"
 #include "common/status.h"
 #include "server/coordinator/attach_stream.h"
 #include "server/coordinator/coordinator.h"
@@ -27,15 +26,12 @@
 
 namespace gradbus {
 
-class DaemonMonitor;
-
 struct ServiceOptions {
   // host:port, where port 0 is any free one, or unix:/path/of/socket.
   std::string listen = "127.0.0.1:7400";
   std::optional<Secret> token;  // of the cluster
   bool insecure = false;        // listen on host:port without a token
   CoordinatorOptions coordinator;
-  DaemonMonitor* monitor = nullptr;         // gets metrics; outlives the service
   size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
 };
 
@@ -49,10 +45,6 @@ class Service {
   // "127.0.0.1:7400", with the real port.
   const std::string& address() const { return address_; }
 
-  // Any thread.
-  void set_token(const Secret& token) { guard_.set_token(token); }
-  const Tally& turns() const { return turns_; }  // grows while the coordinator is not stuck
-
   // Ends all calls and streams; returns within a second.
   void stop();
 
@@ -61,7 +53,6 @@ class Service {
   Status listen(ListenAddress address);
   void start_ticking();
   void tick_until_stopped();
-  void publish_metrics(Nanos now);
 
   std::unique_ptr<Desk> desk_;
   std::unique_ptr<StatusDesk> status_desk_;
@@ -69,9 +60,6 @@ class Service {
   std::unique_ptr<grpc::Service> calls_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
-  DaemonMonitor* const monitor_;
-  Nanos next_metrics_ = 0;
-  Tally turns_;
   Fd stop_event_;
   std::thread ticker_;
 };

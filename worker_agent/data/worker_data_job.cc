@@ -118,7 +118,6 @@ size_t WorkerDataJob::do_work() {
   work += flush_completions();
   if (!retiring_.empty()) work += retire();
   if (links_ != nullptr) work += links_->flush();
-  if (links_ != nullptr) start_.traffic->waiting_frames.set(links_->waiting_frames());
   return work;
 }
 
@@ -172,14 +171,13 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
   }
   if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
-  start_.traffic->lateness.observe(posted->lateness(monotonic_now()));
   note(*posted, TraceKind::kRanks);
   if (posted->ready_round() != 0) begin(*posted);
 }
 
 void WorkerDataJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
-  tensor.begun(round, monotonic_now());
+  tensor.begun(round);
   if (tensor.device() != nullptr) {
     if (const Status status = tensor.device()->start(); !status.ok()) return fail(status);
     if (!tensor.leaves_node()) return finish(tensor);
@@ -277,7 +275,7 @@ void WorkerDataJob::advance(EngineTensor& tensor, const Result<OperationStarts>&
     coding_.push_back(&tensor);
   if (!tensor.compressed()->done() || !tensor.running()) return;
   if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
-    note_fidelity(*sample);
+    start_.fidelity->post(*sample);
   finish(tensor);
 }
 
@@ -317,12 +315,12 @@ std::span<const std::byte> WorkerDataJob::payload(const CollectiveOperation& ope
 void WorkerDataJob::finish(EngineTensor& tensor) {
   const uint64_t round = tensor.begun_round();
   tensor.finished();
-  count_round(tensor);
   start_.trace->on() ? tensor.trace().finish(*start_.trace, tensor.id(), round)
                      : tensor.trace().clear();
   if (tensor.device() != nullptr && tensor.leaves_node())
     if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
-  if (tensor.holds_parameters() && !tensor.request().pull_only) note_staleness(tensor);
+  if (tensor.holds_parameters() && !tensor.request().pull_only)
+    start_.staleness->post(tensor.id(), tensor.staleness());
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
     push_completion(rank,
                     {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,10 +37,6 @@ class Outbox {
 
   void note(std::string line) { notes_.push_back(std::move(line)); }
 
-  // A job has ended: "done", or the code of its error.
-  void count_end(const std::string& outcome) { ++ends_[outcome]; }
-  const std::map<std::string, uint64_t>& ends() const { return ends_; }
-
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
@@ -52,7 +47,6 @@ class Outbox {
 
   std::vector<Outgoing> outgoing_;
   std::vector<std::string> notes_;
-  std::map<std::string, uint64_t> ends_;
 };
 
 }  // namespace gradbus

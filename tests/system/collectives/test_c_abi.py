@@ -85,3 +85,13 @@ def test_exported_names_are_those_of_the_list():
     listed = set(SYMBOLS.read_text().split())
     assert listed - exported == set(), "the library has lost names that programs link"
     assert exported - listed == set(), f"new names: add them to {SYMBOLS.name}"
+
+
+@pytest.mark.skipif(shutil.which("abidw") is None, reason="abigail-tools is missing")
+def test_the_binary_interface_is_that_of_the_baseline():
+    """Functions, structs and the places of their fields, from the debug information (scripts/abi.sh)."""
+    if LIBRARY is None:
+        pytest.skip("there is no libgradbus.so")
+    done = subprocess.run([rigs.REPOSITORY / "scripts/abi.sh", LIBRARY], capture_output=True, text=True, timeout=300,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,10 @@
-"""The units of deploy/systemd: systemd knows every setting, the programs take the words, and it never gives up."""
+"""The units of deploy/systemd: systemd knows every setting, the programs take the words, and it never gives up. Their
+exposure is at most 2.0 of 10.
+"""
 
 import configparser
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -25,7 +28,7 @@ def installed(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def complaints(unit: pathlib.Path) -> str:
-    done = subprocess.run(["systemd-analyze", "verify", unit], env={"SYSTEMD_UNIT_PATH": f"{unit.parent}:"},
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], env={"SYSTEMD_UNIT_PATH": f"{unit.parent}:"},
                           capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
     return done.stdout + done.stderr
 
@@ -36,11 +39,35 @@ def test_a_unit_is_understood(tmp_path, name):
     assert complaints(unit) == ""
     drop_ins = tmp_path / f"{name}.d"
     drop_ins.mkdir()
-    shutil.copy(FOLDER / "rdma.conf", drop_ins)
+    for drop_in in ("cuda.conf", "rdma.conf"):
+        shutil.copy(FOLDER / drop_in, drop_ins)
     assert complaints(unit) == ""
     with (drop_ins / "rdma.conf").open("a") as file:
         file.write("DevicesAllowed=yes\n")
     assert "Unknown key 'DevicesAllowed'" in complaints(unit), "drop-ins are not read"
+
+
+EXPOSURE_MAX = 2.0
+
+
+def exposure(unit: pathlib.Path) -> float:
+    said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit], capture_output=True,
+                          env={"SYSTEMD_UNIT_PATH": f"{unit.parent}:"}, text=True, timeout=60, check=True)  # fmt: skip
+    return float(re.search(rf"Overall exposure level for {unit.name}: ([\d.]+)", said.stdout)[1])
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("drop_in", [None, "rdma.conf", "cuda.conf"])
+def test_it_allows_little(tmp_path, name, drop_in):
+    unit = installed(tmp_path, name)
+    if drop_in:
+        (tmp_path / f"{name}.d").mkdir()
+        shutil.copy(FOLDER / drop_in, tmp_path / f"{name}.d")
+    found = exposure(unit)
+    print(name, drop_in, found)
+    assert found <= EXPOSURE_MAX
+    unit.write_text(unit.read_text().replace("CapabilityBoundingSet=\n", ""))
+    assert exposure(unit) > EXPOSURE_MAX, "the measure does not see what it should"
 
 
 @pytest.mark.parametrize("name", UNITS)

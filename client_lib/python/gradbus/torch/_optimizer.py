@@ -106,11 +106,10 @@ class DistributedOptimizerBase(_Optimizer):
     @property
     def state(self) -> Any:  # type: ignore[override,unused-ignore]
         """The wrapped optimizer's. Parameters whose step was left to the next forward pass are stepped first."""
-        own = self.__dict__  # torch reads this for each parameter of a step
-        gradbus = own.get("_gradbus")
-        if gradbus is not None and gradbus.exchange.deferred.step_part is not None:
+        gradbus = self.__dict__.get("_gradbus")
+        if gradbus is not None:
             gradbus.exchange.settle()
-        return own["state"]
+        return self.__dict__["state"]
 
     @state.setter
     def state(self, value: Any) -> None:
@@ -128,9 +127,8 @@ class DistributedOptimizerBase(_Optimizer):
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
-        owned = exchange.owned
         for parameter in parameters_of(self):
-            if id(parameter) not in owned and parameter.grad is not None:
+            if not exchange.owns(parameter) and parameter.grad is not None:
                 if set_to_none:
                     parameter.grad = None
                 else:

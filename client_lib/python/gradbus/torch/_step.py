@@ -42,9 +42,7 @@ def _may_step_parts(optimizer: Any, state: State) -> bool:
 def synchronize(optimizer: Any, is_step: bool) -> None:
     """Every ``.grad`` is the result afterwards."""
     state = optimizer._gradbus
-    exchanged = parameters_of(optimizer)
-    if state.local.names:
-        exchanged = (p for p in exchanged if not state.local.owns(p))
+    exchanged = (p for p in parameters_of(optimizer) if not state.local.owns(p))
     state.exchange.synchronize(exchanged, is_step)
 
 

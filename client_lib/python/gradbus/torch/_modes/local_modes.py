@@ -186,6 +186,7 @@ class LocalModes:
     def _groups(self) -> list[LocalSteps | Averaging]:
         return [*self._stepping, *self._averaging]
 
+    @torch.no_grad()
     def before_step(self) -> None:
         """Before each inner step; the first time ranks begin from the same parameters.
 
@@ -193,11 +194,8 @@ class LocalModes:
         """
         self._refuse_when_detached()
         new = [group for group in self._stepping if not group.anchored]
-        if new:
-            self._anchor(new)
-
-    @torch.no_grad()
-    def _anchor(self, new: Sequence[LocalSteps]) -> None:
+        if not new:
+            return
         named: NamedTensors = [
             (slot.name, slot.parameter) for group in new for slot, _ in group.outer_slots()
         ]
@@ -207,11 +205,11 @@ class LocalModes:
         for group in new:
             group.anchor()
 
+    @torch.no_grad()
     def stepped(self) -> None:
         """After each inner step: begins and ends the exchanges whose turn it is."""
         for group in self._groups:
-            with torch.no_grad():
-                group.stepped()
+            group.stepped()
 
     @torch.no_grad()
     def flush(self) -> int:
