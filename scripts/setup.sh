@@ -31,7 +31,7 @@ python_packages=(numpy torch nanobind scikit-build-core)
 python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material)
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
-framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core)
+framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
 framework_system_packages=(openmpi-bin)
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
