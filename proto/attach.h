@@ -22,6 +22,9 @@
 //                         <-------------    Notice: who is missing, or why the job failed
 //                         <-------------    ModeChange: requested by an administrator; all ranks of
 //                                           the job get the same changes in the same order
+//   Question (parts)      ------------->    for the coordinator: JSON (coordinator.proto,
+//   JobQuestion)
+//                         <-------------    Answer (parts), or one part with a code and a sentence
 //   Leave                 ------------->    clean end; an end-of-file without it means death
 //
 // A tool sends Admin instead of Join and gets one AdminAnswer. That ends the connection.
@@ -36,11 +39,13 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 4;
+inline constexpr uint16_t kAttachVersion = 5;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
 inline constexpr size_t kJobSecretBytes = 32;
 inline constexpr size_t kAdminReasonBytesMax = 511;
+inline constexpr size_t kTextPartBytes = 3072;
+inline constexpr size_t kAttachTextsBytesMax = 1 << 20;  // of all parts of a question or an answer
 
 enum class AttachType : uint16_t {
   kJoin = 1,
@@ -56,6 +61,8 @@ enum class AttachType : uint16_t {
   kDeviceTrial = 11,
   kDeviceTried = 12,
   kUnregister = 13,
+  kQuestion = 14,
+  kAnswer = 15,
   kAdmin = 20,
   kAdminAnswer = 21,
 };
@@ -262,6 +269,28 @@ struct AdminAnswerPacket {
   char text[kAttachTextBytes] = {};
 };
 
+// A part of a rank's question to the coordinator. Parts come in order, and one question at a time.
+struct QuestionPacket {
+  static constexpr AttachType kType = AttachType::kQuestion;
+  AttachHeader header;       // `request`: of the question
+  uint32_t total_bytes = 0;  // of all parts
+  uint32_t bytes = 0;        // of this one
+  char text[kTextPartBytes] = {};
+};
+
+// A part of the answer. If code != kOk, it is the only part, and `text` has the reason.
+struct AnswerPacket {
+  static constexpr AttachType kType = AttachType::kAnswer;
+  AttachHeader header;
+  uint32_t code = 0;
+  uint32_t total_bytes = 0;
+  uint32_t bytes = 0;
+  uint32_t reserved = 0;
+  char text[kTextPartBytes] = {};
+};
+
+static_assert(sizeof(QuestionPacket) <= kAttachPacketBytesMax);
+static_assert(sizeof(AnswerPacket) <= kAttachPacketBytesMax);
 static_assert(sizeof(JoinedPacket) <= kAttachPacketBytesMax);
 static_assert(sizeof(RegisteredPacket) <= kAttachPacketBytesMax);
 

@@ -5,11 +5,12 @@
 // version.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 7;
+inline constexpr uint32_t kControlProtocol = 8;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;
@@ -26,5 +27,9 @@ static_assert(kTensorsPerRunningJobMax * 2 * kReadyTensorBytesMax < kControlMess
 // The maximum of any text in a message, so that it fits an attach packet with its prefix and
 // advice.
 inline constexpr uint32_t kControlTextBytesMax = 720;
+
+// The maximum of a rank's question and of its answer: a layer takes about 100 bytes.
+inline constexpr size_t kQuestionBytesMax = 1 << 20;
+static_assert(kQuestionBytesMax < kControlMessageBytesMax);
 
 }  // namespace gradbus

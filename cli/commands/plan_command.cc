@@ -153,7 +153,7 @@ void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
 Action declare_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   app.footer(
-      "The times are predictions of a model. Running jobs do not use these schedules yet. The "
+      "The times are predictions of a model. The "
       "computing times of known models are assumptions: replace them with --compute-ms or "
       "--profile-file.");
   app.add_option("--model", options->model, "a known model, such as resnet50 or bert-large");

@@ -274,7 +274,7 @@ Action declare_run(CLI::App& app) {
                  "diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");
   app.add_option("--schedule", options->schedule,
                  "when gradients are sent and waited for: auto, wfbp, ddp, fusion, bytescheduler, "
-                 "dear (docs/concepts/schedules.md)");
+                 "dear, mg-wfbp, mergecomp, mergecomp:groups=2 (docs/concepts/schedules.md)");
   app.add_flag("--autotune", options->autotune,
                "tries schedules and sizes of buckets in the first steps, and keeps the fastest");
   app.add_option("--autotune-log-file", options->autotune_log,

@@ -43,8 +43,9 @@ Status set_number(const std::string& where, const toml::node& node, Number& targ
   return {};
 }
 
-// Front ends know which of these a running job can have.
-Status check_schedule(const std::string& name) {
+// Front ends check options: "mergecomp:groups=2".
+Status check_schedule(const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
   std::vector<std::string> names;
   for (const scheduling::Schedule& schedule : scheduling::schedules())
     names.emplace_back(schedule.name);

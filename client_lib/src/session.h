@@ -77,6 +77,14 @@ struct DeviceTrialOffer {
   std::atomic<bool> done{false};  // stored after the other members
 };
 
+// To a question of this rank.
+struct CoordinatorAnswer {
+  uint32_t request = 0;
+  Status refused;
+  std::string text;
+  std::atomic<bool> done{false};  // stored after the other members
+};
+
 // The mode for all parameters that match a glob.
 struct ModeChange {
   std::string group;
@@ -146,6 +154,10 @@ class Session {
   // one is in use.
   Result<size_t> unregister(const std::string& name);
   Status wait_registered(const Registration& registration, Nanos timeout, WaitClock& clock);
+
+  // ---- questions to the coordinator (session_questions.cc)
+  // Blocks until the answer has come. One at a time for a job. GB-O905 while another one waits.
+  Result<std::string> ask_coordinator(std::string_view question);
 
   // ---- GPUs (device_trials.cc)
   // Waits for the agent's offer, which is empty if it cannot share memory of this GPU.
@@ -231,6 +243,7 @@ class Session {
   Status add_segment(Packet& packet);
   Status take_registered(Packet& packet);
   Status take_trial(Packet& packet);
+  Status take_answer(Packet& packet);
   void handle_notice(const NoticePacket& notice);
   void fail(const Status& status);
 
@@ -290,6 +303,7 @@ class Session {
   std::vector<std::shared_ptr<Registration>> replaced_;
   std::map<uint32_t, std::shared_ptr<Registration>> asked_;       // by request number
   std::map<uint32_t, std::shared_ptr<DeviceTrialOffer>> trials_;  // as above
+  std::shared_ptr<CoordinatorAnswer> answer_;                     // to the question that waits
   std::vector<std::unique_ptr<Tensor>> tensors_;                  // owned; by age
   std::vector<Tensor*> tensor_by_id_;
   std::map<std::string, uint64_t> unnamed_;

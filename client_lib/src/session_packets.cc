@@ -74,6 +74,7 @@ Status Session::handle(Packet& packet) {
       return {};
     }
     case AttachType::kRegistered: return take_registered(packet);
+    case AttachType::kAnswer: return take_answer(packet);
     case AttachType::kDeviceTrial: return take_trial(packet);
     default: return bad_packet("type " + std::to_string(packet.header.type) + " from the agent");
   }

@@ -103,6 +103,8 @@ void Desk::act(const std::function<void(Coordinator&, Nanos now)>& event) {
 
 void Desk::deliver(Kicks& kicks) {
   for (const std::string& line : coordinator_.take_notes()) spdlog::info("{}", line);
+  for (Question& question : coordinator_.take_questions())
+    if (question_sink_) question_sink_(std::move(question));
   for (const Outgoing& outgoing : coordinator_.take_outgoing()) {
     const auto at = streams_.find(outgoing.agent);
     if (at == streams_.end()) continue;

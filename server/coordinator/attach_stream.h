@@ -81,6 +81,10 @@ class Desk {
   // Runs `event` on the coordinator now, then delivers and logs what came out.
   void act(const std::function<void(Coordinator&, Nanos now)>& event);
 
+  // Gets the ranks' questions, under the mutex; `sink` must not call the desk. Set before the first
+  // stream.
+  void set_question_sink(std::function<void(Question)> sink) { question_sink_ = std::move(sink); }
+
   // While the coordinator does not hear those who speak to it, no time passes for it. Afterwards
   // all leases begin again.
   void set_deaf(bool deaf);
@@ -104,6 +108,7 @@ class Desk {
   std::mutex mutex_;
   LoopClock clock_;
   Coordinator coordinator_;
+  std::function<void(Question)> question_sink_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, AttachStream*> streams_;
 };

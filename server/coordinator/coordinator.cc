@@ -96,6 +96,7 @@ void Coordinator::dispatch(uint64_t id, Agent& agent, const v1::AgentMessage& me
     case Message::kTraceRecords:
       checked(traces_.receive(id, message.trace_records(), now), id, "TraceRecords");
       return;
+    case Message::kJobQuestion: return job_question(id, message.job_question());
     case Message::kPathMeasured: return path_measured(id, message.path_measured(), now);
     default: checked(false, id, "message without content");
   }

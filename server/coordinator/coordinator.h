@@ -54,9 +54,12 @@ class Coordinator {
   // For the job's owner and root. `wait`: the job may start later.
   v1::TraceReply trace(const v1::TraceRequest& request, const std::string& address, Nanos now);
   v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
+  // A question from take_questions() was answered. Its agent or job may be gone.
+  void answered(const Question& question, const Result<std::string>& answer);
 
   // What to send, in order. Messages to agents that are gone are included: drop them.
   std::vector<Outgoing> take_outgoing() { return outbox_.take_outgoing(); }
+  std::vector<Question> take_questions() { return outbox_.take_questions(); }
   std::vector<std::string> take_notes() { return outbox_.take_notes(); }
   uint64_t warnings() const { return warnings_; }
 
@@ -117,6 +120,10 @@ class Coordinator {
   void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
                 const Status& result);
 
+  // coordinator_questions.cc
+  void job_question(uint64_t id, const v1::JobQuestion& message);
+  void send_answer(const Question& question, const Result<std::string>& answer);
+
   // coordinator_paths.cc
   void measure_next_path(Nanos now);
   std::set<uint64_t> busy_agents() const;
@@ -140,6 +147,7 @@ class Coordinator {
   ReturningJobs returning_;
   Paths paths_;
   LostNodes lost_nodes_;
+  std::set<uint64_t> asking_;  // jobs with a question that is not answered
   JobTraces traces_{&outbox_};
   uint64_t warnings_ = 0;
 };

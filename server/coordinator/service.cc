@@ -203,6 +203,7 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
 Service::Service(const ServiceOptions& options)
     : desk_(std::make_unique<Desk>(options.coordinator, options.queue_bytes_max)),
       status_desk_(std::make_unique<StatusDesk>(desk_.get())),
+      question_desk_(std::make_unique<QuestionDesk>(desk_.get())),
       guard_(options.token),
       calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)) {}
 
@@ -252,6 +253,7 @@ void Service::stop() {
   }
   if (server_ == nullptr) return;
   status_desk_->stop();
+  question_desk_->stop();
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(kStopMs));
   server_->Wait();
   server_.reset();

@@ -2,7 +2,8 @@
 // reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
-// its own makes it tick. Status calls go through the StatusDesk. start() and stop() are for one
+// its own makes it tick. Status calls go through the StatusDesk, ranks' questions through the
+// QuestionDesk. start() and stop() are for one
 // thread; gRPC's threads do the rest.
 //
 // With a token every call must prove it (token_guard.h). Without one, only a Unix socket, which has
@@ -21,6 +22,7 @@
 #include "server/coordinator/attach_stream.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/listen_address.h"
+#include "server/coordinator/question_desk.h"
 #include "server/coordinator/status_desk.h"
 #include "server/coordinator/token_guard.h"
 
@@ -56,6 +58,7 @@ class Service {
 
   std::unique_ptr<Desk> desk_;
   std::unique_ptr<StatusDesk> status_desk_;
+  std::unique_ptr<QuestionDesk> question_desk_;
   TokenGuard guard_;
   std::unique_ptr<grpc::Service> calls_;
   std::unique_ptr<grpc::Server> server_;

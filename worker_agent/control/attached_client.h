@@ -37,6 +37,12 @@ class AttachedClient {
     Status problem;  // why there was no trial
   };
 
+  struct Asked {
+    uint32_t request = 0;  // 0: none
+    uint32_t total_bytes = 0;
+    std::string text;  // the parts so far
+  };
+
   explicit AttachedClient(AcceptedClient accepted);
 
   int fd() const { return accepted_.socket.get(); }
@@ -72,6 +78,7 @@ class AttachedClient {
   std::shared_ptr<Channel> channel;
   std::map<std::string, Wanted> wanted;
   std::map<DeviceId, TriedDevice> tried;
+  Asked asked;             // its question to the coordinator
   Nanos deadline = 0;      // kNew: deadline of its first packet
   Nanos next_blocked = 0;  // earlier blocked reports are ignored
 

@@ -73,6 +73,11 @@ class Conductor {
   // (conductor_devices.cc)
   Status on_try_device(AttachedClient& client, const TryDevicePacket& packet);
   Status on_device_tried(AttachedClient& client, const DeviceTriedPacket& packet);
+  // (conductor_questions.cc)
+  Status on_question(AttachedClient& client, const QuestionPacket& packet);
+  void on_job_answer(const v1::JobAnswer& answer);
+  void answer_question(AttachedClient& client, const Status& status, const std::string& text);
+  void end_questions(const Status& why);
   // (conductor_admin.cc)
   Status on_admin(AttachedClient& client, const AdminPacket& packet);
   void on_admin_answer(const v1::AdminAnswer& answer);

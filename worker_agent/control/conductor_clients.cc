@@ -122,6 +122,10 @@ Status Conductor::on_packet(AttachedClient& client, Packet& packet) {
       if (!running) break;
       return run([&](const DeviceTriedPacket& tried) { return on_device_tried(client, tried); },
                  packet.as<DeviceTriedPacket>());
+    case AttachType::kQuestion:
+      if (!running) break;
+      return run([&](const QuestionPacket& part) { return on_question(client, part); },
+                 packet.as<QuestionPacket>());
     case AttachType::kLeave: on_leave(client); return {};
     default: break;
   }

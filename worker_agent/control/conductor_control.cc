@@ -130,6 +130,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kNcclSettled: return on_nccl_settled(message.nccl_settled());
     case Kind::kTraceJob: return on_trace_job(message.trace_job());
     case Kind::kAdminAnswer: return on_admin_answer(message.admin_answer());
+    case Kind::kJobAnswer: return on_job_answer(message.job_answer());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::MESSAGE_NOT_SET: return;

@@ -22,6 +22,7 @@ void Conductor::coordinator_gone(const Status& why) {
     rewatch(*client);
   }
   end_admin_calls(why);
+  end_questions(why);
 }
 
 bool Conductor::coordinator_may_return() const {

@@ -233,9 +233,8 @@ static inline void gradbus_mode_change_init(gradbus_mode_change* change) {
  * received, in the order of the requests; *found is 0 if there is none. The call is a fence: all
  * ranks of the job make it at the same point of the training. It changes nothing by itself. The
  * caller ends what is in flight (gradbus_drain), registers the group's tensors under other names in
- * the new mode, and uses those. PyTorch's DistributedOptimizer does this in flush(). The mode
- * "placement=N" means that the job's shards have changed; it may be ignored
- * (docs/how-to/use-a-parameter-server.md, "Add or replace a shard while a job runs"). */
+ * the new mode, and uses those, as PyTorch's DistributedOptimizer does in flush(). The mode
+ * "placement=N" means that the job's shards have changed (how-to/use-a-parameter-server.md). */
 GRADBUS_API gradbus_code gradbus_next_mode_change(gradbus_session* session,
                                                   gradbus_mode_change* change, int* found);
 /* Reports this rank's loss of a step, any number of times. `gradbus status --json` shows their
@@ -496,5 +495,6 @@ GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int
 #endif
 
 #include "gradbus/devices.h"
+#include "gradbus/questions.h"
 #include "gradbus/trace.h"
 #endif /* GRADBUS_GRADBUS_H_ */

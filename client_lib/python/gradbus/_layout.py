@@ -105,25 +105,34 @@ def plan_buckets(
     bucket_bytes: int,
     prefix: str,
     arrival: Sequence[int] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> list[BucketPlan]:
     """Buckets in the order in which they become full.
 
     ``arrival``: the parameters in the order in which backward finishes them; None: from last to first.
+    ``groups``: by parameter, those of one number share a bucket, whatever their size.
     """
     plans: list[BucketPlan] = []
     filling: dict[Kind, BucketPlan] = {}
+    group_of: dict[int, int] = {}  # by id of a plan
     for index in reversed(range(len(parameters))) if arrival is None else arrival:
         info = parameters[index]
         if info.stays_alone:
             plans.append(_lone_plan(index, info))
             continue
         plan = filling.get(info.kind)
-        if plan is None or _is_full(plan, info, plans, bucket_bytes):
+        group = 0 if groups is None else groups[index]
+        fits = plan is not None and group_of[id(plan)] == group
+        if fits and groups is None:
+            assert plan is not None
+            fits = not _is_full(plan, info, plans, bucket_bytes)
+        if plan is None or not fits:
             plan = filling[info.kind] = BucketPlan(
                 info.dtype, info.compression, group=info.group, mode=info.mode, device=info.device,
                 gradient_dtype=info.gradient_dtype,
             )  # fmt: skip
             plans.append(plan)
+            group_of[id(plan)] = group
         plan.append(index, info.count, info.is_complex)
     for number, plan in enumerate(plans):
         plan.name = _bucket_name(prefix, number, plan, parameters)

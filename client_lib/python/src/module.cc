@@ -186,6 +186,7 @@ void bind_session(nb::module_& module) {
       .def("start", &Session::start, "requests"_a, "input_stays"_a = false)
       .def("process_set", &Session::process_set, "ranks"_a)
       .def("next_mode_change", &Session::next_mode_change)
+      .def("ask_coordinator", &Session::ask_coordinator, "question"_a)
       .def("unregister", &Session::unregister, "name"_a)
       .def("report_loss", &Session::report_loss, "loss"_a)
       .def("tracing", &Session::tracing)

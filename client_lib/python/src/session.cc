@@ -294,6 +294,19 @@ std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
   return std::pair<std::string, std::string>(answer->change.group, answer->change.mode);
 }
 
+std::string Session::ask_coordinator(const std::string& question) {
+  { const OpenSession open(attachment_); }
+  const auto answer = std::make_shared<std::vector<char>>(GRADBUS_ANSWER_BYTES_MAX + 1);
+  throw_unless_ok(call_interruptibly([attachment = attachment_, answer, question] {
+    const Attachment::Use use(attachment);
+    size_t bytes = 0;
+    return use ? outcome_of(gradbus_ask_coordinator(attachment->session(), question.c_str(),
+                                                    answer->data(), answer->size(), &bytes))
+               : closed_outcome();
+  }));
+  return answer->data();
+}
+
 void Session::unregister(const std::string& name) {
   const OpenSession open(attachment_);
   throw_unless_ok(outcome_of(gradbus_unregister_name(attachment_->session(), name.c_str())));

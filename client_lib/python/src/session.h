@@ -152,6 +152,7 @@ class Session {
   std::unique_ptr<Operation> start(const std::vector<Request>& requests, bool input_stays);
   // (group, mode) of what an administrator has asked for and every rank has heard; none left: none.
   std::optional<std::pair<std::string, std::string>> next_mode_change();
+  std::string ask_coordinator(const std::string& question);
   // The same for what ad-hoc operations of this name have set aside.
   void unregister(const std::string& name);
   void report_loss(double loss);

@@ -167,6 +167,26 @@ gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_cha
   });
 }
 
+gradbus_code gradbus_ask_coordinator(gradbus_session* session, const char* question, char* answer,
+                                     size_t capacity, size_t* answer_bytes) {
+  return guarded([&]() -> Status {
+    static_assert(GRADBUS_ANSWER_BYTES_MAX == kAttachTextsBytesMax);
+    GRADBUS_RETURN_IF_ERROR(usable(session));
+    if (question == nullptr || answer == nullptr || answer_bytes == nullptr)
+      return missing("question, answer or answer_bytes");
+    const Result<std::string> found = session->session->ask_coordinator(question);
+    if (!found.ok()) return found.status();
+    *answer_bytes = found.value().size();
+    if (found.value().size() >= capacity)
+      return error("O900",
+                   "an answer of " + std::to_string(found.value().size()) + " bytes does not fit " +
+                       std::to_string(capacity),
+                   "give GRADBUS_ANSWER_BYTES_MAX + 1 bytes");
+    std::memcpy(answer, found.value().c_str(), found.value().size() + 1);
+    return {};
+  });
+}
+
 gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(session));

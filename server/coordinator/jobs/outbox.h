@@ -1,4 +1,5 @@
-// What the pure coordinator wants done: messages to agents, streams to end, lines for the log.
+// What the pure coordinator wants done: messages to agents, streams to end, questions to answer,
+// lines for the log.
 //
 // Owned by Coordinator and filled by its parts; whoever drives the coordinator takes it after every
 // event. A message for many agents is stored once.
@@ -13,6 +14,16 @@
 #include "gradbus/v1/coordinator.pb.h"
 
 namespace gradbus {
+
+// A rank's question that is answered outside of the coordinator, because that takes milliseconds to
+// seconds.
+struct Question {
+  uint64_t agent = 0;
+  uint64_t job = 0;
+  uint32_t rank = 0;
+  uint64_t request = 0;
+  std::string text;
+};
 
 struct Outgoing {
   uint64_t agent = 0;
@@ -37,7 +48,10 @@ class Outbox {
 
   void note(std::string line) { notes_.push_back(std::move(line)); }
 
+  void ask(Question question) { questions_.push_back(std::move(question)); }
+
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
@@ -46,6 +60,7 @@ class Outbox {
   }
 
   std::vector<Outgoing> outgoing_;
+  std::vector<Question> questions_;
   std::vector<std::string> notes_;
 };
 

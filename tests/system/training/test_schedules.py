@@ -11,7 +11,7 @@ from conftest import assert_all_ok, run_ranks
 pytestmark = pytest.mark.timeout(300)
 
 GRADBUS = str(rigs.BIN / "gradbus")
-SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear"]
+SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear", "mg-wfbp", "mergecomp:groups=2"]
 IN_FORWARD = ["bytescheduler", "dear"]
 PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover"]
 
@@ -29,6 +29,11 @@ def deferred(results) -> int:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_schedule_equals_one_process(two_agents, python, schedule):
     assert_all_ok(run_ranks(two_agents, python, "training/schedules.py", 3, schedule))
+
+
+@pytest.mark.parametrize("words", [["mg-wfbp"], ["mergecomp:groups=2", "onebit"], ["mergecomp"], ["auto"]])
+def test_a_plan_of_the_coordinator_equals_one_process(two_agents, python, words):
+    assert_all_ok(run_ranks(two_agents, python, "training/planned.py", 3, *words))
 
 
 @pytest.mark.parametrize("schedule", IN_FORWARD)
@@ -73,7 +78,8 @@ def test_autotuning_finds_what_is_fast_for_the_slowest_rank(two_agents, python, 
     ("words", "parts"),
     [
         (["soon"], ["schedule='soon' is unknown", "take one of wfbp, ddp"]),
-        (["mg-wfbp"], ["'mg-wfbp' is simulated by `gradbus plan`", "take one of wfbp"]),
+        (["mergecomp:groups=0"], ["mergecomp:groups=N with N from 1 to 1024"]),
+        (["ddp:groups=2"], ["'ddp:groups=2' has an option that there is not"]),
         (["ddp", "delayed:k=1"], ["some parameters are not in mode sync"]),
     ],
 )

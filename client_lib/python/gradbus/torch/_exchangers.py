@@ -35,7 +35,8 @@ from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
 from ._partial_step import steps_alone
-from ._schedules import DEFAULT, Schedule, schedule_of, without_forward
+from ._planning import Planning, StepPlan
+from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
 
 
@@ -87,6 +88,9 @@ class State:
         self.placement = 0  # of shards: the newest that was asked for
         self.arrival: list[str] = []  # order of the ranks' gradients, once they have agreed on it
         self.rebuild_is_due = False
+        self.plan: StepPlan | None = None  # of the coordinator
+        self.planning: Planning | None = None
+        self.planning_is_due = wants_plan(settings.schedule)
         self.tuner = tuner_of(settings.process_set, settings.number)
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()
@@ -102,7 +106,7 @@ class State:
         maker = BucketMaker(
             asked.op, asked.process_set, asked.compression,
             asked.bucket_bytes or schedule.bucket_bytes, schedule,
-            asked.rescale_residual, asked.reduce_in_float32, self.arrival,
+            asked.rescale_residual, asked.reduce_in_float32, self.arrival, self.plan,
         )  # fmt: skip
         exchange = GradientExchange(
             maker, asked.passes, f"grad{suffix}", self.learning_rate, self.placement, asked.waits_in_backward
@@ -114,14 +118,20 @@ class State:
         return exchange, local
 
     def _effective_schedule(self) -> Schedule:
+        asked = self.settings.schedule
+        if self.plan is not None:
+            asked = planned_as(asked, self.plan.waits)
+        return asked if self.may_wait_in_forward() else without_forward(asked)
+
+    def may_wait_in_forward(self) -> bool:
+        """Results may be left to the next forward pass."""
         asked = self.settings
         session = session_of(asked.process_set, "DistributedOptimizer")
         # On one node a result is there as soon as a sum is: nothing is left to the forward pass.
         may_wait = session.local_size < session.size and asked.waits_in_backward
         if asked.schedule.name == "auto":
             may_wait = may_wait and self._is_safe_to_defer()
-        can_defer = may_wait and steps_alone(self.plain_class)
-        return asked.schedule if can_defer else without_forward(asked.schedule)
+        return may_wait and steps_alone(self.plain_class)
 
     def _is_safe_to_defer(self) -> bool:
         """Everybody who reads a parameter is seen, or found: CUDA graphs would not be."""

@@ -14,11 +14,12 @@ import torch
 
 from .._data_movement import broadcast_
 from .._errors import bad_argument
-from .._process_sets import lowest_rank
+from .._process_sets import lowest_rank, session_of
 from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
+from ._planning import Planning, StepPlan
 from ._schedules import DEFAULT, Schedule
 
 
@@ -38,6 +39,10 @@ def adapt(optimizer: Any) -> None:
     state: State = optimizer._gradbus
     if state.rebuild_is_due:
         _rebuild_in_order(optimizer)
+    if state.planning_is_due:
+        _begin_planning(state)
+    if state.planning is not None:
+        _advance_planning(optimizer, state)
     if state.tuner is None:
         return
     if not _exchanges_in_step(state):
@@ -47,6 +52,44 @@ def adapt(optimizer: Any) -> None:
     state.tuner.stepped(optimizer)
     if state.tuner.is_done:
         state.tuner = None
+
+
+def _begin_planning(state: State) -> None:
+    state.planning_is_due = False
+    session = session_of(state.settings.process_set, "DistributedOptimizer")
+    between_nodes = session.local_size < session.size
+    if state.tuner is None and between_nodes and not _is_on_device(state):
+        state.planning = Planning(state, _apply_plan)
+
+
+def _is_on_device(state: State) -> bool:
+    return any(parameter.device.type != "cpu" for (_, parameter), _ in state.parameters)
+
+
+def _advance_planning(optimizer: Any, state: State) -> None:
+    assert state.planning is not None
+    if not _exchanges_in_step(state) or state.planning.is_done:
+        _stop_planning(state)
+        return
+    state.planning.stepped(optimizer)
+
+
+def _stop_planning(state: State) -> None:
+    if state.planning is not None:
+        state.planning.stop()
+        state.planning = None
+
+
+def _apply_plan(optimizer: Any, plan: StepPlan | None) -> None:
+    """On every rank, after the same step."""
+    state: State = optimizer._gradbus
+    before = state.plan
+    state.plan = plan
+    try:
+        _rebuild(optimizer, state)
+    except BaseException:
+        state.plan = before
+        raise
 
 
 def _rebuild_in_order(optimizer: Any) -> None:
@@ -86,14 +129,17 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
             "change the schedule of a job whose gradients are all exchanged in mode sync",
         )
     warn_of_whole_steps(state.plain_class, schedule)
-    before = state.settings
+    before, plan = state.settings, state.plan
+    _stop_planning(state)
+    state.plan = None
     size = bucket_bytes_of(bucket_bytes, schedule)
     state.settings = dataclasses.replace(before, schedule=schedule, bucket_bytes=size)
     try:
         _rebuild(optimizer, state)
     except BaseException:
-        state.settings = before
+        state.settings, state.plan = before, plan
         raise
+    state.planning_is_due = schedule.planned and schedule.name != DEFAULT
     state.rebuild_is_due = state.exchange.rebuilds and not state.arrival
 
 

@@ -27,6 +27,8 @@ class Schedule:
     rebuilds: bool  # buckets follow the order in which the first step's gradients became ready
     in_forward: bool  # the next forward pass waits, layer by layer, and not the end of backward
     priorities: Callable[[int, int], Priorities]  # of bucket i of n, in the order of the backward pass
+    planned: bool = False  # after some steps, the coordinator says which gradients share a bucket
+    groups: int = 0  # mergecomp: exactly so many; 0: as many as the coordinator finds best
 
 
 def _as_ready(_: int, __: int) -> Priorities:
@@ -50,27 +52,55 @@ _SCHEDULES = {
         Schedule("fusion", 128 * MiB, False, False, _as_ready),
         Schedule("bytescheduler", 4 * MiB, True, True, _by_layer),
         Schedule("dear", 4 * MiB, True, True, _sums_then_results),
-        Schedule("auto", 2 * MiB, True, True, _by_layer),
+        Schedule("mg-wfbp", DEFAULT_BUCKET_BYTES, True, False, _as_ready, planned=True),
+        Schedule("mergecomp", DEFAULT_BUCKET_BYTES, True, False, _as_ready, planned=True),
+        Schedule("auto", 2 * MiB, True, True, _by_layer, planned=True),
     )
 }
 # What `auto` is where results cannot be left to the next forward pass.
-_IN_BACKWARD = Schedule("auto", DEFAULT_BUCKET_BYTES, False, False, _as_ready)
+_IN_BACKWARD = Schedule("auto", DEFAULT_BUCKET_BYTES, False, False, _as_ready, planned=True)
 DEFAULT = "auto"
-SIMULATED_ONLY = ("mg-wfbp", "mergecomp")
+GROUPS_MAX = 1024  # server/scheduling/job/job_question.h
+_WAITS = {"backward": (False, _as_ready), "layer": (True, _by_layer), "split": (True, _sums_then_results)}
 
 
 def schedule_of(asked: str | None) -> Schedule:
     """What was asked for, else GRADBUS_SCHEDULE, else ``auto``. InvalidError for an unknown name."""
-    name = asked if asked is not None else os.environ.get("GRADBUS_SCHEDULE", "").strip() or DEFAULT
-    if name in SIMULATED_ONLY:
-        raise bad_argument(
-            f"schedule '{name}' is simulated by `gradbus plan`, and running jobs do not have it yet",
-            f"take one of {', '.join(_SCHEDULES)}",
-        )
-    if not isinstance(name, str) or name not in _SCHEDULES:
+    text = asked if asked is not None else os.environ.get("GRADBUS_SCHEDULE", "").strip() or DEFAULT
+    name, _, options = text.partition(":") if isinstance(text, str) else (None, "", "")
+    if name not in _SCHEDULES:
         source = "DistributedOptimizer: schedule" if asked is not None else "GRADBUS_SCHEDULE"
-        raise bad_argument(f"{source}={str(name)[:40]!r} is unknown", f"take one of {', '.join(_SCHEDULES)}")
-    return _SCHEDULES[name]
+        raise bad_argument(f"{source}={str(text)[:40]!r} is unknown", f"take one of {', '.join(_SCHEDULES)}")
+    return _with_options(_SCHEDULES[name], text, options) if ":" in text else _SCHEDULES[name]
+
+
+def _with_options(schedule: Schedule, text: str, options: str) -> Schedule:
+    key, _, value = options.partition("=")
+    groups = int(value) if value.isascii() and value.isdigit() and len(value) < 5 else 0
+    if schedule.name != "mergecomp" or key != "groups" or not 1 <= groups <= GROUPS_MAX:
+        raise bad_argument(
+            f"schedule {text[:40]!r} has an option that there is not",
+            f"mergecomp:groups=N with N from 1 to {GROUPS_MAX} is the only one",
+        )
+    return dataclasses.replace(schedule, groups=groups)
+
+
+def wants_plan(schedule: Schedule) -> bool:
+    """``auto`` only when the environment says so: GRADBUS_PLAN=1."""
+    return schedule.planned and (schedule.name != DEFAULT or os.environ.get("GRADBUS_PLAN", "").strip() == "1")
+
+
+def planned_as(schedule: Schedule, waits: str) -> Schedule:
+    """The same with the coordinator's plan: where ranks wait, and so what goes first."""
+    in_forward, priorities = _WAITS[waits]
+    return dataclasses.replace(schedule, rebuilds=False, in_forward=in_forward, priorities=priorities)
+
+
+def waits_of(schedule: Schedule) -> str:
+    """"backward", "layer" or "split", as the coordinator names it."""
+    if not schedule.in_forward:
+        return "backward"
+    return "split" if schedule.priorities is _sums_then_results else "layer"
 
 
 def without_forward(schedule: Schedule) -> Schedule:

@@ -368,7 +368,7 @@ def case_order_of_the_backward_pass():
     names = [slot.name for bucket in optimizer._gradbus.exchange.buckets for slot in bucket.slots]
     in_order = [name.partition(".")[0] for name in names] == ["last"] * 2 + ["middle"] * 2 + ["first"] * 2
     auto = SCHEDULE == "auto" and gradbus.size() > 1 and sees_all_readers()
-    follows = SCHEDULE in ("ddp", "bytescheduler", "dear") or auto
+    follows = SCHEDULE.partition(":")[0] in ("ddp", "bytescheduler", "dear", "mg-wfbp", "mergecomp") or auto
     assert in_order == follows, names
 
 

@@ -20,6 +20,7 @@ from .._buckets.parameter_info import (
 )
 from .._buckets.shard_parameters import ShardParameters
 from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
+from .._planning import StepPlan
 from .._schedules import Schedule
 
 
@@ -53,6 +54,7 @@ class BucketMaker:
     reduce_in_float32: bool = False  # also what is not compressed
     # Parameters in the order in which backward finishes them; of others, the last one is first.
     arrival: Sequence[str] = ()
+    plan: StepPlan | None = None  # of the coordinator: which parameters share a bucket
 
     def make(
         self, parameters: Sequence[ExchangedParameter], prefix: str, placement: int
@@ -62,7 +64,7 @@ class BucketMaker:
         named = [parameter.named for parameter in parameters]
         refuse_several_devices(named)
         infos = [self._info(parameter, session) for parameter in parameters]
-        plans = plan_buckets(infos, self.bucket_bytes, prefix, self._fill_order(infos))
+        plans = plan_buckets(infos, self.bucket_bytes, prefix, self._fill_order(infos), self._groups(infos))
         firsts = [parameters[plan.slots[0].index] for plan in plans]
         specs = [
             (
@@ -92,8 +94,14 @@ class BucketMaker:
             buckets.append(bucket)
         return buckets
 
+    def _groups(self, infos: Sequence[ParameterInfo]) -> list[int] | None:
+        if self.plan is None:
+            return None
+        return [self.plan.group_of.get(info.name, -1) for info in infos]
+
     def _fill_order(self, infos: Sequence[ParameterInfo]) -> list[int]:
-        places = {name: number for number, name in enumerate(self.arrival)}
+        order = self.arrival if self.plan is None else self.plan.names
+        places = {name: number for number, name in enumerate(order)}
         backwards = reversed(range(len(infos)))
         return sorted(backwards, key=lambda index: places.get(infos[index].name, len(places)))
 
@@ -110,6 +118,8 @@ class BucketMaker:
             info = dataclasses.replace(
                 info, compression=self._of_sparse(info), sparse=not parameter.async_ps
             )
+        if self.plan is not None and self.plan.group_of.get(name, -1) in self.plan.dense and not parameter.sparse:
+            info = dataclasses.replace(info, compression="none", columns=0)
         by_group = self.rescale_residual or parameter.async_ps
         return dataclasses.replace(
             info, mode=parameter.mode, group=parameter.group if by_group else 0

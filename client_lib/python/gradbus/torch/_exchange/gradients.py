@@ -27,8 +27,10 @@ from .._buckets.retire import retire, retire_later, retire_names
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
 from .._gpu.staging import try_devices, uuid_for_rank_buffers
+from .._schedules import waits_of
 from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .._step_times import StepTimes
 from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
 from .hooks import after_accumulation
@@ -60,7 +62,7 @@ class GradientExchange:
             self._buckets, passes, maker.op, waits_in_backward, prefix, maker.process_set,
             learning_rate, maker.rescale_residual, maker.schedule.in_forward,
         )  # fmt: skip
-        if maker.arrival or not maker.schedule.rebuilds:
+        if maker.arrival or maker.plan is not None or not maker.schedule.rebuilds:
             self.forget_arrival()
         self._hooks: list[Any] = []
         self._detached = False
@@ -137,6 +139,15 @@ class GradientExchange:
     def forget_arrival(self) -> None:
         """Nobody will ask for it."""
         self._rounds.arrival = None
+
+    @property
+    def waits(self) -> str:
+        """Where: "backward", "layer" or "split"."""
+        return waits_of(self._schedule)
+
+    def time_with(self, times: StepTimes | None) -> None:
+        """Tells it of each gradient; None: nobody."""
+        self._rounds.times = times
 
     def needs_rebuild(self, arrival: Sequence[str]) -> bool:
         """Whether buckets of these parameters would be filled in another order."""

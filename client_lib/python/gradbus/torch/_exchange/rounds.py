@@ -29,6 +29,7 @@ from ..._process_sets import ProcessSet, session_of
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
+from .._step_times import StepTimes
 from .._timeline import trace_now, trace_span
 from .backward import BackwardEnd
 from .deferred import Deferred, can_defer
@@ -75,6 +76,7 @@ class Rounds:
         self._exchanges = 0  # ever
         self._in_forward = in_forward
         self.deferred = Deferred(self._take)
+        self.times: StepTimes | None = None  # while steps are measured
         self.arrival: list[str] | None = []  # parameters, as their first gradients came; None: they are known
 
     # ---- during backward
@@ -98,6 +100,8 @@ class Rounds:
         self.synchronized = False
         if self.arrival is not None:
             self.arrival.append(slot.name)
+        if self.times is not None:
+            self.times.gradient(slot.name)
         if not self._pass_is_open:
             self._pass_is_open = True
             self._traced_pass = trace_now()

@@ -1,0 +1,52 @@
+// Questions of ranks: for a plan of their steps, or for a point of a search.
+#include "proto/control.h"
+#include "server/coordinator/coordinator.h"
+
+namespace gradbus {
+
+// The sender waits for an answer, so every refusal is one.
+void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
+  Question question{id, message.job_id(), message.rank(), message.request(), {}};
+  const CoordinatorJob* job = find_job(message.job_id());
+  const bool known = job != nullptr && job->state() == CoordinatorJob::State::kRunning &&
+                     job->membership().owns(id, message.rank());
+  if (!checked(known, id, "JobQuestion"))
+    return send_answer(question, short_error("D602", "the coordinator knows no such rank"));
+  if (options_.plan.deterministic)
+    return send_answer(question, short_error("F100",
+                                             "plans depend on measured times, and the coordinator "
+                                             "runs with --deterministic",
+                                             "name a schedule that needs no plan"));
+  if (message.text().size() > kQuestionBytesMax)
+    return send_answer(
+        question,
+        short_error("A304", "a question has " + std::to_string(message.text().size()) + " bytes"));
+  if (!asking_.insert(message.job_id()).second)
+    return send_answer(question,
+                       short_error("O905", "the job has asked, and waits for the answer"));
+  question.text = message.text();
+  outbox_.ask(std::move(question));
+}
+
+void Coordinator::answered(const Question& question, const Result<std::string>& answer) {
+  asking_.erase(question.job);
+  send_answer(question, answer);
+}
+
+void Coordinator::send_answer(const Question& question, const Result<std::string>& answer) {
+  v1::CoordinatorMessage message;
+  v1::JobAnswer& reply = *message.mutable_job_answer();
+  reply.set_job_id(question.job);
+  reply.set_rank(question.rank);
+  reply.set_request(question.request);
+  if (answer.ok() && answer.value().size() <= kQuestionBytesMax) {
+    reply.set_text(answer.value());
+  } else {
+    const Status why =
+        answer.ok() ? short_error("A304", "the answer is too long") : answer.status();
+    *reply.mutable_error() = to_proto(why);
+  }
+  outbox_.send(question.agent, std::move(message));
+}
+
+}  // namespace gradbus
