@@ -61,3 +61,13 @@ function(gradbus_precompile target)
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
+
+# gradbus_quick_compile(TARGETS...): targets that compute nothing for long. -O1 takes two thirds of the time of -O2 (a file of
+# cli: 5.5 s of 8.5). The order counts: it stands behind the options of the build type.
+function(gradbus_quick_compile)
+  if(CMAKE_BUILD_TYPE STREQUAL RelWithDebInfo AND NOT GRADBUS_SANITIZE)
+    foreach(target ${ARGN})
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O1>)
+    endforeach()
+  endif()
+endfunction()

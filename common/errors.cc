@@ -224,6 +224,9 @@ constexpr ErrorInfo kErrors[] = {
      "install the same Gradbus version on both sides"},
     {"X001", "INTERNAL", Code::kInternal, "A defect in Gradbus itself.",
      "please report it with this line"},
+    {"X002", "STUCK", Code::kInternal,
+     "A thread of a daemon makes no progress. Under systemd the watchdog restarts the daemon.",
+     "look at the daemon's log and the machine's memory; report it if it returns"},
 };
 
 std::string_view without_prefix(std::string_view id) {

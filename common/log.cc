@@ -1,10 +1,14 @@
 // The daemons' log over spdlog. start_log() is called once at start-up; logging from any thread.
 #include "common/log.h"
 
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 
@@ -51,20 +55,79 @@ spdlog::color_mode color_mode() {
   return refused ? spdlog::color_mode::never : spdlog::color_mode::automatic;
 }
 
-}  // namespace
+constexpr size_t kErrorsMax = 256;
+std::array<std::atomic<uint64_t>, std::size(kLevels)> level_counts;
+std::array<std::atomic<uint64_t>, kErrorsMax> error_counts;  // by row of the error table
 
-Status start_log(const std::string& program, const std::string& level) {
+// Counts what is logged; writes nothing.
+class CountingSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& record) override {
+    const auto level = static_cast<size_t>(record.level);
+    if (level < level_counts.size()) level_counts[level].fetch_add(1, std::memory_order_relaxed);
+    if (record.level < spdlog::level::warn) return;
+    const std::string_view code = code_in({record.payload.data(), record.payload.size()});
+    if (code.empty()) return;
+    const auto row = static_cast<size_t>(find_error(code) - all_errors().data());
+    if (row < kErrorsMax) error_counts[row].fetch_add(1, std::memory_order_relaxed);
+  }
+  void flush_() override {}
+};
+
+Result<spdlog::level::level_enum> parse_level(const std::string& level) {
   const auto row = std::find_if(std::begin(kLevels), std::end(kLevels),
                                 [&](const LevelName& known) { return known.name == level; });
-  if (row == std::end(kLevels)) {
-    return error("F100", "log level '" + level + "' is not one of trace, debug, info, warn, error");
+  if (row != std::end(kLevels)) return row->level;
+  return error("F100", "log level '" + level + "' is not one of trace, debug, info, warn, error");
+}
+
+}  // namespace
+
+std::string_view code_in(std::string_view message) {
+  constexpr std::string_view kPrefix = "GB-";
+  constexpr size_t kCodeBytes = 4;
+  const size_t at = message.find(kPrefix);
+  if (at == std::string_view::npos) return {};
+  const std::string_view code = message.substr(at + kPrefix.size(), kCodeBytes);
+  return find_error(code) == nullptr ? std::string_view() : code;
+}
+
+Status start_log(const std::string& program, const std::string& level,
+                 std::shared_ptr<spdlog::sinks::sink> sink) {
+  const Result<spdlog::level::level_enum> wanted = parse_level(level);
+  if (!wanted.ok()) return wanted.status();
+  if (sink == nullptr) {
+    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode());
+    sink->set_formatter(one_line_formatter());
   }
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode());
-  auto logger = std::make_shared<spdlog::logger>(program, std::move(sink));
-  logger->set_formatter(one_line_formatter());
-  logger->set_level(row->level);
+  const spdlog::sinks_init_list sinks{std::make_shared<CountingSink>(), std::move(sink)};
+  auto logger = std::make_shared<spdlog::logger>(program, sinks);
+  logger->set_level(wanted.value());
   spdlog::set_default_logger(std::move(logger));
   return {};
+}
+
+Status set_log_level(const std::string& level) {
+  const Result<spdlog::level::level_enum> wanted = parse_level(level);
+  if (!wanted.ok()) return wanted.status();
+  spdlog::default_logger()->set_level(wanted.value());
+  return {};
+}
+
+std::vector<std::pair<std::string, uint64_t>> logged_records() {
+  std::vector<std::pair<std::string, uint64_t>> counts;
+  for (const LevelName& row : kLevels)
+    counts.emplace_back(row.name, level_counts[static_cast<size_t>(row.level)].load());
+  return counts;
+}
+
+std::vector<std::pair<std::string, uint64_t>> logged_errors() {
+  std::vector<std::pair<std::string, uint64_t>> counts;
+  const auto errors = all_errors();
+  for (size_t row = 0; row < std::min(errors.size(), kErrorsMax); ++row)
+    if (const uint64_t count = error_counts[row].load(); count > 0)
+      counts.emplace_back(errors[row].id, count);
+  return counts;
 }
 
 }  // namespace gradbus

@@ -4,14 +4,28 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 
 namespace gradbus {
 
 // Pattern: time, level letter, program name, message. Colour only on a terminal and without
-// NO_COLOR. `level`: trace, debug, info, warn, error.
-Status start_log(const std::string& program, const std::string& level);
+// NO_COLOR. `level`: trace, debug, info, warn, error. `sink`: where records go instead of stderr.
+Status start_log(const std::string& program, const std::string& level,
+                 std::shared_ptr<spdlog::sinks::sink> sink = nullptr);
+// From now on. GB-F100 for an unknown level.
+Status set_log_level(const std::string& level);
+
+// Records since the start by level, and warnings and errors that have a code, by code. Any thread.
+std::vector<std::pair<std::string, uint64_t>> logged_records();
+std::vector<std::pair<std::string, uint64_t>> logged_errors();
+
+// "P101" of a message that has "GB-P101"; "" if it has no known code.
+std::string_view code_in(std::string_view message);
 
 }  // namespace gradbus

@@ -184,6 +184,12 @@ Status OptionTable::apply(const std::string& config_path) {
   return {};
 }
 
+std::map<std::string, std::string> OptionTable::values() const {
+  std::map<std::string, std::string> values;
+  for (const auto& option : options_) values[option->name] = option->toml();
+  return values;
+}
+
 std::string OptionTable::print_config() const {
   std::string text = "[" + section_ + "]\n";
   for (const auto& option : options_) {

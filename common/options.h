@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ class OptionTable {
   // false: --help, --version or --print-config was asked for and printed; exit 0.
   // Errors are GB-F1xx and name the file and key, the variable or the flag.
   Result<bool> parse(int argc, const char* const* argv);
+
+  // Every value as TOML, by name.
+  std::map<std::string, std::string> values() const;
 
   // The whole configuration as TOML, one comment per line telling its origin.
   std::string print_config() const;

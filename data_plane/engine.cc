@@ -45,6 +45,7 @@ void Engine::run() {
 }
 
 size_t Engine::do_work() {
+  turns_.add(1);
   size_t work = take_commands();  // the conductor: jobs and tensors that come and go
   work += poll_transport();       // frames that came or went -> collectives
   work += work_on_jobs();         // submissions, local sums, frames to post

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/fd.h"
+#include "common/metrics/tally.h"
 #include "data_plane/adaptive_spin.h"
 #include "data_plane/data_job.h"
 #include "data_plane/engine_command.h"
@@ -51,6 +52,7 @@ class Engine {
   TransportTotals transport_totals() const { return transport_->totals(); }
   uint64_t spins() const { return spins_.value(); }
   uint64_t spins_paid() const { return spins_paid_.value(); }
+  const Tally& turns() const { return turns_; }  // grows while the thread is not stuck
 
   // The engine's thread; returns after stop().
   void run();
@@ -118,6 +120,7 @@ class Engine {
   Nanos idle_since_ = 0;  // 0: it has work
   AdaptiveSpin spin_;
   bool spinning_ = false;
+  Tally turns_;
   Counter spins_;
   Counter spins_paid_;  // spins that found work
   std::atomic<bool> stopping_{false};

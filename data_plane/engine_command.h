@@ -6,24 +6,18 @@
 // it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/status.h"
+#include "data_plane/job_traffic.h"
 #include "data_plane/mailbox.h"
 
 namespace gradbus {
 
 class Engine;
-
-// Written by the engine, read by the conductor for the heartbeat.
-struct JobTraffic {
-  std::atomic<uint64_t> sent_bytes{0};
-  std::atomic<uint64_t> received_bytes{0};
-};
 
 // The engine has removed the tensor. No frame here or in flight uses its memory any more.
 struct TensorGone {

@@ -210,6 +210,7 @@ bool JobLinks::take_unsent(uint32_t peer, SendRecord& record) {
   Outgoing& out = peers_[peer].out;
   if (out.waiting.empty()) return false;
   const uint32_t token = out.waiting.pop();
+  --waiting_frames_;
   out.unused.push_back(token);
   record = out.frames[token].record;
   out.frames[token].record = {};
@@ -238,6 +239,7 @@ void JobLinks::send_data(uint32_t peer, const FrameHeader& header, Slice payload
   out.unused.pop_back();
   out.frames[token] = {header, payload, record};
   out.waiting.push(token, priority);
+  ++waiting_frames_;
 }
 
 void JobLinks::send_credit(uint32_t peer, const FrameHeader& header) {
@@ -267,6 +269,7 @@ size_t JobLinks::flush_data(Outgoing& out) {
     if (code != Code::kOk) break;
     out.posted_bytes += frame.payload.bytes;
     out.waiting.pop();
+    --waiting_frames_;
   }
   return sent;
 }

@@ -86,6 +86,7 @@ class JobLinks {
   void send_credit(uint32_t peer, const FrameHeader& header);
   // Posts waiting frames that fit; returns their number.
   size_t flush();
+  uint64_t waiting_frames() const { return waiting_frames_; }
   // Returns the record of a data frame that ended. Credits have none.
   SendRecord take_sent(LinkId link, uint64_t token);
   bool is_credit_token(uint64_t token) const { return token == kCreditToken; }
@@ -161,6 +162,7 @@ class JobLinks {
   std::vector<Peer> peers_;       // by agent index
   std::vector<uint32_t> active_;  // peers that may have frames to send
   std::vector<Role> roles_;       // by link index
+  uint64_t waiting_frames_ = 0;   // of data, over all peers
   uint32_t open_links_ = 0;
 };
 

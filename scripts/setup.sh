@@ -15,6 +15,7 @@ build_packages=(
   build-essential cmake ninja-build ccache lld pkg-config git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev
   libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libeigen3-dev libhwy-dev libisal-dev libzstd-dev
+  prometheus-cpp-dev libsystemd-dev
   libibverbs-dev ibverbs-providers  # headers and drivers of RDMA; the library is loaded when wanted
   python3 python3-dev python3-venv)
 test_packages=(
@@ -22,6 +23,7 @@ test_packages=(
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
   qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
   patchelf  # scripts/bundle.sh
+  prometheus  # scrapes daemons in tests, and promtool checks rules: 96 MB. Its service is not started
   dpkg-dev lintian abigail-tools zsh fish man-db systemd-container  # tests of scripts/packages.sh, abi.sh and boot_test.sh
   python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
@@ -55,8 +57,18 @@ install_system() {
   local run=()
   [[ $(id -u) == 0 ]] || run=(sudo)
   "${run[@]}" apt-get update -qq
+  # Packages may bring services, which nobody asked to start: systemd's and sysvinit's tools obey this file.
+  local policy=/usr/sbin/policy-rc.d made=
+  if [[ ! -e $policy ]]; then
+    made=1
+    printf '#!/bin/sh\nexit 101\n' | "${run[@]}" install -m 755 /dev/stdin $policy
+  fi
   # shellcheck disable=SC2086
-  "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+  "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || {
+    [[ -z $made ]] || "${run[@]}" rm -f $policy
+    return 1
+  }
+  [[ -z $made ]] || "${run[@]}" rm -f $policy
 }
 
 # make_venv DIR NAME PACKAGES...: a virtual environment of Debian's Python with these packages.

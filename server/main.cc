@@ -19,6 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "common/daemon/daemon_log.h"
+#include "common/daemon/daemon_monitor.h"
+#include "common/daemon/reload.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -49,7 +52,9 @@ struct ServerOptions {
   bool keep_shards = false;
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
+  std::string metrics_listen;
   std::string log_level = "info";
+  std::string log_format = "auto";
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
 
@@ -104,7 +109,13 @@ struct ServerOptions {
         "Latency of one way between two agents, for the cost model; 0: as the agents measure it");
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
               "Mbit/s between two agents, for the cost model; 0: as the agents measure it");
+    table.add("metrics-listen", &metrics_listen,
+              "HOST:PORT for /metrics, /healthz and /readyz by HTTP, e.g. 127.0.0.1:9400; default: "
+              "none (docs/how-to/monitor-a-cluster.md)");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
+    table.add("log-format", &log_format,
+              "text, json, journal (fields for job, rank and error code), or auto: journal if "
+              "stderr is the journal's, else text");
     table.add("ready-fd", &ready_fd, -1, 1 << 20,
               "Write one line of JSON with the address to this descriptor once listening");
     table.add("exit-with-parent", &exit_with_parent, "Stop when the starting process ends");
@@ -180,19 +191,20 @@ void follow_parent() { prctl(PR_SET_PDEATHSIG, SIGTERM); }
 
 sigset_t block_signals() {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGHUP, SIG_IGN);  // a terminal that closes, or a reload, which there is not yet
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);  // a reload
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
 
-Status announce(const std::string& address, int fd) {
+Status announce(const std::string& address, const std::string& metrics, int fd) {
   const Fd owner(fd);
+  const std::string more = metrics.empty() ? "" : ",\"metrics\":\"" + metrics + "\"";
   const std::string line =
-      "{\"address\":\"" + address + "\",\"pid\":" + std::to_string(getpid()) + "}\n";
+      "{\"address\":\"" + address + "\",\"pid\":" + std::to_string(getpid()) + more + "}\n";
   const ssize_t written = write(fd, line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return Status();
   return error("F100", "--ready-fd " + std::to_string(fd) + ": " +
@@ -241,20 +253,68 @@ void end_soon() {
   }).detach();
 }
 
-Status serve(const ServerOptions& options, const sigset_t& signals) {
+// The command line, and the values that it gave at the start.
+struct Invocation {
+  int argc;
+  char** argv;
+  OptionValues values;
+};
+
+Result<bool> read_options(ServerOptions& options, Invocation& invocation) {
+  OptionTable table("server", "The control plane of Gradbus.");
+  options.declare(table);
+  Result<bool> parsed = table.parse(invocation.argc, invocation.argv);
+  invocation.values = table.values();
+  if (parsed.ok() && parsed.value()) GRADBUS_RETURN_IF_ERROR(check(options));
+  return parsed;
+}
+
+Result<ReloadedOptions> read_again(const Invocation& used) {
+  ServerOptions options;
+  Invocation invocation{used.argc, used.argv, {}};
+  const Result<bool> read = read_options(options, invocation);
+  if (!read.ok()) return read.status();
+  Result<std::optional<Secret>> token = read_optional_token(token_file_path(options.token_file));
+  if (!token.ok()) return token.status();
+  return ReloadedOptions{invocation.values, options.log_level, token.take()};
+}
+
+// Returns the signal that ends the daemon.
+int wait_for_end(const sigset_t& signals, Reloader& reloader, DaemonMonitor& monitor) {
+  for (;;) {
+    int number = 0;
+    sigwait(&signals, &number);
+    if (number != SIGHUP) return number;
+    reloader.reload();
+    monitor.reloaded();
+  }
+}
+
+Status serve(const ServerOptions& options, const Invocation& invocation, const sigset_t& signals) {
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
-  const Result<ServiceOptions> wanted = service_options(options);
+  Result<ServiceOptions> wanted = service_options(options);
   if (!wanted.ok()) return wanted.status();
-  Result<std::unique_ptr<Service>> service = Service::start(wanted.value());
+  DaemonMonitor monitor("coordinator");
+  GRADBUS_RETURN_IF_ERROR(monitor.listen(options.metrics_listen));
+  ServiceOptions service_wanted = wanted.take();
+  service_wanted.monitor = &monitor;
+  Result<std::unique_ptr<Service>> service = Service::start(service_wanted);
   if (!service.ok()) return service.status();
   const std::string address = service.value()->address();
   if (options.ready_fd >= 0) {
-    GRADBUS_RETURN_IF_ERROR(announce(address, static_cast<int>(options.ready_fd)));
+    GRADBUS_RETURN_IF_ERROR(
+        announce(address, monitor.address(), static_cast<int>(options.ready_fd)));
   }
+  monitor.watch().add("coordinator", service.value()->turns());
+  monitor.set_ready({}, "serving at " + address);
+  monitor.start();
+  Reloader reloader(
+      invocation.values, service_wanted.token, [&] { return read_again(invocation); },
+      [&](const Secret& changed) { service.value()->set_token(changed); });
   spdlog::info("coordinator listens on {}{}", address,
-               wanted.value().token ? "" : ", without a cluster token");
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
+               service_wanted.token ? "" : ", without a cluster token");
+  const int signal_number = wait_for_end(signals, reloader, monitor);
+  monitor.stop();
   spdlog::info("stopping: {}", strsignal(signal_number));
   end_soon();
   service.value()->stop();
@@ -263,15 +323,14 @@ Status serve(const ServerOptions& options, const sigset_t& signals) {
 
 Status run(int argc, char** argv, const sigset_t& signals) {
   ServerOptions options;
-  OptionTable table("server", "The control plane of Gradbus.");
-  options.declare(table);
-  const Result<bool> parsed = table.parse(argc, argv);
+  Invocation invocation{argc, argv, {}};
+  const Result<bool> parsed = read_options(options, invocation);
   if (!parsed.ok()) return parsed.status();
   if (!parsed.value()) return Status();
-  GRADBUS_RETURN_IF_ERROR(check(options));
-  GRADBUS_RETURN_IF_ERROR(start_log("gradbus-server", options.log_level));
+  GRADBUS_RETURN_IF_ERROR(
+      start_daemon_log("gradbus-server", options.log_level, options.log_format));
   if (options.exit_with_parent) follow_parent();
-  return serve(options, signals);
+  return serve(options, invocation, signals);
 }
 
 }  // namespace

@@ -7,11 +7,14 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
+#include <functional>
 #include <thread>
 
-#include "common/bit_rate.h"
+#include "common/daemon/daemon_log.h"
+#include "common/daemon/daemon_monitor.h"
+#include "common/daemon/reload.h"
+#include "common/daemon/service_manager.h"
 #include "common/endpoint.h"
 #include "common/errors.h"
 #include "common/log.h"
@@ -23,6 +26,7 @@
 #include "server/parameter_server/snapshot_keeper.h"
 #include "transport/registry.h"
 #include "worker_agent/control/conductor.h"
+#include "worker_agent/option_checks.h"
 
 namespace gradbus {
 namespace {
@@ -53,7 +57,9 @@ struct AgentOptions {
   int64_t ready_fd = -1;
   std::string device_sharing = "auto";
   bool exit_with_parent = false;
+  std::string metrics_listen;
   std::string log_level = "info";
+  std::string log_format = "auto";
 };
 
 std::string host_name() {
@@ -68,7 +74,20 @@ int64_t half_of_memory() {
   return static_cast<int64_t>(info.totalram / 2 * info.mem_unit);
 }
 
-Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
+void add_process_options(AgentOptions& o, OptionTable& table) {
+  table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
+            "Writes one line of JSON to this descriptor when clients can attach.");
+  table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
+  table.add("metrics-listen", &o.metrics_listen,
+            "HOST:PORT for /metrics, /healthz and /readyz by HTTP, e.g. 127.0.0.1:9401; default: "
+            "none (docs/how-to/monitor-a-cluster.md).");
+  table.add("log-level", &o.log_level, "trace, debug, info, warn or error.");
+  table.add("log-format", &o.log_format,
+            "text, json, journal (fields for job, rank and error code), or auto: journal if stderr "
+            "is the journal's, else text.");
+}
+
+Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& values) {
   OptionTable table("agent", "Moves the gradients of this node's training processes.");
   table.add("coordinator", &o.coordinator, "Address of gradbus-server --role=coordinator.");
   table.add("shard", &o.shard,
@@ -125,11 +144,10 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv) {
   table.add("device-sharing", &o.device_sharing,
             "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
             "fabric, or auto (the first of these that all ranks of the node support).");
-  table.add("ready-fd", &o.ready_fd, -1, 1 << 20,
-            "Writes one line of JSON to this descriptor when clients can attach.");
-  table.add("exit-with-parent", &o.exit_with_parent, "Ends when the process that started it ends.");
-  table.add("log-level", &o.log_level, "trace, debug, info, warn or error.");
-  return table.parse(argc, argv);
+  add_process_options(o, table);
+  Result<bool> parsed = table.parse(argc, argv);
+  values = table.values();
+  return parsed;
 }
 
 Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
@@ -144,42 +162,14 @@ Result<std::unique_ptr<Transport>> open_transport(const AgentOptions& o) {
   return open_transports(o.transport, options);
 }
 
-Result<mode_t> parse_mode(const std::string& text) {
-  mode_t mode = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, mode, 8);
-  if (text.empty() || problem != std::errc() || stop != end || mode > 0777)
-    return error("F100", "--socket-mode \"" + text + "\" is not an octal number up to 0777");
-  return mode;
-}
-
-Result<HugePages> parse_huge_pages(const std::string& text) {
-  if (text == "transparent") return HugePages::kTransparent;
-  if (text == "reserved") return HugePages::kReserved;
-  if (text == "never") return HugePages::kNever;
-  return error("F100", "--huge-pages \"" + text + "\" is not transparent, reserved or never");
-}
-
-// In bit/s; 0: unknown.
-Result<uint64_t> parse_bandwidth(const std::string& text) {
-  if (text.empty()) return uint64_t{0};
-  const double bits = parse_bit_rate(text);
-  if (bits >= 1e5 && bits <= 1e13) return static_cast<uint64_t>(bits);
-  return error("F100",
-               "--bandwidth \"" + text.substr(0, 40) +
-                   "\" is not 100kbit to 10000gbit, in kbit, mbit or gbit",
-               "for example: --bandwidth 10gbit");
-}
-
 Fd open_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);                    // a reload
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
   signal(SIGPIPE, SIG_IGN);
-  // Sent when a terminal closes, or for a reload, which does not exist yet.
-  signal(SIGHUP, SIG_IGN);
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
@@ -202,11 +192,56 @@ Result<std::optional<Secret>> read_token(const AgentOptions& o) {
                "ports is trusted, --insecure-i-understand");
 }
 
-Status serve(const AgentOptions& o) {
+// The command line, and the values that it gave at the start.
+struct Invocation {
+  int argc;
+  char** argv;
+  OptionValues values;
+};
+
+Result<ReloadedOptions> read_again(const Invocation& invocation) {
+  AgentOptions o;
+  o.shm_bytes_max = half_of_memory();
+  ReloadedOptions again;
+  const Result<bool> read = read_options(o, invocation.argc, invocation.argv, again.values);
+  if (!read.ok()) return read.status();
+  Result<std::optional<Secret>> token = read_token(o);
+  if (!token.ok()) return token.status();
+  again.log_level = o.log_level;
+  again.token = token.take();
+  return again;
+}
+
+// Whether one of the signals that came ends the daemon.
+bool take_signals(int signals, const std::function<void()>& on_hangup) {
+  signalfd_siginfo signal{};
+  bool ends = false;
+  while (read(signals, &signal, sizeof(signal)) == sizeof(signal)) {
+    if (signal.ssi_signo != SIGHUP)
+      ends = true;
+    else
+      on_hangup();
+  }
+  return ends;
+}
+
+void conduct(Conductor& conductor, const Fd& signals, DaemonMonitor& monitor, Reloader& reloader) {
+  monitor.watch().add("conductor", conductor.turns());
+  monitor.start();
+  conductor.run(signals.get(), [&] {
+    return take_signals(signals.get(), [&] {
+      reloader.reload();
+      monitor.reloaded();
+    });
+  });
+  monitor.stop();
+}
+
+Status serve(const AgentOptions& o, const Invocation& invocation) {
   raise_descriptor_limit();
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Fd signals = open_signals();
-  const Result<mode_t> mode = parse_mode(o.socket_mode);
+  const Result<mode_t> mode = parse_socket_mode(o.socket_mode);
   if (!mode.ok()) return mode.status();
   const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
   if (!huge_pages.ok()) return huge_pages.status();
@@ -242,10 +277,17 @@ Status serve(const AgentOptions& o) {
                                                       static_cast<size_t>(o.snapshot_keep));
   options.device_sharings = sharings.take();
   options.ready_fd = static_cast<int>(o.ready_fd);
+  DaemonMonitor monitor(o.shard ? "shard" : "agent");
+  options.monitor = &monitor;
+  GRADBUS_RETURN_IF_ERROR(monitor.listen(o.metrics_listen));
 
   Mailbox<JobBroken> broken;
   Engine engine(transport.take(), broken, options.cores);
-  std::thread engine_thread([&engine] { engine.run(); });
+  monitor.watch().add("engine", engine.turns());
+  std::thread engine_thread([&engine] {
+    pthread_setname_np(pthread_self(), "engine");
+    engine.run();
+  });
   if (o.shard) {
     spdlog::info("a parameter-server shard, data at {}", address);
   } else {
@@ -253,7 +295,10 @@ Status serve(const AgentOptions& o) {
   }
   {
     Conductor conductor(options, listener.take(), engine, broken);
-    conductor.run(signals.get());
+    Reloader reloader(
+        invocation.values, options.token, [&] { return read_again(invocation); },
+        [&](const Secret& changed) { conductor.set_token(changed); });
+    conduct(conductor, signals, monitor, reloader);
   }
   engine.stop();
   engine_thread.join();
@@ -268,14 +313,15 @@ Status serve(const AgentOptions& o) {
 int main(int argc, char** argv) {
   gradbus::AgentOptions options;
   options.shm_bytes_max = gradbus::half_of_memory();
-  const gradbus::Result<bool> go_on = gradbus::read_options(options, argc, argv);
+  gradbus::Invocation invocation{argc, argv, {}};
+  const gradbus::Result<bool> go_on = gradbus::read_options(options, argc, argv, invocation.values);
   if (go_on.ok() && !go_on.value()) return 0;
   gradbus::Status status = go_on.status();
   if (status.ok())
-    status =
-        gradbus::start_log(options.shard ? "gradbus-shard" : "gradbus-agent", options.log_level);
+    status = gradbus::start_daemon_log(options.shard ? "gradbus-shard" : "gradbus-agent",
+                                       options.log_level, options.log_format);
   if (status.ok() && options.exit_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (status.ok()) status = gradbus::serve(options);
+  if (status.ok()) status = gradbus::serve(options, invocation);
   if (status.ok()) return 0;
   std::fprintf(stderr, "gradbus-agent: %s\n", status.message().c_str());
   return 1;

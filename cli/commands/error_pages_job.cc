@@ -167,6 +167,10 @@ constexpr ErrorPage kPages[] = {
     {"X001", "Gradbus found an inconsistency in its own state.", "Gradbus.",
      "Report it with this line, the log and the version.",
      "gradbus --version; journalctl -u gradbus-agent"},
+    {"X002", "A thread of a daemon has not moved for ten seconds.",
+     "The machine swaps or its disk does not answer; else Gradbus.",
+     "Under systemd the watchdog restarts the daemon. Look at the memory of the machine.",
+     "curl -s http://127.0.0.1:9400/healthz; journalctl -u gradbus-agent"},
 };
 
 const ErrorPage* find_in(std::span<const ErrorPage> pages, std::string_view id) {

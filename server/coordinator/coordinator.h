@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/metrics/metric_page.h"
 #include "server/coordinator/job_traces.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/coordinator_options.h"
@@ -62,6 +63,8 @@ class Coordinator {
   std::vector<Question> take_questions() { return outbox_.take_questions(); }
   std::vector<std::string> take_notes() { return outbox_.take_notes(); }
   uint64_t warnings() const { return warnings_; }
+  // Figures of the cluster for a scrape.
+  void add_metrics(MetricPage& page, Nanos now) const;
 
  private:
   struct Agent {
@@ -129,6 +132,9 @@ class Coordinator {
   std::set<uint64_t> busy_agents() const;
   void path_measured(uint64_t id, const v1::PathMeasured& message, Nanos now);
 
+  // coordinator_metrics.cc
+  void add_agents(MetricPage& page, Nanos now) const;
+
   // coordinator_status.cc
   void add_paths(v1::StatusReply& reply) const;
   v1::AgentStatus describe_agent(uint64_t id, const Agent& agent, Nanos now) const;
@@ -150,6 +156,7 @@ class Coordinator {
   std::set<uint64_t> asking_;  // jobs with a question that is not answered
   JobTraces traces_{&outbox_};
   uint64_t warnings_ = 0;
+  uint64_t nodes_lost_ = 0;
 };
 
 }  // namespace gradbus

@@ -117,6 +117,7 @@ void Coordinator::leave(uint64_t id, const Agent& agent, Nanos now) {
 }
 
 void Coordinator::remember_lost(const Agent& agent, const std::string& why, Nanos now) {
+  ++nodes_lost_;
   lost_nodes_.add({agent.info.name, agent.hello.pid(), agent.info.shard, why, now});
 }
 

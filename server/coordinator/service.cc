@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/daemon/daemon_monitor.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "proto/control.h"
@@ -205,7 +206,8 @@ Service::Service(const ServiceOptions& options)
       status_desk_(std::make_unique<StatusDesk>(desk_.get())),
       question_desk_(std::make_unique<QuestionDesk>(desk_.get())),
       guard_(options.token),
-      calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)) {}
+      calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)),
+      monitor_(options.monitor) {}
 
 Status Service::listen(ListenAddress address) {
   // gRPC would take the path away from the coordinator that has it.
@@ -242,7 +244,16 @@ void Service::tick_until_stopped() {
     desk_->set_deaf(since != 0 && ticked - since > LoopClock::kGapMax);
     self.begin(ticked);
     desk_->act([](Coordinator& coordinator, Nanos now) { coordinator.tick(now); });
+    turns_.add(1);
+    if (monitor_ != nullptr && ticked >= next_metrics_) publish_metrics(ticked);
   }
+}
+
+void Service::publish_metrics(Nanos now) {
+  next_metrics_ = now + kMetricsEvery;
+  MetricPage page;
+  desk_->act([&](Coordinator& coordinator, Nanos at) { coordinator.add_metrics(page, at); });
+  monitor_->board().publish(std::move(page), now);
 }
 
 void Service::stop() {

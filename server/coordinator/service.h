@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "common/fd.h"
+#include "common/metrics/tally.h"
 #include "common/status.h"
 #include "server/coordinator/attach_stream.h"
 #include "server/coordinator/coordinator.h"
@@ -28,12 +29,15 @@
 
 namespace gradbus {
 
+class DaemonMonitor;
+
 struct ServiceOptions {
   // host:port, where port 0 is any free one, or unix:/path/of/socket.
   std::string listen = "127.0.0.1:7400";
   std::optional<Secret> token;  // of the cluster
   bool insecure = false;        // listen on host:port without a token
   CoordinatorOptions coordinator;
+  DaemonMonitor* monitor = nullptr;         // gets metrics; outlives the service
   size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
 };
 
@@ -47,6 +51,10 @@ class Service {
   // "127.0.0.1:7400", with the real port.
   const std::string& address() const { return address_; }
 
+  // Any thread.
+  void set_token(const Secret& token) { guard_.set_token(token); }
+  const Tally& turns() const { return turns_; }  // grows while the coordinator is not stuck
+
   // Ends all calls and streams; returns within a second.
   void stop();
 
@@ -55,6 +63,7 @@ class Service {
   Status listen(ListenAddress address);
   void start_ticking();
   void tick_until_stopped();
+  void publish_metrics(Nanos now);
 
   std::unique_ptr<Desk> desk_;
   std::unique_ptr<StatusDesk> status_desk_;
@@ -63,6 +72,9 @@ class Service {
   std::unique_ptr<grpc::Service> calls_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  DaemonMonitor* const monitor_;
+  Nanos next_metrics_ = 0;
+  Tally turns_;
   Fd stop_event_;
   std::thread ticker_;
 };

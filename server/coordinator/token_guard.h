@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@ class TokenGuard {
   // Without a token every call passes.
   explicit TokenGuard(const std::optional<Secret>& token);
 
+  // From now on calls must prove this token. Open streams continue. Only with a token at the start.
+  void set_token(const Secret& token);
+
   v1::ChallengeReply challenge(const v1::ChallengeRequest& request) const;
 
   // OK; or UNAUTHENTICATED with a sentence for the caller, and at most one line a second in the
@@ -27,10 +31,11 @@ class TokenGuard {
                      std::string_view request);
 
  private:
+  std::shared_ptr<TokenVerifier> verifier() const;
   void log_refusal(const std::string& peer, const char* method, const std::string& why);
 
-  std::optional<TokenVerifier> verifier_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<TokenVerifier> verifier_;  // null: no token
   Nanos logged_ = 0;
   uint64_t unlogged_ = 0;
 };

@@ -42,6 +42,12 @@ class PsControlJobs {
   void end_all();
   // For the jobs that this coordinator knows.
   void report_counters(uint64_t incarnation, v1::Heartbeat& heartbeat) const;
+  size_t size() const { return jobs_.size(); }
+  // Calls `report(id, started, traffic)` for each job.
+  template <typename Report>
+  void for_each_traffic(const Report& report) const {
+    for (const auto& [id, ps_job] : jobs_) report(id, ps_job.started, *ps_job.traffic);
+  }
 
  private:
   struct PsControlJob {

@@ -84,7 +84,9 @@ size_t PsDataJob::do_work() {
   if (!retiring_.empty()) retire();
   size_t copied = snapshots_->wake_at() == 0 ? 0 : snapshots_->do_work(monotonic_now(), tensors_);
   if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(monotonic_now(), backups_);
-  return copied + links_.flush();
+  const size_t sent = links_.flush();
+  start_.traffic->waiting_frames.set(links_.waiting_frames());
+  return copied + sent;
 }
 
 Nanos PsDataJob::wake_at() const {
@@ -189,6 +191,7 @@ void PsDataJob::on_received(const TransportEvent& event) {
               sizeof(header));
   if (const Status status = check_frame(event, header); !status.ok()) return fail(status);
   start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
+  start_.traffic->of_peer(links_.peer_of(event.link)).received_bytes.add(header.length);
   if (links_.outgoing(event.link)) {
     links_.release_credit(event.link, event.token);
     return on_taken_there(links_.peer_of(event.link), header);
@@ -306,6 +309,7 @@ void PsDataJob::on_sent(const TransportEvent& event) {
     on_part_sent(sent.action.peer, sent.operation.tensor);
   if (event.code != Code::kOk || !broken_.ok()) return;  // kClosed follows with the reason
   start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+  start_.traffic->of_peer(sent.action.peer).sent_bytes.add(sent.action.bytes);
   ShardAnswer answer;
   answer.agent = sent.action.peer;
   answer.chunk = sent.action.chunk;

@@ -107,6 +107,7 @@ class Rig:
         self.agents: list[Daemon] = []
         self.shards: list[Daemon] = []
         self.ranks: list[Rank] = []
+        self.server_arguments: list[str] = []
         self.within: list[str] = []  # words in front of a daemon's command: into a namespace
 
     def start_daemon(self, program: str, *arguments: str) -> Daemon:
@@ -137,7 +138,8 @@ class Rig:
         """A coordinator and agents that it knows."""
         # A death is seen by the end of a connection; a lease only tells how long a daemon may starve.
         self.server = self.start_daemon(
-            "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", "--lease-ms", "15000")
+            "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", "--lease-ms", "15000",
+            *self.server_arguments)
         for index in range(agents):
             self.start_agent(f"node-{index}", *agent_arguments)
         return self
@@ -217,10 +219,11 @@ class Rig:
 
 
 @contextlib.contextmanager
-def cluster(agents: int = 1, *agent_arguments: str, shards: int = 0):
+def cluster(agents: int = 1, *agent_arguments: str, shards: int = 0, server_arguments: tuple[str, ...] = ()):
     """A running rig; stopped and cleaned up at the end."""
     with tempfile.TemporaryDirectory(prefix="gradbus-test-") as folder:
         rig = Rig(pathlib.Path(folder))
+        rig.server_arguments = list(server_arguments)
         try:
             rig.start(agents, *agent_arguments)
             for index in range(shards):

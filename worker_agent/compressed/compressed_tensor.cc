@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "common/check.h"
 #include "common/checked.h"
@@ -175,8 +176,25 @@ OperationStarts CompressedTensor::start(size_t partition) {
   }
   const std::span<const uint64_t> block_bytes =
       partitions_[partition]->start(round_, pull_of(request_));
+  count(partition, block_bytes);
   starts[0] = {operations_[partition * stages_].get(), round_, block_bytes};
   return starts;
+}
+
+// What the codec has made of the node's gradient: a vector, a block for each target, or one block.
+void CompressedTensor::count(size_t partition, std::span<const uint64_t> block_bytes) const {
+  if (request_.pull_only) return;
+  const CollectivePlan& plan = partitions_[partition]->stages()[0].plan;
+  uint64_t made = 0;
+  if (block_bytes.empty()) {
+    made = plan.count * dtype_bytes(plan.dtype);
+  } else if (plan.kind == CollectiveKind::kAllToAll) {
+    made = std::accumulate(block_bytes.begin(), block_bytes.end(), uint64_t{0});
+  } else {
+    made = block_bytes[job_.agent_index];
+  }
+  job_.traffic->uncompressed_bytes.add(partitions_[partition]->elements() * sizeof(float));
+  job_.traffic->compressed_bytes.add(made);
 }
 
 // The first rank buffer contains the sum. The other rank buffers contain what their ranks wrote.

@@ -92,6 +92,7 @@ class CompressedTensor {
   Status refuse_not_finite(size_t partition) const;
   Status take_turn_with_residual_state();
   void measure();
+  void count(size_t partition, std::span<const uint64_t> block_bytes) const;
 
   const StartJob& job_;
   const AddTensor add_;

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/check.h"
+#include "common/daemon/daemon_monitor.h"
+#include "common/errors.h"
 #include "common/guarded.h"
 #include "common/log.h"
 
@@ -62,8 +64,10 @@ void Conductor::watch_full_sockets() {
     if (client->wants_to_write()) rewatch(*client);
 }
 
-void Conductor::run(int stop_fd) {
-  GRADBUS_CHECK(watch(stop_fd, EPOLLIN));
+void Conductor::run(int signal_fd, const std::function<bool()>& on_signal) {
+  GRADBUS_CHECK(watch(signal_fd, EPOLLIN));
+  tell_readiness(
+      error("C501", "the coordinator " + options_.coordinator + " has not answered yet"));
   say_hello();
   for (;;) {
     std::array<epoll_event, 64> ready;
@@ -72,7 +76,7 @@ void Conductor::run(int stop_fd) {
     bool clients_wait = false;
     for (int i = 0; i < count; ++i) {
       const int fd = ready[static_cast<size_t>(i)].data.fd;
-      if (fd == stop_fd) return;
+      if (fd == signal_fd && on_signal()) return;
       clients_wait = clients_wait || fd == listener_.fd();
       on_ready(fd);
     }
@@ -87,6 +91,7 @@ void Conductor::run(int stop_fd) {
 // Requests of clients and of the coordinator are guarded where they are handled. Other errors
 // belong to no job.
 void Conductor::take_messages() {
+  turns_.add(1);
   for (const ControlEvent& event : control_events_.take()) take_control(event);
   for (const JobBroken& event : broken_.take()) on_job_broken(event);
   for (const PathAnswer& answer : path_answers_->take()) on_path_answer(answer);
@@ -112,6 +117,7 @@ void Conductor::tick() {
   const Nanos now = monotonic_now();
   keep_lease();
   send_traces(now);
+  if (options_.monitor != nullptr && now >= next_metrics_) publish_metrics(now);
   if (next_reconnect_ != 0 && now >= next_reconnect_) say_hello();
   for (auto link = broken_links_.begin(); link != broken_links_.end();) {
     const auto current = link++;
@@ -133,6 +139,8 @@ void Conductor::say_ready() {
   said_ready_ = true;
   nlohmann::json line{{"socket", listener_.path()}, {"pid", getpid()}, {"name", options_.name}};
   for (const auto& [transport, address] : options_.addresses) line["address"] = address;
+  if (options_.monitor != nullptr && !options_.monitor->address().empty())
+    line["metrics"] = options_.monitor->address();
   const std::string text = line.dump() + "\n";
   if (write(options_.ready_fd, text.data(), text.size()) < 0)
     spdlog::warn("no process reads --ready-fd {}", options_.ready_fd);

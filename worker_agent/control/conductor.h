@@ -3,11 +3,14 @@
 // thread with one epoll. A step never waits for it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "common/metrics/job_pages.h"
+#include "common/metrics/tally.h"
 #include "common/trust/secret.h"
 #include "data_plane/engine.h"
 #include "server/parameter_server/ps_control_jobs.h"
@@ -20,6 +23,8 @@
 #include "worker_agent/job/worker_commands.h"
 
 namespace gradbus {
+
+class DaemonMonitor;
 
 struct ConductorOptions {
   std::string name;                              // of this node
@@ -37,6 +42,7 @@ struct ConductorOptions {
   std::shared_ptr<SnapshotKeeper> keeper;    // of a shard that keeps snapshots
   std::vector<CudaSharing> device_sharings;  // ways to share GPU memory with ranks: Devices
   int ready_fd = -1;                         // gets one line of JSON when clients can be served
+  DaemonMonitor* monitor = nullptr;          // outlives the conductor; null: nobody is told
 };
 
 class Conductor {
@@ -45,8 +51,11 @@ class Conductor {
             Mailbox<JobBroken>& broken);
   ~Conductor();
 
-  // Serves until `stop_fd` becomes readable (a signalfd).
-  void run(int stop_fd);
+  // Serves until `on_signal`, which is called when `signal_fd` becomes readable, returns true.
+  void run(int signal_fd, const std::function<bool()>& on_signal);
+  // For the next streams to the coordinator. For `on_signal`.
+  void set_token(const Secret& token) { control_.set_token(token); }
+  const Tally& turns() const { return turns_; }  // grows while the thread is not stuck
 
  private:
   using Clients = std::map<int, std::unique_ptr<AttachedClient>>;
@@ -126,6 +135,9 @@ class Conductor {
   void on_trace_job(const v1::TraceJob& message);
   void send_traces(Nanos now);
   void send_trace(WorkerControlJob& job, uint64_t coordinator_ns = 0);
+  // (conductor_metrics.cc)
+  void publish_metrics(Nanos now);
+  void tell_readiness(const Status& ready);
   void say_hello();
   void say_ready();
   // Before Welcome, only Hello may be sent.
@@ -181,6 +193,10 @@ class Conductor {
   Nanos heartbeat_every_ = 500 * kMillisecond;
   Nanos next_heartbeat_ = 0;
   Nanos next_traces_ = 0;
+  Nanos next_metrics_ = 0;
+  JobPages job_pages_;
+  Tally turns_;
+  uint64_t welcomes_ = 0;     // of the coordinator
   Nanos next_reconnect_ = 0;  // 0: a stream is open or being opened
   Nanos backoff_ = 0;
   bool said_ready_ = false;

@@ -53,7 +53,9 @@ void Conductor::on_stream_ended(const std::string& why) {
   not_proven_ = why.starts_with("GB-C503") ? Status(Code::kPermission, why) : Status();
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   next_reconnect_ = monotonic_now() + backoff_;
-  coordinator_gone(error("C501", "the coordinator " + options_.coordinator + " is gone"));
+  const Status gone = error("C501", "the coordinator " + options_.coordinator + " is gone");
+  tell_readiness(not_proven_.ok() ? gone : not_proven_);
+  coordinator_gone(gone);
 }
 
 // The same coordinator, after a reconnect, has removed our ranks when the stream broke. A restarted
@@ -69,6 +71,8 @@ void Conductor::on_welcome(const v1::Welcome& welcome) {
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
   next_heartbeat_ = 0;
   connected_ = true;
+  ++welcomes_;
+  tell_readiness({});
   not_proven_ = {};
   warned_ = false;
   backoff_ = 0;

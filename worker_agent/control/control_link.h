@@ -31,6 +31,8 @@ class ControlLink {
               Mailbox<ControlEvent>& events);
   ~ControlLink();
 
+  // For streams that are opened from now on; the current one continues.
+  void set_token(const Secret& token) { token_ = token; }
   // Opens a stream whose first message is `hello`. If that fails, an event reports the end.
   void reconnect(const v1::AgentMessage& hello);
   // Returns false when there is no stream.
@@ -42,7 +44,7 @@ class ControlLink {
  private:
   class Stream;
   const std::string coordinator_;
-  const std::optional<Secret> token_;
+  std::optional<Secret> token_;
   Mailbox<ControlEvent>& events_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;

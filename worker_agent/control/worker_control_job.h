@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/metrics/metric_page.h"
 #include "data_plane/coordinator_plans.h"
 #include "data_plane/engine.h"
 #include "gradbus/v1/coordinator.pb.h"
@@ -85,6 +86,7 @@ class WorkerControlJob {
 
   void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
   void report_counters(v1::JobCounters& counters) const;
+  void add_metrics(MetricPage& page, const std::string& label) const;  // (conductor_metrics.cc)
   JobTracer& tracer() { return tracer_; }
 
  private:

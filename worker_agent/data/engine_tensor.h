@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "data_plane/collective_operation.h"
 #include "shared_memory/local_reduction.h"
 #include "worker_agent/compressed/compressed_tensor.h"
@@ -58,7 +59,18 @@ class EngineTensor {
   Status post(uint32_t local_rank, const Submission& record);
   // The round that all local ranks have posted and that has not begun; 0: none.
   uint64_t ready_round() const;
-  void begun(uint64_t round) { begun_ = round, running_ = true, staleness_ = 0; }
+  void begun(uint64_t round, Nanos now) {
+    begun_ = round, running_ = true, staleness_ = 0;
+    begun_at_ = now, first_post_at_ = 0;
+  }
+  // Of a post that came now: how much later it is than the round's first one.
+  uint64_t lateness(Nanos now) {
+    if (first_post_at_ == 0) first_post_at_ = now;
+    return static_cast<uint64_t>(now - first_post_at_);
+  }
+  Nanos begun_at() const { return begun_at_; }
+  CollectiveKind kind() const { return add_.shape.kind; }
+  uint64_t bytes() const;  // of the tensor, or of one block
   void finished() { running_ = false; }
   bool running() const { return running_; }
   // No rank has posted a round that is not over. (Rounds on one node are not posted here.)
@@ -96,7 +108,6 @@ class EngineTensor {
   void stop_assisting() { assists_left_ = 0; }
 
  private:
-  uint64_t bytes() const;  // of the tensor, or of one block
   std::vector<uint32_t> rank_buffers_in_host_memory() const;
 
   AddTensor add_;
@@ -118,6 +129,8 @@ class EngineTensor {
   uint64_t assisted_ = 0;  // the latest round for which help was requested
   uint32_t assists_left_ = 0;
   uint32_t staleness_ = 0;
+  Nanos first_post_at_ = 0;  // of the next round; 0: no rank has posted it
+  Nanos begun_at_ = 0;
   RoundTrace trace_;
 };
 

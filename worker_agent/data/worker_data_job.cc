@@ -118,6 +118,7 @@ size_t WorkerDataJob::do_work() {
   work += flush_completions();
   if (!retiring_.empty()) work += retire();
   if (links_ != nullptr) work += links_->flush();
+  if (links_ != nullptr) start_.traffic->waiting_frames.set(links_->waiting_frames());
   return work;
 }
 
@@ -171,13 +172,14 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
   }
   if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
+  start_.traffic->lateness.observe(posted->lateness(monotonic_now()));
   note(*posted, TraceKind::kRanks);
   if (posted->ready_round() != 0) begin(*posted);
 }
 
 void WorkerDataJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
-  tensor.begun(round);
+  tensor.begun(round, monotonic_now());
   if (tensor.device() != nullptr) {
     if (const Status status = tensor.device()->start(); !status.ok()) return fail(status);
     if (!tensor.leaves_node()) return finish(tensor);
@@ -275,7 +277,7 @@ void WorkerDataJob::advance(EngineTensor& tensor, const Result<OperationStarts>&
     coding_.push_back(&tensor);
   if (!tensor.compressed()->done() || !tensor.running()) return;
   if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
-    start_.fidelity->post(*sample);
+    note_fidelity(*sample);
   finish(tensor);
 }
 
@@ -315,12 +317,12 @@ std::span<const std::byte> WorkerDataJob::payload(const CollectiveOperation& ope
 void WorkerDataJob::finish(EngineTensor& tensor) {
   const uint64_t round = tensor.begun_round();
   tensor.finished();
+  count_round(tensor);
   start_.trace->on() ? tensor.trace().finish(*start_.trace, tensor.id(), round)
                      : tensor.trace().clear();
   if (tensor.device() != nullptr && tensor.leaves_node())
     if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
-  if (tensor.holds_parameters() && !tensor.request().pull_only)
-    start_.staleness->post(tensor.id(), tensor.staleness());
+  if (tensor.holds_parameters() && !tensor.request().pull_only) note_staleness(tensor);
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
     push_completion(rank,
                     {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});

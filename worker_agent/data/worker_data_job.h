@@ -105,6 +105,9 @@ class WorkerDataJob final : public DataJob {
   void on_data(uint32_t from, const FrameHeader& header, uint32_t buffer);
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void finish(EngineTensor& tensor);
+  void count_round(const EngineTensor& tensor) const;
+  void note_fidelity(const FidelitySample& sample) const;
+  void note_staleness(const EngineTensor& tensor) const;
   void push_completion(uint32_t local_rank, const CompletionRecord& record);
   size_t flush_completions();
   EngineTensor* tensor(uint32_t id);

@@ -29,7 +29,10 @@ void WorkerDataJob::on_sent(const TransportEvent& event) {
   const SendRecord sent = links_->take_sent(event.link, event.token);
   const bool sent_it = event.code == Code::kOk;
   if (!broken_.ok() || !(sent_it || may_lose(sent.action.peer))) return;  // kClosed says why
-  if (sent_it) start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+  if (sent_it) {
+    start_.traffic->sent_bytes.fetch_add(sent.action.bytes, std::memory_order_relaxed);
+    start_.traffic->of_peer(sent.action.peer).sent_bytes.add(sent.action.bytes);
+  }
   CollectiveOperation& from = *operation(sent.operation);
   EngineTensor& tensor = *tensors_[sent.operation.tensor];
   if (tensor.running()) note(tensor, TraceKind::kSend);
@@ -45,6 +48,7 @@ void WorkerDataJob::on_received(const TransportEvent& event) {
               sizeof(header));
   start_.traffic->received_bytes.fetch_add(header.length, std::memory_order_relaxed);
   const uint32_t from = links_->peer_of(event.link);
+  start_.traffic->of_peer(from).received_bytes.add(header.length);
   if (const Status status = check_frame(event, header); !status.ok()) return fail(status);
   if (!links_->outgoing(event.link))
     return on_data(from, header, links_->buffer_of(event.link, event.token));
@@ -133,6 +137,7 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
   const uint32_t peer = links_->peer_of(event.link);
   links_->on_closed(event.link);
   if (links_->dropped(peer)) return;
+  start_.traffic->links_lost.add(1);
   const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
   const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
                             "job \"" + start_.name + "\": the link to " + describe_peer(peer) +

@@ -38,7 +38,7 @@ struct StartJob {
   std::vector<uint32_t> agent_of_rank;             // by rank
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank
-  std::shared_ptr<JobTraffic> traffic;
+  std::shared_ptr<JobTraffic> traffic = std::make_shared<JobTraffic>();
   std::shared_ptr<FidelityBoard> fidelity;    // of compressed tensors that ask for it
   std::shared_ptr<StalenessBoard> staleness;  // of tensors whose parameters shards hold
   std::shared_ptr<JobTrace> trace = std::make_shared<JobTrace>();

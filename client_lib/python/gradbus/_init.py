@@ -11,9 +11,11 @@ import operator
 import os
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from . import _core
 from ._errors import bad_argument
+from ._mpi import place_in
 from ._process_sets import ProcessSet, add_process_set
 from ._session import current, is_initialized, open_session
 
@@ -82,6 +84,7 @@ def init(
     start_timeout: float | None = None,
     op_timeout: float | None = None,
     process_sets: Sequence[ProcessSet] = (),
+    comm: Any = None,
 ) -> None:
     """Joins the job and waits until every rank has.
 
@@ -96,11 +99,18 @@ def init(
         op_timeout: seconds after which a wait raises TimeoutError (default 1800). A rank or node that
             dies ends a wait earlier, so this limit only ends real deadlocks.
         process_sets: sets to add at once, the same on every rank.
+        comm: a communicator of mpi4py, whose ranks make the job. All of them call it.
 
     Calling it again changes nothing; it warns of arguments that differ from the first ones. Raises
     InvalidError, UnavailableError (no agent), PermissionError, MismatchError (rank taken, sizes
     differ), VersionSkewError and TimeoutError (names the missing ranks).
     """
+    if comm is not None:
+        if not (job is None and rank is None and size is None):
+            raise bad_argument("init: comm= gives job, rank and size", "leave rank= out, and job= and size=")
+        if is_initialized():
+            return
+        job, rank, size = place_in(comm)
     given = _Arguments(job, rank, size, socket, start_timeout, op_timeout, process_sets)
     if is_initialized():
         _warn_of_differences(given)

@@ -85,6 +85,11 @@ def is_initialized() -> bool:
     return _session is not None and _session_pid == os.getpid()
 
 
+def is_traced() -> bool:
+    """True while a trace of the job is recorded."""
+    return _session is not None and _session_pid == os.getpid() and _session.tracing()
+
+
 def current() -> _core.Session:
     """The session; raises ClosedError when there is none."""
     if _session is None:

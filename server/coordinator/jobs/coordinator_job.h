@@ -106,6 +106,13 @@ class CoordinatorJob {
 
   // coordinator_job_status.cc. Lists at most `tensors_max` tensors.
   v1::JobStatus describe(Nanos now, size_t tensors_max) const;
+  struct Figures {
+    size_t ranks = 0;  // joined
+    size_t slow_ranks = 0;
+    uint64_t late_ns = 0;  // of the latest rank
+    bool stalled = false;
+  };
+  Figures figures(Nanos now) const;
 
  private:
   struct Answers;

@@ -12,6 +12,13 @@ bool is_failure_code(uint32_t code) {
   return code > uint32_t(Code::kOk) && code <= uint32_t(Code::kInternal);
 }
 
+// "GB-P101"; messages begin with their code.
+std::string code_of(const Status& error) {
+  constexpr size_t kCodeBytes = 7;
+  const std::string& text = error.message();
+  return text.starts_with("GB-") ? text.substr(0, kCodeBytes) : "other";
+}
+
 }  // namespace
 
 Status repeat_failure(const AgentInfo& info, const v1::Error& error) {
@@ -187,6 +194,7 @@ void CoordinatorJob::end(State state, Nanos now) {
   ended_at_ = now;
   placement_at_end_ = placement_in_use();
   registrations_.clear();
+  outbox_->count_end(state == State::kDone ? "done" : code_of(error_));
   if (state == State::kDone) outbox_->note(title() + " done");
 }
 

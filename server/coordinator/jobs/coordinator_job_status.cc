@@ -151,6 +151,21 @@ void CoordinatorJob::add_shards(v1::JobStatus& status) const {
   }
 }
 
+CoordinatorJob::Figures CoordinatorJob::figures(Nanos now) const {
+  Figures figures;
+  const Patience patience = patience_of(membership_, now);
+  uint64_t least_wait = patience.most_ns;
+  for (const auto& [rank, record] : membership_.ranks()) {
+    if (record.state != RankRecord::State::kJoined) continue;
+    ++figures.ranks;
+    figures.slow_ranks += is_slow(record, patience, now) ? 1 : 0;
+    least_wait = std::min<uint64_t>(least_wait, record.counters.wait_ns());
+  }
+  figures.late_ns = patience.most_ns - least_wait;
+  figures.stalled = state_ == State::kRunning && now - stall_at_ < kStallShown && !stall_.empty();
+  return figures;
+}
+
 v1::JobStatus CoordinatorJob::describe(Nanos now, size_t tensors_max) const {
   v1::JobStatus status;
   status.set_job(identity_.name);

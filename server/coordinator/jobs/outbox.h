@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,6 +50,9 @@ class Outbox {
   void note(std::string line) { notes_.push_back(std::move(line)); }
 
   void ask(Question question) { questions_.push_back(std::move(question)); }
+  // A job has ended: "done", or the code of its error.
+  void count_end(const std::string& outcome) { ++ends_[outcome]; }
+  const std::map<std::string, uint64_t>& ends() const { return ends_; }
 
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
@@ -62,6 +66,7 @@ class Outbox {
   std::vector<Outgoing> outgoing_;
   std::vector<Question> questions_;
   std::vector<std::string> notes_;
+  std::map<std::string, uint64_t> ends_;
 };
 
 }  // namespace gradbus

@@ -55,11 +55,11 @@ def check_policy(cluster, example: str, folder: pathlib.Path, **variables: str) 
     assert abs(rounded["accuracy"] - dense["accuracy"]) <= 0.02
 
 
-def check_digits(cluster, example: str, folder: pathlib.Path, **variables: str) -> None:
-    """2 and 4 ranks on the agents reach 96 %, with the parameters of one process."""
+def check_digits(cluster, example: str, folder: pathlib.Path, sizes=(2, 4), **variables: str) -> None:
+    """Ranks on the agents reach 96 %, with the parameters of one process."""
     alone = train_digits(cluster, example, 1, folder / "alone.npz", **variables)
     assert alone["accuracy"] >= 0.96
-    for size in (2, 4):
+    for size in sizes:
         together = train_digits(cluster, example, size, folder / f"{size}.npz", **variables)
         assert together["accuracy"] >= 0.96
         for name, array in alone["parameters"].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -23,15 +24,20 @@ def _named_leaves(tree: Tree) -> tuple[list[str], list[Any], Any]:
     return unique_names(names), [leaf for _, leaf in pairs], structure
 
 
-def _exchanged(gradients: Tree, prefix: str, settings: Settings) -> Tree:
-    names, leaves, structure = _named_leaves(gradients)
-    if not leaves:
-        return gradients
+def exchange_named(names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings) -> list[Any]:
+    """The arrays of all ranks combined; one call of XLA."""
+    if not arrays:
+        return []
     text = text_of(
-        "exchange", settings.process_set, name=prefix, names=names, op=int(settings.op),
+        "exchange", settings.process_set, name=prefix, names=list(names), op=int(settings.op),
         compression=settings.compression, bucket_bytes=settings.bucket_bytes,
     )  # fmt: skip
-    return jax.tree_util.tree_unflatten(structure, call(text, leaves, leaves))
+    return call(text, arrays, arrays)
+
+
+def _exchanged(gradients: Tree, prefix: str, settings: Settings) -> Tree:
+    names, leaves, structure = _named_leaves(gradients)
+    return jax.tree_util.tree_unflatten(structure, exchange_named(names, leaves, prefix, settings))
 
 
 def exchange_gradients(gradients: Tree, name: str, op: int = Average, **options: Any) -> Tree:

@@ -106,10 +106,11 @@ class DistributedOptimizerBase(_Optimizer):
     @property
     def state(self) -> Any:  # type: ignore[override,unused-ignore]
         """The wrapped optimizer's. Parameters whose step was left to the next forward pass are stepped first."""
-        gradbus = self.__dict__.get("_gradbus")
-        if gradbus is not None:
+        own = self.__dict__  # torch reads this for each parameter of a step
+        gradbus = own.get("_gradbus")
+        if gradbus is not None and gradbus.exchange.deferred.step_part is not None:
             gradbus.exchange.settle()
-        return self.__dict__["state"]
+        return own["state"]
 
     @state.setter
     def state(self, value: Any) -> None:
@@ -127,8 +128,9 @@ class DistributedOptimizerBase(_Optimizer):
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
+        owned = exchange.owned
         for parameter in parameters_of(self):
-            if not exchange.owns(parameter) and parameter.grad is not None:
+            if id(parameter) not in owned and parameter.grad is not None:
                 if set_to_none:
                     parameter.grad = None
                 else:

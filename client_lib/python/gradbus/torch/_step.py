@@ -42,7 +42,9 @@ def _may_step_parts(optimizer: Any, state: State) -> bool:
 def synchronize(optimizer: Any, is_step: bool) -> None:
     """Every ``.grad`` is the result afterwards."""
     state = optimizer._gradbus
-    exchanged = (p for p in parameters_of(optimizer) if not state.local.owns(p))
+    exchanged = parameters_of(optimizer)
+    if state.local.names:
+        exchanged = (p for p in exchanged if not state.local.owns(p))
     state.exchange.synchronize(exchanged, is_step)
 
 

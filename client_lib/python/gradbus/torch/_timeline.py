@@ -16,9 +16,7 @@ from .. import _session
 
 def trace_now() -> int:
     """The time for the begin of a span in nanoseconds; 0 while the job is not traced."""
-    if _session.is_initialized() and _session.current().tracing():
-        return time.monotonic_ns()
-    return 0
+    return time.monotonic_ns() if _session.is_traced() else 0
 
 
 def trace_span(name: str, begin: int) -> None:

@@ -30,6 +30,8 @@ class Bucket(Registered):
         self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self._slots_left = 0  # whose gradients of this round are not complete
+        self._has_arrived = True  # a gradient has, since begin_round()
+        self._view_in_use = 0  # number of the delay slot's view that slots use
         self.started = False
         self.undrained = False  # results of mode delayed are left
         self.done = False  # the result of this step is in .grad
@@ -52,6 +54,7 @@ class Bucket(Registered):
         """The same tensor, registered anew; nothing is under way."""
         super().replace(core)
         self.used = False
+        self._view_in_use = 0
         for slot, place in zip(self.slots, self._plan.slots, strict=True):
             slot.replace(self._views(place.offset, place.count, slot.parameter))
 
@@ -78,13 +81,16 @@ class Bucket(Registered):
         self._slots_left = len(self.slots)
         self.started = self.done = self.again = False
         self._is_noted = False
-        for slot in self.slots:
-            slot.begin_round()
+        if self._has_arrived:
+            self._has_arrived = False
+            for slot in self.slots:
+                slot.begin_round()
 
     def count(self, slot: Slot, passes: int) -> bool:
         """One more gradient; True when it was the last one of this round's ``passes``."""
+        self._has_arrived = True
         self._slots_left -= slot.count(passes)
-        return self.is_full
+        return self._slots_left == 0
 
     def end_pass(self, passes: int) -> None:
         """No more gradients come in this backward pass."""
@@ -104,6 +110,11 @@ class Bucket(Registered):
         """Every ``.grad`` is the view, with what is there."""
         for slot in self.slots:
             slot.point()
+
+    def point_as_noted(self) -> None:
+        """As point(), when changed_in_flight() has just found nothing."""
+        for slot in self.slots:
+            slot.point_as_noted()
 
     def note(self) -> None:
         """From here on to start() nobody should write to the gradients."""
@@ -148,7 +159,7 @@ class Bucket(Registered):
 
     def start(self) -> None:
         """Hands the bucket to Gradbus."""
-        for slot in self.slots:
+        for slot in self.slots if self._sparse else ():
             slot.fill()
         self.hand_over()
         self._drained = None
@@ -199,5 +210,7 @@ class Bucket(Registered):
 
     def _use_current_delay_slot(self) -> None:
         view = self.copy_back()
-        for slot in self.slots:
-            slot.use_delay_slot(view)
+        if view != self._view_in_use or self._sparse:  # the rows of sparse ones are others each time
+            self._view_in_use = view
+            for slot in self.slots:
+                slot.use_delay_slot(view)

@@ -57,8 +57,10 @@ class Slot:
     def count(self, passes: int) -> bool:
         """One more gradient has arrived; True when it is the last one of this round's ``passes``."""
         self._grads += 1
-        is_last = self._grads == self._grads_per_pass and self._passes + 1 >= passes
-        return self._becomes_ready(is_last)
+        if self._grads != self._grads_per_pass or self._passes + 1 < passes or self._is_ready:
+            return False
+        self._is_ready = True
+        return True
 
     def end_pass(self, passes: int) -> bool:
         """No more gradients come in this backward pass; True when the round's last one has come."""
@@ -67,12 +69,10 @@ class Slot:
         self._grads_per_pass = max(self._grads, self._grads_per_pass)
         self._grads = 0
         self._passes += 1
-        return self._becomes_ready(self._passes >= passes)
-
-    def _becomes_ready(self, is_complete: bool) -> bool:
-        becomes = is_complete and not self._is_ready
-        self._is_ready |= becomes
-        return becomes
+        if self._passes < passes or self._is_ready:
+            return False
+        self._is_ready = True
+        return True
 
     def use_delay_slot(self, delay_slot: int) -> None:
         """From here on the view is that of this delay slot."""
@@ -140,7 +140,11 @@ class Slot:
 
     def note(self) -> None:
         """From here on nobody should set or write to ``.grad``. Torch counts the writes."""
-        self._noted = _identity_of(self.parameter.grad)
+        grad = self.parameter.grad
+        if grad is None:
+            self._noted = None, 0, 0
+        else:
+            self._noted = grad, grad._version, grad.data_ptr() if grad.layout is torch.strided else 0
 
     def is_as_noted(self, writes: int = 0) -> bool:
         """Since note() nobody has, but for so many writes; a parameter frozen meanwhile does not count."""
@@ -159,6 +163,20 @@ class Slot:
             self._put()
             self.adopted = True
 
+    def point_as_noted(self) -> None:
+        """As point(), when is_as_noted() has just been found: most ``.grad`` are the view already."""
+        noted, _, address = self._noted
+        grad = self.parameter.grad
+        if (
+            grad is not None
+            and grad is noted
+            and grad is self._gradients[self._delay_slot]
+            and grad.data_ptr() == address
+        ):
+            self.adopted = True
+        else:
+            self.point()
+
     def _drop_zeros_when_frozen(self) -> None:
         # zero_grad(), then requires_grad_(False): in one process .grad is None.
         grad = self.parameter.grad
@@ -168,21 +186,21 @@ class Slot:
             self.parameter.grad = None
 
     def _put(self) -> torch.Tensor:
-        gradient = self._private_gradient()
+        if self.parameter.is_contiguous():
+            self._private = gradient = None
+        else:
+            gradient = self._private_gradient()
         if gradient is None:
             gradient = self._gradients[self._delay_slot]
-        if gradient is None or not (gradient is self._private or self._is_intact(gradient)):
-            gradient = self._gradients[self._delay_slot] = _same_memory(self.view)
+            if gradient is None or not self._is_intact(gradient):
+                gradient = self._gradients[self._delay_slot] = _same_memory(self.view)
         if self.parameter.grad is not gradient:
             self.refuse_other_kind()
             self.parameter.grad = gradient
         return gradient
 
     def _private_gradient(self) -> torch.Tensor | None:
-        """A copy of the view in the parameter's order; None where that is the view's."""
-        if self.parameter.is_contiguous():
-            self._private = None
-            return None
+        """A copy of the view in the order of a parameter that is not contiguous; None where that is the view's."""
         self.refuse_other_kind()
         like = torch.empty_like(self.parameter, requires_grad=False)
         if like.is_contiguous():  # the parameter overlaps itself
@@ -221,12 +239,6 @@ class Slot:
 
     def forget(self) -> None:
         """Others have written to the view."""
-
-
-def _identity_of(grad: torch.Tensor | None) -> tuple[torch.Tensor | None, int, int]:
-    if grad is None:
-        return None, 0, 0
-    return grad, grad._version, grad.data_ptr() if grad.layout == torch.strided else 0
 
 
 class SparseSlot(Slot):

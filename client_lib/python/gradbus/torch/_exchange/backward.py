@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -38,31 +39,29 @@ class BackwardEnd:
     """One exchanger's view: expect() from its gradient hooks."""
 
     def __init__(self, exchanger: Exchanger) -> None:
-        self._exchanger = weakref.ref(exchanger)
-        # The engine holds the call. When backward() fails, it is freed and not called.
-        self._call: weakref.ref[_Call] | None = None
+        self.exchanger = weakref.ref(exchanger)  # while it lives
+        # The call that is pending. The engine holds it. When backward() fails, it is freed and not called.
+        self.pending: Callable[[], _Call | None] = _nothing
 
     def expect(self) -> None:
-        """Within a backward pass: its end is called, once."""
-        pending = None if self._call is None else self._call()
-        if pending is not None:
+        """Within a backward pass: its end is called, once. Nothing changes if ``pending()`` is there."""
+        if self.pending() is not None:
             return
-        call: _Call | None = getattr(_of_thread, "call", lambda: None)()
+        call: _Call | None = getattr(_of_thread, "call", _nothing)()
         if call is None or not call.is_open:
             call = _Call()
             _of_thread.call = weakref.ref(call)
             _queue_callback(call)
         call.ends.append(self)
-        self._call = weakref.ref(call)
-
-    @property
-    def exchanger(self) -> Exchanger | None:
-        """While it lives."""
-        return self._exchanger()
+        self.pending = weakref.ref(call)
 
     def forget(self) -> None:
         """The call was made."""
-        self._call = None
+        self.pending = _nothing
+
+
+def _nothing() -> None:
+    return None
 
 
 _of_thread = threading.local()  # its pending call
@@ -85,8 +84,9 @@ class _Call:
         ends, self.ends = self.ends, []
         for end in ends:
             end.forget()
-        alive = [end.exchanger for end in ends]
-        exchangers = sorted((e for e in alive if e is not None), key=lambda e: e.order)
+        exchangers = [exchanger for end in ends if (exchanger := end.exchanger()) is not None]
+        if len(exchangers) > 1:
+            exchangers.sort(key=lambda exchanger: exchanger.order)
         for exchanger in exchangers:
             exchanger.exchange_begin()
         for exchanger in exchangers:

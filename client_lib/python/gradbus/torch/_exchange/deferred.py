@@ -35,7 +35,7 @@ class Deferred:
         self._buckets: Sequence[Bucket] = ()
         self._left: list[Bucket] = []  # in the order of the backward pass
         self._bucket_of: dict[torch.nn.Parameter, Bucket] = {}
-        self._step: StepPart | None = None
+        self.step_part: StepPart | None = None  # steps parameters whose step() was put off
         self._optimizer: Callable[[], Any] = _nobody
         self._zero: bool | None = None  # set_to_none of the zero_grad() that was put off
         self._module_hook = ModuleHook()
@@ -49,7 +49,7 @@ class Deferred:
     @property
     def is_stepped(self) -> bool:
         """step() was called, and some parameters have not been stepped."""
-        return self._step is not None and self.is_open
+        return self.step_part is not None and self.is_open
 
     @property
     def waits_for_optimizer(self) -> bool:
@@ -60,12 +60,12 @@ class Deferred:
     @property
     def has_begun(self) -> bool:
         """Results were put off since the last step, though somebody may have waited for all since."""
-        return self._step is None and bool(self._buckets)
+        return self.step_part is None and bool(self._buckets)
 
     def begin(self, buckets: Sequence[Bucket]) -> None:
         """All of these were started."""
         self.finish()
-        self._step = self._zero = None
+        self.step_part = self._zero = None
         self._buckets, self._left = buckets, list(buckets)
         self._bucket_of = {slot.parameter: bucket for bucket in buckets for slot in bucket.slots}
         self._watch(values=False)
@@ -76,7 +76,7 @@ class Deferred:
             self._optimizer = weakref.ref(optimizer)
             for bucket in [bucket for bucket in self._left if bucket.test()]:
                 self._end(bucket)
-            self._step = step_part
+            self.step_part = step_part
             for bucket in self._buckets:
                 if bucket.done:
                     self._step_on(bucket)
@@ -92,7 +92,7 @@ class Deferred:
 
     def finish(self, optimizer: Any = None) -> None:
         """Ends all. After a TimeoutError it may be called again. ``optimizer``: the one that goes."""
-        if self._stepping == threading.get_ident():
+        if not self._buckets or self._stepping == threading.get_ident():
             return
         with self._lock:
             if optimizer is not None:
@@ -114,7 +114,7 @@ class Deferred:
         self._module_hook.remove()
         self._bucket_of = {}
         self._buckets = ()
-        self._step = None
+        self.step_part = None
         self._optimizer = _nobody
 
     def _watch(self, values: bool) -> None:
@@ -130,7 +130,7 @@ class Deferred:
         # Parameters are watched to the end: another thread that uses one waits for the lock.
         with itself(), torch.no_grad():
             self._take(bucket)
-        if self._step is not None:
+        if self.step_part is not None:
             self._step_on(bucket)
         if self._zero is not None:
             with itself(), torch.no_grad():
@@ -141,12 +141,12 @@ class Deferred:
             unwatch(slot.parameter)
 
     def _step_on(self, bucket: Bucket) -> None:
-        assert self._step is not None
+        assert self.step_part is not None
         traced = trace_now()
         self._stepping = threading.get_ident()
         try:
             with itself():
-                self._step(self._optimizer(), [slot.parameter for slot in bucket.slots])
+                self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
         finally:
             self._stepping = 0
         trace_span("deferred step", traced)

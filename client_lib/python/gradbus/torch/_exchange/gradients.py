@@ -56,12 +56,13 @@ class GradientExchange:
         self._placement = placement  # of shards: the newest that was asked for
         self._additions = itertools.count()
         self._buckets: list[Bucket] = []
-        self._parameters: set[torch.nn.Parameter] = set()
+        self.owned: set[int] = set()  # id() of each parameter that has a slot: a tensor's hash() takes longer
         self._async_ps: set[torch.nn.Parameter] = set()
         self._rounds = Rounds(
             self._buckets, passes, maker.op, waits_in_backward, prefix, maker.process_set,
             learning_rate, maker.rescale_residual, maker.schedule.in_forward,
         )  # fmt: skip
+        self.deferred = self._rounds.deferred
         if maker.arrival or maker.plan is not None or not maker.schedule.rebuilds:
             self.forget_arrival()
         self._hooks: list[Any] = []
@@ -94,12 +95,12 @@ class GradientExchange:
                 self._watch(bucket, slot)
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
-        self._parameters.add(slot.parameter)
+        self.owned.add(id(slot.parameter))
         # Weak references: the hook lives as long as the parameter, the optimizer may go earlier, and a
         # slot that the parameter's hook held would hold the parameter for ever.
         rounds, bucket_, slot_ = weakref.ref(self._rounds), weakref.ref(bucket), weakref.ref(slot)
 
-        def on_gradient() -> None:
+        def on_gradient(*_: Any) -> None:
             its_rounds, its_bucket, its_slot = rounds(), bucket_(), slot_()
             if its_rounds is not None and its_bucket is not None and its_slot is not None:
                 its_rounds.on_gradient(its_bucket, its_slot)
@@ -107,7 +108,7 @@ class GradientExchange:
         self._hooks.append(after_accumulation(slot.parameter, on_gradient))
         if self._schedule.in_forward:
             # A second backward pass adds to gradients whose exchange nobody has waited for.
-            deferred = weakref.ref(self._rounds.deferred)
+            deferred = weakref.ref(self.deferred)
             parameter: Any = slot.parameter
             self._hooks.append(parameter.register_hook(lambda _: _finish(deferred)))
 
@@ -168,19 +169,19 @@ class GradientExchange:
     @property
     def is_deferred(self) -> bool:
         """After backward(): results are left to the next forward pass, and no step was made."""
-        return self._rounds.deferred.has_begun
+        return self.deferred.has_begun
 
     def defer_step(
         self, step_part: StepPart, optimizer: Any, all_parameters: Iterable[torch.Tensor]
     ) -> None:
         """Each bucket's parameters are stepped when they are used next."""
         self._refuse_foreign_parameters(all_parameters)
-        self._rounds.deferred.step(step_part, optimizer)
+        self.deferred.step(step_part, optimizer)
 
     def settle(self, optimizer: Any = None) -> None:
         """Ends a step that was put off; ``optimizer``: the one that made it, if it goes now."""
-        if self._rounds.deferred.is_stepped:
-            self._rounds.deferred.finish(optimizer)
+        if self.deferred.is_stepped:
+            self.deferred.finish(optimizer)
 
     def settle_for_good(self, optimizer: Any = None) -> None:
         """As settle(), when nobody will use this exchange any more. Raises nothing: see lost_step()."""
@@ -190,14 +191,13 @@ class GradientExchange:
         except GradbusError as error:
             if not told:
                 lost_step(error)
-            self._rounds.deferred.drop()
+            self.deferred.drop()
 
     @property
     def in_flight(self) -> bool:
         """An exchange was started and not waited for."""
         return self._rounds.in_flight
 
-    @torch.no_grad()
     def synchronize(
         self, all_parameters: Iterable[torch.Tensor] = (), is_step: bool = False
     ) -> None:
@@ -207,11 +207,13 @@ class GradientExchange:
         calls it, and not the user. After a TimeoutError it may be called again.
         """
         self.refuse_when_detached()
-        self._rounds.deferred.finish()
+        self.deferred.finish()
         self._refuse_foreign_parameters(all_parameters)
         if is_step:
             self._rounds.refuse_changes_before_exchange()
-        self._rounds.synchronize()
+        if not self._rounds.synchronized:
+            with torch.no_grad():
+                self._rounds.synchronize()
 
     @property
     def holds_nothing(self) -> bool:
@@ -287,7 +289,7 @@ class GradientExchange:
 
     def _refuse_foreign_parameters(self, all_parameters: Iterable[torch.Tensor]) -> None:
         for parameter in all_parameters:
-            if parameter not in self._parameters and parameter.grad is not None:
+            if id(parameter) not in self.owned and parameter.grad is not None:
                 raise bad_argument(
                     f"a parameter of shape {tuple(parameter.shape)} has a gradient but did not "
                     "require one when the optimizer was made distributed",
@@ -296,14 +298,13 @@ class GradientExchange:
 
     def end_round(self) -> None:
         """The results were used; the next synchronize() exchanges again."""
-        if not self._rounds.deferred.is_stepped:
-            self._rounds.deferred.finish()
+        if not self.deferred.is_stepped:
+            self.deferred.finish()
         self._rounds.end()
         for bucket in self._buckets:
             for slot in bucket.slots if bucket.on_shards is not None else ():
                 slot.show()
 
-    @torch.no_grad()
     def zero(self, set_to_none: bool = True) -> None:
         """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first.
 
@@ -311,8 +312,8 @@ class GradientExchange:
         """
         self.refuse_when_detached()
         later: list[Bucket] = []
-        if self._rounds.deferred.is_stepped:
-            later = self._rounds.deferred.zero(set_to_none)
+        if self.deferred.is_stepped:
+            later = self.deferred.zero(set_to_none)
         else:
             self._rounds.abandon()
             self._rounds.begin()
@@ -393,16 +394,16 @@ class GradientExchange:
 
     def steps_on(self, parameter: torch.Tensor) -> bool:
         """This rank's optimizer does, with gradients that are exchanged here."""
-        return parameter in self._parameters and parameter not in self._async_ps
+        return id(parameter) in self.owned and parameter not in self._async_ps
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """True when the parameter has a slot here."""
-        return parameter in self._parameters
+        return id(parameter) in self.owned
 
     def detach(self, process_goes_on: bool) -> None:
         """Lets go of shared memory, which is about to be unmapped."""
         self.settle_for_good()
-        self._rounds.deferred.drop()
+        self.deferred.drop()
         self._detached = True
         self._let_go(process_goes_on)
         for bucket in self._buckets:
@@ -410,7 +411,7 @@ class GradientExchange:
 
     def release(self, why: str, collected: bool = False) -> None:
         """Others exchange these parameters for ever: buckets and their memory go, and ``why`` is said to callers."""
-        if self._rounds.deferred.waits_for_optimizer:
+        if self.deferred.waits_for_optimizer:
             return  # which calls this again
         if not self._detached:
             self.settle_for_good()
@@ -421,6 +422,7 @@ class GradientExchange:
             retire(bucket.core for bucket in self._buckets if bucket.on_shards is None)
             retire_names([self._rounds.agreement], self._process_set)
             self._buckets.clear()
+            self.owned.clear()
 
     def __del__(self) -> None:
         # Its hooks and gradients are the parameters', which live on.

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 
-def after_accumulation(parameter: torch.nn.Parameter, call: Callable[[], None]) -> Any:
-    """Has ``call()`` run whenever backward has accumulated into ``parameter.grad``."""
+def after_accumulation(parameter: torch.nn.Parameter, call: Callable[..., None]) -> Any:
+    """Has ``call`` run whenever backward has accumulated into ``parameter.grad``. Its arguments mean nothing."""
     register = getattr(parameter, "register_post_accumulate_grad_hook", None)
     if register is not None:  # torch >= 2.1
-        return register(lambda _: call())
+        return register(call)
     # Older: the node that accumulates is reachable through any function of the parameter.
     function: Any = parameter.expand_as(parameter).grad_fn
     node = function.next_functions[0][0]
-    return _NodeHook(node, node.register_hook(lambda *_: call()))
+    return _NodeHook(node, node.register_hook(call))
 
 
 class _NodeHook:

@@ -83,7 +83,8 @@ class Rounds:
 
     def on_gradient(self, bucket: Bucket, slot: Slot) -> None:
         """Backward has accumulated into a parameter's ``.grad``."""
-        self._end.expect()
+        if self._end.pending() is None:
+            self._end.expect()
         if bucket.started:
             raise in_flight_error(
                 f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
@@ -134,18 +135,24 @@ class Rounds:
     def _is_due(self) -> bool:
         return self._waits_in_backward and self._passes_made >= self._passes
 
-    @torch.no_grad()
     def exchange_begin(self) -> None:
         """At the end of backward(): starts what is complete, or, when this one waits, everything."""
         self._end_pass()
         for bucket in self._buckets:
             if _may_start(bucket) and (bucket.is_full or (self._is_due and not bucket.on_shards)):
-                bucket.adopt()
-                self._start(bucket)
+                with torch.no_grad():
+                    bucket.adopt()
+                    self._start(bucket)
 
-    @torch.no_grad()
     def exchange_end(self) -> None:
         """At the end of backward(): waits, if it is the last one before a step."""
+        if torch.is_grad_enabled():  # after backward(create_graph=True); no_grad() costs a microsecond
+            with torch.no_grad():
+                self._exchange_end()
+        else:
+            self._exchange_end()
+
+    def _exchange_end(self) -> None:
         buckets = [bucket for bucket in self._buckets if bucket.on_shards is None]
         if self._is_due:
             if any(bucket.again for bucket in buckets):
@@ -218,13 +225,13 @@ class Rounds:
         for bucket in missing:
             bucket.wait()
         for bucket in missing:
-            self._complete(bucket)
+            self._complete(bucket, is_as_noted=is_used)
         self._passes_made = 0
         if any(bucket.on_shards is None for bucket in missing):
             self._exchanges += 1
 
-    def _complete(self, bucket: Bucket) -> None:
-        bucket.point()
+    def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
+        bucket.point_as_noted() if is_as_noted else bucket.point()
         bucket.begin_round()
         for slot in bucket.slots if self._op == Sum else ():
             slot.note()  # for _refuse_again()
@@ -234,7 +241,7 @@ class Rounds:
         """The result of one bucket that was started. After a TimeoutError it may be called again."""
         _refuse_changed(bucket)
         bucket.wait()
-        self._complete(bucket)
+        self._complete(bucket, is_as_noted=True)
 
     def _agree(self) -> None:
         """Which buckets are exchanged once more: those that have new gradients on any rank."""
@@ -286,7 +293,8 @@ class Rounds:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
         self.deferred.finish()
         if self.in_flight:
-            self._finish(self._buckets, is_used=False)
+            with torch.no_grad():
+                self._finish(self._buckets, is_used=False)
 
 
 def _may_start(bucket: Bucket) -> bool:

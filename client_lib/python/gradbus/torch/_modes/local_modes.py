@@ -186,7 +186,6 @@ class LocalModes:
     def _groups(self) -> list[LocalSteps | Averaging]:
         return [*self._stepping, *self._averaging]
 
-    @torch.no_grad()
     def before_step(self) -> None:
         """Before each inner step; the first time ranks begin from the same parameters.
 
@@ -194,8 +193,11 @@ class LocalModes:
         """
         self._refuse_when_detached()
         new = [group for group in self._stepping if not group.anchored]
-        if not new:
-            return
+        if new:
+            self._anchor(new)
+
+    @torch.no_grad()
+    def _anchor(self, new: Sequence[LocalSteps]) -> None:
         named: NamedTensors = [
             (slot.name, slot.parameter) for group in new for slot, _ in group.outer_slots()
         ]
@@ -205,11 +207,11 @@ class LocalModes:
         for group in new:
             group.anchor()
 
-    @torch.no_grad()
     def stepped(self) -> None:
         """After each inner step: begins and ends the exchanges whose turn it is."""
         for group in self._groups:
-            group.stepped()
+            with torch.no_grad():
+                group.stepped()
 
     @torch.no_grad()
     def flush(self) -> int:

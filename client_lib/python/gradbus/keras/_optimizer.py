@@ -1,0 +1,145 @@
+"""Optimizers of Keras that step on the gradients of all ranks, on any backend."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import bad_argument
+from .._gradients import Settings, broadcast_arrays, exchange, new_prefix, settings_of, unique_names
+from .._layout import DEFAULT_BUCKET_BYTES
+from .._ops import Average
+from .._process_sets import ProcessSet, global_process_set
+
+# gradients, names, prefix, settings, sparse_as_dense -> gradients
+Backend = Callable[[Sequence[Any], Sequence[str], str, Settings, bool], Sequence[Any]]
+
+
+def _on_tensorflow(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    from ..tensorflow._exchange import exchange_gradients
+
+    return exchange_gradients(gradients, names, prefix, settings, sparse_as_dense)
+
+
+def _on_jax(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    from ..jax._optimizer import exchange_named
+
+    return exchange_named(names, gradients, prefix, settings)
+
+
+def _on_torch(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    import torch
+
+    results = [gradient.detach().to("cpu", copy=True).contiguous() for gradient in gradients]
+    halves = [result.view(torch.int16) if result.dtype == torch.bfloat16 else result for result in results]
+    arrays = [
+        half.numpy().view(_bfloat16()) if half is not result else result.numpy()
+        for half, result in zip(halves, results)
+    ]
+    exchange(list(zip(names, arrays)), prefix, settings, arrays)
+    return [result.to(gradient.device) for result, gradient in zip(results, gradients)]
+
+
+def _bfloat16() -> Any:
+    from .._gradients import bfloat16
+
+    return bfloat16()
+
+
+_BACKENDS: dict[str, Backend] = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
+
+
+def exchanged(
+    gradients: Sequence[Any], variables: Sequence[Any], prefix: str, settings: Settings, sparse_as_dense: bool
+) -> list[Any]:
+    """The gradients of all ranks combined, by Keras's backend; None stays None."""
+    backend = _BACKENDS.get(keras.backend.backend())
+    if backend is None:
+        raise bad_argument(
+            f"Keras uses the backend {keras.backend.backend()}", f"set KERAS_BACKEND to {', '.join(_BACKENDS)}"
+        )
+    names = unique_names([str(variable.path) for variable in variables])
+    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    results = list(gradients)
+    chosen = [names[index] for index in present]
+    made = backend([gradients[index] for index in present], chosen, prefix, settings, sparse_as_dense)
+    for index, gradient in zip(present, made):
+        results[index] = gradient
+    return results
+
+
+def DistributedOptimizer(  # used like a class, hence its name
+    optimizer: Any,
+    op: int = Average,
+    compression: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    gradient_predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+) -> Any:
+    """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
+
+    Args:
+        optimizer: any keras.optimizers.Optimizer. It keeps its state, its name and its configuration, so a saved model
+            has the plain optimizer; load_model() makes it distributed again.
+        op: gradbus.Average or gradbus.Sum.
+        compression: a codec between nodes, such as "topk:ratio=0.01"; None: the policy of the job.
+        process_set: the ranks that share this model.
+        gradient_predivide_factor: Horovod's; it changes nothing.
+        sparse_as_dense: tf.IndexedSlices become dense; else the rows of all ranks are joined.
+        bucket_bytes: how much travels together.
+
+    With ``gradient_accumulation_steps`` of Keras, the gradients of each pass are exchanged. All ranks make their
+    optimizers in the same order. Raises InvalidError here, and MismatchError, PeerLostError or TimeoutError later.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise bad_argument(
+            f"DistributedOptimizer: a {type(optimizer).__name__} is no optimizer of Keras 3",
+            "pass keras.optimizers.SGD() or another",
+        )
+    settings = settings_of(
+        "DistributedOptimizer", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+    if is_distributed(optimizer):
+        raise bad_argument("DistributedOptimizer: the optimizer is distributed already", "wrap it once")
+    prefix = new_prefix("keras")
+    kind = type(optimizer)
+
+    @functools.wraps(kind.apply)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        grads = list(grads)
+        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        if len(grads) == len(variables):  # else Keras says what is wrong
+            grads = exchanged(grads, variables, prefix, settings, sparse_as_dense)
+        return kind.apply(self, grads, trainable_variables)
+
+    names = {"apply": apply, "_gradbus_distributed": True, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    optimizer.__class__ = type(kind.__name__, (kind,), names)
+    return optimizer
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """It was made by DistributedOptimizer()."""
+    return getattr(type(optimizer), "_gradbus_distributed", False)
+
+
+def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, **options: Any) -> Any:
+    """keras.models.load_model(), with a distributed optimizer. ``options``: those of DistributedOptimizer()."""
+    model = keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile)
+    if getattr(model, "optimizer", None) is not None:
+        DistributedOptimizer(model.optimizer, **options)
+    return model
+
+
+def broadcast_variables(
+    variables: Sequence[Any], root_rank: int = 0, process_set: ProcessSet = global_process_set
+) -> None:
+    """Assigns the root's values to variables of Keras, in few operations. The same variables on all ranks."""
+    names = unique_names([str(variable.path) for variable in variables])
+    arrays = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    received = broadcast_arrays("variables", list(zip(names, arrays)), root_rank, process_set)
+    for variable, array in zip(variables, received):
+        variable.assign(array)

@@ -1,0 +1,51 @@
+"""Functions of NumPy arrays on tensors of TensorFlow: at once, or as an operation of the graph that is being traced."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from .._errors import bad_argument
+
+Function = Callable[..., Sequence[Any]]
+
+
+def run(function: Function, tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """What ``function`` makes of the tensors' values; ``shapes``: of the results, None where unknown.
+
+    In a graph it is a stateful operation, so tf.function keeps the order of the program. Errors of a graph are raised
+    by TensorFlow, with the same text.
+    """
+    if tf.executing_eagerly():
+        made = function(*(np.asarray(tensor.numpy()) for tensor in tensors))
+        return [tf.convert_to_tensor(result) for result in made]
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise bad_argument(
+            "this function is compiled by XLA (jit_compile), whose programs cannot call Gradbus",
+            "pass jit_compile=False to tf.function() or model.compile()",
+        )
+    on_arrays = lambda *arrays: function(*map(np.asarray, arrays))  # noqa: E731
+    results = tf.numpy_function(on_arrays, tensors, list(dtypes), stateful=True)
+    for result, shape in zip(results, shapes):
+        result.set_shape(shape)
+    return list(results)
+
+
+_calls: dict[str, itertools.count[int]] = {}
+
+
+def name_for(verb: str, name: str | None) -> str | None:
+    """The name; in a graph, where TensorFlow may change the order, one by the number of such operations so far."""
+    if name is not None or tf.executing_eagerly():
+        return name
+    return f"tensorflow/{verb}/{next(_calls.setdefault(verb, itertools.count()))}"
+
+
+def back_name(name: str | None) -> str | None:
+    """Of the operation in the backward pass."""
+    return None if name is None else f"{name}/backward"

@@ -1,0 +1,50 @@
+"""The exchange of the gradients of a step in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .._gradients import Settings, exchange, unique_names
+from ._calls import run
+from ._operations import allreduce_rows
+
+
+def exchange_gradients(
+    gradients: Sequence[Any], names: Sequence[str], prefix: str, settings: Settings, sparse_as_dense: bool = False
+) -> list[Any]:
+    """The gradients of all ranks combined, dense ones in one operation. None stays None: on all ranks, please.
+
+    ``sparse_as_dense``: tf.IndexedSlices become dense; else the rows of all ranks are joined.
+    """
+    names = unique_names(names)
+    results = [tf.convert_to_tensor(g) if sparse_as_dense and g is not None else g for g in gradients]
+    dense = [index for index, gradient in enumerate(results) if tf.is_tensor(gradient) and not _is_sparse(gradient)]
+    chosen = [names[index] for index in dense]
+
+    def function(*arrays: Any) -> Any:
+        made = [np.empty_like(array) for array in arrays]
+        exchange(list(zip(chosen, arrays)), prefix, settings, made)
+        return made
+
+    tensors = [results[index] for index in dense]
+    if tensors:
+        made = run(function, tensors, [tensor.dtype for tensor in tensors], [tensor.shape for tensor in tensors])
+        for index, tensor in zip(dense, made):
+            results[index] = tensor
+    for index, gradient in enumerate(results):
+        if _is_sparse(gradient):
+            results[index] = allreduce_rows(gradient, f"{prefix}/{names[index]}", settings)
+    return results
+
+
+def _is_sparse(gradient: Any) -> bool:
+    return isinstance(gradient, tf.IndexedSlices)
+
+
+def names_of(variables: Sequence[Any]) -> list[str]:
+    names = [getattr(variable, "path", None) or getattr(variable, "name", "source") for variable in variables]
+    return [str(name).removesuffix(":0") for name in names]

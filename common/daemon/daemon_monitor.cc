@@ -1,0 +1,102 @@
+#include "common/daemon/daemon_monitor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/daemon/service_manager.h"
+#include "common/log.h"
+#include "common/metrics/process_figures.h"
+
+namespace gradbus {
+namespace {
+
+constexpr Nanos kLookEvery = kSecond;
+
+}  // namespace
+
+Status DaemonMonitor::listen(const std::string& address) {
+  if (address.empty()) return {};
+  MetricsHandlers handlers;
+  handlers.page = [this] { return page(); };
+  handlers.healthy = [this] { return watch_.check(monotonic_now()); };
+  handlers.ready = [this] { return ready(); };
+  Result<std::unique_ptr<MetricsServer>> server =
+      MetricsServer::start(address, std::move(handlers));
+  if (!server.ok()) return server.status();
+  server_ = server.take();
+  spdlog::info("metrics and health at http://{}/metrics", server_->address());
+  return {};
+}
+
+void DaemonMonitor::start() {
+  tell_ready(text());
+  thread_ = std::thread([this] { run(); });
+}
+
+void DaemonMonitor::stop() {
+  {
+    const std::lock_guard lock(lock_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+    tell_stopping();
+  }
+  server_.reset();
+}
+
+void DaemonMonitor::reloaded() { tell_ready(text()); }
+
+void DaemonMonitor::set_ready(const Status& ready, const std::string& text) {
+  const std::lock_guard lock(lock_);
+  ready_ = ready;
+  text_ = text;
+  changed_.notify_all();
+}
+
+std::string DaemonMonitor::page() const {
+  MetricPage page;
+  const Nanos now = monotonic_now();
+  add_process_figures(page, role_);
+  watch_.add_to(page, now);
+  board_.add_to(page, now);
+  return page.text();
+}
+
+std::string DaemonMonitor::text() const {
+  const std::lock_guard lock(lock_);
+  return text_;
+}
+
+Status DaemonMonitor::ready() const {
+  if (const Status stuck = watch_.check(monotonic_now()); !stuck.ok()) return stuck;
+  const std::lock_guard lock(lock_);
+  return ready_;
+}
+
+// systemd advises to answer in half of the watchdog's time.
+void DaemonMonitor::run() {
+  const Nanos watchdog = watchdog_time();
+  const Nanos every = watchdog == 0 ? kLookEvery : std::min(kLookEvery, watchdog / 2);
+  std::string told;
+  bool was_stuck = false;
+  std::unique_lock lock(lock_);
+  while (!stopping_) {
+    const std::string text = text_;
+    lock.unlock();
+    const Nanos now = monotonic_now();
+    watch_.look(now);
+    const Status stuck = watch_.check(now);
+    if (stuck.ok() && watchdog != 0) tell_alive();
+    if (!stuck.ok() && !was_stuck) spdlog::error("{}", stuck.message());
+    was_stuck = !stuck.ok();
+    const std::string shown = stuck.ok() ? text : stuck.message();
+    if (shown != told) tell_status(told = shown);
+    lock.lock();
+    changed_.wait_for(lock, std::chrono::nanoseconds(every), [&] { return stopping_; });
+  }
+}
+
+}  // namespace gradbus

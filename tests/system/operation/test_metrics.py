@@ -1,0 +1,248 @@
+"""Metrics of real daemons: exact figures, Prometheus that scrapes four agents, and hostile clients."""
+
+import contextlib
+import json
+import pathlib
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import pytest
+import rig as rigs
+from scrape import METRICS, get, scrape
+
+sys.path.insert(0, str(rigs.REPOSITORY / "scripts"))
+import reference_metrics
+
+ROUNDS, COUNT, AGENTS = 20, 1000, 4
+needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is missing: scripts/setup.sh")
+
+
+@pytest.fixture(scope="module")
+def four_agents():
+    """A coordinator and four agents with metrics, and a job of a rank on each that has done ROUNDS rounds and waits."""
+    with rigs.cluster(AGENTS, *METRICS, server_arguments=METRICS) as rig:
+        go_on = rig.folder / "go-on"
+        ranks = rig.start_job(
+            AGENTS, f"steps:x:{COUNT}:{ROUNDS}", f"touch:{rig.folder}/done", f"await:{go_on}", job="digits")
+        rigs.wait_until((rig.folder / "done").exists, what="the rounds")
+        time.sleep(1.5)  # pages are renewed once a second
+        yield rig
+        go_on.touch()
+        assert [rank.finish()[0] for rank in ranks] == [0] * AGENTS
+
+
+def test_an_agent_counts_each_operation_and_byte(four_agents):
+    for rank, agent in enumerate(four_agents.agents):
+        page = scrape(agent)
+        job = {"job_name": "digits", "op": "all_reduce"}
+        operations = page.value("gradbus_operations_total", **job)
+        assert operations == ROUNDS
+        assert page.value("gradbus_operation_bytes_total", **job) == operations * COUNT * 4
+        assert page.value("gradbus_operation_duration_seconds_count", **job) == operations
+        assert page.value("gradbus_operation_duration_seconds_bucket", le="+Inf", **job) == operations
+        assert 0 < page.value("gradbus_operation_duration_seconds_sum", **job) < 60
+        assert page.value("gradbus_rank_lateness_seconds_count", job_name="digits") == operations
+        assert page.value("gradbus_rank_operations_total", job_name="digits", rank=str(rank)) >= ROUNDS
+        assert page.value("gradbus_waiting_frames", job_name="digits") == 0
+        assert page.value("gradbus_clients") == 1
+        assert page.value("gradbus_coordinator_connected") == 1
+        assert 0 < page.value("gradbus_arena_bytes") < page.value("gradbus_arena_max_bytes")
+        assert page.value("gradbus_build_info", role="agent") == 1
+
+
+def test_what_agents_send_is_what_their_peers_receive(four_agents):
+    pages = {f"node-{i}": scrape(agent) for i, agent in enumerate(four_agents.agents)}
+    sent = received = 0
+    for page in pages.values():
+        job_sent = page.value("gradbus_link_sent_bytes_total", job_name="digits")
+        assert 0 < job_sent <= page.value("gradbus_sent_bytes_total")  # that also counts measurements of paths
+        sent += job_sent
+        received += page.value("gradbus_link_received_bytes_total", job_name="digits")
+        peers = {dict(labels)["peer"] for name, labels in page if name == "gradbus_link_sent_bytes_total"}
+        assert peers <= set(pages)
+    # All-reduce of n nodes: each element leaves at least n - 1 nodes before its sum and n - 1 after it.
+    assert sent == received >= ROUNDS * COUNT * 4 * 2 * (AGENTS - 1)
+
+
+def test_the_coordinator_counts_agents_jobs_and_ranks(four_agents):
+    page = scrape(four_agents.server)
+    assert page.value("gradbus_agents", role="agent") == AGENTS
+    assert page.value("gradbus_jobs", state="running") == 1
+    assert page.value("gradbus_job_ranks", job_name="digits") == AGENTS
+    assert page.value("gradbus_leases_lost_total") == 0
+    assert page.value("gradbus_build_info", role="coordinator") == 1
+
+
+def test_every_name_is_in_the_table(four_agents):
+    known = reference_metrics.series_names()
+    for daemon in [four_agents.server, *four_agents.agents]:
+        assert scrape(daemon).names() <= known
+
+
+@needs_prometheus
+def test_promtool_has_nothing_to_say(four_agents):
+    for daemon in (four_agents.server, four_agents.agents[0]):
+        checked = subprocess.run(["promtool", "check", "metrics"], input=scrape(daemon).text, text=True,
+                                 capture_output=True, check=False, timeout=60)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+@contextlib.contextmanager
+def prometheus(rig, port: int):
+    """Debian's Prometheus, which scrapes all daemons of the rig each second."""
+    def targets(daemons):
+        return json.dumps([daemon.ready["metrics"] for daemon in daemons])
+
+    config = rig.folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+        f"rule_files: ['{rigs.REPOSITORY}/deploy/prometheus/gradbus.rules.yml']\n"
+        "scrape_configs:\n"
+        f"- {{job_name: gradbus-agent, static_configs: [{{targets: {targets(rig.agents)}}}]}}\n"
+        f"- {{job_name: gradbus-coordinator, static_configs: [{{targets: {targets([rig.server])}}}]}}\n")
+    log = rig.folder / "prometheus.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={rig.folder}/tsdb",
+             f"--web.listen-address=127.0.0.1:{port}"], stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@needs_prometheus
+def test_prometheus_scrapes_a_run_with_four_agents(four_agents):
+    port = free_port()
+
+    def ask(query: str):
+        status, text = get(f"127.0.0.1:{port}", "/api/v1/query?query=" + urllib.parse.quote(query))
+        return json.loads(text)["data"]["result"] if status == 200 else []
+
+    def answer(query: str) -> float | None:
+        with contextlib.suppress(OSError):
+            result = ask(query)
+            return float(result[0]["value"][1]) if result else None
+        return None
+
+    with prometheus(four_agents, port):
+        rigs.wait_until(lambda: answer("sum(up)") == AGENTS + 1, what="five targets that are up")
+        assert answer('sum(gradbus_operations_total{job_name="digits",job="gradbus-agent"})') == AGENTS * ROUNDS
+        assert answer("sum(gradbus_agents)") == AGENTS
+        assert answer("histogram_quantile(0.99, sum by (le) (gradbus_operation_duration_seconds_bucket))") > 0
+        assert ask('ALERTS{alertstate="firing"}') == []
+
+
+def hold_connections(address: str, count: int, said: bytes) -> list[socket.socket]:
+    """Connections that say this and nothing more; those that the daemon does not take are not there."""
+    host, port = address.split(":")
+    held = []
+    for _ in range(count):
+        one = socket.socket()
+        one.setblocking(False)
+        with contextlib.suppress(OSError):
+            one.connect_ex((host, int(port)))
+        with contextlib.suppress(OSError):
+            one.send(said)
+        held.append(one)
+    return held
+
+
+@pytest.mark.parametrize("said", [
+    b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /metrics HTTP/1.0\r\n\r\n",
+], ids=["silent", "slow-loris", "never-reads"])
+def test_hostile_scrapers_do_not_disturb_jobs(said):
+    """10,000 connections that never end: the job stays exact, few descriptors are used, and the port recovers."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with rigs.cluster(2, *METRICS) as rig:
+        agent = rig.agents[0]
+        before = agent.open_files()
+        held = hold_connections(agent.ready["metrics"], 10_000, said)
+        try:
+            results = [rank.finish() for rank in rig.start_job(2, f"steps:x:{COUNT}:200")]
+            assert [status for status, _ in results] == [0, 0], results
+            assert agent.open_files() < before + 100
+        finally:
+            for one in held:
+                one.close()
+        rigs.wait_until(lambda: scrapes(agent), what="a scrape after the flood")
+
+
+def scrapes(agent) -> bool:
+    """Whether a scrape succeeds now."""
+    with contextlib.suppress(OSError):
+        return get(agent.ready["metrics"], "/metrics", timeout=3)[0] == 200
+    return False
+
+
+@pytest.mark.parametrize("address, reason", [
+    ("nonsense", "GB-F100"), ("127.0.0.1:70000", "GB-F100"), ("example.org:80", "GB-F100"),
+    ("192.0.2.1:9400", "GB-D603"),
+])
+@pytest.mark.parametrize("program", ["gradbus-agent", "gradbus-server"])
+def test_an_address_that_cannot_be_listened_on_is_one_clear_line(program, address, reason, tmp_path):
+    done = subprocess.run(
+        [rigs.BIN / program, "--metrics-listen", address,
+         *(["--socket", str(tmp_path / "s"), "--bind", "127.0.0.1:0"] if program == "gradbus-agent"
+           else ["--listen", "127.0.0.1:0"])],
+        capture_output=True, text=True, check=False, timeout=30)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and reason in last and address in last and "| next: " in last, done.stderr
+
+
+def test_other_pages_and_methods_are_refused(four_agents):
+    address = four_agents.agents[0].ready["metrics"]
+    assert get(address, "/")[0] == 404
+    assert get(address, "/../../etc/passwd")[0] in (400, 404)
+    with socket.create_connection(tuple(address.split(":")), timeout=10) as one:
+        one.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        assert b" 405 " in one.recv(4096).splitlines()[0]
+
+
+def test_readiness_follows_the_coordinator():
+    with rigs.cluster(1, *METRICS) as rig:
+        address = rig.agents[0].ready["metrics"]
+        assert get(address, "/healthz") == (200, "ok\n")
+        assert get(address, "/readyz") == (200, "ok\n")
+        rig.server.kill()
+        rigs.wait_until(lambda: get(address, "/readyz")[0] == 503, what="an agent that is not ready")
+        assert "GB-C501" in get(address, "/readyz")[1]
+        assert get(address, "/healthz")[0] == 200  # a restart of the agent would not help
+
+
+@needs_prometheus
+@pytest.mark.parametrize("command", [
+    ["check", "rules", "gradbus.rules.yml"], ["test", "rules", "gradbus.rules.test.yml"]])
+def test_alert_rules(command):
+    folder = rigs.REPOSITORY / "deploy/prometheus"
+    done = subprocess.run(["promtool", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist():
+    known = reference_metrics.series_names() | {"up"}
+    for path in ("deploy/prometheus/gradbus.rules.yml", "deploy/grafana/gradbus.json"):
+        text = (rigs.REPOSITORY / path).read_text()
+        used = set(reference_metrics.re.findall(r"\b(?:gradbus|process)_[a-z_]+\b", text))
+        names = {name for name in used if not name.startswith("gradbus_rules")}
+        assert names and names <= known, f"{path}: {names - known}"
+
+
+def test_every_alert_has_a_section_in_the_runbook():
+    rules = (rigs.REPOSITORY / "deploy/prometheus/gradbus.rules.yml").read_text()
+    runbook = pathlib.Path(rigs.REPOSITORY / "docs/how-to/runbook.md").read_text()
+    alerts = reference_metrics.re.findall(r"alert: (\w+)", rules)
+    assert alerts and all(f"\n## {alert}\n" in runbook for alert in alerts)

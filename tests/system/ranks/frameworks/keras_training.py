@@ -1,0 +1,86 @@
+"""gradbus.keras on the backend of KERAS_BACKEND: the optimizer, the callbacks, saved models, errors."""
+
+import os
+import pathlib
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import gradbus.keras as gradbus
+import keras
+import numpy as np
+import pytest
+
+gradbus.init(op_timeout=30)
+RANK, SIZE = gradbus.rank(), gradbus.size()
+MEAN = sum(range(SIZE)) / SIZE
+JIT = False if keras.backend.backend() == "tensorflow" else "auto"
+
+
+def linear(weight: float, optimizer) -> keras.Model:
+    """y = w x without a bias, whose gradient of the loss -y is -x."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.set_weights([np.full((1, 1), weight)])
+    model.compile(optimizer, lambda truth, made: -made, metrics=["mean_absolute_error"], jit_compile=JIT)
+    return model
+
+
+def check_training():
+    """Rank r's inputs are r: the mean of gradients is -MEAN. Warm-up, velocities and metrics by their formulas."""
+    model = linear(float(RANK + 5), gradbus.DistributedOptimizer(keras.optimizers.SGD(0.5, momentum=0.5)))
+    rates = []
+
+    class Spy(keras.callbacks.Callback):
+        """Learning rates as batches end."""
+
+        def on_train_batch_end(self, batch, logs=None):
+            """One."""
+            if hasattr(self.model, "jax_state_sync"):
+                self.model.jax_state_sync()
+            rates.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+    callbacks = [
+        gradbus.callbacks.BroadcastGlobalVariablesCallback(0),
+        gradbus.callbacks.MetricAverageCallback(),
+        gradbus.callbacks.LearningRateWarmupCallback(0.5, warmup_epochs=2),
+        gradbus.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 0.1, start_epoch=2),
+        Spy(),
+    ]
+    data = np.full((2, 1), float(RANK)), np.zeros((2, 1))
+    history = model.fit(*data, batch_size=1, epochs=3, verbose=0, shuffle=False, callbacks=callbacks).history
+    expected = [0.5 / SIZE * ((batch + 1) / 2 * (SIZE - 1) / 2 + 1) for batch in range(4)] + [0.05, 0.05]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    weight, velocity, before = 5.0, 0.0, 0.5
+    for rate in expected:
+        velocity = 0.5 * velocity * rate / before + rate * MEAN
+        weight, before = weight + velocity, rate
+    np.testing.assert_allclose(model.get_weights()[0], [[weight]], rtol=1e-5)
+    together = gradbus.allgather_object([round(value, 5) for value in history["mean_absolute_error"]])
+    assert all(one == together[0] for one in together), together
+    return model
+
+
+def check_saved(model):
+    """A saved model has the plain optimizer; load_model() makes it distributed again, with its state."""
+    path = pathlib.Path(sys.argv[1]) / f"{keras.backend.backend()}-{RANK}.keras"
+    plain = linear(1.0, keras.optimizers.SGD(0.5))
+    plain.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+    distributed = linear(1.0, gradbus.DistributedOptimizer(keras.optimizers.SGD(0.5)))
+    distributed.compile(distributed.optimizer, "mse", jit_compile=JIT)
+    distributed.save(path)
+    loaded = gradbus.load_model(path)
+    loaded.compile(loaded.optimizer, lambda truth, made: -made, jit_compile=JIT)
+    assert type(loaded.optimizer).__name__ == "SGD" and loaded.optimizer.get_config()["learning_rate"] == 0.5
+    loaded.fit(np.full((1, 1), float(RANK)), np.zeros((1, 1)), verbose=0)
+    np.testing.assert_allclose(loaded.get_weights()[0], [[1.0 + 0.5 * MEAN]], rtol=1e-6)
+    with pytest.raises(gradbus.GradbusError, match="wrap it once"):
+        gradbus.DistributedOptimizer(model.optimizer)
+    with pytest.raises(gradbus.GradbusError, match="is no optimizer of Keras 3"):
+        gradbus.DistributedOptimizer("sgd")
+    with pytest.raises(gradbus.GradbusError, match="is no positive number"):
+        gradbus.callbacks.LearningRateScheduleCallback(0, 1.0)
+
+
+check_saved(check_training())
+gradbus.barrier()
+print("ok")

@@ -1,0 +1,19 @@
+"""A rank: trainings of all kinds have the result of one process.
+
+    cases.py            all cases
+    cases.py WORD...    those with these words in their name
+"""
+
+import sys
+
+import cases_loops  # noqa: F401
+import cases_models  # noqa: F401
+import gradbus.torch as gradbus
+import torch
+import training_cases
+
+torch.set_num_threads(1)
+gradbus.init()
+wrong = training_cases.run(sys.argv[1:])
+assert not wrong, wrong
+print("ok")

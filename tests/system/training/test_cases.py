@@ -1,0 +1,11 @@
+"""Some sixty trainings as people write them, on one agent and on two: each equals one process."""
+
+import pytest
+import rig as rigs
+from conftest import PYTHONS, assert_all_ok, run_ranks
+
+
+@pytest.mark.parametrize(("agents", "ranks"), [(1, 2), (2, 2), (2, 4)])
+def test_trainings_equal_one_process(agents, ranks):
+    with rigs.cluster(agents) as rig:
+        assert_all_ok(run_ranks(rig, str(PYTHONS["newest"]), "training/cases.py", ranks))

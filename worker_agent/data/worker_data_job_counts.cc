@@ -1,0 +1,24 @@
+// What the engine counts of a job's rounds, for metrics and for the heartbeat
+// (data_plane/job_traffic.h).
+#include "worker_agent/data/worker_data_job.h"
+
+namespace gradbus {
+
+void WorkerDataJob::count_round(const EngineTensor& tensor) const {
+  JobTraffic::Operations& counted = start_.traffic->of(tensor.kind());
+  counted.rounds.add(1);
+  counted.bytes.add(tensor.bytes());
+  counted.duration.observe(static_cast<uint64_t>(monotonic_now() - tensor.begun_at()));
+}
+
+void WorkerDataJob::note_fidelity(const FidelitySample& sample) const {
+  start_.fidelity->post(sample);
+  start_.traffic->fidelity_cosine.store(sample.cosine, std::memory_order_relaxed);
+}
+
+void WorkerDataJob::note_staleness(const EngineTensor& tensor) const {
+  start_.staleness->post(tensor.id(), tensor.staleness());
+  start_.traffic->staleness.observe(tensor.staleness());
+}
+
+}  // namespace gradbus

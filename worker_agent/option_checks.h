@@ -1,0 +1,19 @@
+// The agent's options that are texts: what they mean. GB-F100 for a text that is not allowed. Pure.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/segment.h"
+#include "common/status.h"
+
+namespace gradbus {
+
+Result<mode_t> parse_socket_mode(const std::string& text);
+Result<HugePages> parse_huge_pages(const std::string& text);
+// In bit/s; 0: unknown.
+Result<uint64_t> parse_bandwidth(const std::string& text);
+
+}  // namespace gradbus
