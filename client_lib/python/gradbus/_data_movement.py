@@ -26,6 +26,7 @@ from ._parts import (
     what_is,
 )
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from ._watch import Replay
 
 T = TypeVar("T")
 
@@ -39,10 +40,11 @@ def broadcast_async_(
     """Starts broadcast_(); the tensor holds the root's values after synchronize()."""
     session = session_of(process_set, "broadcast")
     root = checked_root(root_rank, "broadcast", process_set)
-    return start_one(session, _broadcast_part(tensor, root, name))
+    return start_one(session, broadcast_part(tensor, root, name))
 
 
-def _broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
+def broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
+    """broadcast_() of one tensor."""
     what = what_is("broadcast", name)
     framework = framework_of(tensor)
     if framework is None:
@@ -54,7 +56,8 @@ def _broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
     request = _core.Request(
         Collective.BROADCAST, name, output=moved, root=root, shape=shape_of(array.shape)
     )
-    return Part(request, lambda *_: put_back(framework, array, tensor))
+    replay = Replay(Collective.BROADCAST, name, framework.dtype_name(array), shape_of(array.shape), root=root)
+    return Part(request, lambda *_: put_back(framework, array, tensor), replay)
 
 
 def broadcast_(
@@ -87,12 +90,12 @@ def broadcast_async(
     result = framework.empty(source, tuple(source.shape))
     framework.copy(source, result)
     session = session_of(process_set, "broadcast")
-    part = _broadcast_part(result, checked_root(root_rank, "broadcast", process_set), name)
+    part = broadcast_part(result, checked_root(root_rank, "broadcast", process_set), name)
 
     def finish(operation: _core.Operation, index: int) -> Any:
         return framework.returned(part.finish(operation, index), tensor)
 
-    return start_one(session, Part(part.request, finish))
+    return start_one(session, Part(part.request, finish, part.replay))
 
 
 def allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Part:
@@ -100,9 +103,10 @@ def allgather_part(tensor: Any, name: str | None, with_rows: bool = False) -> Pa
     blocks = Blocks(tensor, what_is("allgather", name))
     payload = blocks.payload([blocks.shape[0]])
     request = _core.Request(Collective.ALLGATHER, name, payload, shape=blocks.shape)
+    replay = blocks.replay(Collective.ALLGATHER, name)
     if with_rows:
-        return Part(request, blocks.received)
-    return Part(request, lambda operation, index: blocks.received(operation, index)[0])
+        return Part(request, blocks.received, replay)
+    return Part(request, lambda operation, index: blocks.received(operation, index)[0], replay)
 
 
 def allgather_rows(
@@ -282,7 +286,7 @@ def alltoall_part(
             return result, received
         return result if splits is None else (result, blocks.framework.integers(received))
 
-    return Part(request, finish)
+    return Part(request, finish, blocks.replay(Collective.ALLTOALL, name))
 
 
 def alltoall_rows(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from . import _core
+from ._watch import wait_for
 
 T = TypeVar("T")
 
@@ -22,6 +23,11 @@ class Handle(Generic[T]):
         self._operation: _core.Operation | None = operation
         self._finish = finish
         self._result: Any = None
+        self._when_waited: Callable[[], object] | None = None
+
+    def when_waited(self, call: Callable[[], object]) -> None:
+        """Has ``call`` run once, when the operation has been waited for."""
+        self._when_waited = call
 
     def poll(self) -> bool:
         """True when ``wait`` would not block (it returns the result or raises the error)."""
@@ -30,7 +36,9 @@ class Handle(Generic[T]):
     def wait(self, timeout_ms: int | None = None) -> T:
         """The result. Raises TimeoutError after ``timeout_ms`` (the operation is still in flight)."""
         if self._operation is not None:
-            self._operation.wait(timeout_ms)
+            wait_for(self._operation, timeout_ms)
             self._result = self._finish(self._operation)
             self._operation = None
+            if self._when_waited is not None:
+                self._when_waited()
         return self._result  # type: ignore[no-any-return]

@@ -28,6 +28,7 @@ from ._parts import (
     what_is,
 )
 from ._process_sets import ProcessSet, session_of
+from ._watch import Replay
 
 _INSTEAD = "use allreduce_() on it, or pass a numpy array or torch tensor"
 _TENSOR = "pass a numpy array or torch tensor"
@@ -80,6 +81,13 @@ class _Given(NamedTuple):
             compression=self.how.compression, shape=shape,
         )  # fmt: skip
 
+    def replay(self, collective: Collective, name: str | None, root: int = 0) -> Replay:
+        """What a rank that has joined must know of it."""
+        return Replay(
+            collective, name, self.framework.dtype_name(self.source), shape_of(self.source.shape), self.how.op,
+            self.how.prescale, self.how.postscale, root, self.how.compression,
+        )  # fmt: skip
+
     def empty(self, shape: Sequence[int]) -> Any:
         """For a result."""
         return self.framework.empty(self.source, tuple(shape))
@@ -111,7 +119,7 @@ def allreduce_part(how: How, tensor: Any, name: str | None) -> Part:
     given = _given(how, tensor, what_is(how.verb, name), _INSTEAD)
     result = given.empty(given.source.shape)
     request = given.request(Collective.ALLREDUCE, name, result)
-    return Part(request, lambda *_: given.returned(result))
+    return Part(request, lambda *_: given.returned(result), given.replay(Collective.ALLREDUCE, name))
 
 
 def allreduce_in_place_part(how: How, tensor: Any, name: str | None) -> Part:
@@ -126,7 +134,8 @@ def allreduce_in_place_part(how: How, tensor: Any, name: str | None) -> Part:
     check_writable(tensor, what)
     given = _given(how, tensor, what, _INSTEAD)
     request = given.request(Collective.ALLREDUCE, name, given.source)
-    return Part(request, lambda *_: put_back(given.framework, given.finished(given.source), tensor))
+    replay = given.replay(Collective.ALLREDUCE, name)
+    return Part(request, lambda *_: put_back(given.framework, given.finished(given.source), tensor), replay)
 
 
 def put_back(framework: Framework | None, array: Any, tensor: Any) -> Any:
@@ -142,7 +151,8 @@ def reduce_part(how: How, tensor: Any, name: str | None, root: int) -> Part:
     is_root = how.session.rank == root
     result = given.empty(given.source.shape) if is_root else None
     request = given.request(Collective.REDUCE, name, result, root)
-    return Part(request, lambda *_: given.returned(result) if is_root else None)
+    replay = given.replay(Collective.REDUCE, name, root)
+    return Part(request, lambda *_: given.returned(result) if is_root else None, replay)
 
 
 def reducescatter_part(how: How, tensor: Any, name: str | None) -> Part:
@@ -154,7 +164,7 @@ def reducescatter_part(how: How, tensor: Any, name: str | None) -> Part:
         raise bad_argument(f"{what} is a scalar", "pass a tensor with an axis 0 to cut")
     result = given.empty((rows_of_rank(shape[0], how.session), *shape[1:]))
     request = given.request(Collective.REDUCESCATTER, name, result, rows=True)
-    return Part(request, lambda *_: given.returned(result))
+    return Part(request, lambda *_: given.returned(result), given.replay(Collective.REDUCESCATTER, name))
 
 
 def rows_of_rank(rows: int, session: _core.Session) -> int:

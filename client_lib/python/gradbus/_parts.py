@@ -27,6 +27,7 @@ from ._errors import bad_argument
 from ._handles import Handle
 from ._numbers import numbers_of
 from ._ops import OF_BOOLS, OF_COMPLEX, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
+from ._watch import Replay, tell_start
 
 _BFLOAT16_NUMBER = 4  # GRADBUS_BF16
 _BOOL_NUMBER = 9  # GRADBUS_BOOL
@@ -50,17 +51,20 @@ class Part(NamedTuple):
 
     request: _core.Request
     finish: Callable[[_core.Operation, int], Any]
+    replay: Replay | None = None  # for ranks that have joined
 
 
 def start_one(session: _core.Session, part: Part, stays: bool = False) -> Handle[Any]:
     """``stays``: the caller waits before anybody touches the input again."""
     operation = session.start([part.request], stays)
+    tell_start(session, lambda: [part.replay], operation)
     return Handle(operation, lambda ended: part.finish(ended, 0))
 
 
 def start_group(session: _core.Session, parts: Sequence[Part], stays: bool = False) -> Handle[list[Any]]:
     """One handle for all parts; its result is the list of theirs."""
     operation = session.start([part.request for part in parts], stays)
+    tell_start(session, lambda: [part.replay for part in parts], operation)
     return Handle(
         operation, lambda ended: [part.finish(ended, index) for index, part in enumerate(parts)]
     )
@@ -185,6 +189,10 @@ class Blocks:
         # Elements as sent for each element of the tensor.
         native = is_native(self.framework, self.source)
         self.ratio = 1 if native else self.framework.item_bytes(self.source)  # else bytes travel
+
+    def replay(self, collective: Collective, name: str | None) -> Replay:
+        """What a rank that has joined must know of it."""
+        return Replay(collective, name, self.framework.dtype_name(self.source), self.shape)
 
     def payload(self, rows: Sequence[int]) -> Any:
         """What to send; ``rows``: of each block that this rank brings."""

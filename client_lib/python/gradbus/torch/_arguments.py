@@ -53,8 +53,10 @@ def sparse_of(
     return sparse
 
 
-def check_options(wait: str, check_every: int, reduce_dtype: torch.dtype | None) -> None:
+def check_options(wait: str, check_every: int, reduce_dtype: torch.dtype | None, replicas: str) -> None:
     """Raises InvalidError."""
+    if replicas not in ("equal", "any"):
+        raise bad_argument(f"DistributedOptimizer: replicas={replicas!r}", 'pass "equal" (the default) or "any"')
     if wait not in ("backward", "step"):
         raise bad_argument(
             f"DistributedOptimizer: wait={wait!r}", 'pass "backward" (the default) or "step"'

@@ -54,6 +54,7 @@ class Settings:
     number: int = 0
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
     waits_in_backward: bool = True
+    warns_of_differences: bool = False  # between replicas, where others raise
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
     reduce_in_float32: bool = False  # gradients of half precision
     schedule: Schedule = dataclasses.field(default_factory=lambda: schedule_of(DEFAULT))

@@ -346,6 +346,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     check_every: int = 0,
     reduce_dtype: torch.dtype | None = None,
     schedule: str | None = None,
+    replicas: str = "equal",
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
@@ -359,18 +360,16 @@ def DistributedOptimizer(  # used like a class, hence its name
             complex64 or complex128 (pairs of reals), on the CPU or one GPU; frozen ones are left alone.
         named_parameters: ``model.named_parameters()``, for readable errors.
         backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
-        bucket_bytes: gradients are exchanged in pieces of about this size (the first: 1 MiB). None: that of the
-            variable HOROVOD_FUSION_THRESHOLD (0: each tensor alone), else that of the schedule.
+        bucket_bytes: of each piece (the first: 1 MiB). None: HOROVOD_FUSION_THRESHOLD, else that of the schedule.
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
         compression: of gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
             ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
         rescale_residual: when a group's learning rate changes, the residual is scaled by old / new,
             so that it moves the parameters by as much as at the old rate. For plain SGD.
-        mode: ``"sync"``, ``"delayed:k=1"``, ``"averaging:every=10"``, ``"gossip"``, ``"localsgd:H=8"``,
-            ``"diloco:H=50"``, ``"ps:async"``, ... (docs/concepts/modes.md). None: the job's policy decides.
-        sparse_parameters: parameters with sparse gradients, such as those of ``nn.Embedding(sparse=True)``, and
-            all of a SparseAdam. Their rows are exchanged. Other sparse gradients are made dense, with a warning.
+        mode: ``"sync"``, ``"delayed:k=1"``, ... (docs/concepts/modes.md). None: the job's policy decides.
+        sparse_parameters: those with sparse gradients (and all of a SparseAdam), whose rows are exchanged. Other
+            sparse gradients are made dense, with a warning.
         wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits;
             call synchronize() before you change gradients, or BusyError is raised. Modes in which shards
             step (``"ps:async"``, ...) always wait in step().
@@ -379,23 +378,24 @@ def DistributedOptimizer(  # used like a class, hence its name
             ``check_every``-th (0: none). In other modes than sync and delayed, flush() does, unless this is 0.
         reduce_dtype: ``torch.float32`` sums float16 and bfloat16 gradients (in host memory) without rounding.
         schedule: ``"wfbp"``, ``"ddp"``, ``"fusion"``, ``"bytescheduler"``, ``"dear"`` or ``"auto"``
-            (docs/concepts/schedules.md). None: that of the variable GRADBUS_SCHEDULE, else ``"auto"``.
+            (docs/concepts/schedules.md). None: that of GRADBUS_SCHEDULE, else ``"auto"``.
+        replicas: ``"equal"``: parameters that differ raise MismatchError. ``"any"``: they are a warning.
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
-    frozen later (``requires_grad_(False)``) keeps the ``.grad`` it has in one process; unfreeze it at any time.
-    ``.grad`` may be replaced or get other storage between steps; dtype, shape and device must not change.
+    frozen later (``requires_grad_(False)``) keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced
+    or get other storage between steps; dtype, shape and device must not change.
 
     Raises InvalidError (arguments), MismatchError (ranks have different models), ExhaustedError. From
     backward(): BusyError (a gradient was changed in flight), MismatchError (ranks make different numbers of
     passes), PeerLostError, TimeoutError. From step(): MismatchError naming the first parameter that differs.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
-    check_options(wait, check_every, reduce_dtype)
     chosen = schedule_of(schedule)
+    check_options(wait, check_every, reduce_dtype, replicas)
     settings = Settings(
         backward_passes_per_step, bucket_bytes_of(bucket_bytes, chosen), op, process_set, compression,
         rescale_residual, mode, waits_in_backward=wait == "backward", check_every=check_every,
-        reduce_in_float32=reduce_dtype is not None, schedule=chosen,
+        warns_of_differences=replicas == "any", reduce_in_float32=reduce_dtype is not None, schedule=chosen,
     )  # fmt: skip
     warn_of_whole_steps(type(optimizer), chosen)
     _distribute(optimizer, settings, named_parameters, sparse_parameters, broadcast)
@@ -412,8 +412,8 @@ def _distribute(
     if isinstance(optimizer, DistributedOptimizerBase):
         _take_away(optimizer)  # of a session that was shut down
     process_set = settings.process_set
-    session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     named = all_named(optimizer, named_parameters)
+    session_of(process_set, "DistributedOptimizer")  # refuse early when init() is missing
     refuse_ddp(named)
     settings = dataclasses.replace(
         settings,

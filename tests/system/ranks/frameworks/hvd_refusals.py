@@ -47,10 +47,7 @@ refused("gradbus run --timeline", hvd.start_timeline, "trace.json", mark_cycles=
 refused("gradbus run --timeline", hvd.stop_timeline)
 refused("gradbus run -np 4 -- python", hvd.run, print, num_proc=4)
 refused("gradbus run -np 2 -- python", gradbus.horovod.run, print, np=2, num_proc=2)
-if hvd.size() > 1:
-    refused("DistributedSampler", hvd.join)
-else:
-    assert hvd.join() == 0
+assert hvd.join() in range(hvd.size())
 
 refused("op=1", hvd.allreduce, tensor, op=1)  # a number of Horovod
 refused("both given", hvd.allreduce, tensor, average=True, op=hvd.Sum)

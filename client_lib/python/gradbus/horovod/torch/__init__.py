@@ -31,7 +31,6 @@ from ._basics import (
     gloo_enabled,
     init,
     is_homogeneous,
-    join,
     mpi_built,
     mpi_enabled,
     mpi_threads_supported,
@@ -53,6 +52,7 @@ from ._data_movement import (
     grouped_allgather_async,
     sparse_allreduce_async,
 )
+from ._join import join
 from ._optimizer import DistributedOptimizer
 from ._parameters import broadcast_optimizer_state, broadcast_parameters
 from ._process_sets import ProcessSet, add_process_set, remove_process_set

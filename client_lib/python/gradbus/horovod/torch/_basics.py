@@ -15,6 +15,7 @@ from ..._objects import allgather_int
 from ..._ops import whole_number
 from ..._process_sets import ProcessSet, add_process_set
 from ..._session import current, is_initialized, local_size, shutdown
+from ._join import make_join_possible
 from ._process_sets import sorted_set
 
 _local_sizes: list[int] = []  # of all ranks
@@ -42,6 +43,7 @@ def init(
     else:
         _join_some(members, sets)
     _local_sizes[:] = allgather_int(local_size(), name="horovod/local_size")
+    make_join_possible()
 
 
 def _members_of(comm: Sequence[int] | None) -> list[int] | None:
@@ -156,16 +158,3 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
 def stop_timeline() -> NoReturn:
     """Raises InvalidError: commands record traces, and ranks do not."""
     raise _timeline_error("stop_timeline")
-
-
-def join(device: int = -1) -> int:
-    """Returns 0 in a job of one rank. Raises InvalidError in others.
-
-    With Horovod, a rank that has no more data joins, and adds zeros to the sums of the others.
-    """
-    if current().size == 1:
-        return 0
-    raise bad_argument(
-        f"join: rank {current().rank} cannot add zeros to operations that it does not start",
-        "give all ranks as many batches (DistributedSampler), and call hvd.barrier() at the end",
-    )

@@ -15,6 +15,7 @@ from ..._parts import Part, name_in_group, start_one, tensor_list
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ._arguments import reduce_op
 from ._gradients import any_needs_gradient, with_mean_gradient
+from ._in_flight import started
 
 Tensor = torch.Tensor
 
@@ -33,7 +34,10 @@ def broadcast_async(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Tensor]:
     """Starts broadcast()."""
-    return _data_movement.broadcast_async(tensor, root_rank, name, process_set)
+    return started(
+        "broadcast", name, process_set,
+        lambda: _data_movement.broadcast_async(tensor, root_rank, name, process_set),
+    )  # fmt: skip
 
 
 def broadcast_(
@@ -47,7 +51,10 @@ def broadcast_async_(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Tensor]:
     """Starts broadcast_()."""
-    return _data_movement.broadcast_async_(tensor, root_rank, name, process_set)
+    return started(
+        "broadcast", name, process_set,
+        lambda: _data_movement.broadcast_async_(tensor, root_rank, name, process_set),
+    )  # fmt: skip
 
 
 def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> Tensor:
@@ -63,7 +70,9 @@ def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Tensor]:
     """Starts allgather()."""
-    return _data_movement.allgather_async(tensor, name, process_set)
+    return started(
+        "allgather", name, process_set, lambda: _data_movement.allgather_async(tensor, name, process_set)
+    )
 
 
 def grouped_allgather(
@@ -80,7 +89,9 @@ def grouped_allgather_async(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[list[Tensor]]:
     """Starts grouped_allgather()."""
-    return _data_movement.grouped_allgather_async(tensors, name, process_set)
+    return started(
+        "allgather", name, process_set, lambda: _data_movement.grouped_allgather_async(tensors, name, process_set)
+    )
 
 
 def _received(rows: list[int], splits: Any) -> Tensor:
@@ -112,7 +123,7 @@ def alltoall_async(
         result, rows = part.finish(operation, index)
         return result, _received(rows, splits)
 
-    return start_one(session, Part(part.request, finish))
+    return started("alltoall", name, process_set, lambda: start_one(session, Part(part.request, finish, part.replay)))
 
 
 def sparse_allreduce_async(

@@ -13,8 +13,10 @@ import torch
 from ..._errors import bad_argument
 from ..._ops import Adasum, Average, Compression, ReduceOp, checked_factor
 from ..._process_sets import ProcessSet, global_process_set
+from ..._session import is_initialized
 from ...torch import DistributedOptimizer as make_distributed
 from ._arguments import reduce_op
+from ._join import exchanges_with_zeros
 from .compression import FP16Compressor, NoneCompressor
 
 _VERB = "DistributedOptimizer"
@@ -51,13 +53,16 @@ def DistributedOptimizer(  # used like a class, hence its name
         process_set: the ranks that share this model. On other ranks the optimizer steps alone.
         options: more arguments of gradbus.torch.DistributedOptimizer(), such as ``mode=``.
 
+    Models that differ are a warning in the first step, because Horovod trains them. ``replicas="equal"`` makes it an
+    error.
     After the last backward() before a step, ``.grad`` is the result. So synchronize() has nothing to wait for.
     Raises InvalidError for Adasum, own compressors, and other arguments, and what the one of gradbus.torch raises.
     """
     chosen = _checked_op(op, gradient_predivide_factor)
     codec = _codec_of(compression)
-    if not process_set.included():
+    if is_initialized() and not process_set.included():
         return _alone(optimizer)
+    options.setdefault("replicas", "any")
     bucket_bytes = _bucket_bytes(optimizer, _groups_of(num_groups, groups))
     if bucket_bytes is not None:
         options.setdefault("bucket_bytes", bucket_bytes)
@@ -65,6 +70,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         optimizer, named_parameters, backward_passes_per_step, op=chosen, process_set=process_set,
         compression=codec, **options,
     )  # fmt: skip
+    exchanges_with_zeros(distributed)
+    distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
     distributed.set_backward_passes_per_step = _refuse_new_number_of_passes
     return distributed  # type: ignore[no-any-return]
 

@@ -28,6 +28,12 @@ def broadcast_optimizer_state(
 ) -> None:
     """Gives every rank the root's optimizer state and options.
 
-    ``model`` is not needed: no step is made to create the state. Errors: gradbus.torch.broadcast_optimizer_state().
+    ``model`` is not needed: no step is made to create the state. As after Horovod's step on zeros, gradients that
+    were None are zeros then. Errors: gradbus.torch.broadcast_optimizer_state().
     """
+    had_none = not optimizer.state
     _broadcast.broadcast_optimizer_state(optimizer, root_rank)
+    for group in optimizer.param_groups if had_none else ():
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)

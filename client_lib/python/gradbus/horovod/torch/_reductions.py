@@ -17,6 +17,7 @@ from ..._parts import name_in_group, tensor_list
 from ..._process_sets import ProcessSet, global_process_set
 from ._arguments import checked_compressor, reduce_op
 from ._gradients import any_needs_gradient, with_total_gradient
+from ._in_flight import started
 from .compression import Compression
 
 Tensor = torch.Tensor
@@ -55,7 +56,10 @@ def allreduce_async(
 ) -> Handle[Tensor]:
     """Starts allreduce(); synchronize() returns the result."""
     chosen = reduce_op("allreduce_async", op, average)
-    return _reductions.allreduce_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return started(
+        "allreduce", name, process_set,
+        lambda: _reductions.allreduce_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+    )  # fmt: skip
 
 
 def allreduce_(
@@ -83,7 +87,10 @@ def allreduce_async_(
 ) -> Handle[Tensor]:
     """Starts allreduce_(). The tensor holds the result after synchronize()."""
     chosen = reduce_op("allreduce_async_", op, average)
-    return _reductions.allreduce_async_(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return started(
+        "allreduce", name, process_set,
+        lambda: _reductions.allreduce_async_(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+    )  # fmt: skip
 
 
 def grouped_allreduce(
@@ -116,7 +123,12 @@ def grouped_allreduce_async(
 ) -> Handle[list[Tensor]]:
     """Starts grouped_allreduce()."""
     chosen = reduce_op("grouped_allreduce_async", op, average)
-    return _reductions.grouped_allreduce_async(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    return started(
+        "allreduce", name, process_set,
+        lambda: _reductions.grouped_allreduce_async(
+            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+        ),
+    )  # fmt: skip
 
 
 def grouped_allreduce_(
@@ -144,7 +156,12 @@ def grouped_allreduce_async_(
 ) -> Handle[list[Tensor]]:
     """Starts grouped_allreduce_()."""
     chosen = reduce_op("grouped_allreduce_async_", op, average)
-    return _reductions.grouped_allreduce_async_(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    return started(
+        "allreduce", name, process_set,
+        lambda: _reductions.grouped_allreduce_async_(
+            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+        ),
+    )  # fmt: skip
 
 
 def reducescatter(
@@ -177,7 +194,10 @@ def reducescatter_async(
 ) -> Handle[Tensor]:
     """Starts reducescatter()."""
     chosen = reduce_op("reducescatter_async", op)
-    return _reductions.reducescatter_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return started(
+        "reducescatter", name, process_set,
+        lambda: _reductions.reducescatter_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+    )  # fmt: skip
 
 
 def grouped_reducescatter(
@@ -217,6 +237,9 @@ def grouped_reducescatter_async(
 ) -> Handle[list[Tensor]]:
     """Starts grouped_reducescatter()."""
     chosen = reduce_op("grouped_reducescatter_async", op)
-    return _reductions.grouped_reducescatter_async(
-        tensors, name, chosen, prescale_factor, postscale_factor, process_set
-    )
+    return started(
+        "reducescatter", name, process_set,
+        lambda: _reductions.grouped_reducescatter_async(
+            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+        ),
+    )  # fmt: skip

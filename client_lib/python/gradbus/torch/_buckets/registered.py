@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from ... import _core
+from ..._watch import wait_for
 from .._gpu.staging import GradientStorage, storage_of
 from .converted import Converted
 
@@ -61,7 +62,7 @@ class Registered:
     def finish(self) -> None:
         """Waits for what was handed over. After a TimeoutError it may be called again."""
         self.storage.finish_handing_over()
-        self.core.wait()
+        wait_for(self.core)
 
     def copy_back(self) -> int:
         """The current delay slot's elements are in flat now; the number of that view."""

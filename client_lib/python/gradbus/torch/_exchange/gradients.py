@@ -305,6 +305,11 @@ class GradientExchange:
             for slot in bucket.slots if bucket.on_shards is not None else ():
                 slot.show()
 
+    @property
+    def rounds(self) -> Rounds:
+        """For a rank that has joined."""
+        return self._rounds
+
     def zero(self, set_to_none: bool = True) -> None:
         """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first.
 

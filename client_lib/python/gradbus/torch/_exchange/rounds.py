@@ -289,6 +289,36 @@ class Rounds:
         for bucket in self._buckets:
             bucket.done = bucket.again = False
 
+    # ---- a rank that has joined (../../horovod/_joining.py)
+
+    @property
+    def number_in_flight(self) -> int | None:
+        """Of the exchange that this rank waits for, from 1."""
+        if not self.in_flight:
+            return None
+        put_off = self.deferred.has_begun or self.deferred.is_open  # and counted already
+        return self._exchanges if put_off else self._exchanges + 1
+
+    def begin_with_zeros(self, number: int) -> bool:
+        """Starts the exchange of this number. False: this rank has done so already."""
+        if self.in_flight or self._exchanges >= number:
+            return False
+        for bucket in self._buckets:
+            bucket.restart(set_to_none=False)
+            bucket.adopt()
+            self._start(bucket)
+        return True
+
+    def test(self) -> bool:
+        """No result must be waited for."""
+        return all(bucket.test() for bucket in self._buckets if bucket.started)
+
+    def end_with_zeros(self) -> None:
+        """Nobody here uses the result."""
+        self._finish(self._buckets, is_used=False)
+        self.end()
+        self.begin()
+
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
         self.deferred.finish()

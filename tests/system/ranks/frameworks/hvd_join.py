@@ -1,0 +1,89 @@
+"""A rank: hvd.join() with uneven numbers of batches, against the sums that formulas give.
+
+Rank r has STEPS + r batches, so ranks join one after the other and the last rank joins last.
+"""
+
+import time
+
+import gradbus
+import gradbus.horovod.torch as hvd
+import pytest
+import torch
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+STEPS = 2
+
+
+def active(step):
+    """Ranks that have a batch of this number, if rank r has STEPS + r."""
+    return [rank for rank in range(SIZE) if step < STEPS + rank]
+
+
+def sums_and_means():
+    for step in range(STEPS + RANK):
+        ours = torch.arange(5.0) + RANK * step
+        total = sum(torch.arange(5.0) + rank * step for rank in active(step))
+        assert torch.equal(hvd.allreduce(ours, op=hvd.Sum, name="sum"), total), step
+        mean = hvd.allreduce(ours, op=hvd.Average)  # divided by the number of all ranks, as in Horovod
+        assert torch.allclose(mean, total / SIZE), (step, mean)
+        handles = [hvd.allreduce_async(torch.full((7,), RANK + k, dtype=torch.int64), op=hvd.Sum) for k in range(3)]
+        for k, handle in enumerate(handles):
+            assert hvd.synchronize(handle).tolist() == [sum(rank + k for rank in active(step))] * 7
+        pair = hvd.grouped_allreduce([ours, ours.double()], op=hvd.Sum, name="pair")
+        assert torch.equal(pair[0], total) and torch.equal(pair[1], total.double())
+    assert hvd.join() == SIZE - 1
+    assert hvd.allgather_object(RANK) == list(range(SIZE))  # all are back
+
+
+def a_model():
+    """Rank r trains on STEPS + r batches. The last rank's model is that of one process which sums what there is."""
+    torch.manual_seed(1)
+    ours, alone = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    alone.load_state_dict(ours.state_dict())
+    batches = {(r, s): torch.randn(4, 3, generator=torch.Generator().manual_seed(100 * r + s))
+               for r in range(SIZE) for s in range(STEPS + SIZE)}  # fmt: skip
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9), named_parameters=ours.named_parameters()
+    )
+    for step in range(STEPS + SIZE - 1):
+        reference.zero_grad()
+        (sum(alone(batches[rank, step]).square().sum() for rank in active(step)) / SIZE).backward()
+        reference.step()
+        if RANK in active(step):
+            optimizer.zero_grad()
+            ours(batches[RANK, step]).square().sum().backward()
+            optimizer.step()
+    last = hvd.join()
+    assert last == SIZE - 1
+    hvd.broadcast_parameters(ours.state_dict(), root_rank=last)
+    for name, found in ours.state_dict().items():
+        assert torch.allclose(found, alone.state_dict()[name], atol=1e-6), (name, found)
+    ours(batches[RANK, 0]).square().sum().backward()  # all ranks go on together
+    optimizer.step()
+    assert hvd.join() in range(SIZE)
+
+
+def what_cannot_do_without_a_rank(call):
+    if RANK > 0:
+        with pytest.raises(gradbus.MismatchError, match=r"rank 0 has called join\(\)"):
+            call()
+    hvd.join()
+    assert hvd.allgather_object(RANK) == list(range(SIZE))
+
+
+sums_and_means()
+a_model()
+if SIZE > 1:
+    what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))
+    what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))  # the first one is over on all ranks
+    what_cannot_do_without_a_rank(lambda: hvd.broadcast(torch.ones(2), 1, name="b"))
+    what_cannot_do_without_a_rank(lambda: hvd.alltoall(torch.ones(SIZE)))
+    what_cannot_do_without_a_rank(lambda: hvd.reducescatter(torch.ones(SIZE)))
+    if RANK == 0:  # a slow rank is no rank that joined
+        time.sleep(0.2)
+    assert hvd.allgather(torch.tensor([RANK])).tolist() == list(range(SIZE))
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == SIZE
+sums_and_means()
+print("ok")
