@@ -20,9 +20,9 @@ import torch
 from .._data_movement import broadcast_
 from .._differentiable import allreduce
 from .._errors import GradbusError
+from .._layout import DTYPES, PAIRS_OF
 from .._ops import Average, Max
 from .._process_sets import lowest_rank, session_of
-from ._buckets.layout import DTYPES, PAIRS_OF
 from ._buckets.parameter_info import real_count
 from ._buckets.retire import retire_names
 from ._step_times import StepTimes
