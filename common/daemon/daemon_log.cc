@@ -85,15 +85,15 @@ class JournalSink final : public spdlog::sinks::base_sink<std::mutex> {
     const std::string_view message(record.payload.data(), record.payload.size());
     const LogSubject subject = subject_of(message);
     std::vector<std::string> fields;
-    const auto add = [&](const char* name, std::string_view value) {
-      if (!value.empty()) fields.push_back(std::string(name) + "=" + std::string(value));
+    const auto add = [&](const char* field, std::string_view value) {
+      if (!value.empty()) fields.push_back(field + std::string(value));
     };
-    add("MESSAGE", message);
-    add("PRIORITY", priority(record.level));
-    add("SYSLOG_IDENTIFIER", {record.logger_name.data(), record.logger_name.size()});
-    add("GRADBUS_JOB", subject.job);
-    add("GRADBUS_RANK", subject.rank);
-    if (!subject.code.empty()) add("GRADBUS_CODE", "GB-" + std::string(subject.code));
+    add("MESSAGE=", message);
+    add("PRIORITY=", priority(record.level));
+    add("SYSLOG_IDENTIFIER=", {record.logger_name.data(), record.logger_name.size()});
+    add("GRADBUS_JOB=", subject.job);
+    add("GRADBUS_RANK=", subject.rank);
+    if (!subject.code.empty()) add("GRADBUS_CODE=", "GB-" + std::string(subject.code));
     std::vector<iovec> parts;
     for (std::string& field : fields) parts.push_back({field.data(), field.size()});
     // The journal is gone or full: the line still goes to stderr.
