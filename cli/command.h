@@ -26,6 +26,8 @@ using Action = std::function<int()>;
 Action declare_run(CLI::App& app);
 Action declare_bench(CLI::App& app);
 Action declare_status(CLI::App& app);
+Action declare_top(CLI::App& app);
+Action declare_jobs(CLI::App& app);
 Action declare_stop(CLI::App& app);
 Action declare_mode(CLI::App& app);
 Action declare_trace(CLI::App& app);

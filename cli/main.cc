@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
     {"run", "start the ranks of a job and wait for them", declare_run},
     {"bench", "time collectives between real processes, and the machine", declare_bench},
     {"status", "show agents, jobs and ranks, and their problems", declare_status},
+    {"top", "show ranks and nodes live, on one screen", declare_top},
+    {"jobs", "list running and ended jobs, a line each", declare_jobs},
     {"stop", "end a job; its ranks get an error that says why", declare_stop},
     {"mode", "change the mode of a group of tensors in a running job", declare_mode},
     {"trace", "record what the ranks and agents of a running job do", declare_trace},

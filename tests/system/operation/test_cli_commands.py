@@ -4,17 +4,23 @@ Programs come from GRADBUS_BIN (default build/release/bin), the library from the
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import textwrap
 import time
 
 import pytest
+import rig as rigs
 from rig import make_token_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -290,3 +296,54 @@ def test_did_you_mean(env, words, suggestion):
 def test_a_word_like_no_command(env):
     done = gradbus(env, "frobnicate")
     assert done.returncode == 2 and done.stderr.endswith("| next: gradbus --help\n")
+
+
+def in_terminal(command: list[str], env: dict, columns: int, rows: int, keys: str) -> tuple[int, str]:
+    """(exit status, all that was written) of a command with a terminal of this size, which gets these keys in turn."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(command[0], command, env)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    written = b""
+    deadline = time.monotonic() + DEADLINE_S
+    with contextlib.suppress(OSError):  # it has ended
+        while time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.2)[0]:
+                written += os.read(terminal, 65536)
+            elif keys and b"\x1b[J" in written:  # a whole page
+                os.write(terminal, keys[0].encode())
+                keys = keys[1:]
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), written.decode()
+
+
+@pytest.mark.parametrize("columns, rows", [(80, 24), (200, 50)])
+def test_top_fits_the_terminal_and_takes_keys(columns, rows):
+    with rigs.cluster(2) as rig:
+        ranks = rig.start_job(4, "steps:x:100:5", "await:" + str(rig.folder / "end"), job="digits")
+        rigs.wait_until(lambda: all(rank in rig._ranks_of("digits") for rank in range(4)), what="four ranks")
+        env = dict(os.environ, NO_COLOR="1", TERM="xterm", GRADBUS_COORDINATOR=rig.server.ready["address"])
+        status, written = in_terminal([GRADBUS, "top"], env, columns, rows, "bnq")
+        assert status == 0, written
+        pages = [re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", page).split("\r\n") for page in written.split("\x1b[H")[1:]]
+        last = [line for line in pages[-1] if line]
+        assert all(len(page) <= rows for page in pages)
+        assert all(len(line.strip("\r")) <= columns for page in pages for line in page)
+        assert any("digits" in line and "node-1" in line and "joined" in line for line in pages[0])
+        assert last[2].split() == ["NODE", "ROLE", "CORES", "SILENT", "SENT", "RECEIVED", "JOBS"], last
+        assert "\x1b[1m" not in written  # NO_COLOR
+        once = subprocess.run([GRADBUS, "top", "--once"], env=env, text=True, capture_output=True, timeout=DEADLINE_S)
+        assert once.returncode == 0 and once.stdout.count("digits") == 4
+        table = gradbus(env, "jobs").stdout.splitlines()
+        assert table[1].split()[:3] == ["digits", "running", "4"], table
+        (job,) = json.loads(gradbus(env, "jobs", "--json").stdout)
+        assert (job["job"], job["state"], job["world_size"]) == ("digits", "running", 4)
+        (rig.folder / "end").touch()
+        assert [rank.finish()[0] for rank in ranks] == [0] * 4
+
+
+@pytest.mark.parametrize("words", [["top"], ["top", "--json"], ["jobs"], ["jobs", "--json"]])
+def test_without_a_coordinator_top_and_jobs_end_with_2(env, words):
+    done = gradbus(env, *words)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1 and "GB-C501" in done.stderr
