@@ -41,19 +41,23 @@ void add_thread_count(const RankStarter& starter, Variables& variables) {
   variables.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
 }
 
-// torch.distributed's first rank, so that other libraries can be tried on the same links.
-void add_link_address(const RankStarter& starter, Variables& variables) {
+// So that scripts for torch.distributed find each other, with any of its backends.
+void add_torch_address(const RankStarter& starter, Variables& variables) {
   const std::vector<std::string>& given = starter.options.variables;
-  const bool is_given = std::any_of(given.begin(), given.end(), [](const std::string& variable) {
-    return variable.starts_with("MASTER_ADDR=");
-  });
-  if (!is_given) variables.emplace_back("MASTER_ADDR", starter.lab->address(0));
+  const auto add_missing = [&](const std::string& name, const std::string& value) {
+    const bool is_given = std::any_of(given.begin(), given.end(), [&](const std::string& word) {
+      return word.substr(0, word.find('=')) == name;
+    });
+    if (!is_given && std::getenv(name.c_str()) == nullptr) variables.emplace_back(name, value);
+  };
+  add_missing("MASTER_ADDR", starter.lab != nullptr ? starter.lab->address(0) : starter.torch.host);
+  add_missing("MASTER_PORT", std::to_string(starter.torch.port));
 }
 
 ChildSpec local_spec(const RankStarter& starter, const RankPlace& place) {
   Variables variables = rank_variables(identity_of(starter, place));
   add_thread_count(starter, variables);
-  if (starter.lab != nullptr) add_link_address(starter, variables);
+  add_torch_address(starter, variables);
   for (const std::string& given : starter.options.variables)
     if (const size_t equals = given.find('='); equals != std::string::npos)
       variables.emplace_back(given.substr(0, equals), given.substr(equals + 1));
@@ -69,6 +73,7 @@ ChildSpec remote_spec(const RankStarter& starter, const RankPlace& place) {
   Variables variables = forwarded_variables(own_environment(), starter.options.variables);
   for (auto& variable : rank_variables(identity_of(starter, place)))
     variables.push_back(std::move(variable));
+  add_torch_address(starter, variables);
   std::istringstream words(starter.options.ssh);
   ChildSpec spec{{}, own_environment()};
   for (std::string word; words >> word;) spec.words.push_back(word);

@@ -6,6 +6,7 @@
 
 #include "cli/cluster/link_lab.h"
 #include "cli/launch/launch_plan.h"
+#include "cli/launch/torch_address.h"
 #include "cli/options/run_options.h"
 #include "cli/process/orphan_guard.h"
 #include "cli/process/process.h"
@@ -24,6 +25,7 @@ struct RankStarter {
   std::string coordinator;           // "" : unknown
   int cores = 1;
   const LinkLab* lab = nullptr;  // where the ranks of block i are in agent i's namespace
+  TorchAddress torch = torch_address(plan);
 
   // GB-H200 (output file, pipes), GB-H201 (program).
   Result<Process> start(const RankPlace& place) const;

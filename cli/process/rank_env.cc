@@ -57,6 +57,10 @@ Variables rank_variables(const RankIdentity& identity) {
                          {"GRADBUS_LOCAL_RANK", std::to_string(identity.local_rank)},
                          {"GRADBUS_LOCAL_SIZE", std::to_string(identity.local_size)},
                          {"GRADBUS_JOB", identity.job},
+                         {"RANK", std::to_string(identity.rank)},
+                         {"WORLD_SIZE", std::to_string(identity.size)},
+                         {"LOCAL_RANK", std::to_string(identity.local_rank)},
+                         {"LOCAL_WORLD_SIZE", std::to_string(identity.local_size)},
                          {"PYTHONUNBUFFERED", "1"}};
   add_given(variables, "GRADBUS_SOCKET", identity.socket);
   add_given(variables, "GRADBUS_COORDINATOR", identity.coordinator);

@@ -26,7 +26,8 @@ struct RankIdentity {
   uint32_t fence_every = 0;  // steps; 0: not given
 };
 
-// GRADBUS_* of the rank, and PYTHONUNBUFFERED so that its lines come when they are written.
+// GRADBUS_* of the rank, the same in the names of torch.distributed, and PYTHONUNBUFFERED so that
+// its lines come when they are written.
 Variables rank_variables(const RankIdentity& identity);
 
 // `base` ("NAME=VALUE" each) with `changes` in place of what it says about the same names.

@@ -32,6 +32,14 @@ TEST(RankEnv, NamesThePlace) {
   EXPECT_THAT(variables, Contains(Pair("PYTHONUNBUFFERED", "1")));
 }
 
+TEST(RankEnv, HasTheNamesOfTorchDistributed) {
+  const Variables variables = rank_variables(identity());
+  EXPECT_THAT(variables, Contains(Pair("RANK", "3")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "4")));
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "1")));
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
+}
+
 TEST(RankEnv, WhatWasNotGivenIsNotSet) {
   EXPECT_THAT(rank_variables(identity()), Not(Contains(Pair("GRADBUS_SOCKET", ""))));
   EXPECT_THAT(rank_variables(identity()), Not(Contains(Pair("GRADBUS_OP_TIMEOUT", ""))));

@@ -1,0 +1,90 @@
+"""The two faces of a process group: as the whole group, and as the part of a group for one device. Any thread."""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import weakref
+from typing import Any
+
+import torch
+from torch._C import _distributed_c10d as c10d
+
+from ._barriers import Barriers
+from ._movements import Movements
+from ._point_to_point import PointToPoint
+from ._reductions import Reductions
+from ._rendezvous import NAME, Members, milliseconds
+
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+class Group(Reductions, Movements, Barriers, PointToPoint):
+    """All operations of a process group, on the session of its members."""
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        _open.add(self)
+
+    def getBackendName(self) -> str:
+        """For torch."""
+        return NAME
+
+    def _get_backend_name(self) -> str:
+        return NAME
+
+    def name(self) -> str:
+        """For torch."""
+        return NAME
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        """Of operations that begin from now on."""
+        self.members.timeout_ms = milliseconds(timeout, self.members.timeout_ms)
+
+    _set_default_timeout = set_timeout
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.sequence
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Starts at 0 on all members anyway."""
+
+    def shutdown(self) -> None:
+        """Leaves the group; operations in flight are abandoned."""
+        self.close_pairs()
+        self.members.session.close()
+        _open.discard(self)
+
+    def abort(self) -> None:
+        """As shutdown()."""
+        self.shutdown()
+
+
+class Backend(Group, c10d.Backend):  # type: ignore[misc]
+    """A part of a group of torch's."""
+
+    supports_coalescing = False
+    supports_splitting = False
+
+    def __init__(self, members: Members) -> None:
+        c10d.Backend.__init__(self, members.rank, members.size)
+        Group.__init__(self, members)
+
+
+class ProcessGroup(Group, c10d.ProcessGroup):  # type: ignore[misc]
+    """A whole group. ``backend`` serves what torch asks of backends."""
+
+    def __init__(self, members: Members, backend: Backend, store: Any) -> None:
+        c10d.ProcessGroup.__init__(self, store, members.rank, members.size)
+        Group.__init__(self, members)
+        self._backend = backend
+        kind = c10d.ProcessGroup.BackendType.CUSTOM
+        self._set_default_backend(kind)
+        for device in ("cpu", "cuda"):
+            self._register_backend(torch.device(device), kind, backend)
+
+
+@atexit.register
+def _leave_all() -> None:
+    for group in list(_open):
+        group.shutdown()

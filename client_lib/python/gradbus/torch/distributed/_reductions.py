@@ -1,0 +1,151 @@
+"""All-reduce, reduce and reduce-scatter of torch.distributed. Any thread.
+
+Each method takes what torch's process groups take, starts the operations and returns a Work. Tensors that are not
+contiguous, or lie on a GPU, pass through a copy in host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._C import _distributed_c10d as c10d
+
+from ..._errors import bad_argument
+from ..._parts import Collective
+from ._reduce_ops import Reduction, reduction_of
+from ._starting import Starting, Tensors
+from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, reduce_request
+from ._work import Work
+
+
+class Reductions(Starting):
+    """A part of a process group."""
+
+    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
+        """In place."""
+        opts = opts or c10d.AllreduceOptions()
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        return self.start([self._allreduce_part(t, opts.reduceOp) for t in given], given, opts.timeout)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        """allreduce() of several tensors with one work."""
+        return self.allreduce(tensors, opts or c10d.AllreduceCoalescedOptions())
+
+    def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Work:
+        """Refused."""
+        raise bad_argument("allreduce: the tensor is sparse", "pass it .to_dense()")
+
+    def _allreduce_part(self, tensor: torch.Tensor, op: Any) -> Part:
+        how = reduction_of(op, tensor.dtype, "allreduce")
+        if how.fold is not None:
+            return self._folded(tensor, tensor, how)
+        name = name_of("allreduce", tensor, how.op.name.lower())
+        host = host_input(tensor, name)
+        if tensor.numel() == 0:
+            return NOTHING
+        request = reduce_request(Collective.ALLREDUCE, name, host, host, how)
+        return Part(request, lambda *_: put_back(host, tensor))
+
+    def _folded(self, source: torch.Tensor, target: torch.Tensor | None, how: Reduction, first: int = 0) -> Part:
+        """Of operations that agents cannot combine: every rank gathers all and folds what it wants."""
+        size = self.members.size
+
+        def finish(blocks: torch.Tensor) -> None:
+            if target is None:
+                return
+            total = blocks[0].clone()
+            for block in blocks[1:]:
+                total = how.fold(total, block)
+            part = total.view(-1)[first : first + target.numel()]
+            target.detach().copy_(part.view(target.shape))
+
+        host = host_input(source, "allreduce")
+        everything = torch.empty((size, host.numel()), dtype=host.dtype)
+        part = self.allgather_part(everything, host, "fold")
+        if part.request is None:
+            return part
+        return Part(part.request, lambda op, i: (part.finish(op, i) if part.finish else None, finish(everything))[1])
+
+    def reduce(self, tensors: Any, opts: Any) -> Work:
+        """In place on the root; the others keep theirs."""
+        tensor = self.one(tensors, "reduce")
+        root = self.root(opts.rootRank, "reduce")
+        how = reduction_of(opts.reduceOp, tensor.dtype, "reduce")
+        is_root = self.members.rank == root
+        if how.fold is not None:
+            part = self._folded(tensor, tensor if is_root else None, how)
+            return self.start([part], [tensor], opts.timeout)
+        name = name_of("reduce", tensor, how.op.name.lower(), f"to {root}")
+        host = host_input(tensor, name)
+        if tensor.numel() == 0:
+            return self.start([], [tensor], opts.timeout)
+        request = reduce_request(Collective.REDUCE, name, host, host if is_root else None, how, root=root)
+        part = Part(request, (lambda *_: put_back(host, tensor)) if is_root else None)
+        return self.start([part], [tensor], opts.timeout)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+        """This rank's part of the sum of ``source``, which has one for each rank."""
+        opts = opts or c10d.ReduceScatterOptions()
+        return self.start([self._reduce_scatter_part(output, source, opts.reduceOp)], [output], opts.timeout)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """reduce_scatter of several tensors with one work."""
+        opts = opts or c10d.ReduceScatterOptions()
+        parts = [self._reduce_scatter_part(o, i, opts.reduceOp) for o, i in zip(outputs, inputs)]
+        return self.start(parts, outputs, opts.timeout)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def _reduce_scatter_part(self, output: torch.Tensor, source: torch.Tensor, op: Any) -> Part:
+        check_same_kind([source], output.dtype, "reduce_scatter")
+        size = self.members.size
+        if source.numel() != output.numel() * size:
+            raise bad_argument(
+                f"reduce_scatter: {source.numel()} elements in, {output.numel()} out, {size} ranks",
+                "pass an input that is as many times as large as the output as there are ranks",
+            )
+        how = reduction_of(op, source.dtype, "reduce_scatter")
+        if how.fold is not None:
+            return self._folded(source, output, how, self.members.rank * output.numel())
+        name = name_of("reduce_scatter", source, how.op.name.lower())
+        host, result = host_input(source, name), host_output(output, name)
+        if source.numel() == 0:
+            return NOTHING
+        request = reduce_request(
+            Collective.REDUCESCATTER, name, host, result, how, row_elements=output.numel()
+        )
+        return Part(request, lambda *_: put_back(result, output))
+
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
+        """As the other one, from a list with a tensor for each rank; these may differ in size."""
+        opts = opts or c10d.ReduceScatterOptions()
+        return self.start(
+            [self._reduce_scatter_list(o, i, opts.reduceOp) for o, i in zip(outputs, inputs)], outputs, opts.timeout
+        )
+
+    def _reduce_scatter_list(self, output: torch.Tensor, inputs: Tensors, op: Any) -> Part:
+        self.check_count(inputs, "reduce_scatter")
+        check_same_kind(inputs, output.dtype, "reduce_scatter")
+        flat = torch.cat([host_input(tensor, "reduce_scatter").reshape(-1) for tensor in inputs])
+        if all(tensor.numel() == output.numel() for tensor in inputs):
+            return self._reduce_scatter_part(output, flat, op)
+        rank = self.members.rank
+        if inputs[rank].numel() != output.numel():
+            raise bad_argument(
+                f"reduce_scatter: the input for this rank has {inputs[rank].numel()} elements, the output "
+                f"{output.numel()}", "pass an output of that size",
+            )  # fmt: skip
+        first = sum(tensor.numel() for tensor in inputs[:rank])
+        part = self._allreduce_part(flat, op)
+        mine = flat[first : first + output.numel()]
+        return Part(
+            part.request,
+            lambda operation, i: (
+                part.finish(operation, i) if part.finish else None,
+                output.detach().copy_(mine.view(output.shape)),
+            )[0],
+        )

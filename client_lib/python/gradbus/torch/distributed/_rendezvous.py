@@ -1,0 +1,87 @@
+"""How the members of a process group become ranks of one job on the daemons. Any thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import secrets
+from typing import Any
+
+from ... import _core, _session
+from ..._errors import TimeoutError
+
+NAME = "gradbus"  # of the backend
+# Job names have at most 127 bytes.
+_BASE_BYTES_MAX = 80
+
+
+@dataclasses.dataclass
+class Members:
+    """A process group's session, and who is in it."""
+
+    session: _core.Session
+    job: str
+    rank: int  # in the group
+    size: int
+    timeout_ms: int
+    store: Any  # of the group alone
+    global_ranks: list[int]  # by rank in the group
+
+    def name_of(self, rank: int) -> str:
+        """For messages: a member by its number in the group, and in the job where that is another."""
+        known = self.global_ranks[rank]
+        return f"rank {rank}" if known == rank else f"rank {rank} (global rank {known})"
+
+
+def milliseconds(timeout: datetime.timedelta | None, otherwise: int) -> int:
+    """Of an option of torch, where a time of zero or less means none."""
+    given = 0 if timeout is None else round(timeout.total_seconds() * 1000)
+    return given if given > 0 else otherwise
+
+
+def open_members(
+    store: Any, rank: int, size: int, timeout: datetime.timedelta, global_ranks: list[int]
+) -> Members:
+    """Waits for all members. Raises TimeoutError (names the missing ones), UnavailableError (no agent) and the like."""
+    timeout_ms = milliseconds(timeout, 1_800_000)
+    job = agree_on_job(store, rank, size, timeout_ms)
+    session = open_session(job, rank, size, timeout_ms)
+    ranks = list(global_ranks) or list(range(size))
+    return Members(session, job, rank, size, timeout_ms, store, ranks)
+
+
+def open_session(job: str, rank: int, size: int, timeout_ms: int) -> _core.Session:
+    """Joins the job as this rank; returns when all have."""
+    return _core.Session(
+        job=job, rank=rank, world_size=size, start_timeout_ms=timeout_ms, op_timeout_ms=timeout_ms
+    )
+
+
+def agree_on_job(store: Any, rank: int, size: int, timeout_ms: int) -> str:
+    """The name that the group's rank 0 has made. A store that outlives a group serves the next one, too."""
+    if size == 1:
+        return _new_job_name()
+    arrived = store.add("gradbus/arrived", 1)
+    key = f"gradbus/job/{(arrived - 1) // size}"
+    if rank == 0:
+        store.set(key, _new_job_name())
+    try:
+        store.wait([key], datetime.timedelta(milliseconds=timeout_ms))
+    except RuntimeError as error:
+        raise TimeoutError(
+            f"GB-J402 JOB_START: rank {rank} of {size} waited {timeout_ms / 1000:g} s for rank 0 to open the process "
+            f"group ({type(error).__name__}) | next: see why rank 0 did not call init_process_group() or new_group()"
+        ) from error
+    return str(store.get(key).decode())
+
+
+def _new_job_name() -> str:
+    base = _session.current().job if _session.is_initialized() else _job_of_launcher()
+    cut = base.encode()[:_BASE_BYTES_MAX].decode(errors="ignore")
+    return f"{cut}.dist-{secrets.token_hex(6)}"
+
+
+def _job_of_launcher() -> str:
+    names = ("GRADBUS_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "torch")

@@ -1,0 +1,36 @@
+"""torch.distributed, and what is built on it, on the backend "gradbus"."""
+
+import pytest
+import rig as rigs
+from conftest import PYTHONS, RANKS, assert_all_ok, clean_environment, run_ranks
+
+pytestmark = pytest.mark.timeout(300)
+NEWEST = str(PYTHONS["newest"])  # older versions of torch have no backends in Python
+
+
+@pytest.fixture(scope="module")
+def one_agent():
+    with rigs.cluster(1) as running:
+        yield running
+
+
+@pytest.fixture(params=["one_agent", "two_agents"])
+def agents(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("size", [2])
+def test_collectives_are_those_of_gloo(agents, tmp_path, size):
+    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_collectives.py", size, str(tmp_path / "store")))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ddp_trains_as_one_process(agents, tmp_path, size):
+    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_training.py", size, str(tmp_path / "store")))
+
+
+def test_a_script_runs_under_the_launcher_without_an_import(run_program):
+    program = str(RANKS / "frameworks/dist_launched.py")
+    command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--", NEWEST, program]
+    status, output = run_program(command, env=clean_environment())
+    assert status == 0 and output.count("ok") == 2, output
