@@ -19,7 +19,7 @@ def agents(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.mark.parametrize("size", [2])
+@pytest.mark.parametrize("size", [2, 3])
 def test_collectives_are_those_of_gloo(agents, tmp_path, size):
     assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_collectives.py", size, str(tmp_path / "store")))
 
@@ -27,6 +27,12 @@ def test_collectives_are_those_of_gloo(agents, tmp_path, size):
 @pytest.mark.parametrize("size", [2, 4])
 def test_ddp_trains_as_one_process(agents, tmp_path, size):
     assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_training.py", size, str(tmp_path / "store")))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_sharded_training_is_that_of_one_process(agents, tmp_path, size):
+    words = [str(tmp_path / "store"), str(tmp_path / "checkpoint")]
+    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_sharded.py", size, *words))
 
 
 def test_a_script_runs_under_the_launcher_without_an_import(run_program):

@@ -239,12 +239,17 @@ def everything(group):
 init()
 others = {None: dist.new_group(backend="gloo")}
 everything(None)
-if SIZE > 2:  # sets that overlap; ranks outside do not take part in any way
+if SIZE > 2:  # groups that overlap
     for ranks in ([0, 2], [1, 2]):
+        group, others_group = dist.new_group(ranks), dist.new_group(ranks, backend="gloo")
         if RANK in ranks:
-            group = dist.new_group(ranks, use_local_synchronization=True)
-            others[group] = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+            others[group] = others_group
             everything(group)
+if SIZE > 2:  # a group whose start the other ranks do not see
+    if RANK != 1:
+        total = torch.ones(2)
+        dist.all_reduce(total, group=dist.new_group([0, 2], use_local_synchronization=True))
+        assert total.tolist() == [2, 2]
 dist.destroy_process_group()
 init(part="again")
 total = torch.ones(3)
