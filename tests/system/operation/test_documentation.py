@@ -25,7 +25,8 @@ DOCS = rigs.REPOSITORY / "docs"
 PAGES = {page.stem: page for folder in ("get-started", "how-to") for page in sorted((DOCS / folder).glob("*.md"))}
 PYTHON = str(PYTHONS["newest"])
 POLICY = '[[rule]]\nname = "*"\ncompression = "fp16"\n'
-NOT_RUN_MAX = 17  # more would say that the pages are not tested; boot_test.sh runs the steps of one
+NOT_RUN_SHARE_MAX = 0.3  # more would say that the pages are not tested
+RUN_ELSEWHERE = ("which tests run", "scripts/boot_test.sh")  # words of reasons
 pytestmark = pytest.mark.timeout(300)
 
 # Programs by the names that pages use. Benchmarks are cut short, daemons end after they have read their options.
@@ -90,8 +91,9 @@ def test_python_blocks(name, cluster, tmp_path):
 
 
 def test_few_blocks_do_not_run():
-    found = [block for page in PAGES.values() for block in blocks_of(page) if block.reason]
-    assert len(found) <= NOT_RUN_MAX
+    blocks = [block for page in PAGES.values() for block in blocks_of(page)]
+    found = [b for b in blocks if b.reason and not any(words in b.reason for words in RUN_ELSEWHERE)]
+    assert len(found) <= NOT_RUN_SHARE_MAX * len(blocks), [block.reason for block in found]
 
 
 def test_every_block_is_seen():
