@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/launch/launch_plan.h"
 #include "cli/launch/launched_job.h"
+#include "cli/options/horovod_options.h"
 #include "cli/options/policy_file.h"
 #include "cli/options/run_options.h"
 #include "cli/process/orphan_guard.h"
@@ -257,6 +258,30 @@ void declare_cluster(CLI::App& app, const std::shared_ptr<RunOptions>& options) 
       "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
 }
 
+void declare_horovod_options(CLI::App& app, const std::shared_ptr<GivenHorovodOptions>& given) {
+  for (const HorovodOption& option : horovod_options()) {
+    const std::string name = option.name;
+    if (option.has_value)
+      app.add_option_function<std::string>(
+             name, [given, name](const std::string& value) { (*given)[name] = value; },
+             help_of(option))
+          ->group("Options of horovodrun");
+    else
+      app.add_flag_callback(
+             name, [given, name] { (*given)[name] = ""; }, help_of(option))
+          ->group("Options of horovodrun");
+  }
+}
+
+int run_as_given(const GivenHorovodOptions& given, RunOptions* options) {
+  std::vector<std::string> sentences;
+  const Status status = apply_horovod_options(given, options, &sentences);
+  if (!status.ok()) return fail(status, kExitUsage);
+  for (const std::string& sentence : sentences)
+    std::fprintf(stderr, "gradbus run: %s\n", sentence.c_str());
+  return run(*options);
+}
+
 }  // namespace
 
 Action declare_run(CLI::App& app) {
@@ -288,7 +313,7 @@ Action declare_run(CLI::App& app) {
                  "changes back to mode sync if the reported losses rise to this percentage of the "
                  "earlier ones, e.g. 200")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--timeline", options->timeline,
+  app.add_option("--timeline,--timeline-filename", options->timeline,
                  "records the job into FILE (gradbus timeline FILE; ui.perfetto.dev); also "
                  "HOROVOD_TIMELINE")
       ->envname("HOROVOD_TIMELINE");
@@ -321,9 +346,11 @@ Action declare_run(CLI::App& app) {
   app.add_flag("--no-prefix", options->no_prefix, "prints lines without \"[rank] \" in front");
   app.add_flag("--no-color", options->no_colour, "no colours (also: NO_COLOR=1)");
   app.add_flag("-v,--verbose", options->verbose, "prints pids, addresses and the daemons' logs");
-  return [options] {
+  auto given = std::make_shared<GivenHorovodOptions>();
+  declare_horovod_options(app, given);
+  return [options, given] {
     options->command = trailing_words();
-    return run(*options);
+    return run_as_given(*given, options.get());
   };
 }
 
