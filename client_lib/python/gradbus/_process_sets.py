@@ -96,6 +96,8 @@ class ProcessSet:
 class _GlobalProcessSet(ProcessSet):
     """All ranks."""
 
+    process_set_id = 0  # Horovod's number of it
+
     def __init__(self) -> None:
         super().__init__([])
 

@@ -21,15 +21,11 @@ from ..._session import (
     shutdown,
     size,
 )
-from .._launch import run
-from . import elastic
-from ._basics import (
+from .._basics import (
     ccl_built,
-    cuda_built,
     ddl_built,
     gloo_built,
     gloo_enabled,
-    init,
     is_homogeneous,
     mpi_built,
     mpi_enabled,
@@ -39,6 +35,11 @@ from ._basics import (
     start_timeline,
     stop_timeline,
 )
+from .._join import join
+from .._launch import run
+from .._process_sets import ProcessSet, add_process_set, remove_process_set
+from . import elastic
+from ._basics import cuda_built, init
 from ._data_movement import (
     allgather,
     allgather_async,
@@ -52,10 +53,8 @@ from ._data_movement import (
     grouped_allgather_async,
     sparse_allreduce_async,
 )
-from ._join import join
 from ._optimizer import DistributedOptimizer
 from ._parameters import broadcast_optimizer_state, broadcast_parameters
-from ._process_sets import ProcessSet, add_process_set, remove_process_set
 from ._reductions import (
     allreduce,
     allreduce_,

@@ -1,160 +1,23 @@
-"""init() and the questions about the installation. What Gradbus has no counterpart for is refused here."""
+"""init() and cuda_built(), which need PyTorch."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 import torch
 
-from ... import _init
-from ..._api import barrier
-from ..._errors import InvalidError, bad_argument
-from ..._objects import allgather_int
-from ..._ops import whole_number
-from ..._process_sets import ProcessSet, add_process_set
-from ..._session import current, is_initialized, local_size, shutdown
-from ._join import make_join_possible
-from ._process_sets import sorted_set
-
-_local_sizes: list[int] = []  # of all ranks
+from .._basics import Sets, init_with
 
 
-def init(
-    comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None
-) -> None:
-    """Joins the job and waits until every rank has.
-
-    Args:
-        comm: ranks of the launcher's world that make this job; None means all. All processes of the world must
-            call init(), with disjoint lists if they make several jobs.
-        process_sets: sets to add at once, the same on every rank. "dynamic" changes nothing: sets can always be added.
-
-    A second call changes nothing. Raises InvalidError for an MPI communicator and on a rank that is not in ``comm``,
-    and what gradbus.init() raises.
-    """
-    if is_initialized():
-        return
-    members = _members_of(comm)
-    sets = [sorted_set(one) for one in _listed(process_sets)]
-    if members is None:
-        _init.init(process_sets=sets)
-    else:
-        _join_some(members, sets)
-    _local_sizes[:] = allgather_int(local_size(), name="horovod/local_size")
-    make_join_possible()
+def _zeros(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
 
-def _members_of(comm: Sequence[int] | None) -> list[int] | None:
-    """None: all ranks."""
-    if comm is None:
-        return None
-    numbers = [whole_number(rank) for rank in comm] if isinstance(comm, Iterable) else [None]
-    members = [number for number in numbers if number is not None]
-    if len(members) != len(numbers) or len(set(members)) != len(members):
-        raise bad_argument(f"init: comm={comm!r} is no list of different ranks", "pass ranks, or leave comm out")
-    return members or None
-
-
-def _listed(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) -> list[ProcessSet | Sequence[int]]:
-    if process_sets is None or (isinstance(process_sets, str) and process_sets.lower() == "dynamic"):
-        return []
-    if isinstance(process_sets, Iterable) and not isinstance(process_sets, str):
-        return list(process_sets)
-    raise bad_argument(f"init: process_sets={process_sets!r} is no list", "pass a list of hvd.ProcessSet")
-
-
-def _join_some(members: list[int], sets: list[ProcessSet]) -> None:
-    """A job of some ranks only. The launcher's world meets first: it has the numbers and the name of the job."""
-    _init.init()
-    world = current()
-    if members == list(range(world.size)):
-        for one in sets:
-            add_process_set(one)
-        return
-    rank, size, job = world.rank, world.size, world.job
-    barrier()  # nobody leaves while others still join
-    shutdown()
-    if rank not in members or max(members) >= size:
-        raise bad_argument(
-            f"init: rank {rank} of {size} cannot make a job of the ranks {members}",
-            "pass lists that have this rank, and ranks below the launcher's size only",
-        )
-    name = hashlib.sha256(f"{job} {members}".encode()).hexdigest()[:24]
-    _init.init(job=f"ranks-{name}", rank=members.index(rank), size=len(members), process_sets=sets)
-
-
-def is_homogeneous() -> bool:
-    """Whether all nodes have the same number of ranks. Raises ClosedError before init()."""
-    current()
-    if not _local_sizes:
-        raise bad_argument("is_homogeneous: the nodes were not counted", "call hvd.init() instead of gradbus.init()")
-    return len(set(_local_sizes)) == 1
-
-
-def mpi_built() -> bool:
-    """False: Gradbus uses no MPI."""
-    return False
-
-
-def mpi_enabled() -> bool:
-    """False: Gradbus uses no MPI."""
-    return False
-
-
-def mpi_threads_supported() -> bool:
-    """Raises InvalidError, as Horovod does without MPI."""
-    raise bad_argument("mpi_threads_supported: Gradbus uses no MPI", "ask hvd.mpi_enabled() first")
-
-
-def gloo_built() -> bool:
-    """False: Gradbus has its own transports."""
-    return False
-
-
-def gloo_enabled() -> bool:
-    """False: Gradbus has its own transports."""
-    return False
-
-
-def nccl_built() -> int:
-    """0: ranks do not use NCCL. Agents may load it at run time (docs/how-to/use-nccl.md)."""
-    return 0
-
-
-def ddl_built() -> bool:
-    """False: Gradbus has its own transports."""
-    return False
-
-
-def ccl_built() -> bool:
-    """False: Gradbus has its own transports."""
-    return False
+def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+    """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
+    init_with(_zeros, comm, process_sets)
 
 
 def cuda_built() -> bool:
     """Whether this PyTorch has CUDA. Gradbus takes its tensors then."""
     return torch.version.cuda is not None
-
-
-def rocm_built() -> bool:
-    """False: Gradbus has not been tested with ROCm."""
-    return False
-
-
-def _timeline_error(verb: str) -> InvalidError:
-    return bad_argument(
-        f"{verb}: a rank cannot start or end a trace of its job",
-        "use `gradbus run --timeline FILE`, HOROVOD_TIMELINE=FILE, or `gradbus trace JOB` while the job runs",
-    )
-
-
-def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
-    """Raises InvalidError: commands record traces, and ranks do not."""
-    raise _timeline_error("start_timeline")
-
-
-def stop_timeline() -> NoReturn:
-    """Raises InvalidError: commands record traces, and ranks do not."""
-    raise _timeline_error("stop_timeline")

@@ -13,9 +13,9 @@ from ..._handles import Handle
 from ..._ops import Average, Sum, checked_op
 from ..._parts import Part, name_in_group, start_one, tensor_list
 from ..._process_sets import ProcessSet, global_process_set, session_of
-from ._arguments import reduce_op
+from .._arguments import reduce_op
+from .._in_flight import started
 from ._gradients import any_needs_gradient, with_mean_gradient
-from ._in_flight import started
 
 Tensor = torch.Tensor
 

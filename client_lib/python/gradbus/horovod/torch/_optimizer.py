@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
 
 from ..._errors import bad_argument
-from ..._ops import Adasum, Average, Compression, ReduceOp, checked_factor
+from ..._ops import Average
 from ..._process_sets import ProcessSet, global_process_set
 from ..._session import is_initialized
 from ...torch import DistributedOptimizer as make_distributed
-from ._arguments import reduce_op
-from ._join import exchanges_with_zeros
-from .compression import FP16Compressor, NoneCompressor
+from .._arguments import codec_of, mean_or_sum, number_of_groups
+from .._compression import NoneCompressor
+from .._join import exchanges_with_zeros
+from ._rounds import OptimizerRounds
 
 _VERB = "DistributedOptimizer"
 Groups = Sequence[Sequence[torch.Tensor]]
@@ -58,73 +58,22 @@ def DistributedOptimizer(  # used like a class, hence its name
     After the last backward() before a step, ``.grad`` is the result. So synchronize() has nothing to wait for.
     Raises InvalidError for Adasum, own compressors, and other arguments, and what the one of gradbus.torch raises.
     """
-    chosen = _checked_op(op, gradient_predivide_factor)
-    codec = _codec_of(compression)
+    chosen = mean_or_sum(_VERB, op, gradient_predivide_factor)
+    codec = codec_of(_VERB, compression)
     if is_initialized() and not process_set.included():
         return _alone(optimizer)
     options.setdefault("replicas", "any")
-    bucket_bytes = _bucket_bytes(optimizer, _groups_of(num_groups, groups))
+    bucket_bytes = _bucket_bytes(optimizer, number_of_groups(_VERB, num_groups, groups, torch.Tensor))
     if bucket_bytes is not None:
         options.setdefault("bucket_bytes", bucket_bytes)
     distributed: Any = make_distributed(
         optimizer, named_parameters, backward_passes_per_step, op=chosen, process_set=process_set,
         compression=codec, **options,
     )  # fmt: skip
-    exchanges_with_zeros(distributed)
+    exchanges_with_zeros(OptimizerRounds(distributed), process_set)
     distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
     distributed.set_backward_passes_per_step = _refuse_new_number_of_passes
     return distributed  # type: ignore[no-any-return]
-
-
-def _checked_op(op: int, predivide: float) -> ReduceOp:
-    chosen = reduce_op(_VERB, op)
-    if chosen is Adasum:
-        raise bad_argument(
-            f"{_VERB}: op=hvd.Adasum adds changes of parameters, which Gradbus has for single tensors only",
-            "pass op=hvd.Average, or call hvd.allreduce(change, op=hvd.Adasum) yourself after a local step",
-        )
-    if checked_factor(predivide, "gradient_predivide_factor", _VERB) != 1 and chosen is not Average:
-        raise bad_argument(f"{_VERB}: gradient_predivide_factor={predivide!r} needs a mean", "pass op=hvd.Average")
-    return chosen
-
-
-def _codec_of(compression: Any) -> str | None:
-    """The codec of Gradbus; None: the job's policy decides."""
-    if compression is None or compression is NoneCompressor:
-        return None
-    if compression is FP16Compressor:
-        return Compression.fp16
-    if isinstance(compression, str):
-        return compression
-    raise bad_argument(
-        f"{_VERB}: compression={compression!r} is Python code, and agents compress gradients",
-        'pass hvd.Compression.fp16, or a codec of Gradbus such as "topk:ratio=0.01"',
-    )
-
-
-def _groups_of(num_groups: int, groups: int | Groups | None) -> int:
-    """How many groups are asked for; 0: any."""
-    if num_groups:
-        warnings.warn("num_groups= is deprecated; pass groups=", DeprecationWarning, stacklevel=3)
-    asked = num_groups if groups is None else groups
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked >= 0:
-        return asked
-    if not isinstance(asked, (list, tuple)) or not all(_is_group(group) for group in asked):
-        raise bad_argument(f"{_VERB}: groups={asked!r}", "pass a number of groups, or lists of tensors")
-    tensors = [id(tensor) for group in asked for tensor in group]
-    if len(set(tensors)) != len(tensors):
-        raise bad_argument(f"{_VERB}: a parameter is in groups= twice", "name each parameter once")
-    warnings.warn(
-        f"{_VERB}: the {len(asked)} lists in groups= change nothing: Gradbus forms its own buckets, with the same "
-        "results | next: leave groups out, or pass a number of groups",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return 0
-
-
-def _is_group(group: Any) -> bool:
-    return isinstance(group, (list, tuple)) and all(isinstance(tensor, torch.Tensor) for tensor in group)
 
 
 def _bucket_bytes(optimizer: torch.optim.Optimizer, groups: int) -> int | None:

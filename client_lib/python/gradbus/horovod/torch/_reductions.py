@@ -15,9 +15,9 @@ from ..._handles import Handle
 from ..._ops import Average
 from ..._parts import name_in_group, tensor_list
 from ..._process_sets import ProcessSet, global_process_set
-from ._arguments import checked_compressor, reduce_op
+from .._arguments import checked_compressor, reduce_op
+from .._in_flight import started
 from ._gradients import any_needs_gradient, with_total_gradient
-from ._in_flight import started
 from .compression import Compression
 
 Tensor = torch.Tensor

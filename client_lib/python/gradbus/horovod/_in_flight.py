@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..._errors import bad_argument
-from ..._handles import Handle
-from ..._process_sets import ProcessSet
+from .._errors import bad_argument
+from .._handles import Handle
+from .._process_sets import ProcessSet
 
 _Key = tuple[str, int, str]
 _in_flight: dict[_Key, Handle[Any]] = {}

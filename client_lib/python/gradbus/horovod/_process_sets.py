@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ... import _process_sets as core
+from .. import _process_sets as core
+from .._errors import bad_argument
 
 _numbers = itertools.count(1)  # 0 is the global one's
+_by_number: dict[int, core.ProcessSet] = {0: core.global_process_set}
 
 
 class ProcessSet(core.ProcessSet):
@@ -26,6 +28,7 @@ class ProcessSet(core.ProcessSet):
     def _open(self) -> None:
         super()._open()
         self._number = next(_numbers)
+        _by_number[self._number] = self
 
 
 def sorted_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:
@@ -44,3 +47,11 @@ def add_process_set(process_set: core.ProcessSet | Sequence[int]) -> core.Proces
 def remove_process_set(process_set: core.ProcessSet) -> bool:
     """Leaves the set on every rank. False if it was not in use, or is the global one."""
     return core.remove_process_set(process_set)
+
+
+def set_of_number(process_set_id: int) -> core.ProcessSet:
+    """The set with this ``process_set_id``. Raises InvalidError if none in use has it."""
+    found = _by_number.get(process_set_id)
+    if found is None or not found.initialized:
+        raise bad_argument(f"process set {process_set_id} is not known", "pass the process_set_id of a set in use")
+    return found

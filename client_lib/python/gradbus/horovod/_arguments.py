@@ -1,0 +1,88 @@
+"""Arguments that several functions of Horovod have."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .._errors import bad_argument
+from .._ops import Adasum, Average, Compression, ReduceOp, Sum, checked_factor
+from ._compression import HalfCompressor, NoneCompressor
+
+
+def reduce_op(verb: str, op: int | None, average: bool | None = None) -> ReduceOp:
+    """The operation that is meant by ``op`` and by ``average``, its older form.
+
+    Raises InvalidError for both at once, and for a bare number: Horovod and Gradbus number operations differently.
+    """
+    if average is not None:
+        if op is not None:
+            raise bad_argument(f"{verb}: average={average!r} and op={op!r} are both given", "pass op= only")
+        warnings.warn("average= is deprecated; pass op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3)
+        return Average if average else Sum
+    if op is None:
+        return Average
+    if not isinstance(op, ReduceOp):
+        raise bad_argument(f"{verb}: op={op!r} is not one of Gradbus", "pass hvd.Average, hvd.Sum or another by name")
+    return op
+
+
+def checked_compressor(verb: str, compression: Any) -> Any:
+    """The compressor. Raises InvalidError for an object without compress() and decompress()."""
+    if hasattr(compression, "compress") and hasattr(compression, "decompress"):
+        return compression
+    raise bad_argument(
+        f"{verb}: compression={compression!r} is no compressor", "pass hvd.Compression.none or hvd.Compression.fp16"
+    )
+
+
+def mean_or_sum(verb: str, op: int, predivide: float) -> ReduceOp:
+    """The operation of an optimizer. Raises InvalidError for others, and for a factor without a mean."""
+    chosen = reduce_op(verb, op)
+    if chosen is Adasum:
+        raise bad_argument(
+            f"{verb}: op=hvd.Adasum adds changes of parameters, which Gradbus has for single tensors only",
+            "pass op=hvd.Average, or call hvd.allreduce(change, op=hvd.Adasum) yourself after a local step",
+        )
+    if checked_factor(predivide, "gradient_predivide_factor", verb) != 1 and chosen is not Average:
+        raise bad_argument(f"{verb}: gradient_predivide_factor={predivide!r} needs a mean", "pass op=hvd.Average")
+    return chosen
+
+
+def codec_of(verb: str, compression: Any) -> str | None:
+    """The codec of Gradbus; None: the job's policy decides."""
+    if compression is None or compression is NoneCompressor:
+        return None
+    if isinstance(compression, type) and HalfCompressor in compression.__bases__:
+        return Compression.fp16
+    if isinstance(compression, str):
+        return compression
+    raise bad_argument(
+        f"{verb}: compression={compression!r} is Python code, and agents compress gradients",
+        'pass hvd.Compression.fp16, or a codec of Gradbus such as "topk:ratio=0.01"',
+    )
+
+
+def number_of_groups(verb: str, num_groups: int, groups: Any, tensor_type: type) -> int:
+    """How many groups are asked for; 0: any. Lists of tensors are accepted with a warning."""
+    if num_groups:
+        warnings.warn("num_groups= is deprecated; pass groups=", DeprecationWarning, stacklevel=4)
+    asked = num_groups if groups is None else groups
+    if isinstance(asked, int) and not isinstance(asked, bool) and asked >= 0:
+        return asked
+    if not isinstance(asked, (list, tuple)) or not all(_is_group(group, tensor_type) for group in asked):
+        raise bad_argument(f"{verb}: groups={asked!r}", "pass a number of groups, or lists of tensors")
+    tensors = [id(tensor) for group in asked for tensor in group]
+    if len(set(tensors)) != len(tensors):
+        raise bad_argument(f"{verb}: a parameter is in groups= twice", "name each parameter once")
+    warnings.warn(
+        f"{verb}: the {len(asked)} lists in groups= change nothing: Gradbus forms its own buckets, with the same "
+        "results | next: leave groups out, or pass a number of groups",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return 0
+
+
+def _is_group(group: Any, tensor_type: type) -> bool:
+    return isinstance(group, (list, tuple)) and all(isinstance(tensor, tensor_type) for tensor in group)

@@ -1,0 +1,47 @@
+"""How a rank that has joined takes part in the exchanges of an optimizer of PyTorch."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+
+class OptimizerRounds:
+    """The optimizer may be deleted at any time."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+
+    def settle(self) -> None:
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            optimizer._gradbus.exchange.settle()
+
+    def in_flight(self) -> int | None:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._gradbus.exchange.detached:
+            return None
+        number: int | None = optimizer._gradbus.exchange.rounds.number_in_flight
+        return number
+
+    @torch.no_grad()
+    def with_zeros(self, number: int) -> _ZeroRound | None:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return None
+        rounds = optimizer._gradbus.exchange.rounds
+        return _ZeroRound(rounds) if rounds.begin_with_zeros(number) else None
+
+
+class _ZeroRound:
+    def __init__(self, rounds: Any) -> None:
+        self._rounds = rounds
+
+    def poll(self) -> bool:
+        return bool(self._rounds.test())
+
+    @torch.no_grad()
+    def wait(self, timeout_ms: int | None = None) -> None:
+        self._rounds.end_with_zeros()
