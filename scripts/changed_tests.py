@@ -23,7 +23,7 @@ CHOSEN = {
     "cli/bench/": ["bench*"],
     "client_lib/": ["c_abi", "collectives", "operations", "unregister", "waits"],
     "client_lib/python/": ["after_backward", "modes", "python_*", "user_mistakes"],
-    "client_lib/python/gradbus/horovod/": ["horovod_api"],
+    "client_lib/python/gradbus/horovod/": ["horovod_api", "horovod_tensorflow"],
     "common/": ["bad_input", "operations"],
     "compression/": ["codec_formulas", "compression*", "residual_state"],
     "data_plane/": ["collectives", "hostile_*", "modes", "operations", "shards"],

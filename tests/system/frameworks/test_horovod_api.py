@@ -66,8 +66,9 @@ def test_a_script_runs_under_the_launcher(python, run_program):
     assert status == 0 and output.count("ok") == 2, output
 
 
-def test_all_names_of_the_module_are_exported():
-    tree = ast.parse((PACKAGE / "torch/__init__.py").read_text())
+@pytest.mark.parametrize("module", ["torch", "tensorflow", "keras", "tensorflow/keras"])
+def test_all_names_of_the_module_are_exported(module):
+    tree = ast.parse((PACKAGE / module / "__init__.py").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     imported = {alias.asname or alias.name for node in imports for alias in node.names}
     (exported,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]

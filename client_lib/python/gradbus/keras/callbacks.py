@@ -36,8 +36,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        broadcast_variables([*self.model.variables, *optimizer.variables], self.root_rank)
+        broadcast_variables(self.variables_to_send(), self.root_rank)
         self._done = True
+
+    def variables_to_send(self) -> list[Any]:
+        """Of the model and of its optimizer."""
+        return [*self.model.variables, *self.model.optimizer.variables]
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]

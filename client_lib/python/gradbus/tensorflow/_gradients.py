@@ -14,7 +14,7 @@ from .._process_sets import ProcessSet, global_process_set
 from ._exchange import exchange_gradients, names_of
 
 
-class _Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
+class Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
     """A tape whose gradient() exchanges. It takes the place of the one that it was made of."""
 
     def __init__(self, tape: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> None:
@@ -25,9 +25,17 @@ class _Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
         """As tf.GradientTape.gradient(), combined over all ranks."""
         gradients = super().gradient(target, sources, *arguments, **options)
         flat = tf.nest.flatten(gradients, expand_composites=False)
+        return tf.nest.pack_sequence_as(sources, self.combined(flat, tf.nest.flatten(sources)))
+
+    def combined(self, gradients: list[Any], sources: list[Any]) -> list[Any]:
+        """The gradients of all ranks."""
         prefix, settings, sparse_as_dense = self._gradbus
-        made = exchange_gradients(flat, names_of(tf.nest.flatten(sources)), prefix, settings, sparse_as_dense)
-        return tf.nest.pack_sequence_as(sources, made)
+        return exchange_gradients(gradients, names_of(sources), prefix, settings, sparse_as_dense)
+
+
+def tape_name(settings: Settings) -> str:
+    """Of a tape without a name: tapes that combine the same gradients in different ways must not share memory."""
+    return "/".join(filter(None, ["tape", settings.op.name.lower(), settings.compression]))
 
 
 def DistributedGradientTape(  # used like a class, hence its name
@@ -52,7 +60,7 @@ def DistributedGradientTape(  # used like a class, hence its name
         raise bad_argument(f"DistributedGradientTape: a {type(tape).__name__} is no tape", "pass a tf.GradientTape")
     settings = settings_of(
         "DistributedGradientTape", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
-    return _Tape(tape, name or "tape", settings, sparse_as_dense)
+    return Tape(tape, name or tape_name(settings), settings, sparse_as_dense)
 
 
 def DistributedOptimizer(  # used like a class, hence its name

@@ -1,0 +1,137 @@
+"""DistributedOptimizer and load_model with Horovod's arguments, on any backend of Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..._errors import bad_argument
+from ..._gradients import new_prefix
+from ..._ops import Average, whole_number
+from ..._process_sets import ProcessSet, global_process_set
+from ...keras import DistributedOptimizer as make_distributed
+from ...keras import load_model as load_distributed
+from .._arguments import codec_of, mean_or_sum, number_of_groups
+from .compression import NoneCompressor
+
+_VERB = "DistributedOptimizer"
+
+
+def distributed(
+    optimizer: Any,
+    codec: str | None,
+    sparse_as_dense: bool,
+    op: int,
+    predivide: float,
+    num_groups: int,
+    groups: Any,
+    process_set: ProcessSet = global_process_set,
+    passes: int = 1,
+    average_passes: bool = False,
+) -> Any:
+    """The optimizer, which steps on all ranks' gradients. On ranks outside of the process set it steps alone."""
+    number_of_groups(_VERB, num_groups, groups, object)
+    chosen = mean_or_sum(_VERB, op, predivide)
+    number = whole_number(passes)
+    if number is None or number < 1:
+        raise bad_argument(f"{_VERB}: backward_passes_per_step={passes!r}", "pass a whole number, at least 1")
+    if not process_set.included():
+        new_prefix("keras")  # so that the next optimizer has the same number on all ranks
+        return optimizer
+    made = make_distributed(optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense)
+    if number > 1:
+        _accumulate(made, number, average_passes)
+    return made
+
+
+def _accumulate(optimizer: Any, passes: int, average: bool) -> None:
+    """Keras adds the gradients of several passes up and divides them. Horovod divides them only if asked."""
+    if optimizer.built or optimizer.gradient_accumulation_steps:
+        raise bad_argument(
+            f"{_VERB}: backward_passes_per_step={passes} comes too late for an optimizer that is in use",
+            "wrap the optimizer before model.compile(), without gradient_accumulation_steps",
+        )
+    optimizer.gradient_accumulation_steps = passes
+    if average:
+        return
+    kind = type(optimizer)
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        scaled = [None if gradient is None else gradient * passes for gradient in grads]
+        return kind.apply(self, scaled, trainable_variables)
+
+    names = {"apply": apply, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    optimizer.__class__ = type(kind.__name__, (kind,), names)
+
+
+def DistributedOptimizer(  # used like a class, hence its name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    num_groups: int = 0,
+    groups: Any = None,
+) -> Any:
+    """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
+
+    Args:
+        compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only.
+        sparse_as_dense: tf.IndexedSlices become dense; else the rows of all ranks are joined.
+        op: hvd.Average or hvd.Sum.
+        name, gradient_predivide_factor, num_groups, groups, devices: they change nothing.
+
+    Raises InvalidError for other operations and for own compressors, and what gradbus.keras raises.
+    """
+    codec = codec_of(_VERB, compression)
+    return distributed(optimizer, codec, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups)
+
+
+def PartialDistributedOptimizer(  # used like a class, hence its name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """DistributedOptimizer() with a process set and local accumulation. Raises InvalidError for ``local_layers``."""
+    if local_layers:
+        raise bad_argument(
+            "PartialDistributedOptimizer: local_layers= is not implemented for optimizers",
+            "use hvd.PartialDistributedGradientTape() of gradbus.horovod.tensorflow, which has it",
+        )
+    codec = codec_of(_VERB, compression)
+    return distributed(
+        optimizer, codec, sparse_as_dense, op, gradient_predivide_factor, 0, groups, process_set,
+        backward_passes_per_step, average_aggregated_gradients,
+    )  # fmt: skip
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Sequence[Any] | None = None,
+    custom_objects: Any = None,
+    compression: Any = NoneCompressor,
+    legacy_opts: bool = False,
+) -> Any:
+    """A saved model with a distributed optimizer and its state.
+
+    ``custom_optimizers``: classes of optimizers that Keras does not know. Raises InvalidError for ``legacy_opts``.
+    """
+    if legacy_opts:
+        raise bad_argument("load_model: Keras 3 has no legacy optimizers", "save with an optimizer of Keras 3")
+    objects = {kind.__name__: kind for kind in custom_optimizers or ()}
+    codec = codec_of("load_model", compression)
+    return load_distributed(filepath, {**objects, **(custom_objects or {})}, compression=codec)
