@@ -12,6 +12,7 @@ from .. import *  # noqa: F403
 from .. import __all__ as _base
 from .. import __version__ as __version__
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
+from ._comm_hook.hook import CommHook, hook
 from ._elastic import ElasticState
 from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
 from ._state.residual_state import reshard_compression_state
@@ -19,11 +20,13 @@ from ._timeline import trace_layers
 
 __all__ = [  # noqa: PLE0604
     *_base,
+    "CommHook",
     "DistributedOptimizer",
     "DistributedOptimizerBase",
     "ElasticState",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "hook",
     "reshard_compression_state",
     "trace_layers",
 ]

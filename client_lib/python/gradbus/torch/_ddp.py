@@ -20,7 +20,7 @@ def refuse_ddp(parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
     names = {id(parameter): name for name, parameter in parameters}
-    for module in _ddp_modules():
+    for module in ddp_modules():
         for parameter in module.parameters():
             if id(parameter) in names:
                 raise bad_argument(
@@ -30,7 +30,8 @@ def refuse_ddp(parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
                 )
 
 
-def _ddp_modules() -> list[torch.nn.Module]:
+def ddp_modules() -> list[torch.nn.Module]:
+    """Of this process."""
     kind = torch.nn.parallel.DistributedDataParallel
     # By type alone: isinstance() asks proxies of other libraries, which may load modules for it.
     return [found for found in gc.get_objects() if issubclass(type(found), kind)]

@@ -5,6 +5,7 @@ Blocks are pieces of a program. So each finds what the text before it takes for 
 
 import os
 import pathlib
+import socket
 import sys
 
 import gradbus.torch as gradbus
@@ -52,6 +53,15 @@ def names():
     }  # fmt: skip
 
 
+def tell_torch():
+    """What `gradbus run` sets for torch.distributed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = gradbus.broadcast_object(free.getsockname()[1], 0)
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(gradbus.rank()), WORLD_SIZE=str(gradbus.size())
+    )
+
+
 def main():
     """Runs the blocks in their order."""
     page = pathlib.Path(sys.argv[1])
@@ -61,6 +71,7 @@ def main():
         if block.language != "python" or block.reason:
             continue
         gradbus.barrier()  # files of the block before are there
+        tell_torch()
         known = names()
         exec(BEFORE.get(page.stem, ""), known)
         exec(compile(block.code, f"{page.name}: {block.code.strip().splitlines()[0]}", "exec"), known)

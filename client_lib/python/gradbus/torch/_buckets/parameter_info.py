@@ -73,6 +73,15 @@ def shaped_as(parameter: torch.Tensor, reals: torch.Tensor) -> torch.Tensor:
     return reals.view(parameter.shape)
 
 
+def in_memory_order(parameter: torch.Tensor, reals: torch.Tensor) -> torch.Tensor:
+    """As shaped_as(), of numbers that lie in the order of the parameter's memory (channels_last)."""
+    stride = parameter.stride()
+    # Of gaps and overlaps a new tensor has none.
+    if parameter.is_contiguous() or parameter.is_complex() or torch.empty_like(parameter).stride() != stride:
+        return shaped_as(parameter, reals)
+    return reals.as_strided(parameter.shape, stride)
+
+
 def sparse_on_device_error(name: str, parameter: torch.Tensor) -> InvalidError:
     """For what is exchanged as rows."""
     return bad_argument(

@@ -59,23 +59,28 @@ def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
             bucket.write_residual_state(number)
 
 
-def check_state(state: CompressionState, shapes: dict[str, torch.Size]) -> None:
-    """Raises InvalidError naming the first entry that fits no parameter."""
+def check_state(
+    state: CompressionState,
+    shapes: dict[str, torch.Size],
+    verb: str = "load_compression_state",
+    owner: str = "this optimizer",
+) -> None:
+    """Raises InvalidError naming the first entry that fits no parameter. ``verb``: who refuses it."""
     for part, shares in state.items():
         if part not in PARTS:
             raise bad_argument(
-                f"load_compression_state: there is no part '{part}'", f"use {', '.join(PARTS)}"
+                f"{verb}: there is no part '{part}'", f"use {', '.join(PARTS)}"
             )
         for name, share in shares.items():
             if name not in shapes:
                 raise bad_argument(
-                    f"load_compression_state: this optimizer has no float32 parameter '{name}'",
+                    f"{verb}: {owner} has no float32 parameter '{name}'",
                     "load the state of the same model, with the same named_parameters(); for half precision, with "
                     "the compression that it had, or reduce_dtype=torch.float32",
                 )
             if share.shape != shapes[name]:
                 raise bad_argument(
-                    f"load_compression_state: '{name}' has shape {tuple(shapes[name])}, its "
+                    f"{verb}: '{name}' has shape {tuple(shapes[name])}, its "
                     f"{part} {tuple(share.shape)}",
                     "load the state of the same model",
                 )

@@ -52,7 +52,7 @@ class Group(Reductions, Movements, Barriers, PointToPoint):
     def shutdown(self) -> None:
         """Leaves the group; operations in flight are abandoned."""
         self.close_pairs()
-        self.members.session.close()
+        self.members.close()
         _open.discard(self)
 
     def abort(self) -> None:

@@ -17,10 +17,11 @@ import torch
 from ... import _core
 from ..._errors import GradbusError, TimeoutError, bad_argument
 from ..._parts import Collective
+from .._completer import Completer
 from ._rendezvous import Members, open_session
 from ._starting import Starting
 from ._wire import host_input, host_output, put_back
-from ._work import Completer, Work
+from ._work import Work
 
 Begin = Callable[[_core.Session], _core.Operation]
 

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import os
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from ... import _core, _session
@@ -27,6 +28,16 @@ class Members:
     timeout_ms: int
     store: Any  # of the group alone
     global_ranks: list[int]  # by rank in the group
+    # Run before the session ends, while views of shared memory are still valid.
+    before_close: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+    hooks: int = 0  # communication hooks of its models so far
+
+    def close(self) -> None:
+        """Leaves the job; operations in flight are abandoned."""
+        for callback in self.before_close:
+            callback()
+        self.before_close.clear()
+        self.session.close()
 
     def name_of(self, rank: int) -> str:
         """For messages: a member by its number in the group, and in the job where that is another."""

@@ -11,9 +11,10 @@ import torch
 from ... import _core
 from ..._errors import bad_argument
 from ..._parts import Collective
+from .._completer import Completer
 from ._rendezvous import Members, milliseconds
 from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, wire_of
-from ._work import Completer, Work
+from ._work import Work
 
 Tensors = Sequence[torch.Tensor]
 _completer = Completer("gradbus-futures")

@@ -7,8 +7,6 @@ where the caller wants them. Nobody waits in the name of a future, so ``get_futu
 from __future__ import annotations
 
 import datetime
-import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from torch._C._distributed_c10d import Work as _TorchWork
 
 from ... import _core
 from ..._errors import GradbusError, TimeoutError
+from .._completer import Completer
 from ._rendezvous import milliseconds
 
 Finish = Callable[[], None]
@@ -172,39 +171,3 @@ class Work(_TorchWork):  # type: ignore[misc]
             f"GB-P110 OPERATION_TIMEOUT: the operation did not end within {timeout_ms / 1000:g} s; another thread "
             "waits for it, too | next: wait again, or raise the timeout of the process group"
         )
-
-
-class Completer:
-    """A thread that waits for works in the order given, for the sake of their futures. Starts at the first one."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._pid = 0
-
-    def add(self, work: Work) -> None:
-        """Has the work completed."""
-        with self._lock:
-            if self._thread is None or self._pid != os.getpid():
-                self._works = queue.SimpleQueue()
-                self._thread = threading.Thread(
-                    target=_complete_all, args=(self._works,), name=self._name, daemon=True
-                )
-                self._pid = os.getpid()
-                self._thread.start()
-        self._works.put(work)
-
-    def close(self) -> None:
-        """Ends the thread after the works that it has."""
-        with self._lock:
-            if self._thread is not None:
-                self._works.put(None)
-                self._thread = None
-
-
-def _complete_all(works: queue.SimpleQueue[Work | None]) -> None:
-    while (work := works.get()) is not None:
-        work.complete_for_future()
-        del work
