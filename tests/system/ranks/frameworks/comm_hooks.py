@@ -151,6 +151,7 @@ def options_of_ddp_work():
         ({"bucket_cap_mb": 0.01}, 0, 1),
         ({"bucket_cap_mb": 0.01, "gradient_as_bucket_view": True}, 0, 2),
         ({"find_unused_parameters": True, "bucket_cap_mb": 0.05}, 1, 2),
+        ({"static_graph": True, "bucket_cap_mb": 0.01}, 0, 1),
     ]
     for options, unused, passes in cases:
         for codec, tolerance in (("none", 1e-6), ("fp16", 1e-4)):
@@ -160,6 +161,16 @@ def options_of_ddp_work():
                 step(expected, other, number, number * unused, passes)
                 step(network, optimizer, number, number * unused, passes)
             close(network, expected, tolerance)
+
+
+def ranks_may_have_more_data_than_others():
+    expected, other = ddp_itself()
+    network, optimizer, _ = hooked("none")
+    for module, its in ((expected, other), (network, optimizer)):
+        with module.join():
+            for number in range(2 + RANK):
+                step(module, its, number)
+    close(network, expected)
 
 
 def other_types_follow_the_rules():
@@ -306,6 +317,7 @@ if BACKEND == "gloo":
 codecs_are_those_of_the_optimizer()
 nothing_is_lost()
 options_of_ddp_work()
+ranks_may_have_more_data_than_others()
 other_types_follow_the_rules()
 channels_last_has_its_order()
 state_goes_into_a_checkpoint()
