@@ -258,18 +258,16 @@ void declare_cluster(CLI::App& app, const std::shared_ptr<RunOptions>& options) 
       "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
 }
 
+// Not in --help, which is about our own options: docs/how-to/run-jobs.md has a table.
 void declare_horovod_options(CLI::App& app, const std::shared_ptr<GivenHorovodOptions>& given) {
   for (const HorovodOption& option : horovod_options()) {
     const std::string name = option.name;
     if (option.has_value)
       app.add_option_function<std::string>(
-             name, [given, name](const std::string& value) { (*given)[name] = value; },
-             help_of(option))
-          ->group("Options of horovodrun");
+             name, [given, name](const std::string& value) { (*given)[name] = value; })
+          ->group("");
     else
-      app.add_flag_callback(
-             name, [given, name] { (*given)[name] = ""; }, help_of(option))
-          ->group("Options of horovodrun");
+      app.add_flag_callback(name, [given, name] { (*given)[name] = ""; })->group("");
   }
 }
 

@@ -70,17 +70,6 @@ Status add_ssh(const HorovodOption& option, const std::string& value, RunOptions
 
 std::span<const HorovodOption> horovod_options() { return kOptions; }
 
-std::string help_of(const HorovodOption& option) {
-  const std::string text = option.text;
-  switch (option.use) {
-    case HorovodUse::kFusion: return text;
-    case HorovodUse::kSsh: return "as ssh's option " + text;
-    case HorovodUse::kNothing: return "does nothing: " + text;
-    case HorovodUse::kRefused: break;
-  }
-  return "refused: " + text;
-}
-
 Status apply_horovod_options(const GivenHorovodOptions& given, RunOptions* options,
                              std::vector<std::string>* sentences) {
   for (const HorovodOption& option : kOptions) {

@@ -30,7 +30,6 @@ struct HorovodOption {
 };
 
 std::span<const HorovodOption> horovod_options();
-std::string help_of(const HorovodOption& option);
 
 // What was given, by name; "" for an option without a value.
 using GivenHorovodOptions = std::map<std::string, std::string>;

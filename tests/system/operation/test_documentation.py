@@ -10,6 +10,7 @@ have everything that the programs themselves list.
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -86,7 +87,10 @@ def test_shell_blocks(name, programs, tmp_path, run_program):
 @pytest.mark.parametrize("name", pages_with("python"))
 def test_python_blocks(name, cluster, tmp_path):
     command = [PYTHON, str(HERE / "run_page.py"), str(PAGES[name]), str(tmp_path)]
-    ranks = cluster.start_job(2, program=command, job=name, env={"OMP_NUM_THREADS": "1"})
+    with socket.socket() as free:  # for torch.distributed
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = cluster.start_job(2, program=command, job=name, env={"OMP_NUM_THREADS": "1", "MASTER_PORT": port})
     assert_all_ok([rank.finish(RANK_DEADLINE_S) for rank in ranks])
 
 

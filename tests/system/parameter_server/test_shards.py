@@ -55,7 +55,8 @@ def test_a_slow_rank_holds_nobody_up(three_agents, newest):
         results = run_ranks(three_agents, newest, "parameter_server/shards.py", 3, "slow", mode, "20", "0.1")
         assert_all_ok(results)
         seconds[mode] = [float(output.split("seconds ")[1].split()[0]) for _, output in results]
-    assert seconds["ps:sync"][0] > 2.0 and seconds["ps:async"][2] > 2.0
+    # The slow rank makes 20 steps of 0.1 s; the others begin to count a little later.
+    assert seconds["ps:sync"][0] > 1.8 and seconds["ps:async"][2] > 2.0
     assert seconds["ps:async"][0] < 0.7 * seconds["ps:sync"][0], seconds
 
 

@@ -66,6 +66,8 @@ def main():
     """Runs the blocks in their order."""
     page = pathlib.Path(sys.argv[1])
     os.chdir(sys.argv[2])
+    # As `gradbus run` does for torch.distributed.
+    os.environ.update(RANK=os.environ["GRADBUS_RANK"], WORLD_SIZE=os.environ["GRADBUS_SIZE"], MASTER_ADDR="127.0.0.1")
     gradbus.init()
     for block in blocks_of(page):
         if block.language != "python" or block.reason:
