@@ -36,6 +36,18 @@ def run(function: Function, tensors: Sequence[Any], dtypes: Sequence[Any], shape
     return list(results)
 
 
+def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results. In a graph of tf.compat.v1 each operation waits for the one before.
+
+    Otherwise TensorFlow chooses an order, another one on each rank, and all of its threads may wait.
+    """
+    results: list[Any] = []
+    for call in calls:
+        with tf.control_dependencies(results[-1:]):
+            results.append(call())
+    return results
+
+
 _calls: dict[str, itertools.count[int]] = {}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from .._gradients import Settings, exchange, unique_names
-from ._calls import run
+from ._calls import in_turn, run
 from ._operations import allreduce_rows
 
 
@@ -31,13 +32,18 @@ def exchange_gradients(
         return made
 
     tensors = [results[index] for index in dense]
+    made: list[Any] = []
     if tensors:
         made = run(function, tensors, [tensor.dtype for tensor in tensors], [tensor.shape for tensor in tensors])
         for index, tensor in zip(dense, made):
             results[index] = tensor
-    for index, gradient in enumerate(results):
-        if _is_sparse(gradient):
-            results[index] = allreduce_rows(gradient, f"{prefix}/{names[index]}", settings)
+    sparse = [index for index, gradient in enumerate(results) if _is_sparse(gradient)]
+    with tf.control_dependencies(made[:1]):
+        rows = in_turn([
+            partial(allreduce_rows, results[index], f"{prefix}/{names[index]}", settings) for index in sparse
+        ])  # fmt: skip
+    for index, slices in zip(sparse, rows):
+        results[index] = slices
     return results
 
 

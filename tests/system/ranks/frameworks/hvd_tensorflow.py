@@ -148,6 +148,30 @@ def check_training():
             check(session.run(variable), np.full(4, SIZE - 0.5 * TOTAL))
 
 
+def check_order_in_sessions():
+    """TensorFlow runs these in any order on as many threads as there are cores, unless they wait for each other."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        tables = [v1.get_variable(f"t{i}", initializer=tf.zeros([SIZE, 2]), use_resource=True) for i in range(24)]
+        loss = tf.add_n([tf.reduce_sum(tf.gather(table, [RANK])) * i for i, table in enumerate(tables)])
+        optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), op=hvd.Sum)
+        pairs = optimizer.compute_gradients(loss)
+        assert all(isinstance(gradient, tf.IndexedSlices) for gradient, _ in pairs)
+        step = optimizer.apply_gradients(pairs)
+        (value,) = hvd.broadcast_([v1.get_variable("own", initializer=float(RANK), use_resource=True)], 1)
+        joined = hvd.grouped_allgather([tf.fill([1], float(i)) for i in range(24)])
+        cut = hvd.grouped_reducescatter([tf.fill([SIZE], float(i)) for i in range(24)])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(step)
+            check(session.run(value), 1)
+            for i, table in enumerate(session.run(tables)):
+                check(table, np.full((SIZE, 2), -i))
+            for i, (rows, own) in enumerate(zip(session.run(joined), session.run(cut))):
+                check(rows, np.full(SIZE, i))
+                check(own, [i])
+
+
 def check_refusals():
     """One line each, with the next step."""
     v1 = tf.compat.v1.train.GradientDescentOptimizer(0.5)
@@ -178,6 +202,7 @@ check_results(tf.function)
 check_gradients()
 check_process_sets()
 check_training()
+check_order_in_sessions()
 check_refusals()
 hvd.shutdown()
 assert not hvd.is_initialized()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,7 @@ from ..._ops import Average, Sum
 from ..._parts import name_in_group
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
+from ...tensorflow._calls import in_turn
 from .._arguments import checked_compressor, reduce_op
 from .compression import NoneCompressor
 
@@ -114,7 +116,9 @@ def grouped_allgather(
 ) -> list[Any]:
     """allgather() of several tensors, one after the other."""
     names = [name_in_group(name, index) for index in range(len(tensors))]
-    return [allgather(tensor, one, process_set=process_set) for tensor, one in zip(tensors, names)]
+    return in_turn([
+        partial(allgather, tensor, one, process_set=process_set) for tensor, one in zip(tensors, names)
+    ])  # fmt: skip
 
 
 def broadcast(
@@ -160,14 +164,15 @@ def grouped_reducescatter(
         raise bad_argument(f"reducescatter: op={chosen.name.title()} is no mean or sum", "pass hvd.Average or hvd.Sum")
 
     def operation(given: Sequence[Any]) -> list[Any]:
-        return [
-            _operations.reducescatter(
+        return in_turn([
+            partial(
+                _operations.reducescatter,
                 _with_total_gradient(tensor, process_set, "reducescatter"),
                 name_in_group(name, index) if len(given) > 1 else name,
                 chosen, prescale_factor, postscale_factor, process_set,
             )
             for index, tensor in enumerate(given)
-        ]  # fmt: skip
+        ])  # fmt: skip
 
     return _compressed(compression, "reducescatter", tensors, operation)
 

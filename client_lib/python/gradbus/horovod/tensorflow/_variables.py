@@ -35,7 +35,8 @@ def broadcast_(
     """Assigns the root's values and returns them. ``name`` changes nothing: the variables have names."""
     done = _variables.broadcast_variables(variables, root_rank, process_set)
     with tf.control_dependencies([] if done is None else [done]):
-        return [tf.convert_to_tensor(variable) for variable in variables]
+        plain = [variable.value if hasattr(variable, "path") else variable for variable in variables]  # of Keras
+        return [variable.read_value() for variable in plain]
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
