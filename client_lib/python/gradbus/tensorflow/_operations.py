@@ -111,7 +111,8 @@ def broadcast(
 
     def back(upstream: Any) -> Any:
         total = allreduce(upstream, back_name(chosen), Sum, process_set=process_set)
-        return total if is_root else tf.zeros_like(total)
+        with tf.control_dependencies([total]):  # else a graph of tf.compat.v1 leaves it out where it is not used
+            return total if is_root else tf.identity(tf.zeros_like(total))
 
     def function(array: Any) -> Any:
         return [_differentiable.broadcast(array, root_rank, chosen, process_set)]

@@ -161,7 +161,10 @@ def check_order_in_sessions():
         (value,) = hvd.broadcast_([v1.get_variable("own", initializer=float(RANK), use_resource=True)], 1)
         joined = hvd.grouped_allgather([tf.fill([1], float(i)) for i in range(24)])
         cut = hvd.grouped_reducescatter([tf.fill([SIZE], float(i)) for i in range(24)])
+        constant = tf.ones([2])
+        (back,) = tf.gradients(RANK * tf.reduce_sum(hvd.broadcast(constant, 1)), [constant])
         with v1.Session() as session:
+            check(session.run(back), np.full(2, MEAN if RANK == 1 else 0))
             session.run(v1.global_variables_initializer())
             session.run(step)
             check(session.run(value), 1)
