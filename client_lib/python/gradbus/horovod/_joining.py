@@ -62,6 +62,11 @@ class _Pending(NamedTuple):
     operation: _core.Operation
 
 
+class _Refused(NamedTuple):
+    operation: _core.Operation  # kept, so that its id stays its own
+    error: MismatchError
+
+
 def _key(replay: Replay) -> str:
     """Operations of one key are matched in their order."""
     if replay.name is not None:
@@ -86,6 +91,7 @@ class Joining:
         self._counts: dict[str, int] = {}
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._key_of: dict[int, list[tuple[str, int]]] = {}
+        self._refused: dict[int, _Refused] = {}  # by id of the operation: nobody has waited for it so far
         self.rounds: list[Rounds] = []
         self._meeting: _core.Operation | None = None
         self._meetings = 0
@@ -112,13 +118,20 @@ class Joining:
                 self._counts[key] = number + 1
                 self._pending[key, number] = _Pending(replay, operation)
                 numbers.append((key, number))
-            self._key_of[id(operation)] = numbers
+            if numbers:
+                self._key_of[id(operation)] = numbers
 
     def _forget_ended(self) -> None:
-        for place, pending in list(self._pending.items()):
-            if _is_over(pending.operation):
-                del self._pending[place]
-                self._key_of.pop(id(pending.operation), None)
+        """Whoever waits for one of them later still gets its error."""
+        for places in list(self._key_of.values()):
+            operation = self._pending[places[0]].operation
+            if _is_over(operation):
+                self._note_refusal(operation, self._take_out(operation))
+
+    def _note_refusal(self, operation: _core.Operation, ended: Sequence[tuple[tuple[str, int], Replay]]) -> None:
+        error = self._refusal(ended)
+        if error is not None:
+            self._refused[id(operation)] = _Refused(operation, error)
 
     def wait(self, waitable: _core.Operation | _core.Bucket, timeout_ms: int | None) -> None:
         """As waitable.wait(), and tells ranks that joined what this one waits for.
@@ -138,24 +151,31 @@ class Joining:
                     raise
                 self._meet()
             except GradbusError:
-                self._take_out(waitable)
+                self._end(waitable)
                 raise
-        self._refuse_unless_real(self._take_out(waitable))
+        refused = self._end(waitable)
+        if refused is not None:
+            raise refused
+
+    def _end(self, waitable: object) -> MismatchError | None:
+        with self._lock:
+            error = self._refusal(self._take_out(waitable))
+            noted = self._refused.pop(id(waitable), None)
+            return noted.error if noted is not None else error
 
     def _take_out(self, waitable: object) -> list[tuple[tuple[str, int], Replay]]:
         with self._lock:
-            places = self._key_of.pop(id(waitable), [])
-            return [(place, self._pending.pop(place).replay) for place in places if place in self._pending]
+            return [(place, self._pending.pop(place).replay) for place in self._key_of.pop(id(waitable), [])]
 
-    def _refuse_unless_real(self, ended: Sequence[tuple[tuple[str, int], Replay]]) -> None:
-        if not self._joined:
-            return
-        for (key, number), replay in ended:
+    def _refusal(self, operation: Sequence[tuple[tuple[str, int], Replay]]) -> MismatchError | None:
+        """The error of an operation, if a rank that joined takes part in it and it cannot do without that rank."""
+        for (key, number), replay in operation:
             if replay.collective in _ADDS_ZEROS:
                 continue
             absent = [rank for rank, brought in self._joined.items() if brought["done"].get(_hash(key), 0) <= number]
             if absent:
-                raise _cannot_join(replay, absent)
+                return _cannot_join(replay, absent)
+        return None
 
     # ---- meetings
 
@@ -205,6 +225,9 @@ class Joining:
                 self._take_part(one, others_knew=self.session.rank in knew)
         if len(self._joined) == self.session.size:
             self._last = max(self._joined, key=self._time_of_join)
+            for places in self._key_of.values():  # those that this rank started before its own join
+                parts = [(place, self._pending[place]) for place in places]
+                self._note_refusal(parts[0][1].operation, [(place, one.replay) for place, one in parts])
             self._joined.clear()
 
     def _time_of_join(self, rank: int) -> tuple[int, float, int]:
@@ -239,7 +262,7 @@ class Joining:
             self._end_zeros()
             self._wait_for_meeting(deadline)
         for zeros in self._zeros:
-            zeros.wait()
+            _end_one(zeros)
         self._zeros.clear()
         self._joined_at = None
         return self._last
@@ -257,14 +280,18 @@ class Joining:
     def _end_zeros(self) -> None:
         going_on = []
         for zeros in self._zeros:
-            if not _is_over(zeros):
+            if _is_over(zeros):
+                _end_one(zeros)
+            else:
                 going_on.append(zeros)
-                continue
-            try:
-                zeros.wait()
-            except MismatchError:
-                pass  # the ranks that called it have it, too
         self._zeros = going_on
+
+
+def _end_one(zeros: Zeros) -> None:
+    try:
+        zeros.wait()
+    except MismatchError:
+        pass  # the ranks that called it have it, too
 
 
 def _is_over(operation: Any) -> bool:

@@ -73,6 +73,22 @@ def what_cannot_do_without_a_rank(call):
     assert hvd.allgather_object(RANK) == list(range(SIZE))
 
 
+def what_is_waited_for_later():
+    """The error comes also if the operation ended long before, or after this rank's own join."""
+    if RANK > 0:
+        handle = hvd.allgather_async(torch.ones(2, 3), name="later")
+        for _ in range(3):  # rank 0 takes part in each after a meeting, and that ends the all-gather as well
+            assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == SIZE - 1
+        with pytest.raises(gradbus.MismatchError, match=r"rank 0 has called join\(\)"):
+            hvd.synchronize(handle)
+        handle = hvd.allgather_async(torch.ones(2, 3), name="later")
+    hvd.join()
+    if RANK > 0:
+        with pytest.raises(gradbus.MismatchError, match=r"rank 0 has called join\(\)"):
+            hvd.synchronize(handle)
+    assert hvd.allgather_object(RANK) == list(range(SIZE))
+
+
 sums_and_means()
 a_model()
 if SIZE > 1:
@@ -81,6 +97,7 @@ if SIZE > 1:
     what_cannot_do_without_a_rank(lambda: hvd.broadcast(torch.ones(2), 1, name="b"))
     what_cannot_do_without_a_rank(lambda: hvd.alltoall(torch.ones(SIZE)))
     what_cannot_do_without_a_rank(lambda: hvd.reducescatter(torch.ones(SIZE)))
+    what_is_waited_for_later()
     if RANK == 0:  # a slow rank is no rank that joined
         time.sleep(0.2)
     assert hvd.allgather(torch.tensor([RANK])).tolist() == list(range(SIZE))
