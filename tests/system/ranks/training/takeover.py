@@ -48,8 +48,9 @@ def case_new_optimizer_each_epoch():
         used.append(shared_bytes())
         assert all(count <= 1 for count in hooks_of(ours)), hooks_of(ours)
     assert_same(ours, alone, tolerance=2e-5)
-    # Freed pages come and go with the ranks' order; memory that is kept grows by 16 KiB in each epoch.
-    assert max(used[-60:]) <= max(used[:60]) + (64 << 10), used
+    # Kept memory would grow by 16 KiB in each epoch. The two rings, of 64 KiB each, become resident as their records
+    # are used for the first time, and freed pages come and go with the ranks' order.
+    assert max(used[-60:]) <= max(used[:60]) + (256 << 10), used
     return used
 
 
