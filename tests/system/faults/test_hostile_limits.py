@@ -90,7 +90,7 @@ def test_numbers_of_dtypes(agents):
 def test_a_request_before_the_start(agents):
     """A rank that does not wait for its job's start is dropped, and the other rank is told at once."""
     with rigs.cluster(2) as rig:
-        answer = hostile(rig, "early", 1, agents=agents, timeout=20)
+        answer = hostile(rig, "early", 1, agents=agents)
         assert "rank 1" in answer and "is not allowed now" in answer, answer
         assert_healthy(rig)
 
