@@ -264,11 +264,11 @@ void wait_for_start(const std::array<int, kRanks>& attached) {
   for (const int socket : attached) gradbus::wait_readable(socket, 30 * gradbus::kSecond);
 }
 
-// "ok", or why the agent refuses. With `until_start`, "started" once the job has.
-std::string answer_to(int socket, uint32_t request, bool until_start = false) {
+// "ok", or why the agent refuses, or "no answer".
+std::string answer_to(int socket, uint32_t request, gradbus::Nanos limit = 30 * gradbus::kSecond) {
   gradbus::Packet packet;
   gradbus::Status why;
-  while (gradbus::wait_readable(socket, 30 * gradbus::kSecond)) {
+  while (gradbus::wait_readable(socket, limit)) {
     const gradbus::ReceivePacket received = gradbus::receive_packet(socket, packet, why);
     if (received == gradbus::ReceivePacket::kNothing) continue;
     if (received != gradbus::ReceivePacket::kPacket) return "the connection ended";
@@ -277,10 +277,9 @@ std::string answer_to(int socket, uint32_t request, bool until_start = false) {
         packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kNotice) && notice.ok();
     if (is_notice && notice.value().code != 0) return gradbus::get_text(notice.value().text);
     if (const auto joined = packet.as<gradbus::JoinedPacket>();
-        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined) && joined.ok()) {
-      if (joined.value().code != 0) return gradbus::get_text(joined.value().text);
-      if (until_start) return "started";
-    }
+        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined) && joined.ok() &&
+        joined.value().code != 0)
+      return gradbus::get_text(joined.value().text);
     const auto answer = packet.as<gradbus::RegisteredPacket>();
     if (!answer.ok() || packet.header.request != request) continue;  // another packet
     return answer.value().code == 0 ? "ok" : gradbus::get_text(answer.value().text);
@@ -314,7 +313,7 @@ std::string ask_before_start(const std::string& job, char** sockets) {
   wanted.count = 8;
   wanted.dtype = GRADBUS_F32;
   (void)gradbus::send_packet(second, &wanted, sizeof(wanted));
-  const std::string answer = answer_to(first, 2, true);
+  const std::string answer = answer_to(first, 2, 2 * gradbus::kSecond);
   close(first);
   close(second);
   return answer;
@@ -322,8 +321,8 @@ std::string ask_before_start(const std::string& job, char** sockets) {
 
 // On a busy machine this process may be paused until after the start: then it tries again.
 int early(char** sockets) {
-  std::string answer = "started";
-  for (int attempt = 0; attempt < 20 && answer == "started"; ++attempt)
+  std::string answer = "no answer";
+  for (int attempt = 0; attempt < 10 && answer == "no answer"; ++attempt)
     answer = ask_before_start("early" + std::to_string(attempt), sockets);
   std::printf("%s\n", answer.c_str());
   return 0;
