@@ -6,7 +6,8 @@
 #   scripts/setup.sh --system   the Debian packages only
 #   scripts/setup.sh --build    of those, what building the programs needs
 #   scripts/setup.sh --python   after --build: .venv with the gradbus package and PyTorch, without the tools of tests and pages
-#   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras, mpi4py and Open MPI in .venv-frameworks: 2 GB, a minute and more
+#   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras and mpi4py in .venv-frameworks, MXNet, Ray, Open MPI and
+#                               MPICH: 3 GB, two minutes and more
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +35,10 @@ python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mk
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
 framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
-framework_system_packages=(openmpi-bin)
+framework_system_packages=(openmpi-bin mpich)  # both can be there: mpirun.openmpi and mpirun.mpich
+# They need another NumPy, or are of no use without PyTorch. Each has a small environment beside one of the others.
+mxnet_packages=(mxnet==1.9.1 numpy==1.23.5 pytest)
+ray_packages=("ray[train]")
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
@@ -97,12 +101,23 @@ install_gradbus() {
   touch "$stamp"
 }
 
+# packages_of DIR: where its packages are.
+packages_of() { echo "$PWD/$1"/lib/python3*/site-packages; }
+
 install_frameworks() {
   install_system "${framework_system_packages[@]}"
   make_venv .venv-frameworks "" "${framework_packages[@]}"
   install_gradbus .venv-frameworks
+  make_venv .venv-mxnet "" "${mxnet_packages[@]}"
+  ln -sfn "$(packages_of .venv-frameworks)/gradbus" "$(packages_of .venv-mxnet)/gradbus"
+  if [[ ! -e .venv-ray ]]; then  # it uses gradbus, PyTorch and NumPy of .venv
+    /usr/bin/python3 -m venv .venv-ray
+    packages_of .venv >"$(packages_of .venv-ray)/torch.pth"
+  fi
+  make_venv .venv-ray "" "${ray_packages[@]}"
   say "sizes in MB"
-  (cd .venv-frameworks/lib/python3*/site-packages && du -sm tensorflow jax jaxlib keras optax mpi4py | sort -rn)
+  (cd "$(packages_of .venv-frameworks)" && du -sm tensorflow jax jaxlib keras optax mpi4py | sort -rn)
+  du -sm .venv-mxnet .venv-ray
 }
 
 install_cuda() {

@@ -1,6 +1,6 @@
-"""Arrays of JAX and TensorFlow in the operations: read in host memory as NumPy arrays, results in the caller's type.
+"""Arrays of JAX, TensorFlow and MXNet in the operations: read as NumPy arrays, results in the caller's type.
 
-Neither library is imported here: whoever has one of their arrays has imported it.
+None of these libraries is imported here: whoever has one of their arrays has imported it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ def _of_tensorflow(tensor: Any, what: str) -> Any:
 
 def _to_tensorflow(result: Any, like: Any) -> Any:
     return sys.modules["tensorflow"].convert_to_tensor(result)
+
+
+def _of_mxnet(array: Any, what: str) -> Any:
+    return array.asnumpy() if hasattr(array, "asnumpy") else array
+
+
+def _to_mxnet(result: Any, like: Any) -> Any:
+    context = like.context if hasattr(like, "context") else None
+    made = sys.modules["mxnet"].nd.array(result, ctx=context, dtype=result.dtype)
+    return made.as_np_ndarray() if type(like).__name__ == "ndarray" else made
 
 
 class ForeignRow:
@@ -62,11 +72,22 @@ class ForeignRow:
         return str(getattr(array.dtype, "name", array.dtype))
 
 
+class MxnetRow(ForeignRow):
+    """Arrays that can be changed in place. Their dtype is a class of NumPy."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        target[:] = source
+
+    def dtype_name(self, array: Any) -> str:
+        return str(sys.modules["numpy"].dtype(array.dtype))
+
+
 def rows(numpy_row: Any) -> dict[str, ForeignRow]:
     """By the package of a class of arrays."""
     return {
         "jaxlib": ForeignRow(numpy_row, _of_jax, _to_jax),
         "tensorflow": ForeignRow(numpy_row, _of_tensorflow, _to_tensorflow),
+        "mxnet": MxnetRow(numpy_row, _of_mxnet, _to_mxnet),
     }
 
 

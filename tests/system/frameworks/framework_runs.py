@@ -24,11 +24,11 @@ def python() -> str:
 
 
 def train_digits(
-    cluster, example: str, size: int, file: pathlib.Path, *options: str, **variables: str
+    cluster, example: str, size: int, file: pathlib.Path, *options: str, interpreter: str = "", **variables: str
 ) -> dict:
     """Trains on ranks of a cluster, or in one process without one. What rank 0 printed, and its parameters."""
     program = str(rigs.REPOSITORY / "examples" / example)
-    command = [python(), program, "--save-params", str(file), *options]
+    command = [interpreter or python(), program, "--save-params", str(file), *options]
     environment = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     job = f"{example.replace('/', '-')}-{size}-{next(_jobs)}"
     ranks = cluster.start_job(size, program=command, job=job, env=environment)

@@ -17,11 +17,3 @@ def test_keras(two_agents, tmp_path):
     conftest.assert_all_ok(
         conftest.run_ranks(two_agents, framework_runs.python(), program, 2, str(tmp_path), KERAS_BACKEND="tensorflow")
     )
-
-
-@pytest.mark.parametrize("module", ["gradbus.mxnet", "gradbus.horovod.mxnet"])
-def test_mxnet_is_refused(run_program, module):
-    program = f"import importlib\ntry:\n  importlib.import_module('{module}')\nexcept ImportError as e: print(e)"
-    status, output = run_program([framework_runs.python(), "-c", program], env=conftest.clean_environment())
-    assert status == 0 and output.count("\n") == 1, output
-    assert "no front end for MXNet" in output and "numpy==1.23.5" in output and "gradbus.torch" in output

@@ -1,3 +1,180 @@
-"""There is no front end for MXNet: importing this module raises the ImportError of ``gradbus.mxnet``."""
+"""The interface of ``horovod.mxnet`` 0.28 on Gradbus, for MXNet 1.9.1.
 
-from .. import mxnet as mxnet
+    import gradbus.horovod.mxnet as hvd
+
+Names, arguments and results are those of Horovod. ``priority=`` changes nothing. What Gradbus cannot do raises
+InvalidError, which says what to do instead (docs/how-to/from-horovod.md).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from .. import mxnet as _gradbus
+from .._api import barrier
+from .._errors import GradbusError as HorovodInternalError
+from .._errors import bad_argument
+from .._ops import Adasum, Average, Sum
+from .._process_sets import ProcessSet as AnySet
+from .._process_sets import global_process_set
+from .._session import (
+    cross_rank,
+    cross_size,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from ..mxnet import allgather_object, broadcast_object
+from ._arguments import codec_of, mean_or_sum, reduce_op
+from ._basics import Sets, init_with, is_homogeneous, mpi_built, mpi_enabled
+from ._compression import HalfCompressor, NoneCompressor
+from ._process_sets import ProcessSet, add_process_set, remove_process_set
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "HorovodInternalError",
+    "ProcessSet",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "rank",
+    "remove_process_set",
+    "shutdown",
+    "size",
+]
+
+
+class FP16Compressor(HalfCompressor):
+    """Gradients travel between nodes as float16."""
+
+
+class Compression:
+    """Values of ``compression=``: ``none`` and ``fp16``."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+    """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``_basics.py``."""
+    init_with(None, comm, process_sets)
+
+
+def _reduced(operation: Any) -> Any:
+    def reduce(
+        tensor: Any,
+        average: bool | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: AnySet = global_process_set,
+        op: int | None = None,
+    ) -> Any:
+        """The tensors of all ranks combined: their mean, unless ``average`` or ``op`` says otherwise."""
+        chosen = reduce_op(operation.__name__, op, average)
+        return operation(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+
+    return reduce
+
+
+allreduce = _reduced(_gradbus.allreduce)
+allreduce_ = _reduced(_gradbus.allreduce_)
+grouped_allreduce = _reduced(_gradbus.grouped_allreduce)
+grouped_allreduce_ = _reduced(_gradbus.grouped_allreduce_)
+
+
+def allgather(
+    tensor: Any, name: str | None = None, priority: int = 0, process_set: AnySet = global_process_set
+) -> Any:
+    """All ranks' tensors joined along axis 0, in the order of ranks. Axis 0 may differ."""
+    return _gradbus.allgather(tensor, name, process_set)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, priority: int = 0,
+    process_set: AnySet = global_process_set,
+) -> Any:  # fmt: skip
+    """The root's tensor, as a new one."""
+    return _gradbus.broadcast(tensor, root_rank, name, process_set)
+
+
+def broadcast_(
+    tensor: Any, root_rank: int, name: str | None = None, priority: int = 0,
+    process_set: AnySet = global_process_set,
+) -> Any:  # fmt: skip
+    """Overwrites the tensor with the root's values."""
+    return _gradbus.broadcast_(tensor, root_rank, name, process_set)
+
+
+def alltoall(
+    tensor: Any, splits: Any = None, name: str | None = None, priority: int = 0,
+    process_set: AnySet = global_process_set,
+) -> Any:  # fmt: skip
+    """Sends rows to each rank, and returns the received ones. With ``splits``, a pair: and how many from each rank."""
+    from .._data_movement import alltoall_rows
+
+    received, rows = alltoall_rows(tensor, splits, name, process_set)
+    return received if splits is None else (received, sys.modules["mxnet"].nd.array(rows, dtype="int32"))
+
+
+def broadcast_parameters(
+    params: Any, root_rank: int = 0, prefix: str | None = None, process_set: AnySet = global_process_set
+) -> None:
+    """Sets all ranks' parameters to the root's: those of ``net.collect_params()``, or a dict of arrays."""
+    _gradbus.broadcast_parameters(params, root_rank, process_set, f"{prefix or ''}parameters")
+
+
+def DistributedTrainer(  # used like a class, hence its name
+    params: Any,
+    optimizer: Any,
+    optimizer_params: Mapping[str, Any] | None = None,
+    compression: Any = NoneCompressor,
+    gradient_predivide_factor: float = 1.0,
+    prefix: str | None = None,
+    num_groups: int = 0,
+    process_set: AnySet = global_process_set,
+    op: int = Average,
+) -> Any:
+    """A trainer of Gluon whose ``step()`` uses the mean of all ranks' gradients. Groups and prefixes change nothing."""
+    chosen = mean_or_sum("DistributedTrainer", op, gradient_predivide_factor)
+    codec = codec_of("DistributedTrainer", compression)
+    return _gradbus.DistributedTrainer(params, optimizer, optimizer_params, chosen, codec, process_set)
+
+
+def DistributedOptimizer(optimizer: Any, *arguments: Any, **options: Any) -> NoReturn:
+    """Raises InvalidError: it belongs to Module, the interface before Gluon."""
+    raise bad_argument(
+        "DistributedOptimizer: Gradbus has the trainer of Gluon only",
+        "use hvd.DistributedTrainer(net.collect_params(), ...)",
+    )

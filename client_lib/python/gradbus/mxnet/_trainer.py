@@ -1,0 +1,103 @@
+"""The trainer of Gluon that steps on the gradients of all ranks, and the broadcast of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mxnet as mx
+
+from .._errors import bad_argument
+from .._gradients import broadcast_arrays, exchange, new_prefix, settings_of, unique_names
+from .._layout import DEFAULT_BUCKET_BYTES
+from .._ops import Average
+from .._process_sets import ProcessSet, global_process_set
+
+
+def _only_one(arrays: list[Any], name: str) -> Any:
+    if len(arrays) != 1:
+        raise bad_argument(
+            f"parameter '{name}' is on {len(arrays)} devices", "start one rank for each device, and use one context"
+        )
+    return arrays[0]
+
+
+class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc,unused-ignore]
+    """Like mx.gluon.Trainer; ``step()`` uses the mean or sum of all ranks' gradients.
+
+    Args:
+        params, optimizer, optimizer_params: those of mx.gluon.Trainer.
+        op: gradbus.Average or gradbus.Sum. ``step(batch_size)`` takes the batch of this rank.
+        compression: a codec between nodes, such as "topk:ratio=0.01"; None: the policy of the job.
+        process_set: the ranks that share this model.
+        gradient_predivide_factor: Horovod's; it changes nothing.
+        bucket_bytes: how much travels together.
+
+    All ranks make their trainers in the same order. Raises InvalidError here and for sparse gradients, and
+    MismatchError, PeerLostError or TimeoutError when gradients are exchanged.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Mapping[str, Any] | None = None,
+        op: int = Average,
+        compression: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        gradient_predivide_factor: float = 1.0,
+        bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    ) -> None:
+        self._settings = settings_of(
+            "DistributedTrainer", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+        super().__init__(params, optimizer, optimizer_params, kvstore=None)
+        self._prefix = new_prefix("mxnet")
+
+    def _allreduce_grads(self) -> None:
+        """Gluon calls it in step() and allreduce_grads()."""
+        trained = [parameter for parameter in self._params if parameter.grad_req != "null"]
+        gradients = [_only_one(parameter.list_grad(), parameter.name) for parameter in trained]
+        for parameter, gradient in zip(trained, gradients):
+            if gradient.stype != "default":
+                raise bad_argument(
+                    f"parameter '{parameter.name}' has a {gradient.stype} gradient",
+                    "make the layer with sparse_grad=False",
+                )
+        if not gradients:
+            return
+        names = unique_names([parameter.name for parameter in trained])
+        arrays = [gradient.asnumpy() for gradient in gradients]
+        exchange(list(zip(names, arrays)), self._prefix, self._settings, arrays)
+        for gradient, array in zip(gradients, arrays):
+            gradient[:] = array
+
+
+def broadcast_parameters(
+    params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set, name: str = "parameters"
+) -> None:
+    """Sets all ranks' parameters to the root's.
+
+    Args:
+        params: what ``net.collect_params()`` returns, or a mapping of names to arrays. All must have their shapes: call
+            the net once before, or give its layers ``in_units`` or ``in_channels``.
+
+    Raises InvalidError and MismatchError.
+    """
+    if not hasattr(params, "items"):
+        raise bad_argument(f"broadcast_parameters: a {type(params).__name__}", "pass net.collect_params()")
+    targets = [(key, _target(key, value)) for key, value in sorted(params.items())]
+    arrays = [(key, target.asnumpy()) for key, target in targets]
+    for (_, target), array in zip(targets, broadcast_arrays(name, arrays, root_rank, process_set)):
+        target[:] = array
+
+
+def _target(name: str, value: Any) -> Any:
+    """The array of a parameter."""
+    if not isinstance(value, mx.gluon.Parameter):
+        return value
+    try:
+        return _only_one(value.list_data(), name)
+    except mx.gluon.parameter.DeferredInitializationError:
+        raise bad_argument(
+            f"broadcast_parameters: parameter '{name}' has no shape yet", "call the net once before, with any batch"
+        ) from None

@@ -1,0 +1,30 @@
+"""gradbus.ray.TorchConfig with real Ray Train on a local cluster of two workers."""
+
+import json
+
+import conftest
+import numpy as np
+import pytest
+import rig as rigs
+
+pytestmark = pytest.mark.timeout(300)
+PYTHON = rigs.REPOSITORY / ".venv-ray/bin/python3"
+DIGITS = str(rigs.REPOSITORY / "examples/digits/train.py")
+
+
+def test_workers_train_what_one_process_trains(run_program, tmp_path):
+    if not PYTHON.exists():
+        pytest.skip(f"{PYTHON} is missing: run scripts/setup.sh --frameworks")
+    one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+    command = [PYTHON, DIGITS, "--epochs", "2", "--save-params", str(one)]
+    status, output = run_program(command, conftest.clean_environment())
+    assert status == 0, output
+    with rigs.cluster(1) as rig:
+        command = [PYTHON, str(conftest.RANKS / "frameworks/ray_train.py"), rig.agents[0].ready["socket"], str(two)]
+        status, output = run_program(command, conftest.clean_environment())
+        assert status == 0 and output.rstrip().endswith("ok"), output
+        jobs = [job for job in rig.status()["jobs"] if job["job"].startswith("digits-")]
+    assert len({job["job"] for job in jobs if ".dist-" not in job["job"]}) == 2, json.dumps(jobs)
+    alone, together = np.load(one), np.load(two)
+    for name in alone.files:
+        assert np.abs(together[name] - alone[name]).max() <= 1e-5 * np.abs(alone[name]).max(), name

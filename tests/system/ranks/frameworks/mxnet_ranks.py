@@ -1,0 +1,108 @@
+"""gradbus.mxnet and gradbus.horovod.mxnet: operations, parameters, trainers, refusals."""
+
+import sys
+
+import gradbus.horovod.mxnet as hvd
+import gradbus.mxnet as gradbus
+import mxnet as mx
+import numpy as np
+import pytest
+
+hvd.init()
+gradbus.init()  # changes nothing
+RANK, SIZE = gradbus.rank(), gradbus.size()
+TOTAL = sum(range(SIZE))
+MEAN = TOTAL / SIZE
+
+
+def check_operations():
+    given = mx.nd.array([RANK, 2.0 * RANK])
+    total = gradbus.allreduce(given, op=gradbus.Sum)
+    assert isinstance(total, mx.nd.NDArray) and total.asnumpy().tolist() == [TOTAL, 2 * TOTAL]
+    assert given.asnumpy().tolist() == [RANK, 2 * RANK]
+    numbers = mx.np.array([[RANK]], dtype="int64")
+    assert type(gradbus.allgather(numbers)) is mx.np.ndarray and gradbus.allgather(numbers).dtype == np.int64
+    assert gradbus.allgather(numbers).tolist() == [[rank] for rank in range(SIZE)]
+    half = mx.nd.array([1 / 3], dtype="float16")
+    assert gradbus.allreduce(half, op=gradbus.Max).dtype == np.float16
+    assert gradbus.broadcast(given, 1).asnumpy().tolist() == [1, 2]
+    whole = mx.nd.array(np.arange(2 * SIZE), dtype="int32")
+    assert gradbus.reducescatter(whole, op=gradbus.Sum).asnumpy().tolist() == [2 * RANK * SIZE, (2 * RANK + 1) * SIZE]
+    matrix = mx.nd.array([[1.0, RANK], [3.0, 4.0]])
+    assert gradbus.allreduce_(matrix) is matrix and matrix.asnumpy().tolist() == [[1, MEAN], [3, 4]]
+
+
+def check_horovod():
+    given = mx.nd.array([RANK])
+    assert hvd.allreduce(given).asnumpy().tolist() == [MEAN]
+    assert hvd.allreduce(given, average=False, priority=3).asnumpy().tolist() == [TOTAL]
+    assert [one.asscalar() for one in hvd.grouped_allreduce_([given, given * 2], op=hvd.Sum)] == [TOTAL, 2 * TOTAL]
+    rows, counts = hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), splits=[1] * SIZE)
+    assert rows.asnumpy().tolist() == list(range(SIZE)) and counts.asnumpy().tolist() == [1] * SIZE
+    hvd.broadcast_(given, 1)
+    assert given.asscalar() == TOTAL
+    with pytest.raises(ValueError, match="use hvd.DistributedTrainer"):
+        hvd.DistributedOptimizer(mx.optimizer.SGD())
+
+
+def net_of(value=1.0):
+    """y = w x, whose gradient is x."""
+    net = mx.gluon.nn.Dense(1, use_bias=False, in_units=1)
+    net.initialize(mx.initializer.Constant(value))
+    return net
+
+
+def stepped(trainer, net, batch_size=1):
+    with mx.autograd.record():
+        made = net(mx.nd.array([[RANK]]))
+    made.backward()
+    trainer.step(batch_size)
+    return float(net.weight.data().asscalar())
+
+
+def check_trainers():
+    """Rank r's gradient is r. A step subtracts half of the mean or the sum."""
+    for make, options, change in (
+        (gradbus.DistributedTrainer, {}, MEAN),
+        (gradbus.DistributedTrainer, {"op": gradbus.Sum}, TOTAL),
+        (hvd.DistributedTrainer, {"compression": hvd.Compression.fp16, "gradient_predivide_factor": 2.0}, MEAN),
+    ):
+        net = net_of()
+        trainer = make(net.collect_params(), "sgd", {"learning_rate": 0.5}, **options)
+        assert stepped(trainer, net) == 1 - 0.5 * change
+        assert stepped(trainer, net, 2) == 1 - 0.75 * change
+
+
+def check_parameters():
+    net = net_of(RANK + 5)
+    gradbus.broadcast_parameters(net.collect_params(), root_rank=1)
+    assert net.weight.data().asscalar() == 6
+    arrays = {"one": mx.nd.array([RANK])}
+    hvd.broadcast_parameters(arrays, 1, prefix="mine")
+    assert arrays["one"].asscalar() == 1
+
+
+def check_refusals():
+    deferred = mx.gluon.nn.Dense(1)
+    deferred.initialize()
+    for call, words in (
+        (lambda: gradbus.broadcast_parameters(deferred.collect_params()), "has no shape yet"),
+        (lambda: gradbus.broadcast_parameters([1]), "a list"),
+        (lambda: gradbus.DistributedTrainer(net_of().collect_params(), "sgd", op=gradbus.Max), "op="),
+    ):
+        with pytest.raises(ValueError, match=words + r".* \| next: "):
+            call()
+    words = mx.gluon.nn.Embedding(3, 1, sparse_grad=True)
+    words.initialize()
+    trainer = gradbus.DistributedTrainer(words.collect_params(), "sgd")
+    with mx.autograd.record():
+        made = words(mx.nd.array([1]))
+    made.backward()
+    with pytest.raises(ValueError, match="row_sparse gradient"):
+        trainer.step(1)
+
+
+for check in (check_operations, check_horovod, check_trainers, check_parameters, check_refusals):
+    check()
+gradbus.shutdown()
+sys.stdout.write("ok\n")
