@@ -25,13 +25,14 @@ test_packages=(
   qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
   patchelf  # scripts/bundle.sh
   prometheus  # scrapes daemons in tests, and promtool checks rules: 96 MB. Its service is not started
+  buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
   dpkg-dev lintian abigail-tools zsh fish man-db systemd-container  # tests of scripts/packages.sh, abi.sh and boot_test.sh
   python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm
 # The newest PyTorch, and tools that build the wheel. Then what tests, examples, plots and the documentation site use.
 python_packages=(numpy torch nanobind scikit-build-core)
-python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material)
+python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material kubernetes-validate)
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
 framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
@@ -139,6 +140,8 @@ case ${1:-} in
     install_gradbus .venv
     exit ;;
 esac
+# Debian's kubectl and the Kubernetes project's own cannot be installed side by side; either does.
+[[ -x /usr/bin/kubectl ]] || test_packages+=(kubernetes-client)
 install_system "${build_packages[@]}" "${test_packages[@]}"
 case ${1:-} in
   --system) exit ;;
