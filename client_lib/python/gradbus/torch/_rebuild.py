@@ -19,8 +19,8 @@ from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
-from ._planning import Planning, StepPlan
 from ._schedules import DEFAULT, Schedule
+from ._tuning.planning import Planning, StepPlan
 
 
 def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:

@@ -20,8 +20,8 @@ from .._buckets.parameter_info import (
 )
 from .._buckets.shard_parameters import ShardParameters
 from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
-from .._planning import StepPlan
 from .._schedules import Schedule
+from .._tuning.planning import StepPlan
 
 
 @dataclasses.dataclass(frozen=True)

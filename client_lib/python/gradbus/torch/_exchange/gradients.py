@@ -30,7 +30,7 @@ from .._gpu.staging import try_devices, uuid_for_rank_buffers
 from .._schedules import waits_of
 from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
-from .._step_times import StepTimes
+from .._tuning.step_times import StepTimes
 from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
 from .hooks import after_accumulation

@@ -29,8 +29,8 @@ from ..._process_sets import ProcessSet, session_of
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
-from .._step_times import StepTimes
 from .._timeline import trace_now, trace_span
+from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd
 from .deferred import Deferred, can_defer
 

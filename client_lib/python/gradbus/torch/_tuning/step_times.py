@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ._buckets.parameter_info import NamedParameter
+from .._buckets.parameter_info import NamedParameter
 
 Row = tuple[list[float], list[float], float]  # forward and backward of each parameter, and the rest; microseconds
 

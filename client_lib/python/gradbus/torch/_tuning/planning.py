@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from .._data_movement import broadcast_
-from .._differentiable import allreduce
-from .._errors import GradbusError
-from .._layout import DTYPES, PAIRS_OF
-from .._ops import Average, Max
-from .._process_sets import lowest_rank, session_of
-from ._buckets.parameter_info import real_count
-from ._buckets.retire import retire_names
-from ._step_times import StepTimes
+from ..._data_movement import broadcast_
+from ..._differentiable import allreduce
+from ..._errors import GradbusError
+from ..._layout import DTYPES, PAIRS_OF
+from ..._ops import Average, Max
+from ..._process_sets import lowest_rank, session_of
+from .._buckets.parameter_info import real_count
+from .._buckets.retire import retire_names
+from .step_times import StepTimes
 
 WARM_STEPS = 3  # before a measurement: they fill caches, and the first one makes buckets
 TRIAL_STEPS = 8  # of a plan that auto was given

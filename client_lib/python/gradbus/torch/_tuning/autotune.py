@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from .._differentiable import allreduce
-from .._errors import bad_argument
-from .._ops import Max
-from .._process_sets import ProcessSet, session_of
-from ._buckets.retire import retire_names
-from ._schedules import MiB
+from ..._differentiable import allreduce
+from ..._errors import bad_argument
+from ..._ops import Max
+from ..._process_sets import ProcessSet, session_of
+from .._buckets.retire import retire_names
+from .._schedules import MiB
 
 WARM_STEPS = 3  # of a turn: they fill caches, and the first one makes buckets
 STEPS = 10  # of a turn, which count
