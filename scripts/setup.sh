@@ -26,6 +26,7 @@ test_packages=(
   patchelf  # scripts/bundle.sh
   prometheus  # scrapes daemons in tests, and promtool checks rules: 96 MB. Its service is not started
   buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
+  slurmctld slurmd slurm-client munge  # tests of deploy/slurm start them; their services are not started
   dpkg-dev lintian abigail-tools zsh fish man-db systemd-container  # tests of scripts/packages.sh, abi.sh and boot_test.sh
   python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower

@@ -21,6 +21,7 @@ struct Launcher {
   // Variables that together name one run of one job, where GRADBUS_JOB is not set.
   const char* job_parts[4];
   const char* local_size;  // how many ranks are on this machine
+  const char* with = "";   // set in ranks only: other processes may have the first two as well
 };
 
 constexpr Launcher kLaunchers[] = {
@@ -41,7 +42,13 @@ constexpr Launcher kLaunchers[] = {
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "", ""},
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"pmi", "PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_ID_SPACE", "", ""}, "MPI_LOCALNRANKS"},
-    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""}, ""},
+    // A batch script has the variables of rank 0, too, but only srun starts ranks: in a step.
+    {"slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""},
+     "",
+     "SLURM_STEP_ID"},
 };
 
 Result<int64_t> to_number(const std::string& source, const std::string& text) {
@@ -102,9 +109,14 @@ Result<LaunchIdentity> from_launcher(const Launcher& launcher, const ReadVariabl
   return identity;
 }
 
+bool has_started(const Launcher& launcher, const ReadVariable& read) {
+  return read(launcher.rank) && read(launcher.size) &&
+         (*launcher.with == '\0' || read(launcher.with));
+}
+
 Result<LaunchIdentity> from_environment(const ReadVariable& read) {
   for (const Launcher& launcher : kLaunchers)
-    if (read(launcher.rank) && read(launcher.size)) return from_launcher(launcher, read);
+    if (has_started(launcher, read)) return from_launcher(launcher, read);
   return LaunchIdentity{"single", "single-" + std::to_string(getpid()), 0, 1};
 }
 

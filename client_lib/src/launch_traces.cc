@@ -3,6 +3,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdio>
+#include <string_view>
 
 #include "common/errors.h"
 
@@ -60,6 +61,9 @@ std::string shown(const char* name, const ReadVariable& read) {
 }
 
 std::string advice(const Trace& trace, const ReadVariable& read) {
+  if (std::string_view(trace.launcher) == "Slurm")
+    return "start the ranks with srun in the batch script or allocation; if one process is right: "
+           "GRADBUS_RANK=0 GRADBUS_SIZE=1";
   const std::string rank = read(trace.rank) ? "$" + std::string(trace.rank) : "0..SIZE-1";
   const std::string size = read(trace.size) ? "$" + std::string(trace.size) : "SIZE";
   return "give each process GRADBUS_RANK=" + rank + " GRADBUS_SIZE=" + size +

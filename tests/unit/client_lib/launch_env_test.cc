@@ -172,6 +172,15 @@ TEST(LaunchEnv, AWorldOfOneThatWasMeantIsNotContradicted) {
   EXPECT_EQ(alone_warning({"arguments", "j", 0, 1}, reader({{"SLURM_NTASKS", "8"}})), "");
 }
 
+TEST(LaunchEnv, ABatchScriptOfSlurmIsNotARank) {
+  Variables batch = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}};
+  EXPECT_EQ(find_identity({}, reader(batch)).value().world_size, 1);
+  EXPECT_NE(warning(batch).find("start the ranks with srun"), std::string::npos) << warning(batch);
+  batch["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(find_identity({}, reader(batch)).value().world_size, 4);
+  EXPECT_EQ(warning(batch), "");
+}
+
 TEST(LaunchEnv, NotANumberIsNamed) {
   for (const char* text : {"nan", "", "1.5", "0x2", " 1", "1 ", "99999999999999999999", "-"}) {
     const auto found = find_identity({}, reader({{"GRADBUS_RANK", "0"}, {"GRADBUS_SIZE", text}}));
