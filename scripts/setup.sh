@@ -28,6 +28,7 @@ test_packages=(
   buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
   slurmctld slurmd slurm-client munge  # tests of deploy/slurm start them; their services are not started
   dpkg-dev lintian abigail-tools zsh fish man-db systemd-container  # tests of scripts/packages.sh, abi.sh and boot_test.sh
+  debootstrap  # makes the bare system in which the wheel is tested
   python3-numpy python3-torch
   libopenblas0-pthread  # without it Debian's PyTorch multiplies six times slower
   bible-kjv bible-kjv-text)  # the text of examples/charlm

@@ -3,7 +3,7 @@
 # they need but glibc's own. It installs on x86-64 Linux with glibc 2.36 or newer, without a compiler.
 #
 #   scripts/wheel.sh [DIRECTORY]                    writes DIRECTORY/gradbus-*.whl (default: dist)
-#   PYTHON=/path/python3.12 scripts/wheel.sh        for another Python, which has nanobind and scikit-build-core
+#   PYTHON=/path/python3.12 scripts/wheel.sh        for another Python, which has nanobind, scikit-build-core and cmake>=3.26
 #
 # The wheel of CPython 3.12 serves all later ones (stable ABI). Each earlier version needs a wheel of its own.
 set -euo pipefail

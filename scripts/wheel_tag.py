@@ -45,6 +45,16 @@ def problems(root: pathlib.Path) -> list[str]:
     return found
 
 
+def wrong_extensions(root: pathlib.Path, wheel: str) -> list[str]:
+    """Extensions for one version of CPython in a wheel for many. CMake before 3.26 does not find the stable ABI."""
+    if "-abi3-" not in wheel:
+        return []
+    return [
+        f"{file.relative_to(root)} is for one version of CPython, {wheel} for many | next: use cmake 3.26 or newer"
+        for file in root.rglob("*.cpython-*.so")
+    ]
+
+
 def record_line(name: str, data: bytes) -> str:
     """Of RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -75,7 +85,7 @@ def main() -> int:
     source, folder = map(pathlib.Path, sys.argv[1:3])
     with tempfile.TemporaryDirectory() as root, zipfile.ZipFile(source) as wheel:
         wheel.extractall(root)
-        found = problems(pathlib.Path(root))
+        found = problems(pathlib.Path(root)) + wrong_extensions(pathlib.Path(root), source.name)
     target = retagged(source, folder) if not found else source
     if target.stat().st_size > BYTES_MAX:
         found.append(f"{target.name} has {target.stat().st_size >> 20} MiB; at most {BYTES_MAX >> 20} are allowed")

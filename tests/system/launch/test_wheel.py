@@ -1,7 +1,9 @@
-"""The wheel of scripts/wheel.sh in a virtual environment without a compiler: install, two ranks, uninstall."""
+"""The wheel of scripts/wheel.sh: install, two ranks, uninstall; in a virtual environment and in a bare root."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import venv
@@ -19,15 +21,40 @@ print("sum", values[0])
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+HERE = pathlib.Path(__file__).parent
+BARE_ROOT = rigs.REPOSITORY / "build/bare-root"
+NEWER_PYTHONS = sorted(pathlib.Path.home().glob(".pyenv/versions/3.1[2-9].*/bin/python3"))
+
+
+def made_wheel(folder, python=None):
     """Made of the release build."""
     if rigs.BIN.parent != rigs.REPOSITORY / "build/release":
         pytest.skip("a wheel is made of the release build")
-    folder = tmp_path_factory.mktemp("wheel")
-    made = subprocess.run([rigs.REPOSITORY / "scripts/wheel.sh", folder], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHON": str(python)} if python else None
+    made = subprocess.run([rigs.REPOSITORY / "scripts/wheel.sh", folder], capture_output=True, text=True, check=False,
+                          env=environment)  # fmt: skip
     assert made.returncode == 0, made.stderr
     return pathlib.Path(made.stdout.split()[-1])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """For the Python of .venv."""
+    return made_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def bare_root():
+    """Debian's smallest system with Python, without build tools. It stays in build/ for the next time."""
+    if os.geteuid() != 0 or not shutil.which("debootstrap") or not shutil.which("systemd-nspawn"):
+        pytest.skip("needs root, debootstrap and systemd-container (scripts/setup.sh)")
+    if not BARE_ROOT.exists():
+        unfinished = BARE_ROOT.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", unfinished],
+                       check=True, timeout=300, stdout=subprocess.DEVNULL)  # fmt: skip
+        unfinished.rename(BARE_ROOT)
+    return BARE_ROOT
 
 
 def test_it_needs_nothing_else(wheel, tmp_path):
@@ -56,6 +83,50 @@ def test_it_needs_nothing_else(wheel, tmp_path):
     assert [path for path in after if "__pycache__" not in path.parts] == [
         path for path in before if "__pycache__" not in path.parts
     ]
+
+
+def test_a_bare_root_installs_trains_and_uninstalls(wheel, bare_root):
+    """Nothing of the root changes: it is under a layer in memory."""
+    torch = next((rigs.REPOSITORY / ".venv/lib").glob("python3*/site-packages"))
+    binds = {wheel.parent: "/wheels", torch: "/torch", rigs.REPOSITORY / "examples": "/examples", HERE: "/steps"}
+    command = ["systemd-nspawn", "--quiet", "--volatile=overlay", "--register=no", "--keep-unit", "--private-network",
+               "--link-journal=no", "--pipe", *(f"--bind-ro={a}:{b}" for a, b in binds.items())]  # fmt: skip
+    command += [f"--directory={bare_root}", "/steps/bare_root.sh"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("nothing is left"), done.stdout + done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [result["world_size"] for result in results] == [2, 2]
+    assert all(result["ranks_identical"] and result["accuracy"] > 0.9 for result in results), results
+
+
+@pytest.mark.skipif(not NEWER_PYTHONS, reason="no CPython 3.12 or newer in ~/.pyenv")
+def test_one_wheel_serves_newer_pythons(tmp_path):
+    """Made with the oldest of them, used with the newest: CPython's stable ABI."""
+    oldest, newest = NEWER_PYTHONS[0], NEWER_PYTHONS[-1]
+    venv_of(oldest, tmp_path / "builder", "nanobind", "scikit-build-core", "cmake>=3.26")
+    wheel = made_wheel(tmp_path, tmp_path / "builder/bin/python")
+    assert "-cp312-abi3-manylinux" in wheel.name
+    venv_of(newest, tmp_path / "venv", str(wheel))
+    (tmp_path / "program.py").write_text(PROGRAM)
+    scripts = tmp_path / "venv/bin"
+    command = [scripts / "gradbus", "run", "-np", "2", "--embedded", "--", scripts / "python", tmp_path / "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and done.stdout.count("sum 3.0") == 2, done.stdout + done.stderr
+
+
+def venv_of(python, folder, *packages):
+    subprocess.run([python, "-m", "venv", folder], check=True, timeout=60)
+    subprocess.run([folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True,
+                   timeout=200)  # fmt: skip
+
+
+def test_a_wheel_must_keep_to_its_stable_abi(tmp_path):
+    command = "import wheel_tag as w, pathlib, sys; print(w.wrong_extensions(pathlib.Path(sys.argv[1]), sys.argv[2]))"
+    (tmp_path / "_core.cpython-312-x86_64-linux-gnu.so").write_bytes(b"\x7fELF")
+    for name, words in (("gradbus-0.1-cp312-abi3-any.whl", "cmake 3.26"), ("gradbus-0.1-cp312-cp312-any.whl", "[]")):
+        environment = {**os.environ, "PYTHONPATH": str(rigs.REPOSITORY / "scripts")}
+        found = subprocess.check_output([sys.executable, "-c", command, tmp_path, name], text=True, env=environment)
+        assert words in found, found
 
 
 def test_the_check_finds_a_library_that_is_missing(tmp_path):
