@@ -109,7 +109,7 @@ def module_text(package: pathlib.Path, module: str) -> str:
 def python_page(package: pathlib.Path) -> str:
     """The page of the package, of gradbus.torch, gradbus.elastic and gradbus.horovod.torch."""
     text = "# Python\n"
-    modules = ["", "torch", "elastic", "horovod.torch"]
+    modules = ["", "torch", "elastic", "horovod.torch", "jax", "tensorflow", "keras", "mxnet", "ray"]
     for title, module in (("gradbus" + f".{name}" * bool(name), name) for name in modules):
         names = exported(package, module)
         text += f"\n## {title}\n\n{module_text(package, module)}\n\n{names_text(names)}"

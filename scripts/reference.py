@@ -1,6 +1,6 @@
 """Writes the reference pages of the documentation from the tables, comments and docstrings in the code.
 
-    scripts/reference.py            writes docs/reference/{options,environment,errors,codecs,modes,python,c,metrics}.md
+    scripts/reference.py            writes docs/reference/*.md, but for bench.md and events.md
 
 scripts/site.sh calls it. The pages are not in git. A table that is not found, or a variable that nobody describes, is
 an error.
@@ -14,6 +14,7 @@ import re
 import sys
 
 from cpp_tables import Sources, Tokens, braces, calls, fields, is_sign, rows_with, split, string
+from front_ends import front_ends_page
 from python_names import python_page
 from reference_metrics import metrics_page
 
@@ -341,7 +342,7 @@ def main() -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     pages = {"options": options_page, "environment": environment_page, "errors": errors_page, "codecs": codecs_page,
              "modes": modes_page, "python": lambda: python_page(REPOSITORY / "client_lib/python/gradbus"),
-             "c": c_page, "metrics": metrics_page}  # fmt: skip
+             "c": c_page, "metrics": metrics_page, "front-ends": front_ends_page}  # fmt: skip
     for name, page in pages.items():
         (OUT / f"{name}.md").write_text(MADE + page(), encoding="utf-8")
     return 0

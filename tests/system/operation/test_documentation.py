@@ -158,6 +158,19 @@ def test_reference_has_all_codecs_and_options(reference):
         assert of[name.replace("_", " ")].count("\n| `") == len(rows), name
 
 
+def test_reference_counts_the_lines_of_front_ends(reference):
+    """Every file belongs to one row, and the shared part is the rest."""
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", reference["front-ends"], re.MULTILINE)
+    counts = {name: [int(number.replace(",", "")) for number in numbers] for name, *numbers in rows}
+    package = rigs.REPOSITORY / "client_lib/python/gradbus"
+    files = list(package.rglob("*.py"))
+    whole = [name for name in counts if not name.startswith("of it")]
+    assert sum(counts[name][0] for name in whole) == len(files)
+    assert sum(counts[name][1] for name in whole) == sum(len(file.read_text().splitlines()) for file in files)
+    assert counts["JAX"][0] == len(list((package / "jax").glob("*.py")))
+    assert all(0 < code < lines for _, lines, code in counts.values())
+
+
 def test_reference_has_python_and_c(reference):
     for name in ("### allreduce", "### DistributedOptimizer", "### ElasticState", "named_parameters"):
         assert f"\n{name}" in reference["python"] or name in reference["python"]
