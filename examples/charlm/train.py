@@ -170,8 +170,7 @@ def run(backend: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     loss = trainer.held_out_loss()
     param_hash = parameters.digest(trainer.model)
     parameters.check_identical(backend, param_hash)
-    if backend.rank == 0 and arguments.save_params:
-        parameters.save(arguments.save_params, trainer.model)
+    parameters.save(backend, arguments.save_params, trainer.model)
     if backend.rank == 0 and arguments.sample:
         print(trainer.sample() + "\n", flush=True)
     result.update(loss_nats_per_char=loss, loss_bits_per_char=loss / math.log(2))

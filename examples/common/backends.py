@@ -1,4 +1,4 @@
-"""One training program, three ways to exchange gradients: Gradbus, DistributedDataParallel, Horovod.
+"""One training program, several ways to exchange gradients: Gradbus, DistributedDataParallel, FSDP2, Horovod.
 
 A backend has `rank`, `size` and `local_rank()`; `distribute` gives the model and the optimizer to train with, after
 every rank got rank 0's parameters; `total`, `gather` and `barrier` are for loss and checks, not for
@@ -73,6 +73,8 @@ class Ddp:
     """torch.nn.parallel.DistributedDataParallel over Gloo."""
 
     name = "ddp"
+    process_group = "gloo"
+    hook: str | None = None  # a codec for gradbus.torch.hook()
 
     def __init__(self, bucket_mib: int | None) -> None:
         import torch.distributed as dist
@@ -83,7 +85,7 @@ class Ddp:
 
         self.rank, self.size = rendezvous.prepare(START_TIMEOUT_S)
         dist.init_process_group(
-            "gloo", rank=self.rank, world_size=self.size, timeout=rendezvous.timeout(START_TIMEOUT_S)
+            self.process_group, rank=self.rank, world_size=self.size, timeout=rendezvous.timeout(START_TIMEOUT_S)
         )
         self.dist = dist
         self.compression: str | None = None  # fp16 is its only one
@@ -102,6 +104,10 @@ class Ddp:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
             model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        if self.hook is not None:
+            import gradbus.torch as gradbus
+
+            model.register_comm_hook(None, gradbus.hook(self.hook))
         return model, optimizer
 
     def total(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -125,6 +131,38 @@ class Ddp:
         while Python ends would abort the process."""
         gc.collect()  # a model wrapped in DistributedDataParallel refers to itself, and to the group
         self.dist.destroy_process_group()
+
+
+class DdpOnGradbus(Ddp):
+    """DistributedDataParallel over the process group of Gradbus."""
+
+    name = "ddp-gradbus"
+    process_group = "gradbus"
+
+
+class Fsdp(Ddp):
+    """FSDP2 over Gloo: each layer with parameters is sharded, and then the rest."""
+
+    name = "fsdp"
+
+    def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+        """(sharded model, an optimizer like the given one over the shards)."""
+        from torch.distributed.fsdp import fully_shard
+
+        for parameter in model.parameters():
+            self.dist.broadcast(parameter.detach(), 0)
+        for child in model.children():
+            if any(True for _ in child.parameters()):
+                fully_shard(child)
+        fully_shard(model)
+        return model, type(optimizer)(model.parameters(), **optimizer.defaults)
+
+
+class FsdpOnGradbus(Fsdp):
+    """FSDP2 over the process group of Gradbus."""
+
+    name = "fsdp-gradbus"
+    process_group = "gradbus"
 
 
 class Horovod:
@@ -175,12 +213,13 @@ class Horovod:
         self.hvd.shutdown()
 
 
-BACKENDS = {backend.name: backend for backend in (Gradbus, Ddp, Horovod)}
+BACKENDS = {backend.name: backend for backend in (Gradbus, Ddp, DdpOnGradbus, Fsdp, FsdpOnGradbus, Horovod)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--backend, --bucket-mib and --time."""
+    """--backend, --hook, --bucket-mib and --time."""
     parser.add_argument("--backend", choices=BACKENDS, default="gradbus", help="who exchanges gradients")
+    parser.add_argument("--hook", metavar="CODEC", help="of gradbus.torch.hook() on DDP, such as efsignsgd")
     parser.add_argument("--bucket-mib", type=int, default=25, help="gradients travel in pieces of about this size")
     parser.add_argument("--time", action="store_true", help="report step times in the JSON line")
 
@@ -212,6 +251,10 @@ def connect(arguments: argparse.Namespace) -> Any:
     backend.compression = getattr(arguments, "compression", None)
     if getattr(arguments, "schedule", None):
         backend.schedule = arguments.schedule
+    if getattr(arguments, "hook", None):
+        if not isinstance(backend, Ddp) or isinstance(backend, Fsdp):
+            sys.exit(f"--hook: --backend {arguments.backend} has no hooks | next: use --backend ddp or ddp-gradbus")
+        backend.hook = arguments.hook
     return backend
 
 

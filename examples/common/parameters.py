@@ -10,11 +10,17 @@ import numpy as np
 import torch
 
 
+def whole(parameter: torch.Tensor) -> np.ndarray:
+    """The array of a parameter. All ranks call it for one that FSDP2 has sharded."""
+    values = parameter.detach()
+    return (values.full_tensor() if hasattr(values, "full_tensor") else values).cpu().numpy()
+
+
 def digest(model: torch.nn.Module) -> str:
     """SHA-256 over the bytes of all parameters in order."""
     sha256 = hashlib.sha256()
     for parameter in model.parameters():
-        sha256.update(parameter.detach().cpu().numpy().tobytes())
+        sha256.update(whole(parameter).tobytes())
     return sha256.hexdigest()
 
 
@@ -25,6 +31,9 @@ def check_identical(backend: Any, param_hash: str) -> None:
         sys.exit(f"ranks ended with different parameters: {hashes}")
 
 
-def save(path: str, model: torch.nn.Module) -> None:
-    """One npz with every parameter under its name."""
-    np.savez(path, **{name: p.detach().cpu().numpy() for name, p in model.named_parameters()})
+def save(backend: Any, path: str | None, model: torch.nn.Module) -> None:
+    """Rank 0 writes one npz with every parameter under its name. All ranks call it."""
+    if path:
+        arrays = {name: whole(parameter) for name, parameter in model.named_parameters()}
+        if backend.rank == 0:
+            np.savez(path, **arrays)

@@ -143,8 +143,7 @@ def run(workload: Workload, arguments: argparse.Namespace) -> None:
         result.update(workload.evaluate(trainer.model))
     param_hash = parameters.digest(trainer.model)
     parameters.check_identical(backend, param_hash)
-    if backend.rank == 0 and arguments.save_params:
-        parameters.save(arguments.save_params, trainer.model)
+    parameters.save(backend, arguments.save_params, trainer.model)
     result.update(param_hash=param_hash, world_size=backend.size, ranks_identical=True)
     result["parameters"] = sum(parameter.numel() for parameter in trainer.model.parameters())
     if arguments.time:

@@ -161,8 +161,7 @@ def run(backend: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     result = {"model": "digits", **trainer.train()}
     param_hash = parameters.digest(trainer.model)
     parameters.check_identical(backend, param_hash)
-    if backend.rank == 0 and arguments.save_params:
-        parameters.save(arguments.save_params, trainer.model)
+    parameters.save(backend, arguments.save_params, trainer.model)
     result.update(param_hash=param_hash, world_size=backend.size, ranks_identical=True)
     if arguments.time:
         result.update(step_times.report(backend, trainer.model, trainer.times, trainer.alone))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import subprocess
 
 import conftest
 import numpy as np
@@ -21,6 +22,13 @@ def python() -> str:
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON} is missing: run scripts/setup.sh --frameworks")
     return str(PYTHON)
+
+
+def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """(exit status, stdout and what went wrong)."""
+    done = subprocess.run(
+        command, env=environment, timeout=conftest.RANK_DEADLINE_S, text=True, capture_output=True, check=False)
+    return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
 
 def train_digits(

@@ -1,0 +1,89 @@
+"""The examples of all frameworks under their launchers: equal to one process, with modes and codecs of `gradbus run`.
+
+JAX, TensorFlow, Keras and MXNet train whole in their own files.
+"""
+
+import json
+import shutil
+
+import conftest
+import framework_runs
+import numpy as np
+import pytest
+import rig as rigs
+
+pytestmark = pytest.mark.timeout(300)
+TORCH = ("horovod", "torch_distributed")
+# At 512 hidden units a gradient is large enough for a codec. Two epochs are enough to compare.
+SHORT = ("--hidden", "512", "--epochs", "2")
+OPTIONS = {"horovod": "ps:sync", "torch_distributed": "", "jax": "ps:sync", "tensorflow": "ps:sync", "keras": "ps:sync"}
+FIRST_WORDS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
+MPICH = "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
+
+
+def command_of(example, file, *words):
+    python = str(conftest.PYTHONS["newest"]) if example in TORCH else framework_runs.python()
+    return [python, str(rigs.REPOSITORY / f"examples/{example}/digits.py"), "--save-params", str(file), *words]
+
+
+def run(command, **variables):
+    """The JSON line of rank 0."""
+    environment = conftest.clean_environment(TF_CPP_MIN_LOG_LEVEL="3", **variables)
+    status, output = framework_runs.finished(command, environment)
+    assert status == 0, output
+    return next(json.loads(line) for line in output.splitlines() if line.startswith("{"))
+
+
+def gradbus_run(size, *options):
+    return [str(rigs.BIN / "gradbus"), "run", "-np", str(size), "--agents", "2", "--no-prefix", *options, "--"]
+
+
+def difference(file, other):
+    """The largest of all parameters, relative to the largest value of its array."""
+    left, right = np.load(file), np.load(other)
+    return max(np.abs(left[name] - right[name]).max() / np.abs(right[name]).max() for name in right.files)
+
+
+@pytest.mark.parametrize("example", TORCH)
+def test_ranks_equal_one_process(tmp_path, example):
+    assert run(command_of(example, tmp_path / "1.npz"))["accuracy"] >= 0.96
+    for size in (2, 4):
+        file = tmp_path / f"{size}.npz"
+        result = run([*gradbus_run(size), *command_of(example, file)])
+        assert result["accuracy"] >= 0.96 and result["world_size"] == size and result["ranks_identical"]
+        assert difference(file, tmp_path / "1.npz") <= 1e-5, size
+
+
+@pytest.mark.parametrize("name", FIRST_WORDS)
+def test_mpi4py_under_mpirun(two_agents, tmp_path, name):
+    mpirun = shutil.which(f"mpirun.{name}")
+    if mpirun is None:
+        pytest.skip(f"mpirun.{name} is missing: run scripts/setup.sh --frameworks")
+    variables = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    if name == "mpich":  # docs/how-to/use-mpi4py.md says the same
+        (tmp_path / "libmpi.so.12").symlink_to(MPICH)
+        variables = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+    assert run(command_of("mpi4py", tmp_path / "1.npz"), **variables)["accuracy"] >= 0.96
+    for size in (2, 4):
+        file = tmp_path / f"{size}.npz"
+        command = [mpirun, *FIRST_WORDS[name]]
+        for number, agent in enumerate(two_agents.agents):
+            path = agent.ready["socket"]
+            there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
+            command += [":"] * number + ["-n", str(size // 2), *there, *command_of("mpi4py", file)]
+        result = run(command, **variables)
+        assert result["accuracy"] >= 0.96 and result["world_size"] == size and result["ranks_identical"]
+        assert difference(file, tmp_path / "1.npz") <= 1e-5, size
+
+
+@pytest.mark.parametrize("example", OPTIONS)
+def test_modes_and_codecs_of_the_launcher(tmp_path, example):
+    """The script does not change. With a codec, results differ a little; with a mode for sums, they do not."""
+    one, summed, rounded = (tmp_path / f"{name}.npz" for name in ("one", "summed", "rounded"))
+    backend = {"KERAS_BACKEND": "jax"} if example == "keras" else {}
+    alone = run(command_of(example, one, *SHORT), **backend)
+    mode = ["--shards", "1", "--mode", OPTIONS[example]] if OPTIONS[example] else []
+    run([*gradbus_run(2, *mode), *command_of(example, summed, *SHORT)], **backend)
+    assert difference(summed, one) <= 1e-5
+    result = run([*gradbus_run(2, "--compression", "bf16"), *command_of(example, rounded, *SHORT)], **backend)
+    assert 1e-5 < difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
