@@ -8,6 +8,7 @@ continues with what does not need the result, so operations may be in flight in 
 from __future__ import annotations
 
 import ctypes as c
+import math
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -23,11 +24,11 @@ _INTERNAL = 13  # XLA_FFI_Error_Code
 _THREADS_MAX = 512
 
 # XLA_FFI_DataType
-_DTYPES = {
+_DTYPES = {number: np.dtype(kind) for number, kind in {
     1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
     9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 15: np.complex64, 16: ml_dtypes.bfloat16,
     18: np.complex128,
-}  # fmt: skip
+}.items()}  # fmt: skip
 
 
 class _Struct(c.Structure):
@@ -97,11 +98,11 @@ class _FutureArguments(_Struct):
 def _array(buffer: _Buffer) -> Any:
     """A NumPy view of XLA's memory."""
     shape = tuple(buffer.dims[: buffer.rank])
-    dtype = np.dtype(_DTYPES[buffer.dtype])
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    dtype = _DTYPES[buffer.dtype]
+    size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
-    return np.frombuffer((c.c_uint8 * size).from_address(buffer.data), dtype).reshape(shape)
+    return np.ndarray(shape, dtype, (c.c_uint8 * size).from_address(buffer.data))
 
 
 def _arrays(buffers: _Buffers) -> list[Any]:
