@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/exit_codes.h"
 #include "common/status.h"
 
 namespace CLI {
@@ -16,11 +17,6 @@ class App;
 
 namespace gradbus {
 
-// Shared by all commands; `run` adds 126/127 (the command) and 128+signal, `status` has its own.
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;
-
 using Action = std::function<int()>;
 
 Action declare_run(CLI::App& app);
@@ -28,7 +24,10 @@ Action declare_bench(CLI::App& app);
 Action declare_status(CLI::App& app);
 Action declare_top(CLI::App& app);
 Action declare_jobs(CLI::App& app);
+Action declare_events(CLI::App& app);
+Action declare_page(CLI::App& app);
 Action declare_stop(CLI::App& app);
+Action declare_drain(CLI::App& app);
 Action declare_mode(CLI::App& app);
 Action declare_trace(CLI::App& app);
 Action declare_timeline(CLI::App& app);

@@ -247,7 +247,7 @@ struct ModeChangePacket {
   char mode[kModeBytesMax + 1] = {};         // canonical
 };
 
-enum class AdminWish : uint32_t { kStop = 1, kMode = 2 };
+enum class AdminWish : uint32_t { kStop = 1, kMode = 2, kDrain = 3, kUndoDrain = 4 };
 
 // The sender's uid, which the agent reads from the socket, decides what the sender may do.
 struct AdminPacket {
@@ -255,7 +255,7 @@ struct AdminPacket {
   AttachHeader header;
   uint32_t wish = 0;  // AdminWish
   uint32_t reserved = 0;
-  char job[kJobNameBytesMax + 1] = {};
+  char job[kJobNameBytesMax + 1] = {};       // kDrain, kUndoDrain: the node's name
   char group[kTensorNameBytesMax + 1] = {};  // kMode
   char mode[kModeBytesMax + 1] = {};         // kMode
   char reason[kAdminReasonBytesMax + 1] = {};

@@ -31,7 +31,7 @@ ALLOWED = {
                      "server/parameter_server", "worker_agent/gpu"},
     "worker_agent/gpu": {"common", "proto", "compression", "shared_memory"},
     "cli": {"common", "proto", "compression", "transport", "shared_memory", "client_lib",
-            "server/scheduling", "worker_agent/gpu"},
+            "server/scheduling", "server/status", "worker_agent/gpu"},
     "examples": {"client_lib"},
     "tests": None,  # may include anything
 }

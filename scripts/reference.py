@@ -1,6 +1,6 @@
 """Writes the reference pages of the documentation from the tables, comments and docstrings in the code.
 
-    scripts/reference.py            writes docs/reference/*.md, but for bench.md and events.md
+    scripts/reference.py            writes docs/reference/*.md, but for bench.md, events.md and json.md
 
 scripts/site.sh calls it. The pages are not in git. A table that is not found, or a variable that nobody describes, is
 an error.
@@ -337,12 +337,28 @@ def c_page() -> str:
     return text
 
 
+# ---- exit codes
+
+
+def exit_codes_page() -> str:
+    """The table of the gradbus command's exit codes."""
+    found = Sources([REPOSITORY / "cli/exit_codes.h"])
+    rows = []
+    for tokens in found.files.values():
+        for code, commands, meaning in (parts for parts in braces(tokens) if len(parts) == 3):
+            names = [name if name == "all" else f"`{name}`" for name in string(commands).split(", ")]
+            rows.append([f"`{string(code)}`", ", ".join(names), cell(string(meaning))])
+    return ("# Exit codes\n\nWhat the exit code of a `gradbus` command means. "
+            "`gradbus explain --exit-codes` prints the same table.\n\n" + table(["code", "commands", "meaning"], rows))
+
+
 def main() -> int:
     """Writes all pages."""
     OUT.mkdir(parents=True, exist_ok=True)
     pages = {"options": options_page, "environment": environment_page, "errors": errors_page, "codecs": codecs_page,
              "modes": modes_page, "python": lambda: python_page(REPOSITORY / "client_lib/python/gradbus"),
-             "c": c_page, "metrics": metrics_page, "front-ends": front_ends_page}  # fmt: skip
+             "c": c_page, "metrics": metrics_page, "front-ends": front_ends_page,
+             "exit-codes": exit_codes_page}  # fmt: skip
     for name, page in pages.items():
         (OUT / f"{name}.md").write_text(MADE + page(), encoding="utf-8")
     return 0

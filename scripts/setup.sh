@@ -24,6 +24,7 @@ test_packages=(
   clang clang-format clang-tidy libclang-rt-dev universal-ctags iproute2 procps
   qemu-system-x86 linux-image-amd64 busybox-static kmod  # the virtual machine of tests/vm
   patchelf  # scripts/bundle.sh
+  chromium  # shows the coordinator's web page in tests: 80 MB
   prometheus  # scrapes daemons in tests, and promtool checks rules: 96 MB. Its service is not started
   buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
   slurmctld slurmd slurm-client munge  # tests of deploy/slurm start them; their services are not started

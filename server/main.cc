@@ -29,6 +29,7 @@
 #include "common/system_error.h"
 #include "common/trust/token_file.h"
 #include "server/coordinator/service.h"
+#include "server/page/page.h"
 
 namespace gradbus {
 namespace {
@@ -110,7 +111,8 @@ struct ServerOptions {
     table.add("path-mbit", &path_mbit, 0, 10'000'000,
               "Mbit/s between two agents, for the cost model; 0: as the agents measure it");
     table.add("metrics-listen", &metrics_listen,
-              "HOST:PORT for /metrics, /healthz and /readyz by HTTP, e.g. 127.0.0.1:9400; default: "
+              "HOST:PORT for /metrics, /healthz, /readyz and the web page by HTTP, e.g. "
+              "127.0.0.1:9400; default: "
               "none (docs/how-to/monitor-a-cluster.md)");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
     table.add("log-format", &log_format,
@@ -280,12 +282,13 @@ Result<ReloadedOptions> read_again(const Invocation& used) {
 }
 
 // Returns the signal that ends the daemon.
-int wait_for_end(const sigset_t& signals, Reloader& reloader, DaemonMonitor& monitor) {
+int wait_for_end(const sigset_t& signals, Reloader& reloader, DaemonMonitor& monitor,
+                 Service& service) {
   for (;;) {
     int number = 0;
     sigwait(&signals, &number);
     if (number != SIGHUP) return number;
-    reloader.reload();
+    service.reloaded(reloader.reload());
     monitor.reloaded();
   }
 }
@@ -294,10 +297,14 @@ Status serve(const ServerOptions& options, const Invocation& invocation, const s
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Result<ServiceOptions> wanted = service_options(options);
   if (!wanted.ok()) return wanted.status();
-  DaemonMonitor monitor("coordinator");
-  GRADBUS_RETURN_IF_ERROR(monitor.listen(options.metrics_listen));
   ServiceOptions service_wanted = wanted.take();
+  Page page(service_wanted.token);
+  DaemonMonitor monitor("coordinator");
+  GRADBUS_RETURN_IF_ERROR(monitor.listen(
+      options.metrics_listen, [&](const HttpRequest& request) { return page.answer(request); }));
+  service_wanted.coordinator.page = monitor.address();
   service_wanted.monitor = &monitor;
+  if (!monitor.address().empty()) service_wanted.page = &page;
   Result<std::unique_ptr<Service>> service = Service::start(service_wanted);
   if (!service.ok()) return service.status();
   const std::string address = service.value()->address();
@@ -310,10 +317,13 @@ Status serve(const ServerOptions& options, const Invocation& invocation, const s
   monitor.start();
   Reloader reloader(
       invocation.values, service_wanted.token, [&] { return read_again(invocation); },
-      [&](const Secret& changed) { service.value()->set_token(changed); });
+      [&](const Secret& changed) {
+        service.value()->set_token(changed);
+        page.set_token(changed);
+      });
   spdlog::info("coordinator listens on {}{}", address,
                service_wanted.token ? "" : ", without a cluster token");
-  const int signal_number = wait_for_end(signals, reloader, monitor);
+  const int signal_number = wait_for_end(signals, reloader, monitor, *service.value());
   monitor.stop();
   spdlog::info("stopping: {}", strsignal(signal_number));
   end_soon();

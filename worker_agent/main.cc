@@ -230,7 +230,7 @@ void conduct(Conductor& conductor, const Fd& signals, DaemonMonitor& monitor, Re
   monitor.start();
   conductor.run(signals.get(), [&] {
     return take_signals(signals.get(), [&] {
-      reloader.reload();
+      static_cast<void>(reloader.reload());  // it has logged the result
       monitor.reloaded();
     });
   });

@@ -18,10 +18,21 @@ bool names_coordinator(const std::string& given) {
   return !given.empty() || (variable != nullptr && *variable != '\0');
 }
 
+bool drains(const AdminRequest& request) {
+  return request.wish == AdminWish::kDrain || request.wish == AdminWish::kUndoDrain;
+}
+
 Status ask_coordinator(const AdminRequest& request, const std::string& address,
                        const std::string& token_file) {
   CoordinatorClient client(address, token_file);
   if (request.wish == AdminWish::kStop) return client.stop_job(request.job, request.reason);
+  if (drains(request)) {
+    v1::DrainNodeRequest drain;
+    drain.set_node(request.job);
+    drain.set_undo(request.wish == AdminWish::kUndoDrain);
+    drain.set_reason(request.reason);
+    return client.drain_node(drain);
+  }
   v1::ChangeModeRequest change;
   change.set_job(request.job);
   change.set_group(request.group);
@@ -34,6 +45,8 @@ Status check_lengths(const AdminRequest& request) {
   const auto fits = [](const std::string& text, size_t bytes_max) {
     return text.size() <= bytes_max && text.find('\0') == std::string::npos;
   };
+  if (!fits(request.job, kJobNameBytesMax) && drains(request))
+    return error("C505", "no node is called \"" + request.job.substr(0, 40) + "...\"");
   if (!fits(request.job, kJobNameBytesMax))
     return error("J406", "no job \"" + request.job.substr(0, 40) + "...\" is running");
   if (!fits(request.group, kTensorNameBytesMax) || !fits(request.mode, kModeBytesMax))

@@ -1,4 +1,5 @@
-// What a person may do to a running job, `gradbus stop` and `gradbus mode`, and the way there.
+// What a person may do to a running job or a node, `gradbus stop`, `mode` and `drain`, and the way
+// there.
 //
 // With the cluster token the command asks the coordinator itself. Without one it asks through this
 // node's agent, which reads the user from its socket and passes that on.
@@ -13,7 +14,7 @@ namespace gradbus {
 
 struct AdminRequest {
   AdminWish wish = AdminWish::kStop;
-  std::string job;
+  std::string job;    // kDrain, kUndoDrain: the node
   std::string group;  // kMode
   std::string mode;   // kMode
   std::string reason;

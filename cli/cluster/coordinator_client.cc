@@ -143,6 +143,29 @@ Status CoordinatorClient::change_mode(v1::ChangeModeRequest request) {
   return status_of(reply.error());
 }
 
+Status CoordinatorClient::drain_node(v1::DrainNodeRequest request) {
+  if (!wrong_address_.ok()) return wrong_address_;
+  grpc::ClientContext context;
+  *request.mutable_caller() = this_user();
+  GRADBUS_RETURN_IF_ERROR(prove(context, "DrainNode", request));
+  v1::DrainNodeReply reply;
+  const grpc::Status done = stub_->DrainNode(&context, request, &reply);
+  if (!done.ok()) return lost(done);
+  return status_of(reply.error());
+}
+
+Result<v1::EventsReply> CoordinatorClient::events(uint64_t after) {
+  if (!wrong_address_.ok()) return wrong_address_;
+  grpc::ClientContext context;
+  v1::EventsRequest request;
+  request.set_after(after);
+  GRADBUS_RETURN_IF_ERROR(prove(context, "Events", request));
+  v1::EventsReply reply;
+  const grpc::Status done = stub_->Events(&context, request, &reply);
+  if (!done.ok()) return lost(done);
+  return reply;
+}
+
 Result<v1::TraceReply> CoordinatorClient::trace(v1::TraceRequest request) {
   if (!wrong_address_.ok()) return wrong_address_;
   grpc::ClientContext context;

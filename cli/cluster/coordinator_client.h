@@ -24,6 +24,10 @@ class CoordinatorClient {
   Status stop_job(const std::string& job, const std::string& reason);
   // GB-C501, or GB-C505: no lost node has this name.
   Status forget_node(const std::string& node, const std::string& reason);
+  // GB-C501, or GB-C505: no node has this name.
+  Status drain_node(v1::DrainNodeRequest request);
+  // What has happened since the event with this number.
+  Result<v1::EventsReply> events(uint64_t after);
   Status change_mode(v1::ChangeModeRequest request);
   // What was recorded of a job since the last call. GB-C501, or the coordinator's own error.
   Result<v1::TraceReply> trace(v1::TraceRequest request);

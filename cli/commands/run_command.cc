@@ -27,8 +27,6 @@
 namespace gradbus {
 namespace {
 
-constexpr int kExitNotExecutable = 126;
-constexpr int kExitNotFound = 127;
 constexpr rlim_t kOwnFiles = kDaemonFilesMin;  // daemons inherit the limit
 
 bool wants_colour(const RunOptions& options) {

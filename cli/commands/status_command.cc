@@ -19,7 +19,6 @@ namespace gradbus {
 namespace {
 
 constexpr int kExitUnhealthy = 1;
-constexpr int kExitNoCoordinator = 2;
 constexpr Nanos kRefresh = kSecond;
 
 struct StatusOptions {

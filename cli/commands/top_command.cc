@@ -18,8 +18,6 @@
 namespace gradbus {
 namespace {
 
-constexpr int kExitNoCoordinator = 2;
-
 struct TopOptions {
   std::string coordinator;
   std::string token_file;
@@ -107,7 +105,10 @@ int jobs(const TopOptions& options) {
   CoordinatorClient client(coordinator_address(options.coordinator), options.token_file);
   const Result<v1::StatusReply> reply = client.status("");
   if (!reply.ok()) return fail(reply.status(), kExitNoCoordinator);
-  std::fputs((options.json ? jobs_json(reply.value()) : jobs_text(reply.value())).c_str(), stdout);
+  const size_t columns = isatty(STDOUT_FILENO) == 1 ? FullScreen::size().columns : 80;
+  const std::string text =
+      options.json ? jobs_json(reply.value()) : jobs_text(reply.value(), columns);
+  std::fputs(text.c_str(), stdout);
   return kExitOk;
 }
 

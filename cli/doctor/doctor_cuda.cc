@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "cli/doctor/doctor_findings.h"
-#include "cli/terminal/units.h"
+#include "common/units.h"
 #include "worker_agent/gpu/cuda_plugin.h"
 
 namespace gradbus {

@@ -4,7 +4,7 @@
 #include "cli/cluster/coordinator_client.h"
 #include "cli/cluster/embedded_cluster.h"
 #include "cli/doctor/doctor_findings.h"
-#include "cli/terminal/units.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {

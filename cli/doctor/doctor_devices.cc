@@ -9,7 +9,7 @@
 #include <map>
 
 #include "cli/doctor/doctor_findings.h"
-#include "cli/terminal/units.h"
+#include "common/units.h"
 #include "transport/rdma/row.h"
 
 namespace gradbus {

@@ -14,8 +14,8 @@
 
 #include "cli/doctor/doctor_findings.h"
 #include "cli/launch/rank_start.h"
-#include "cli/terminal/units.h"
 #include "common/fd.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {

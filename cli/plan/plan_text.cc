@@ -4,7 +4,7 @@
 
 #include "cli/plan/plan_view.h"
 #include "cli/terminal/text_table.h"
-#include "cli/terminal/units.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "cli/status/status_view.h"
 #include "cli/terminal/text_table.h"
-#include "cli/terminal/units.h"
 #include "common/dtype.h"
+#include "common/units.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -36,6 +36,15 @@ std::string nodes_text(const v1::StatusReply& reply, bool shards) {
   }
   if (rows == 0) return shards ? "" : "agents: none\n";
   return (shards ? "shards: " : "agents: ") + std::to_string(rows) + "\n" + table.text();
+}
+
+std::string drained_text(const v1::StatusReply& reply) {
+  std::string text;
+  for (const v1::DrainedNode& node : reply.drained_nodes())
+    text += wrapped("drained: " + node.name() + " takes no new jobs for " +
+                        milliseconds_text(node.drained_ms()) + ", " + node.reason(),
+                    0);
+  return text;
 }
 
 // Of nodes that have several: which path how many links are on.
@@ -349,6 +358,7 @@ std::string status_text(const v1::StatusReply& reply, const StatusView& view) {
   page.push_back({lines_of(head_text(reply, view)), 4, "problems"});
   page.push_back({lines_of(nodes_text(reply, false)), 2, "agents"});
   page.push_back({lines_of(nodes_text(reply, true)), 1, "shards"});
+  page.push_back({lines_of(drained_text(reply)), 3, "drained nodes"});
   page.push_back({lines_of(link_paths_text(reply)), 0, "paths"});
   for (Section& section : job_sections(reply, view)) page.push_back(std::move(section));
   if (!view.one_job) page.push_back({lines_of(ended_jobs_text(reply)), 3, "ended jobs"});
@@ -360,30 +370,6 @@ std::string status_text(const v1::StatusReply& reply, const StatusView& view) {
     for (const std::string& line : section.lines)
       if (view.rows_max == 0 || rows++ < view.rows_max) text += line + "\n";
   return text;
-}
-
-std::vector<std::string> problems(const v1::StatusReply& reply) {
-  std::vector<std::string> found;
-  for (const v1::LostNode& node : reply.lost_nodes())
-    found.push_back(std::string(node.shard() ? "shard " : "node ") + node.name() + " is lost for " +
-                    milliseconds_text(node.lost_ms()) + ": " + node.why() +
-                    " | next: start it again, or gradbus status --forget " + node.name());
-  for (const v1::AgentStatus& agent : reply.agents())
-    if (agent.silent_ms() > kSilentMsMax)
-      found.push_back((agent.shard() ? "shard " : "node ") + agent.name() + " is silent for " +
-                      milliseconds_text(agent.silent_ms()) + " | next: look at its process " +
-                      std::to_string(agent.pid()) + " and its network");
-  for (const v1::JobStatus& job : reply.jobs()) {
-    if (!job.outcome().empty()) continue;
-    if (!job.stall().empty()) found.push_back("job " + job.job() + ": " + job.stall());
-    for (const v1::ShardStatus& shard : job.shards())
-      if (shard.lost()) found.push_back("job " + job.job() + " has lost its shard " + shard.name());
-    for (const v1::RankStatus& rank : job.ranks())
-      if (rank.state() == "lost")
-        found.push_back("job " + job.job() + " has lost rank " + std::to_string(rank.rank()) +
-                        " on " + rank.agent());
-  }
-  return found;
 }
 
 }  // namespace gradbus

@@ -7,7 +7,7 @@
 #include "cli/status/status_view.h"
 #include "cli/status/top_view.h"
 #include "cli/terminal/text_table.h"
-#include "cli/terminal/units.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {
@@ -89,7 +89,7 @@ TextTable ranks_table(const v1::StatusReply& reply, const TopView& view) {
 TextTable nodes_table(const v1::StatusReply& reply, const TopView& view) {
   const size_t name = name_columns(view);
   TextTable table({{"NODE", name},
-                   {"ROLE", 5},
+                   {"ROLE", 7},
                    {"CORES", 5, true},
                    {"SILENT", 8, true},
                    {"SENT", 8, true},
@@ -98,8 +98,12 @@ TextTable nodes_table(const v1::StatusReply& reply, const TopView& view) {
   for (const v1::AgentStatus& agent : reply.agents()) {
     std::string jobs;
     for (const std::string& job : agent.jobs()) jobs += (jobs.empty() ? "" : ",") + job;
-    table.add({agent.name(), agent.shard() ? "shard" : "agent", std::to_string(agent.cores()),
-               milliseconds_text(agent.silent_ms()), bytes_text(agent.transport().sent_bytes()),
+    table.add({agent.name(),
+               agent.drained() ? "drained"
+               : agent.shard() ? "shard"
+                               : "agent",
+               std::to_string(agent.cores()), milliseconds_text(agent.silent_ms()),
+               bytes_text(agent.transport().sent_bytes()),
                bytes_text(agent.transport().received_bytes()), jobs.empty() ? "-" : jobs});
   }
   return table;
@@ -110,9 +114,11 @@ std::string summary(const v1::StatusReply& reply, const TopView& view) {
       std::ranges::count_if(reply.jobs(), [](const auto& job) { return job.outcome().empty(); });
   const auto shards =
       std::ranges::count_if(reply.agents(), [](const auto& agent) { return agent.shard(); });
+  const int drained = reply.drained_nodes_size();
   return "gradbus " + view.address + "  up " + milliseconds_text(reply.uptime_ms()) + "  agents " +
          std::to_string(reply.agents_size() - shards) + "  shards " + std::to_string(shards) +
-         "  jobs " + std::to_string(live);
+         "  jobs " + std::to_string(live) +
+         (drained == 0 ? "" : "  drained " + std::to_string(drained));
 }
 
 std::string problem(const v1::StatusReply& reply) {
@@ -206,9 +212,11 @@ std::string top_text(const v1::StatusReply& reply, const TopView& view) {
   return text;
 }
 
-std::string jobs_text(const v1::StatusReply& reply) {
+std::string jobs_text(const v1::StatusReply& reply, size_t columns) {
   if (reply.jobs().empty()) return "no jobs\n";
-  TextTable table({{"JOB", 18},
+  constexpr size_t kJobMin = 18;  // columns of a job's name at 80 columns
+  const size_t more = columns > kColumnsMin ? columns - kColumnsMin : 0;
+  TextTable table({{"JOB", kJobMin + more},
                    {"STATE", 8},
                    {"RANKS", 5, true},
                    {"USER", 8},

@@ -31,8 +31,8 @@ bool set_order(char key, TopOrder& order);
 
 std::string top_text(const v1::StatusReply& reply, const TopView& view);
 
-// One line a job, newest first.
-std::string jobs_text(const v1::StatusReply& reply);
+// One line a job, newest first, at most `columns` wide.
+std::string jobs_text(const v1::StatusReply& reply, size_t columns = 80);
 // An array with an object for each job, keys as in coordinator.proto.
 std::string jobs_json(const v1::StatusReply& reply);
 

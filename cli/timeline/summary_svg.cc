@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/terminal/units.h"
 #include "cli/timeline/trace_summary.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/text_table.h"
-#include "cli/terminal/units.h"
 #include "cli/timeline/trace_summary.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {

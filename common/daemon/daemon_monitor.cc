@@ -14,12 +14,13 @@ constexpr Nanos kLookEvery = kSecond;
 
 }  // namespace
 
-Status DaemonMonitor::listen(const std::string& address) {
+Status DaemonMonitor::listen(const std::string& address, HttpPage others) {
   if (address.empty()) return {};
   MetricsHandlers handlers;
   handlers.page = [this] { return page(); };
   handlers.healthy = [this] { return watch_.check(monotonic_now()); };
   handlers.ready = [this] { return ready(); };
+  handlers.others = std::move(others);
   Result<std::unique_ptr<MetricsServer>> server =
       MetricsServer::start(address, std::move(handlers));
   if (!server.ok()) return server.status();

@@ -29,8 +29,9 @@ class DaemonMonitor {
   ProgressWatch& watch() { return watch_; }
   MetricsBoard& board() { return board_; }
 
-  // Listens on `address` unless it is "". Errors: MetricsServer::start.
-  Status listen(const std::string& address);
+  // Listens on `address` unless it is "". Errors: MetricsServer::start. `others`: more pages; it
+  // outlives this object.
+  Status listen(const std::string& address, HttpPage others = {});
   // "" when nothing is listened on.
   std::string address() const { return server_ == nullptr ? "" : server_->address(); }
 

@@ -12,10 +12,11 @@ constexpr const char* kTokenFileOption = "token-file";
 
 }  // namespace
 
-void Reloader::reload() {
+Status Reloader::reload() {
   tell_reloading();
   const Status done = guarded([this] { return apply(); });
   if (!done.ok()) spdlog::error("reload: nothing has changed: {}", done.message());
+  return done;
 }
 
 Status Reloader::apply() {

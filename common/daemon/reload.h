@@ -32,8 +32,8 @@ class Reloader {
         read_(std::move(read)),
         use_token_(std::move(use_token)) {}
 
-  // Logs what has changed.
-  void reload();
+  // Logs what has changed. An error: everything stays as it was.
+  Status reload();
 
  private:
   Status apply();

@@ -69,12 +69,12 @@ std::string why_not_bindable(const HostPort& address) {
   return bound ? "" : std::strerror(errno);
 }
 
-void respond(mg_connection* connection, const char* status, const char* type,
-             const std::string& body, bool with_body) {
-  std::string text = std::string("HTTP/1.1 ") + status + "\r\nContent-Type: " + type +
+void respond(mg_connection* connection, const std::string& status, const std::string& type,
+             const std::string& body, bool with_body, const std::string& headers = "") {
+  std::string text = "HTTP/1.1 " + status + "\r\nContent-Type: " + type +
                      "\r\nContent-Length: " + std::to_string(body.size()) +
-                     "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
-                     "Connection: close\r\n\r\n";
+                     "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n" +
+                     headers + "Connection: close\r\n\r\n";
   if (with_body) text += body;
   mg_write(connection, text.data(), text.size());
 }
@@ -109,10 +109,25 @@ int MetricsServer::answer(mg_connection* connection) const {
   } else if (path == "/readyz") {
     respond(connection, handlers_.ready(), with_body);
   } else {
-    respond(connection, "404 Not Found", "text/plain", "try /metrics, /healthz or /readyz\n",
-            with_body);
+    answer_other(connection, std::string(path), with_body);
   }
   return 200;
+}
+
+void MetricsServer::answer_other(mg_connection* connection, const std::string& path,
+                                 bool with_body) const {
+  std::optional<HttpAnswer> found;
+  const char* given = mg_get_header(connection, "Authorization");
+  const HttpRequest request{path, given == nullptr ? "" : given};
+  if (const Status made = guarded([&] {
+        if (handlers_.others) found = handlers_.others(request);
+      });
+      !made.ok())
+    return respond(connection, made, with_body);
+  if (found)
+    return respond(connection, found->status, found->type, *found->body, with_body, found->headers);
+  respond(connection, "404 Not Found", "text/plain", "try /metrics, /healthz or /readyz\n",
+          with_body);
 }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "common/metrics/http_page.h"
 #include "common/status.h"
 
 struct mg_connection;
@@ -21,6 +22,7 @@ struct MetricsHandlers {
   std::function<std::string()> page;  // Prometheus text
   std::function<Status()> healthy;    // an error: restart the daemon
   std::function<Status()> ready;      // an error: it cannot serve jobs now
+  HttpPage others;                    // other pages; may be empty
 };
 
 class MetricsServer {
@@ -38,6 +40,7 @@ class MetricsServer {
  private:
   explicit MetricsServer(MetricsHandlers handlers) : handlers_(std::move(handlers)) {}
   int answer(mg_connection* connection) const;
+  void answer_other(mg_connection* connection, const std::string& path, bool with_body) const;
 
   const MetricsHandlers handlers_;
   mg_context* context_ = nullptr;

@@ -25,7 +25,10 @@ bool is_sane(const v1::TransportCounters& counters) {
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, Nanos now)
-    : options_(options), started_at_(now), random_(options.seed), incarnation_(nonzero(random_)) {}
+    : options_(options), started_at_(now), random_(options.seed), incarnation_(nonzero(random_)) {
+  outbox_.events().add(EventKind::kStarted, "", "",
+                       "coordinator of version " GRADBUS_VERSION " was started", now);
+}
 
 // A flood of nonsense must not become a flood of log lines: the first few, then powers of two.
 bool Coordinator::checked(bool sensible, uint64_t agent, const char* what) {
@@ -152,6 +155,8 @@ void Coordinator::admit_waiting(Nanos now) {
 
 void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now) {
   CoordinatorJob* job = find_live_job(message.job());
+  if (const Status no = takes_jobs(id, agent, job); !no.ok())
+    return refuse_join(outbox_, id, message.job(), message.rank(), no);
   if (job == nullptr && live_jobs_.size() >= kLiveJobsMax) {
     return refuse_join(
         outbox_, id, message.job(), message.rank(),
@@ -172,7 +177,8 @@ void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& mess
 AgentInfos Coordinator::shards() const {
   AgentInfos found;
   for (const auto& [id, agent] : agents_)
-    if (agent.welcomed && agent.info.shard) found.emplace(id, agent.info);
+    if (agent.welcomed && agent.info.shard && !drained_nodes_.has(agent.info.name))
+      found.emplace(id, agent.info);
   return found;
 }
 

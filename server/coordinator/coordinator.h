@@ -20,6 +20,7 @@
 
 #include "common/clock.h"
 #include "common/metrics/metric_page.h"
+#include "server/coordinator/drained_nodes.h"
 #include "server/coordinator/job_traces.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/coordinator_options.h"
@@ -51,10 +52,19 @@ class Coordinator {
                             Nanos now);
   v1::ChangeModeReply change_mode(const v1::ChangeModeRequest& request, const std::string& address,
                                   Nanos now);
-  v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request, const std::string& address);
+  v1::ForgetNodeReply forget_node(const v1::ForgetNodeRequest& request, const std::string& address,
+                                  Nanos now);
+  // For whoever may call: a node belongs to nobody.
+  v1::DrainNodeReply drain_node(const v1::DrainNodeRequest& request, const std::string& address,
+                                Nanos now);
   // For the job's owner and root. `wait`: the job may start later.
   v1::TraceReply trace(const v1::TraceRequest& request, const std::string& address, Nanos now);
-  v1::StatusReply status(const v1::StatusRequest& request, Nanos now) const;
+  v1::StatusReply status(const v1::StatusRequest& request, Nanos now,
+                         size_t tensors_max = kStatusTensorsMax) const;
+  // The events after this number, at most `newest` of them.
+  v1::EventsReply events(uint64_t after, Nanos now, size_t newest = kEventsKept) const;
+  // The program has read its configuration again, with this result.
+  void reloaded(const Status& result, Nanos now);
   // A question from take_questions() was answered. Its agent or job may be gone.
   void answered(const Question& question, const Result<std::string>& answer);
 
@@ -81,6 +91,7 @@ class Coordinator {
   void welcome(uint64_t id);
   void refuse(uint64_t id, const Status& status);
   void leave(uint64_t id, const Agent& agent, Nanos now);
+  void tell_event(EventKind kind, const Agent& agent, const std::string& text, Nanos now);
   void remember_lost(const Agent& agent, const std::string& why, Nanos now);
   void lose(uint64_t id, const std::string& why, Nanos now);
   void end_silent_leases(Nanos now);
@@ -101,6 +112,7 @@ class Coordinator {
   CoordinatorJob* find_job(uint64_t job_id);
   CoordinatorJob* find_live_job(const std::string& name);
   void forget_ended_jobs(Nanos now);
+  Status takes_jobs(uint64_t id, const Agent& agent, const CoordinatorJob* job) const;
   bool checked(bool sensible, uint64_t agent, const char* what);
 
   // coordinator_return.cc
@@ -122,6 +134,13 @@ class Coordinator {
   void admin_call(uint64_t id, const Agent& agent, const v1::AdminCall& call, Nanos now);
   void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
                 const Status& result);
+
+  // coordinator_drain.cc
+  Status drain(const v1::DrainNodeRequest& request, Nanos now);
+  Status undo_drain(const std::string& node, Nanos now);
+  void tell_drained(const std::string& node);
+  void take_drained(const Agent& agent, Nanos now);
+  void add_drained(v1::StatusReply& reply, Nanos now) const;
 
   // coordinator_questions.cc
   void job_question(uint64_t id, const v1::JobQuestion& message);
@@ -153,6 +172,7 @@ class Coordinator {
   ReturningJobs returning_;
   Paths paths_;
   LostNodes lost_nodes_;
+  DrainedNodes drained_nodes_;
   std::set<uint64_t> asking_;  // jobs with a question that is not answered
   JobTraces traces_{&outbox_};
   uint64_t warnings_ = 0;

@@ -115,12 +115,15 @@ v1::TraceReply Coordinator::trace(const v1::TraceRequest& request, const std::st
 
 // Whoever has the cluster token may: a lost node belongs to nobody.
 v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& request,
-                                             const std::string& address) {
+                                             const std::string& address, Nanos now) {
   const std::string node = in_quotes(request.node());
   const Status done = lost_nodes_.forget(request.node())
                           ? Status()
                           : short_error("C505", "no lost node is called " + node);
   log_wish("forgetting node " + node, request.caller(), address, done);
+  if (done.ok())
+    outbox_.events().add(EventKind::kForgotten, request.node(), "",
+                         "forgotten by " + user_text(user_of(request.caller())), now);
   v1::ForgetNodeReply reply;
   if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;
@@ -139,6 +142,9 @@ void Coordinator::admin_call(uint64_t id, const Agent& agent, const v1::AdminCal
       break;
     case v1::AdminCall::kMode:
       *answer.mutable_error() = change_mode(call.mode(), address, now).error();
+      break;
+    case v1::AdminCall::kDrain:
+      *answer.mutable_error() = drain_node(call.drain(), address, now).error();
       break;
     default: checked(false, id, "AdminCall"); return;
   }

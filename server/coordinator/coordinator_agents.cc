@@ -74,7 +74,11 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
     checked(false, id, "second Hello");
     return;
   }
-  if (Status no = may_attach(message); !no.ok()) return refuse(id, no);
+  if (Status no = may_attach(message); !no.ok()) {
+    outbox_.events().add(EventKind::kRefused, clean_text(message.name(), kAgentNameBytesMax), "",
+                         no.message(), now);
+    return refuse(id, no);
+  }
   agent.welcomed = true;
   agent.hello = message;
   agent.hello.clear_addresses();
@@ -82,6 +86,9 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
   lost_nodes_.forget(agent.info.name);
   welcome(id);
   outbox_.note((agent.info.shard ? "shard " : "agent ") + describe(agent) + " attached");
+  tell_event(EventKind::kAttached, agent,
+             (agent.info.shard ? "shard " : "agent ") + describe(agent) + " attached", now);
+  take_drained(agent, now);
   if (agent.info.shard)
     for (auto& [job_id, job] : jobs_) job->shard_attached(id, agent.info, now);
   if (agent.info.shard) return;  // paths are for planning collectives between agents
@@ -111,13 +118,20 @@ void Coordinator::refuse(uint64_t id, const Status& status) {
 // It was stopped on purpose, so it is not lost. Its stream is closed: the agent waits for that.
 void Coordinator::leave(uint64_t id, const Agent& agent, Nanos now) {
   const std::string why = describe(agent) + " was stopped";
+  tell_event(EventKind::kNodeStopped, agent, why, now);
   outbox_.close(id);
   agents_.erase(id);
   lose(id, why, now);
 }
 
+void Coordinator::tell_event(EventKind kind, const Agent& agent, const std::string& text,
+                             Nanos now) {
+  outbox_.events().add(kind, agent.info.name, "", text, now);
+}
+
 void Coordinator::remember_lost(const Agent& agent, const std::string& why, Nanos now) {
   ++nodes_lost_;
+  tell_event(EventKind::kLost, agent, why, now);
   lost_nodes_.add({agent.info.name, agent.hello.pid(), agent.info.shard, why, now});
 }
 

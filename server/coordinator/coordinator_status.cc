@@ -26,6 +26,7 @@ v1::AgentStatus Coordinator::describe_agent(uint64_t id, const Agent& agent, Nan
   status.set_reduce_ns(agent.info.reduce_ns);
   status.set_silent_ms(static_cast<uint64_t>((now - agent.heard) / kMillisecond));
   *status.mutable_transport() = agent.transport;
+  status.set_drained(drained_nodes_.has(agent.info.name));
   add_job_names(id, status);
   return status;
 }
@@ -53,7 +54,21 @@ void Coordinator::add_lost_nodes(v1::StatusReply& reply, Nanos now) const {
   }
 }
 
-v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now) const {
+v1::EventsReply Coordinator::events(uint64_t after, Nanos now, size_t newest) const {
+  v1::EventsReply reply = outbox_.events().after(after, now, newest);
+  reply.set_incarnation(incarnation_);
+  return reply;
+}
+
+void Coordinator::reloaded(const Status& result, Nanos now) {
+  outbox_.events().add(EventKind::kReloaded, "", "",
+                       result.ok() ? "the configuration was read again"
+                                   : "the configuration stays as it was: " + result.message(),
+                       now);
+}
+
+v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now,
+                                    size_t tensors_max) const {
   v1::StatusReply reply;
   reply.set_version(GRADBUS_VERSION);
   reply.set_uptime_ms(static_cast<uint64_t>((now - started_at_) / kMillisecond));
@@ -62,7 +77,9 @@ v1::StatusReply Coordinator::status(const v1::StatusRequest& request, Nanos now)
   }
   add_paths(reply);
   add_lost_nodes(reply, now);
-  size_t tensors_left = kStatusTensorsMax;
+  add_drained(reply, now);
+  reply.set_page(options_.page);
+  size_t tensors_left = tensors_max;
   for (const auto& [id, job] : jobs_) {
     if (!request.job().empty() && request.job() != job->identity().name) continue;
     *reply.add_jobs() = job->describe(now, tensors_left);

@@ -18,6 +18,7 @@
 #include "server/coordinator/listen_address.h"
 #include "server/coordinator/self_call.h"
 #include "server/coordinator/status_desk.h"
+#include "server/page/page.h"
 
 namespace gradbus {
 namespace {
@@ -42,10 +43,11 @@ class RefusedStream final
 
 // Status answers are bytes that many calls share; the other calls are messages.
 using Rpc = v1::Coordinator;
-using CallbackRpc = Rpc::WithCallbackMethod_Challenge<
-    Rpc::WithCallbackMethod_Attach<Rpc::WithRawCallbackMethod_Status<
-        Rpc::WithCallbackMethod_StopJob<Rpc::WithCallbackMethod_ForgetNode<
-            Rpc::WithCallbackMethod_ChangeMode<Rpc::WithCallbackMethod_Trace<Rpc::Service>>>>>>>;
+using CallbackRpc = Rpc::WithCallbackMethod_Challenge<Rpc::WithCallbackMethod_Attach<
+    Rpc::WithRawCallbackMethod_Status<Rpc::WithCallbackMethod_StopJob<
+        Rpc::WithCallbackMethod_ForgetNode<Rpc::WithCallbackMethod_ChangeMode<
+            Rpc::WithCallbackMethod_Trace<Rpc::WithCallbackMethod_Events<
+                Rpc::WithCallbackMethod_DrainNode<Rpc::Service>>>>>>>>>;
 
 class RefusedCall final : public grpc::ServerUnaryReactor {
  public:
@@ -105,8 +107,24 @@ class Calls final : public CallbackRpc {
   grpc::ServerUnaryReactor* ForgetNode(grpc::CallbackServerContext* context,
                                        const v1::ForgetNodeRequest* request,
                                        v1::ForgetNodeReply* reply) override {
-    return answer(context, "ForgetNode", *request, [&](Coordinator& coordinator, Nanos) {
-      *reply = coordinator.forget_node(*request, context->peer());
+    return answer(context, "ForgetNode", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.forget_node(*request, context->peer(), now);
+    });
+  }
+
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::DrainNodeReply* reply) override {
+    return answer(context, "DrainNode", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.drain_node(*request, context->peer(), now);
+    });
+  }
+
+  grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context,
+                                   const v1::EventsRequest* request,
+                                   v1::EventsReply* reply) override {
+    return answer(context, "Events", *request, [&](Coordinator& coordinator, Nanos now) {
+      *reply = coordinator.events(request->after(), now);
     });
   }
 
@@ -207,7 +225,8 @@ Service::Service(const ServiceOptions& options)
       question_desk_(std::make_unique<QuestionDesk>(desk_.get())),
       guard_(options.token),
       calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)),
-      monitor_(options.monitor) {}
+      monitor_(options.monitor),
+      page_(options.page) {}
 
 Status Service::listen(ListenAddress address) {
   // gRPC would take the path away from the coordinator that has it.
@@ -249,11 +268,26 @@ void Service::tick_until_stopped() {
   }
 }
 
+void Service::reloaded(const Status& result) {
+  desk_->act([&](Coordinator& coordinator, Nanos now) { coordinator.reloaded(result, now); });
+}
+
 void Service::publish_metrics(Nanos now) {
   next_metrics_ = now + kMetricsEvery;
   MetricPage page;
   desk_->act([&](Coordinator& coordinator, Nanos at) { coordinator.add_metrics(page, at); });
   monitor_->board().publish(std::move(page), now);
+  if (page_ != nullptr) publish_page(now);
+}
+
+void Service::publish_page(Nanos now) {
+  v1::StatusReply reply;
+  v1::EventsReply events;
+  desk_->act([&](Coordinator& coordinator, Nanos at) {
+    reply = coordinator.status({}, at, 0);
+    events = coordinator.events(0, at, kPageEventsMax);
+  });
+  page_->publish(std::move(reply), std::move(events), address_, now);
 }
 
 void Service::stop() {

@@ -1,4 +1,5 @@
-// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, Trace, health,
+// The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, Trace, Events,
+// DrainNode, health,
 // reflection.
 //
 // Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
@@ -30,6 +31,7 @@
 namespace gradbus {
 
 class DaemonMonitor;
+class Page;
 
 struct ServiceOptions {
   // host:port, where port 0 is any free one, or unix:/path/of/socket.
@@ -38,6 +40,7 @@ struct ServiceOptions {
   bool insecure = false;        // listen on host:port without a token
   CoordinatorOptions coordinator;
   DaemonMonitor* monitor = nullptr;         // gets metrics; outlives the service
+  Page* page = nullptr;                     // gets the state; the same
   size_t queue_bytes_max = kQueueBytesMax;  // that an agent has not read; more ends its stream
 };
 
@@ -53,6 +56,7 @@ class Service {
 
   // Any thread.
   void set_token(const Secret& token) { guard_.set_token(token); }
+  void reloaded(const Status& result);           // the configuration was read again
   const Tally& turns() const { return turns_; }  // grows while the coordinator is not stuck
 
   // Ends all calls and streams; returns within a second.
@@ -64,6 +68,7 @@ class Service {
   void start_ticking();
   void tick_until_stopped();
   void publish_metrics(Nanos now);
+  void publish_page(Nanos now);
 
   std::unique_ptr<Desk> desk_;
   std::unique_ptr<StatusDesk> status_desk_;
@@ -73,6 +78,7 @@ class Service {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   DaemonMonitor* const monitor_;
+  Page* const page_;
   Nanos next_metrics_ = 0;
   Tally turns_;
   Fd stop_event_;

@@ -186,6 +186,11 @@ class Rig:
         """Waits until the coordinator has that rank of the job."""
         wait_until(lambda: rank in self._ranks_of(job), what=f"rank {rank} of {job}")
 
+    def wait_until_running(self, job: str = "job") -> None:
+        """Waits until all ranks of the job have joined."""
+        wait_until(lambda: any(one["job"] == job and one["state"] == "running"
+                               for one in self.status().get("jobs", [])), what=f"the start of {job}")
+
     def status(self) -> dict:
         """What `gradbus status --json` says; empty when the coordinator did not answer."""
         command = [*self.within, BIN / "gradbus", "status", "--json", "--coordinator", self.server.ready["address"]]

@@ -2,7 +2,7 @@
 //
 //   reg:NAME:COUNT:DTYPE:OP      registers (f32 f64 i32 i64 u8; sum average)
 //   red:NAME:COUNT:DTYPE:OP      all-reduces rank + 1 and checks the result
-//   loop:NAME:COUNT:SECONDS      all-reduces in a loop, checking every sum
+//   loop:NAME:COUNT:SECONDS:MS   all-reduces in a loop, checking sums; MS: pause of a turn
 //   steps:NAME:COUNT:ROUNDS      the same, a number of rounds
 //   bcast:NAME:COUNT:ROOT        broadcasts
 //   queue:NAME                   several operations of one name in flight: each gets its own sum
@@ -78,6 +78,7 @@ void loop(gradbus::Session& session, const Words& words, double seconds, uint64_
   for (float go_on = 1; rounds > 0 ? done < rounds : go_on > 0; ++done) {
     check_sum(session, tensor, count);
     if (rounds > 0) continue;
+    if (!words[4].empty()) usleep(static_cast<useconds_t>(std::stoul(words[4]) * 1000));
     // All ranks stop at the same round: rank 0's clock decides.
     go_on = gradbus::monotonic_now() < end ? 1.0f : 0.0f;
     session.broadcast(&go_on, 1, 0, "loop.go_on");

@@ -89,6 +89,8 @@ class Conductor {
   void end_questions(const Status& why);
   // (conductor_admin.cc)
   Status on_admin(AttachedClient& client, const AdminPacket& packet);
+  void on_node_drained(const v1::NodeDrained& message);
+  Status may_drain(const AttachedClient& client, const std::string& node) const;
   void on_admin_answer(const v1::AdminAnswer& answer);
   void answer_admin(AttachedClient& client, const Status& status);
   void end_admin_calls(const Status& why);
@@ -184,6 +186,7 @@ class Conductor {
 
   std::map<uint64_t, int> admin_calls_;  // request -> socket of the client
   uint64_t next_admin_call_ = 1;
+  v1::NodeDrained drained_;  // as the coordinator said last
 
   bool connected_ = false;  // the coordinator has sent Welcome
   Nanos gone_since_ = 0;    // since when the coordinator is gone; 0: it is connected, or never was

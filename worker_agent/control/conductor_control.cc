@@ -40,6 +40,7 @@ void Conductor::say_hello() {
   hello.set_reduce_ns(options_.reduce_ns);
   hello.set_shard(options_.shard);
   hello.set_bits_per_s(options_.bits_per_s);
+  *hello.mutable_drained() = drained_;
   hello.set_pid(static_cast<uint64_t>(getpid()));
   control_.reconnect(message);
 }
@@ -134,6 +135,7 @@ void Conductor::on_control(const ControlEvent& event) {
     case Kind::kNcclSettled: return on_nccl_settled(message.nccl_settled());
     case Kind::kTraceJob: return on_trace_job(message.trace_job());
     case Kind::kAdminAnswer: return on_admin_answer(message.admin_answer());
+    case Kind::kNodeDrained: return on_node_drained(message.node_drained());
     case Kind::kJobAnswer: return on_job_answer(message.job_answer());
     case Kind::kJobEnded: return on_job_ended(message.job_ended().job_id());
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());

@@ -20,6 +20,8 @@ void WorkerControlJob::report_counters(v1::JobCounters& counters) const {
   counters.set_job_id(id());
   counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
   counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
+  counters.set_uncompressed_bytes(traffic_->uncompressed_bytes.value());
+  counters.set_compressed_bytes(traffic_->compressed_bytes.value());
   for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
     const ChannelHeader& header = channels_[local]->header();
     v1::RankCounters& rank = *counters.add_ranks();

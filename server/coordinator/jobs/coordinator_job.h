@@ -38,6 +38,7 @@ struct ReturningJob;
 struct ReturningNode;
 
 inline constexpr size_t kNcclIdBytesMax = 128;
+inline constexpr Nanos kStallShown = 2500 * kMillisecond;  // notices are renewed every second
 inline constexpr size_t kModeChangesShown = 16;
 inline constexpr size_t kModeChangesMax = 10'000;  // of a job: its ranks remember them
 
@@ -166,6 +167,7 @@ class CoordinatorJob {
   void refuse_all_joined(const Status& status);
   void tell_failed(const Status& status);
   void end(State state, Nanos now);
+  void tell_event(EventKind kind, const std::string& text, Nanos now);
   std::string title() const { return "job " + in_quotes(identity_.name); }
 
   const Identity identity_;

@@ -118,6 +118,7 @@ void CoordinatorJob::shard_lost(uint64_t shard, AgentInfo& info, const std::stri
   }
   lost->set_text(text);
   outbox_->note(lost->text());
+  tell_event(EventKind::kShards, lost->text(), now);
   tell_everyone(message);
   place_anew("shard " + info.name + " is lost");
 }
@@ -196,6 +197,13 @@ void CoordinatorJob::end(State state, Nanos now) {
   registrations_.clear();
   outbox_->count_end(state == State::kDone ? "done" : code_of(error_));
   if (state == State::kDone) outbox_->note(title() + " done");
+  if (state == State::kDone) return tell_event(EventKind::kJobFinished, "all ranks have left", now);
+  const bool stopped = error_.message().starts_with("GB-J405");
+  tell_event(stopped ? EventKind::kJobStopped : EventKind::kJobFailed, error_.message(), now);
+}
+
+void CoordinatorJob::tell_event(EventKind kind, const std::string& text, Nanos now) {
+  outbox_->events().add(kind, "", identity_.name, text, now);
 }
 
 }  // namespace gradbus

@@ -195,6 +195,7 @@ void CoordinatorJob::take_back(const ReturningJob& from, Nanos now) {
                 " goes on under this coordinator: " + std::to_string(membership_.world_size()) +
                 " ranks on " + std::to_string(membership_.agents().size()) + " agents, " +
                 std::to_string(registrations_.ready_count()) + " tensors");
+  tell_event(EventKind::kJobStarted, "goes on under this coordinator", now);
   for (uint32_t index = 0; index < shards_.size() && live(); ++index)
     if (!shards_.at(index).lost && (shards_told_.contains(kMissingShard + index)))
       agent_lost(kMissingShard + index,

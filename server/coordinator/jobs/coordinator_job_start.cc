@@ -125,9 +125,12 @@ void CoordinatorJob::start(const AgentInfos& shards, Nanos now) {
   outbox_->send_all(membership_.agents(), message);
   message.mutable_job_started()->clear_secret();  // shards have no ranks
   if (!shards_.empty()) outbox_->send_all(shards_, message);
-  outbox_->note(title() + " started: " + std::to_string(membership_.world_size()) + " ranks on " +
-                std::to_string(membership_.agents().size()) + " agents" +
-                (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards"));
+  const std::string where =
+      std::to_string(membership_.world_size()) + " ranks on " +
+      std::to_string(membership_.agents().size()) + " agents" +
+      (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards");
+  outbox_->note(title() + " started: " + where);
+  tell_event(EventKind::kJobStarted, where + ", of " + user_text(identity_.owner), now);
   if (!shards_.empty()) outbox_->note(title() + ": " + shard_map.of.why);
 }
 

@@ -8,8 +8,6 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kStallShown = 2500 * kMillisecond;  // notices are renewed every second
-
 const char* state_name(CoordinatorJob::State state) {
   switch (state) {
     case CoordinatorJob::State::kJoining: return "joining";
@@ -194,6 +192,8 @@ v1::JobStatus CoordinatorJob::describe(Nanos now, size_t tensors_max) const {
   for (const auto& [agent, info] : membership_.agents()) {
     status.set_sent_bytes(status.sent_bytes() + info.sent_bytes);
     status.set_received_bytes(status.received_bytes() + info.received_bytes);
+    status.set_uncompressed_bytes(status.uncompressed_bytes() + info.uncompressed_bytes);
+    status.set_compressed_bytes(status.compressed_bytes() + info.compressed_bytes);
   }
   add_fidelity(membership_, status);
   add_shards(status);

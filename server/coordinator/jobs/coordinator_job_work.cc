@@ -193,6 +193,10 @@ Status CoordinatorJob::change_mode(const v1::ChangeModeRequest& request, Nanos n
   const std::string reason = request.reason().empty() ? "no reason was given" : request.reason();
   outbox_->note(title() + ": " + in_quotes(request.group()) + " changes to mode " +
                 mode.value().canonical + " at the next fence: " + clean_text(reason));
+  tell_event(EventKind::kMode,
+             in_quotes(request.group()) + " changes to mode " + mode.value().canonical + ": " +
+                 clean_text(reason),
+             now);
   ++mode_changes_made_;
   if (mode.value().canonical != "sync") loss_rule_.forget();
   if (mode_changes_.size() == kModeChangesShown) mode_changes_.pop_front();
@@ -210,6 +214,8 @@ void CoordinatorJob::notify_stall(const std::string& tensor, uint64_t round, Nan
   notice->set_round(round);
   notice->set_text(sentence);
   outbox_->send_all(membership_.agents(), std::move(message));
+  if (stall_.empty() || now - stall_at_ > kStallShown)
+    tell_event(EventKind::kStalled, sentence, now);
   stall_ = std::move(sentence);
   stall_at_ = now;
 }
@@ -288,6 +294,8 @@ bool CoordinatorJob::count(uint64_t agent, const v1::JobCounters& counters, Nano
   if (!live()) return true;
   info->sent_bytes = counters.sent_bytes();
   info->received_bytes = counters.received_bytes();
+  info->uncompressed_bytes = counters.uncompressed_bytes();
+  info->compressed_bytes = counters.compressed_bytes();
   bool sensible = true;
   for (const v1::Fidelity& fidelity : counters.fidelity()) {
     const bool known = registrations_.ready_spec(fidelity.tensor()) != nullptr;

@@ -1,5 +1,5 @@
 // What the pure coordinator wants done: messages to agents, streams to end, questions to answer,
-// lines for the log.
+// lines for the log, events.
 //
 // Owned by Coordinator and filled by its parts; whoever drives the coordinator takes it after every
 // event. A message for many agents is stored once.
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gradbus/v1/coordinator.pb.h"
+#include "server/coordinator/jobs/event_log.h"
 
 namespace gradbus {
 
@@ -54,6 +55,9 @@ class Outbox {
   void count_end(const std::string& outcome) { ++ends_[outcome]; }
   const std::map<std::string, uint64_t>& ends() const { return ends_; }
 
+  EventLog& events() { return events_; }
+  const EventLog& events() const { return events_; }
+
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
@@ -67,6 +71,7 @@ class Outbox {
   std::vector<Question> questions_;
   std::vector<std::string> notes_;
   std::map<std::string, uint64_t> ends_;
+  EventLog events_;
 };
 
 }  // namespace gradbus

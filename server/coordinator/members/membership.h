@@ -26,6 +26,8 @@ struct AgentInfo {
   bool lost = false;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
+  uint64_t uncompressed_bytes = 0;
+  uint64_t compressed_bytes = 0;
   std::map<std::string, v1::Fidelity> fidelity;    // by tensor: the last
   std::map<std::string, v1::Staleness> staleness;  // the same
 };

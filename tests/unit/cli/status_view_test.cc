@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "cli/terminal/text_table.h"
-#include "cli/terminal/units.h"
 #include "common/dtype.h"
+#include "common/units.h"
 #include "proto/numbers.h"
 
 namespace gradbus {

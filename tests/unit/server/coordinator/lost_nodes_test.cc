@@ -19,7 +19,7 @@ void say_goodbye(Cluster& cluster, uint64_t agent) {
 v1::Error forget(Cluster& cluster, const std::string& node) {
   v1::ForgetNodeRequest request;
   request.set_node(node);
-  return cluster.coordinator.forget_node(request, "test").error();
+  return cluster.coordinator.forget_node(request, "test", cluster.now).error();
 }
 
 TEST(LostNodes, ADroppedAgentIsRememberedUntilItReturns) {

@@ -1,13 +1,26 @@
+#include "server/status/status_json.h"
+
 #include <nlohmann/json.hpp>
 
-#include "cli/status/status_view.h"
 #include "common/dtype.h"
 #include "proto/numbers.h"
+#include "server/status/problems.h"
 
 namespace gradbus {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Names come from other processes and need not be UTF-8.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json event_object(const v1::Event& event) {
+  return {{"number", event.number()}, {"kind", event.kind()}, {"node", event.node()},
+          {"job", event.job()},       {"text", event.text()}, {"age_ms", event.age_ms()},
+          {"times", event.times()}};
+}
 
 Json transport_json(const v1::TransportCounters& counters) {
   Json paths = Json::array();
@@ -36,6 +49,7 @@ Json agent_json(const v1::AgentStatus& agent) {
           {"silent_ms", agent.silent_ms()},
           {"reduce_ns", agent.reduce_ns()},
           {"shard", agent.shard()},
+          {"drained", agent.drained()},
           {"bits_per_s", agent.bits_per_s()},
           {"transport", transport_json(agent.transport())},
           {"jobs", jobs}};
@@ -157,6 +171,8 @@ Json job_json(const v1::JobStatus& job) {
           {"no_nccl", job.no_nccl()},
           {"sent_bytes", job.sent_bytes()},
           {"received_bytes", job.received_bytes()},
+          {"uncompressed_bytes", job.uncompressed_bytes()},
+          {"compressed_bytes", job.compressed_bytes()},
           {"stall", job.stall()},
           {"error", job.error().message()},
           {"ranks", ranks},
@@ -174,6 +190,10 @@ std::string status_json(const v1::StatusReply& reply, const std::string& address
   for (const v1::AgentStatus& agent : reply.agents()) agents.push_back(agent_json(agent));
   Json lost_nodes = Json::array();
   for (const v1::LostNode& node : reply.lost_nodes()) lost_nodes.push_back(lost_node_json(node));
+  Json drained_nodes = Json::array();
+  for (const v1::DrainedNode& node : reply.drained_nodes())
+    drained_nodes.push_back(
+        {{"node", node.name()}, {"reason", node.reason()}, {"drained_ms", node.drained_ms()}});
   Json paths = Json::array();
   for (const v1::PathStatus& path : reply.paths()) paths.push_back(path_json(path));
   Json jobs = Json::array();
@@ -185,10 +205,19 @@ std::string status_json(const v1::StatusReply& reply, const std::string& address
                        {"problems", problems(reply)},
                        {"agents", agents},
                        {"lost_nodes", lost_nodes},
+                       {"drained_nodes", drained_nodes},
+                       {"page", reply.page()},
                        {"paths", paths},
                        {"jobs", jobs}};
-  // Names come from other processes and need not be UTF-8.
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(object);
+}
+
+std::string event_json(const v1::Event& event) { return text_of(event_object(event)); }
+
+std::string events_json(const v1::EventsReply& reply) {
+  Json events = Json::array();
+  for (const v1::Event& event : reply.events()) events.push_back(event_object(event));
+  return text_of(events);
 }
 
 }  // namespace gradbus

@@ -1,4 +1,4 @@
-#include "cli/terminal/units.h"
+#include "common/units.h"
 
 #include <cstdio>
 #include <iterator>

@@ -1,0 +1,60 @@
+// The coordinator's web page: files that everybody may read, and the cluster's state as JSON for
+// those who have the page's key.
+//
+// The coordinator publishes its status once a second. JSON is made from it when somebody asks, once
+// for all who ask in that second. So watchers cost the coordinator nothing, however many they are.
+// Any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/metrics/http_page.h"
+#include "common/trust/secret.h"
+#include "gradbus/v1/coordinator.pb.h"
+#include "server/page/page_history.h"
+
+namespace gradbus {
+
+inline constexpr Nanos kPageEvery = kSecond;
+inline constexpr size_t kPageEventsMax = 200;
+inline constexpr size_t kPageRanksMax = 256;  // of a job: those that others wait for come first
+
+class Page {
+ public:
+  // Without a token everybody who reaches the port may read the state.
+  explicit Page(const std::optional<Secret>& token) { set_token(token); }
+
+  void set_token(const std::optional<Secret>& token);
+  // `reply`: without tensors.
+  void publish(v1::StatusReply reply, v1::EventsReply events, const std::string& coordinator,
+               Nanos now);
+
+  // Nothing for a path that is not of the page.
+  std::optional<HttpAnswer> answer(const HttpRequest& request);
+
+ private:
+  struct Published {
+    v1::StatusReply reply;
+    v1::EventsReply events;
+    std::string coordinator;
+    std::string sample;  // JSON
+    std::mutex making;
+    std::shared_ptr<const std::string> json;  // null: nobody has asked yet
+  };
+
+  bool knows_key(const std::string& authorization) const;
+  HttpAnswer state() const;
+  HttpAnswer history() const;
+  static std::string json_of(const Published& published);
+
+  mutable std::mutex lock_;  // never held while the state's JSON is made
+  std::string key_;          // "": none is needed
+  std::shared_ptr<Published> published_;
+  PageHistory history_;
+};
+
+}  // namespace gradbus
