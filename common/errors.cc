@@ -217,6 +217,10 @@ constexpr ErrorInfo kErrors[] = {
     {"S202", "OUT_OF_MEMORY", Code::kExhausted,
      "A daemon could not allocate memory for a job. That job ended; other jobs continue.",
      "free memory on that machine or raise the daemon's limit, or use smaller tensors"},
+    {"S203", "CONTAINER_FULL", Code::kExhausted,
+     "The memory limit of the agent's container does not leave room for the job's tensors.",
+     "raise the memory limit of the agent (Kubernetes: limits.memory; systemd: MemoryMax), end "
+     "other jobs on this node, or use fewer ranks per node"},
     {"S210", "SHM_CORRUPT", Code::kCorrupt, "A client wrote invalid data into its shared memory.",
      "look for stray writes in that process; its job ended, other jobs continue"},
     {"S211", "BAD_PACKET", Code::kCorrupt,

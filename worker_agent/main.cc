@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "common/cgroup.h"
 #include "common/daemon/daemon_log.h"
 #include "common/daemon/daemon_monitor.h"
 #include "common/daemon/reload.h"
@@ -68,10 +69,12 @@ std::string host_name() {
   return name;
 }
 
+// Of the machine or of this process's container, whichever is smaller.
 int64_t half_of_memory() {
   struct sysinfo info {};
   sysinfo(&info);
-  return static_cast<int64_t>(info.totalram / 2 * info.mem_unit);
+  const uint64_t machine = uint64_t{info.totalram} * info.mem_unit;
+  return static_cast<int64_t>(std::min(machine, read_cgroup_limits().memory_bytes_max) / 2);
 }
 
 void add_process_options(AgentOptions& o, OptionTable& table) {
@@ -129,7 +132,7 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& 
   table.add(
       "shm-bytes-max", &o.shm_bytes_max, 1 << 20, INT64_MAX,
       "Memory for all jobs, in bytes: shared memory and what codecs need; default: half of the "
-      "machine's memory.");
+      "memory of the machine or container.");
   table.add(
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
@@ -265,7 +268,7 @@ Status serve(const AgentOptions& o, const Invocation& invocation) {
   options.token = token.take();
   const std::string address = transport.value()->local_address();
   options.addresses[common_name(o.transport, o.bind)] = address;
-  options.cores = std::max(1u, std::thread::hardware_concurrency());
+  options.cores = usable_cores(read_cgroup_limits(), std::thread::hardware_concurrency());
   options.reduce_ns = measured_reduce_ns();
   options.clients_max = static_cast<uint64_t>(o.clients_max);
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);

@@ -142,6 +142,11 @@ constexpr ErrorPage kPages[] = {
      "Compare the two numbers in the message. Raise the limit, compress in smaller tensors, or use "
      "more nodes.",
      "topk of an 800 MB tensor in a container of 3 GiB: the residual does not fit."},
+    {"S203", "The agent reserves the memory of tensors, and its container has too little left.",
+     "The limit of the agent's container or service, or other processes in it.",
+     "Raise limits.memory (Kubernetes) or MemoryMax (systemd) of the agent. Use fewer ranks per "
+     "node. End other jobs.",
+     "An agent with a limit of 1 GiB, and a job of four ranks with 300 MiB of gradients each."},
     {"S210", "A client wrote values into its shared memory that the format does not allow.",
      "That process: a stray pointer, or a library of another version.",
      "Run the program under AddressSanitizer. Only its job ended.",

@@ -14,6 +14,7 @@
 
 #include "cli/doctor/doctor_findings.h"
 #include "cli/launch/rank_start.h"
+#include "common/cgroup.h"
 #include "common/fd.h"
 #include "common/units.h"
 
@@ -74,9 +75,13 @@ std::vector<Finding> check_cores() {
 }
 
 std::vector<Finding> check_memory() {
-  const uint64_t available = meminfo_bytes("MemAvailable");
-  const std::string value =
+  uint64_t available = meminfo_bytes("MemAvailable");
+  std::string value =
       bytes_text(available) + " available of " + bytes_text(meminfo_bytes("MemTotal"));
+  if (const auto limit = read_cgroup_limits().memory; limit && limit->left() < available) {
+    available = limit->left();
+    value = bytes_text(available) + " left of this container's " + bytes_text(limit->bytes_max);
+  }
   if (available >= kGigabyte) return {{Level::kOk, "memory", value, ""}};
   return {{Level::kWarn, "memory", value, "free memory: gradients live in it"}};
 }

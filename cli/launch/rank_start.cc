@@ -12,6 +12,7 @@
 
 #include "cli/launch/remote_command.h"
 #include "cli/process/rank_env.h"
+#include "common/cgroup.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -137,8 +138,10 @@ Result<Process> RankStarter::start(const RankPlace& place) const {
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const auto affinity =
+      known ? static_cast<uint32_t>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
+  return static_cast<int>(usable_cores(read_cgroup_limits(), affinity));
 }
 
 }  // namespace gradbus

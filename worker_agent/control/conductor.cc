@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "common/cgroup.h"
 #include "common/check.h"
 #include "common/daemon/daemon_monitor.h"
 #include "common/errors.h"
@@ -27,7 +28,8 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       engine_(engine),
       broken_(broken),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages},
+      quota_{options_.shm_bytes_max, 0, [this] { keep_lease(); }, options_.huge_pages,
+             [] { return read_cgroup_limits().memory; }},
       ps_jobs_(engine, options_.keeper),
       control_(options_.coordinator, options_.token, control_events_) {
   GRADBUS_CHECK(epoll_.valid());

@@ -53,6 +53,7 @@ Status WorkerControlJob::charge(uint64_t bytes, const std::string& what) {
                              mib(quota_.bytes_used) + " of this agent's " + mib(quota_.bytes_max) +
                              " (--shm-bytes-max " + std::to_string(quota_.bytes_max) +
                              ") are in use");
+  GRADBUS_RETURN_IF_ERROR(fits_container(quota_, name(), bytes));
   quota_.bytes_used += bytes;
   charged_ += bytes;
   return {};

@@ -15,6 +15,8 @@ using Extent = Extents::Extent;
 // segment.
 constexpr uint64_t kFirstSegmentBytes = 1u << 20;
 constexpr uint64_t kPageBytes = 4096;
+// What the agent itself may still need when a container is nearly full.
+constexpr uint64_t kContainerReserveBytes = 16u << 20;
 // Clearing takes place at a few GB/s, and the conductor must renew its lease meanwhile.
 constexpr uint64_t kClearStepBytes = 64u << 20;
 
@@ -37,6 +39,15 @@ std::string mib(uint64_t bytes) {
 }
 
 }  // namespace
+
+Status fits_container(const ShmQuota& quota, const std::string& job, uint64_t bytes) {
+  const auto limit = quota.container ? quota.container() : std::nullopt;
+  if (!limit || add(bytes, kContainerReserveBytes) <= limit->left()) return {};
+  return error("S203", "job \"" + job + "\" asks for " + mib(bytes) +
+                           " more memory of this node's agent; its container has " +
+                           mib(limit->left()) + " left of " + mib(limit->bytes_max) + " (" +
+                           limit->file + ")");
+}
 
 Arena::Arena(std::string job, uint32_t local_size, uint32_t world_size, ShmQuota& quota)
     : job_(std::move(job)), local_size_(local_size), world_size_(world_size), quota_(quota) {}
@@ -67,6 +78,7 @@ Status Arena::refuse(uint64_t bytes) const {
 Status Arena::grow(uint64_t bytes) {
   if (bytes > quota_left()) return refuse(bytes);
   bytes = round_up(bytes, kPageBytes);
+  GRADBUS_RETURN_IF_ERROR(fits_container(quota_, job_, bytes));
   auto segment = Segment::create("gradbus:" + job_, bytes, quota_.breathe, quota_.huge_pages);
   if (!segment.ok()) return segment.status().with_context("job \"" + job_ + "\"");
   segments_.push_back(segment.take());

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cgroup.h"
 #include "common/segment.h"
 #include "common/status.h"
 #include "shared_memory/local_reduction.h"
@@ -30,7 +31,13 @@ struct ShmQuota {
   uint64_t bytes_used = 0;
   std::function<void()> breathe{};  // called while a large segment is being reserved
   HugePages huge_pages = HugePages::kTransparent;
+  // The limit of this process's container, asked each time; null: none.
+  std::function<std::optional<MemoryLimit>()> container{};
 };
+
+// Whether the container's memory holds this much more for that job. S203 with the numbers else: the
+// kernel would end a process without a word.
+Status fits_container(const ShmQuota& quota, const std::string& job, uint64_t bytes);
 
 struct ArenaSlot {
   uint32_t segment = 0;

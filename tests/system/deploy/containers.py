@@ -15,7 +15,7 @@ import subprocess
 import rig as rigs
 import yaml
 
-COMMAND_S = 120
+COMMAND_S = 200
 NEEDED = ("buildah", "podman", "runc", "kubectl")
 
 
@@ -40,6 +40,20 @@ class Containers:
                               timeout=COMMAND_S)  # fmt: skip
         assert not check or done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
+
+    def why_not(self) -> str:
+        """Why not even an image with one program runs in this store; empty where it does."""
+        place = self.folder / "probe"
+        place.mkdir()
+        shutil.copy(shutil.which("busybox") or "/bin/busybox", place / "busybox")
+        (place / "Containerfile").write_text("FROM scratch\nCOPY busybox /busybox\n")
+        run = ["podman", "run", "--rm", "--pull", "never", "--network", "host", "localhost/probe", "/busybox", "true"]
+        for words in (["buildah", "bud", "-q", "--isolation", "chroot", "-t", "localhost/probe", place], run):
+            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False,
+                                  timeout=COMMAND_S)  # fmt: skip
+            if done.returncode != 0:
+                return f"{words[0]} cannot work here: {done.stderr.strip()[-300:]}"
+        return ""
 
     def podman(self, *words: str, **options) -> str:
         """What podman wrote."""

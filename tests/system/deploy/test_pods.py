@@ -31,6 +31,8 @@ def containers():
     store = Containers(pathlib.Path(tempfile.mkdtemp(prefix="gradbus-pods-")))
     store.folder.chmod(0o755)
     try:
+        if why := store.why_not():
+            pytest.skip(why)
         store.call(rigs.REPOSITORY / "scripts/image.sh")
         yield store
     finally:

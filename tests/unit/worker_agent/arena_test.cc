@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <vector>
 
 namespace gradbus {
 namespace {
@@ -60,6 +61,25 @@ TEST(Arena, TheQuotaIsKeptNamedAndGivenBack) {
     EXPECT_GT(quota.bytes_used, 0u);
   }
   EXPECT_EQ(quota.bytes_used, 0u);
+}
+
+// The agent may take 1 GiB, and its container has 64 MiB left when the arena asks.
+TEST(Arena, AContainerThatIsNearlyFullIsNamedWithNumbers) {
+  uint64_t used = 0;
+  ShmQuota quota{1u << 30};
+  quota.container = [&] { return MemoryLimit{256u << 20, used, "/sys/fs/cgroup/memory.max"}; };
+  Arena arena("job", 3, 5, quota);
+  ASSERT_TRUE(arena.open().ok());
+  used = 192u << 20;
+  const Status refused =
+      arena.reserve(std::vector{shape_of(CollectiveKind::kAllReduce, 8u << 20)});  // 32 MiB a rank
+  EXPECT_EQ(refused.code(), Code::kExhausted);
+  for (const char* part : {"GB-S203 CONTAINER_FULL", "job \"job\" asks for",
+                           "64 MiB left of 256 MiB", "/sys/fs/cgroup/memory.max"})
+    EXPECT_NE(refused.message().find(part), std::string::npos) << refused.message();
+  EXPECT_LT(quota.bytes_used, 2u << 20);
+  used = 0;
+  EXPECT_TRUE(arena.reserve(std::vector{shape_of(CollectiveKind::kAllReduce, 8u << 20)}).ok());
 }
 
 }  // namespace
