@@ -42,11 +42,10 @@ Action declare_drain(CLI::App& app) {
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
   app.footer(
-      "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs do not use "
-      "a\n"
-      "drained shard. The node stays drained when its agent or the coordinator is restarted.\n"
-      "Whoever has the cluster token may do this. Without it, root and the agent's user may drain\n"
-      "their own node.");
+      "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs\n"
+      "do not use a drained shard. The node stays drained when its agent or the\n"
+      "coordinator is restarted. Whoever has the cluster token may do this. Without it,\n"
+      "root and the agent's user may drain their own node.");
   return [options] { return drain(*options); };
 }
 

@@ -56,10 +56,9 @@ int page(const PageOptions& options) {
 Action declare_page(CLI::App& app) {
   auto options = std::make_shared<PageOptions>();
   app.footer(
-      "The key after # lets its holder read the page and nothing else. It is made from the "
-      "cluster\n"
-      "token and changes with it.\nExit code: 0; 1 if there is no page; 2 if no coordinator "
-      "answers.");
+      "The key after # lets its holder read the page and nothing else. It is made from\n"
+      "the cluster token and changes with it.\n"
+      "Exit code: 0; 1 if there is no page; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object with url and key");
   app.add_option("--coordinator", options->coordinator,
                  "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
