@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "array.h"
+#include "gil.h"
 #include "hash.h"
 #include "session.h"
 
@@ -211,7 +212,7 @@ NB_MODULE(_core, module) {
     using gradbus::python::Access, gradbus::python::array_of;
     const auto array = array_of(elements, Access::kRead, "hash_bytes");
     const std::span bytes(static_cast<const std::byte*>(array.data), array.bytes());
-    const nb::gil_scoped_release release;
+    const gradbus::python::GilReleased release;
     return gradbus::python::hash_bytes(bytes);
   });
   gradbus::python::bind_bucket(module);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "gil.h"
 #include "guard.h"
 #include "wait.h"
 
@@ -155,7 +156,7 @@ gradbus_handle* start_operations(const std::shared_ptr<Attachment>& attachment,
   gradbus_handle* handle = nullptr;
   Outcome outcome;
   {
-    nb::gil_scoped_release release;
+    GilReleased release;
     outcome = outcome_of(gradbus_start_operations(attachment->session(), operations.data(),
                                                   operations.size(), &handle));
   }
@@ -203,7 +204,7 @@ Session::Session(std::shared_ptr<Attachment> attachment)
     : attachment_(std::move(attachment)), place_(place_of(attachment_->session())) {}
 
 void Session::close() {
-  nb::gil_scoped_release release;
+  GilReleased release;
   attachment_->close(kClosePatienceMs);
 }
 

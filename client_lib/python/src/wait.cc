@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "gil.h"
+
 namespace nb = nanobind;
 
 namespace gradbus::python {
@@ -55,7 +57,7 @@ Outcome wait_in_slices(const std::function<Outcome(int64_t)>& wait, int64_t time
     Outcome outcome;
     const int64_t left_ms = ms_until(deadline);
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       outcome = wait(std::min(left_ms, kSliceMs));
     }
     if (outcome.code != GRADBUS_TIMEOUT || left_ms <= kSliceMs) return outcome;
@@ -70,7 +72,7 @@ Outcome call_interruptibly(std::function<Outcome()> call) {
   for (;;) {
     bool done = false;
     {
-      nb::gil_scoped_release release;
+      GilReleased release;
       done = ended_within(*background, kSliceMs);
     }
     if (done) return std::move(background->outcome);

@@ -1,5 +1,7 @@
 """torch.distributed, and what is built on it, on the backend "gradbus"."""
 
+import signal
+
 import pytest
 import rig as rigs
 from conftest import PYTHONS, RANKS, assert_all_ok, clean_environment, run_ranks
@@ -33,6 +35,24 @@ def test_ddp_trains_as_one_process(agents, tmp_path, size):
 def test_sharded_training_is_that_of_one_process(agents, tmp_path, size):
     words = [str(tmp_path / "store"), str(tmp_path / "checkpoint")]
     assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_sharded.py", size, *words))
+
+
+# case of ranks/frameworks/dist_trouble.py: (ranks, whether the last rank dies)
+TROUBLE = {
+    "dies": (3, True), "leaves": (2, False), "late": (2, False), "differs": (2, False), "wrong": (2, False),
+    "again": (2, False), "forks": (2, False), "unfinished": (2, False), "interrupted": (2, False),
+    "threads": (2, False), "any_source": (3, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TROUBLE)
+def test_trouble_is_one_line(two_agents, tmp_path, case):
+    size, last_dies = TROUBLE[case]
+    results = run_ranks(two_agents, NEWEST, "frameworks/dist_trouble.py", size, str(tmp_path / "store"), case)
+    if last_dies:
+        assert results.pop()[0] == -signal.SIGKILL
+    assert_all_ok(results)
+    assert not any("Traceback" in output or "terminate called" in output for _, output in results), results
 
 
 def test_a_script_runs_under_the_launcher_without_an_import(run_program):

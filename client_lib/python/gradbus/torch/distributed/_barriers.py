@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from typing import Any
 
@@ -17,6 +16,9 @@ from ._rendezvous import milliseconds
 from ._starting import Starting
 from ._wire import Part, reduce_request
 from ._work import Work
+
+_PAUSE_MAX_S = 0.05
+_LOOK_S = 1.0
 
 
 class Barriers(Starting):
@@ -36,6 +38,7 @@ class Barriers(Starting):
 
         The members report to rank 0 through the store of the process group, so it also works while operations hang.
         """
+        self.members.check_process()
         given = getattr(timeout, "timeout", timeout)  # torch passes its options here
         timeout_ms = milliseconds(given, self.members.timeout_ms)
         self._monitored += 1
@@ -61,10 +64,17 @@ class Barriers(Starting):
         return missing
 
     def _has(self, key: str, seconds: float) -> bool:
-        try:
-            self.members.store.wait([key], datetime.timedelta(seconds=seconds))
-        except RuntimeError:
-            return False
+        # torch's store writes lines of its own to stderr when its wait() ends late, so this asks.
+        deadline, pause = time.monotonic() + seconds, 0.001
+        look = time.monotonic() + _LOOK_S
+        while not self.members.store.check([key]):
+            if time.monotonic() >= deadline:
+                return False
+            if time.monotonic() >= look:  # a member that has died never comes
+                self.members.check_alive()
+                look = time.monotonic() + _LOOK_S
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
         return True
 
     def _text(self, missing: list[int], timeout_ms: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import os
 import weakref
 from typing import Any
 
@@ -50,7 +51,9 @@ class Group(Reductions, Movements, Barriers, PointToPoint):
         """Starts at 0 on all members anyway."""
 
     def shutdown(self) -> None:
-        """Leaves the group; operations in flight are abandoned."""
+        """Leaves the group; operations in flight are abandoned. Does nothing in a forked process."""
+        if self.members.pid != os.getpid():
+            return
         self.close_pairs()
         self.members.close()
         _open.discard(self)
@@ -82,6 +85,12 @@ class ProcessGroup(Group, c10d.ProcessGroup):  # type: ignore[misc]
         self._set_default_backend(kind)
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), kind, backend)
+
+
+def check_process() -> None:
+    """ClosedError in a process that was forked while groups were open."""
+    for group in list(_open):
+        group.members.check_process()
 
 
 @atexit.register

@@ -3,125 +3,44 @@
 Two members that exchange messages share a session of their own, which both open in the background at their first
 message. A message is a gather to the receiver, to which the receiver brings nothing. So its size may be anything, and
 messages of one direction and tag arrive in the order in which they were sent.
+
+A receive from any source begins a receive from each member. The first message is the one that is taken. The other
+receives stay for later calls.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ... import _core
-from ..._errors import GradbusError, TimeoutError, bad_argument
+from ..._errors import GradbusError, InvalidError, TimeoutError, bad_argument
 from ..._parts import Collective
-from .._completer import Completer
-from ._rendezvous import Members, open_session
+from ._pairs import Finish, Pair, PairWork
 from ._starting import Starting
 from ._wire import host_input, host_output, put_back
 from ._work import Work
 
-Begin = Callable[[_core.Session], _core.Operation]
-
-
-class Pair:
-    """The session of two members. Opens in a thread; operations begin in the order of their works."""
-
-    def __init__(self, members: Members, peer: int) -> None:
-        low, high = sorted((members.rank, peer))
-        self.job = f"{members.job}.{low}-{high}"
-        self._rank = int(members.rank > peer)
-        self._timeout_ms = members.timeout_ms
-        self._lock = threading.Lock()
-        self._waiting: list[PairWork] = []
-        self._session: _core.Session | None = None
-        self.opened = threading.Event()
-        self.error: GradbusError | None = None
-        self.completer = Completer(f"gradbus-{self.job}")
-        threading.Thread(target=self._open, name=f"gradbus-open-{self.job}", daemon=True).start()
-
-    def _open(self) -> None:
-        try:
-            session = open_session(self.job, self._rank, 2, self._timeout_ms)
-            with self._lock:
-                self._session = session
-                waiting, self._waiting = self._waiting, []
-                for work in waiting:
-                    work.begin(session)
-        except GradbusError as error:
-            self.error = error
-        self.opened.set()
-
-    def add(self, work: PairWork) -> None:
-        """Begins it now, or when the session is open."""
-        with self._lock:
-            if self._session is None:
-                self._waiting.append(work)
-            else:
-                work.begin(self._session)
-
-    def close(self) -> None:
-        """Leaves the session."""
-        self.completer.close()
-        with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
-
-
-class PairWork(Work):
-    """A message."""
-
-    def __init__(
-        self, pair: Pair, begin: Begin, finish: Callable[[_core.Operation], None] | None,
-        outputs: list[torch.Tensor], timeout_ms: int, source: int,
-    ) -> None:  # fmt: skip
-        super().__init__(None, None, outputs, timeout_ms, pair.completer, source)
-        self._done = False
-        self._pair = pair
-        self._begin = begin
-        self._finish_with = finish
-        self._failure: GradbusError | None = None
-
-    def begin(self, session: _core.Session) -> None:
-        """The pair's session is there."""
-        try:
-            operation = self._begin(session)
-        except GradbusError as error:
-            self._failure = error
-            return
-        finish = self._finish_with
-        self._finish = None if finish is None else lambda: finish(operation)
-        self._operation = operation
-
-    def _has_ended(self) -> bool:
-        return bool(self._pair.error or self._failure) or super()._has_ended()
-
-    def _wait_for_end(self, timeout_ms: int) -> None:
-        started = time.monotonic()
-        if not self._pair.opened.wait(timeout_ms / 1000):
-            raise TimeoutError(
-                f"GB-P110 OPERATION_TIMEOUT: the other rank of {self._pair.job} has neither sent nor received within "
-                f"{timeout_ms / 1000:g} s | next: see what it does (gradbus status --watch)"
-            )
-        failure = self._pair.error or self._failure
-        if failure is not None:
-            raise failure
-        super()._wait_for_end(max(0, timeout_ms - round((time.monotonic() - started) * 1000)))
+_making = threading.Lock()
+_PAUSE_MAX_S = 0.002  # between looks for a message of any source
 
 
 class PointToPoint(Starting):
     """A part of a process group."""
 
-    def _pair(self, peer: int, verb: str) -> Pair:
+    def pair(self, peer: int, verb: str) -> Pair:
+        """With another member."""
+        self.members.check_process()
         if not 0 <= peer < self.members.size or peer == self.members.rank:
             raise bad_argument(f"{verb}: rank {peer}", f"pass another rank of the group, below {self.members.size}")
-        pairs: dict[int, Pair] = self.__dict__.setdefault("_pairs", {})
-        if peer not in pairs:
-            pairs[peer] = Pair(self.members, peer)
-        return pairs[peer]
+        with _making:
+            pairs: dict[int, Pair] = self.__dict__.setdefault("_pairs", {})
+            if peer not in pairs:
+                pairs[peer] = Pair(self.members, peer)
+            return pairs[peer]
 
     def close_pairs(self) -> None:
         """Leaves all of them."""
@@ -131,14 +50,36 @@ class PointToPoint(Starting):
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Work:
         """Ends when the receiver has begun to receive, or before."""
         tensor = self.one(tensors, "send")
-        pair = self._pair(destination, "send")
-        host = host_input(tensor, "send")
-        return self._message(pair, destination, tag, host, [], None, -1)
+        pair = self.pair(destination, "send")
+        work = self._message(pair, self.members.rank < destination, tag, host_input(tensor, "send"), -1)
+        pair.add(work)
+        return work
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
         """A message of the size of the tensor."""
         tensor = self.one(tensors, "recv")
-        pair = self._pair(source, "recv")
+        pair = self.pair(source, "recv")
+        finish = self.receiver(tensor, source, tag)
+        claimed = pair.claim(tag)
+        work = claimed or self.receive(pair, source, tag)
+        work.deliver([tensor], finish, self.members.timeout_ms)
+        if claimed is None:
+            pair.add(work)
+        return work
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
+        """The next message of any member; ``source_rank()`` says whose it was."""
+        tensor = self.one(tensors, "recv")
+        if self.members.size == 1:
+            raise bad_argument("recv: a group of one rank has no other", "call it in groups of two or more")
+        return AnySourceWork(self, tensor, tag)
+
+    def receive(self, pair: Pair, source: int, tag: int) -> PairWork:
+        """A message that has no tensor yet. It begins when it is added to the pair."""
+        return self._message(pair, source < self.members.rank, tag, torch.empty(0, dtype=torch.uint8), source)
+
+    def receiver(self, tensor: torch.Tensor, source: int, tag: int) -> Finish:
+        """Puts a message into the tensor."""
         result = host_output(tensor, "recv")
 
         def finish(operation: _core.Operation) -> None:
@@ -147,25 +88,76 @@ class PointToPoint(Starting):
                 operation.copy_output(result.view(-1).view(torch.uint8))
             put_back(result, tensor)
 
-        nothing = torch.empty(0, dtype=torch.uint8)
-        return self._message(pair, self.members.rank, tag, nothing, [tensor], finish, source)
+        return finish
 
-    def _message(
-        self, pair: Pair, receiver: int, tag: int, payload: torch.Tensor, outputs: list[torch.Tensor],
-        finish: Callable[[_core.Operation], None] | None, source: int,
-    ) -> Work:  # fmt: skip
+    def _message(self, pair: Pair, upwards: bool, tag: int, payload: torch.Tensor, source: int) -> PairWork:
+        """``upwards``: to the higher one of the two ranks."""
         self.sequence += 1
-        root = int(receiver > (self.members.rank if receiver != self.members.rank else source))
+        root = int(upwards)
         flat = payload.as_strided((payload.numel(),), (1,)).view(torch.uint8)
         request = _core.Request(Collective.GATHER, f"message to {root} tag {tag}", flat, root=root)
-        work = PairWork(pair, lambda session: session.start([request], True), finish, outputs,
-                        self.members.timeout_ms, source)  # fmt: skip
-        pair.add(work)
-        return work
+        return PairWork(
+            pair, lambda session: session.start([request], True), None, [], self.members.timeout_ms, source
+        )
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
-        """Refused: members talk in pairs."""
-        raise bad_argument("recv: from any source", "name the source: dist.recv(tensor, src=RANK)")
+
+class AnySourceWork(Work):
+    """A receive from any member."""
+
+    def __init__(self, group: PointToPoint, tensor: torch.Tensor, tag: int) -> None:
+        super().__init__(None, None, [tensor], group.members.timeout_ms, group.completer)
+        host_output(tensor, "recv")  # raises what is wrong with the tensor
+        self._done = False
+        self._group = group
+        self._tensor = tensor
+        self._tag = tag
+        members = group.members
+        self._peers = [peer for peer in range(members.size) if peer != members.rank]
+        self._lost: dict[int, GradbusError] = {}
+        self._taken = False
+        self._failure: GradbusError | None = None
+        self._has_ended()
+
+    def _has_ended(self) -> bool:
+        if not self._taken and self._failure is None:
+            try:
+                self._taken = any(self._take(peer) for peer in self._peers if peer not in self._lost)
+            except GradbusError as error:
+                self._failure = error
+            if len(self._lost) == len(self._peers):
+                self._failure = next(iter(self._lost.values()))
+        return self._taken or self._failure is not None
+
+    def _take(self, peer: int) -> bool:
+        """Whether this member's message was there. A member that has left sends no more; the others may."""
+        group, tag = self._group, self._tag
+        pair = group.pair(peer, "recv")
+        work = pair.unclaimed(tag, lambda: group.receive(pair, peer, tag))
+        if not work.has_ended() or pair.claim(tag, work) is None:
+            return False
+        timeout_ms = self._left_ms()
+        try:
+            work.deliver([self._tensor], group.receiver(self._tensor, peer, tag), timeout_ms).complete(timeout_ms)
+        except InvalidError:
+            raise
+        except GradbusError as error:
+            self._lost[peer] = error
+            return False
+        self._source = peer
+        return True
+
+    def _wait_for_end(self, timeout_ms: int) -> None:
+        deadline, pause = time.monotonic() + timeout_ms / 1000, 0.00005
+        while not self._has_ended():
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"GB-P110 OPERATION_TIMEOUT: recv: no rank has sent a message with tag {self._tag} within "
+                    f"{timeout_ms / 1000:g} s | next: see what they do (gradbus status --watch)"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+        if self._failure is not None:
+            raise self._failure
 
 
 def _check_size(received: int, result: torch.Tensor, sender: str, tag: int) -> None:

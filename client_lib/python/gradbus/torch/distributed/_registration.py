@@ -22,8 +22,9 @@ def create(options: Any, config: Any) -> Any:
             "cannot be written in Python | next: install torch 2.15 or newer, or use gradbus.torch without "
             "torch.distributed"
         )
-    from ._group import Backend, ProcessGroup
+    from ._group import Backend, ProcessGroup, check_process
 
+    check_process()
     members = open_members(
         options.store, options.group_rank, options.group_size, options.timeout, options.global_ranks_in_group
     )

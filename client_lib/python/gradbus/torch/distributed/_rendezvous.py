@@ -10,11 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import _core, _session
-from ..._errors import TimeoutError
+from ..._errors import ClosedError, GradbusError, PeerLostError, TimeoutError
 
 NAME = "gradbus"  # of the backend
 # Job names have at most 127 bytes.
 _BASE_BYTES_MAX = 80
+FORKED = (
+    "GB-O907 FORKED: this process was forked after init_process_group(); the process group stays with the parent"
+    " | next: use it in the parent only, or start the child with spawn"
+)
 
 
 @dataclasses.dataclass
@@ -31,6 +35,8 @@ class Members:
     # Run before the session ends, while views of shared memory are still valid.
     before_close: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     hooks: int = 0  # communication hooks of its models so far
+    lost: PeerLostError | None = None
+    pid: int = dataclasses.field(default_factory=os.getpid)
 
     def close(self) -> None:
         """Leaves the job; operations in flight are abandoned."""
@@ -38,6 +44,23 @@ class Members:
             callback()
         self.before_close.clear()
         self.session.close()
+
+    def check_process(self) -> None:
+        """ClosedError in a process that was forked later."""
+        if self.pid != os.getpid():
+            raise ClosedError(FORKED)
+
+    def check_alive(self) -> None:
+        """PeerLostError when a member has died. Asks the agent, so it takes a while."""
+        if self.lost is None:
+            try:
+                self.session.ask_coordinator("{}")
+            except PeerLostError as error:
+                self.lost = error
+            except GradbusError:
+                pass  # the question has no answer
+        if self.lost is not None:
+            raise self.lost
 
     def name_of(self, rank: int) -> str:
         """For messages: a member by its number in the group, and in the job where that is another."""

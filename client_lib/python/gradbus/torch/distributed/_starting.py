@@ -24,10 +24,12 @@ class Starting:
     """How works begin. ``members`` has the session."""
 
     members: Members
+    completer = _completer
     sequence = 0  # of operations
 
     def start(self, parts: Sequence[Part], outputs: Tensors, timeout: datetime.timedelta | None) -> Work:
         """One work for all parts."""
+        self.members.check_process()
         self.sequence += 1
         timeout_ms = milliseconds(timeout, self.members.timeout_ms)
         busy = [part for part in parts if part.request is not None]

@@ -33,6 +33,8 @@ def host_input(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """The tensor itself where it is contiguous in host memory, else a copy. InvalidError for sparse ones."""
     if not isinstance(tensor, torch.Tensor):
         raise bad_argument(f"{what}: a {type(tensor).__name__} is no tensor", "pass tensors")
+    if tensor.is_nested:
+        raise bad_argument(f"{what} is a nested tensor", "pass its values(), or one tensor for each part")
     return _row(tensor).contiguous(tensor, what)  # type: ignore[no-any-return]
 
 

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import Work as _TorchWork
 from ... import _core
 from ..._errors import GradbusError, TimeoutError
 from .._completer import Completer
+from ._messages import for_torch
 from ._rendezvous import milliseconds
 
 Finish = Callable[[], None]
@@ -156,10 +157,10 @@ class Work(_TorchWork):  # type: ignore[misc]
         except TimeoutError:
             raise  # still in flight
         except GradbusError as error:
-            self._error = error
+            self._error = for_torch(error)
             self._done = True
             self._operation = self._finish = None
-            raise
+            raise self._error from None
         self._done = True
         self._operation = self._finish = None
 

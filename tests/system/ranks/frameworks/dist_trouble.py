@@ -1,0 +1,239 @@
+"""Mistakes and deaths with torch.distributed on gradbus: `dist_trouble.py STORE CASE`. Each gives one line, no hang.
+
+The last rank is the one that makes the mistake.
+"""
+
+import datetime
+import os
+import signal
+import sys
+import threading
+import warnings
+
+import gradbus
+import torch
+import torch.distributed as dist
+from torch_group import RANK, SIZE, init, raises
+
+CASE = sys.argv[2]
+LAST = SIZE - 1
+SECOND = datetime.timedelta(seconds=1)
+
+
+def one_line(kind, words, call):
+    """``call`` raises this kind, with these words in one line that says what to do next."""
+
+    def checked():
+        try:
+            call()
+        except kind as error:
+            assert "\n" not in str(error) and " | next: " in str(error), error
+            raise
+
+    raises(kind, words, checked)
+
+
+def total(group=None):
+    """An all-reduce that works."""
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [dist.get_world_size(group)] * 3
+
+
+def dies():
+    group = dist.new_group(list(range(SIZE)))
+    total(group)
+    if RANK == LAST:
+        os.kill(os.getpid(), signal.SIGKILL)
+    lost = ["GB-P101", f"rank {LAST}"]
+    calls = [
+        total,
+        dist.barrier,
+        dist.monitored_barrier,
+        lambda: total(group),
+        lambda: dist.recv(torch.ones(1), LAST),
+        lambda: dist.send(torch.ones(1), LAST),
+        lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
+    ]
+    for call in calls:
+        one_line(gradbus.PeerLostError, lost, call)
+    raises(RuntimeError, lost, lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait())
+
+
+def leaves():
+    total()
+    if RANK == LAST:
+        dist.destroy_process_group()
+        return
+    one_line(gradbus.PeerLostError, ["GB-P105", f"rank {LAST}"], total)
+
+
+def late():
+    store = dist.PrefixStore("late", dist.distributed_c10d._get_default_store())
+    if RANK == LAST:
+        store.wait([str(rank) for rank in range(LAST)])
+        return
+    names = ["GB-P110", f"rank {LAST}", "monitored_barrier"]
+    one_line(gradbus.TimeoutError, names, lambda: dist.monitored_barrier(timeout=SECOND))
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    one_line(gradbus.TimeoutError, ["GB-P110", f"rank {LAST}"], lambda: work.wait(SECOND))
+    one_line(gradbus.TimeoutError, ["GB-P110"], lambda: dist.irecv(torch.ones(1), LAST).wait(SECOND))
+    one_line(gradbus.TimeoutError, ["GB-P110"], lambda: dist.irecv(torch.ones(1)).wait(SECOND))
+    store.set(str(RANK), "has seen them")
+
+
+def differs():
+    odd = int(RANK == LAST)
+    for call in (
+        lambda: dist.all_reduce(torch.ones(10 + odd)),
+        lambda: dist.all_reduce(torch.ones(10, dtype=torch.float64 if odd else torch.float32)),
+        lambda: dist.broadcast(torch.ones(10 + odd), 0),
+        lambda: dist.reduce(torch.ones(10), dst=odd),
+        lambda: dist.all_gather([torch.ones(10 + odd)] * SIZE, torch.ones(10 + odd)),
+    ):
+        one_line(gradbus.MismatchError, ["GB-O903", "same order, with the same sizes"], call)
+        total()
+
+
+def wrong():
+    warnings.simplefilter("ignore")
+    parts = [torch.ones(2), torch.ones(3)]
+    nested = [torch.nested.nested_tensor(parts), torch.nested.nested_tensor(parts, layout=torch.jagged)]
+    sparse = torch.ones(3).to_sparse()
+    for words, call in (
+        *((["nested tensor", "values()"], lambda n=n: dist.all_reduce(n)) for n in nested),
+        *((["nested tensor"], lambda n=n: dist.broadcast(n, 0)) for n in nested),
+        (["nested tensor"], lambda: dist.all_gather([torch.ones(3)] * SIZE, nested[1])),
+        (["nested tensor"], lambda: dist.send(nested[0], (RANK + 1) % SIZE)),
+        (["nested tensor"], lambda: dist.recv(nested[1])),
+        (["sparse", "to_dense()"], lambda: dist.all_reduce(sparse)),
+        (["sparse"], lambda: dist.broadcast(sparse, 0)),
+        (["meta"], lambda: dist.all_reduce(torch.ones(3, device="meta"))),
+        (["float8_e4m3fn"], lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn))),
+        (["elements in"], lambda: dist.all_gather_into_tensor(torch.ones(3 * SIZE + 1), torch.ones(3))),
+        (["elements in"], lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(3 * SIZE + 1))),
+        (["dtypes"], lambda: dist.all_gather_into_tensor(torch.ones(3 * SIZE), torch.ones(3).double())),
+        (["splits"], lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1] * SIZE, [5] * SIZE)),
+    ):
+        one_line(gradbus.InvalidError, ["GB-O900", *words], call)
+        total()
+
+
+def again():
+    raises(ValueError, ["twice"], init)
+    group = dist.new_group(list(range(SIZE)))
+    dist.destroy_process_group(group)
+    raises(ValueError, ["not initialized"], lambda: dist.all_reduce(torch.ones(1), group=group))
+    work = dist.all_reduce(torch.ones(5), async_op=True) if RANK == 0 else None
+    for part in ("b", "c"):
+        dist.destroy_process_group()
+        init(part=part)
+        total()
+    if work is not None:
+        one_line(gradbus.ClosedError, ["destroyed before this operation ended"], work.wait)
+
+
+def forks():
+    group = dist.new_group(list(range(SIZE)))
+    total(group)
+    child = os.fork()
+    if child == 0:
+        try:
+            for call in (
+                total, dist.barrier, dist.monitored_barrier, lambda: total(group),
+                lambda: dist.send(torch.ones(1), (RANK + 1) % SIZE), lambda: dist.recv(torch.ones(1)),
+                lambda: dist.new_group([0]),
+            ):  # fmt: skip
+                one_line(gradbus.ClosedError, ["GB-O907", "forked"], call)
+            dist.destroy_process_group()
+        except BaseException as error:
+            print("child:", repr(error), flush=True)
+            os._exit(1)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    total()
+    total(group)
+
+
+def unfinished():
+    """Ends with operations in flight, without destroy_process_group(): threads of Gradbus are in their waits."""
+    total()
+    dist.isend(torch.ones(3), (RANK + 1) % SIZE)
+    dist.irecv(torch.ones(3), tag=5)
+    if RANK == 0:
+        dist.all_reduce(torch.ones(4), async_op=True).get_future()
+
+
+def interrupted():
+    total()
+    if RANK != LAST:
+        one_line(gradbus.PeerLostError, ["GB-P105", f"rank {LAST}"], total)
+        return
+    work = dist.irecv(torch.ones(1), 0)
+    for call in (work.wait, lambda: dist.all_reduce(torch.ones(7))):
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        raises(KeyboardInterrupt, [], call)
+
+
+def threads():
+    """A group for each of four threads, with collectives and messages at the same time."""
+    groups = [dist.new_group(list(range(SIZE))) for _ in range(4)]
+    failures = []
+
+    def use(number):
+        try:
+            for step in range(20):
+                tensor = torch.full((100 * (number + 1),), float(RANK + step))
+                dist.all_reduce(tensor, group=groups[number])
+                assert tensor.eq(SIZE * step + SIZE * (SIZE - 1) / 2).all()
+                got = torch.zeros(2)
+                work = dist.isend(torch.full((2,), float(step + number)), (RANK + 1) % SIZE, groups[number])
+                dist.recv(got, (RANK - 1) % SIZE, groups[number])
+                work.wait()
+                assert got[0] == step + number
+        except BaseException as error:
+            failures.append(error)
+
+    everyone = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for each in everyone:
+        each.start()
+    for each in everyone:
+        each.join()
+    assert failures == []
+
+
+def any_source():
+    """Rank 0 takes what comes, then what a named rank has sent; other tags are not touched."""
+    if RANK:
+        for number in range(3):
+            dist.send(torch.full((4,), 10.0 * RANK + number), 0)
+        dist.send(torch.tensor(RANK), 0, tag=1)
+        dist.send(torch.full((4,), -1.0 * RANK), 0)
+        return
+    came = {rank: [] for rank in range(1, SIZE)}
+    for _ in range(3 * (SIZE - 1)):
+        tensor = torch.zeros(4)
+        source = dist.recv(tensor)
+        came[source].append(tensor[0].item())
+    for rank in came:
+        assert came[rank] in ([10.0 * rank, 10.0 * rank + 1, 10.0 * rank + 2], [*came[rank][:3], -1.0 * rank])
+    numbers = [torch.tensor(0) for _ in came]
+    works = [dist.irecv(number, tag=1) for number in numbers]
+    for work in works:
+        work.wait()
+    assert sorted(number.item() for number in numbers) == list(came)
+    assert sorted(work.source_rank() for work in works) == list(came)
+    for rank in came:
+        if -1.0 * rank not in came[rank]:
+            tensor = torch.zeros(4)
+            dist.recv(tensor, rank)
+            came[rank].append(tensor[0].item())
+    one_line(gradbus.PeerLostError, ["GB-P1"], lambda: dist.recv(torch.zeros(4)))
+
+
+init(seconds=60)
+{
+    "dies": dies, "leaves": leaves, "late": late, "differs": differs, "wrong": wrong, "again": again, "forks": forks,
+    "unfinished": unfinished, "interrupted": interrupted, "threads": threads, "any_source": any_source,
+}[CASE]()  # fmt: skip
+print("ok")
