@@ -1,6 +1,7 @@
 """gradbus.horovod.torch has the names, arguments and results of horovod.torch 0.28."""
 
 import ast
+import os
 
 import pytest
 import rig as rigs
@@ -18,6 +19,19 @@ def test_operations(two_agents, python, size):
 @pytest.mark.parametrize("size", [1, 3])
 def test_optimizer(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_optimizer.py", size))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_adasum_and_timeline(two_agents, python, tmp_path, size):
+    variables = {"GRADBUS_COORDINATOR": two_agents.server.ready["address"], "PATH": f"{rigs.BIN}:{os.environ['PATH']}"}
+    words = [str(tmp_path)] if size == 2 else []
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_adasum.py", size, *words, **variables))
+
+
+def test_run_calls_a_function_on_ranks(python, run_program):
+    env = clean_environment(PATH=f"{rigs.BIN}:{os.environ['PATH']}")
+    status, output = run_program([python, str(RANKS / "frameworks/hvd_run.py")], env=env)
+    assert status == 0 and output.endswith("ok\n"), output
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

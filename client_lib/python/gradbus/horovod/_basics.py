@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
 
 from .. import _init
 from .._api import barrier
-from .._errors import InvalidError, bad_argument
+from .._errors import bad_argument
 from .._objects import allgather_int
 from .._ops import whole_number
 from .._process_sets import ProcessSet, add_process_set
@@ -140,20 +139,3 @@ def ccl_built() -> bool:
 def rocm_built() -> bool:
     """False: Gradbus has not been tested with ROCm."""
     return False
-
-
-def _timeline_error(verb: str) -> InvalidError:
-    return bad_argument(
-        f"{verb}: a rank cannot start or end a trace of its job",
-        "use `gradbus run --timeline FILE`, HOROVOD_TIMELINE=FILE, or `gradbus trace JOB` while the job runs",
-    )
-
-
-def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
-    """Raises InvalidError: commands record traces, and ranks do not."""
-    raise _timeline_error("start_timeline")
-
-
-def stop_timeline() -> NoReturn:
-    """Raises InvalidError: commands record traces, and ranks do not."""
-    raise _timeline_error("stop_timeline")

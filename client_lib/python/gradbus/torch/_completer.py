@@ -37,12 +37,13 @@ class Completer:
                 self._thread.start()
         self._works.put(work)
 
-    def close(self) -> None:
-        """Ends the thread after the works that it has."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """Ends the thread after the works that it has; waits for its end so long."""
         with self._lock:
-            if self._thread is not None:
-                self._works.put(None)
-                self._thread = None
+            thread, self._thread = self._thread, None
+        if thread is not None and self._pid == os.getpid():
+            self._works.put(None)
+            thread.join(patience_s)
 
 
 def _complete_all(works: queue.SimpleQueue[InFlight | None]) -> None:

@@ -25,11 +25,10 @@ from .._basics import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from .._launch import run
 from .._process_sets import ProcessSet, add_process_set, remove_process_set
+from .._timeline import start_timeline, stop_timeline
 from ._basics import cuda_built, init
 from ._optimizer import PartialDistributedOptimizer, load_model
 from ._values import allgather, allreduce, broadcast, broadcast_global_variables, broadcast_variables, reducescatter

@@ -32,11 +32,10 @@ from .._basics import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from .._launch import run
 from .._process_sets import ProcessSet, add_process_set, remove_process_set
+from .._timeline import start_timeline, stop_timeline
 from . import elastic
 from ._basics import (
     cuda_built,

@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 import torch
 
 from ..._errors import bad_argument
-from ..._ops import Average
+from ..._ops import Adasum, Average, checked_factor
 from ..._process_sets import ProcessSet, global_process_set
 from ..._session import is_initialized
 from ...torch import DistributedOptimizer as make_distributed
-from .._arguments import codec_of, mean_or_sum, number_of_groups
+from .._arguments import checked_compressor, codec_of, mean_or_sum, number_of_groups
 from .._compression import NoneCompressor
 from .._join import exchanges_with_zeros
+from ._adasum import make_adasum
 from ._rounds import OptimizerRounds
 
 _VERB = "DistributedOptimizer"
@@ -43,7 +44,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         named_parameters: ``model.named_parameters()``, for readable errors.
         compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only.
         backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
-        op: hvd.Average or hvd.Sum.
+        op: hvd.Average, hvd.Sum, or hvd.Adasum, which combines the changes of the ranks' own steps.
         gradient_predivide_factor: Horovod divides by it before the sum, so that half precision does not overflow.
             A mean of Gradbus overflows only where the mean itself does, so the factor changes nothing.
         num_groups, groups: a number of groups sets the bytes that are exchanged together. Lists of tensors change
@@ -56,8 +57,12 @@ def DistributedOptimizer(  # used like a class, hence its name
     Models that differ are a warning in the first step, because Horovod trains them. ``replicas="equal"`` makes it an
     error.
     After the last backward() before a step, ``.grad`` is the result. So synchronize() has nothing to wait for.
-    Raises InvalidError for Adasum, own compressors, and other arguments, and what the one of gradbus.torch raises.
+    Raises InvalidError for own compressors and other arguments, and what the one of gradbus.torch raises.
     """
+    if op is Adasum:
+        return _with_adasum(
+            optimizer, compression, backward_passes_per_step, gradient_predivide_factor, process_set, options
+        )
     chosen = mean_or_sum(_VERB, op, gradient_predivide_factor)
     codec = codec_of(_VERB, compression)
     if is_initialized() and not process_set.included():
@@ -74,6 +79,18 @@ def DistributedOptimizer(  # used like a class, hence its name
     distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
     distributed.set_backward_passes_per_step = _refuse_new_number_of_passes
     return distributed  # type: ignore[no-any-return]
+
+
+def _with_adasum(
+    optimizer: torch.optim.Optimizer, compression: Any, passes: int, predivide: float, process_set: ProcessSet,
+    options: dict[str, Any],
+) -> torch.optim.Optimizer:  # fmt: skip
+    if checked_factor(predivide, "gradient_predivide_factor", _VERB) != 1 or options:
+        named = ", ".join(options) or "gradient_predivide_factor"
+        raise bad_argument(f"{_VERB}: {named}= does not go with op=hvd.Adasum", "leave it out")
+    if is_initialized() and not process_set.included():
+        return _alone(optimizer)
+    return make_adasum(optimizer, checked_compressor(_VERB, compression), passes, process_set)
 
 
 def _bucket_bytes(optimizer: torch.optim.Optimizer, groups: int) -> int | None:

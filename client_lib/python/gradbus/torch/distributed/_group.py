@@ -16,7 +16,9 @@ from ._movements import Movements
 from ._point_to_point import PointToPoint
 from ._reductions import Reductions
 from ._rendezvous import NAME, Members, milliseconds
+from ._work import process_ends
 
+_PATIENCE_S = 5.0  # with futures at the end of the process
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
@@ -95,5 +97,7 @@ def check_process() -> None:
 
 @atexit.register
 def _leave_all() -> None:
+    process_ends.set()
     for group in list(_open):
         group.shutdown()
+    Group.completer.close(_PATIENCE_S)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from ._wire import host_input, host_output, put_back
 from ._work import Work
 
 _making = threading.Lock()
+_LOOK_S = 1.0  # between looks for members that have left
 _PAUSE_MAX_S = 0.002  # between looks for a message of any source
 
 
@@ -128,11 +130,18 @@ class AnySourceWork(Work):
                 self._failure = next(iter(self._lost.values()))
         return self._taken or self._failure is not None
 
+    def _look(self) -> None:
+        """Learns which members have left."""
+        for peer in self._peers:
+            if peer not in self._lost:
+                pair = self._group.pair(peer, "recv")
+                pair.unclaimed(self._tag, partial(self._group.receive, pair, peer, self._tag)).look()
+
     def _take(self, peer: int) -> bool:
         """Whether this member's message was there. A member that has left sends no more; the others may."""
         group, tag = self._group, self._tag
         pair = group.pair(peer, "recv")
-        work = pair.unclaimed(tag, lambda: group.receive(pair, peer, tag))
+        work = pair.unclaimed(tag, partial(group.receive, pair, peer, tag))
         if not work.has_ended() or pair.claim(tag, work) is None:
             return False
         timeout_ms = self._left_ms()
@@ -148,12 +157,16 @@ class AnySourceWork(Work):
 
     def _wait_for_end(self, timeout_ms: int) -> None:
         deadline, pause = time.monotonic() + timeout_ms / 1000, 0.00005
+        look = time.monotonic() + _LOOK_S
         while not self._has_ended():
             if time.monotonic() >= deadline:
                 raise TimeoutError(
                     f"GB-P110 OPERATION_TIMEOUT: recv: no rank has sent a message with tag {self._tag} within "
                     f"{timeout_ms / 1000:g} s | next: see what they do (gradbus status --watch)"
                 )
+            if time.monotonic() >= look:
+                self._look()
+                look = time.monotonic() + _LOOK_S
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
         if self._failure is not None:

@@ -33,13 +33,18 @@ def host_input(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """The tensor itself where it is contiguous in host memory, else a copy. InvalidError for sparse ones."""
     if not isinstance(tensor, torch.Tensor):
         raise bad_argument(f"{what}: a {type(tensor).__name__} is no tensor", "pass tensors")
+    _check_not_nested(tensor, what)
+    return _row(tensor).contiguous(tensor, what)  # type: ignore[no-any-return]
+
+
+def _check_not_nested(tensor: torch.Tensor, what: str) -> None:
     if tensor.is_nested:
         raise bad_argument(f"{what} is a nested tensor", "pass its values(), or one tensor for each part")
-    return _row(tensor).contiguous(tensor, what)  # type: ignore[no-any-return]
 
 
 def host_output(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """Where a result is written: the tensor itself, or memory that put_back() copies."""
+    _check_not_nested(tensor, what)
     prepared = host_input(tensor, what) if tensor.numel() == 0 else tensor.detach()
     plain = prepared.device.type == "cpu" and prepared.layout == torch.strided and prepared.is_contiguous()
     if plain and not prepared.is_conj() and not prepared.is_neg():

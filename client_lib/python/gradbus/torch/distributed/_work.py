@@ -22,6 +22,8 @@ from ._messages import for_torch
 from ._rendezvous import milliseconds
 
 Finish = Callable[[], None]
+# An error in a callback of a future aborts a process that has begun to end.
+process_ends = threading.Event()
 
 
 class Work(_TorchWork):  # type: ignore[misc]
@@ -128,13 +130,13 @@ class Work(_TorchWork):  # type: ignore[misc]
             raise self._error
 
     def complete_for_future(self) -> None:
-        """Ends it, well or not, and then the future."""
+        """Ends it, well or not, and then the future, unless the process ends."""
         try:
             self.complete(self._left_ms())
         except BaseException as error:  # noqa: BLE001: whoever waits for the future gets it
             self._error = self._error or error
             self._done = True
-        if self._trigger is not None:
+        if self._trigger is not None and not process_ends.is_set():
             self._trigger.set_result(None)
 
     def _value(self) -> list[torch.Tensor]:
