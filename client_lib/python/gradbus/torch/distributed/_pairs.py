@@ -141,15 +141,6 @@ class PairWork(Work):
         """Whether the message is there, or cannot come."""
         return bool(self._pair.error or self._failure) or super()._has_ended()
 
-    def look(self) -> None:
-        """Learns whether the other rank has left, which has_ended() does not ask."""
-        try:
-            self._wait_for_end(1)
-        except TimeoutError:
-            pass  # it may still come
-        except GradbusError as error:
-            self._failure = error
-
     _has_ended = has_ended
 
     def _wait_for_end(self, timeout_ms: int) -> None:

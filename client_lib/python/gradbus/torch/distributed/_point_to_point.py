@@ -26,7 +26,7 @@ from ._wire import host_input, host_output, put_back
 from ._work import Work
 
 _making = threading.Lock()
-_LOOK_S = 1.0  # between looks for members that have left
+_LOOK_S = 1.0  # between looks for members that have died
 _PAUSE_MAX_S = 0.002  # between looks for a message of any source
 
 
@@ -130,13 +130,6 @@ class AnySourceWork(Work):
                 self._failure = next(iter(self._lost.values()))
         return self._taken or self._failure is not None
 
-    def _look(self) -> None:
-        """Learns which members have left."""
-        for peer in self._peers:
-            if peer not in self._lost:
-                pair = self._group.pair(peer, "recv")
-                pair.unclaimed(self._tag, partial(self._group.receive, pair, peer, self._tag)).look()
-
     def _take(self, peer: int) -> bool:
         """Whether this member's message was there. A member that has left sends no more; the others may."""
         group, tag = self._group, self._tag
@@ -165,7 +158,7 @@ class AnySourceWork(Work):
                     f"{timeout_ms / 1000:g} s | next: see what they do (gradbus status --watch)"
                 )
             if time.monotonic() >= look:
-                self._look()
+                self._group.members.check_alive()
                 look = time.monotonic() + _LOOK_S
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
