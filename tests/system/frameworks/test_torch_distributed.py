@@ -37,6 +37,13 @@ def test_sharded_training_is_that_of_one_process(agents, tmp_path, size):
     assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_sharded.py", size, *words))
 
 
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])
+def test_a_checkpoint_goes_on_with_another_number_of_ranks(two_agents, tmp_path, sizes):
+    for size, what in zip(sizes, ("save", "load")):
+        words = [str(tmp_path / f"store-{what}"), str(tmp_path), what]
+        assert_all_ok(run_ranks(two_agents, NEWEST, "frameworks/dist_state.py", size, *words))
+
+
 # case of ranks/frameworks/dist_trouble.py: (ranks, whether the last rank dies)
 TROUBLE = {
     "dies": (3, True), "leaves": (2, False), "late": (2, False), "differs": (2, False), "wrong": (2, False),

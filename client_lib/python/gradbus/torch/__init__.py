@@ -16,6 +16,7 @@ from ._comm_hook.hook import CommHook, hook
 from ._elastic import ElasticState
 from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
 from ._state.residual_state import reshard_compression_state
+from ._state.training_state import TrainingState, state
 from ._timeline import trace_layers
 
 __all__ = [  # noqa: PLE0604
@@ -24,9 +25,11 @@ __all__ = [  # noqa: PLE0604
     "DistributedOptimizer",
     "DistributedOptimizerBase",
     "ElasticState",
+    "TrainingState",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "hook",
     "reshard_compression_state",
+    "state",
     "trace_layers",
 ]

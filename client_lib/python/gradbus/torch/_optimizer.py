@@ -34,6 +34,7 @@ from ._numbers import keep_number, next_number
 from ._rebuild import adapt, change_schedule, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
+from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
 from ._step import Closure, step_inside, synchronize
@@ -347,13 +348,13 @@ def DistributedOptimizer(  # used like a class, hence its name
     reduce_dtype: torch.dtype | None = None,
     schedule: str | None = None,
     replicas: str = "equal",
+    shard: bool = False,
 ) -> DistributedOptimizerBase:
     """Makes the optimizer step on gradients that are averaged (or summed) over all ranks.
 
-    It returns the same object, whose class is now a subclass of its old class. So learning-rate schedulers
-    and earlier references stay valid. Gradients live in shared memory and are exchanged while backward still
-    runs. After backward(), ``.grad`` is the result: clip, scale and log it as in one process. All ranks wrap
-    the same parameters in the same order, and make as many passes between steps.
+    It returns the same object, of a subclass of its class, so schedulers and references stay valid. Gradients live
+    in shared memory and are exchanged while backward still runs. After backward(), ``.grad`` is the result: clip it
+    as in one process. All ranks wrap the same parameters in the same order, and make as many passes between steps.
 
     Args:
         optimizer: any torch.optim.Optimizer over parameters of float32, float64, float16, bfloat16,
@@ -363,16 +364,13 @@ def DistributedOptimizer(  # used like a class, hence its name
         bucket_bytes: of each piece (the first: 1 MiB). None: HOROVOD_FUSION_THRESHOLD, else that of the schedule.
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
-        compression: of gradients between nodes, ``gradbus.Compression.fp16`` or a text such as
-            ``"topk:ratio=0.01"`` (docs/how-to/compress-gradients.md). None: the job's policy decides.
-        rescale_residual: when a group's learning rate changes, the residual is scaled by old / new,
-            so that it moves the parameters by as much as at the old rate. For plain SGD.
+        compression: between nodes, ``gradbus.Compression.fp16`` or ``"topk:ratio=0.01"``. None: the job's policy.
+        rescale_residual: a new learning rate scales the residual by old / new, as plain SGD wants it.
         mode: ``"sync"``, ``"delayed:k=1"``, ... (docs/concepts/modes.md). None: the job's policy decides.
         sparse_parameters: those with sparse gradients (and all of a SparseAdam), whose rows are exchanged. Other
             sparse gradients are made dense, with a warning.
-        wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits;
-            call synchronize() before you change gradients, or BusyError is raised. Modes in which shards
-            step (``"ps:async"``, ...) always wait in step().
+        wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits, and
+            you call synchronize() before you change gradients. Modes in which shards step always wait in step().
         broadcast: gives all ranks the parameters of the lowest one (broadcast_parameters(model): buffers, too).
         check_every: the first step compares a hash of the parameters over all ranks, and so does each
             ``check_every``-th (0: none). In other modes than sync and delayed, flush() does, unless this is 0.
@@ -380,18 +378,21 @@ def DistributedOptimizer(  # used like a class, hence its name
         schedule: ``"wfbp"``, ``"ddp"``, ``"fusion"``, ``"bytescheduler"``, ``"dear"`` or ``"auto"``
             (docs/concepts/schedules.md). None: that of GRADBUS_SCHEDULE, else ``"auto"``.
         replicas: ``"equal"``: parameters that differ raise MismatchError. ``"any"``: they are a warning.
+        shard: each rank keeps the optimizer's state of its share (docs/how-to/shard-the-optimizer.md).
 
     A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
-    frozen later (``requires_grad_(False)``) keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced
-    or get other storage between steps; dtype, shape and device must not change.
+    frozen later keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced between steps.
 
-    Raises InvalidError (arguments), MismatchError (ranks have different models), ExhaustedError. From
-    backward(): BusyError (a gradient was changed in flight), MismatchError (ranks make different numbers of
-    passes), PeerLostError, TimeoutError. From step(): MismatchError naming the first parameter that differs.
+    Raises InvalidError (arguments), MismatchError (different models), ExhaustedError. From backward(): BusyError
+    (a gradient was changed in flight), MismatchError (different numbers of passes), PeerLostError, TimeoutError.
+    From step(): MismatchError naming the first parameter that differs.
     """
     _check_arguments(optimizer, backward_passes_per_step, bucket_bytes)
     chosen = schedule_of(schedule)
     check_options(wait, check_every, reduce_dtype, replicas)
+    if shard:
+        options = (compression, mode, list(sparse_parameters), schedule, reduce_dtype)
+        return make_sharded(optimizer, named_parameters, backward_passes_per_step, op, process_set, broadcast, options)
     settings = Settings(
         backward_passes_per_step, bucket_bytes_of(bucket_bytes, chosen), op, process_set, compression,
         rescale_residual, mode, waits_in_backward=wait == "backward", check_every=check_every,

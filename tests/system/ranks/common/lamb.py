@@ -36,4 +36,4 @@ class Lamb(torch.optim.Optimizer):
         ratio = length / size if length > 0 and size > 0 else 1.0
         w = w - group["lr"] * ratio * update
         self.exact[parameter] = (w, m, v, number)
-        parameter.copy_(torch.from_numpy(w))
+        parameter.copy_(torch.as_tensor(w))
