@@ -1,10 +1,13 @@
 """torch.distributed, and what is built on it, on the backend "gradbus"."""
 
+import re
 import signal
+import socket
+import subprocess
 
 import pytest
 import rig as rigs
-from conftest import PYTHONS, RANKS, assert_all_ok, clean_environment, run_ranks
+from conftest import PYTHONS, RANK_DEADLINE_S, RANKS, assert_all_ok, clean_environment, run_ranks
 
 pytestmark = pytest.mark.timeout(300)
 NEWEST = str(PYTHONS["newest"])  # older versions of torch have no backends in Python
@@ -60,6 +63,35 @@ def test_trouble_is_one_line(two_agents, tmp_path, case):
         assert results.pop()[0] == -signal.SIGKILL
     assert_all_ok(results)
     assert not any("Traceback" in output or "terminate called" in output for _, output in results), results
+
+
+def torchrun(agents, words, *options):
+    """[(exit status, output)] of torchrun on each agent's node, with two ranks each."""
+    command = [NEWEST, "-m", "torch.distributed.run", "--nproc-per-node", str(4 // len(agents)), *options]
+    command += [str(RANKS / "frameworks/dist_torchrun.py"), *words]
+    nodes = [
+        subprocess.Popen(command, env=clean_environment(GRADBUS_SOCKET=agent.ready["socket"]), text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for agent in agents
+    ]  # fmt: skip
+    outputs = [node.communicate(timeout=RANK_DEADLINE_S)[0] for node in nodes]
+    return [(node.returncode, output) for node, output in zip(nodes, outputs)]
+
+
+def test_groups_in_threads_under_torchrun_on_two_nodes(two_agents):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "groups", "--rdzv-endpoint", place]
+    for status, output in torchrun(two_agents.agents, [], *options):
+        assert status == 0 and output.count("ok") == 2, output
+
+
+def test_a_rank_of_torchrun_that_dies_is_named(one_agent):
+    ((status, output),) = torchrun(one_agent.agents, ["dies"], "--standalone")
+    assert status == 1, output
+    for rank in range(3):
+        assert re.search(rf"rank {rank} has: GB-P101 PEER_LOST: .*rank 3 .* \| next: ", output), output
 
 
 def test_a_script_runs_under_the_launcher_without_an_import(run_program):

@@ -1,6 +1,6 @@
 """A rank: trainings of all kinds have the result of one process.
 
-    cases.py            all cases
+    cases.py            all cases but those that are compiled, which take longer
     cases.py WORD...    those with these words in their name
 """
 
@@ -11,6 +11,9 @@ import cases_models  # noqa: F401
 import gradbus.torch as gradbus
 import torch
 import training_cases
+
+if len(sys.argv) > 1:
+    import cases_compiled  # noqa: F401
 
 torch.set_num_threads(1)
 gradbus.init()
