@@ -10,6 +10,7 @@ import rig as rigs
 from conftest import PYTHONS, RANK_DEADLINE_S, RANKS, assert_all_ok, clean_environment, run_ranks
 
 pytestmark = pytest.mark.timeout(300)
+PROGRAMS = "frameworks/distributed"
 NEWEST = str(PYTHONS["newest"])  # older versions of torch have no backends in Python
 
 
@@ -26,28 +27,28 @@ def agents(request):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_collectives_are_those_of_gloo(agents, tmp_path, size):
-    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_collectives.py", size, str(tmp_path / "store")))
+    assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_collectives.py", size, str(tmp_path / "store")))
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_ddp_trains_as_one_process(agents, tmp_path, size):
-    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_training.py", size, str(tmp_path / "store")))
+    assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_training.py", size, str(tmp_path / "store")))
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_sharded_training_is_that_of_one_process(agents, tmp_path, size):
     words = [str(tmp_path / "store"), str(tmp_path / "checkpoint")]
-    assert_all_ok(run_ranks(agents, NEWEST, "frameworks/dist_sharded.py", size, *words))
+    assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_sharded.py", size, *words))
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])
 def test_a_checkpoint_goes_on_with_another_number_of_ranks(two_agents, tmp_path, sizes):
     for size, what in zip(sizes, ("save", "load")):
         words = [str(tmp_path / f"store-{what}"), str(tmp_path), what]
-        assert_all_ok(run_ranks(two_agents, NEWEST, "frameworks/dist_state.py", size, *words))
+        assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_state.py", size, *words))
 
 
-# case of ranks/frameworks/dist_trouble.py: (ranks, whether the last rank dies)
+# case of ranks/frameworks/distributed/dist_trouble.py: (ranks, whether the last rank dies)
 TROUBLE = {
     "dies": (3, True), "leaves": (2, False), "late": (2, False), "differs": (2, False), "wrong": (2, False),
     "again": (2, False), "forks": (2, False), "unfinished": (2, False), "interrupted": (2, False),
@@ -58,7 +59,7 @@ TROUBLE = {
 @pytest.mark.parametrize("case", TROUBLE)
 def test_trouble_is_one_line(two_agents, tmp_path, case):
     size, last_dies = TROUBLE[case]
-    results = run_ranks(two_agents, NEWEST, "frameworks/dist_trouble.py", size, str(tmp_path / "store"), case)
+    results = run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_trouble.py", size, str(tmp_path / "store"), case)
     if last_dies:
         assert results.pop()[0] == -signal.SIGKILL
     assert_all_ok(results)
@@ -68,7 +69,7 @@ def test_trouble_is_one_line(two_agents, tmp_path, case):
 def torchrun(agents, words, *options):
     """[(exit status, output)] of torchrun on each agent's node, with two ranks each."""
     command = [NEWEST, "-m", "torch.distributed.run", "--nproc-per-node", str(4 // len(agents)), *options]
-    command += [str(RANKS / "frameworks/dist_torchrun.py"), *words]
+    command += [str(RANKS / f"{PROGRAMS}/dist_torchrun.py"), *words]
     nodes = [
         subprocess.Popen(command, env=clean_environment(GRADBUS_SOCKET=agent.ready["socket"]), text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -95,7 +96,7 @@ def test_a_rank_of_torchrun_that_dies_is_named(one_agent):
 
 
 def test_a_script_runs_under_the_launcher_without_an_import(run_program):
-    program = str(RANKS / "frameworks/dist_launched.py")
+    program = str(RANKS / f"{PROGRAMS}/dist_launched.py")
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--", NEWEST, program]
     status, output = run_program(command, env=clean_environment())
     assert status == 0 and output.count("ok") == 2, output

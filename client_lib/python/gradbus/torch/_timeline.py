@@ -1,17 +1,21 @@
-"""Spans of the training loop in a trace of the job: ``gradbus run --timeline``, ``gradbus trace``.
+"""Spans of the training loop in a trace of the job: ``gradbus run --timeline``, ``gradbus trace``. Ranges of PyTorch's
+profiler, which NVTX shows, too.
 
-Without a trace, a call costs less than a microsecond.
+Without a trace or a profiler, a call costs less than a microsecond.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 
 from .. import _session
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def trace_now() -> int:
@@ -23,6 +27,22 @@ def trace_span(name: str, begin: int) -> None:
     """A span from ``begin`` (trace_now()) to now. Nothing if ``begin`` is 0."""
     if begin != 0 and _session.is_initialized():
         _session.current().trace(name, begin, time.monotonic_ns())
+
+
+def profiled(name: str) -> Callable[[Function], Function]:
+    """The function is a range of torch.profiler, and of NVTX under torch.autograd.profiler.emit_nvtx()."""
+
+    def decorated(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> Any:
+            if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+                return function(*arguments, **options)
+            with torch.profiler.record_function(name):
+                return function(*arguments, **options)
+
+        return cast(Function, call)
+
+    return decorated
 
 
 class _Spans:

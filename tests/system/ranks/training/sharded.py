@@ -170,6 +170,21 @@ def check_refusals():
         optimizer.zero_grad()
 
 
+def check_profiler():
+    """Ranges of both kinds of optimizers."""
+    for options, names in (({}, ["gradbus::wait"]), ({"shard": True}, ["gradbus::wait", "gradbus::gather"])):
+        model = Model()
+        optimizer = gradbus.DistributedOptimizer(KINDS["SGD"](model), model.named_parameters(), **options)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            loss_of(model, 0, RANK).backward()
+            optimizer.step()
+            optimizer.flush()
+            model.second.weight.sum().item()  # in the next forward pass, where results may be waited for
+            loss_of(model, 1, RANK)
+        known = {event.key for event in profile.key_averages()}
+        assert known >= set(names), (options, sorted(known))
+
+
 def save(file):
     for kind in ("Adam", "Lamb" if not hasattr(torch.optim, "Muon") else "Muon"):
         ours, optimizer, _, _ = compare(kind)
@@ -212,6 +227,7 @@ if sys.argv[1] == "equal":
     check_memory()
     check_scheduler()
     check_refusals()
+    check_profiler()
 else:
     {"save": save, "load": load}[sys.argv[1]](sys.argv[2])
 gradbus.barrier()

@@ -29,7 +29,7 @@ from ..._process_sets import ProcessSet, session_of
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
-from .._timeline import trace_now, trace_span
+from .._timeline import profiled, trace_now, trace_span
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd
 from .deferred import Deferred, can_defer
@@ -210,6 +210,7 @@ class Rounds:
                 bucket.on_shards.hide()
         self.synchronized = True
 
+    @profiled("gradbus::wait")
     def _finish(self, buckets: Iterable[Bucket], is_used: bool = True) -> None:
         """Results of those that have none yet. After a TimeoutError it may be called again."""
         missing = [bucket for bucket in buckets if not bucket.done]
@@ -237,6 +238,7 @@ class Rounds:
             slot.note()  # for _refuse_again()
         bucket.done = True
 
+    @profiled("gradbus::wait")
     def _take(self, bucket: Bucket) -> None:
         """The result of one bucket that was started. After a TimeoutError it may be called again."""
         _refuse_changed(bucket)

@@ -23,6 +23,7 @@ from .._broadcast import broadcast_parameters
 from .._exchangers import weakly
 from .._names import all_named
 from .._numbers import next_number
+from .._timeline import profiled
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 
 _PIECE_BYTES = 32 << 20
@@ -66,14 +67,13 @@ class ShardedOptimizerBase(_Optimizer):
                 piece.refresh()
             with _Shares(self):
                 (self._counted or super().step)()
-            for piece in self._pieces:
-                piece.publish()
-                piece.forget()
+            self._publish()
         self._next = 0
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
 
+    @profiled("gradbus::wait")
     def synchronize(self) -> None:
         """Ends the exchange of gradients. Call it before clip_grad_norm_() if you made fewer passes than announced."""
         for piece in self._pieces[self._next :]:
@@ -198,6 +198,12 @@ class ShardedOptimizerBase(_Optimizer):
         # In one order on all ranks, whatever the order of gradients is.
         while self._next < len(self._pieces) and self._pieces[self._next].is_ready(self._passes):
             self._start(self._pieces[self._next])
+
+    @profiled("gradbus::gather")
+    def _publish(self) -> None:
+        for piece in self._pieces:
+            piece.publish()
+            piece.forget()
 
     def _start(self, piece: Piece) -> None:
         if self._next:
