@@ -16,7 +16,7 @@ def main() -> None:
     func, args, kwargs = pickle.loads((folder / "call").read_bytes())
     result = pickled(func(*args, **kwargs))
     target = folder / f"result.{os.environ['GRADBUS_RANK']}"
-    part = target.with_suffix(".part")
+    part = folder / f"part.{os.environ['GRADBUS_RANK']}"
     part.write_bytes(result)
     part.rename(target)
 
