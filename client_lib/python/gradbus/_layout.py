@@ -90,6 +90,7 @@ class BucketPlan:
     count: int = 0
     slots: list[SlotPlan] = field(default_factory=list)
     name: str = ""
+    flags_start: int | None = None  # of one element a slot, behind all slots
 
     def append(self, index: int, count: int, is_complex: bool = False) -> None:
         """Adds a slot behind the others: right behind where a gap would be compressed, too."""
@@ -98,6 +99,11 @@ class BucketPlan:
         dense = self.compression == "none"
         step = SLOT_ALIGNMENT_BYTES // DTYPES[self.dtype][2] if dense else 1
         self.count += -(-count // step) * step
+
+    def append_flags(self) -> None:
+        """Adds an element for each slot. Nothing is appended after it."""
+        self.flags_start = self.count
+        self.count += len(self.slots)
 
 
 def plan_buckets(

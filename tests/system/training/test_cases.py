@@ -8,9 +8,9 @@ from conftest import PYTHONS, assert_all_ok, run_ranks
 @pytest.mark.parametrize(("agents", "ranks"), [(1, 2), (2, 2), (2, 4)])
 def test_trainings_equal_one_process(agents, ranks):
     with rigs.cluster(agents) as rig:
-        assert_all_ok(run_ranks(rig, str(PYTHONS["newest"]), "training/cases.py", ranks))
+        assert_all_ok(run_ranks(rig, str(PYTHONS["newest"]), "cases/cases.py", ranks))
 
 
 def test_compiled_trainings_equal_one_process(two_agents):
     """torch.compile, compiled autograd, and autocast."""
-    assert_all_ok(run_ranks(two_agents, str(PYTHONS["newest"]), "training/cases.py", 2, "compiled", "autocast"))
+    assert_all_ok(run_ranks(two_agents, str(PYTHONS["newest"]), "cases/cases.py", 2, "compiled", "autocast"))

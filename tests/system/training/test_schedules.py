@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(300)
 GRADBUS = str(rigs.BIN / "gradbus")
 SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear", "mg-wfbp", "mergecomp:groups=2"]
 IN_FORWARD = ["bytescheduler", "dear"]
-PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover"]
+PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover", "unused"]
 
 
 def defers(python) -> bool:

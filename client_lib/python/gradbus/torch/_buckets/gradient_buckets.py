@@ -13,6 +13,7 @@ from .parameter_info import NamedParameter, shaped_as
 from .registered import Registered
 from .shard_parameters import ShardParameters
 from .slots import Slot, SparseSlot
+from .used_flags import UsedFlags
 
 
 class Bucket(Registered):
@@ -29,6 +30,8 @@ class Bucket(Registered):
         super().__init__(core, named[plan.slots[0].index][1], timeout_ms, dtype)
         self._sparse = plan.sparse
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
+        self._unset: Sequence[int] = ()  # slots that had no gradient here at the last start
+        self._used = self._used_flags(plan)
         self._slots_left = 0  # whose gradients of this round are not complete
         self._has_arrived = True  # a gradient has, since begin_round()
         self._view_in_use = 0  # number of the delay slot's view that slots use
@@ -55,8 +58,12 @@ class Bucket(Registered):
         super().replace(core)
         self.used = False
         self._view_in_use = 0
+        self._used = self._used_flags(self._plan)
         for slot, place in zip(self.slots, self._plan.slots, strict=True):
             slot.replace(self._views(place.offset, place.count, slot.parameter))
+
+    def _used_flags(self, plan: BucketPlan) -> UsedFlags | None:
+        return None if plan.flags_start is None else UsedFlags(self.flat, plan.flags_start)
 
     def _views(
         self, offset: int, count: int, parameter: torch.nn.Parameter
@@ -116,6 +123,16 @@ class Bucket(Registered):
         for slot in self.slots:
             slot.point_as_noted()
 
+    def leave_unused_out(self) -> None:
+        """After point(): ``.grad`` is None where no rank has a gradient."""
+        if not self._unset:
+            return
+        unset, self._unset = self._unset, ()
+        unused = () if self._used is None else self._used.unused(unset)
+        for number in unset:
+            slot = self.slots[number]
+            slot.leave_out() if number in unused else slot.end_zeros_for_none()
+
     def note(self) -> None:
         """From here on to start() nobody should write to the gradients."""
         self._is_noted = True
@@ -157,10 +174,14 @@ class Bucket(Registered):
         if before is not None and before != learning_rate:
             self.core.scale_residual_state(before / learning_rate)
 
-    def start(self) -> None:
-        """Hands the bucket to Gradbus."""
+    def start(self, has_gradients: bool = True) -> None:
+        """Hands the bucket to Gradbus. Without gradients: this rank has joined, and only adds zeros."""
         for slot in self.slots if self._sparse else ():
             slot.fill()
+        if not self.is_full:
+            self._unset = [n for n, slot in enumerate(self.slots) if slot.is_unset() or not has_gradients]
+        if self._used is not None:
+            self._used.write(self._unset)
         self.hand_over()
         self._drained = None
         self.started = True

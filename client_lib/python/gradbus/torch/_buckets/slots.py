@@ -37,7 +37,7 @@ class Slot:
         self._noted: tuple[torch.Tensor | None, int, int] = (None, 0, 0)  # .grad, its version and address
         # False until the first gradient arrived: that one is copied; later ones are born in place.
         self.adopted = False
-        # Of the zeros that zero_grad(set_to_none=True) put there instead of None; None: not so.
+        # Of the zeros that zero_grad(set_to_none=True) or adopt() put there instead of None; None: not so.
         self._zeros_version: int | None = None
         self._private: torch.Tensor | None = None  # .grad of a parameter in another order
         self._set_views(views)
@@ -73,6 +73,24 @@ class Slot:
             return False
         self._is_ready = True
         return True
+
+    def is_unset(self) -> bool:
+        """No gradient has arrived in this round, and ``.grad`` would be None in one process."""
+        return not (self._grads or self._passes or self._is_ready) and self._has_zeros_for_none()
+
+    def _has_zeros_for_none(self) -> bool:
+        grad = self.parameter.grad
+        if grad is None:
+            return True
+        return grad._version == self._zeros_version and (grad is self._private or self.is_in_place())
+
+    def end_zeros_for_none(self) -> None:
+        """Other ranks may have had a gradient: what is in ``.grad`` stands for no None."""
+        self._zeros_version = None
+
+    def leave_out(self) -> None:
+        """Nobody had a gradient."""
+        self.parameter.grad = None
 
     def use_delay_slot(self, delay_slot: int) -> None:
         """From here on the view is that of this delay slot."""
@@ -124,6 +142,8 @@ class Slot:
             self.view.copy_(own.clone() if self._made(grad) else own)
         if grad is None or grad is not self._private:
             self.point()
+            made = self.parameter.grad if grad is None else None
+            self._zeros_version = None if made is None else made._version
 
     def _made(self, grad: torch.Tensor) -> bool:
         return any(grad is gradient for gradient in self._gradients)
@@ -179,10 +199,7 @@ class Slot:
 
     def _drop_zeros_when_frozen(self) -> None:
         # zero_grad(), then requires_grad_(False): in one process .grad is None.
-        grad = self.parameter.grad
-        if grad is None or self.parameter.requires_grad:
-            return
-        if grad._version == self._zeros_version:
+        if not self.parameter.requires_grad and self._has_zeros_for_none():
             self.parameter.grad = None
 
     def _put(self) -> torch.Tensor:
@@ -197,6 +214,7 @@ class Slot:
         if self.parameter.grad is not gradient:
             self.refuse_other_kind()
             self.parameter.grad = gradient
+            self._zeros_version = None
         return gradient
 
     def _private_gradient(self) -> torch.Tensor | None:
@@ -217,11 +235,11 @@ class Slot:
         A frozen parameter gets no next one, and a step on zeros would move it (momentum, weight decay). So its
         ``.grad`` becomes what torch's own zero_grad() makes of it.
         """
-        stays = not set_to_none and self.parameter.grad is not None
+        stays = not set_to_none and not self._has_zeros_for_none()
         if stays or (self.adopted and self.parameter.requires_grad):
             gradient = self._put()
             self.adopted = True
-            self._zeros_version = gradient._version if set_to_none else None
+            self._zeros_version = None if stays else gradient._version
         else:
             self.parameter.grad = None
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from ... import _core
-from ..._layout import DTYPES, ParameterInfo, plan_buckets
-from ..._ops import Sum
+from ..._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from ..._ops import Average, Sum
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.delay_compensation import Compensation, DelayCompensation
 from .._buckets.gradient_buckets import Bucket
@@ -65,6 +65,9 @@ class BucketMaker:
         refuse_several_devices(named)
         infos = [self._info(parameter, session) for parameter in parameters]
         plans = plan_buckets(infos, self.bucket_bytes, prefix, self._fill_order(infos), self._groups(infos))
+        for plan in plans:
+            if self._tells_used(plan):
+                plan.append_flags()
         firsts = [parameters[plan.slots[0].index] for plan in plans]
         specs = [
             (
@@ -93,6 +96,11 @@ class BucketMaker:
                 )  # fmt: skip
             buckets.append(bucket)
         return buckets
+
+    def _tells_used(self, plan: BucketPlan) -> bool:
+        # Elsewhere a codec would change the flags, or they would be those of another step.
+        dense = plan.compression == "none" and not plan.sparse
+        return dense and plan.mode == "sync" and self.op in (Average, Sum)
 
     def _groups(self, infos: Sequence[ParameterInfo]) -> list[int] | None:
         if self.plan is None:

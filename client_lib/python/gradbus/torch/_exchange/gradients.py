@@ -203,7 +203,7 @@ class GradientExchange:
     ) -> None:
         """After this every ``.grad`` is the result. Nothing happens when it already is.
 
-        A parameter without a gradient (``.grad`` is None) takes part with zeros. ``is_step``: a step
+        A parameter without a gradient (``.grad`` is None) takes part with zeros; used_flags.py. ``is_step``: a step
         calls it, and not the user. After a TimeoutError it may be called again.
         """
         self.refuse_when_detached()

@@ -177,13 +177,13 @@ class Rounds:
             and can_defer(self._buckets)
         )
 
-    def _start(self, bucket: Bucket) -> None:
+    def _start(self, bucket: Bucket, has_gradients: bool = True) -> None:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
             bucket.core.set_learning_rate(self._learning_rate(bucket.group))
         if self._rescale_residual and bucket.compressed:
             bucket.follow(self._learning_rate(bucket.group))
-        bucket.start()
+        bucket.start(has_gradients)
 
     # ---- waiting
 
@@ -233,6 +233,7 @@ class Rounds:
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
+        bucket.leave_unused_out()
         bucket.begin_round()
         for slot in bucket.slots if self._op == Sum else ():
             slot.note()  # for _refuse_again()
@@ -308,7 +309,7 @@ class Rounds:
         for bucket in self._buckets:
             bucket.restart(set_to_none=False)
             bucket.adopt()
-            self._start(bucket)
+            self._start(bucket, has_gradients=False)
         return True
 
     def test(self) -> bool:

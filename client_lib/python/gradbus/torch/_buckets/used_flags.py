@@ -1,0 +1,33 @@
+"""Which parameters no rank has used: their ``.grad`` stays None, as in one process.
+
+A zero instead of None would move them by momentum and weight decay. So a dense bucket ends with one more element
+for each slot: 1 from a rank that has a gradient, 0 from one that has none. The sum or mean of these is 0 only
+where nobody has one. A rank looks only at slots for which it has none itself: on a device, a look waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+class UsedFlags:
+    """Of one bucket, behind its slots."""
+
+    def __init__(self, flat: torch.Tensor, start: int) -> None:
+        self._flags = flat[start:]
+        self._ones = torch.ones_like(self._flags)
+
+    def write(self, unset: Sequence[int]) -> None:
+        """Before the exchange; ``unset``: numbers of the slots without a gradient on this rank."""
+        self._flags.copy_(self._ones)
+        for number in unset:
+            self._flags[number] = 0
+
+    def unused(self, unset: Sequence[int]) -> list[int]:
+        """After the exchange: those of them for which no rank has one."""
+        if not unset:
+            return []
+        flags = self._flags.tolist()
+        return [number for number in unset if flags[number] == 0]
