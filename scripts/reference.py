@@ -49,6 +49,7 @@ VARIABLES = {
     "GRADBUS_AUTOTUNE": ("PyTorch ranks",
                          "1: [tries schedules](../concepts/schedules.md#autotune); also HOROVOD_AUTOTUNE",
                          "0"),
+    "GRADBUS_RECORD": ("PyTorch ranks", "file for [what steps compute](../how-to/plan-a-cluster.md#ask-what-if)", "-"),
     "GRADBUS_AUTOTUNE_LOG": ("PyTorch ranks", "file for the time of each trial; also HOROVOD_AUTOTUNE_LOG", "-"),
     "GRADBUS_FENCE_EVERY": ("PyTorch ranks", "steps after which `flush()` is called without a call of the program",
                             "0: never"),

@@ -36,6 +36,7 @@ namespace {
 
 struct ServerOptions {
   std::string role = "coordinator";
+  std::string state_dir;
   std::string listen = "127.0.0.1:7400";
   std::string token_file;
   bool insecure = false;
@@ -71,6 +72,9 @@ struct ServerOptions {
     table.add(
         "insecure-i-understand", &insecure,
         "Listen on host:port without a token: any program that reaches the port may do everything");
+    table.add("state-dir", &state_dir,
+              "Folder for the settings that gradbus run --autotune finds, for later jobs; "
+              "default: they are kept in memory");
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 0, 1024,
@@ -169,6 +173,7 @@ Result<ServiceOptions> service_options(const ServerOptions& options) {
   if (!token.ok()) return token.status();
   service.token = token.take();
   service.insecure = options.insecure;
+  service.state_dir = options.state_dir;
   service.coordinator.heartbeat_ms = static_cast<uint32_t>(options.heartbeat_ms);
   service.coordinator.lease_ms = static_cast<uint32_t>(options.lease_ms);
   service.coordinator.plan.chunk_bytes = static_cast<uint64_t>(options.chunk_kib) << 10;

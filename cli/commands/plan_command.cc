@@ -28,12 +28,14 @@ constexpr QuantityUnit kTimes[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 
 struct PlanOptions {
   std::string model;
   std::string profile_file;
-  std::string bandwidth = "10G";
-  std::string latency = "20us";
+  std::string replay_file;
+  bool profile = false;
+  std::string bandwidth;  // "": as recorded, else 10G
+  std::string latency;    // "": as recorded, else 20us
   std::string codec = "none";
   std::string algorithm = "auto";
   std::string schedule;
-  uint32_t nodes = 0;
+  uint32_t nodes = 0;  // 0: as recorded
   double compute_ms = 0;
   bool json = false;
   scheduling::ScheduleOptions schedules;
@@ -51,14 +53,45 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-Result<Workload> workload_of(const PlanOptions& options) {
-  if (options.model.empty() == options.profile_file.empty())
-    return error("F100", "gradbus plan needs either --model or --profile-file",
+Status check_sources(const PlanOptions& options) {
+  const int sources = !options.model.empty() + !options.profile_file.empty() +
+                      !options.replay_file.empty() + options.profile;
+  if (sources != 1)
+    return error("F100",
+                 "gradbus plan needs one of --model, --profile-file, --replay and --profile",
                  "gradbus plan --model resnet50 --nodes 16 --bandwidth 25G --latency 10us");
-  if (!options.model.empty()) return scheduling::known_workload(options.model);
-  Result<std::string> text = read_file(options.profile_file);
+  if (options.profile == trailing_words().empty())
+    return error("F100", "--profile and a command belong together",
+                 "gradbus plan --profile --nodes 16 -- python train.py");
+  return {};
+}
+
+// Of a recording, which also says how the job ran.
+Status read_recording(const PlanOptions& options, PlannedCluster* question) {
+  Result<std::string> text =
+      options.profile ? record_program(trailing_words()) : read_file(options.replay_file);
   if (!text.ok()) return text.status();
-  return scheduling::parse_workload(text.value(), options.profile_file);
+  Result<Recording> recording =
+      parse_recording(text.value(), options.profile ? "the recording" : options.replay_file);
+  if (!recording.ok()) return recording.status();
+  Recording found = recording.take();
+  question->workload = std::move(found.workload);
+  question->recorded = std::move(found.job);
+  return {};
+}
+
+Status read_workload(const PlanOptions& options, PlannedCluster* question) {
+  GRADBUS_RETURN_IF_ERROR(check_sources(options));
+  if (options.profile || !options.replay_file.empty()) return read_recording(options, question);
+  Result<std::string> text =
+      options.model.empty() ? read_file(options.profile_file) : Result<std::string>(std::string());
+  if (!text.ok()) return text.status();
+  Result<Workload> workload = options.model.empty()
+                                  ? scheduling::parse_workload(text.value(), options.profile_file)
+                                  : scheduling::known_workload(options.model);
+  if (!workload.ok()) return workload.status();
+  question->workload = workload.take();
+  return {};
 }
 
 Status set_compute(const PlanOptions& options, Workload* workload) {
@@ -81,6 +114,24 @@ Result<Algorithm> algorithm_of(const std::string& name) {
   }
   return error("F100", "--algorithm \"" + name.substr(0, 40) + "\" has no formula",
                "take one of: " + known);
+}
+
+// A ring over n nodes takes 2 (n - 1) alpha + 2 (n - 1) / n * m beta: solved for the measured
+// times.
+PlanOptions with_recorded(PlanOptions options, const std::optional<RecordedJob>& job) {
+  const bool has_network = job && job->nodes > 1 && job->byte_ns > 0;
+  if (options.nodes == 0 && job) options.nodes = job->nodes;
+  if (has_network) {
+    const double steps = 2.0 * (job->nodes - 1);
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.0fk", 8e9 * steps / job->nodes / job->byte_ns / 1e3);
+    if (options.bandwidth.empty()) options.bandwidth = text;
+    std::snprintf(text, sizeof(text), "%.0fns", job->startup_us * 1000 / steps);
+    if (options.latency.empty()) options.latency = text;
+  }
+  if (options.bandwidth.empty()) options.bandwidth = "10G";
+  if (options.latency.empty()) options.latency = "20us";
+  return options;
 }
 
 Status read_network(const PlanOptions& options, PlannedCluster* question) {
@@ -113,10 +164,8 @@ Status read_network(const PlanOptions& options, PlannedCluster* question) {
 
 Result<PlannedCluster> question_of(const PlanOptions& options) {
   PlannedCluster question;
-  GRADBUS_RETURN_IF_ERROR(read_network(options, &question));
-  Result<Workload> workload = workload_of(options);
-  if (!workload.ok()) return workload.status();
-  question.workload = workload.take();
+  GRADBUS_RETURN_IF_ERROR(read_workload(options, &question));
+  GRADBUS_RETURN_IF_ERROR(read_network(with_recorded(options, question.recorded), &question));
   GRADBUS_RETURN_IF_ERROR(set_compute(options, &question.workload));
   Result<CodecCost> codec = scheduling::parse_codec_cost(options.codec);
   if (!codec.ok()) return codec.status();
@@ -152,6 +201,7 @@ void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
 
 Action declare_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
+  app.prefix_command();
   app.footer(
       "The times are predictions of a model. The "
       "computing times of known models are assumptions: replace them with --compute-ms or "
@@ -159,9 +209,14 @@ Action declare_plan(CLI::App& app) {
   app.add_option("--model", options->model, "a known model, such as resnet50 or bert-large");
   app.add_option("--profile-file", options->profile_file,
                  "JSON file with the layers and times of another model");
+  app.add_option("--replay", options->replay_file,
+                 "file that gradbus run --record has written; nodes, bandwidth and latency are "
+                 "those of the job unless you give others");
+  app.add_flag("--profile", options->profile,
+               "runs the command after -- as one rank, and records its layers and times");
   app.add_option("--compute-ms", options->compute_ms,
                  "computing time of a step on one node, instead of the model's");
-  app.add_option("--nodes", options->nodes, "number of nodes")->required();
+  app.add_option("--nodes", options->nodes, "number of nodes");
   app.add_option("--bandwidth", options->bandwidth,
                  "bandwidth of a node's link: 25G, 100M; default 10G");
   app.add_option("--latency", options->latency, "latency of a message: 10us; default 20us");

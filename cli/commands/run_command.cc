@@ -114,6 +114,19 @@ int exit_code_without(const std::string& program) {
   return is_path && access(program.c_str(), F_OK) == 0 ? kExitNotExecutable : kExitNotFound;
 }
 
+// The ranks find it in their environment. An embedded coordinator ends with its job, so it keeps
+// what was found in a folder of the user.
+void tell_tuning() {
+  setenv("GRADBUS_AUTOTUNE", "1", 1);
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  std::string folder;
+  if (state != nullptr && *state == '/') folder = state;
+  if (folder.empty() && home != nullptr && *home == '/')
+    folder = std::string(home) + "/.local/state";
+  if (!folder.empty()) setenv("GRADBUS_SERVER_STATE_DIR", (folder + "/gradbus").c_str(), 0);
+}
+
 // The ranks find it in their environment, those of other hosts too.
 Status tell_policy(const RunOptions& options) {
   const Result<PolicyVariables> found =
@@ -126,7 +139,9 @@ Status tell_policy(const RunOptions& options) {
   set(mode_variable(), found.value().mode);
   if (!found.value().schedule.empty())
     setenv("GRADBUS_SCHEDULE", found.value().schedule.c_str(), 1);
-  if (options.autotune) setenv("GRADBUS_AUTOTUNE", "1", 1);
+  if (options.autotune) tell_tuning();
+  if (!options.record.empty())
+    setenv("GRADBUS_RECORD", std::filesystem::absolute(options.record).c_str(), 1);
   if (!options.autotune_log.empty())
     setenv("GRADBUS_AUTOTUNE_LOG", options.autotune_log.c_str(), 1);
   return {};
@@ -256,6 +271,21 @@ void declare_cluster(CLI::App& app, const std::shared_ptr<RunOptions>& options) 
       "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
 }
 
+// The options that measure steps.
+void declare_measurements(CLI::App& app, const std::shared_ptr<RunOptions>& options) {
+  app.add_flag("--autotune", options->autotune,
+               "tries schedules and sizes of buckets in the first steps, and keeps the fastest");
+  app.add_option("--autotune-log-file", options->autotune_log,
+                 "with --autotune: file for the time of each trial, as CSV")
+      ->needs("--autotune");
+  app.add_option("--timeline,--timeline-filename", options->timeline,
+                 "records the job into FILE (gradbus timeline FILE; ui.perfetto.dev); also "
+                 "HOROVOD_TIMELINE")
+      ->envname("HOROVOD_TIMELINE");
+  app.add_option("--record", options->record,
+                 "writes what steps compute into FILE, for gradbus plan --replay FILE");
+}
+
 // Not in --help, which is about our own options: docs/how-to/run-jobs.md has a table.
 void declare_horovod_options(CLI::App& app, const std::shared_ptr<GivenHorovodOptions>& given) {
   for (const HorovodOption& option : horovod_options()) {
@@ -297,11 +327,7 @@ Action declare_run(CLI::App& app) {
   app.add_option("--schedule", options->schedule,
                  "when gradients are sent and waited for: auto, wfbp, ddp, fusion, bytescheduler, "
                  "dear, mg-wfbp, mergecomp, mergecomp:groups=2 (docs/concepts/schedules.md)");
-  app.add_flag("--autotune", options->autotune,
-               "tries schedules and sizes of buckets in the first steps, and keeps the fastest");
-  app.add_option("--autotune-log-file", options->autotune_log,
-                 "with --autotune: file for the time of each trial, as CSV")
-      ->needs("--autotune");
+  declare_measurements(app, options);
   app.add_option("--late-mode", options->late_mode,
                  "mode to change to at a fence, if ranks wait more than a fifth of a minute for a "
                  "slow rank, e.g. delayed:k=1");
@@ -309,10 +335,6 @@ Action declare_run(CLI::App& app) {
                  "changes back to mode sync if the reported losses rise to this percentage of the "
                  "earlier ones, e.g. 200")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--timeline,--timeline-filename", options->timeline,
-                 "records the job into FILE (gradbus timeline FILE; ui.perfetto.dev); also "
-                 "HOROVOD_TIMELINE")
-      ->envname("HOROVOD_TIMELINE");
   app.add_option("--policy", options->policy,
                  "TOML file with rules that give tensors their compression and mode");
   app.add_option("--fence-every", options->fence_every,

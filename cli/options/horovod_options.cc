@@ -15,12 +15,18 @@ constexpr char kNoCycle[] = "there is no cycle, gradients are sent when they are
 constexpr char kNoNegotiation[] = "tensors are registered once, so there is nothing to cache";
 constexpr char kOneDataPlane[] = "agents move the gradients, with every framework";
 constexpr char kNodesFirst[] = "ranks of a node always add up first";
+constexpr char kNoise[] = "the noise is estimated from the measured steps";
 constexpr char kStalls[] = "late ranks are reported after a second; a time limit is --op-timeout";
 
 constexpr HorovodOption kOptions[] = {
     {"--fusion-threshold-mb", true, HorovodUse::kFusion, "MiB in a bucket of gradients"},
     {"--ssh-port", true, HorovodUse::kSsh, "-p"},
     {"--ssh-identity-file", true, HorovodUse::kSsh, "-i"},
+    {"--autotune-warmup-samples", true, HorovodUse::kTuning, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"},
+    {"--autotune-steps-per-sample", true, HorovodUse::kTuning, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"},
+    {"--autotune-bayes-opt-max-samples", true, HorovodUse::kTuning,
+     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"},
+    {"--autotune-gaussian-process-noise", true, HorovodUse::kNothing, kNoise},
     {"--cycle-time-ms", true, HorovodUse::kNothing, kNoCycle},
     {"--timeline-mark-cycles", false, HorovodUse::kNothing, kNoCycle},
     {"--cache-capacity", true, HorovodUse::kNothing, kNoNegotiation},
@@ -77,6 +83,9 @@ Status apply_horovod_options(const GivenHorovodOptions& given, RunOptions* optio
     if (found == given.end()) continue;
     switch (option.use) {
       case HorovodUse::kFusion: GRADBUS_RETURN_IF_ERROR(add_fusion(found->second, options)); break;
+      case HorovodUse::kTuning:
+        options->variables.push_back(std::string(option.text) + "=" + found->second);
+        break;
       case HorovodUse::kSsh:
         GRADBUS_RETURN_IF_ERROR(add_ssh(option, found->second, options));
         break;

@@ -17,6 +17,7 @@ namespace gradbus {
 
 enum class HorovodUse {
   kFusion,   // a variable, in bytes
+  kTuning,   // a variable: `text` is its name, and ranks check the number
   kSsh,      // words of the command that reaches other hosts
   kNothing,  // accepted: `text` says why nothing is to do
   kRefused,  // `text` says what to do instead

@@ -26,6 +26,7 @@ struct RunOptions {
   std::string late_mode;     // "" : not given
   int loss_percent = 0;      // 0: not given
   std::string policy;        // file; "" : not given
+  std::string record;        // file of what steps compute; "" : not given
   std::string timeline;      // file of the job's trace; "" : not given
   uint32_t fence_every = 0;  // steps; 0: not given
   bool embedded = false;

@@ -59,18 +59,19 @@ std::string plan_json(const PlannedCluster& question, const PlanReport& report) 
   Json schedules = Json::array();
   for (const PlannedSchedule& row : report.schedules) schedules.push_back(schedule_json(row));
   const PlannedSchedule& shown = report.schedules[report.shown];
-  const Json object = {{"model", question.workload.name},
-                       {"layers", question.workload.layers.size()},
-                       {"gradient_bytes", question.workload.bytes()},
-                       {"compute_us", question.workload.compute_us()},
-                       {"nodes", question.cluster.network.nodes},
-                       {"bits_per_second", question.bits_per_second},
-                       {"latency_us", question.cluster.network.alpha_us},
-                       {"codec", question.cluster.codec.name},
-                       {"schedules", schedules},
-                       {"recommended", report.schedules[report.recommended].name},
-                       {"shown", shown.name},
-                       {"timeline", timeline_json(shown)}};
+  Json object = {{"model", question.workload.name},
+                 {"layers", question.workload.layers.size()},
+                 {"gradient_bytes", question.workload.bytes()},
+                 {"compute_us", question.workload.compute_us()},
+                 {"nodes", question.cluster.network.nodes},
+                 {"bits_per_second", question.bits_per_second},
+                 {"latency_us", question.cluster.network.alpha_us},
+                 {"codec", question.cluster.codec.name},
+                 {"schedules", schedules},
+                 {"recommended", report.schedules[report.recommended].name},
+                 {"shown", shown.name},
+                 {"timeline", timeline_json(shown)}};
+  if (question.recorded) object["recorded_step_us"] = question.recorded->step_us;
   // A profile may name its model and layers in bytes that are no UTF-8.
   return object.dump(2, ' ', false, Json::error_handler_t::replace);
 }

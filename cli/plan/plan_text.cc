@@ -37,6 +37,14 @@ std::string rate_text(double bits_per_second) {
   return text;
 }
 
+std::string recorded_text(const PlannedCluster& question) {
+  if (!question.recorded) return {};
+  const RecordedJob& job = *question.recorded;
+  return "recorded: " + time_text(job.step_us) + " a step with " + job.schedule + ", " +
+         std::to_string(job.ranks) + (job.ranks == 1 ? " rank on " : " ranks on ") +
+         std::to_string(job.nodes) + (job.nodes == 1 ? " node\n" : " nodes\n");
+}
+
 std::string question_text(const PlannedCluster& question) {
   const scheduling::Workload& workload = question.workload;
   const scheduling::Network& network = question.cluster.network;
@@ -45,7 +53,7 @@ std::string question_text(const PlannedCluster& question) {
          time_text(workload.compute_us()) + " a step\n" + std::to_string(network.nodes) +
          (network.nodes == 1 ? " node, " : " nodes, ") + rate_text(question.bits_per_second) +
          ", " + nanoseconds_text(static_cast<uint64_t>(network.alpha_us * 1000)) +
-         " a message, codec " + question.cluster.codec.name + "\n\n";
+         " a message, codec " + question.cluster.codec.name + "\n" + recorded_text(question) + "\n";
 }
 
 std::string table_text(const PlanReport& report) {

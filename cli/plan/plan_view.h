@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/plan/recording.h"
 #include "common/status.h"
 #include "server/scheduling/schedule.h"
 
@@ -17,6 +19,7 @@ struct PlannedCluster {
   scheduling::Cluster cluster;
   scheduling::ScheduleOptions options;
   double bits_per_second = 0;
+  std::optional<RecordedJob> recorded;  // the job that the layers come from
 };
 
 // The answer for one schedule, in the order of the table of schedules.

@@ -5,18 +5,19 @@
 #include "server/scheduling/job/job_question.h"
 
 namespace gradbus {
-namespace {
 
-Result<std::string> answer_to(const Question& question) {
-  Result<std::string> answer = error("X001", "the question was not answered");
-  const Status done = guarded([&] { answer = scheduling::answer_job(question.text); });
-  return done.ok() ? answer : Result<std::string>(done);
+QuestionDesk::QuestionDesk(Desk* desk, const std::string& state_dir)
+    : desk_(desk), tuned_(state_dir), thread_([this] { serve(); }) {
+  desk_->set_question_sink([this](Question question) { ask(std::move(question)); });
 }
 
-}  // namespace
-
-QuestionDesk::QuestionDesk(Desk* desk) : desk_(desk), thread_([this] { serve(); }) {
-  desk_->set_question_sink([this](Question question) { ask(std::move(question)); });
+Result<std::string> QuestionDesk::answer_to(const Question& question) {
+  Result<std::string> answer = error("X001", "the question was not answered");
+  const Status done = guarded([&] {
+    answer = TunedSettings::is_for(question.text) ? tuned_.answer(question.text)
+                                                  : scheduling::answer_job(question.text);
+  });
+  return done.ok() ? answer : Result<std::string>(done);
 }
 
 void QuestionDesk::ask(Question question) {

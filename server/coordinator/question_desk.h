@@ -1,5 +1,5 @@
 // Answers questions of ranks on a thread of its own: planning takes milliseconds to seconds, and
-// neither leases nor other jobs may wait for it.
+// neither leases nor other jobs may wait for it. Tuned settings are read and written there, too.
 //
 // A job has at most one question here, and the number of jobs is limited, so the queue is bounded.
 #pragma once
@@ -10,12 +10,14 @@
 #include <thread>
 
 #include "server/coordinator/attach_stream.h"
+#include "server/coordinator/questions/tuned_settings.h"
 
 namespace gradbus {
 
 class QuestionDesk {
  public:
-  explicit QuestionDesk(Desk* desk);
+  // `state_dir`: where tuned settings are kept; empty: in memory.
+  QuestionDesk(Desk* desk, const std::string& state_dir);
   ~QuestionDesk() { stop(); }
 
   // Any thread; never blocks.
@@ -26,8 +28,10 @@ class QuestionDesk {
 
  private:
   void serve();
+  Result<std::string> answer_to(const Question& question);
 
   Desk* const desk_;
+  TunedSettings tuned_;  // of the thread
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;

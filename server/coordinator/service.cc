@@ -222,7 +222,7 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
 Service::Service(const ServiceOptions& options)
     : desk_(std::make_unique<Desk>(options.coordinator, options.queue_bytes_max)),
       status_desk_(std::make_unique<StatusDesk>(desk_.get())),
-      question_desk_(std::make_unique<QuestionDesk>(desk_.get())),
+      question_desk_(std::make_unique<QuestionDesk>(desk_.get(), options.state_dir)),
       guard_(options.token),
       calls_(std::make_unique<Calls>(desk_.get(), status_desk_.get(), &guard_)),
       monitor_(options.monitor),

@@ -38,6 +38,7 @@ struct ServiceOptions {
   std::string listen = "127.0.0.1:7400";
   std::optional<Secret> token;  // of the cluster
   bool insecure = false;        // listen on host:port without a token
+  std::string state_dir;        // of settings that jobs have tuned; empty: kept in memory
   CoordinatorOptions coordinator;
   DaemonMonitor* monitor = nullptr;         // gets metrics; outlives the service
   Page* page = nullptr;                     // gets the state; the same

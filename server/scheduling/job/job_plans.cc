@@ -82,7 +82,16 @@ class Best {
           make("dear", JobWait::kSplit, layers_of(best_split_groups(workload_, cluster_)), coded));
   }
 
-  const JobPlan& best() const { return *best_; }
+  // The fastest, and of each other wait its fastest.
+  JobPlan best() const {
+    std::vector<JobPlan> plans;
+    for (const std::optional<JobPlan>& plan : best_of_)
+      if (plan) plans.push_back(*plan);
+    std::ranges::stable_sort(plans, {}, &JobPlan::step_us);
+    JobPlan first = plans.front();
+    first.others.assign(plans.begin() + 1, plans.end());
+    return first;
+  }
   size_t compared() const { return compared_; }
 
  private:
@@ -113,12 +122,13 @@ class Best {
   void offer(JobPlan plan) {
     predict(workload_, cluster_, &plan);
     ++compared_;
-    if (!best_ || plan.step_us < best_->step_us) best_ = std::move(plan);
+    std::optional<JobPlan>& best = best_of_[static_cast<size_t>(plan.wait)];
+    if (!best || plan.step_us < best->step_us) best = std::move(plan);
   }
 
   const Workload& workload_;
   const Cluster& cluster_;
-  std::optional<JobPlan> best_;
+  std::optional<JobPlan> best_of_[std::size(kWaits)];
   size_t compared_ = 0;
 };
 
@@ -126,8 +136,13 @@ JobPlan plan_best(const Workload& workload, const Cluster& cluster, const JobOpt
   Best best(workload, cluster);
   best.add_all(options.forward);
   JobPlan plan = best.best();
-  plan.why = plan.schedule + " with " + count_text(plan.groups.size(), "group") +
-             ", the fastest of " + std::to_string(best.compared()) + " plans by the model";
+  const auto why = [](const JobPlan& one) {
+    return one.schedule + " with " + count_text(one.groups.size(), "group");
+  };
+  for (JobPlan& other : plan.others)
+    other.why = why(other) + ", the fastest plan by the model for its place to wait";
+  plan.why =
+      why(plan) + ", the fastest of " + std::to_string(best.compared()) + " plans by the model";
   return plan;
 }
 

@@ -27,6 +27,7 @@ struct JobPlan {
   double step_us = 0;
   double exposed_us = 0;
   std::string why = {};
+  std::vector<JobPlan> others = {};  // auto: the best where ranks wait elsewhere, the fastest first
 };
 
 struct JobOptions {

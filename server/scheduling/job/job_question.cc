@@ -120,6 +120,16 @@ Result<double> now_us(const Json& question, const Workload& workload, const Clus
   return plan.step_us;
 }
 
+Json json_of(const JobPlan& plan) {
+  return {{"schedule", plan.schedule},
+          {"waits", job_wait_name(plan.wait)},
+          {"groups", plan.groups},
+          {"compressed", plan.compressed},
+          {"us", plan.step_us},
+          {"exposed_us", plan.exposed_us},
+          {"why", plan.why}};
+}
+
 Result<std::string> answer_plan(const Json& question) {
   const Json* layers = member(question, "workload");
   if (layers == nullptr) return bad("there is no \"workload\"");
@@ -146,16 +156,11 @@ Result<std::string> answer_plan(const Json& question) {
   if (!plan.ok()) return plan.status();
   const Result<double> now = now_us(question, workload.value(), cluster);
   if (!now.ok()) return now.status();
-  const JobPlan& found = plan.value();
-  return Json{{"schedule", found.schedule},
-              {"waits", job_wait_name(found.wait)},
-              {"groups", found.groups},
-              {"compressed", found.compressed},
-              {"us", found.step_us},
-              {"now_us", now.value()},
-              {"exposed_us", found.exposed_us},
-              {"why", found.why}}
-      .dump();
+  Json found = json_of(plan.value());
+  found["now_us"] = now.value();
+  found["others"] = Json::array();
+  for (const JobPlan& other : plan.value().others) found["others"].push_back(json_of(other));
+  return found.dump();
 }
 
 Status read_dimensions(const Json& question, std::vector<Dimension>* dimensions) {

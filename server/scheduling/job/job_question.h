@@ -17,8 +17,10 @@
 // "codec" and "now" may be missing. The answer:
 //
 //   {"schedule": "mergecomp", "waits": "backward", "groups": [[5, 4], [3, 2, 1, 0]],
-//    "compressed": [true, false], "us": 1200, "now_us": 1400, "exposed_us": 100, "why": "..."}
+//    "compressed": [true, false], "us": 1200, "now_us": 1400, "exposed_us": 100, "why": "...",
+//    "others": [...]}
 //
+// "others" are plans of auto with other waits, for trials: the model may be wrong.
 // A group lists layers. Groups come in the order in which they are ready. "waits" is backward (the
 // end of the pass), layer (most urgent layers first) or split (partial sums first, then results).
 //

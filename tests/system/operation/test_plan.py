@@ -99,8 +99,8 @@ def test_a_thousand_nodes_are_planned():
 
 
 MISTAKES = {
-    "no model": ((), "GB-F100", "either --model or --profile-file"),
-    "both": (("--model", "mlp", "--profile-file", "x"), "GB-F100", "either --model or --profile-file"),
+    "no model": ((), "GB-F100", "one of --model, --profile-file, --replay"),
+    "both": (("--model", "mlp", "--profile-file", "x"), "GB-F100", "one of --model, --profile-file, --replay"),
     "unknown model": (("--model", "resnet51"), "GB-F100", 'did you mean "resnet50"?'),
     "unknown schedule": (("--model", "mlp", "--schedule", "deer"), "GB-F100", 'did you mean "dear"?'),
     "unknown codec": (("--model", "mlp", "--codec", "topq"), "GB-O910", 'did you mean "topk"?'),
@@ -136,3 +136,45 @@ def test_a_truncated_profile_is_named(tmp_path, part):
     result = plan("--profile-file", path, *CLUSTER)
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert f"GB-F102 BAD_FILE: {path}: this is no JSON, or it is cut short | next: " in result.stderr
+
+
+RECORDED = {**json.loads(PROFILE), "recorded": {"ranks": 4, "nodes": 2, "schedule": "auto", "step_us": 7500.0,
+                                                "network": {"startup_us": 200.0, "byte_ns": 1.0}}}
+
+
+def test_a_recording_is_replayed_on_its_own_network_and_on_others(tmp_path):
+    path = profile(tmp_path, json.dumps(RECORDED))
+    # 200 us and 1 ns a byte between two nodes: 100 us a message, 8 Gbit/s.
+    own = plan_json("--replay", path)
+    assert own["nodes"] == 2 and own["latency_us"] == 100 and own["bits_per_second"] == 8e9
+    same = plan_json("--profile-file", path, "--nodes", "2", "--bandwidth", "8gbit", "--latency", "100us")
+    assert own["schedules"] == same["schedules"] and own["recorded_step_us"] == 7500
+    other = plan_json("--replay", path, "--nodes", "4", "--bandwidth", "80G", "--schedule", "dear")
+    assert other["nodes"] == 4 and other["bits_per_second"] == 80e9 and other["shown"] == "dear"
+    assert "recorded: 7.50 ms a step with auto, 4 ranks on 2 nodes" in plan("--replay", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (PROFILE, 'there is no part "recorded"'),
+        (json.dumps({**RECORDED, "recorded": {"ranks": 2}}), "does not say how long a step took"),
+        (json.dumps(RECORDED)[:200], "cut short"),
+    ],
+)
+def test_what_is_no_recording_is_named(tmp_path, text, part):
+    result = plan("--replay", profile(tmp_path, text))
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("GB-F102 ") and part in result.stderr
+
+
+def test_profile_runs_a_program_and_says_when_it_records_nothing(tmp_path):
+    program = tmp_path / "recorder.py"
+    program.write_text(f"import os; open(os.environ['GRADBUS_RECORD'], 'w').write({json.dumps(json.dumps(RECORDED))})")
+    report = json.loads(plan("--profile", "--nodes", "4", "--json", "--", "python3", str(program)).stdout)
+    assert report["recorded_step_us"] == 7500 and report["nodes"] == 4
+    for command, part in ((["true"], "has recorded nothing"), (["sh", "-c", "exit 7"], "sh ended with 7"),
+                          (["/nowhere/x"], "cannot be started")):  # fmt: skip
+        result = plan("--profile", "--nodes", "4", "--", *command)
+        assert result.returncode == 2 and part in result.stderr, result
+    assert "belong together" in plan("--profile", "--nodes", "4").stderr

@@ -74,6 +74,15 @@ def test_autotuning_finds_what_is_fast_for_the_slowest_rank(two_agents, python, 
     assert_all_ok(run_ranks(two_agents, python, "training/autotune.py", 3, str(tmp_path / "tune.csv")))
 
 
+@pytest.mark.parametrize(("size", "words"), [(1, []), (2, []), (2, ["dear"])])
+def test_a_recording_has_the_layers_and_how_they_ran(two_agents, python, tmp_path, size, words):
+    recording = tmp_path / "job.json"
+    assert_all_ok(run_ranks(two_agents, python, "training/record.py", size, str(recording), *words))
+    planned = subprocess.run([GRADBUS, "plan", "--replay", str(recording), "--nodes", "4", "--json"], text=True,
+                             capture_output=True, timeout=60, check=True)  # fmt: skip
+    assert json.loads(planned.stdout)["layers"] == 6
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -105,6 +114,9 @@ def test_the_launcher_passes_a_schedule_on(tmp_path):
     assert run("--autotune", variable="GRADBUS_AUTOTUNE").stdout == "1\n"
     tuned = run("--autotune", "--autotune-log-file", "t.csv", variable="GRADBUS_AUTOTUNE_LOG")
     assert tuned.stdout == "t.csv\n"
+    tuned = run("--autotune", "--autotune-steps-per-sample", "7", variable="HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE")
+    assert tuned.stdout == "7\n"
+    assert run("--record", "job.json", variable="GRADBUS_RECORD", cwd=tmp_path).stdout == f"{tmp_path}/job.json\n"
     for words, part in (
         (["--autotune-log-file", "t.csv"], "--autotune"),
         (["--schedule", "deer"], "did you mean dear?"),

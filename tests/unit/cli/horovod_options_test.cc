@@ -10,13 +10,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 TEST(HorovodOptions, BecomeVariablesAndWordsOfSsh) {
   RunOptions options;
   std::vector<std::string> sentences;
-  const GivenHorovodOptions given = {{"--fusion-threshold-mb", "32"}, {"--ssh-port", "2222"}};
+  const GivenHorovodOptions given = {{"--fusion-threshold-mb", "32"},
+                                     {"--ssh-port", "2222"},
+                                     {"--autotune-steps-per-sample", "5"}};
   ASSERT_TRUE(apply_horovod_options(given, &options, &sentences).ok());
-  EXPECT_THAT(options.variables, ElementsAre("HOROVOD_FUSION_THRESHOLD=33554432"));
+  EXPECT_THAT(options.variables, UnorderedElementsAre("HOROVOD_FUSION_THRESHOLD=33554432",
+                                                      "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=5"));
   EXPECT_EQ(options.ssh, "ssh -o BatchMode=yes -p 2222");
   EXPECT_THAT(sentences, IsEmpty());
 }

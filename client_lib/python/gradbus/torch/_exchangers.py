@@ -38,6 +38,7 @@ from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, 
 from ._state.residual_state import CompressionState
 from ._tuning.autotune import tuner_of
 from ._tuning.planning import Planning, StepPlan
+from ._tuning.recording import recorder_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,7 @@ class State:
         self.plan: StepPlan | None = None  # of the coordinator
         self.planning: Planning | None = None
         self.planning_is_due = wants_plan(settings.schedule)
+        self.recorder = recorder_of(self)
         self.tuner = tuner_of(settings.process_set, settings.number)
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered
         self._generations = itertools.count()

@@ -31,7 +31,7 @@ from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
-from ._rebuild import adapt, change_schedule, warn_of_whole_steps
+from ._rebuild import adapt, change_schedule, plan_report, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
 from ._sharded.optimizer import shard as make_sharded
@@ -193,6 +193,15 @@ class DistributedOptimizerBase(_Optimizer):
         """
         check_bucket_bytes(bucket_bytes)
         change_schedule(self, schedule_of(schedule), bucket_bytes)
+
+    def exchange_plan(self) -> dict[str, Any]:
+        """How gradients are exchanged now: ``{"schedule", "waits", "bucket_bytes", "compression", "why", "is_final"}``.
+
+        ``waits`` is where: ``"backward"`` (its end), ``"layer"`` or ``"split"`` (the next forward pass). The two lists
+        have an entry for each bucket, in the order in which backward fills them. ``is_final`` is false while
+        buckets may still change: before the first step, while a plan is made, and while ``--autotune`` searches.
+        """
+        return plan_report(self._gradbus)
 
     def report_loss(self, loss: float | torch.Tensor) -> None:
         """Reports this rank's loss of a step for the rule ``gradbus run --loss-percent``. If losses jump or are

@@ -19,7 +19,7 @@ from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
-from ._schedules import DEFAULT, Schedule
+from ._schedules import DEFAULT, Schedule, wants_plan
 from ._tuning.planning import Planning, StepPlan
 
 
@@ -39,6 +39,9 @@ def adapt(optimizer: Any) -> None:
     state: State = optimizer._gradbus
     if state.rebuild_is_due:
         _rebuild_in_order(optimizer)
+    if state.recorder is not None:
+        _record(state)
+        return
     if state.planning_is_due:
         _begin_planning(state)
     if state.planning is not None:
@@ -52,6 +55,18 @@ def adapt(optimizer: Any) -> None:
     state.tuner.stepped(optimizer)
     if state.tuner.is_done:
         state.tuner = None
+
+
+def _record(state: State) -> None:
+    """First of all: nothing else measures meanwhile, or changes buckets."""
+    assert state.recorder is not None
+    if _exchanges_in_step(state):
+        state.recorder.stepped()
+    else:
+        warnings.warn("gradbus: nothing is recorded: some parameters are not in mode sync", stacklevel=5)
+        state.recorder.stop()
+    if state.recorder.is_done:
+        state.recorder = None
 
 
 def _begin_planning(state: State) -> None:
@@ -131,6 +146,9 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
     warn_of_whole_steps(state.plain_class, schedule)
     before, plan = state.settings, state.plan
     _stop_planning(state)
+    if state.recorder is not None:
+        state.recorder.stop()
+        state.recorder = None
     state.plan = None
     size = bucket_bytes_of(bucket_bytes, schedule)
     state.settings = dataclasses.replace(before, schedule=schedule, bucket_bytes=size)
@@ -139,8 +157,20 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
     except BaseException:
         state.settings, state.plan = before, plan
         raise
-    state.planning_is_due = schedule.planned and schedule.name != DEFAULT
+    state.planning_is_due = wants_plan(schedule)
     state.rebuild_is_due = state.exchange.rebuilds and not state.arrival
+
+
+def plan_report(state: State) -> dict[str, Any]:
+    """For DistributedOptimizer.exchange_plan()."""
+    buckets = state.exchange.buckets
+    return {
+        "schedule": state.settings.schedule.name, "waits": state.exchange.waits,
+        "bucket_bytes": [bucket.flat.numel() * bucket.flat.element_size() for bucket in buckets],
+        "compression": [bucket.spec[4] for bucket in buckets],
+        "why": state.plan.why if state.plan is not None else "",
+        "is_final": not (state.rebuild_is_due or state.planning_is_due or state.planning or state.tuner),
+    }  # fmt: skip
 
 
 def _exchanges_in_step(state: State) -> bool:

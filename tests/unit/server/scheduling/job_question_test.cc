@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "server/scheduling/job/job_plans.h"
 #include "server/scheduling/tuner/bayesian_search.h"
@@ -94,6 +95,26 @@ TEST(JobQuestion, AutoIsNeverSlowerThanWhatRuns) {
     EXPECT_LE(found["us"].get<double>(), found["now_us"].get<double>() * (1 + 1e-9));
     EXPECT_TRUE(asked["forward"].get<bool>() || found["waits"] == "backward");
   }
+}
+
+// The model may be wrong, so ranks can try the best plan of each wait.
+TEST(JobQuestion, AutoAlsoNamesTheBestPlansWithOtherWaits) {
+  Json asked = question("auto");
+  EXPECT_TRUE(answer(asked)["others"].empty());
+  asked["forward"] = true;
+  const Json found = answer(asked);
+  std::set<std::string> waits{found["waits"]};
+  double us = found["us"];
+  for (const Json& other : found["others"]) {
+    EXPECT_TRUE(waits.insert(other["waits"]).second);
+    EXPECT_LE(us, other["us"].get<double>());
+    us = other["us"];
+    size_t layers = 0;
+    for (const Json& group : other["groups"]) layers += group.size();
+    EXPECT_EQ(layers, 4u);
+    EXPECT_EQ(other["compressed"].size(), other["groups"].size());
+  }
+  EXPECT_EQ(waits, (std::set<std::string>{"backward", "layer", "split"}));
 }
 
 // The measured times of ranks are noisy and uneven, unlike a table of operations.

@@ -1,13 +1,14 @@
-"""Finds the schedule and the bucket size with the shortest steps, by trying them while the job trains.
+"""Finds the fastest schedule and bucket size while the job trains (``gradbus run --autotune``).
 
-Every candidate gets a turn of some steps. Ranks compare the slowest rank's median, so all come to the same end. Then
-the best one stays. As Horovod's autotuning: GRADBUS_AUTOTUNE=1 or HOROVOD_AUTOTUNE=1; the lowest rank writes a line
-for each turn to the file GRADBUS_AUTOTUNE_LOG or HOROVOD_AUTOTUNE_LOG.
+All ranks try the same setting at the same steps, and take the time of the slowest rank. The coordinator proposes the
+next setting by Bayesian optimization, so ranks cannot disagree. The best one stays, and the coordinator keeps it for
+later jobs with the same model and the same number of ranks and nodes.
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import pathlib
 import statistics
 import time
@@ -17,104 +18,170 @@ from typing import Any
 import torch
 
 from ..._differentiable import allreduce
-from ..._errors import bad_argument
 from ..._ops import Max
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.retire import retire_names
 from .._schedules import MiB
+from .questions import ask_for_all
+from .tuning_options import TuningOptions, tuning_options, wants_tuning
 
-WARM_STEPS = 3  # of a turn: they fill caches, and the first one makes buckets
-STEPS = 10  # of a turn, which count
+WARM_STEPS = 3  # of a setting, which do not count: they fill caches, and the first one makes buckets
+BYTES_MIN = MiB // 4  # of a bucket: smaller ones cost more than they hide
+BYTES_MAX = 64 * MiB
+BYTES_STEP = MiB // 16
 
-Candidate = tuple[str, int]  # schedule, bytes of a bucket
+Setting = tuple[str, int]  # schedule, bytes of a bucket
 
-# Few and far between: neighbours differ by less than steps do. The first one is what `auto` is anyway.
-CANDIDATES: tuple[Candidate, ...] = (
-    ("auto", 2 * MiB),
-    ("bytescheduler", 1 * MiB),
-    ("bytescheduler", 4 * MiB),
-    ("bytescheduler", 8 * MiB),
-    ("dear", 2 * MiB),
-    ("ddp", 8 * MiB),
-    ("ddp", 25 * MiB),
-    ("fusion", 128 * MiB),
-)
+IN_BACKWARD: Setting = ("ddp", 8 * MiB)  # what auto is where results are not left to the next forward pass
+IN_FORWARD: Setting = ("bytescheduler", 2 * MiB)  # and what it is elsewhere
+# What is tried after it, before the search begins: of each way to wait one.
+FIRST: tuple[Setting, ...] = (("dear", 4 * MiB), ("ddp", 25 * MiB))
 HEADER = "schedule,bucket_bytes,step_ms"
-
-
-def _variable(name: str) -> str:
-    return os.environ.get(f"GRADBUS_{name}", os.environ.get(f"HOROVOD_{name}", "")).strip()
-
-
-def wants_tuning() -> bool:
-    """As the environment says. InvalidError for a value that is neither 0 nor 1."""
-    text = _variable("AUTOTUNE")
-    if text not in ("", "0", "1"):
-        raise bad_argument(f"GRADBUS_AUTOTUNE is '{text[:40]}'", "set it to 1, or to 0")
-    return text == "1"
 
 
 class Tuner:
     """Of one optimizer, whose gradients are all exchanged in mode sync."""
 
-    def __init__(self, process_set: ProcessSet, name: str) -> None:
+    def __init__(self, process_set: ProcessSet, name: str, options: TuningOptions) -> None:
         self._process_set = process_set
-        self._name = name  # of its operation
-        self._turn = 0
+        self._name = name  # of its operations
+        self._options = options
+        self._schedules = ["ddp"]  # that can be tried
+        self._bytes_max = BYTES_MAX
+        self._key = ""  # of model and cluster
+        self._left = options.warm_steps  # steps before the first setting
+        self._now: Setting = IN_BACKWARD
+        self._recalled: Setting | None = None
         self._last = 0.0  # when the last step ended
         self._seconds: list[float] = []
-        self.found: list[tuple[Candidate, float]] = []  # seconds of a step, by turn
-
-    @property
-    def is_done(self) -> bool:
-        """The best one stays."""
-        return self._turn > len(CANDIDATES)
+        self._lines: list[str] = [HEADER]
+        self.found: list[tuple[Setting, float]] = []  # seconds of a step
+        self._asked: list[float] = []  # the point of the setting that runs, if the coordinator has proposed it
+        self._measured: list[dict[str, Any]] = []  # what the coordinator is told
+        self.is_done = False  # the best one stays
 
     def stepped(self, optimizer: Any) -> None:
         """After each step, on every rank."""
         now = time.monotonic()
-        if self._turn == 0:
-            self._begin(optimizer)
+        if not self._key:
+            self._left -= 1
+            if self._left <= 0:
+                self._prepare(optimizer)
             return
         self._seconds.append(now - self._last)
         self._last = now
-        if len(self._seconds) == WARM_STEPS + STEPS:
+        if len(self._seconds) == WARM_STEPS + self._options.steps:
             self._end(optimizer)
 
-    def _begin(self, optimizer: Any) -> None:
-        self._turn += 1
-        schedule, bucket_bytes = self._best() if self.is_done else CANDIDATES[self._turn - 1]
-        optimizer.change_schedule(schedule, bucket_bytes)
+    # ---- settings
+
+    def _prepare(self, optimizer: Any) -> None:
+        state = optimizer._gradbus
+        sizes = [(name, tuple(p.shape), str(p.dtype)) for (name, p), _ in state.parameters]
+        total = sum(p.numel() * p.element_size() for (_, p), _ in state.parameters)
+        self._bytes_max = max(2 * BYTES_MIN, min(BYTES_MAX, total))
+        first = IN_BACKWARD
+        if state.may_wait_in_forward():
+            self._schedules, first = ["ddp", "bytescheduler", "dear"], IN_FORWARD
+        session = session_of(self._process_set, "autotune")
+        cluster = (session.size, session.local_size, state.settings.compression, self._schedules)
+        self._key = hashlib.sha256(repr((sizes, cluster)).encode()).hexdigest()
+        self._recalled = self._recall()
+        self._begin(optimizer, first)
+
+    def _begin(self, optimizer: Any, setting: Setting) -> None:
+        schedule, bucket_bytes = setting
+        self._now = (schedule, max(BYTES_MIN, min(bucket_bytes, self._bytes_max)))
+        optimizer.change_schedule(*self._now)
         self._seconds = []
         self._last = time.monotonic()
 
     def _end(self, optimizer: Any) -> None:
-        ours = statistics.median(self._seconds[WARM_STEPS:])
-        slowest = torch.tensor([ours], dtype=torch.float64)
+        slowest = torch.tensor([statistics.median(self._seconds[WARM_STEPS:])], dtype=torch.float64)
         slowest = allreduce(slowest, self._name, Max, process_set=self._process_set)
-        self.found.append((CANDIDATES[self._turn - 1], float(slowest[0])))
-        self._begin(optimizer)
-        if self.is_done:
-            retire_names([self._name], self._process_set)
-            self._write_log()
-
-    def _write_log(self) -> None:
-        path = _variable("AUTOTUNE_LOG")
-        rank = session_of(self._process_set, "autotune").rank
-        if not path or rank != 0:
+        self.found.append((self._now, float(slowest[0])))
+        self._measured.append({"point": self._asked or self._point(), "cost": self.found[-1][1] * 1e3})
+        self._asked = []
+        self._log(f"{self._now[0]},{self._now[1]},{self.found[-1][1] * 1e3:.3f}")
+        following = self._next()
+        if following is not None:
+            self._begin(optimizer, following)
             return
-        lines = [HEADER, *(f"{name},{size},{seconds * 1e3:.3f}" for (name, size), seconds in self.found)]
-        name, size = self._best()
+        best = min(self.found, key=lambda one: one[1])[0]
+        self._begin(optimizer, best)
+        self.is_done = True
+        retire_names([self._name], self._process_set)
+        self._log(f"# the best: {best[0]}, {best[1]} bytes")
+        self._remember(best)
+
+    def _next(self) -> Setting | None:
+        """None: the search is over."""
+        tried = len(self.found)
+        if self._recalled is not None:
+            if tried == 1:
+                return self._recalled if self._recalled != self._now else None
+            if tried == 2 and self.found[1][1] <= self.found[0][1]:
+                return None  # an earlier job's setting is still good
+        tried -= self._recalled is not None
+        first = [setting for setting in FIRST if setting[0] in self._schedules]
+        if tried <= len(first):
+            return first[tried - 1]
+        return self._ask() if tried < self._options.samples else None
+
+    # ---- the coordinator
+
+    def _ask(self) -> Setting | None:
+        dimensions: list[dict[str, Any]] = [
+            {"name": "bucket_bytes", "min": BYTES_MIN, "max": self._bytes_max, "log": True},
+            {"name": "schedule", "min": 0, "max": len(self._schedules)},
+        ][: min(2, len(self._schedules))]
+        question = {"want": "point", "dimensions": dimensions, "measured": self._measured}
+        answer = ask_for_all(self._process_set, f"{self._name}/point", lambda: question)
+        if "error" in answer:
+            warnings.warn(f"gradbus: autotuning ends early: {answer['error']}", stacklevel=2)
+            return None
+        # It is told this very point: a rounded one would leave it in doubt about the place that it has asked for.
+        self._asked = answer["point"]
+        size, *rest = self._asked
+        number = min(int(rest[0]), len(self._schedules) - 1) if rest else 0
+        return self._schedules[number], max(1, round(size / BYTES_STEP)) * BYTES_STEP
+
+    def _point(self) -> list[float]:
+        schedule, size = self._now
+        place = [self._schedules.index(schedule) + 0.5] if len(self._schedules) > 1 else []
+        return [float(size), *place]
+
+    def _recall(self) -> Setting | None:
+        question = {"want": "recall", "key": self._key}
+        answer = ask_for_all(self._process_set, f"{self._name}/recall", lambda: question)
         try:
-            pathlib.Path(path).write_text("\n".join([*lines, f"# the best: {name}, {size} bytes"]) + "\n")
+            schedule, bucket_bytes = json.loads(answer.get("value", ""))
+        except (ValueError, TypeError):
+            return None
+        is_sound = schedule in self._schedules and isinstance(bucket_bytes, int)
+        return (schedule, bucket_bytes) if is_sound else None
+
+    def _remember(self, best: Setting) -> None:
+        question = {"want": "remember", "key": self._key, "value": json.dumps(best)}
+        ask_for_all(self._process_set, f"{self._name}/remember", lambda: question)
+
+    # ---- the log
+
+    def _log(self, line: str) -> None:
+        """After each setting, so that a job which ends early has one, too."""
+        self._lines.append(line)
+        path = self._options.log
+        if not path or session_of(self._process_set, "autotune").rank != 0:
+            return
+        try:
+            pathlib.Path(path).write_text("\n".join(self._lines) + "\n")
         except OSError as error:  # the training goes on
             warnings.warn(f"gradbus: the log of autotuning is not written: {error}", stacklevel=2)
-
-    def _best(self) -> Candidate:
-        return min(self.found, key=lambda one: one[1])[0]
 
 
 def tuner_of(process_set: ProcessSet, number: int) -> Tuner | None:
     """One if the environment asks for it and there is something to tune: other ranks."""
     session = session_of(process_set, "DistributedOptimizer")
-    return Tuner(process_set, f"autotune{number or ''}") if wants_tuning() and session.size > 1 else None
+    if not wants_tuning() or session.size == 1:
+        return None
+    return Tuner(process_set, f"autotune{number or ''}", tuning_options())

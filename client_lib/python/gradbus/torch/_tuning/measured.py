@@ -1,0 +1,103 @@
+"""What all ranks agree on about their steps: means and maxima, the cost of an exchange, and the layers as JSON.
+
+server/scheduling/job/job_question.h and server/scheduling/workload.h have the format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..._differentiable import allreduce
+from ..._layout import DTYPES, PAIRS_OF
+from ..._ops import Average, Max
+from ..._process_sets import ProcessSet
+from .._buckets.parameter_info import NamedParameter, real_count
+from .._buckets.retire import retire_names
+from .step_times import Row, StepTimes
+
+LAYERS_MAX = 1024  # server/scheduling/job/job_question.h
+SMALL, LARGE = 16 << 10, 1 << 20  # elements of the exchanges that are timed
+REPEATS = 3
+
+Parameters = Sequence[tuple[NamedParameter, int]]  # and their groups
+
+
+class Agreement:
+    """Of the ranks of a process set. They make the same calls in the same order."""
+
+    def __init__(self, process_set: ProcessSet, prefix: str) -> None:
+        self._process_set = process_set
+        self._prefix = prefix  # of the names of its operations
+
+    def _reduced(self, values: Sequence[float], op: int) -> list[float]:
+        name = f"{self._prefix}/times"
+        mine = torch.tensor(values, dtype=torch.float64)
+        both = allreduce(mine, name, op, process_set=self._process_set).tolist()
+        retire_names([name], self._process_set)
+        return [float(value) for value in both]
+
+    def slowest(self, seconds: float) -> float:
+        """The largest value of all ranks."""
+        return self._reduced([seconds], Max)[0]
+
+    def mean(self, times: StepTimes) -> Row:
+        """Of the ranks' medians."""
+        forward, backward, rest = times.medians()
+        both = self._reduced([*forward, *backward, rest], Average)
+        count = len(forward)
+        return both[:count], both[count:-1], both[-1]
+
+    def exchange_cost(self, compression: str) -> dict[str, float]:
+        """Of an all-reduce of m bytes: startup + m * byte, by the slowest rank."""
+        found = []
+        for count in (SMALL, LARGE):
+            name = f"{self._prefix}/exchange"
+            vector = torch.ones(count)
+            spans = []
+            for _ in range(REPEATS + 1):
+                began = time.monotonic()
+                allreduce(vector, name, process_set=self._process_set, compression=compression)
+                spans.append(time.monotonic() - began)
+            retire_names([name], self._process_set)
+            found.append(min(spans[1:]))
+        small, large = self._reduced(found, Max)
+        byte_ns = max(0.0, (large - small) * 1e9 / (4 * (LARGE - SMALL)))
+        return {"startup_us": max(1.0, small * 1e6 - byte_ns * 4 * SMALL / 1e3), "byte_ns": byte_ns}
+
+
+def units_of(times: StepTimes, count: int) -> list[list[int]]:
+    """Parameters in the order of arrival; several share a unit where there are very many."""
+    order = [*times.arrival, *(n for n in range(count) if n not in set(times.arrival))]
+    step = -(-len(order) // LAYERS_MAX)
+    return [order[begin : begin + step] for begin in range(0, len(order), step)]
+
+
+def workload_of(
+    parameters: Parameters, units: list[list[int]], times: StepTimes, row: Row
+) -> tuple[dict[str, Any], list[int]]:
+    """Layers in the order of the forward pass, and the unit of each layer."""
+    forward, backward, rest = row
+    place = {number: at for at, number in enumerate(times.forward_order)}
+    key = lambda unit: min(place.get(number, len(place)) for number in units[unit])  # noqa: E731
+    order = sorted(range(len(units)), key=key)
+    layers = [_layer(parameters, units[unit], forward, backward) for unit in order]
+    layers[0]["forward_us"] += rest
+    layer_of = {unit: layer for layer, unit in enumerate(order)}
+    backward_order = [layer_of[unit] for unit in range(len(units))]
+    return {"name": "running job", "layers": layers, "backward_order": backward_order}, order
+
+
+def _layer(
+    parameters: Parameters, unit: list[int], forward: list[float], backward: list[float]
+) -> dict[str, Any]:
+    (name, first), _ = parameters[unit[0]]
+    dtype = str(first.dtype).replace("torch.", "")
+    elements = sum(real_count(parameters[number][0][1]) for number in unit)
+    return {
+        "name": name[:80], "elements": elements, "dtype": DTYPES[PAIRS_OF.get(dtype, dtype)][0],
+        "forward_us": sum(forward[n] for n in unit), "backward_us": sum(backward[n] for n in unit),
+    }  # fmt: skip
