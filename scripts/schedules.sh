@@ -6,6 +6,8 @@
 #   scripts/schedules.sh                                         the grid of the page
 #   scripts/schedules.sh --model resnet18 --link 500mbit,1gbit   a part of it
 #   scripts/schedules.sh --schedule auto,dear --compression none,topk:ratio=0.01 --batch-size 20 --ranks 2 --groups 4
+#   scripts/schedules.sh --schedule auto,auto+plan               auto+plan: with GRADBUS_PLAN=1
+#   scripts/schedules.sh --model resnet50,bert-base              needs much more than two cores
 #   scripts/schedules.sh --out DIR                               writes there instead of docs/benchmarks/
 #   scripts/schedules.sh --report                                only the page, from the results of the last run
 set -euo pipefail

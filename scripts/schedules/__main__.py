@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -14,9 +15,11 @@ from bench import facts, process
 
 from schedules import report
 from schedules.cases import SCHEDULES, Job, grid
-from schedules.workloads import WORKLOADS
+from schedules.workloads import SMALL, WORKLOADS
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+GRADBUS = str(REPOSITORY / "build/release/bin/gradbus")
+DEAR_BYTES = 4 << 20  # as in running jobs
 DEADLINE_S = 900
 RANKS = {"PYTHONPATH": str(REPOSITORY / "scripts")}
 
@@ -25,17 +28,27 @@ def measure(job: Job, rounds: int, steps: int) -> dict[str, Any]:
     """What rank 0 prints, with the arms; raises RuntimeError with the reason."""
     arms = [[who, schedule, None if codec == "none" else codec, size] for who, schedule, codec, size in job.arms]
     with tempfile.TemporaryDirectory() as folder:
-        done = process.run(command_of(job, arms, rounds, steps, f"{folder}/store"), DEADLINE_S, RANKS)
-    if done.problem:
-        raise RuntimeError(f"{job.key}: {done.problem}")
+        recording = f"{folder}/job.json"
+        variables = {**RANKS, "GRADBUS_RECORD": recording}
+        done = process.run(command_of(job, arms, rounds, steps, f"{folder}/store"), DEADLINE_S, variables)
+        if done.problem:
+            raise RuntimeError(f"{job.key}: {done.problem}")
+        predicted = predictions(recording)
     found = json.loads(next(line for line in done.output.splitlines() if line.startswith('{"bytes"')))
-    return {"job": {**vars(job)}, **found}
+    return {"job": {**vars(job)}, "predicted_us": predicted, **found}
+
+
+def predictions(recording: str) -> dict[str, float]:
+    """Microseconds of a step, by schedule: from what the job has recorded, its network included."""
+    command = [GRADBUS, "plan", "--replay", recording, "--dear-bytes", str(DEAR_BYTES), "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    return {row["schedule"]: row["iteration_us"] for row in report["schedules"] if "iteration_us" in row}
 
 
 def command_of(job: Job, arms: list[Any], rounds: int, steps: int, store: str) -> list[str]:
     """Of one launch."""
     return [
-        str(REPOSITORY / "build/release/bin/gradbus"), "run", "-np", str(job.ranks), "--agents", str(job.ranks),
+        GRADBUS, "run", "-np", str(job.ranks), "--agents", str(job.ranks),
         "--link", job.link, "--no-prefix", "--", sys.executable, "-m", "schedules.rank", job.model,
         str(job.batch_size), json.dumps(arms), str(rounds), str(steps), store,
     ]  # fmt: skip
@@ -49,7 +62,7 @@ def words(text: str) -> list[str]:
 def main() -> None:
     """As scripts/schedules.sh says."""
     parser = argparse.ArgumentParser(prog="scripts/schedules.sh")
-    parser.add_argument("--model", type=words, default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--model", type=words, default=list(SMALL), help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--batch-size", type=int, help="of each rank; default: that of the model")
     parser.add_argument("--ranks", type=int, default=2, help="each on an agent of its own")
     parser.add_argument("--link", type=words, default=["500mbit", "1gbit"])

@@ -7,8 +7,9 @@ import dataclasses
 from schedules.workloads import WORKLOADS
 
 MIB = 1 << 20
+PLANNED = "+plan"  # at the end of a schedule: GRADBUS_PLAN=1
 PEERS = ("ddp", "ddp-fp16")
-SCHEDULES = ("auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear")
+SCHEDULES = ("auto", "auto+plan", "wfbp", "ddp", "fusion", "bytescheduler", "dear", "mg-wfbp", "mergecomp")
 
 Arm = tuple[str, str, str, int | None]  # who, schedule, codec ("none": dense), bytes of a bucket (None: its own)
 
@@ -35,7 +36,8 @@ def name_of(arm: Arm) -> str:
     if who != "gradbus":
         return {"compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook"}[who]
     size = f", {bucket_bytes / MIB:.3g} MiB" if bucket_bytes else ""
-    return f"`{schedule}`{size}" + ("" if codec == "none" else f", `{codec}`")
+    named = f"`{schedule.removesuffix(PLANNED)}`" + (", planned" if schedule.endswith(PLANNED) else "")
+    return f"{named}{size}" + ("" if codec == "none" else f", `{codec}`")
 
 
 def grid(models: list[str], batch_size: int | None, ranks: int, links: list[str], schedules: list[str],

@@ -4,7 +4,8 @@
 
 ARMS is a JSON list of [who, schedule, compression, bucket bytes or null]; who is compute (no exchange), gradbus, ddp
 or ddp-fp16. STORE is a file that does not exist yet, where ranks of DDP meet. Rank 0 prints one JSON object: by arm,
-in order, the seconds of each step, and for Gradbus the seconds that the rank waited.
+in order, the seconds of each step, and for Gradbus the seconds that the rank waited, and the plan at the end.
+The schedule "auto+plan" is `auto` with GRADBUS_PLAN=1.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ import gradbus.torch as gradbus
 import torch
 import torch.distributed as dist
 from bench.horovod_in_lab import reachable_interface
+from gradbus.torch._schedules import schedule_of, wants_plan
 from torch.nn.parallel import DistributedDataParallel
 
+from schedules.cases import PLANNED
 from schedules.workloads import WORKLOADS
 
 WARM_STEPS = 2
+RECORD_STEPS = 12
+PLAN_STEPS_MAX = 120  # in which a plan of the coordinator must have been made and tried
 
 
 class Training:
@@ -58,6 +63,30 @@ class WithGradbus(Training):
         super().step(x, y)
         return float(self.optimizer.exposed_communication() - before)
 
+    def begin_turn(self, schedule: str, bucket_bytes: int | None) -> None:
+        """Nothing is measured yet."""
+        self.optimizer.change_schedule(schedule, bucket_bytes)
+
+
+class WithPlan(WithGradbus):
+    """Under one schedule, whose buckets the coordinator plans after some steps. They stay for all turns."""
+
+    def __init__(self, model: torch.nn.Module, compression: str | None, schedule: str, bucket_bytes: int | None,
+                 batch: tuple[torch.Tensor, torch.Tensor]) -> None:  # fmt: skip
+        super().__init__(model, compression)
+        os.environ["GRADBUS_PLAN"] = "1"
+        self.optimizer.change_schedule(schedule.removesuffix(PLANNED), bucket_bytes)
+        del os.environ["GRADBUS_PLAN"]
+        for _ in range(PLAN_STEPS_MAX):
+            self.step(*batch)
+            if self.optimizer.exchange_plan()["is_final"]:
+                break
+        else:
+            sys.exit(f"{schedule}: no plan after {PLAN_STEPS_MAX} steps")
+
+    def begin_turn(self, schedule: str, bucket_bytes: int | None) -> None:
+        """The plan stays."""
+
 
 class WithDdp(Training):
     """Gloo over the same link."""
@@ -69,6 +98,14 @@ class WithDdp(Training):
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
             self.model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+def record(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """The first optimizer of a job writes down what its steps compute."""
+    training = WithGradbus(model, None)
+    for _ in range(RECORD_STEPS):
+        training.step(*batch)
+    training.optimizer.flush()
 
 
 def main() -> None:
@@ -88,24 +125,28 @@ def main() -> None:
     y = torch.randint(workload.classes, (int(batch_size),))
     trainings: dict[Any, Training] = {}
 
-    def training_of(who: str, compression: str | None) -> Training:
-        key = (who, compression)
+    def training_of(who: str, schedule: str, compression: str | None, size: int | None) -> Training:
+        planned = schedule.endswith(PLANNED) or wants_plan(schedule_of(schedule or None))
+        key = (who, compression, (schedule, size) if planned else None)
         if key not in trainings:
             own = copy.deepcopy(model)
             trainings[key] = (
-                WithGradbus(own, compression) if who == "gradbus"
+                WithPlan(own, compression, schedule, size, (x, y)) if who == "gradbus" and planned
+                else WithGradbus(own, compression) if who == "gradbus"
                 else WithDdp(own, who == "ddp-fp16") if who.startswith("ddp")
                 else Training(own)
             )  # fmt: skip
         return trainings[key]
 
-    found: list[dict[str, list[float]]] = [{"seconds": [], "waited": []} for _ in arms]
+    if os.environ.get("GRADBUS_RECORD"):
+        record(copy.deepcopy(model), (x, y))
+    found: list[dict[str, Any]] = [{"seconds": [], "waited": []} for _ in arms]
     for _ in range(int(rounds)):
         for arm, result in zip(arms, found):
             who, schedule, compression, bucket_bytes = arm
-            training = training_of(who, compression)
+            training = training_of(who, schedule, compression, bucket_bytes)
             if isinstance(training, WithGradbus):
-                training.optimizer.change_schedule(schedule, bucket_bytes)
+                training.begin_turn(schedule, bucket_bytes)
             gradbus.barrier()
             for number in range(WARM_STEPS + int(steps)):
                 begin = time.monotonic()
@@ -115,6 +156,7 @@ def main() -> None:
                     result["waited"].append(waited)
             if isinstance(training, WithGradbus):
                 training.optimizer.flush()  # nothing of it is left to another arm's turn
+                result["plan"] = training.optimizer.exchange_plan()
     if gradbus.rank() == 0:
         bytes_of_model = sum(p.numel() * 4 for p in model.parameters())
         print(json.dumps({"bytes": bytes_of_model, "arms": found}), flush=True)

@@ -6,7 +6,7 @@ import re
 import statistics
 from typing import Any
 
-from schedules.cases import name_of
+from schedules.cases import PLANNED, name_of
 
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -23,25 +23,81 @@ def median_ms(result: dict[str, list[float]]) -> float:
     return statistics.median(result["seconds"]) * 1e3
 
 
+def _plan_text(result: dict[str, Any]) -> str:
+    """How many buckets, and where ranks wait."""
+    plan = result.get("plan")
+    if plan is None:
+        return ""
+    place = {"backward": "backward", "layer": "forward", "split": "forward, split"}[plan["waits"]]
+    return f"{len(plan['bucket_bytes'])}, {place}"
+
+
+def _prediction_text(job: dict[str, Any], arm: list[Any], step_ms: float) -> str:
+    """Of dense schedules with their own buckets, and by how much it is wrong."""
+    who, schedule, codec, bucket_bytes = arm
+    predicted = job.get("predicted_us", {}).get(schedule.removesuffix(PLANNED))
+    is_static = schedule == "auto"  # the planner's auto is the planned one
+    if who != "gradbus" or predicted is None or is_static or codec != "none" or bucket_bytes:
+        return ""
+    return f"{predicted / 1e3:.0f} ms ({predicted / 1e3 / step_ms - 1:+.0%})"
+
+
 def table_of(job: dict[str, Any]) -> str:
     """Markdown: a row for each arm."""
     arms = list(zip(job["job"]["arms"], job["arms"]))
     compute = next(median_ms(result) for arm, result in arms if arm[0] == "compute")
     ddp = next((median_ms(result) for arm, result in arms if arm[0] == "ddp"), None)
     bound = max(compute, wire_ms(job))
-    lines = ["| | step | to DDP | to the bound | exposed | rank waited |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = ["| | step | to DDP | to the bound | exposed | rank waited | buckets | predicted |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for arm, result in arms:
         if arm[0] == "compute":
             continue
         step = median_ms(result)
+        plan, predicted = _plan_text(result), _prediction_text(job, arm, step)
         waited = f"{statistics.mean(result['waited']) * 1e3:.0f} ms" if arm[0] == "gradbus" else ""
         to_ddp = f"{step / ddp:.2f}" if ddp else ""
         dense = arm[2] == "none" and arm[0] != "ddp-fp16"
         to_bound = f"{step / bound:.2f}" if dense else ""
-        lines.append(
-            f"| {name_of(tuple(arm))} | {step:.0f} ms | {to_ddp} | {to_bound} | {step - compute:.0f} ms | {waited} |"
-        )
+        columns = [
+            name_of(tuple(arm)), f"{step:.0f} ms", to_ddp, to_bound, f"{step - compute:.0f} ms",
+            waited, plan, predicted,
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
+
+
+def summary_of(jobs: list[dict[str, Any]]) -> str:
+    """Markdown: how far `auto` is from the fastest dense schedule, from DDP, and from `wfbp`."""
+    lines = ["| | fastest | `auto` to it | `auto`, planned, to it | planned to DDP | planned to `wfbp` |",
+             "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for job in jobs:
+        of = job["job"]
+        dense = {
+            tuple(arm): median_ms(result)
+            for arm, result in zip(of["arms"], job["arms"])
+            if arm[2] == "none" and arm[0] in ("gradbus", "ddp")
+        }
+        by_name = {arm[1] or arm[0]: ms for arm, ms in dense.items()}
+        fastest = min(dense, key=lambda arm: dense[arm])
+        auto, planned = by_name.get("auto"), by_name.get("auto" + PLANNED)
+        if auto is None or planned is None or "wfbp" not in by_name:
+            continue
+        ddp = dense.get(("ddp", "", "none", None))
+        columns = [
+            f"{of['model']}, {of['link']}", name_of(fastest), f"{auto / dense[fastest]:.2f}",
+            f"{planned / dense[fastest]:.2f}", f"{planned / ddp:.2f}" if ddp else "",
+            f"{planned / by_name['wfbp']:.2f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _when_text(job: dict[str, Any]) -> str:
+    """Of a job that was measured on another day than the page."""
+    if "date" not in job:
+        return ""
+    return f" Measured on {job['date']}: {job['rounds']} turns of {job['steps']} steps each."
 
 
 def page(results: dict[str, Any]) -> str:
@@ -61,16 +117,24 @@ All rows of a table are from one job. Its ranks trained in each way by turns, {r
   bytes of a dense all-reduce at the rate of the link.
 - **exposed**: the step minus computation alone. It contains waits and the slowdown of computation.
 - **rank waited**: the mean of the waits alone, as `optimizer.exposed_communication()` counts them.
+- **buckets**: their number, and where the ranks wait (`optimizer.exchange_plan()`).
+- **predicted**: by `gradbus plan --replay`, from a recording of the same job. In brackets: how far that is from
+  the measured step.
+- **planned**: with `GRADBUS_PLAN=1`. Plans were made, and tried, before the first turn.
 
 [Schedules](../concepts/schedules.md) explains the names. Horovod is not in these tables.
-"""
+
+## How good `auto` is
+Ratios of steps; 1.00 is the fastest dense row of the job.
+
+{summary_of(results["jobs"])}"""
     for job in results["jobs"]:
         of = job["job"]
         compute = next(median_ms(r) for arm, r in zip(of["arms"], job["arms"]) if arm[0] == "compute")
         text += f"""
 ## {of["model"]}, {of["link"]}
 {job["bytes"] / 4e6:.1f} M parameters, {of["ranks"]} ranks, batch of {of["batch_size"]}. Computation alone takes
-{compute:.0f} ms, the wire {wire_ms(job):.0f} ms.
+{compute:.0f} ms, the wire {wire_ms(job):.0f} ms.{_when_text(job)}
 
 {table_of(job)}"""
     return text

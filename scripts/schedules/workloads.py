@@ -1,4 +1,7 @@
-"""Small trainings for two cores: a model, a batch of random data, and a loss. Nothing but torch."""
+"""Trainings: a model, a batch of random data, and a loss. Small ones for two cores, and those of DeAR and MergeComp.
+
+The large ones come from torchvision and transformers (examples/imagenet, examples/bert), and want many cores.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +75,45 @@ class Transformer(nn.Module):
         return self.head(hidden.mean(1))
 
 
+class Words(nn.Module):
+    """BERT by transformers' configuration, as a classifier of texts: its encoder is what is exchanged."""
+
+    def __init__(self, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel
+
+        self.bert = BertModel(
+            BertConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+                       intermediate_size=4 * width)
+        )  # fmt: skip
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, words] to [n, CLASSES]."""
+        return self.head(self.bert(x).pooler_output)
+
+
+def torchvision_model(name: str) -> Callable[[], nn.Module]:
+    """With random weights."""
+
+    def make() -> nn.Module:
+        from torchvision import models
+
+        return getattr(models, name)(num_classes=CLASSES)
+
+    return make
+
+
+def pixels(n: int) -> torch.Tensor:
+    """As of ImageNet."""
+    return torch.randn(n, 3, 224, 224)
+
+
+def words(n: int) -> torch.Tensor:
+    """64 of each text, as DeAR measures."""
+    return torch.randint(30522, (n, 64))
+
+
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """One training."""
@@ -82,9 +124,14 @@ class Workload:
     classes: int = CLASSES
 
 
+SMALL = ("resnet18", "vgg", "transformer", "mlp")  # the grid of the page
 WORKLOADS = {
     "resnet18": Workload(resnet18, lambda n: torch.randn(n, 3, 64, 64), 40),
     "vgg": Workload(vgg, lambda n: torch.randn(n, 3, 64, 64), 32),
     "transformer": Workload(Transformer, lambda n: torch.randint(8192, (n, 32)), 8),
     "mlp": Workload(mlp, lambda n: torch.randn(n, 2064), 16, 2064),
-}
+    **{name: Workload(torchvision_model(name), pixels, 32)
+       for name in ("resnet50", "resnet101", "vgg16", "densenet201")},
+    "bert-base": Workload(lambda: Words(12, 768, 12), words, 32),
+    "bert-large": Workload(lambda: Words(24, 1024, 16), words, 16),
+}  # fmt: skip
