@@ -218,7 +218,7 @@ def test_explain(env):
 
 
 def test_env_names_the_launcher_that_wins(env):
-    slurm = dict(env, SLURM_PROCID="1", SLURM_NTASKS="4", SLURM_JOB_ID="77")
+    slurm = dict(env, SLURM_PROCID="1", SLURM_NTASKS="4", SLURM_JOB_ID="77", SLURM_STEP_ID="0")
     torchrun = dict(slurm, RANK="2", WORLD_SIZE="8")
     ours = dict(torchrun, GRADBUS_RANK="3", GRADBUS_SIZE="16", GRADBUS_JOB="j")
     for variables, launcher, rank, size in ((env, "single", 0, 1), (slurm, "slurm", 1, 4),

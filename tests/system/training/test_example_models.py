@@ -151,4 +151,4 @@ def test_without_a_folder_nothing_is_written():
     board = tensorboard.Board(None, 0)
     board.step(0, loss=1.0)
     board.close()
-    assert set(backends.BACKENDS) == {"gradbus", "ddp", "horovod"}
+    assert {"gradbus", "ddp", "horovod"} <= set(backends.BACKENDS)

@@ -329,9 +329,9 @@ def check_wait_free_backpropagation():
     optimizer.step()
     for number, bucket in enumerate(buckets):
 
-        def start(number=number, start=bucket.start):
+        def start(*arguments, number=number, start=bucket.start):
             events.append(f"start {number}")
-            start()
+            start(*arguments)
 
         bucket.start = start
     model[0].weight.register_hook(lambda grad: events.append("first layer"))

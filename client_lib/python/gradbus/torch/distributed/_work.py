@@ -133,7 +133,7 @@ class Work(_TorchWork):  # type: ignore[misc]
         """Ends it, well or not, and then the future, unless the process ends."""
         try:
             self.complete(self._left_ms())
-        except BaseException as error:  # noqa: BLE001: whoever waits for the future gets it
+        except BaseException as error:  # noqa: BLE001 (whoever waits for the future gets it)
             self._error = self._error or error
             self._done = True
         if self._trigger is not None and not process_ends.is_set():
