@@ -8,7 +8,7 @@ import functools
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, cast
 
 import torch
@@ -36,6 +36,7 @@ from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
+from ._takeover import busy_error, why_given_up
 from ._tuning.autotune import tuner_of
 from ._tuning.planning import Planning, StepPlan
 from ._tuning.recording import recorder_of
@@ -141,9 +142,27 @@ class State:
         groups = cast(Any, self._optimizer()).param_groups
         return sees_all_readers() and all(p.device.type == "cpu" for group in groups for p in group["params"])
 
-    def release(self, what: str, next_step: str) -> None:
-        """Another wrapper has these parameters from here on."""
-        why = f"{what} | next: {next_step}"
+    @property
+    def is_released(self) -> bool:
+        """It exchanges nothing any more."""
+        return self.exchange.detached
+
+    def holds(self, parameters: Set[int]) -> bool:
+        """Whether one of these is its own; they are told by id()."""
+        return any(id(parameter) in parameters for (_, parameter), _ in self.parameters)
+
+    def give_up(self, who: str) -> None:
+        """Another wrapper has these parameters from here on. Raises BusyError if gradients are in flight."""
+        self.exchange.settle()
+        if self.exchange.in_flight:
+            raise busy_error()
+        if not self.local.settled or self.exchange.has_undrained:
+            warnings.warn(
+                "gradbus: a newer DistributedOptimizer takes parameters over whose last exchange was not finished: "
+                "call flush() of the earlier one first, on every rank",
+                stacklevel=5,
+            )
+        why = why_given_up(who)
         self._retire_names()
         for exchange in (self.exchange, *self.parked.values()):
             exchange.release(why)

@@ -34,6 +34,7 @@ from ._numbers import keep_number, next_number
 from ._rebuild import adapt, change_schedule, plan_report, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
+from ._sharded.optimizer import ShardedOptimizerBase
 from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
@@ -146,7 +147,8 @@ class DistributedOptimizerBase(_Optimizer):
         added = [(pair, number) for pair in numbered(self.param_groups[number], number)]
         add(self, state, (state.exchange, state.local), added, state.changes)
         state.parameters += added
-        take_over(state, f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})")
+        who = f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})"
+        take_over(state, _ids(state), who)
         state.parked.clear()  # they lack these
         state.replicas_compared = False
 
@@ -328,13 +330,18 @@ def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> Compres
     }
 
 
+def _ids(state: State) -> set[int]:
+    return {id(parameter) for (_, parameter), _ in state.parameters}
+
+
 def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int | None) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise bad_argument(
             f"DistributedOptimizer: {type(optimizer).__name__} is no torch optimizer",
             "pass a torch.optim.Optimizer",
         )
-    if isinstance(optimizer, DistributedOptimizerBase) and not optimizer._gradbus.exchange.detached:
+    plain = isinstance(optimizer, DistributedOptimizerBase) and not optimizer._gradbus.exchange.detached
+    if plain or isinstance(optimizer, ShardedOptimizerBase):
         raise bad_argument("DistributedOptimizer: already distributed", "wrap an optimizer once")
     check_positive("backward_passes_per_step", backward_passes_per_step)
     check_bucket_bytes(bucket_bytes)
@@ -389,8 +396,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         replicas: ``"equal"``: parameters that differ raise MismatchError. ``"any"``: they are a warning.
         shard: each rank keeps the optimizer's state of its share (docs/how-to/shard-the-optimizer.md).
 
-    A parameter that no loss used counts as zero; its gradient is never None after a step. A parameter that is
-    frozen later keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced between steps.
+    A parameter that no rank used keeps None and does not move; with compression, a delay or shards it counts as zero.
+    One that is frozen later keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced between steps.
 
     Raises InvalidError (arguments), MismatchError (different models), ExhaustedError. From backward(): BusyError
     (a gradient was changed in flight), MismatchError (different numbers of passes), PeerLostError, TimeoutError.
@@ -441,7 +448,7 @@ def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], setting
     settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
     state.parameters = list(zip(named, groups_of(optimizer, named)))
-    take_over(state, f"a newer DistributedOptimizer ({_plain_name(optimizer)})")
+    take_over(state, _ids(state), f"a newer DistributedOptimizer ({_plain_name(optimizer)})")
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
 

@@ -10,51 +10,57 @@ another one has lost.
 
 from __future__ import annotations
 
-import warnings
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Set
+from typing import Protocol
 
 from .._errors import BusyError
 from ._buckets.retire import retire_collected
 
-if TYPE_CHECKING:
-    from ._exchangers import State
 
-_known: list[weakref.ref[State]] = []  # oldest first
+class Wrapper(Protocol):
+    """What has made an optimizer a distributed one."""
+
+    @property
+    def is_released(self) -> bool:
+        """It exchanges nothing any more."""
+
+    def holds(self, parameters: Set[int]) -> bool:
+        """Whether one of these is its own; they are told by id()."""
+
+    def give_up(self, who: str) -> None:
+        """Releases all; ``who`` has the parameters now. Raises BusyError between its backward() and step()."""
 
 
-def take_over(new: State, who: str) -> None:
+_known: list[weakref.ref[Wrapper]] = []  # oldest first
+
+
+def take_over(new: Wrapper, parameters: Set[int], who: str) -> None:
     """Releases the earlier wrappers of these parameters; ``who``: the new one, for their errors.
 
     Raises BusyError between backward() and step() of an earlier one.
     """
     retire_collected()
-    taken = {id(parameter) for (_, parameter), _ in new.parameters}
-    alive = [state for reference in _known if (state := reference()) is not None]
+    alive = [wrapper for reference in _known if (wrapper := reference()) is not None]
     for old in alive:
-        if old is not new and any(id(parameter) in taken for (_, parameter), _ in old.parameters):
-            _release(old, who)
-    _known[:] = [weakref.ref(state) for state in alive if not state.exchange.detached]
-    if all(state is not new for state in alive):
+        if old is not new and not old.is_released and old.holds(parameters):
+            old.give_up(who)
+    _known[:] = [weakref.ref(wrapper) for wrapper in alive if not wrapper.is_released]
+    if all(wrapper is not new for wrapper in alive):
         _known.append(weakref.ref(new))
 
 
-def _release(old: State, who: str) -> None:
-    if old.exchange.detached:
-        return
-    old.exchange.settle()
-    if old.exchange.in_flight:
-        raise BusyError(
-            "GB-O905 IN_FLIGHT: DistributedOptimizer() is called while gradients of an earlier one, of the same "
-            "parameters, are being exchanged | next: call step() or zero_grad() of the earlier one first"
-        )
-    if not old.local.settled or old.exchange.has_undrained:
-        warnings.warn(
-            "gradbus: a newer DistributedOptimizer takes parameters over whose last exchange was not finished: call "
-            "flush() of the earlier one first, on every rank",
-            stacklevel=5,
-        )
-    old.release(
-        f"{who} took over the parameters of this optimizer",
-        "step with the newest DistributedOptimizer of a model, and drop the earlier ones",
+def why_given_up(who: str) -> str:
+    """For the errors of a wrapper that was released."""
+    return (
+        f"{who} took over the parameters of this optimizer | next: step with the newest DistributedOptimizer of a "
+        "model, and drop the earlier ones"
+    )
+
+
+def busy_error() -> BusyError:
+    """The earlier wrapper cannot give up now."""
+    return BusyError(
+        "GB-O905 IN_FLIGHT: DistributedOptimizer() is called while gradients of an earlier one, of the same "
+        "parameters, are being exchanged | next: call step() or zero_grad() of the earlier one first"
     )

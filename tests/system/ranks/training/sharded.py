@@ -145,6 +145,36 @@ def check_scheduler():
     check_same(ours, alone, "scheduler")
 
 
+def check_newest_has_the_parameters():
+    """A new optimizer for each epoch, sharded or not; the earlier ones stay alive, or are collected."""
+    ours, alone, kept = Model(), Model(), []
+    for epoch in range(12):
+        kind = "SGD" if epoch % 4 < 2 else "Adam"
+        options = {"shard": True} if epoch % 3 else {}
+        optimizer = gradbus.DistributedOptimizer(KINDS[kind](ours), ours.named_parameters(), **options)
+        reference = KINDS[kind](alone)
+        for step in range(2 * epoch, 2 * epoch + 2):
+            optimizer.zero_grad()
+            (loss_of(ours, step, RANK) + ours.unused.sum()).backward()
+            optimizer.step()
+            reference.zero_grad()
+            (loss_of(alone, step) + alone.unused.sum()).backward()
+            reference.step()
+        if epoch < 6:
+            kept.append(optimizer)
+        hooks = [len(getattr(p, "_post_accumulate_grad_hooks", None) or ()) for p in ours.parameters()]
+        assert max(hooks) <= 1, hooks
+    check_same(ours, alone, "epochs")
+    for old in kept:
+        for call in (old.step, old.zero_grad, old.synchronize):
+            try:
+                call()
+            except gradbus.ClosedError as error:
+                assert "a newer DistributedOptimizer (" in str(error) and " | next: " in str(error), error
+            else:
+                raise AssertionError(call)
+
+
 def check_refusals():
     def refused(words, call):
         try:
@@ -161,6 +191,7 @@ def check_refusals():
         refused([f"{next(iter(option))}= does not go"], lambda option=option: sharded("SGD", model, **option))
     optimizer = sharded("SGD", model)
     refused(["copied"], lambda: __import__("copy").deepcopy(optimizer))
+    refused(["already distributed"], lambda: gradbus.DistributedOptimizer(optimizer, shard=True))
     if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         for parameter in model.parameters():
             parameter.grad = None
@@ -226,6 +257,7 @@ if sys.argv[1] == "equal":
     check_equal()
     check_memory()
     check_scheduler()
+    check_newest_has_the_parameters()
     check_refusals()
     check_profiler()
 else:

@@ -7,9 +7,11 @@ parameters. Main thread, and autograd's threads for hooks.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -20,9 +22,12 @@ from ..._ops import Average, Sum, checked_op
 from ..._process_sets import ProcessSet, lowest_rank, session_of
 from ..._reductions import allreduce_
 from .._broadcast import broadcast_parameters
+from .._buckets.detach import closed_error
+from .._buckets.retire import retire_names
 from .._exchangers import weakly
 from .._names import all_named
 from .._numbers import next_number
+from .._takeover import busy_error, take_over, why_given_up
 from .._timeline import profiled
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 
@@ -49,7 +54,7 @@ class ShardedOptimizerBase(_Optimizer):
     _place: Place
     _passes: int
     _next: int  # piece to start
-    _hooks: list[Any]
+    _ownership: Ownership
     _counted: Callable[[], Any] | None  # the plain step in a scheduler's wrapper
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -57,6 +62,7 @@ class ShardedOptimizerBase(_Optimizer):
 
         Raises MismatchError, PeerLostError, TimeoutError.
         """
+        self._ownership.refuse_when_released()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -76,6 +82,7 @@ class ShardedOptimizerBase(_Optimizer):
     @profiled("gradbus::wait")
     def synchronize(self) -> None:
         """Ends the exchange of gradients. Call it before clip_grad_norm_() if you made fewer passes than announced."""
+        self._ownership.refuse_when_released()
         for piece in self._pieces[self._next :]:
             self._start(piece)
         for piece in self._pieces:
@@ -87,6 +94,7 @@ class ShardedOptimizerBase(_Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets all gradients, also those that were exchanged."""
+        self._ownership.refuse_when_released()
         self._next = 0
         for piece in self._pieces:
             piece.forget()
@@ -118,6 +126,7 @@ class ShardedOptimizerBase(_Optimizer):
 
         Any number of ranks can load it, and so can an optimizer without Gradbus.
         """
+        self._ownership.refuse_when_released()
         index_of = self._indices()
         whole: dict[int, State] = {}
         for piece in self._pieces:
@@ -134,6 +143,7 @@ class ShardedOptimizerBase(_Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes this rank's share of state_dict(), or of the state of an optimizer that is not sharded."""
+        self._ownership.refuse_when_released()
         super().load_state_dict({**state_dict, "state": {}})
         states, index_of = state_dict["state"], self._indices()
         self._take_shares(lambda parameter, none: states.get(index_of[id(parameter)], none))
@@ -157,8 +167,10 @@ class ShardedOptimizerBase(_Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's. Every rank must add the same group, between step() and backward()."""
+        if "_ownership" in self.__dict__:
+            self._ownership.refuse_when_released()
         super().add_param_group(param_group)
-        if "_pieces" in self.__dict__:
+        if "_ownership" in self.__dict__:
             self._add([len(self.param_groups) - 1])
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -175,7 +187,7 @@ class ShardedOptimizerBase(_Optimizer):
         assert isinstance(piece, OwnedPiece)
         place = piece.place
         whole: list[State] = broadcast_object(
-            states, place.ranks[piece.owner], name=f"{piece.name}.state", process_set=place.process_set
+            states, place.ranks[piece.owner], name=piece.operation("state"), process_set=place.process_set
         )
         return whole
 
@@ -184,9 +196,7 @@ class ShardedOptimizerBase(_Optimizer):
         for group in groups:
             self._pieces += _pieces_of(self, group, f"gradbus.shard.{number}.{group}", self._place)
         self._next = 0
-        for handle in self._hooks:
-            handle.remove()
-        self._hooks = list(_hook(self))
+        self._ownership.take(self)
 
     def _arrived(self, piece: Piece, parameter: torch.Tensor) -> None:
         if piece.is_started:
@@ -233,13 +243,74 @@ def _cloned(state: State) -> State:
     return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
 
 
+class Ownership:
+    """Of one optimizer: its hooks on its parameters, until a newer wrapper takes them or the optimizer is gone."""
+
+    def __init__(self, process_set: ProcessSet) -> None:
+        self._process_set = process_set
+        self._pieces: list[Piece] = []
+        self._hooks: list[Any] = []
+        self._why_released = ""
+
+    def take(self, optimizer: ShardedOptimizerBase) -> None:
+        """Its parameters are this one's; an earlier wrapper of one gives up."""
+        self._pieces = optimizer._pieces
+        self._remove_hooks()
+        parameters = {id(parameter) for piece in self._pieces for parameter in piece.parameters}
+        take_over(self, parameters, f"a newer DistributedOptimizer ({type(optimizer).__bases__[1].__name__})")
+        self._hooks = list(_hook(optimizer))
+
+    @property
+    def is_released(self) -> bool:
+        """A newer wrapper has the parameters."""
+        return bool(self._why_released)
+
+    def refuse_when_released(self) -> None:
+        """Raises ClosedError."""
+        if self.is_released:
+            raise closed_error(self._why_released)
+
+    def holds(self, parameters: Set[int]) -> bool:
+        """Whether one of these is its own; they are told by id()."""
+        return any(id(parameter) in parameters for piece in self._pieces for parameter in piece.parameters)
+
+    def give_up(self, who: str) -> None:
+        """Another wrapper has these parameters from here on. Raises BusyError between backward() and step()."""
+        if any(piece.is_started for piece in self._pieces):
+            raise busy_error()
+        self._why_released = why_given_up(who)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._remove_hooks()
+        retire_names([name for piece in self._pieces for name in sorted(piece.names)], self._process_set)
+        self._pieces = []
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def __del__(self) -> None:
+        # The optimizer is gone. Its hooks are the parameters', which live on.
+        with contextlib.suppress(Exception):
+            self._let_go()
+
+
 def _hook(optimizer: ShardedOptimizerBase) -> Iterator[Any]:
     """Exchanges begin in backward() where torch has hooks for it (2.1 and newer), else in step()."""
+    reference = weakref.ref(optimizer)  # a hook lives as long as its parameter
+
+    def arrived(parameter: torch.Tensor, piece: weakref.ref[Piece]) -> None:
+        itself, its_piece = reference(), piece()
+        if itself is not None and its_piece is not None:
+            itself._arrived(its_piece, parameter)
+
     for piece in optimizer._pieces:
         for parameter in piece.parameters:
             register = getattr(parameter, "register_post_accumulate_grad_hook", None)
             if register is not None:
-                yield register(lambda p, piece=piece: optimizer._arrived(piece, p))
+                yield register(functools.partial(arrived, piece=weakref.ref(piece)))
 
 
 def _pieces_of(optimizer: Any, group: int, name: str, place: Place) -> list[Piece]:
@@ -316,7 +387,8 @@ def shard(
     changed: Any = optimizer
     place = Place(session, process_set, checked_op(op, "DistributedOptimizer", (Average, Sum)))
     _put_in_front(changed)
-    changed._place, changed._passes, changed._pieces, changed._hooks = place, passes, [], []
+    changed._place, changed._passes, changed._pieces = place, passes, []
+    changed._ownership = Ownership(process_set)
     states, changed.state = changed.state, type(changed.state)(dict)
     changed._add(range(len(optimizer.param_groups)))
     changed._take_shares({parameter: dict(state) for parameter, state in states.items()}.get)

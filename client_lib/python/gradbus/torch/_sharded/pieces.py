@@ -52,6 +52,13 @@ class Piece:
         self.passes: dict[int, int] = {}  # backward passes of each parameter since the last step, by id
         self._handle: Any = None
         self.is_started = False
+        self.names: set[str] = set()  # of operations that were made
+
+    def operation(self, what: str) -> str:
+        """The name of one."""
+        name = f"{self.name}.{what}"
+        self.names.add(name)
+        return name
 
     def is_ready(self, passes: int) -> bool:
         """Every gradient of the step is there."""
@@ -124,7 +131,7 @@ class SplitPiece(Piece):
 
     def _begin(self, flat: torch.Tensor) -> Any:
         return reducescatter_async(
-            flat, name=f"{self.name}.gradient", op=self.place.op, process_set=self.place.process_set
+            flat, name=self.operation("gradient"), op=self.place.op, process_set=self.place.process_set
         )
 
     def _take(self, result: torch.Tensor) -> None:
@@ -149,7 +156,7 @@ class SplitPiece(Piece):
         self._write(self._gathered(self.shares[0], "parameters"))
 
     def _gathered(self, share: torch.Tensor, what: str) -> torch.Tensor:
-        name = f"{self.name}.{what}"
+        name = self.operation(what)
         flat = synchronize(allgather_async(share.detach(), name=name, process_set=self.place.process_set))
         return flat.view(-1)  # type: ignore[no-any-return]
 
@@ -195,7 +202,7 @@ class OwnedPiece(Piece):
 
     def _begin(self, flat: torch.Tensor) -> Any:
         return reduce_async(
-            flat, self.place.ranks[self.owner], name=f"{self.name}.gradient", op=self.place.op,
+            flat, self.place.ranks[self.owner], name=self.operation("gradient"), op=self.place.op,
             process_set=self.place.process_set,
         )  # fmt: skip
 
@@ -214,6 +221,6 @@ class OwnedPiece(Piece):
         """Gives all ranks the parameters that were stepped."""
         flat = self._flat(self.parameters if self.is_mine else [])
         root = self.place.ranks[self.owner]
-        broadcast_(flat, root, name=f"{self.name}.parameters", process_set=self.place.process_set)
+        broadcast_(flat, root, name=self.operation("parameters"), process_set=self.place.process_set)
         if not self.is_mine:
             self._write(flat)
