@@ -16,7 +16,7 @@ ROWS = 12  # of all ranks together: 2, 3 and 4 ranks have the same
 
 
 class Model(torch.nn.Module):
-    """Parameters of several sizes, one that no loss uses, and a frozen one."""
+    """Parameters of several sizes, one that no loss uses, one that some ranks use in some steps, and a frozen one."""
 
     def __init__(self):
         super().__init__()
@@ -25,20 +25,28 @@ class Model(torch.nn.Module):
         self.second = torch.nn.Linear(33, 5)
         self.scale = torch.nn.Parameter(torch.tensor(1.0))
         self.unused = torch.nn.Parameter(torch.ones(3))
+        self.extra = torch.nn.Parameter(torch.full((3, 5), 0.1))
         self.frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
 
-    def forward(self, x):
-        return self.second(torch.tanh(self.first(x))) * self.scale
+    def forward(self, x, with_extra):
+        out = self.second(torch.tanh(self.first(x))) * self.scale
+        if with_extra.any():
+            out = out + (x[:, :3] @ self.extra) * with_extra[:, None]
+        return out
 
 
 def loss_of(model, step, rank=None):
-    data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(step))
-    return model(data if rank is None else data.chunk(SIZE)[rank]).square().mean()
+    data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(step)).to(model.scale.dtype)
+    extra = torch.zeros(ROWS, dtype=data.dtype)
+    extra[: (0, ROWS // 4, ROWS)[step % 3]] = 1  # no rank uses it, the first one, all
+    if rank is not None:
+        data, extra = data.chunk(SIZE)[rank], extra.chunk(SIZE)[rank]
+    return model(data, extra).square().mean()
 
 
 def groups(model):
     return [{"params": model.first.parameters(), "lr": 0.02},
-            {"params": [*model.second.parameters(), model.scale, model.unused, model.frozen]}]  # fmt: skip
+            {"params": [*model.second.parameters(), model.scale, model.unused, model.extra, model.frozen]}]  # fmt: skip
 
 
 KINDS = {
@@ -55,6 +63,32 @@ if hasattr(torch.optim, "Adafactor"):
     KINDS["Adafactor"] = lambda m: torch.optim.Adafactor(m.parameters(), lr=0.05)
 
 
+HOOKS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
+
+
+def by_value(model):
+    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+    return 1
+
+
+def by_hand(model):
+    """Norms of each parameter, gradients that are replaced and taken away."""
+    model.scale.grad = None
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad * 0.5
+            parameter.grad.data.mul_(0.5)
+    return sum(float(p.grad.detach().norm()) for p in model.parameters() if p.grad is not None)
+
+
+CLIPS = (
+    lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.02, norm_type=float("inf")),
+    lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.02, norm_type=1.0, foreach=HOOKS or None),
+    by_value,
+    by_hand,
+)
+
+
 def sharded(kind, model, **options):
     return gradbus.DistributedOptimizer(KINDS[kind](model), model.named_parameters(), shard=True, **options)
 
@@ -66,21 +100,13 @@ def check_same(ours, alone, what):
     assert all(other == everywhere[0] for other in everywhere), what
 
 
-def zero_unused(model):
-    """A parameter that no loss used counts as zero here, and is left alone in one process."""
-    for parameter in model.parameters():
-        if parameter.requires_grad and parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-
-
 def train(ours, optimizer, alone, reference, steps, clip=None, passes=1, closure=False):
+    """``clip``: how to clip a model's gradients. It returns a number that must be the same."""
     for step in steps:
-        reference.zero_grad()
+        reference.zero_grad(set_to_none=True)
         for each in range(passes):
             loss_of(alone, step * passes + each).backward()
-        zero_unused(alone)
-        if clip:
-            expected = torch.nn.utils.clip_grad_norm_(alone.parameters(), clip)
+        expected = clip(alone) if clip else None
         reference.step()
 
         def backward(step=step):
@@ -95,8 +121,8 @@ def train(ours, optimizer, alone, reference, steps, clip=None, passes=1, closure
             continue
         backward()
         if clip:
-            norm = optimizer.clip_grad_norm_(clip)
-            assert abs(norm - float(expected)) <= 1e-5 * float(expected), (norm, expected)
+            found = clip(ours) if HOOKS else optimizer.clip_grad_norm_(0.05)
+            assert abs(float(found) - float(expected)) <= 1e-5 * float(expected), (found, expected)
         optimizer.step()
 
 
@@ -113,7 +139,11 @@ def compare(kind, **how):
 def check_equal():
     for kind in KINDS:
         compare(kind)
-    compare("Adam", clip=0.05)
+    compare("Adam", clip=lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+    if HOOKS:
+        for kind in ("Adam", "Lamb"):
+            for clip in CLIPS:
+                compare(kind, clip=clip)
     compare("SGD", passes=3)
     compare("AdamW", closure=True)
 
@@ -124,8 +154,41 @@ def check_memory():
     assert optimizer.shard_bytes() <= whole / SIZE + 256, (optimizer.shard_bytes(), whole)
     if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         (loss_of(ours, 9, RANK) + ours.unused.sum()).backward()
-        assert ours.first.weight.grad is None and ours.second.weight.grad is None  # freed in backward()
+        kept = [p.grad.share for p in ours.parameters() if p.grad is not None]  # the rest was freed in backward()
+        elements = sum(p.numel() for p in ours.parameters())
+        assert sum(share.numel() for share in kept if share is not None) <= elements / SIZE + 1
+        reference.zero_grad(set_to_none=True)
+        (loss_of(alone, 9) + alone.unused.sum()).backward()
+        for one, whole in zip(ours.parameters(), alone.parameters()):
+            assert (one.grad is None) == (whole.grad is None)
+            assert whole.grad is None or torch.allclose(one.grad.full_tensor(), whole.grad, rtol=0, atol=1e-5)
         optimizer.zero_grad()
+
+
+def check_scaler():
+    """A loss of the last rank overflows, and no rank steps; also with a fused optimizer, which scales by itself."""
+    for kind, make in (("SGD", KINDS["SGD"]), ("Lamb", KINDS["Lamb"]),
+                       ("fused", lambda m: torch.optim.Adam(m.parameters(), lr=0.01, fused=True))):  # fmt: skip
+        ours, alone = Model(), Model()
+        optimizer = gradbus.DistributedOptimizer(make(ours), ours.named_parameters(), shard=True)
+        reference = make(alone)
+        scalers = [torch.amp.GradScaler("cpu", init_scale=64.0) for _ in range(2)]
+        for step in range(6):
+            overflows = step == 2
+            both = (ours, optimizer, scalers[0], RANK), (alone, reference, scalers[1], None)
+            for model, wrapped, scaler, rank in both:
+                model.zero_grad()
+                loss = loss_of(model, step, rank)
+                if overflows and rank in (None, SIZE - 1):
+                    loss = loss * float("inf")
+                scaler.scale(loss).backward()
+                if step % 2 and kind != "fused":
+                    scaler.unscale_(wrapped)
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                scaler.step(wrapped)
+                scaler.update()
+            assert scalers[0].get_scale() == scalers[1].get_scale() == (32.0 if step >= 2 else 64.0)
+        check_same(ours, alone, ("scaler", kind))
 
 
 def check_scheduler():
@@ -147,7 +210,7 @@ def check_scheduler():
 
 def check_newest_has_the_parameters():
     """A new optimizer for each epoch, sharded or not; the earlier ones stay alive, or are collected."""
-    ours, alone, kept = Model(), Model(), []
+    ours, alone, kept = Model().double(), Model().double(), []  # many steps, so in double precision
     for epoch in range(12):
         kind = "SGD" if epoch % 4 < 2 else "Adam"
         options = {"shard": True} if epoch % 3 else {}
@@ -157,7 +220,7 @@ def check_newest_has_the_parameters():
             optimizer.zero_grad()
             (loss_of(ours, step, RANK) + ours.unused.sum()).backward()
             optimizer.step()
-            reference.zero_grad()
+            reference.zero_grad(set_to_none=True)
             (loss_of(alone, step) + alone.unused.sum()).backward()
             reference.step()
         if epoch < 6:
@@ -197,8 +260,12 @@ def check_refusals():
             parameter.grad = None
         loss = (loss_of(model, 0, RANK) + model.unused.sum()) * 1.0
         loss.backward(retain_graph=True)
-        refused(["GB-O905", "backward_passes_per_step=2"], loss.backward)
+        refused(["GB-O905", "backward_passes_per_step=2"], lambda: loss.backward(retain_graph=True))
+        refused(["sharded optimizer", "full_tensor()"], lambda: model.scale.grad.sum())
+        refused(["sharded optimizer", "full_tensor()"], lambda: model.first.bias.grad.mul_(torch.ones(33)))
         optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def check_profiler():
@@ -237,14 +304,12 @@ def load(file):
                 for model, each in ((ours, optimizer), (apart, plain)):
                     model.load_state_dict(saved["model"])
                     each.load_state_dict(saved["optimizer"])
-            reference.zero_grad()
+            reference.zero_grad(set_to_none=True)
             loss_of(alone, step).backward()
-            zero_unused(alone)
             reference.step()
             if step >= 5:
-                plain.zero_grad()
+                plain.zero_grad(set_to_none=True)
                 loss_of(apart, step).backward()
-                zero_unused(apart)
                 plain.step()
                 optimizer.zero_grad()
                 loss_of(ours, step, RANK).backward()
@@ -257,6 +322,8 @@ if sys.argv[1] == "equal":
     check_equal()
     check_memory()
     check_scheduler()
+    if hasattr(torch.amp, "GradScaler"):
+        check_scaler()
     check_newest_has_the_parameters()
     check_refusals()
     check_profiler()

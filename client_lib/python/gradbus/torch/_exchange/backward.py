@@ -11,6 +11,7 @@ Where there are none, nothing is called: the optimizer's step() exchanges what b
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import weakref
@@ -21,6 +22,12 @@ import torch
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
 _current_node = getattr(torch._C, "_current_autograd_node", None)  # torch >= 2.1
+_orders = itertools.count()
+
+
+def next_order() -> int:
+    """Of an exchanger, as it is made."""
+    return next(_orders)
 
 
 class Exchanger(Protocol):

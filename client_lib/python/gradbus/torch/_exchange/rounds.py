@@ -16,7 +16,6 @@ Between start and the end of the wait a bucket belongs to Gradbus. Torch counts 
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 
@@ -31,13 +30,11 @@ from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
 from .._timeline import profiled, trace_now, trace_span
 from .._tuning.step_times import StepTimes
-from .backward import BackwardEnd
+from .backward import BackwardEnd, next_order
 from .deferred import Deferred, can_defer
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63
-
-_orders = itertools.count()
 
 
 class Rounds:
@@ -59,7 +56,7 @@ class Rounds:
 
         ``in_forward``: the next forward pass waits for the results, where that is possible.
         """
-        self.order = next(_orders)
+        self.order = next_order()
         self.synchronized = False  # every .grad is the result, and of all gradients
         self._buckets = buckets
         self._passes = passes

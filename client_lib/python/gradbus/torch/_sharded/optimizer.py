@@ -7,31 +7,29 @@ parameters. Main thread, and autograd's threads for hooks.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ..._api import synchronize
 from ..._errors import BusyError, bad_argument
-from ..._objects import broadcast_object
-from ..._ops import Average, Sum, checked_op
+from ..._ops import Average, Max, Sum, checked_op
 from ..._process_sets import ProcessSet, lowest_rank, session_of
-from ..._reductions import allreduce_
+from ..._reductions import allreduce_async_
 from .._broadcast import broadcast_parameters
-from .._buckets.detach import closed_error
-from .._buckets.retire import retire_names
 from .._exchangers import weakly
 from .._names import all_named
 from .._numbers import next_number
-from .._takeover import busy_error, take_over, why_given_up
 from .._timeline import profiled
+from .gradients import ShardedGradient, StepGradients
+from .ownership import Ownership, PassEnd
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 
 _PIECE_BYTES = 32 << 20
+_HOOKS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # from 2.1 on: exchanges begin in backward()
 # These step on each element alone, so a parameter may be cut anywhere.
 _ELEMENTWISE = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 # They do not go with it.
@@ -54,6 +52,9 @@ class ShardedOptimizerBase(_Optimizer):
     _place: Place
     _passes: int
     _next: int  # piece to start
+    _ended: int  # backward passes since the last step
+    _gradients: StepGradients | None  # of this step, when they are exchanged
+    _pass_end: PassEnd
     _ownership: Ownership
     _counted: Callable[[], Any] | None  # the plain step in a scheduler's wrapper
 
@@ -69,24 +70,50 @@ class ShardedOptimizerBase(_Optimizer):
                 loss = closure()
         self.synchronize()
         with torch.no_grad():
+            self._take_gradients()
             for piece in self._pieces:
                 piece.refresh()
             with _Shares(self):
                 (self._counted or super().step)()
             self._publish()
-        self._next = 0
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
 
     @profiled("gradbus::wait")
     def synchronize(self) -> None:
-        """Ends the exchange of gradients. Call it before clip_grad_norm_() if you made fewer passes than announced."""
+        """Ends the exchange of gradients: every ``.grad`` is this rank's share of the result. All ranks call it.
+
+        backward() has done it, unless fewer passes were made than announced.
+        """
         self._ownership.refuse_when_released()
-        for piece in self._pieces[self._next :]:
-            self._start(piece)
+        if self._gradients is not None or not self._pieces:
+            return
+        self._start_all()
+        has = [has for piece in self._pieces for has in piece.has_gradient]
+        first, used = self._pieces[0], torch.tensor(has, dtype=torch.uint8)
+        handle = allreduce_async_(
+            used, name=first.operation("used"), op=Max, process_set=self._place.process_set
+        )
         for piece in self._pieces:
             piece.finish()
+        synchronize(handle)
+        self._gradients = StepGradients(self._pieces, used.bool().tolist(), self._passes)
+        if _HOOKS:
+            self._gradients.put_into_parameters()
+
+    def _take_gradients(self) -> None:
+        """What a script has done to each ``.grad`` counts: it may have replaced it, or taken it away."""
+        if self._gradients is None or not _HOOKS:
+            return
+        for piece in self._pieces:
+            mine = [parameter.grad for parameter in piece.parameters]
+            for share, cut in zip(piece.shares, piece.cuts):
+                gradient = mine[cut.parameter]
+                if isinstance(gradient, ShardedGradient):
+                    share.grad = gradient.share
+                else:
+                    share.grad = None if gradient is None else cut.of(gradient).to(share.dtype).view(share.shape)
 
     def flush(self) -> int:
         """Nothing is in flight between steps."""
@@ -95,9 +122,7 @@ class ShardedOptimizerBase(_Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets all gradients, also those that were exchanged."""
         self._ownership.refuse_when_released()
-        self._next = 0
-        for piece in self._pieces:
-            piece.forget()
+        self._forget()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:
@@ -108,17 +133,17 @@ class ShardedOptimizerBase(_Optimizer):
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scales the gradients so that their norm over all parameters is at most ``max_norm``; returns the norm.
 
-        In the place of torch.nn.utils.clip_grad_norm_(), because no rank has all gradients. All ranks call it.
+        torch.nn.utils.clip_grad_norm_() does the same from PyTorch 2.1 on. All ranks call it.
         """
         self.synchronize()
-        gradients = [share.grad for piece in self._pieces for share in piece.shares if share.grad is not None]
-        squares = torch.tensor([sum(float(g.double().abs().square().sum()) for g in gradients)], dtype=torch.float64)
-        total = allreduce_(squares, name="gradbus.shard.norm", op=Sum, process_set=self._place.process_set)
-        norm = math.sqrt(float(total))
+        if _HOOKS:
+            parameters = [parameter for piece in self._pieces for parameter in piece.parameters]
+            return float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+        norm = 0.0 if self._gradients is None else math.hypot(*self._gradients.norms(2.0))
         factor = max_norm / (norm + 1e-6)
-        if factor < 1:
-            for gradient in gradients:
-                gradient.mul_(factor)
+        for share in (share for piece in self._pieces for share in piece.shares):
+            if factor < 1 and share.grad is not None:
+                share.grad.mul_(factor)
         return norm
 
     def state_dict(self) -> dict[str, Any]:
@@ -130,7 +155,8 @@ class ShardedOptimizerBase(_Optimizer):
         index_of = self._indices()
         whole: dict[int, State] = {}
         for piece in self._pieces:
-            for parameter, state in zip(piece.parameters, self._whole_state(piece)):
+            states = piece.whole_state([self.state.get(share, {}) for share in piece.shares])
+            for parameter, state in zip(piece.parameters, states):
                 if state:
                     whole[index_of[id(parameter)]] = state
         own = self.__dict__["state"]
@@ -151,7 +177,7 @@ class ShardedOptimizerBase(_Optimizer):
     def _take_shares(self, state_of: Callable[[torch.Tensor, State], State]) -> None:
         for piece in self._pieces:
             whole = [state_of(parameter, {}) for parameter in piece.parameters]
-            shared = piece.shared_state(whole) if isinstance(piece, SplitPiece) else map(_cloned, whole)
+            shared = piece.shared_state(whole)
             for share, state in zip(piece.shares, shared):
                 if state:
                     self.state[share] = state
@@ -180,40 +206,53 @@ class ShardedOptimizerBase(_Optimizer):
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
         return {id(parameter): index for index, parameter in enumerate(parameters)}
 
-    def _whole_state(self, piece: Piece) -> list[State]:
-        states = [self.state.get(share, {}) for share in piece.shares]
-        if isinstance(piece, SplitPiece):
-            return piece.whole_state(states)
-        assert isinstance(piece, OwnedPiece)
-        place = piece.place
-        whole: list[State] = broadcast_object(
-            states, place.ranks[piece.owner], name=piece.operation("state"), process_set=place.process_set
-        )
-        return whole
-
     def _add(self, groups: Iterable[int]) -> None:
         number = next_number(self._place.process_set)
         for group in groups:
             self._pieces += _pieces_of(self, group, f"gradbus.shard.{number}.{group}", self._place)
-        self._next = 0
+        self._next = self._ended = 0
         self._ownership.take(self)
 
     def _arrived(self, piece: Piece, parameter: torch.Tensor) -> None:
+        if self._gradients is not None and not self._gradients.are_in_parameters:
+            self._forget()  # a script took them away without a step, as GradScaler does after an overflow
         if piece.is_started:
             raise BusyError(
                 f"GB-O905 IN_FLIGHT: a parameter of {piece.name} has another gradient before step() | next: pass "
                 f"backward_passes_per_step={self._passes + 1}, or call step() or zero_grad() after each backward()"
             )
+        self._pass_end.expect()
         piece.passes[id(parameter)] = piece.passes.get(id(parameter), 0) + 1
         # In one order on all ranks, whatever the order of gradients is.
         while self._next < len(self._pieces) and self._pieces[self._next].is_ready(self._passes):
             self._start(self._pieces[self._next])
 
+    def _end_pass(self) -> None:
+        self._ended += 1
+        if self._is_due:
+            self._start_all()
+
+    @property
+    def _is_due(self) -> bool:
+        return self._ended >= self._passes and self._gradients is None
+
     @profiled("gradbus::gather")
     def _publish(self) -> None:
         for piece in self._pieces:
             piece.publish()
+        self._forget()
+
+    def _forget(self) -> None:
+        """All gradients of this step."""
+        for piece in self._pieces:
             piece.forget()
+        if self._gradients is not None:
+            self._gradients.take_out()
+        self._gradients, self._next, self._ended = None, 0, 0
+
+    def _start_all(self) -> None:
+        for piece in self._pieces[self._next :]:
+            self._start(piece)
 
     def _start(self, piece: Piece) -> None:
         if self._next:
@@ -237,80 +276,6 @@ class _Shares:
     def __exit__(self, *_: object) -> None:
         for group, parameters in zip(self._optimizer.param_groups, self._parameters):
             group["params"] = parameters
-
-
-def _cloned(state: State) -> State:
-    return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
-
-
-class Ownership:
-    """Of one optimizer: its hooks on its parameters, until a newer wrapper takes them or the optimizer is gone."""
-
-    def __init__(self, process_set: ProcessSet) -> None:
-        self._process_set = process_set
-        self._pieces: list[Piece] = []
-        self._hooks: list[Any] = []
-        self._why_released = ""
-
-    def take(self, optimizer: ShardedOptimizerBase) -> None:
-        """Its parameters are this one's; an earlier wrapper of one gives up."""
-        self._pieces = optimizer._pieces
-        self._remove_hooks()
-        parameters = {id(parameter) for piece in self._pieces for parameter in piece.parameters}
-        take_over(self, parameters, f"a newer DistributedOptimizer ({type(optimizer).__bases__[1].__name__})")
-        self._hooks = list(_hook(optimizer))
-
-    @property
-    def is_released(self) -> bool:
-        """A newer wrapper has the parameters."""
-        return bool(self._why_released)
-
-    def refuse_when_released(self) -> None:
-        """Raises ClosedError."""
-        if self.is_released:
-            raise closed_error(self._why_released)
-
-    def holds(self, parameters: Set[int]) -> bool:
-        """Whether one of these is its own; they are told by id()."""
-        return any(id(parameter) in parameters for piece in self._pieces for parameter in piece.parameters)
-
-    def give_up(self, who: str) -> None:
-        """Another wrapper has these parameters from here on. Raises BusyError between backward() and step()."""
-        if any(piece.is_started for piece in self._pieces):
-            raise busy_error()
-        self._why_released = why_given_up(who)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._remove_hooks()
-        retire_names([name for piece in self._pieces for name in sorted(piece.names)], self._process_set)
-        self._pieces = []
-
-    def _remove_hooks(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-
-    def __del__(self) -> None:
-        # The optimizer is gone. Its hooks are the parameters', which live on.
-        with contextlib.suppress(Exception):
-            self._let_go()
-
-
-def _hook(optimizer: ShardedOptimizerBase) -> Iterator[Any]:
-    """Exchanges begin in backward() where torch has hooks for it (2.1 and newer), else in step()."""
-    reference = weakref.ref(optimizer)  # a hook lives as long as its parameter
-
-    def arrived(parameter: torch.Tensor, piece: weakref.ref[Piece]) -> None:
-        itself, its_piece = reference(), piece()
-        if itself is not None and its_piece is not None:
-            itself._arrived(its_piece, parameter)
-
-    for piece in optimizer._pieces:
-        for parameter in piece.parameters:
-            register = getattr(parameter, "register_post_accumulate_grad_hook", None)
-            if register is not None:
-                yield register(functools.partial(arrived, piece=weakref.ref(piece)))
 
 
 def _pieces_of(optimizer: Any, group: int, name: str, place: Place) -> list[Piece]:
@@ -388,7 +353,7 @@ def shard(
     place = Place(session, process_set, checked_op(op, "DistributedOptimizer", (Average, Sum)))
     _put_in_front(changed)
     changed._place, changed._passes, changed._pieces = place, passes, []
-    changed._ownership = Ownership(process_set)
+    changed._gradients, changed._pass_end, changed._ownership = None, PassEnd(changed), Ownership(process_set)
     states, changed.state = changed.state, type(changed.state)(dict)
     changed._add(range(len(optimizer.param_groups)))
     changed._take_shares({parameter: dict(state) for parameter, state in states.items()}.get)

@@ -9,18 +9,21 @@ Two kinds of pieces divide the work:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from ..._api import synchronize
 from ..._data_movement import allgather_async, broadcast_
+from ..._objects import allgather_object, broadcast_object
 from ..._ops import ReduceOp
 from ..._process_sets import ProcessSet
 from ..._reductions import reduce_async, reducescatter_async
 
 State = dict[str, Any]
+# Of an optimizer's state: numbers for a whole tensor, also where the tensor has one element.
+_WHOLE = ("step", "eta", "mu", "mu_product")
 
 
 class Place:
@@ -34,13 +37,31 @@ class Place:
         self.ranks = list(process_set.ranks)  # numbers in the job
 
 
+class Cut(NamedTuple):
+    """The part of a parameter that this rank steps on: elements begin to end of it, from ``at`` on in the share."""
+
+    parameter: int  # number in the piece
+    begin: int
+    end: int
+    at: int
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same part of a tensor of the parameter's shape, as a row."""
+        return tensor.detach().reshape(-1)[self.begin : self.end]
+
+    def in_share(self, share: torch.Tensor) -> torch.Tensor:
+        """Where this part is in the share of the piece."""
+        return share[self.at : self.at + self.end - self.begin]
+
+
 class Piece:
     """What both kinds share: how gradients come in and results go out.
 
-    ``shares`` is what this rank's optimizer steps on, empty on ranks that own nothing of it.
+    ``shares`` is what this rank's optimizer steps on, one for each of ``cuts``; none on ranks that own nothing of it.
     """
 
     shares: list[torch.Tensor]
+    cuts: list[Cut]
 
     def __init__(self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place) -> None:
         self.name = name
@@ -50,6 +71,7 @@ class Piece:
         self.counts = [parameter.numel() for parameter in parameters]
         self.elements = sum(self.counts)
         self.passes: dict[int, int] = {}  # backward passes of each parameter since the last step, by id
+        self.has_gradient = [False] * len(self.parameters)  # on this rank, when the exchange began
         self._handle: Any = None
         self.is_started = False
         self.names: set[str] = set()  # of operations that were made
@@ -65,7 +87,8 @@ class Piece:
         return all(self.passes.get(id(parameter), 0) >= passes for parameter in self.parameters)
 
     def start(self) -> None:
-        """Begins the exchange and frees the gradients. A parameter without one counts as zero."""
+        """Begins the exchange and frees the gradients. A parameter without one adds zero to those of other ranks."""
+        self.has_gradient = [parameter.grad is not None for parameter in self.parameters]
         flat = self._flat([parameter.grad for parameter in self.parameters])
         for parameter in self.parameters:
             parameter.grad = None
@@ -88,6 +111,14 @@ class Piece:
 
     def refresh(self) -> None:
         """Takes what was written into the parameters since the last step."""
+
+    def whole_state(self, states: Sequence[State]) -> list[State]:
+        """The state of each parameter, from the states of the shares of all ranks. All ranks call it."""
+        raise NotImplementedError
+
+    def shared_state(self, whole: Sequence[State]) -> list[State]:
+        """The states of this rank's shares, from whole_state()."""
+        raise NotImplementedError
 
     def publish(self) -> None:
         """Gives all ranks the parameters that were stepped."""
@@ -118,13 +149,23 @@ class Piece:
 
 
 class SplitPiece(Piece):
-    """Elements, an equal share for each rank."""
+    """Elements, an equal share for each rank. Each part of a parameter in the share is stepped on its own."""
 
     def __init__(self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place) -> None:
         super().__init__(name, group, parameters, place)
         self.length = -(-self.elements // place.size)
-        self.shares = [torch.zeros(self.length, dtype=self.parameters[0].dtype)]
+        self._share = torch.zeros(self.length, dtype=self.parameters[0].dtype)
+        self.cuts = list(self._cut())
+        self.shares = [cut.in_share(self._share) for cut in self.cuts]
         self.refresh()
+
+    def _cut(self) -> Iterator[Cut]:
+        at = -self.place.index * self.length  # of the parameter, from the begin of the share
+        for number, count in enumerate(self.counts):
+            begin, end = max(0, -at), min(count, self.length - at)
+            if begin < end:
+                yield Cut(number, begin, end, at + begin)
+            at += count
 
     def _length(self) -> int:
         return self.length * self.place.size
@@ -135,25 +176,17 @@ class SplitPiece(Piece):
         )
 
     def _take(self, result: torch.Tensor) -> None:
-        self.shares[0].grad = result
-
-    def slice_of(self, tensors: Sequence[torch.Tensor | None]) -> torch.Tensor:
-        """This rank's share of one tensor for each parameter."""
-        first = self.place.index * self.length
-        return self._flat(tensors)[first : first + self.length].clone()
+        for share, cut in zip(self.shares, self.cuts):
+            share.grad = cut.in_share(result)
 
     def refresh(self) -> None:
         """Takes what was written into the parameters since the last step."""
-        share, at = self.shares[0], -self.place.index * self.length
-        for parameter, count in zip(self.parameters, self.counts):
-            begin, end = max(0, at), min(self.length, at + count)
-            if begin < end:
-                share[begin:end].copy_(parameter.detach().reshape(-1)[begin - at : end - at])
-            at += count
+        for share, cut in zip(self.shares, self.cuts):
+            share.copy_(cut.of(self.parameters[cut.parameter]))
 
     def publish(self) -> None:
         """Gives all ranks the parameters that were stepped."""
-        self._write(self._gathered(self.shares[0], "parameters"))
+        self._write(self._gathered(self._share, "parameters"))
 
     def _gathered(self, share: torch.Tensor, what: str) -> torch.Tensor:
         name = self.operation(what)
@@ -161,31 +194,48 @@ class SplitPiece(Piece):
         return flat.view(-1)  # type: ignore[no-any-return]
 
     def whole_state(self, states: Sequence[State]) -> list[State]:
-        """The state of each parameter, from the shares of all ranks. All ranks call it."""
+        """The state of each parameter, from the states of the shares of all ranks. All ranks call it."""
         whole: list[State] = [{} for _ in self.parameters]
-        for key, value in sorted(states[0].items()):
-            if isinstance(value, torch.Tensor) and value.shape == self.shares[0].shape:
-                parts = self._gathered(value, f"state.{key}")[: self.elements].split(self.counts)
-                for state, part, parameter in zip(whole, parts, self.parameters):
+        mine = [(cut.parameter, _outline(state, share)) for cut, state, share in zip(self.cuts, states, self.shares)]
+        everyone = allgather_object(mine, name=self.operation("state"), process_set=self.place.process_set)
+        for number, outline in (pair for pairs in everyone for pair in pairs):
+            whole[number] = {**outline, **whole[number]}
+        kinds = {(key, value) for state in whole for key, value in state.items() if isinstance(value, torch.dtype)}
+        for key, dtype in sorted(kinds, key=str):
+            flat = torch.zeros(self.length, dtype=dtype)
+            for cut, state in zip(self.cuts, states):
+                if isinstance(state.get(key), torch.Tensor):
+                    cut.in_share(flat).copy_(state[key])
+            parts = self._gathered(flat, f"state.{key}")[: self.elements].split(self.counts)
+            for state, part, parameter in zip(whole, parts, self.parameters):
+                if isinstance(state.get(key), torch.dtype):
                     state[key] = part.clone().view(parameter.shape)
-            else:
-                for state in whole:
-                    state[key] = value.clone() if isinstance(value, torch.Tensor) else value
         return whole
 
     def shared_state(self, whole: Sequence[State]) -> list[State]:
-        """This rank's share of whole_state(). States that differ in more than their tensors are those of the first."""
-        if not any(whole):
-            return [{}]
-        known = next(state for state in whole if state)
-        shape_of = next(parameter.shape for state, parameter in zip(whole, self.parameters) if state is known)
-        share: State = {}
-        for key, value in known.items():
-            if isinstance(value, torch.Tensor) and value.shape == shape_of and key != "step":
-                share[key] = self.slice_of([state.get(key) for state in whole]).to(self.shares[0].dtype)
-            else:
-                share[key] = value.clone() if isinstance(value, torch.Tensor) else value
-        return [share]
+        """The states of this rank's shares, from whole_state()."""
+        states = []
+        for share, cut in zip(self.shares, self.cuts):
+            shape = self.parameters[cut.parameter].shape
+            states.append({
+                key: cut.of(value).to(share.dtype).clone() if _is_split(key, value, shape) else _cloned(value)
+                for key, value in whole[cut.parameter].items()
+            })  # fmt: skip
+        return states
+
+
+def _is_split(key: str, value: Any, shape: torch.Size) -> bool:
+    """A number for each element of a tensor of this shape."""
+    return isinstance(value, torch.Tensor) and value.shape == shape and key not in _WHOLE
+
+
+def _outline(state: State, share: torch.Tensor) -> State:
+    """A state with dtypes in the place of tensors that are split."""
+    return {key: value.dtype if _is_split(key, value, share.shape) else value for key, value in state.items()}
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 class OwnedPiece(Piece):
@@ -199,6 +249,7 @@ class OwnedPiece(Piece):
         self.is_mine = owner == place.index
         # Others than leaves of the graph, so that their gradients are not those of backward().
         self.shares = [parameter.detach() for parameter in parameters] if self.is_mine else []
+        self.cuts = [Cut(number, 0, count, 0) for number, count in enumerate(self.counts)] if self.is_mine else []
 
     def _begin(self, flat: torch.Tensor) -> Any:
         return reduce_async(
@@ -210,6 +261,18 @@ class OwnedPiece(Piece):
         if self.is_mine:
             for share, part in zip(self.shares, result.view(-1).split(self.counts)):
                 share.grad = part.view(share.shape)
+
+    def whole_state(self, states: Sequence[State]) -> list[State]:
+        """The owner's states. All ranks call it."""
+        place = self.place
+        whole: list[State] = broadcast_object(
+            list(states), place.ranks[self.owner], name=self.operation("state"), process_set=place.process_set
+        )
+        return whole
+
+    def shared_state(self, whole: Sequence[State]) -> list[State]:
+        """What the owner keeps of it."""
+        return [{key: _cloned(value) for key, value in state.items()} for state in whole] if self.is_mine else []
 
     def refresh(self) -> None:
         """Follows parameters that were given other storage."""
