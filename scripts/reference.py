@@ -58,8 +58,9 @@ VARIABLES = {
     "GRADBUS_CUDA_PLUGIN": ("agents, `gradbus`", "file of the CUDA plug-in", "beside the programs"),
     "GRADBUS_NCCL": ("agents", "library to use for [NCCL](../how-to/use-nccl.md)", "`libnccl.so.2`"),
     "GRADBUS_NCCL_TIMEOUT_MS": ("agents", "milliseconds that a collective of NCCL may take", "20000"),
-    "GRADBUS_COORDINATOR": ("`gradbus`", "address of the coordinator", "127.0.0.1:7400"),
-    "GRADBUS_TOKEN_FILE": ("daemons, `gradbus`", "file of the [cluster token](../concepts/security.md)", "-"),
+    "GRADBUS_COORDINATOR": ("`gradbus`", "address of the coordinator", "of `/etc/gradbus`, else 127.0.0.1:7400"),
+    "GRADBUS_TOKEN_FILE": ("daemons, `gradbus`", "file of the [cluster token](../concepts/security.md)",
+                           "for commands `/etc/gradbus/token`"),
 }  # fmt: skip
 
 

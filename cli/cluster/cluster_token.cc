@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/cluster/node_settings.h"
 #include "cli/process/private_dir.h"
 #include "common/errors.h"
 #include "common/trust/token_file.h"
@@ -60,7 +61,8 @@ std::string token_file_for(const std::string& given, const std::string& coordina
       if (first_line(directory + kCoordinatorName) == coordinator) return directory + kTokenName;
     }
   }
-  return token_file_path("");
+  const std::string named = token_file_path("");
+  return named.empty() ? node_token(coordinator) : named;
 }
 
 }  // namespace gradbus

@@ -17,7 +17,7 @@ Result<std::string> create_embedded_token(const std::string& directory);
 Status announce_embedded(const std::string& directory, const std::string& coordinator);
 
 // `given`, else that of this user's embedded cluster whose coordinator is at `coordinator`, else
-// GRADBUS_TOKEN_FILE, else "".
+// GRADBUS_TOKEN_FILE, else that of this machine's daemons (node_settings.h), else "".
 std::string token_file_for(const std::string& given, const std::string& coordinator);
 
 }  // namespace gradbus

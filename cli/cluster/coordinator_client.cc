@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "cli/cluster/cluster_token.h"
+#include "cli/cluster/node_settings.h"
 #include "common/endpoint.h"
 #include "common/errors.h"
 #include "common/trust/handshake.h"
@@ -198,7 +199,9 @@ std::string asker(const std::string& command) {
 std::string coordinator_address(const std::string& given) {
   if (!given.empty()) return given;
   const char* address = std::getenv("GRADBUS_COORDINATOR");
-  return address != nullptr && *address != '\0' ? address : "127.0.0.1:7400";
+  if (address != nullptr && *address != '\0') return address;
+  const std::string of_node = node_coordinator();
+  return of_node.empty() ? "127.0.0.1:7400" : of_node;
 }
 
 }  // namespace gradbus

@@ -43,7 +43,8 @@ class CoordinatorClient {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-// `given`, else GRADBUS_COORDINATOR, else 127.0.0.1:7400.
+// `given`, else GRADBUS_COORDINATOR, else that of this machine's daemons (node_settings.h), else
+// 127.0.0.1:7400.
 std::string coordinator_address(const std::string& given);
 
 // "gradbus stop by alice on node1": shown to the job's ranks, so that they know whom to ask.

@@ -36,8 +36,9 @@ Action declare_drain(CLI::App& app) {
   app.add_option("node", options->node, "the node's name, as in gradbus status")->required();
   app.add_flag("--undo", options->undo, "the node takes jobs again");
   app.add_option("--reason", options->reason, "a text for gradbus status and for refused ranks");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

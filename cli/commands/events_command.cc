@@ -116,8 +116,9 @@ Action declare_events(CLI::App& app) {
   app.add_option("--job", options->job, "events of this job only");
   app.add_option("--node", options->node, "events of this node only");
   app.add_flag("--json", options->json, "a JSON array; with --follow, one object a line");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

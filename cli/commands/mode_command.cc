@@ -39,8 +39,9 @@ Action declare_mode(CLI::App& app) {
   app.add_option("mode", options->mode, "sync, delayed:k=1, ps:async, ... (docs/concepts/modes.md)")
       ->required();
   app.add_option("--reason", options->reason, "a text for the log and gradbus status");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

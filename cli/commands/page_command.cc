@@ -60,8 +60,9 @@ Action declare_page(CLI::App& app) {
       "the cluster token and changes with it.\n"
       "Exit code: 0; 1 if there is no page; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object with url and key");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

@@ -116,8 +116,9 @@ Action declare_status(CLI::App& app) {
                "with --job: how each tensor is exchanged, and why; --json always has it")
       ->needs(app.add_option("--job", options->job, "this job only"));
   app.add_option("--forget", options->forget, "forget a lost node that will not return");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

@@ -32,8 +32,9 @@ Action declare_stop(CLI::App& app) {
   auto options = std::make_shared<StopOptions>();
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
   app.add_option("--reason", options->reason, "a text for the ranks' error");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

@@ -91,8 +91,9 @@ Action declare_trace(CLI::App& app) {
   app.add_flag("--to-the-end", options->to_the_end, "until the job ends")->excludes(seconds);
   app.add_flag("--wait", options->wait, "wait until a job of this name starts");
   app.add_option("-o,--output", options->file, "file to write; default trace.json");
-  app.add_option("--coordinator", options->coordinator,
-                 "HOST:PORT; default: GRADBUS_COORDINATOR, else 127.0.0.1:7400");
+  app.add_option(
+      "--coordinator", options->coordinator,
+      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");

@@ -13,8 +13,8 @@ namespace gradbus {
 std::string token_file_path(const std::string& given);
 
 // 64 hexadecimal digits (`openssl rand -hex 32`) or 32 raw bytes. GB-F104 for a file that group or
-// others may read or write, that belongs to neither this user nor root, or that holds anything
-// else. The file is opened once and judged by its descriptor.
+// others may read or write, that belongs to neither this user nor root (root may use that of any
+// user), or that holds anything else. The file is opened once and judged by its descriptor.
 Result<Secret> read_token_file(const std::string& path);
 
 // As above; none for the path "".
