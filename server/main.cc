@@ -55,6 +55,7 @@ struct ServerOptions {
   int64_t path_latency_us = 0;
   int64_t path_mbit = 0;
   std::string metrics_listen;
+  std::string prometheus_url;
   std::string log_level = "info";
   std::string log_format = "auto";
   int64_t ready_fd = -1;
@@ -118,6 +119,9 @@ struct ServerOptions {
               "HOST:PORT for /metrics, /healthz, /readyz and the web page by HTTP, e.g. "
               "127.0.0.1:9400; default: "
               "none (docs/how-to/monitor-a-cluster.md)");
+    table.add("prometheus-url", &prometheus_url,
+              "Where browsers reach the Prometheus that watches this cluster, e.g. "
+              "http://head:9090: the web page shows its alerts; default: none");
     table.add("log-level", &log_level, "trace, debug, info, warn or error");
     table.add("log-format", &log_format,
               "text, json, journal (fields for job, rank and error code), or auto: journal if "
@@ -149,6 +153,9 @@ Status check(const ServerOptions& options) {
   if (options.nccl && options.deterministic)
     return error("F100", "--nccl does not give the same bits in every run",
                  "leave out --nccl or --deterministic");
+  if (!options.prometheus_url.empty() && !is_web_origin(options.prometheus_url))
+    return error("F100", "--prometheus-url \"" + options.prometheus_url + "\" is no address",
+                 "write http://HOST:PORT without a path");
   return parse_algorithm(options.algorithm, options.deterministic).status();
 }
 
@@ -303,7 +310,7 @@ Status serve(const ServerOptions& options, const Invocation& invocation, const s
   Result<ServiceOptions> wanted = service_options(options);
   if (!wanted.ok()) return wanted.status();
   ServiceOptions service_wanted = wanted.take();
-  Page page(service_wanted.token);
+  Page page(service_wanted.token, options.prometheus_url);
   DaemonMonitor monitor("coordinator");
   GRADBUS_RETURN_IF_ERROR(monitor.listen(
       options.metrics_listen, [&](const HttpRequest& request) { return page.answer(request); }));

@@ -63,6 +63,8 @@ class Coordinator {
                          size_t tensors_max = kStatusTensorsMax) const;
   // The events after this number, at most `newest` of them.
   v1::EventsReply events(uint64_t after, Nanos now, size_t newest = kEventsKept) const;
+  // The last spans of traced jobs.
+  Timelines::ById timelines() { return traces_.timelines().copies(); }
   // The program has read its configuration again, with this result.
   void reloaded(const Status& result, Nanos now);
   // A question from take_questions() was answered. Its agent or job may be gone.

@@ -118,6 +118,8 @@ bool JobTraces::receive(uint64_t agent, const v1::TraceRecords& records, Nanos n
       from->offset = offset;
     }
   }
+  const auto index = static_cast<uint32_t>(from - trace.agents.begin());
+  timelines_.add(records, index, from->name, from->offset, now);
   const size_t bytes = records.SpaceUsedLong();  // a span is far smaller on the wire
   if (trace.bytes + bytes > kTraceBytesMax) {
     trace.dropped += spans_of(records);
@@ -125,7 +127,7 @@ bool JobTraces::receive(uint64_t agent, const v1::TraceRecords& records, Nanos n
   }
   trace.bytes += bytes;
   v1::TraceRecords& part = trace.parts.emplace_back(records);
-  part.set_agent_index(static_cast<uint32_t>(from - trace.agents.begin()));
+  part.set_agent_index(index);
   return true;
 }
 

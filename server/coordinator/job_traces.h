@@ -16,6 +16,7 @@
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/outbox.h"
+#include "server/status/timelines.h"
 
 namespace gradbus {
 
@@ -40,6 +41,8 @@ class JobTraces {
   // False for records of a job that is not traced, or of an agent that is not in it. (Those that
   // crossed the end of a trace are accepted.)
   bool receive(uint64_t agent, const v1::TraceRecords& records, Nanos now);
+  // The last spans of jobs, for the web page. They stay when the trace has ended.
+  Timelines& timelines() { return timelines_; }
   // Renews traces on the agents, and ends those that nobody takes. `ended`: whether the job of this
   // id has ended.
   template <typename Ended>
@@ -75,6 +78,7 @@ class JobTraces {
 
   Outbox* const outbox_;
   std::map<std::string, Trace> traces_;  // by the job's name
+  Timelines timelines_;
 };
 
 }  // namespace gradbus

@@ -283,11 +283,13 @@ void Service::publish_metrics(Nanos now) {
 void Service::publish_page(Nanos now) {
   v1::StatusReply reply;
   v1::EventsReply events;
+  Timelines::ById timelines;
   desk_->act([&](Coordinator& coordinator, Nanos at) {
     reply = coordinator.status({}, at, 0);
     events = coordinator.events(0, at, kPageEventsMax);
+    timelines = coordinator.timelines();
   });
-  page_->publish(std::move(reply), std::move(events), address_, now);
+  page_->publish(std::move(reply), std::move(events), std::move(timelines), address_, now);
 }
 
 void Service::stop() {

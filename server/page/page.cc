@@ -1,6 +1,7 @@
 #include "server/page/page.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 
 #include "common/errors.h"
@@ -12,12 +13,17 @@ namespace gradbus {
 namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
+constexpr std::string_view kTimeline = "/timeline/";
+constexpr std::string_view kJson = ".json";
 
-// Nothing from elsewhere, no inline script, and no frame around the page.
-constexpr char kPolicy[] =
-    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'\r\nReferrer-Policy: no-referrer\r\n";
+// Nothing from elsewhere but Prometheus' alerts, no inline script, and no frame around the page.
+std::string policy(const std::string& prometheus) {
+  return "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+         "connect-src 'self'" +
+         (prometheus.empty() ? "" : " " + prometheus) +
+         "; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+         "frame-ancestors 'none'\r\nReferrer-Policy: no-referrer\r\n";
+}
 
 const char* type_of(std::string_view path) {
   if (path.ends_with(".css")) return "text/css; charset=utf-8";
@@ -69,6 +75,16 @@ std::string job_ids(const v1::StatusReply& reply) {
   return "[" + text + "]";
 }
 
+// Which jobs have one; a browser asks for it when its version is new.
+std::string timelines(const Timelines::ById& all, Nanos now) {
+  std::string text;
+  for (const auto& [id, timeline] : all)
+    text += (text.empty() ? "" : ",") + ("\"" + std::to_string(id)) +
+            "\":{\"version\":" + std::to_string(timeline->version) +
+            ",\"age_ms\":" + std::to_string((now - timeline->received) / kMillisecond) + "}";
+  return "{" + text + "}";
+}
+
 int64_t unix_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
@@ -76,16 +92,28 @@ int64_t unix_ms() {
 
 }  // namespace
 
+bool is_web_origin(std::string_view text) {
+  const size_t scheme = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : 0;
+  const std::string_view host = text.substr(scheme);
+  return scheme != 0 && !host.empty() && host.size() < 256 &&
+         std::ranges::all_of(host, [](unsigned char c) {
+           return std::isalnum(c) != 0 ||
+                  std::string_view(".-:[]").find(static_cast<char>(c)) != std::string_view::npos;
+         });
+}
+
 void Page::set_token(const std::optional<Secret>& token) {
   const std::lock_guard lock(lock_);
   key_ = token ? page_key(*token) : "";
 }
 
-void Page::publish(v1::StatusReply reply, v1::EventsReply events, const std::string& coordinator,
-                   Nanos now) {
+void Page::publish(v1::StatusReply reply, v1::EventsReply events, Timelines::ById timelines,
+                   const std::string& coordinator, Nanos now) {
   auto published = std::make_shared<Published>();
   published->reply = std::move(reply);
   published->events = std::move(events);
+  published->timelines = std::move(timelines);
+  published->now = now;
   published->coordinator = coordinator;
   const std::lock_guard lock(lock_);
   history_.add(published->reply, now);
@@ -100,12 +128,13 @@ bool Page::knows_key(const std::string& authorization) const {
          equal_in_constant_time(std::string_view(authorization).substr(kBearer.size()), key_);
 }
 
-std::string Page::json_of(const Published& published) {
+std::string Page::json_of(const Published& published) const {
   v1::StatusReply shown = published.reply;
   const uint64_t left_out = shorten(shown);
   return "{\"time_ms\":" + std::to_string(unix_ms()) +
          ",\"ranks_left_out\":" + std::to_string(left_out) + ",\"job_ids\":" + job_ids(shown) +
-         ",\"cluster\":" + status_json(shown, published.coordinator) +
+         ",\"timelines\":" + timelines(published.timelines, published.now) + ",\"prometheus\":\"" +
+         prometheus_ + "\",\"cluster\":" + status_json(shown, published.coordinator) +
          ",\"events\":" + events_json(published.events) + ",\"sample\":" + published.sample + "}";
 }
 
@@ -127,16 +156,33 @@ HttpAnswer Page::history() const {
   return json(std::make_shared<const std::string>(history_.all_json()));
 }
 
+// Nothing: that job has none.
+std::optional<HttpAnswer> Page::timeline(const std::string& job_id) const {
+  std::shared_ptr<Published> published;
+  {
+    const std::lock_guard lock(lock_);
+    published = published_;
+  }
+  if (published == nullptr) return not_yet();
+  for (const auto& [id, timeline] : published->timelines)
+    if (std::to_string(id) == job_id)
+      return json(std::make_shared<const std::string>(timeline_json(*timeline)));
+  return std::nullopt;
+}
+
 std::optional<HttpAnswer> Page::answer(const HttpRequest& request) {
   const std::string path = request.path == "/" ? "/index.html" : request.path;
-  if (path == "/state.json" || path == "/history.json") {
+  const bool of_timeline = path.starts_with(kTimeline) && path.ends_with(kJson);
+  if (path == "/state.json" || path == "/history.json" || of_timeline) {
     if (!knows_key(request.authorization)) return refuse();
+    if (of_timeline)
+      return timeline(path.substr(kTimeline.size(), path.size() - kTimeline.size() - kJson.size()));
     return path == "/state.json" ? state() : history();
   }
   for (const PageFile& file : page_files())
     if (file.path == path)
       return HttpAnswer{"200 OK", type_of(path), std::make_shared<const std::string>(file.text),
-                        kPolicy};
+                        policy(prometheus_)};
   return std::nullopt;
 }
 

@@ -10,12 +10,15 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/metrics/http_page.h"
 #include "common/trust/secret.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/page/page_history.h"
+#include "server/status/timelines.h"
 
 namespace gradbus {
 
@@ -23,15 +26,22 @@ inline constexpr Nanos kPageEvery = kSecond;
 inline constexpr size_t kPageEventsMax = 200;
 inline constexpr size_t kPageRanksMax = 256;  // of a job: those that others wait for come first
 
+// http://HOST or https://HOST:PORT, and nothing behind it.
+bool is_web_origin(std::string_view text);
+
 class Page {
  public:
-  // Without a token everybody who reaches the port may read the state.
-  explicit Page(const std::optional<Secret>& token) { set_token(token); }
+  // Without a token everybody who reaches the port may read the state. `prometheus`: as
+  // is_web_origin() accepts it, or ""; browsers ask it for the alerts.
+  explicit Page(const std::optional<Secret>& token, std::string prometheus = "")
+      : prometheus_(std::move(prometheus)) {
+    set_token(token);
+  }
 
   void set_token(const std::optional<Secret>& token);
   // `reply`: without tensors.
-  void publish(v1::StatusReply reply, v1::EventsReply events, const std::string& coordinator,
-               Nanos now);
+  void publish(v1::StatusReply reply, v1::EventsReply events, Timelines::ById timelines,
+               const std::string& coordinator, Nanos now);
 
   // Nothing for a path that is not of the page.
   std::optional<HttpAnswer> answer(const HttpRequest& request);
@@ -40,6 +50,8 @@ class Page {
   struct Published {
     v1::StatusReply reply;
     v1::EventsReply events;
+    Timelines::ById timelines;
+    Nanos now = 0;
     std::string coordinator;
     std::string sample;  // JSON
     std::mutex making;
@@ -49,8 +61,10 @@ class Page {
   bool knows_key(const std::string& authorization) const;
   HttpAnswer state() const;
   HttpAnswer history() const;
-  static std::string json_of(const Published& published);
+  std::optional<HttpAnswer> timeline(const std::string& job_id) const;
+  std::string json_of(const Published& published) const;
 
+  const std::string prometheus_;
   mutable std::mutex lock_;  // never held while the state's JSON is made
   std::string key_;          // "": none is needed
   std::shared_ptr<Published> published_;

@@ -1,7 +1,9 @@
 // Asks the coordinator for its state once a second and shows it.
 
+import {showAlerts} from './alerts.js';
 import {chart, clusterMap} from './draw.js';
 import {byId, bytes, duration, element, meter, number, percent, plainRow, renderRows, setClass, setText} from './parts.js';
+import {showTimeline} from './timeline.js';
 
 const EVERY_MS = 1000, HIDDEN_EVERY_MS = 10000, PATIENCE_MS = 5000, SAMPLES_MAX = 300;
 
@@ -10,6 +12,7 @@ let paused = false;
 let chosen = null;      // id of the job whose ranks are shown
 let samples = null;     // null: the history is not loaded yet
 let state = null;
+let timeline = null;    // of a job: {id, version, data}
 let answeredAt = 0;
 let timer = 0;
 let asking = false;
@@ -47,6 +50,8 @@ async function turn() {
     byId('main').hidden = false;
     document.body.classList.remove('stale');
     render();
+    showAlerts(state.prometheus);
+    await renewTimeline();
   } catch (problem) {
     if (problem.refused) return signIn();
     fail(problem);
@@ -179,6 +184,7 @@ function renderJob(job) {
   for (const [name, made] of charts) made.update(job ? (samples ?? []).map((of) => of.jobs[job.id]?.[name]) : []);
   setText(byId('job-facts'), job ? factsOf(job) : 'No job is chosen.');
   const ranks = job ? [...job.ranks].sort((one, other) => one.waiting - other.waiting || one.rank - other.rank) : [];
+  byId('ranks-order').hidden = byId('ranks-table').hidden = ranks.length === 0;
   renderRows(byId('ranks'), ranks, (rank) => rank.rank, () => {
     const cells = ['', '', 'n', 'n', 'n'].map((name) => element('td', {class: name}));
     const head = element('th', {scope: 'row'});
@@ -206,6 +212,21 @@ function factsOf(job) {
   if (job.error) facts.push(job.error);
   if (state.ranks_left_out > 0) facts.push(`${state.ranks_left_out} ranks of large jobs are not shown`);
   return facts.join('; ');
+}
+
+// Asks for the timeline of the chosen job when there is another one.
+async function renewTimeline() {
+  const known = state.timelines[chosen];
+  if (known === undefined) timeline = null;
+  else if (timeline?.id !== chosen || timeline.version !== known.version)
+    timeline = {id: chosen, version: known.version, data: await ask(`timeline/${chosen}.json`)};
+  renderTimeline();
+}
+
+function renderTimeline() {
+  const job = state.cluster.jobs.find((_, i) => state.job_ids[i] === chosen);
+  const fits = timeline !== null && timeline.id === chosen;
+  showTimeline(fits ? timeline.data : null, job, state.timelines[chosen]?.age_ms ?? 0);
 }
 
 function renderNodes(cluster) {

@@ -1,25 +1,22 @@
 """Metrics of real daemons: exact figures, Prometheus that scrapes four agents, and hostile clients."""
 
 import contextlib
-import json
 import pathlib
 import resource
-import shutil
 import socket
 import subprocess
 import sys
 import time
-import urllib.parse
 
 import pytest
 import rig as rigs
+from prometheus import free_port, needs_prometheus, prometheus
 from scrape import METRICS, get, scrape
 
 sys.path.insert(0, str(rigs.REPOSITORY / "scripts"))
 import reference_metrics
 
 ROUNDS, COUNT, AGENTS = 20, 1000, 4
-needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is missing: scripts/setup.sh")
 
 
 @pytest.fixture(scope="module")
@@ -92,58 +89,14 @@ def test_promtool_has_nothing_to_say(four_agents):
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
-@contextlib.contextmanager
-def prometheus(rig, port: int):
-    """Debian's Prometheus, which scrapes all daemons of the rig each second."""
-    def targets(daemons):
-        return json.dumps([daemon.ready["metrics"] for daemon in daemons])
-
-    config = rig.folder / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
-        f"rule_files: ['{rigs.REPOSITORY}/deploy/prometheus/gradbus.rules.yml']\n"
-        "scrape_configs:\n"
-        f"- {{job_name: gradbus-agent, static_configs: [{{targets: {targets(rig.agents)}}}]}}\n"
-        f"- {{job_name: gradbus-coordinator, static_configs: [{{targets: {targets([rig.server])}}}]}}\n")
-    log = rig.folder / "prometheus.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={rig.folder}/tsdb",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=file, stderr=file)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @needs_prometheus
 def test_prometheus_scrapes_a_run_with_four_agents(four_agents):
-    port = free_port()
-
-    def ask(query: str):
-        status, text = get(f"127.0.0.1:{port}", "/api/v1/query?query=" + urllib.parse.quote(query))
-        return json.loads(text)["data"]["result"] if status == 200 else []
-
-    def answer(query: str) -> float | None:
-        with contextlib.suppress(OSError):
-            result = ask(query)
-            return float(result[0]["value"][1]) if result else None
-        return None
-
-    with prometheus(four_agents, port):
-        rigs.wait_until(lambda: answer("sum(up)") == AGENTS + 1, what="five targets that are up")
-        assert answer('sum(gradbus_operations_total{job_name="digits",job="gradbus-agent"})') == AGENTS * ROUNDS
-        assert answer("sum(gradbus_agents)") == AGENTS
-        assert answer("histogram_quantile(0.99, sum by (le) (gradbus_operation_duration_seconds_bucket))") > 0
-        assert ask('ALERTS{alertstate="firing"}') == []
+    with prometheus(four_agents, free_port()) as server:
+        rigs.wait_until(lambda: server.value("sum(up)") == AGENTS + 1, what="five targets that are up")
+        assert server.value('sum(gradbus_operations_total{job_name="digits",job="gradbus-agent"})') == AGENTS * ROUNDS
+        assert server.value("sum(gradbus_agents)") == AGENTS
+        assert server.value("histogram_quantile(0.99, sum by (le) (gradbus_operation_duration_seconds_bucket))") > 0
+        assert server.ask('ALERTS{alertstate="firing"}') == []
 
 
 def hold_connections(address: str, count: int, said: bytes) -> list[socket.socket]:

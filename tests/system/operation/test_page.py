@@ -1,8 +1,6 @@
 """The coordinator's web page in Chromium, with real daemons and ranks behind it."""
 
 import json
-import os
-import pathlib
 import signal
 import socket
 import struct
@@ -226,19 +224,6 @@ def check_live(tab, rig) -> None:
     rig.server.kill(signal.SIGCONT)
     tab.wait("document.getElementById('health').textContent === 'healthy'", "the next answer")
     tab.problems.clear()  # requests that were given up
-    pictures = os.environ.get("GRADBUS_PICTURES")
-    if pictures:
-        take_pictures(tab, pathlib.Path(pictures))
-
-
-def take_pictures(tab, folder: pathlib.Path) -> None:
-    """For the documentation: desktop, phone, dark."""
-    sizes = (("desktop", 1280, 900, False), ("phone", 390, 844, False), ("dark", 1280, 900, True))
-    for name, width, height, dark in sizes:
-        tab.screen(width, height, dark)
-        time.sleep(1.5)  # the next state
-        tab.picture(folder / f"page-{name}.png", "png")
-        tab.picture(folder / f"page-{name}.webp")
 
 
 def test_a_hundred_watchers_do_not_disturb_a_job(watched):

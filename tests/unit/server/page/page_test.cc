@@ -46,7 +46,7 @@ json body(const std::optional<HttpAnswer>& answer) { return json::parse(*answer.
 
 TEST(Page, NeedsTheKeyForTheStateAndNotForItsFiles) {
   Page page(token_of(1));
-  page.publish(reply_with(0, 0, 0), {}, "h:1", kSecond);
+  page.publish(reply_with(0, 0, 0), {}, {}, "h:1", kSecond);
   const std::string key = page_key(token_of(1));
   EXPECT_EQ(page.answer({"/state.json", "Bearer " + key})->status, "200 OK");
   for (const std::string& wrong : std::vector<std::string>{"", key, "Bearer", "Bearer " + key + "0",
@@ -62,7 +62,7 @@ TEST(Page, NeedsTheKeyForTheStateAndNotForItsFiles) {
 TEST(Page, WithoutATokenEverybodyMayReadIt) {
   Page page(std::nullopt);
   EXPECT_EQ(page.answer({"/state.json", ""})->status, "503 Service Unavailable");
-  page.publish(reply_with(0, 0, 0), {}, "h:1", kSecond);
+  page.publish(reply_with(0, 0, 0), {}, {}, "h:1", kSecond);
   EXPECT_EQ(page.answer({"/state.json", ""})->status, "200 OK");
 }
 
@@ -70,7 +70,7 @@ TEST(Page, HasJobIdsAsTextsAndNoRanksOfEndedJobs) {
   v1::StatusReply reply = reply_with(0, 0, 0);
   reply.mutable_jobs(0)->set_outcome("finished");
   Page page(std::nullopt);
-  page.publish(reply, {}, "h:1", kSecond);
+  page.publish(reply, {}, {}, "h:1", kSecond);
   const json state = body(page.answer({"/state.json", ""}));
   EXPECT_EQ(state["job_ids"], json::array({"18446744073709551615"}));
   EXPECT_TRUE(state["cluster"]["jobs"][0]["ranks"].empty());
@@ -85,11 +85,46 @@ TEST(Page, ShowsTheRanksThatOthersWaitForWhenThereAreTooMany) {
     status.set_late_ns(rank == 900 ? 9'000'000'000ull : 0);
   }
   Page page(std::nullopt);
-  page.publish(reply, {}, "h:1", kSecond);
+  page.publish(reply, {}, {}, "h:1", kSecond);
   const json state = body(page.answer({"/state.json", ""}));
   EXPECT_EQ(state["ranks_left_out"], 1000 - kPageRanksMax);
   EXPECT_EQ(state["cluster"]["jobs"][0]["ranks"].size(), kPageRanksMax);
   EXPECT_EQ(state["cluster"]["jobs"][0]["ranks"][0]["rank"], 900);
+}
+
+TEST(Page, HasTimelinesOfTracedJobsForTheKeyOnly) {
+  v1::TraceRecords records;
+  records.set_job_id(~uint64_t{0});
+  v1::TraceSpan& span = *records.add_tracks()->add_spans();
+  span.set_kind(2);
+  span.set_end_ns(1'000'000);
+  Timelines timelines;
+  timelines.add(records, 0, "node-a", 0, 3 * kSecond);
+  Page page(token_of(1));
+  page.publish(reply_with(0, 0, 0), {}, timelines.copies(), "h:1", 5 * kSecond);
+  const std::string key = "Bearer " + page_key(token_of(1));
+  const json known = body(page.answer({"/state.json", key}))["timelines"]["18446744073709551615"];
+  EXPECT_EQ(known["age_ms"], 2000);
+  const std::string path = "/timeline/18446744073709551615.json";
+  EXPECT_EQ(page.answer({path, ""})->status, "401 Unauthorized");
+  EXPECT_EQ(body(page.answer({path, key}))["length_us"], 100);
+  for (const char* other : {"/timeline/7.json", "/timeline/.json", "/timeline/x.json"})
+    EXPECT_FALSE(page.answer({other, key}).has_value()) << other;
+}
+
+TEST(Page, LetsABrowserAskPrometheusAndNobodyElse) {
+  const auto headers = [](const std::string& prometheus) {
+    return Page(std::nullopt, prometheus).answer({"/", ""})->headers;
+  };
+  EXPECT_THAT(headers(""), HasSubstr("connect-src 'self'; "));
+  EXPECT_THAT(headers("http://head:9090"), HasSubstr("connect-src 'self' http://head:9090; "));
+  for (const char* good :
+       {"http://head:9090", "https://prometheus.example.org", "http://[::1]:9090"})
+    EXPECT_TRUE(is_web_origin(good)) << good;
+  for (const char* bad :
+       {"", "http://", "head:9090", "ftp://head", "http://head/path", "http://a b",
+        "http://a; script-src *", "http://a\r\nX: y", "http://user@host"})
+    EXPECT_FALSE(is_web_origin(bad)) << bad;
 }
 
 TEST(PageHistory, HasRatesBetweenSamples) {
