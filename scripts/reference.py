@@ -39,8 +39,9 @@ VARIABLES = {
     "GRADBUS_ELASTIC_TIMEOUT": ("ranks", "seconds in which `gradbus.elastic` must have all ranks again after a loss",
                                 "60"),
     "GRADBUS_MODE": ("ranks", "the [sync mode](modes.md), or the rules of a policy file", "`sync`"),
-    "GRADBUS_COMPRESSION": ("ranks", "the [codec](codecs.md) between nodes, or the rules of a policy file",
-                            "none: dense"),
+    "GRADBUS_COMPRESSION": ("ranks",
+                            "the [codec](codecs.md) between nodes, `auto`, a list of codecs, or the rules of a policy "
+                            "file", "none: dense"),
     "GRADBUS_SCHEDULE": ("PyTorch ranks", "the [schedule](../concepts/schedules.md) of the gradients' exchange",
                          "`auto`"),
     "GRADBUS_PLAN": ("PyTorch ranks",

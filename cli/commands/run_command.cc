@@ -320,7 +320,8 @@ Action declare_run(CLI::App& app) {
   declare_cluster(app, options);
   app.add_option(
       "--compression", options->compression,
-      "codec of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list)");
+      "codec of gradients between nodes, e.g. topk:ratio=0.01 (gradbus bench codec --list); auto, "
+      "or a list such as fp16,int8: the training measures which one pays, if any");
   app.add_option("--mode", options->mode,
                  "sync mode: sync, delayed:k=1, averaging:every=10, gossip, localsgd:H=8, "
                  "diloco:H=50, ps:sync, ps:async,lr=0.1 ... (docs/concepts/modes.md)");

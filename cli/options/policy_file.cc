@@ -7,6 +7,7 @@
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
+#include "common/policy/codec_choice.h"
 #include "common/policy/sync_mode.h"
 #include "compression/spec.h"
 #include "server/scheduling/schedule.h"
@@ -63,6 +64,16 @@ const std::vector<std::string>& known_keys() {
   return keys;
 }
 
+// One codec, or several of which the training chooses.
+Status check_codecs(const std::string& text) {
+  if (!is_codec_choice(text)) return parse_compression(text).status();
+  const Result<CodecChoice> choice = parse_codec_choice(text);
+  if (!choice.ok()) return choice.status();
+  for (const std::string& codec : choice.value().codecs)
+    GRADBUS_RETURN_IF_ERROR(parse_compression(codec).status());
+  return {};
+}
+
 // A rule of the file: which tensors, and what of them; "" where it does not say.
 struct FileRule {
   TensorRule which;
@@ -97,8 +108,7 @@ Result<FileRule> read_rule(const std::string& path, const toml::node& node) {
         "the rule has no compression = \"...\" (\"none\" keeps a tensor dense) and no "
         "mode = \"...\"");
   if (!rule.compression.empty())
-    if (const auto spec = parse_compression(rule.compression); !spec.ok())
-      return spec.status().with_context(begin);
+    if (Status bad = check_codecs(rule.compression); !bad.ok()) return bad.with_context(begin);
   if (const auto mode = parse_mode(rule.mode); !mode.ok()) return mode.status().with_context(begin);
   return rule;
 }
@@ -178,8 +188,7 @@ Result<PolicyVariables> policy_variables(const std::string& compression, const s
     return PolicyVariables{policy.value().compressions.text(), policy.value().modes.text(),
                            schedule.empty() ? of_file : schedule};
   }
-  if (!compression.empty())
-    if (const auto spec = parse_compression(compression); !spec.ok()) return spec.status();
+  if (!compression.empty()) GRADBUS_RETURN_IF_ERROR(check_codecs(compression));
   if (const auto parsed = parse_mode(mode); !parsed.ok()) return parsed.status();
   return PolicyVariables{compression, mode, schedule};
 }

@@ -11,6 +11,7 @@
 #include "client_lib/src/launch_traces.h"
 #include "client_lib/src/operation.h"
 #include "common/errors.h"
+#include "common/policy/codec_choice.h"
 #include "common/policy/sync_mode.h"
 #include "proto/tensor_ids.h"
 
@@ -123,7 +124,8 @@ Session::~Session() {
 
 // ---- registration
 
-// What `asked` says wins; else the job's policy, for what can be a gradient.
+// What `asked` says wins; else the job's policy, for what can be a gradient. A choice of codecs is
+// left to those who measure steps, so other tensors are dense.
 std::string Session::compression_for(const TensorSpec& spec, const char* asked) const {
   if (asked != nullptr) return std::string_view(asked) == "none" ? "" : asked;
   const bool sums = spec.kind == CollectiveKind::kAllReduce && spec.dtype == DType::kF32 &&
@@ -131,7 +133,7 @@ std::string Session::compression_for(const TensorSpec& spec, const char* asked) 
   const uint32_t dims = spec.columns == 0 ? 0 : 2;
   const std::string_view found =
       sums ? options_.compressions.find(spec.name, spec.count, dims) : std::string_view();
-  return found == "none" ? "" : std::string(found);
+  return found == "none" || found.empty() || is_codec_choice(found) ? "" : std::string(found);
 }
 
 Status Session::ask(const std::shared_ptr<Registration>& registration) {

@@ -1,17 +1,20 @@
 // Questions of ranks: for a plan of their steps, or for a point of a search.
 #include "proto/control.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/questions/tensor_notes.h"
 
 namespace gradbus {
 
 // The sender waits for an answer, so every refusal is one.
 void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
   Question question{id, message.job_id(), message.rank(), message.request(), {}};
-  const CoordinatorJob* job = find_job(message.job_id());
+  CoordinatorJob* const job = find_job(message.job_id());
   const bool known = job != nullptr && job->state() == CoordinatorJob::State::kRunning &&
                      job->membership().owns(id, message.rank());
   if (!checked(known, id, "JobQuestion"))
     return send_answer(question, short_error("D602", "the coordinator knows no such rank"));
+  if (is_about_tensors(message.text()))
+    return send_answer(question, answer_about_tensors(message.text(), *job));
   if (options_.plan.deterministic)
     return send_answer(question, short_error("F100",
                                              "plans depend on measured times, and the coordinator "

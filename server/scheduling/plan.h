@@ -33,7 +33,8 @@ struct Operation {
   int64_t priority = 0;  // the smallest goes first
   Start start = Start::kGradients;
   int32_t after = -1;       // index of an operation; all-gathers only
-  bool compressed = false;  // with the codec of the cluster
+  bool compressed = false;  // with a codec of the cluster:
+  uint32_t codec = 0;       // 0 is its `codec`, n is number n - 1 of its `more_codecs`
 
   uint64_t bytes() const;
 };

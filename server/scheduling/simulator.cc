@@ -61,9 +61,11 @@ OperationTimes operation_times(const Operation& operation, const Cluster& cluste
   if (!operation.compressed)
     return {.exchange_us = collective_us(operation.kind, bytes, cluster.network)};
   const uint32_t nodes = cluster.network.nodes;
-  return {encode_us(cluster.codec, bytes, nodes),
-          exchange_us(operation.kind, cluster.codec, bytes, cluster.network),
-          decode_us(cluster.codec, bytes, nodes)};
+  const CodecCost& codec =
+      operation.codec == 0 ? cluster.codec : cluster.more_codecs[operation.codec - 1];
+  return {encode_us(codec, bytes, nodes),
+          exchange_us(operation.kind, codec, bytes, cluster.network),
+          decode_us(codec, bytes, nodes)};
 }
 
 StepTimes simulate(const Workload& workload, const Plan& plan, const Cluster& cluster) {

@@ -26,6 +26,7 @@ namespace gradbus::scheduling {
 struct Cluster {
   Network network;
   CodecCost codec;
+  std::vector<CodecCost> more_codecs = {};  // of operations that name one
 };
 
 enum class Stream : uint8_t { kCompute, kCodec, kLink };

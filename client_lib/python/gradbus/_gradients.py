@@ -31,7 +31,7 @@ from ._layout import (
     cut_name,
     plan_buckets,
 )
-from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op
+from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op, is_choice
 from ._process_sets import ProcessSet, global_process_set, session_of
 from ._reductions import allreduce_
 
@@ -95,7 +95,8 @@ def new_prefix(what: str) -> str:
 def _compression_of(gradient: Gradient, settings: Settings, session: _core.Session) -> str:
     dims = max(1, len(gradient.shape))
     if settings.compression is None:
-        return session.compression_for(gradient.name, gradient.elements, dims)
+        asked = session.compression_for(gradient.name, gradient.elements, dims)
+        return "none" if is_choice(asked) else asked  # only PyTorch's optimizer measures steps
     worth = len(gradient.shape) > 1 and gradient.elements >= COMPRESSED_ELEMENTS_MIN
     return settings.compression if worth else "none"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -92,10 +93,34 @@ class Compression:
     powersgd = "powersgd"
 
 
-def checked_compression(compression: str | None, verb: str) -> str | None:
-    """The text; what is wrong inside it is said when the tensor is registered."""
+def checked_compression(compression: str | None, verb: str, may_choose: bool = False) -> str | None:
+    """The text; what is wrong inside it is said when the tensor is registered. ``may_choose``: it may be a choice."""
+    if isinstance(compression, str) and is_choice(compression) and not may_choose:
+        raise bad_argument(
+            f"{verb}: compression={compression[:80]!r} is a choice, which PyTorch's DistributedOptimizer makes only",
+            "name one codec",
+        )
     if compression is None or isinstance(compression, str):
         return compression
     raise bad_argument(
         f"{verb}: compression={compression!r}", 'pass gradbus.Compression.fp16 or "topk:ratio=0.01"'
     )
+
+
+def codecs_in(text: str) -> list[str]:
+    """Of a list such as ``"fp16,topk:ratio=0.01,ef=none"``: options belong to the codec before them."""
+    parts: list[str] = []
+    for part in text.split(","):
+        is_option = "=" in part and ":" not in part.partition("=")[0]
+        if parts and is_option:
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+@functools.lru_cache(maxsize=64)
+def is_choice(text: str) -> bool:
+    """Whether a compression leaves the choice to the training: ``"auto"``, or a list."""
+    parts = codecs_in(text)
+    return len(parts) > 1 or parts[0].partition(":")[0] == "auto"

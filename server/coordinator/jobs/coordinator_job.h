@@ -96,6 +96,15 @@ class CoordinatorJob {
   // Changes the mode of the parameters whose names match `group`, from the ranks' next fence on.
   Status change_mode(const v1::ChangeModeRequest& request, Nanos now);
 
+  // Of tensors that are registered from here on; returns the size that they get.
+  uint64_t set_chunk_bytes(uint64_t bytes) { return registrations_.set_chunk_bytes(bytes); }
+  // What ranks say about a ready tensor, for its status.
+  void explain(const std::string& tensor, std::string reason) {
+    registrations_.explain(tensor, std::move(reason));
+  }
+  // The newest of all agents; null: it was not measured.
+  const v1::Fidelity* fidelity(const std::string& tensor) const;
+
   // coordinator_job_end.cc. `why`: "node-b (pid 9) closed its connection, last heard 0.2 s ago".
   bool rank_left(uint64_t agent, const v1::RankLeft& message, Nanos now);
   bool agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now);

@@ -188,6 +188,7 @@ v1::JobStatus CoordinatorJob::describe(Nanos now, size_t tensors_max) const {
     plan->set_chunk_elements(tensor.ready->chunk_elements());
     plan->set_communicator(tensor.ready->communicator());
     plan->set_why(std::string(tensor.why));
+    if (!tensor.reason.empty()) plan->mutable_why()->append("; ").append(tensor.reason);
   }
   for (const auto& [agent, info] : membership_.agents()) {
     status.set_sent_bytes(status.sent_bytes() + info.sent_bytes);

@@ -27,6 +27,17 @@ std::string clean_id(const std::string& id) { return id.size() <= kNcclIdBytesMa
 
 }  // namespace
 
+const v1::Fidelity* CoordinatorJob::fidelity(const std::string& tensor) const {
+  const v1::Fidelity* newest = nullptr;
+  for (const auto& [agent, info] : membership_.agents()) {
+    const auto found = info.fidelity.find(tensor);
+    if (found != info.fidelity.end() &&
+        (newest == nullptr || found->second.round() > newest->round()))
+      newest = &found->second;
+  }
+  return newest;
+}
+
 v1::CoordinatorMessage CoordinatorJob::refused_message(const std::string& name,
                                                        const Status& status,
                                                        const RankSet& ranks) const {

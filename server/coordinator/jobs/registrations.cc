@@ -283,6 +283,7 @@ Registrations::Answer Registrations::finish(Name& name) {
   ready.set_id(next_id_++);
   TensorPlan plan = this->plan(ready.spec());
   name.why = std::move(plan.why);
+  name.reason.clear();
   const bool on_shards = plan.algorithm == Algorithm::kShards;
   if (on_shards) place(name, ready);
   live_.add({ready.id(), ready.name(), on_shards});
@@ -387,11 +388,22 @@ void Registrations::drop_pending(const std::string& name) {
   forget_empty(name);
 }
 
+uint64_t Registrations::set_chunk_bytes(uint64_t bytes) {
+  if (!chunks_are_given_) options_.chunk_bytes = bytes;
+  return options_.chunk_bytes > 0 ? options_.chunk_bytes
+                                  : chunk_bytes_for(path_cost(options_.told, options_.measured));
+}
+
+void Registrations::explain(const std::string& name, std::string reason) {
+  const auto found = names_.find(name);
+  if (found != names_.end() && found->second.ready) found->second.reason = std::move(reason);
+}
+
 std::vector<Registrations::Listed> Registrations::list(size_t limit) const {
   std::vector<Listed> found;
   for (const auto& [unused, name] : names_) {
     if (found.size() == limit) break;
-    if (name.ready) found.push_back({&*name.ready, name.why});
+    if (name.ready) found.push_back({&*name.ready, name.why, name.reason});
   }
   return found;
 }

@@ -64,6 +64,9 @@ class Registrations {
   bool uses_shards() const { return live_.on_shards() > 0; }
   // Where the newest tensors of each name lie: placement, and copies of each chunk.
   std::set<std::pair<uint32_t, uint32_t>> places() const;
+  // Of the tensors planned from here on: bytes of a chunk, 0: what the path wants. Returns them as
+  // they are: a user's --chunk-bytes stays.
+  uint64_t set_chunk_bytes(uint64_t bytes);
   // Of the tensors planned from here on.
   void set_path(const PathFigures& measured) { options_.measured = measured; }
 
@@ -100,10 +103,13 @@ class Registrations {
   void drop_pending(const std::string& name);
 
   size_t ready_count() const { return live_.count(); }
+  // Its ranks' reason for how they exchange the ready version of `name`, for a person.
+  void explain(const std::string& name, std::string reason);
   // At most `limit` ready tensors, in no order.
   struct Listed {
     const v1::ReadyTensor* ready = nullptr;
-    std::string_view why;  // of its plan
+    std::string_view why;     // of its plan
+    std::string_view reason;  // of its ranks; may be empty
   };
   std::vector<Listed> list(size_t limit) const;
   void clear() { names_.clear(), live_ = LiveTensors(world_size_); }
@@ -118,6 +124,7 @@ class Registrations {
     std::optional<v1::ReadyTensor> ready;
     uint32_t replicas = 1;          // of ready, on shards
     std::string why;                // of ready's plan
+    std::string reason = {};        // of its ranks, for ready
     std::vector<Attempt> attempts;  // at most one pending, and that is the last
   };
 
@@ -141,6 +148,7 @@ class Registrations {
 
   uint32_t world_size_;
   PlanOptions options_;
+  const bool chunks_are_given_ = options_.chunk_bytes > 0;  // by the user
   uint32_t agents_ = 1;
   ShardCount shards_;
   uint32_t placement_ = 0;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/errors.h"
+#include "common/policy/codec_choice.h"
 #include "common/policy/sync_mode.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
@@ -115,6 +116,10 @@ Status check_on_shards(const v1::TensorSpec& spec, const CompressionSpec& compre
 
 Status check_compression(const v1::TensorSpec& spec) {
   if (spec.compression().empty()) return {};
+  if (is_codec_choice(spec.compression()))
+    return misfit(spec,
+                  "a codec is chosen for gradients of PyTorch's DistributedOptimizer only: "
+                  "name one");
   const Result<CompressionSpec> parsed = parse_compression(spec.compression());
   if (!parsed.ok()) return parsed.status();
   const CompressionSpec& compression = parsed.value();

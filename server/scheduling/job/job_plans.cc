@@ -17,8 +17,10 @@ constexpr uint64_t kGroupBytes[] = {512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 2
 Plan plan_of(const Workload& workload, const Cluster& cluster, const JobPlan& job) {
   Plan plan = job.wait == JobWait::kSplit ? split_groups(workload, cluster, job.groups)
                                           : all_reduce_groups(workload, cluster, job.groups);
-  for (size_t i = 0; i < plan.operations.size(); ++i)
+  for (size_t i = 0; i < plan.operations.size(); ++i) {
     plan.operations[i].compressed = job.compressed[i % job.groups.size()];
+    if (!job.codecs.empty()) plan.operations[i].codec = job.codecs[i % job.groups.size()];
+  }
   if (job.wait == JobWait::kBackward) return plan;
   plan.steps_per_layer = true;
   plan.chunk_bytes = kChunkBytes;

@@ -24,6 +24,7 @@ struct JobPlan {
   JobWait wait = JobWait::kBackward;
   Groups groups = {};                 // in the order in which they are ready
   std::vector<bool> compressed = {};  // by group
+  std::vector<uint32_t> codecs = {};  // by group, as Operation::codec; empty: 0
   double step_us = 0;
   double exposed_us = 0;
   std::string why = {};

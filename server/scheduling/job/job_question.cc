@@ -4,7 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/errors.h"
-#include "server/scheduling/job/job_plans.h"
+#include "compression/spec.h"
+#include "server/scheduling/job/codec_plans.h"
 #include "server/scheduling/tuner/bayesian_search.h"
 
 namespace gradbus::scheduling {
@@ -60,10 +61,10 @@ Network network_of(const LinearCost& dense) {
 // A codec whose all-reduce takes what was measured. What the payload does not take on the network,
 // the codec takes before it.
 Status read_codec(const Json& question, const LinearCost& dense, CodecCost* codec) {
-  const Json* given = member(question, "codec");
-  if (given == nullptr) return {};
+  if (member(question, "codec") == nullptr) return {};
   LinearCost all;
   GRADBUS_RETURN_IF_ERROR(read_cost(question, "codec", &all));
+  const Json* given = member(question, "codec");
   const std::string name = text_of(*given, "name");
   const Result<CodecCost> known = parse_codec_cost(name.substr(0, name.find(':')));
   if (known.ok()) *codec = known.value();
@@ -130,15 +131,21 @@ Json json_of(const JobPlan& plan) {
           {"why", plan.why}};
 }
 
-Result<std::string> answer_plan(const Json& question) {
+Status read_workload(const Json& question, Workload* workload, LinearCost* dense) {
   const Json* layers = member(question, "workload");
   if (layers == nullptr) return bad("there is no \"workload\"");
-  Result<Workload> workload = parse_workload(layers->dump(), kWhere);
-  if (!workload.ok()) return workload.status();
-  if (workload.value().layers.size() > kJobLayersMax)
+  Result<Workload> read = parse_workload(layers->dump(), kWhere);
+  if (!read.ok()) return read.status();
+  *workload = read.take();
+  if (workload->layers.size() > kJobLayersMax)
     return bad("there are more than " + std::to_string(kJobLayersMax) + " layers");
+  return read_cost(question, "network", dense);
+}
+
+Result<std::string> answer_plan(const Json& question) {
+  Workload workload;
   LinearCost dense;
-  GRADBUS_RETURN_IF_ERROR(read_cost(question, "network", &dense));
+  GRADBUS_RETURN_IF_ERROR(read_workload(question, &workload, &dense));
   Cluster cluster;
   cluster.network = network_of(dense);
   GRADBUS_RETURN_IF_ERROR(read_codec(question, dense, &cluster.codec));
@@ -151,16 +158,73 @@ Result<std::string> answer_plan(const Json& question) {
     return error("F100", "groups must be 1 to " + std::to_string(kJobLayersMax),
                  "leave it out to have them searched");
   options.groups = static_cast<uint32_t>(groups);
-  const Result<JobPlan> plan =
-      plan_job(text_of(question, "schedule"), workload.value(), cluster, options);
+  const Result<JobPlan> plan = plan_job(text_of(question, "schedule"), workload, cluster, options);
   if (!plan.ok()) return plan.status();
-  const Result<double> now = now_us(question, workload.value(), cluster);
+  const Result<double> now = now_us(question, workload, cluster);
   if (!now.ok()) return now.status();
   Json found = json_of(plan.value());
   found["now_us"] = now.value();
   found["others"] = Json::array();
   for (const JobPlan& other : plan.value().others) found["others"].push_back(json_of(other));
   return found.dump();
+}
+
+Status read_codecs(const Json& question, const LinearCost& dense, std::vector<CodecCost>* codecs) {
+  const Json* given = member(question, "codecs");
+  if (given == nullptr || !given->is_array() || given->empty() || given->size() > kJobCodecsMax)
+    return bad("\"codecs\" is no list of 1 to " + std::to_string(kJobCodecsMax));
+  for (const Json& one : *given) {
+    codecs->emplace_back();
+    GRADBUS_RETURN_IF_ERROR(read_codec({{"codec", one}}, dense, &codecs->back()));
+  }
+  return {};
+}
+
+Status read_compressible(const Json& now, std::vector<bool>* compressible) {
+  const Json* dense = member(now, "dense");
+  if (dense == nullptr) return {};
+  if (!dense->is_array()) return bad("\"dense\" is no list");
+  for (const Json& number : *dense) {
+    if (!number.is_number_unsigned() || number.get<uint64_t>() >= compressible->size())
+      return bad("\"dense\" names a group that there is not");
+    (*compressible)[number.get<size_t>()] = false;
+  }
+  return {};
+}
+
+Result<std::string> answer_codecs(const Json& question) {
+  Workload workload;
+  LinearCost dense;
+  GRADBUS_RETURN_IF_ERROR(read_workload(question, &workload, &dense));
+  Cluster cluster;
+  cluster.network = network_of(dense);
+  GRADBUS_RETURN_IF_ERROR(read_codecs(question, dense, &cluster.more_codecs));
+  const Json* now = member(question, "now");
+  const std::optional<JobWait> wait =
+      now == nullptr ? std::nullopt : job_wait_of(text_of(*now, "waits"));
+  if (!wait) return bad("\"now\" does not say where ranks wait");
+  Result<Groups> groups = read_groups(*now, workload);
+  if (!groups.ok()) return groups.status();
+  const JobPlan plan{.schedule = "now", .wait = *wait, .groups = groups.take()};
+  std::vector<bool> compressible(plan.groups.size(), true);
+  GRADBUS_RETURN_IF_ERROR(read_compressible(*now, &compressible));
+  const CodecPlans found = plan_codecs(workload, cluster, plan, compressible);
+  Json answer = {{"dense_us", found.dense_us}, {"plans", Json::array()}};
+  for (const CodecPlan& one : found.plans)
+    answer["plans"].push_back({{"codecs", one.codecs}, {"us", one.step_us}});
+  return answer.dump();
+}
+
+Result<std::string> check_codecs(const Json& question) {
+  const Json* given = member(question, "codecs");
+  if (given == nullptr || !given->is_array() || given->empty() || given->size() > kJobCodecsMax)
+    return bad("\"codecs\" is no list of 1 to " + std::to_string(kJobCodecsMax));
+  for (const Json& one : *given) {
+    if (!one.is_string()) return bad("a codec is no text");
+    const Result<CompressionSpec> codec = parse_compression(one.get<std::string>());
+    if (!codec.ok()) return codec.status();
+  }
+  return std::string("{}");
 }
 
 Status read_dimensions(const Json& question, std::vector<Dimension>* dimensions) {
@@ -220,8 +284,10 @@ Result<std::string> answer_job(std::string_view text) {
     return bad("this is no JSON object, or it is cut short");
   const std::string want = text_of(question, "want");
   if (want == "plan") return answer_plan(question);
+  if (want == "codecs") return answer_codecs(question);
+  if (want == "check_codecs") return check_codecs(question);
   if (want == "point") return answer_point(question);
-  return bad("it wants neither a plan nor a point");
+  return bad("it wants neither a plan, nor codecs, nor a point");
 }
 
 }  // namespace gradbus::scheduling

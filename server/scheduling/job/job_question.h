@@ -24,6 +24,18 @@
 // A group lists layers. Groups come in the order in which they are ready. "waits" is backward (the
 // end of the pass), layer (most urgent layers first) or split (partial sums first, then results).
 //
+//   {"want": "codecs", "network": ..., "workload": ..., "now": {..., "dense": [1]},
+//    "codecs": [{"name": "fp16", "startup_us": 300, "byte_ns": 1.2}, ...]}
+//
+// Which codec should each group of "now" get? Groups in "dense" have nothing to compress. The
+// answer has the plans that are faster than dense, the fastest first. 0 is dense, n is number n - 1
+// of the question's codecs:
+//
+//   {"dense_us": 1400, "plans": [{"codecs": [1, 0], "us": 900}, ...]}
+//
+// {"want": "check_codecs", "codecs": ["fp16", ...]} is answered by {}, or by the codec that is
+// wrong (GB-O910).
+//
 //   {"want": "point", "dimensions": [{"name": "bucket_bytes", "min": 1, "max": 9, "log": true}],
 //    "measured": [{"point": [3], "cost": 17.5}]}
 //
@@ -39,6 +51,7 @@
 namespace gradbus::scheduling {
 
 inline constexpr size_t kJobLayersMax = 1024;  // planning them takes seconds
+inline constexpr size_t kJobCodecsMax = 8;
 inline constexpr size_t kSearchDimensionsMax = 6;
 inline constexpr size_t kSearchPointsMax = 64;
 

@@ -116,7 +116,10 @@ TEST_F(PolicyFiles, TheCommandLineTakesTheFileAlone) {
   EXPECT_EQ(variables("", "", "").value().compression, "");
   EXPECT_EQ(variables("none:decay=0.5", "", "").value().compression, "none:decay=0.5");
   EXPECT_EQ(variables("", "delayed", "").value().mode, "delayed");
+  EXPECT_EQ(variables("auto:cosine=0.9,fp16", "", "").value().compression, "auto:cosine=0.9,fp16");
   EXPECT_THAT(variables("nne", "", "").status().message(), HasSubstr("did you mean"));
+  EXPECT_THAT(variables("fp16,topq", "", "").status().message(), HasSubstr("did you mean"));
+  EXPECT_THAT(variables("auto:cosine=7", "", "").status().message(), HasSubstr("from 0 to 1"));
   EXPECT_THAT(variables("", "synk", "").status().message(), HasSubstr("did you mean"));
   EXPECT_THAT(variables("none", "", "file").status().message(), HasSubstr("give one"));
   EXPECT_THAT(variables("", "sync", "file").status().message(), HasSubstr("--mode and --policy"));

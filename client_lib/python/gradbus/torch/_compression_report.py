@@ -15,6 +15,7 @@ from .. import _core
 from .._layout import COMPRESSED_ELEMENTS_MIN, ParameterInfo
 from .._session import before_close
 from ._buckets.parameter_info import info_of, with_compression
+from ._tuning.codec_choice import parse_choice
 
 _reported: list[_core.Session] = []  # the session, once it was said there
 
@@ -45,7 +46,7 @@ def _reason(
     dense = [
         info
         for info, p in wanted
-        if with_compression(asked, session, info, p, converts=True).compression == "none"
+        if with_compression(asked, session, info, p, converts=True, choose=_last).compression == "none"
     ]
     compressed = len(wanted) - len(dense)
     if not wanted:
@@ -68,6 +69,10 @@ def _reason(
             f"{len(dense) - typed} have one dimension or fewer than {COMPRESSED_ELEMENTS_MIN:,} elements"
         )
     return f"{len(dense)} of {len(infos)} parameters: {'; '.join(reasons)}"
+
+
+def _last(_: str, choice: str) -> str:
+    return parse_choice(choice).codecs[-1]
 
 
 def _wanted(

@@ -38,6 +38,7 @@ from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, 
 from ._state.residual_state import CompressionState
 from ._takeover import busy_error, why_given_up
 from ._tuning.autotune import tuner_of
+from ._tuning.codec_trials import CodecTrials
 from ._tuning.planning import Planning, StepPlan
 from ._tuning.recording import recorder_of
 
@@ -94,6 +95,8 @@ class State:
         self.plan: StepPlan | None = None  # of the coordinator
         self.planning: Planning | None = None
         self.planning_is_due = wants_plan(settings.schedule)
+        self.codec_trials: CodecTrials | None = None
+        self.codecs_are_due = True  # if some gradients leave theirs to the training
         self.recorder = recorder_of(self)
         self.tuner = tuner_of(settings.process_set, settings.number)
         self.parked: dict[_Modes, GradientExchange] = {}  # what they registered stays registered

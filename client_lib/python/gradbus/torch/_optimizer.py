@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from .._errors import bad_argument
-from .._ops import Average, Sum, checked_compression, checked_op
+from .._ops import Average, Sum, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
@@ -41,6 +41,7 @@ from ._state.residual_state import CompressionState
 from ._step import Closure, step_inside, synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
+from ._tuning import codec_trials
 
 # Torch 1 zeroes, torch 2 sets to None.
 _SET_TO_NONE: bool = (
@@ -380,7 +381,7 @@ def DistributedOptimizer(  # used like a class, hence its name
         bucket_bytes: of each piece (the first: 1 MiB). None: HOROVOD_FUSION_THRESHOLD, else that of the schedule.
         op: gradbus.Average or gradbus.Sum.
         process_set: the ranks that share this model; call this on members only.
-        compression: between nodes, ``gradbus.Compression.fp16`` or ``"topk:ratio=0.01"``. None: the job's policy.
+        compression: between nodes, ``"topk:ratio=0.01"``, or ``"auto"`` or a list: what pays. None: the job's policy.
         rescale_residual: a new learning rate scales the residual by old / new, as plain SGD wants it.
         mode: ``"sync"``, ``"delayed:k=1"``, ... (docs/concepts/modes.md). None: the job's policy decides.
         sparse_parameters: those with sparse gradients (and all of a SparseAdam), whose rows are exchanged. Other
@@ -435,7 +436,7 @@ def _distribute(
     settings = dataclasses.replace(
         settings,
         op=checked_op(settings.op, "DistributedOptimizer", (Average, Sum)),
-        compression=checked_compression(settings.compression, "DistributedOptimizer"),
+        compression=codec_trials.checked(settings.compression, process_set),
         sparse=sparse_of(sparse_parameters, named),
     )
     if broadcast:

@@ -20,6 +20,7 @@ from ._buckets.retire import retire_names
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
+from ._tuning.codec_trials import CodecTrials, choices_of
 from ._tuning.planning import Planning, StepPlan
 
 
@@ -46,15 +47,44 @@ def adapt(optimizer: Any) -> None:
         _begin_planning(state)
     if state.planning is not None:
         _advance_planning(optimizer, state)
-    if state.tuner is None:
-        return
+    if state.tuner is not None:
+        _advance_tuning(optimizer, state)
+    elif state.planning is None:
+        _advance_codecs(optimizer, state)
+
+
+def _advance_tuning(optimizer: Any, state: State) -> None:
+    assert state.tuner is not None
     if not _exchanges_in_step(state):
-        warnings.warn("gradbus: nothing is tuned: some parameters are not in mode sync", stacklevel=4)
+        warnings.warn("gradbus: nothing is tuned: some parameters are not in mode sync", stacklevel=5)
         state.tuner = None
         return
     state.tuner.stepped(optimizer)
     if state.tuner.is_done:
         state.tuner = None
+
+
+def _advance_codecs(optimizer: Any, state: State) -> None:
+    """Last of all: codecs are chosen for the buckets that stay."""
+    if state.codecs_are_due:
+        state.codecs_are_due = False
+        session = session_of(state.settings.process_set, "DistributedOptimizer")
+        if session.local_size < session.size and choices_of(state):
+            state.codec_trials = CodecTrials(state, _apply_plan)
+    if state.codec_trials is None:
+        return
+    if _exchanges_in_step(state):
+        state.codec_trials.stepped(optimizer)
+        return
+    if not state.codec_trials.is_settled:
+        warnings.warn("gradbus: no codec is chosen: some parameters are not in mode sync", stacklevel=5)
+    _stop_codecs(state)
+
+
+def _stop_codecs(state: State) -> None:
+    if state.codec_trials is not None:
+        state.codec_trials.stop()
+        state.codec_trials = None
 
 
 def _record(state: State) -> None:
@@ -146,6 +176,8 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
     warn_of_whole_steps(state.plain_class, schedule)
     before, plan = state.settings, state.plan
     _stop_planning(state)
+    _stop_codecs(state)
+    state.codecs_are_due = True
     if state.recorder is not None:
         state.recorder.stop()
         state.recorder = None
@@ -168,9 +200,26 @@ def plan_report(state: State) -> dict[str, Any]:
         "schedule": state.settings.schedule.name, "waits": state.exchange.waits,
         "bucket_bytes": [bucket.flat.numel() * bucket.flat.element_size() for bucket in buckets],
         "compression": [bucket.spec[4] for bucket in buckets],
-        "why": state.plan.why if state.plan is not None else "",
-        "is_final": not (state.rebuild_is_due or state.planning_is_due or state.planning or state.tuner),
+        "why": "; ".join(filter(None, (_plan_why(state), _codec_why(state)))),
+        "is_final": not (
+            state.rebuild_is_due or state.planning_is_due or state.planning or state.tuner or _chooses_codecs(state)
+        ),
     }  # fmt: skip
+
+
+def _plan_why(state: State) -> str:
+    return state.plan.why if state.plan is not None else ""
+
+
+def _codec_why(state: State) -> str:
+    return state.codec_trials.why if state.codec_trials is not None else ""
+
+
+def _chooses_codecs(state: State) -> bool:
+    if state.codec_trials is not None:
+        return not state.codec_trials.is_settled
+    session = session_of(state.settings.process_set, "DistributedOptimizer")
+    return state.codecs_are_due and session.local_size < session.size and bool(choices_of(state))
 
 
 def _exchanges_in_step(state: State) -> bool:

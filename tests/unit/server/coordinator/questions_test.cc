@@ -77,6 +77,58 @@ TEST_F(Questions, MayOutliveTheirJob) {
   cluster.collect();
 }
 
+// Expect: the status shows the ranks' reason; the newest measurement of any agent is the answer.
+TEST_F(Questions, AboutTensorsAreAnsweredAtOnce) {
+  const uint64_t job = cluster.start_job("train", 2);
+  cluster.register_tensors(1, job, 0, {test::make_spec("grad", 100)});
+  cluster.register_tensors(2, job, 1, {test::make_spec("grad", 100)});
+  ask(1, job, 0, 1, R"({"want": "explain", "why": {"grad": "int8 is faster", "other": "?"}})");
+  EXPECT_EQ(cluster.last(1).job_answer().text(), "{}");
+  EXPECT_THAT(cluster.status().jobs(0).plans(0).why(), HasSubstr("; int8 is faster"));
+  ask(1, job, 0, 2, R"({"want": "fidelity", "tensors": ["grad"]})");
+  EXPECT_EQ(cluster.last(1).job_answer().text(), R"({"fidelity":{}})");
+  for (const uint64_t round : {100, 200}) {
+    v1::AgentMessage message;
+    v1::JobCounters& counters = *message.mutable_heartbeat()->add_jobs();
+    counters.set_job_id(job);
+    v1::Fidelity& measured = *counters.add_fidelity();
+    measured.set_tensor("grad");
+    measured.set_round(round);
+    measured.set_cosine(50.0 / double(round));
+    cluster.send(round / 100, message);
+  }
+  ask(1, job, 0, 2, R"({"want": "fidelity", "tensors": ["grad"]})");
+  EXPECT_EQ(cluster.last(1).job_answer().text(),
+            R"({"fidelity":{"grad":{"cosine":0.25,"round":200}}})");
+  for (const char* wrong : {R"({"want": "explain")", R"({"want": "explain", "why": []})",
+                            R"({"want": "fidelity", "tensors": [1]})"}) {
+    ask(1, job, 0, 3, wrong);
+    EXPECT_THAT(refusal(1), HasSubstr("GB-F102"));
+  }
+  EXPECT_THAT(cluster.coordinator.take_questions(), IsEmpty());
+}
+
+// Expect: tensors that are registered later have chunks of this size, and 0 undoes it.
+TEST_F(Questions, SetTheSizeOfChunks) {
+  const uint64_t job = cluster.start_job("train", 2);
+  const auto chunk_of = [&](const std::string& name, const std::string& bytes) {
+    ask(1, job, 0, 1, R"({"want": "chunks", "bytes": )" + bytes + "}");
+    const std::string answer = cluster.last(1).job_answer().text();
+    for (const uint64_t agent : {1, 2})
+      cluster.register_tensors(agent, job, uint32_t(agent - 1), {test::make_spec(name, 4 << 20)});
+    const uint64_t elements = cluster.last(1).tensors_ready().tensors(0).chunk_elements();
+    EXPECT_EQ(answer, R"({"bytes":)" + std::to_string(elements * 4) + "}") << name;
+    return elements * 4;
+  };
+  EXPECT_EQ(chunk_of("a", "65536"), 65536u);
+  EXPECT_EQ(chunk_of("b", "1048576"), 1048576u);
+  EXPECT_EQ(chunk_of("c", "0"), chunk_bytes_for(kTcpPath));
+  for (const char* wrong : {"1", "1048577", "-1", "\"64K\""}) {
+    ask(1, job, 0, 1, std::string(R"({"want": "chunks", "bytes": )") + wrong + "}");
+    EXPECT_THAT(refusal(1), HasSubstr("GB-F102"));
+  }
+}
+
 TEST(DeterministicQuestions, AreRefused) {
   CoordinatorOptions options;
   options.plan.deterministic = true;

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 
 from ... import _core
 from ..._errors import InvalidError, bad_argument
 from ..._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ParameterInfo
+from ..._ops import is_choice
 from .._gpu.staging import checked_device
 
 NamedParameter = tuple[str, torch.nn.Parameter]
+
+
+# The codec for a parameter of this name, whose text leaves the choice to the training; "none": dense.
+Choose = Callable[[str, str], str]
+
+
+def asked_compression(
+    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.Tensor
+) -> str:
+    """What was asked for, or else what the job's policy says, where it is worth it. It may be a choice."""
+    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
+    if not info.count:
+        return "none"
+    if asked is None:
+        return session.compression_for(info.name, info.count, max(1, parameter.dim()))
+    return asked if parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN else "none"
+
+
+def _dense(_: str, __: str) -> str:
+    return "none"
 
 
 def with_compression(
@@ -20,23 +42,21 @@ def with_compression(
     info: ParameterInfo,
     parameter: torch.Tensor,
     converts: bool = False,
+    choose: Choose = _dense,
 ) -> ParameterInfo:
     """With the compression that was asked for, or else the job's policy, where it is worth it.
 
     ``converts``: gradients of half precision in host memory are compressed as float32. Codecs that only round to
-    half precision would change nothing there.
+    half precision would change nothing there. ``choose``: for texts that leave the choice to the training.
     """
     if converts and info.dtype in HALVES:
-        wide = with_compression(asked, session, in_float32(info), parameter)
+        wide = with_compression(asked, session, in_float32(info), parameter, choose=choose)
         return info if wide.compression.partition(":")[0] in ("none", "fp16", "bf16") else wide
-    # Biases, norms and small matrices stay dense, as in DGC: bytes are not what they cost.
     if info.dtype != "float32" or not info.count:
         return info
-    if asked is None:
-        chosen = session.compression_for(info.name, info.count, max(1, parameter.dim()))
-    else:
-        worth = parameter.dim() > 1 and info.count >= COMPRESSED_ELEMENTS_MIN
-        chosen = asked if worth else "none"
+    chosen = asked_compression(asked, session, info, parameter)
+    if is_choice(chosen):
+        chosen = choose(info.name, chosen)
     columns = info.count // parameter.shape[0] if parameter.dim() > 1 else 0
     return dataclasses.replace(info, compression=chosen, columns=columns)
 

@@ -21,6 +21,7 @@ from .._buckets.parameter_info import (
 from .._buckets.shard_parameters import ShardParameters
 from .._gpu.staging import refuse_several_devices, try_devices, uuid_for_rank_buffers
 from .._schedules import Schedule
+from .._tuning.codec_choice import parse_choice, with_gauge
 from .._tuning.planning import StepPlan
 
 
@@ -116,7 +117,7 @@ class BucketMaker:
     def _info(self, parameter: ExchangedParameter, session: _core.Session) -> ParameterInfo:
         name, tensor = parameter.named
         converts = not (parameter.async_ps or parameter.sparse)
-        info = with_compression(self.compression, session, info_of(name, tensor), tensor, converts)
+        info = with_compression(self.compression, session, info_of(name, tensor), tensor, converts, self._chosen)
         if converts and self.reduce_in_float32:
             info = in_float32(info)
         if parameter.sparse and info.count and tensor.dim() > 1:
@@ -132,6 +133,11 @@ class BucketMaker:
         return dataclasses.replace(
             info, mode=parameter.mode, group=parameter.group if by_group else 0
         )
+
+    def _chosen(self, name: str, choice: str) -> str:
+        plan = self.plan
+        codec = None if plan is None else plan.codecs.get(plan.group_of.get(name, -1))
+        return with_gauge(codec, plan.gauge_every) if plan and codec in parse_choice(choice).codecs else "none"
 
     def _of_sparse(self, info: ParameterInfo) -> str:
         # Rows lose nothing, so they need no leave of the policy.

@@ -13,7 +13,7 @@ import torch
 
 from ..._differentiable import allreduce
 from ..._layout import DTYPES, PAIRS_OF
-from ..._ops import Average, Max
+from ..._ops import Average, Max, Min
 from ..._process_sets import ProcessSet
 from .._buckets.parameter_info import NamedParameter, real_count
 from .._buckets.retire import retire_names
@@ -44,6 +44,17 @@ class Agreement:
         """The largest value of all ranks."""
         return self._reduced([seconds], Max)[0]
 
+    def least(self, values: Sequence[float]) -> list[float]:
+        """The smallest of all ranks, by place."""
+        return self._reduced(values, Min)
+
+    def fidelity(self, vector: torch.Tensor, compression: str) -> float:
+        """The cosine of the angle between a vector that all ranks have, and what the codec makes of it."""
+        name = f"{self._prefix}/fidelity"
+        found = allreduce(vector, name, process_set=self._process_set, compression=compression)
+        retire_names([name], self._process_set)
+        return float(torch.nn.functional.cosine_similarity(vector.double(), found.double(), dim=0))
+
     def mean(self, times: StepTimes) -> Row:
         """Of the ranks' medians."""
         forward, backward, rest = times.medians()
@@ -56,7 +67,7 @@ class Agreement:
         found = []
         for count in (SMALL, LARGE):
             name = f"{self._prefix}/exchange"
-            vector = torch.ones(count)
+            vector = torch.randn(count, generator=torch.Generator().manual_seed(count))  # ones would be too easy
             spans = []
             for _ in range(REPEATS + 1):
                 began = time.monotonic()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._process_sets import session_of
@@ -31,6 +31,8 @@ class StepPlan:
     group_of: dict[str, int]
     dense: frozenset[int] = frozenset()  # groups that are not compressed
     why: str = ""
+    codecs: Mapping[int, str] = dataclasses.field(default_factory=dict)  # by group, of those that choose one
+    gauge_every: int = 0  # rounds from one measurement of a codec's loss to the next
 
 
 Apply = Callable[[Any, "StepPlan | None"], None]

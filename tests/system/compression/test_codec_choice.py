@@ -1,0 +1,31 @@
+"""`compression="auto"`: each bucket gets the codec that shortens steps, if any does."""
+
+import subprocess
+
+import pytest
+import rig as rigs
+from conftest import PYTHONS, RANKS, assert_all_ok, clean_environment, run_ranks
+
+GRADBUS = str(rigs.BIN / "gradbus")
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_codec_is_used_where_it_pays_and_nowhere_else(two_agents, python):
+    words = ["cases", GRADBUS, two_agents.server.ready["address"], str(rigs.TOKEN_FILE)]
+    assert_all_ok(run_ranks(two_agents, python, "compression/codec_choice.py", 2, *words))
+
+
+@pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"--link cannot work: {rigs.why_no_namespaces()}")
+def test_a_slow_link_gets_a_codec(run_program):
+    status, output = run_program(
+        [GRADBUS, "run", "-np", "2", "--agents", "2", "--link", "100mbit", "--compression", "auto", "--no-prefix",
+         "--", str(PYTHONS["newest"]), str(RANKS / "compression/codec_choice.py"), "link"],
+        env=clean_environment(),
+    )  # fmt: skip
+    assert status == 0 and output.count("ok\n") == 2, output
+
+
+def test_the_launcher_checks_every_codec_of_a_list():
+    refused = subprocess.run([GRADBUS, "run", "-np", "1", "--compression", "fp16,topq", "--", "true"], text=True,
+                             capture_output=True, timeout=60, check=False)  # fmt: skip
+    assert refused.returncode != 0 and 'did you mean "topk"?' in refused.stderr, refused
