@@ -1,4 +1,4 @@
-"""Finds the fastest schedule and bucket size while the job trains (``gradbus run --autotune``).
+"""Finds the fastest schedule, size of buckets and size of chunks while the job trains (``gradbus run --autotune``).
 
 All ranks try the same setting at the same steps, and take the time of the slowest rank. The coordinator proposes the
 next setting by Bayesian optimization, so ranks cannot disagree. The best one stays, and the coordinator keeps it for
@@ -30,13 +30,17 @@ BYTES_MIN = MiB // 4  # of a bucket: smaller ones cost more than they hide
 BYTES_MAX = 64 * MiB
 BYTES_STEP = MiB // 16
 
-Setting = tuple[str, int]  # schedule, bytes of a bucket
+CHUNK_MIN = MiB // 16  # what agents send at a time: smaller ones cost more than they overlap
+CHUNK_MAX = MiB  # a frame's
+CHUNK_STEP = 4096
 
-IN_BACKWARD: Setting = ("ddp", 8 * MiB)  # what auto is where results are not left to the next forward pass
-IN_FORWARD: Setting = ("bytescheduler", 2 * MiB)  # and what it is elsewhere
+Setting = tuple[str, int, int]  # schedule, bytes of a bucket, and of a chunk (0: what the path wants)
+
+IN_BACKWARD: Setting = ("ddp", 8 * MiB, 0)  # what auto is where results are not left to the next forward pass
+IN_FORWARD: Setting = ("bytescheduler", 2 * MiB, 0)  # and what it is elsewhere
 # What is tried after it, before the search begins: of each way to wait one.
-FIRST: tuple[Setting, ...] = (("dear", 4 * MiB), ("ddp", 25 * MiB))
-HEADER = "schedule,bucket_bytes,step_ms"
+FIRST: tuple[Setting, ...] = (("dear", 4 * MiB, 0), ("ddp", 25 * MiB, 0))
+HEADER = "schedule,bucket_bytes,chunk_bytes,step_ms"
 
 
 class Tuner:
@@ -51,6 +55,8 @@ class Tuner:
         self._key = ""  # of model and cluster
         self._left = options.warm_steps  # steps before the first setting
         self._now: Setting = IN_BACKWARD
+        self._chunks = False  # there are some between nodes
+        self._chunk_bytes = 0  # of the buckets that there are
         self._recalled: Setting | None = None
         self._last = 0.0  # when the last step ended
         self._seconds: list[float] = []
@@ -84,15 +90,21 @@ class Tuner:
         if state.may_wait_in_forward():
             self._schedules, first = ["ddp", "bytescheduler", "dear"], IN_FORWARD
         session = session_of(self._process_set, "autotune")
+        self._chunks = session.local_size < session.size
         cluster = (session.size, session.local_size, state.settings.compression, self._schedules)
         self._key = hashlib.sha256(repr((sizes, cluster)).encode()).hexdigest()
         self._recalled = self._recall()
         self._begin(optimizer, first)
 
     def _begin(self, optimizer: Any, setting: Setting) -> None:
-        schedule, bucket_bytes = setting
-        self._now = (schedule, max(BYTES_MIN, min(bucket_bytes, self._bytes_max)))
-        optimizer.change_schedule(*self._now)
+        schedule, bucket_bytes, chunk_bytes = setting
+        self._now = (schedule, max(BYTES_MIN, min(bucket_bytes, self._bytes_max)), chunk_bytes)
+        if self._chunks:
+            # The coordinator cuts tensors that are registered from here on so.
+            question = {"want": "chunks", "bytes": chunk_bytes}
+            answer = ask_for_all(self._process_set, f"{self._name}/chunks", lambda: question)
+            self._chunk_bytes = answer.get("bytes", CHUNK_MAX)
+        optimizer.change_schedule(*self._now[:2])
         self._seconds = []
         self._last = time.monotonic()
 
@@ -102,7 +114,7 @@ class Tuner:
         self.found.append((self._now, float(slowest[0])))
         self._measured.append({"point": self._asked or self._point(), "cost": self.found[-1][1] * 1e3})
         self._asked = []
-        self._log(f"{self._now[0]},{self._now[1]},{self.found[-1][1] * 1e3:.3f}")
+        self._log(f"{self._now[0]},{self._now[1]},{self._chunk_bytes},{self.found[-1][1] * 1e3:.3f}")
         following = self._next()
         if following is not None:
             self._begin(optimizer, following)
@@ -111,7 +123,7 @@ class Tuner:
         self._begin(optimizer, best)
         self.is_done = True
         retire_names([self._name], self._process_set)
-        self._log(f"# the best: {best[0]}, {best[1]} bytes")
+        self._log(f"# the best: {best[0]}, {best[1]} bytes, in chunks of {self._chunk_bytes or best[1]} bytes")
         self._remember(best)
 
     def _next(self) -> Setting | None:
@@ -133,8 +145,13 @@ class Tuner:
     def _ask(self) -> Setting | None:
         dimensions: list[dict[str, Any]] = [
             {"name": "bucket_bytes", "min": BYTES_MIN, "max": self._bytes_max, "log": True},
+            {"name": "chunk_bytes", "min": CHUNK_MIN, "max": CHUNK_MAX, "log": True},
             {"name": "schedule", "min": 0, "max": len(self._schedules)},
-        ][: min(2, len(self._schedules))]
+        ]
+        if not self._chunks:
+            del dimensions[1]
+        if len(self._schedules) == 1:
+            del dimensions[-1]
         question = {"want": "point", "dimensions": dimensions, "measured": self._measured}
         answer = ask_for_all(self._process_set, f"{self._name}/point", lambda: question)
         if "error" in answer:
@@ -143,23 +160,26 @@ class Tuner:
         # It is told this very point: a rounded one would leave it in doubt about the place that it has asked for.
         self._asked = answer["point"]
         size, *rest = self._asked
+        chunk = rest.pop(0) if self._chunks else 0
         number = min(int(rest[0]), len(self._schedules) - 1) if rest else 0
-        return self._schedules[number], max(1, round(size / BYTES_STEP)) * BYTES_STEP
+        bucket_bytes = max(1, round(size / BYTES_STEP)) * BYTES_STEP
+        return self._schedules[number], bucket_bytes, round(chunk / CHUNK_STEP) * CHUNK_STEP
 
     def _point(self) -> list[float]:
-        schedule, size = self._now
+        schedule, size, _ = self._now
+        chunk = [float(min(max(self._chunk_bytes, CHUNK_MIN), CHUNK_MAX))] if self._chunks else []
         place = [self._schedules.index(schedule) + 0.5] if len(self._schedules) > 1 else []
-        return [float(size), *place]
+        return [float(size), *chunk, *place]
 
     def _recall(self) -> Setting | None:
         question = {"want": "recall", "key": self._key}
         answer = ask_for_all(self._process_set, f"{self._name}/recall", lambda: question)
         try:
-            schedule, bucket_bytes = json.loads(answer.get("value", ""))
+            schedule, bucket_bytes, chunk_bytes = json.loads(answer.get("value", ""))
         except (ValueError, TypeError):
             return None
-        is_sound = schedule in self._schedules and isinstance(bucket_bytes, int)
-        return (schedule, bucket_bytes) if is_sound else None
+        numbers = isinstance(bucket_bytes, int) and isinstance(chunk_bytes, int)
+        return (schedule, bucket_bytes, chunk_bytes) if numbers and schedule in self._schedules else None
 
     def _remember(self, best: Setting) -> None:
         question = {"want": "remember", "key": self._key, "value": json.dumps(best)}
