@@ -7,12 +7,19 @@
 #   scripts/schedules.sh --model resnet18 --link 500mbit,1gbit   a part of it
 #   scripts/schedules.sh --schedule auto,dear --compression none,topk:ratio=0.01 --batch-size 20 --ranks 2 --groups 4
 #   scripts/schedules.sh --schedule auto,auto+plan               auto+plan: with GRADBUS_PLAN=1
+#   scripts/schedules.sh --compression none,fp16,auto            codecs as an axis; auto: chosen by trial, before the first turn
+#   scripts/schedules.sh --horovod                               Horovod as well; it is built once, in about 10 minutes
 #   scripts/schedules.sh --model resnet50,bert-base              needs much more than two cores
 #   scripts/schedules.sh --out DIR                               writes there instead of docs/benchmarks/
 #   scripts/schedules.sh --report                                only the page, from the results of the last run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh >/dev/null
+source scripts/bench/peers.sh
+if wants --horovod "$@"; then
+  mkdir -p "$peers"
+  build_horovod
+fi
 cmake --preset release >/dev/null
 cmake --build --preset release --target gradbus_cli gradbus-server gradbus-agent >/dev/null
 PYTHONPATH=scripts exec .venv/bin/python -m schedules "$@"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 from typing import Any
 
 from bench import facts, process
+from gradbus._ops import codecs_in
 
 from schedules import report
 from schedules.cases import SCHEDULES, Job, grid
@@ -21,6 +23,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 GRADBUS = str(REPOSITORY / "build/release/bin/gradbus")
 DEAR_BYTES = 4 << 20  # as in running jobs
 DEADLINE_S = 900
+HOROVOD_PYTHON = os.environ.get("HOROVOD_PYTHON", str(REPOSITORY / "build/peers/horovod/bin/python"))
 RANKS = {"PYTHONPATH": str(REPOSITORY / "scripts")}
 
 
@@ -36,6 +39,23 @@ def measure(job: Job, rounds: int, steps: int) -> dict[str, Any]:
         predicted = predictions(recording)
     found = json.loads(next(line for line in done.output.splitlines() if line.startswith('{"bytes"')))
     return {"job": {**vars(job)}, "predicted_us": predicted, **found}
+
+
+def add_horovod(found: dict[str, Any], job: Job, rounds: int, steps: int) -> None:
+    """More rows: Horovod in a launch of its own, because it needs another Python and an older PyTorch."""
+    arms = [["horovod", "", codec, None] for codec in ("none", "fp16")]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            GRADBUS, "run", "-np", str(job.ranks), "--agents", str(job.ranks), "--link", job.link, "--no-prefix", "--",
+            sys.executable, str(REPOSITORY / "scripts/bench/horovod_in_lab.py"), f"{folder}/meeting", HOROVOD_PYTHON,
+            "-m", "schedules.horovod_rank", job.model, str(job.batch_size), str(rounds), str(steps),
+        ]  # fmt: skip
+        done = process.run(command, DEADLINE_S, {**RANKS, "HOROVOD_CYCLE_TIME": "0.1"})
+    if done.problem:
+        raise RuntimeError(f"{job.key}, Horovod: {done.problem}")
+    measured = json.loads(next(line for line in done.output.splitlines() if line.startswith('{"compute"')))
+    found["job"]["arms"] = [*found["job"]["arms"], ["horovod-compute", "", "none", None], *arms]
+    found["arms"] += [{"seconds": measured[key]} for key in ("compute", "none", "fp16")]
 
 
 def predictions(recording: str) -> dict[str, float]:
@@ -59,6 +79,11 @@ def words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
+def codecs(text: str) -> list[str]:
+    """A list in which each codec may have options."""
+    return codecs_in(text)
+
+
 def main() -> None:
     """As scripts/schedules.sh says."""
     parser = argparse.ArgumentParser(prog="scripts/schedules.sh")
@@ -67,7 +92,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, help="each on an agent of its own")
     parser.add_argument("--link", type=words, default=["500mbit", "1gbit"])
     parser.add_argument("--schedule", type=words, default=list(SCHEDULES))
-    parser.add_argument("--compression", type=words, default=["none"])
+    parser.add_argument("--compression", type=codecs, default=["none"], help="none,fp16,topk:ratio=0.01,ef=none,auto")
+    parser.add_argument("--horovod", action="store_true", help="measure Horovod, too: scripts/schedules.sh builds it")
     parser.add_argument("--groups", type=int, help="so many buckets; default: the schedule's own size")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each arm")
     parser.add_argument("--steps", type=int, default=5, help="of a turn, after two that do not count")
@@ -88,6 +114,8 @@ def main() -> None:
         }  # fmt: skip
         for number, job in enumerate(jobs, 1):
             results["jobs"].append(measure(job, options.rounds, options.steps))
+            if options.horovod:
+                add_horovod(results["jobs"][-1], job, options.rounds, options.steps)
             stored.write_text(json.dumps(results) + "\n")
             print(f"[{number}/{len(jobs)}] {job.key}", file=sys.stderr)
             print(report.table_of(results["jobs"][-1]), file=sys.stderr)

@@ -34,7 +34,11 @@ def name_of(arm: Arm) -> str:
     """For a row."""
     who, schedule, codec, bucket_bytes = arm
     if who != "gradbus":
-        return {"compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook"}[who]
+        names = {
+            "compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook", "horovod": "Horovod",
+            "horovod-compute": "compute alone, with Horovod's PyTorch",
+        }  # fmt: skip
+        return names[who] + ("" if codec == "none" else f", `{codec}`")
     size = f", {bucket_bytes / MIB:.3g} MiB" if bucket_bytes else ""
     named = f"`{schedule.removesuffix(PLANNED)}`" + (", planned" if schedule.endswith(PLANNED) else "")
     return f"{named}{size}" + ("" if codec == "none" else f", `{codec}`")

@@ -22,6 +22,7 @@ import gradbus.torch as gradbus
 import torch
 import torch.distributed as dist
 from bench.horovod_in_lab import reachable_interface
+from gradbus._ops import is_choice
 from gradbus.torch._schedules import schedule_of, wants_plan
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,12 +70,12 @@ class WithGradbus(Training):
 
 
 class WithPlan(WithGradbus):
-    """Under one schedule, whose buckets the coordinator plans after some steps. They stay for all turns."""
+    """Under one schedule, whose buckets or codecs are planned after some steps. They stay for all turns."""
 
     def __init__(self, model: torch.nn.Module, compression: str | None, schedule: str, bucket_bytes: int | None,
                  batch: tuple[torch.Tensor, torch.Tensor]) -> None:  # fmt: skip
         super().__init__(model, compression)
-        os.environ["GRADBUS_PLAN"] = "1"
+        os.environ["GRADBUS_PLAN"] = "1" if schedule.endswith(PLANNED) else "0"
         self.optimizer.change_schedule(schedule.removesuffix(PLANNED), bucket_bytes)
         del os.environ["GRADBUS_PLAN"]
         for _ in range(PLAN_STEPS_MAX):
@@ -126,7 +127,9 @@ def main() -> None:
     trainings: dict[Any, Training] = {}
 
     def training_of(who: str, schedule: str, compression: str | None, size: int | None) -> Training:
-        planned = schedule.endswith(PLANNED) or wants_plan(schedule_of(schedule or None))
+        planned = (
+            schedule.endswith(PLANNED) or wants_plan(schedule_of(schedule or None)) or is_choice(compression or "none")
+        )
         key = (who, compression, (schedule, size) if planned else None)
         if key not in trainings:
             own = copy.deepcopy(model)

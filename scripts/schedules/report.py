@@ -47,6 +47,7 @@ def table_of(job: dict[str, Any]) -> str:
     arms = list(zip(job["job"]["arms"], job["arms"]))
     compute = next(median_ms(result) for arm, result in arms if arm[0] == "compute")
     ddp = next((median_ms(result) for arm, result in arms if arm[0] == "ddp"), None)
+    by_horovod = next((median_ms(result) for arm, result in arms if arm[0] == "horovod-compute"), compute)
     bound = max(compute, wire_ms(job))
     lines = ["| | step | to DDP | to the bound | exposed | rank waited | buckets | predicted |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
@@ -54,13 +55,14 @@ def table_of(job: dict[str, Any]) -> str:
         if arm[0] == "compute":
             continue
         step = median_ms(result)
+        alone = by_horovod if arm[0].startswith("horovod") else compute
         plan, predicted = _plan_text(result), _prediction_text(job, arm, step)
         waited = f"{statistics.mean(result['waited']) * 1e3:.0f} ms" if arm[0] == "gradbus" else ""
         to_ddp = f"{step / ddp:.2f}" if ddp else ""
-        dense = arm[2] == "none" and arm[0] != "ddp-fp16"
+        dense = arm[2] == "none" and arm[0] not in ("ddp-fp16", "horovod-compute")
         to_bound = f"{step / bound:.2f}" if dense else ""
         columns = [
-            name_of(tuple(arm)), f"{step:.0f} ms", to_ddp, to_bound, f"{step - compute:.0f} ms",
+            name_of(tuple(arm)), f"{step:.0f} ms", to_ddp, to_bound, f"{step - alone:.0f} ms",
             waited, plan, predicted,
         ]  # fmt: skip
         lines.append(f"| {' | '.join(columns)} |")
@@ -100,6 +102,15 @@ def _when_text(job: dict[str, Any]) -> str:
     return f" Measured on {job['date']}: {job['rounds']} turns of {job['steps']} steps each."
 
 
+def _horovod_text(jobs: list[dict[str, Any]]) -> str:
+    if not any(arm[0] == "horovod" for job in jobs for arm in job["job"]["arms"]):
+        return "Horovod is not in these tables."
+    return (
+        "Horovod needs an older PyTorch,\nso its rows are from a launch of its own, right after the others, with "
+        "computation alone beside it. Its `fp16` is\n`hvd.Compression.fp16`, and it looks for gradients every 0.1 ms."
+    )
+
+
 def page(results: dict[str, Any]) -> str:
     """The whole page."""
     machine = results["machine"]
@@ -122,7 +133,7 @@ All rows of a table are from one job. Its ranks trained in each way by turns, {r
   the measured step.
 - **planned**: with `GRADBUS_PLAN=1`. Plans were made, and tried, before the first turn.
 
-[Schedules](../concepts/schedules.md) explains the names. Horovod is not in these tables.
+[Schedules](../concepts/schedules.md) explains the names. {_horovod_text(results["jobs"])}
 
 ## How good `auto` is
 Ratios of steps; 1.00 is the fastest dense row of the job.
