@@ -1,6 +1,7 @@
 """Where gradients lie (gradbus._layout): pure functions, so worked out by hand here."""
 
 import types
+from random import Random
 
 import pytest
 
@@ -184,3 +185,42 @@ def test_fragments_are_contiguous_and_a_parameter_is_where_its_middle_is():
     assert parts([1, 2, 30, 3], 3) == [[1, 2], [30], [3]]
     assert parts([7], 3) == [[], [7], []]
     assert parts([0, 0], 2) == [[0, 0], []]
+
+
+def random_parameters(random):
+    kinds = [(dtype, codec) for dtype in ("float32", "float64", "bfloat16") for codec in ("none", "int8")]
+    found = []
+    for number in range(random.randrange(1, 40)):
+        dtype, codec = random.choice(kinds)
+        codec = codec if dtype == "float32" else "none"
+        pairs = dtype == "float32" and codec == "none" and random.random() < 0.2
+        count = 2 * random.randrange(1, 3000) if pairs else random.randrange(6000)
+        found.append(layout.ParameterInfo(f"p{number}", dtype, count, codec, is_complex=pairs))
+    return found
+
+
+def test_every_element_is_in_one_bucket_once():
+    """Random models, sizes, orders and plans: no element is missing, sent twice, or in a bucket of another kind."""
+    random = Random(22)
+    for _ in range(300):
+        parameters = random_parameters(random)
+        order = random.sample(range(len(parameters)), len(parameters))
+        groups = [random.randrange(4) for _ in parameters] if random.random() < 0.5 else None
+        size = random.randrange(1, 40_000)
+        plans = layout.plan_buckets(parameters, size, "grad", order, groups)
+        places = [(slot.index, slot.offset, slot.count, plan) for plan in plans for slot in plan.slots]
+        assert sorted(index for index, *_ in places) == list(range(len(parameters)))
+        assert len({plan.name for plan in plans}) == len(plans)
+        for plan in plans:
+            ends = 0
+            for slot in plan.slots:
+                assert slot.offset >= ends and slot.count == parameters[slot.index].count
+                ends = slot.offset + slot.count
+                like = parameters[slot.index]
+                assert (plan.dtype, plan.compression) == (like.dtype, like.compression)
+            assert ends <= plan.count
+            members = [slot.index for slot in plan.slots]
+            assert groups is None or len({groups[index] for index in members}) == 1
+            if groups is None and len(members) > 1:
+                width = layout.DTYPES[plan.dtype][2]
+                assert plan.slots[-1].offset * width <= max(size, 1), "a bucket is closed when it has its size"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -69,10 +70,10 @@ class OrderedLinks : public testing::Test {
     EXPECT_TRUE(links_.expect_sends(1, 200).ok());
     links_.connected(LinkId{});
   }
-  void send(uint32_t tensor, uint32_t priority) {
+  void send(uint32_t tensor, uint32_t priority, uint64_t bytes = kFrame) {
     FrameHeader header;
     header.tensor = tensor;
-    links_.send_data(1, header, Slice{.region = {}, .offset = 0, .bytes = kFrame},
+    links_.send_data(1, header, Slice{.region = {}, .offset = 0, .bytes = bytes},
                      {{tensor, 0}, Action()}, priority);
   }
 
@@ -111,6 +112,46 @@ TEST_F(OrderedLinks, AnUrgentFrameWaitsForFewBytes) {
   expected.insert(expected.end(), 3, 2);
   expected.insert(expected.end(), 96, 1);
   EXPECT_EQ(order, expected);
+}
+
+// Random sizes, priorities and ends: each byte is posted once, the budget is never exceeded by more
+// than the frame that reaches it, and no frame is left behind.
+TEST_F(OrderedLinks, EachFrameIsSentOnceWithinTheBudget) {
+  std::mt19937_64 random(31);
+  std::vector<uint64_t> bytes_of;  // by tensor: each frame has a number of its own
+  size_t ended = 0;
+  uint64_t outstanding = 0;
+  size_t counted = 0;
+  const auto flush = [&] {
+    links_.flush();
+    for (; counted < transport_.posted.size(); ++counted)
+      outstanding += transport_.posted[counted].bytes;
+    const uint64_t last = transport_.posted.empty() ? 0 : transport_.posted.back().bytes;
+    ASSERT_LT(outstanding, kAhead + std::max<uint64_t>(last, 1));
+  };
+  send(0, 1, 1);  // from here on, the order matters
+  bytes_of.push_back(1);
+  for (int i = 0; i < 5000; ++i) {
+    const bool may_send = bytes_of.size() - ended < 190;
+    if (may_send && random() % 2 == 0) {
+      bytes_of.push_back(1 + random() % (512 << 10));
+      send(static_cast<uint32_t>(bytes_of.size() - 1), static_cast<uint32_t>(random() % 9),
+           bytes_of.back());
+    } else if (ended < transport_.posted.size()) {
+      links_.take_sent(LinkId{}, transport_.posted[ended].token);
+      outstanding -= transport_.posted[ended++].bytes;
+    }
+    flush();
+  }
+  while (ended < transport_.posted.size()) {
+    links_.take_sent(LinkId{}, transport_.posted[ended].token);
+    outstanding -= transport_.posted[ended++].bytes;
+    flush();
+  }
+  std::vector<uint64_t> posted(bytes_of.size());
+  for (const Recorder::Post& post : transport_.posted) posted[post.tensor] += post.bytes;
+  EXPECT_EQ(posted, bytes_of);
+  EXPECT_EQ(transport_.posted.size(), bytes_of.size());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ import threading
 
 import gradbus.torch as gradbus
 import torch
+from changing_model import Changing
 from gradbus.torch._exchange.first_use import sees_all_readers
 from lamb import Lamb
 from optimizer import BATCH, assert_same, batches, loss_of, mine, new_model, pair
@@ -313,6 +314,22 @@ def case_fork():
         return found
 
     train(ours, alone, OPTIMIZERS["sgd"], read_in_child, steps=3)
+
+
+def case_graphs_that_change():
+    """Nested modules, a shared weight, an unused layer, and a branch of every other step: SGD, Adam and LAMB."""
+    for name in ("sgd", "adam", "lamb"):
+        for passes in (1, 2):
+            ours, alone = Changing(), Changing()
+            optimizer = wrap(OPTIMIZERS[name](ours.parameters()), ours, backward_passes_per_step=passes)
+            reference = OPTIMIZERS[name](alone.parameters())
+            for x, y in batches() * 2:
+                for model, stepper, a, b in ((ours, optimizer, mine(x), mine(y)), (alone, reference, x, y)):
+                    stepper.zero_grad(set_to_none=False)  # a branch that was not used counts as zero
+                    for _ in range(passes):
+                        (loss_of(model, a, b) / passes).backward()
+                    stepper.step()
+            assert_same(ours, alone, tolerance=1e-5)
 
 
 def case_checkpoint_in_the_middle():
