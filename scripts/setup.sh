@@ -6,8 +6,8 @@
 #   scripts/setup.sh --system   the Debian packages only
 #   scripts/setup.sh --build    of those, what building the programs needs
 #   scripts/setup.sh --python   after --build: .venv with the gradbus package and PyTorch, without the tools of tests and pages
-#   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras and mpi4py in .venv-frameworks, MXNet, Ray, Open MPI and
-#                               MPICH: 3 GB, two minutes and more
+#   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras and mpi4py in .venv-frameworks, MXNet, Ray, Lightning,
+#                               Accelerate, MLflow, W&B, Open MPI and MPICH: 3 GB, two minutes and more
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +45,7 @@ framework_system_packages=(openmpi-bin mpich)  # both can be there: mpirun.openm
 # They need another NumPy, or are of no use without PyTorch. Each has a small environment beside one of the others.
 mxnet_packages=(mxnet==1.9.1 numpy==1.23.5 pytest)
 ray_packages=("ray[train]")
+trainer_packages=(lightning accelerate mlflow-skinny wandb)  # they use PyTorch, transformers and TensorBoard of .venv
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
@@ -124,14 +125,17 @@ install_frameworks() {
   install_gradbus .venv-frameworks
   make_venv .venv-mxnet "" "${mxnet_packages[@]}"
   ln -sfn "$(packages_of .venv-frameworks)/gradbus" "$(packages_of .venv-mxnet)/gradbus"
-  if [[ ! -e .venv-ray ]]; then  # it uses gradbus, PyTorch and NumPy of .venv
-    /usr/bin/python3 -m venv .venv-ray
-    packages_of .venv >"$(packages_of .venv-ray)/torch.pth"
-  fi
+  local dir
+  for dir in .venv-ray .venv-trainers; do  # they use gradbus, PyTorch and NumPy of .venv
+    [[ -e $dir ]] && continue
+    /usr/bin/python3 -m venv "$dir"
+    packages_of .venv >"$(packages_of "$dir")/torch.pth"
+  done
   make_venv .venv-ray "" "${ray_packages[@]}"
+  make_venv .venv-trainers "" "${trainer_packages[@]}"
   say "sizes in MB"
   (cd "$(packages_of .venv-frameworks)" && du -sm tensorflow jax jaxlib keras optax mpi4py | sort -rn)
-  du -sm .venv-mxnet .venv-ray
+  du -sm .venv-mxnet .venv-ray .venv-trainers
 }
 
 install_cuda() {

@@ -35,6 +35,12 @@ PUBLIC = {
         LearningRateWarmupCallback MetricAverageCallback""",
     "tensorflow/keras/callbacks": """BestModelCheckpoint BroadcastGlobalVariablesCallback LearningRateScheduleCallback
         LearningRateWarmupCallback MetricAverageCallback""",
+    "mxnet": """Adasum Average Compression DistributedOptimizer DistributedTrainer Max Min ProcessSet Product Sum
+        add_process_set allgather allgather_object allreduce allreduce_ alltoall broadcast broadcast_ broadcast_object
+        broadcast_parameters ccl_built check_extension cross_rank cross_size cuda_built ddl_built global_process_set
+        gloo_built gloo_enabled grouped_allgather grouped_allreduce grouped_allreduce_ grouped_reducescatter init
+        is_initialized local_rank local_size mpi_built mpi_enabled mpi_threads_supported nccl_built rank reducescatter
+        remove_process_set rocm_built shutdown size split_list start_timeline stop_timeline""",
     ".": "run",
 }  # fmt: skip
 _INSIDE = "a helper of Horovod's own modules, which no page of its documentation names"

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from .. import mxnet as _gradbus
 from .._api import barrier
 from .._errors import GradbusError as HorovodInternalError
 from .._errors import bad_argument
-from .._ops import Adasum, Average, Sum
+from .._ops import Adasum, Average, Max, Min, Product, Sum
 from .._process_sets import ProcessSet as AnySet
 from .._process_sets import global_process_set
+from .._reductions import grouped_reducescatter as _grouped_reducescatter
 from .._session import (
     cross_rank,
     cross_size,
@@ -31,9 +34,23 @@ from .._session import (
 )
 from ..mxnet import allgather_object, broadcast_object
 from ._arguments import codec_of, mean_or_sum, reduce_op
-from ._basics import Sets, init_with, is_homogeneous, mpi_built, mpi_enabled
+from ._basics import (
+    Sets,
+    ccl_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init_with,
+    is_homogeneous,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from ._compression import HalfCompressor, NoneCompressor
 from ._process_sets import ProcessSet, add_process_set, remove_process_set
+from ._timeline import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",
@@ -42,7 +59,10 @@ __all__ = [
     "DistributedOptimizer",
     "DistributedTrainer",
     "HorovodInternalError",
+    "Max",
+    "Min",
     "ProcessSet",
+    "Product",
     "Sum",
     "add_process_set",
     "allgather",
@@ -55,11 +75,18 @@ __all__ = [
     "broadcast_",
     "broadcast_object",
     "broadcast_parameters",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
     "grouped_allreduce",
     "grouped_allreduce_",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -67,15 +94,30 @@ __all__ = [
     "local_size",
     "mpi_built",
     "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "rank",
+    "reducescatter",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
-
 class FP16Compressor(HalfCompressor):
-    """Gradients travel between nodes as float16."""
+    """Of trainers: gradients travel between nodes as float16. Of arrays: floating-point numbers become float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The array as float16, and its dtype."""
+        return (tensor.astype("float16") if np.dtype(tensor.dtype).kind == "f" else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The result in the dtype ``ctx``."""
+        return tensor.astype(ctx)
 
 
 class Compression:
@@ -83,6 +125,11 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
+
+
+def cuda_built() -> bool:
+    """Whether this MXNet has CUDA."""
+    return bool(sys.modules["mxnet"].runtime.Features().is_enabled("CUDA"))
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
@@ -119,6 +166,38 @@ def allgather(
 ) -> Any:
     """All ranks' tensors joined along axis 0, in the order of ranks. Axis 0 may differ."""
     return _gradbus.allgather(tensor, name, process_set)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: AnySet = global_process_set
+) -> list[Any]:
+    """allgather() of several arrays, with one completion."""
+    return _gradbus.grouped_allgather(tensors, name, process_set)
+
+
+def reducescatter(
+    tensor: Any, op: int = Average, name: str | None = None, priority: int = 0,
+    process_set: AnySet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> Any:  # fmt: skip
+    """As allreduce(), and each rank gets its rows of the result; the first ranks get one row more."""
+    chosen = _mean_or_sum_of_rows(op)
+    return _gradbus.reducescatter(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any], op: int = Average, name: str | None = None, priority: int = 0,
+    process_set: AnySet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> list[Any]:  # fmt: skip
+    """reducescatter() of several arrays, with one completion."""
+    chosen = _mean_or_sum_of_rows(op)
+    return _grouped_reducescatter(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+
+
+def _mean_or_sum_of_rows(op: int) -> Any:
+    chosen = reduce_op("reducescatter", op)
+    if chosen not in (Average, Sum):
+        raise bad_argument(f"reducescatter: op={chosen.name.title()} is no mean or sum", "pass hvd.Average or hvd.Sum")
+    return chosen
 
 
 def broadcast(

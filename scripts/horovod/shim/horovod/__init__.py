@@ -8,23 +8,39 @@ import sys
 from gradbus.horovod import run
 
 __all__ = ["run"]
+_FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet")
+
+
+def _executing_eagerly():
+    """What the tests import from horovod.tensorflow.util."""
+    from tensorflow.python.eager import context
+
+    return context.executing_eagerly()
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """horovod.torch and all below it are the modules of gradbus.horovod.torch themselves."""
+    """horovod.torch and the like, and all below them, are the modules of gradbus.horovod themselves."""
 
     def find_spec(self, name, path=None, target=None):
         """None: another finder's."""
-        if name.split(".")[:2] != ["horovod", "torch"]:
+        parts = name.split(".")
+        if len(parts) < 2 or parts[0] != "horovod" or parts[1] not in _FRAMEWORKS:
             return None
         return importlib.util.spec_from_loader(name, self)
 
     def create_module(self, spec):
         """It is imported under its own name."""
-        return importlib.import_module("gradbus." + spec.name)
+        if spec.name == "horovod.tensorflow.util":
+            return None
+        module = importlib.import_module("gradbus." + spec.name.removesuffix(".mpi_ops"))  # all names are there, too
+        if spec.name == "horovod.tensorflow":
+            module._executing_eagerly = _executing_eagerly
+        return module
 
     def exec_module(self, module):
         """That was done."""
+        if module.__name__ == "horovod.tensorflow.util":
+            module._executing_eagerly = _executing_eagerly
 
 
 sys.meta_path.insert(0, _Finder())

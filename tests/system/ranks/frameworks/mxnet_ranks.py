@@ -39,6 +39,19 @@ def check_horovod():
     assert [one.asscalar() for one in hvd.grouped_allreduce_([given, given * 2], op=hvd.Sum)] == [TOTAL, 2 * TOTAL]
     rows, counts = hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), splits=[1] * SIZE)
     assert rows.asnumpy().tolist() == list(range(SIZE)) and counts.asnumpy().tolist() == [1] * SIZE
+    whole = mx.nd.array(np.arange(2.0 * SIZE + 1) + RANK)  # the first rank has one row more
+    first = 2 * RANK + (RANK > 0)
+    mine = (np.arange(2.0 * SIZE + 1)[first : first + 2 + (RANK == 0)]) * SIZE + SIZE * (SIZE - 1) / 2
+    assert hvd.reducescatter(whole, op=hvd.Sum).asnumpy().tolist() == mine.tolist()
+    two = hvd.grouped_reducescatter([whole, whole * 2])
+    assert [np.allclose(one.asnumpy(), mine * factor / SIZE) for factor, one in zip((1, 2), two)] == [True, True]
+    assert [one.asnumpy().tolist() for one in hvd.grouped_allgather([given, given * 2])] == [
+        hvd.allgather(given).asnumpy().tolist(), (hvd.allgather(given) * 2).asnumpy().tolist()]  # fmt: skip
+    assert hvd.allreduce(mx.nd.array([RANK + 1.0]), op=hvd.Max).asscalar() == SIZE and hvd.nccl_built() == 0
+    small, dtype = hvd.Compression.fp16.compress(given)
+    assert small.dtype == np.float16 and hvd.Compression.fp16.decompress(small, dtype).dtype == given.dtype
+    with pytest.raises(ValueError, match="hvd.Average or hvd.Sum"):
+        hvd.reducescatter(whole, op=hvd.Max)
     hvd.broadcast_(given, 1)
     assert given.asscalar() == TOTAL
     with pytest.raises(ValueError, match="use hvd.DistributedTrainer"):
