@@ -16,16 +16,24 @@ def test_a_codec_is_used_where_it_pays_and_nowhere_else(two_agents, python):
 
 
 @pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"--link cannot work: {rigs.why_no_namespaces()}")
-def test_a_slow_link_gets_a_codec(run_program):
+def test_a_slow_link_gets_a_codec_of_the_policy(run_program, tmp_path):
+    """Signs have a cosine of 0.8, so they are left out."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\nmin_dims = 2\nmin_elements = 65536\ncompression = "auto:cosine=0.9,onebit,int8"\n')
     status, output = run_program(
-        [GRADBUS, "run", "-np", "2", "--agents", "2", "--link", "100mbit", "--compression", "auto", "--no-prefix",
+        [GRADBUS, "run", "-np", "2", "--agents", "2", "--link", "100mbit", "--policy", str(policy), "--no-prefix",
          "--", str(PYTHONS["newest"]), str(RANKS / "compression/codec_choice.py"), "link"],
         env=clean_environment(),
     )  # fmt: skip
     assert status == 0 and output.count("ok\n") == 2, output
+    assert "a step takes int8 for 1 bucket" in output and "onebit is left out: its cosine is 0." in output, output
 
 
-def test_the_launcher_checks_every_codec_of_a_list():
+def test_the_launcher_checks_a_choice_and_passes_it_on():
     refused = subprocess.run([GRADBUS, "run", "-np", "1", "--compression", "fp16,topq", "--", "true"], text=True,
                              capture_output=True, timeout=60, check=False)  # fmt: skip
     assert refused.returncode != 0 and 'did you mean "topk"?' in refused.stderr, refused
+    passed = subprocess.run([GRADBUS, "run", "-np", "1", "--embedded", "--no-prefix", "--compression", "auto", "--",
+                             "sh", "-c", "echo $GRADBUS_COMPRESSION"], text=True, capture_output=True, timeout=60,
+                            check=False)  # fmt: skip
+    assert passed.stdout == "auto\n", passed
