@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Boots systemd in a container (systemd-nspawn) and goes through the life of the Debian packages: install, start, train,
-# kill -9, upgrade, remove, purge. The root is this machine's own under a writable layer, so nothing here is changed.
+# commands of the
+# pages for operators, kill -9, upgrade, remove, purge. The root is this machine's own under a writable layer, so nothing here is changed.
 #
 #   scripts/boot_test.sh          needs build/packages (scripts/packages.sh), root, systemd-container, python3-torch
 set -euo pipefail
@@ -32,8 +33,11 @@ for package in build/packages/*.deb; do
   dpkg-deb --root-owner-group -Z none --build "$place/raw" "$root/srv/boot/new/$(basename "$package")" >/dev/null
   rm -rf "$place/raw"
 done
-cp -r examples/digits examples/common "$root/srv/boot"
+mkdir "$root"/srv/boot/{examples,bin}
+cp -r examples/digits examples/common "$root/srv/boot/examples"
+cp -r docs/how-to tests/boot/page_commands.py "$root/srv/boot"
 install -m 755 tests/boot/inside.sh "$root/srv/boot"
+printf '#!/bin/sh\nexec "$@"\n' | install -m 755 /dev/stdin "$root/srv/boot/bin/sudo"  # the steps run as root
 cat >"$root/etc/systemd/system/boot-test.service" <<'EOF'
 [Unit]
 Description=The steps of scripts/boot_test.sh

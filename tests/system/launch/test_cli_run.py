@@ -140,7 +140,7 @@ def test_hosts_of_this_machine_are_blocks(env, tmp_path):
     done = run(env, "--no-prefix", "-H", "localhost:2,127.0.0.1:1", "--", *show)
     assert sorted(done.stdout.split()) == ["0:0", "1:1", "2:0"], done.stderr
     hostfile = tmp_path / "hosts"
-    hostfile.write_text("# here\nlocalhost slots=1\nlocalhost:2\n")
+    hostfile.write_text("\ufeff# here\r\nlocalhost slots = 1\r\n127.0.0.[1]:2\r\n")
     done = run(env, "--no-prefix", "-np", "3", "--hostfile", str(hostfile), "--", *show)
     assert sorted(done.stdout.split()) == ["0:0", "1:0", "2:1"], done.stderr
 

@@ -8,9 +8,14 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
+import bare
 import pytest
 import rig as rigs
+
+sys.path.insert(0, str(rigs.REPOSITORY / "tests/boot"))
+import page_commands
 
 NAMES = ("gradbus", "gradbus-agent", "gradbus-server", "libgradbus0", "libgradbus-dev", "python3-gradbus")
 SHELLS = {"bash": "usr/share/bash-completion/completions/gradbus", "zsh": "usr/share/zsh/vendor-completions/_gradbus",
@@ -183,9 +188,10 @@ def test_the_sbom_agrees_with_dpkg(packages):
 
 # ---- the life of the packages, in a system that systemd boots
 
-STEPS = ("packages are installed", "a user, and nothing enabled", "the token belongs to the daemons",
-         "coordinator and agent start", "they keep running", "the socket is closed to others",
-         "two ranks train the digits", "a user outside the group is refused", "a shard starts",
+STEPS = ("packages are installed", "a user, and nothing enabled", "coordinator and agent start",
+         "the token belongs to the daemons", "they keep running", "the socket is closed to others",
+         "two ranks train the digits", "a user outside the group is refused", "settings of several nodes", "metrics",
+         "commands of pages for operators", "commands of the runbook", "a reload applies settings", "a shard starts",
          "a killed agent comes back", "two ranks train after it", "an upgrade restarts what runs and keeps settings",
          "two ranks train after the upgrade", "removal stops the daemons and keeps settings",
          "purging leaves nothing")  # fmt: skip
@@ -206,3 +212,54 @@ def test_install_use_upgrade_and_purge_in_a_booted_system(packages):
     passed = re.findall(r"(?m)^ok: (.*) \(\d+ s\)$", done.stdout)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert [step for step in STEPS if step not in passed] == []
+
+
+ON_A_BARE_ROOT = """
+set -eu
+for tool in cc gcc cmake; do ! command -v $tool; done
+find / -xdev -not -path "/tmp/*" | sort >/tmp/before
+apt-get -qq update
+apt-get -qq install --yes --no-install-recommends /packages/*.deb >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
+echo installed
+gradbus-agent --version && gradbus-server --version && zcat /usr/share/man/man8/gradbus-agent.8.gz | head -1
+gradbus run -np 2 --agents 2 --embedded --no-prefix -- python3 -c '
+import gradbus, array
+gradbus.init()
+values = array.array("d", [gradbus.rank() + 1.0])
+gradbus.allreduce_(values, op=gradbus.Sum)
+print("sum", values[0])'
+apt-get -qq purge --yes gradbus gradbus-agent gradbus-server libgradbus0 libgradbus-dev python3-gradbus >/tmp/log 2>&1
+find / -xdev -name "*gradbus*" -not -path "/tmp/*" -not -path "/var/lib/apt/*"
+echo purged
+"""
+
+
+def test_a_bare_root_installs_and_purges_them(packages):
+    """Debian's smallest system, by debootstrap: apt finds all that they need, and they run."""
+    command = ["systemd-nspawn", "--quiet", "--volatile=overlay", "--register=no", "--keep-unit", "--link-journal=no",
+               "--pipe", f"--bind-ro={packages['gradbus'].parent}:/packages", f"--directory={bare.root()}",
+               "sh", "-c", ON_A_BARE_ROOT]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+    if "installed" not in done.stdout and "Temporary failure resolving" in done.stdout + done.stderr:
+        pytest.skip("no network for apt")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert lines.count("sum 3.0") == 2 and lines[-1] == "purged", done.stdout
+    assert not [line for line in lines if line.startswith("/")], done.stdout
+
+
+def test_blocks_left_to_the_booted_system_are_run_there():
+    """Each heading with such a block is named in the steps, and no such block is outside a heading."""
+    steps = (rigs.REPOSITORY / "tests/boot/inside.sh").read_text()
+    found = 0
+    for page in (rigs.REPOSITORY / "docs").rglob("*.md"):
+        text = page.read_text()
+        sections = re.split(r"(?m)^## ", text)
+        for part in sections[1:]:
+            if not page_commands.left_to_boot(part):
+                continue
+            found += 1
+            assert f'{page.stem} "{part.splitlines()[0]}"' in steps, (page, part.splitlines()[0])
+        assert not page_commands.left_to_boot(sections[0]), page
+        assert text.count("scripts/boot_test.sh runs it") == len(page_commands.left_to_boot(text)), page
+    assert found >= 10

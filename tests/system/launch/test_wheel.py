@@ -3,11 +3,11 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import venv
 
+import bare
 import pytest
 import rig as rigs
 
@@ -22,15 +22,7 @@ print("sum", values[0])
 
 
 HERE = pathlib.Path(__file__).parent
-BARE_ROOT = rigs.REPOSITORY / "build/bare-root"
 NEWER_PYTHONS = sorted(pathlib.Path.home().glob(".pyenv/versions/3.1[2-9].*/bin/python3"))
-
-
-def fetch(*command):
-    """Runs a command that needs the network, which a machine may lack."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
-        pytest.skip(f"{command[0]} could not fetch packages: {(done.stdout + done.stderr)[-300:]}")
 
 
 def made_wheel(folder, python=None):
@@ -52,15 +44,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bare_root():
-    """Debian's smallest system with Python, without build tools. It stays in build/ for the next time."""
-    if os.geteuid() != 0 or not shutil.which("debootstrap") or not shutil.which("systemd-nspawn"):
-        pytest.skip("needs root, debootstrap and systemd-container (scripts/setup.sh)")
-    if not BARE_ROOT.exists():
-        unfinished = BARE_ROOT.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        fetch("debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", unfinished)
-        unfinished.rename(BARE_ROOT)
-    return BARE_ROOT
+    return bare.root()
 
 
 def test_it_needs_nothing_else(wheel, tmp_path):
@@ -109,7 +93,7 @@ def test_a_bare_root_installs_trains_and_uninstalls(wheel, bare_root):
 def test_one_wheel_serves_newer_pythons(tmp_path):
     """Made with the oldest of them, used with the newest: CPython's stable ABI."""
     oldest, newest = NEWER_PYTHONS[0], NEWER_PYTHONS[-1]
-    fetch(*venv_of(oldest, tmp_path / "builder"), "nanobind", "scikit-build-core", "cmake>=3.26")
+    bare.fetch(*venv_of(oldest, tmp_path / "builder"), "nanobind", "scikit-build-core", "cmake>=3.26")
     wheel = made_wheel(tmp_path, tmp_path / "builder/bin/python")
     assert "-cp312-abi3-manylinux" in wheel.name
     subprocess.run([*venv_of(newest, tmp_path / "venv"), wheel], check=True, timeout=200)

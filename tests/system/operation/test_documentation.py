@@ -27,7 +27,7 @@ PAGES = {page.stem: page for folder in ("get-started", "how-to") for page in sor
 PYTHON = str(PYTHONS["newest"])
 POLICY = '[[rule]]\nname = "*"\ncompression = "fp16"\n'
 NOT_RUN_SHARE_MAX = 0.3  # more would say that the pages are not tested
-RUN_ELSEWHERE = ("which tests run", "scripts/boot_test.sh")  # words of reasons
+RUN_ELSEWHERE = ("which tests run", "scripts/boot_test.sh runs it")  # words of reasons
 pytestmark = pytest.mark.timeout(300)
 
 # Programs by the names that pages use. Benchmarks are cut short, daemons end after they have read their options.
