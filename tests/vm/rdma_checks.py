@@ -157,6 +157,19 @@ def locked_memory(_: pathlib.Path) -> str:
     return findings[0]["value"]
 
 
+def control_groups(_: pathlib.Path) -> str:
+    """The machine's kernel has only control groups of version 2, where containers' hosts often have both."""
+    top = pathlib.Path("/sys/fs/cgroup")
+    run("mount", "-t", "cgroup2", "none", str(top))
+    (top / "cgroup.subtree_control").write_text("+memory +cpu")
+    tests = rigs.REPOSITORY / "tests/system/deploy/test_cgroup_limits.py"
+    said = run(str(rigs.REPOSITORY / ".venv/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests),
+               timeout=3 * DEADLINE_S, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    last = said.strip().splitlines()[-1]
+    assert "passed" in last and "skipped" not in last and "failed" not in last, said[-3000:]
+    return last
+
+
 def bench(_: pathlib.Path) -> str:
     """`gradbus bench all_reduce --transport rdma --check`: known data in, known sums out."""
     before = counter("rxe_near", "rdma_sends") + counter("rxe_far", "rdma_sends")
@@ -325,8 +338,8 @@ def paths(_: pathlib.Path) -> str:
     return "; ".join(line for line in logs.splitlines() if " now tcp " in line)
 
 
-STEPS = (folders, doctor, locked_memory, bench, digits, torch_digits, cable, copies, killed_agent, loss, flap, paths,
-         contract)
+STEPS = (folders, doctor, locked_memory, control_groups, bench, digits, torch_digits, cable, copies, killed_agent, loss,
+         flap, paths, contract)
 
 
 def attempt(step: Callable[[pathlib.Path], str], out: pathlib.Path) -> tuple[bool, str]:

@@ -82,6 +82,8 @@ class Node:
         spec["hostNetwork"] = True
         group = spec.get("securityContext", {}).get("fsGroup", 0)
         spec["volumes"] = [self._volume(volume, name, group) for volume in spec.get("volumes", [])]
+        for claim in owner["spec"].get("volumeClaimTemplates", []):
+            spec["volumes"].append(self._claim(f"{claim['metadata']['name']}-{name}", claim, group))
         spec["volumes"].append({"name": "hosts", "hostPath": {"path": str(self._hosts()), "type": "File"}})
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             container["imagePullPolicy"] = "Never"
@@ -129,6 +131,14 @@ class Node:
             path = self.folder / "run"
             path.mkdir(parents=True, exist_ok=True)
         return {"name": volume["name"], "hostPath": {"path": str(path), "type": "Directory"}}
+
+    def _claim(self, name: str, claim: dict, group: int) -> dict:
+        """The disk of a StatefulSet's pod: it outlives the pod."""
+        path = self.folder / "disks" / name
+        path.mkdir(parents=True, exist_ok=True)
+        os.chown(path, 0, group)
+        path.chmod(0o2770)
+        return {"name": claim["metadata"]["name"], "hostPath": {"path": str(path), "type": "Directory"}}
 
     def _environment(self, entries: list[dict], meta: dict) -> list[dict]:
         values: dict[str, str] = {}

@@ -22,6 +22,8 @@ WHY_NOT = why_no_containers() or rendered.why_no_kustomize()
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "containers run here")]
 IMAGE_BYTES_MAX = 120_000_000
 GROUP = 7400
+NAMES = {"node-1", "node-2", "gradbus-shard-0"}
+PROBED = ((0, 9400), (0, 9401), (1, 9401), (2, 9401))  # (node, port) of coordinator, shard and agents
 JOB = yaml.safe_load((rendered.DEPLOY / "examples/job.yaml").read_text())
 
 
@@ -52,6 +54,7 @@ class Cluster:
             node.aliases["gradbus-coordinator"] = self.nodes[0].address
             node.keep_secret(rendered.one(self.objects, "Secret"), GROUP)
         self.coordinator = self._start(0, "Deployment", "coordinator")
+        self.shard = self._start(0, "StatefulSet", "gradbus-shard-0")
         self.agents = [self._start(1, "DaemonSet", "agent-1"), self._start(2, "DaemonSet", "agent-2")]
 
     def _start(self, node: int, kind: str, name: str) -> str:
@@ -70,24 +73,27 @@ class Cluster:
         return 0
 
     def wait_until_ready(self) -> None:
-        """The readiness probes of all three pods succeed."""
-        for node, port in ((0, 9400), (1, 9401), (2, 9401)):
+        """The readiness probes of all pods succeed."""
+        for node, port in PROBED:
             rigs.wait_until(lambda at=node, p=port: self.answer(at, p, "/readyz") == 200, what=f"node {node}")
 
     def status(self) -> dict:
         """gradbus status in the coordinator's pod, as an administrator asks for it."""
         return json.loads(self.containers.podman("exec", self.coordinator, "gradbus", "status", "--json", check=False))
 
-    def start_rank(self, rank: int, name: str) -> str:
-        """One pod of examples/job.yaml, whose training image is this machine's Python; its container."""
+    def start_rank(self, rank: int, name: str, *words: str, **variables: str) -> str:
+        """One pod of examples/job.yaml, whose training image is this machine's Python; its container.
+        `words` for the example, and more variables."""
         pod = self.nodes[1 + rank // 2].pod(
             JOB, f"{name}-{rank}", annotations={"batch.kubernetes.io/job-completion-index": str(rank)},
             labels={"batch.kubernetes.io/controller-uid": name})  # fmt: skip
         container = pod["spec"]["containers"][0]
         container["image"] = "localhost/gradbus:latest"
         container["command"] = [str(rigs.REPOSITORY / ".venv/bin/python"), "-B",
-                                str(rigs.REPOSITORY / "examples/digits/train.py"), "--epochs", "8"]  # fmt: skip
-        container["env"].append({"name": "OMP_NUM_THREADS", "value": "1"})
+                                str(rigs.REPOSITORY / "examples/digits/train.py"), *words]  # fmt: skip
+        variables["OMP_NUM_THREADS"] = "1"
+        known = {entry["name"]: entry["value"] for entry in container["env"]}
+        container["env"] = [{"name": name, "value": value} for name, value in {**known, **variables}.items()]
         for path in ("/usr", str(rigs.REPOSITORY)):
             volume = path.strip("/").replace("/", "-").lower()
             pod["spec"]["volumes"].append({"name": volume, "hostPath": {"path": path, "type": "Directory"}})
@@ -127,13 +133,13 @@ def test_the_image_is_small_and_runs_without_root(containers):
 
 def test_killed_pods_come_back_and_four_ranks_train(cluster):
     """One after the other, so that the job proves what came back."""
-    assert [cluster.answer(node, port, "/healthz") for node, port in ((0, 9400), (1, 9401), (2, 9401))] == [200] * 3
-    for container in (cluster.agents[1], cluster.coordinator):
+    assert [cluster.answer(node, port, "/healthz") for node, port in PROBED] == [200] * len(PROBED)
+    for container in (cluster.agents[1], cluster.shard, cluster.coordinator):
         cluster.kill(container)
     cluster.wait_until_ready()
-    rigs.wait_until(lambda: {agent["name"] for agent in cluster.status().get("agents", [])} == {"node-1", "node-2"},
-                    what="both agents")  # fmt: skip
-    ranks = [cluster.start_rank(rank, "digits") for rank in range(4)]
+    rigs.wait_until(lambda: {agent["name"] for agent in cluster.status().get("agents", [])} == NAMES,
+                    what="agents and shard")  # fmt: skip
+    ranks = [cluster.start_rank(rank, "digits", "--epochs", "8") for rank in range(4)]
     statuses = [cluster.containers.wait(rank) for rank in ranks]
     logs = [cluster.containers.logs(rank) for rank in ranks]
     assert statuses == [0] * 4, logs
@@ -141,6 +147,20 @@ def test_killed_pods_come_back_and_four_ranks_train(cluster):
     assert result["world_size"] == 4 and result["ranks_identical"] and result["accuracy"] > 0.95, result
     (job,) = cluster.status()["jobs"]
     assert job["job"] == "digits" and {rank["agent"] for rank in job["ranks"]} == {"node-1", "node-2"}, job
+
+
+def test_ranks_train_through_the_shard_of_the_statefulset(cluster):
+    """After the test before: its pod was killed and is back. At the end of a job, its volume has a snapshot."""
+    ranks = [cluster.start_rank(rank, "sharded", "--epochs", "2", GRADBUS_SIZE="2", GRADBUS_MODE="ps:async")
+             for rank in range(2)]  # fmt: skip
+    statuses = [cluster.containers.wait(rank) for rank in ranks]
+    assert statuses == [0, 0], [cluster.containers.logs(rank) for rank in ranks]
+    job = next(job for job in cluster.status()["jobs"] if job["job"] == "sharded")
+    assert [shard["shard"] for shard in job["shards"]] == ["gradbus-shard-0"], job
+    assert all(shard["received_bytes"] > 0 for shard in job["shards"]), job
+    disk = cluster.nodes[0].folder / "disks/snapshots-gradbus-shard-0"
+    rigs.wait_until(lambda: any(file.stat().st_size > 10_000 for file in disk.rglob("*") if file.is_file()),
+                    what="a snapshot on the volume")  # fmt: skip
 
 
 def test_the_socket_is_for_its_group(cluster):

@@ -49,7 +49,8 @@ def steps(tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", [
-    "folders", "doctor", "locked_memory", "bench", "digits", "torch_digits", "cable", "copies", "killed_agent", "loss",
+    "folders", "doctor", "locked_memory", "control_groups", "bench", "digits", "torch_digits", "cable", "copies",
+    "killed_agent", "loss",
     "flap", "paths", "contract",
 ])  # fmt: skip
 def test_over_soft_roce(steps, step):
