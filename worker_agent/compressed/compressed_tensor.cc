@@ -28,18 +28,21 @@ PsRequest pull_of(const RoundRequest& request) {
 Result<std::unique_ptr<CompressedTensor>> CompressedTensor::create(const StartJob& job,
                                                                    const AddTensor& add,
                                                                    std::vector<float*> rank_buffers,
+                                                                   RoundTrace& trace,
                                                                    Transport& transport) {
   std::unique_ptr<CompressedTensor> tensor(
-      new CompressedTensor(job, add, std::move(rank_buffers), transport));
+      new CompressedTensor(job, add, std::move(rank_buffers), trace, transport));
   if (Status status = tensor->open(add.tensor); !status.ok()) return status;
   return tensor;
 }
 
 CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
-                                   std::vector<float*> rank_buffers, Transport& transport)
+                                   std::vector<float*> rank_buffers, RoundTrace& trace,
+                                   Transport& transport)
     : job_(job),
       add_(add),
       rank_buffers_(std::move(rank_buffers)),
+      trace_(trace),
       refuses_not_finite_(add.compression.spec.options.text("nan") == "stop"),
       staging_(transport) {
   const uint64_t partition = add_.compression.partition_elements;
@@ -132,8 +135,9 @@ std::span<float> CompressedTensor::first_rank_buffer(size_t partition) const {
 
 // ---- a round
 
-Status CompressedTensor::begin(const RoundRequest& request) {
+Status CompressedTensor::begin(const RoundInput& input, OperationQueue&) {
   GRADBUS_CHECK(done());
+  const RoundRequest& request = input.request;
   request_ = request;
   chunks_reduced_ = 0;
   open_ = partitions_.size();
@@ -153,32 +157,48 @@ Status CompressedTensor::begin(const RoundRequest& request) {
   return {};
 }
 
-Result<OperationStarts> CompressedTensor::chunk_reduced() {
+Status CompressedTensor::chunk_summed(uint32_t, OperationQueue& next) {
+  const TracedWork encoding(traced(), TraceKind::kEncode);
+  return chunk_summed(next);
+}
+
+Status CompressedTensor::chunk_summed(OperationQueue& next) {
   ++chunks_reduced_;
   const uint64_t elements = std::min(chunks_reduced_ * add_.shape.chunk_elements, add_.shape.count);
   const uint64_t partition_elements = add_.compression.partition_elements;
   if (request_.kind != SubmissionKind::kPosted) {
-    if (elements == add_.shape.count) GRADBUS_RETURN_IF_ERROR(take_turn_with_residual_state());
-    return OperationStarts{};
+    return elements == add_.shape.count ? take_turn_with_residual_state() : Status();
   }
-  if (elements % partition_elements != 0 && elements != add_.shape.count) return OperationStarts{};
+  if (elements % partition_elements != 0 && elements != add_.shape.count) return {};
   const size_t partition = (elements - 1) / partition_elements;
   if (refuses_not_finite_ && !request_.pull_only)
     GRADBUS_RETURN_IF_ERROR(refuse_not_finite(partition));
-  return start(partition);
+  start(partition, next);
+  return {};
 }
 
-OperationStarts CompressedTensor::start(size_t partition) {
-  OperationStarts starts;
-  if (partition == measured_partition_) {
-    gauge_->take(first_rank_buffer(partition));
-    starts[1] = {operations_.back().get(), round_ / gauge_->every()};
-  }
+void CompressedTensor::start(size_t partition, OperationQueue& next) {
+  const bool measured = partition == measured_partition_;
+  if (measured) gauge_->take(first_rank_buffer(partition));
   const std::span<const uint64_t> block_bytes =
       partitions_[partition]->start(round_, pull_of(request_));
   count(partition, block_bytes);
-  starts[0] = {operations_[partition * stages_].get(), round_, block_bytes};
-  return starts;
+  start(partition, 0, block_bytes, next);
+  if (measured) begin_operation(*operations_.back(), round_ / gauge_->every(), {}, next);
+}
+
+void CompressedTensor::start(size_t partition, size_t stage, std::span<const uint64_t> block_bytes,
+                             OperationQueue& next) const {
+  begin_operation(*operations_[partition * stages_ + stage], round_, block_bytes, next);
+}
+
+// The payload, or the vector, is complete. Only a vector that an all-reduce sums has chunks.
+void CompressedTensor::begin_operation(CollectiveOperation& operation, uint64_t round,
+                                       std::span<const uint64_t> block_bytes,
+                                       OperationQueue& next) const {
+  const bool vector = operation.plan().codec != CodecId::kDense && reduces(operation.plan().kind);
+  next.add({vector ? OperationEvent::Kind::kBeginWhole : OperationEvent::Kind::kBegin, &operation,
+            round, block_bytes, 0});
 }
 
 // What the codec has made of the node's gradient: a vector, a block for each target, or one block.
@@ -219,7 +239,10 @@ Status CompressedTensor::refuse_not_finite(size_t partition) const {
 }
 
 // Partitions may begin at other elements.
-void CompressedTensor::take_residual_state(CompressedTensor& from) {
+void CompressedTensor::take_residual_state(TensorRound& other) {
+  if (other.compressed() == nullptr) return;
+  CompressedTensor& from = *other.compressed();
+  if (from.add_.shape.count != add_.shape.count) return;
   const uint64_t partition_elements = add_.compression.partition_elements;
   uint64_t first = 0;
   for (const auto& old : from.partitions_) {
@@ -244,38 +267,42 @@ Status CompressedTensor::take_turn_with_residual_state() {
   return {};
 }
 
-Result<OperationStarts> CompressedTensor::ended(const CollectiveOperation& operation) {
+Status CompressedTensor::ended(const CollectiveOperation& operation, OperationQueue& next) {
+  const TracedWork decoding(traced(), TraceKind::kDecode);
+  return advance(operation, next);
+}
+
+Status CompressedTensor::advance(const CollectiveOperation& operation, OperationQueue& next) {
   const size_t partition = operation.id().index / stages_;
   const size_t stage = operation.id().index % stages_;
   if (partition < partitions_.size()) {
-    const Result<std::span<const uint64_t>> next = partitions_[partition]->advance(stage);
-    if (!next.ok()) return next.status().with_context("tensor \"" + add_.name + "\"");
+    const Result<std::span<const uint64_t>> input = partitions_[partition]->advance(stage);
+    if (!input.ok()) return input.status().with_context("tensor \"" + add_.name + "\"");
     if (partitions_[partition]->waits()) {
       waiting_.push_back({partition, stage + 1});
-      return OperationStarts{};
+      return {};
     }
-    if (stage + 1 < stages_) return start(partition, stage + 1, next.value());
+    if (stage + 1 < stages_) {
+      start(partition, stage + 1, input.value(), next);
+      return {};
+    }
   }
   --open_;
   if (done() && measured_partition_ < partitions_.size()) measure();
-  return OperationStarts{};
+  return {};
 }
 
-OperationStarts CompressedTensor::start(size_t partition, size_t stage,
-                                        std::span<const uint64_t> block_bytes) const {
-  return {{{operations_[partition * stages_ + stage].get(), round_, block_bytes}}};
-}
-
-Result<OperationStarts> CompressedTensor::resume() {
+Status CompressedTensor::resume(OperationQueue& next) {
   for (const Waiting one : waiting_) {
-    const Result<std::span<const uint64_t>> next = partitions_[one.partition]->resume();
-    if (!next.ok()) return next.status();
+    const Result<std::span<const uint64_t>> input = partitions_[one.partition]->resume();
+    if (!input.ok()) return input.status();
     if (partitions_[one.partition]->waits()) continue;
     std::erase_if(waiting_,
                   [one](const Waiting& other) { return other.partition == one.partition; });
-    return start(one.partition, one.stage, next.value());
+    start(one.partition, one.stage, input.value(), next);
+    return {};
   }
-  return OperationStarts{};
+  return {};
 }
 
 void CompressedTensor::measure() {
@@ -287,6 +314,12 @@ void CompressedTensor::measure() {
   sample_.round = round_;
   measured_ = std::isfinite(sample_.cosine) && std::isfinite(sample_.relative_error) &&
               std::isfinite(sample_.residual_ratio);
+}
+
+void CompressedTensor::finished() {
+  if (!measured_) return;
+  job_.fidelity->post(sample_);
+  job_.traffic->fidelity_cosine.store(sample_.cosine, std::memory_order_relaxed);
 }
 
 }  // namespace gradbus

@@ -12,7 +12,6 @@
 // Engine thread only.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -22,73 +21,56 @@
 #include "worker_agent/compressed/partition.h"
 #include "worker_agent/job/fidelity.h"
 #include "worker_agent/job/worker_commands.h"
+#include "worker_agent/rounds/tensor_round.h"
 
 namespace gradbus {
 
-// An operation that starts, and the input of its round.
-struct OperationStart {
-  CollectiveOperation* operation = nullptr;  // null: none starts
-  uint64_t round = 0;
-  std::span<const uint64_t> block_bytes = {};
-};
-using OperationStarts = std::array<OperationStart, 2>;  // of a partition, and of the gauge
-
-// The request of a node's ranks for a round.
-struct RoundRequest {
-  SubmissionKind kind = SubmissionKind::kPosted;
-  ResidualStatePart part = ResidualStatePart::kResidual;  // kReadResidualState, kWriteResidualState
-  float residual_scale = 1;                               // kPosted
-  float learning_rate = 0;                                // kPosted
-  bool pull_only = false;                                 // kPosted
-  uint32_t pull_source = kPullOnly;  // pull_only: header field `source` of a push to a shard
-
-  bool operator==(const RoundRequest&) const = default;
-};
-
-class CompressedTensor {
+class CompressedTensor final : public TensorRound {
  public:
   // `rank_buffers`: the tensor's first element by local rank; empty if they are on GPUs
-  // (add.device_partitions). S201 when address space runs out.
+  // (add.device_partitions). `trace`: of the tensor's current round. S201 when address space runs
+  // out.
   static Result<std::unique_ptr<CompressedTensor>> create(const StartJob& job, const AddTensor& add,
                                                           std::vector<float*> rank_buffers,
-                                                          Transport& transport);
-  ~CompressedTensor();
+                                                          RoundTrace& trace, Transport& transport);
+  ~CompressedTensor() override;
   CompressedTensor(const CompressedTensor&) = delete;
   CompressedTensor& operator=(const CompressedTensor&) = delete;
 
-  std::span<const std::unique_ptr<CollectiveOperation>> exchanges() const { return operations_; }
+  Operations operations() const override { return operations_; }
 
-  // Called before the first round: copies the state of the partitions of the replaced tensor,
-  // element by element.
-  void take_residual_state(CompressedTensor& from);
-
-  // ---- a round
-  //
   // GB-D624: a GPU refuses work.
-  Status begin(const RoundRequest& request);
-  // The node's sum of the next chunk, in order, is complete. Returns the operations that start.
+  Status begin(const RoundInput& input, OperationQueue& next) override;
   // O901: the check (nan=stop) found a number that is not finite.
-  Result<OperationStarts> chunk_reduced();
-  // An operation has ended. GB-D611: a peer sent an invalid payload.
-  Result<OperationStarts> ended(const CollectiveOperation& operation);
-  // A GPU computes data for operations. It rings the engine; then one of them may start.
-  bool waits() const { return !waiting_.empty(); }
-  Result<OperationStarts> resume();
-  bool done() const { return open_ == 0; }
-  // The measurement of the round that ended, if there is one.
-  const FidelitySample* fidelity() const { return measured_ ? &sample_ : nullptr; }
+  Status chunk_summed(uint32_t chunk, OperationQueue& next) override;
+  // GB-D611: a peer sent an invalid payload.
+  Status ended(const CollectiveOperation& operation, OperationQueue& next) override;
+  bool waits() const override { return !waiting_.empty(); }
+  Status resume(OperationQueue& next) override;
+  bool done() const override { return open_ == 0; }
+  void finished() override;
+
+  bool has_residual_state() const override { return true; }
+  // Copies the state of the partitions element by element.
+  void take_residual_state(TensorRound& other) override;
+  CompressedTensor* compressed() override { return this; }
 
  private:
   CompressedTensor(const StartJob& job, const AddTensor& add, std::vector<float*> rank_buffers,
-                   Transport& transport);
+                   RoundTrace& trace, Transport& transport);
   Status open(uint32_t tensor);
   void open_operation(uint32_t tensor, const Stage& stage, std::span<std::byte> memory);
   uint64_t staging_bytes() const;
   PartitionPlan partition_plan(uint32_t index) const;
   std::span<float> first_rank_buffer(size_t partition) const;
-  OperationStarts start(size_t partition);
-  OperationStarts start(size_t partition, size_t stage,
-                        std::span<const uint64_t> block_bytes) const;
+  RoundTrace* traced() const { return job_.trace->on() ? &trace_ : nullptr; }
+  Status chunk_summed(OperationQueue& next);
+  void start(size_t partition, OperationQueue& next);
+  void start(size_t partition, size_t stage, std::span<const uint64_t> block_bytes,
+             OperationQueue& next) const;
+  void begin_operation(CollectiveOperation& operation, uint64_t round,
+                       std::span<const uint64_t> block_bytes, OperationQueue& next) const;
+  Status advance(const CollectiveOperation& operation, OperationQueue& next);
   Status refuse_not_finite(size_t partition) const;
   Status take_turn_with_residual_state();
   void measure();
@@ -97,6 +79,7 @@ class CompressedTensor {
   const StartJob& job_;
   const AddTensor add_;
   const std::vector<float*> rank_buffers_;
+  RoundTrace& trace_;
   const bool refuses_not_finite_;
   StagingMemory staging_;
   std::vector<std::unique_ptr<CompressedPartition>> partitions_;

@@ -5,35 +5,12 @@
 
 #include "common/errors.h"
 #include "proto/frame.h"
+#include "worker_agent/compressed/compressed_tensor.h"
+#include "worker_agent/rounds/dense_round.h"
+#include "worker_agent/rounds/ps_round.h"
 
 namespace gradbus {
 namespace {
-
-CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
-  CollectivePlan plan;
-  plan.kind = add.shape.kind;
-  plan.algorithm = add.algorithm;
-  plan.dtype = add.shape.dtype;
-  plan.op = add.op;
-  plan.count = add.shape.count;
-  plan.chunk_elements = add.shape.chunk_elements;
-  plan.row_elements = add.shape.row_elements;
-  plan.root = add.root;
-  plan.agent_index = job.agent_index;
-  plan.agent_of_rank = job.agent_of_rank;
-  plan.agents = job.agents;
-  const bool on_shards = add.algorithm == Algorithm::kShards;
-  const bool began = add.shards == 0;  // the placement of the job's start
-  plan.shards = on_shards ? (began ? job.shards : add.shards) : 0;
-  plan.replicas = add.replicas;
-  plan.tensor = add.tensor;
-  plan.pattern = began ? job.pattern : add.pattern;
-  plan.members = add.members;
-  plan.one_shard = add.one_shard;
-  plan.by_nccl = add.by_nccl;
-  plan.turns = add.nccl_turns;
-  return plan;
-}
 
 // The `source` field of a push in a round that makes no step.
 uint32_t pull_source_of(const Submission& record) {
@@ -69,45 +46,39 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       posted_(job.local_ranks.size()),
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
-      agents_(job.agents),
-      shards_(add_.shards == 0 ? job.shards : add_.shards),
-      reported_(add_.shape.chunks) {}
+      reported_(add_.shape.chunks) {
+  if (add_.device != nullptr) {
+    sum_ = std::make_unique<GpuSum>(add_.device);
+  } else {
+    sum_ = std::make_unique<HostSum>(local_reduction_);
+  }
+}
 
 Status EngineTensor::open_operations(const StartJob& job, Transport& transport) {
-  if (add_.compression.spec.none()) {
-    operations_.push_back(std::make_unique<CollectiveOperation>(
-        OperationId{add_.tensor, 0}, plan_of(job, add_),
-        OperationBuffers{region_, add_.slot.data_offset, local_reduction_.rank_buffer(0),
-                         add_.shape.data_stride},
-        rank_buffers_in_host_memory(), add_.last));
-    return {};
-  }
-  std::vector<float*> rank_buffers;
-  for (uint32_t rank = 0; rank < add_.shape.local_size && add_.device == nullptr; ++rank)
-    rank_buffers.push_back(reinterpret_cast<float*>(local_reduction_.rank_buffer(rank)));
-  auto compressed = CompressedTensor::create(job, add_, std::move(rank_buffers), transport);
-  if (!compressed.ok()) return compressed.status();
-  compressed_ = compressed.take();
+  if (!remote() || (add_.device != nullptr && !add_.device->leaves_node())) return {};
+  auto exchange = make_exchange(job, transport);
+  if (!exchange.ok()) return exchange.status();
+  round_ = exchange.take();
+  if (add_.algorithm == Algorithm::kShards)
+    round_ = std::make_unique<PsRound>(job, add_, std::move(round_));
   return {};
 }
 
+Result<std::unique_ptr<TensorRound>> EngineTensor::make_exchange(const StartJob& job,
+                                                                 Transport& transport) {
+  if (add_.compression.spec.none())
+    return std::unique_ptr<TensorRound>(std::make_unique<DenseRound>(job, add_, region_));
+  std::vector<float*> rank_buffers;
+  for (uint32_t rank = 0; rank < add_.shape.local_size && add_.device == nullptr; ++rank)
+    rank_buffers.push_back(reinterpret_cast<float*>(local_reduction_.rank_buffer(rank)));
+  auto compressed = CompressedTensor::create(job, add_, std::move(rank_buffers), trace_, transport);
+  if (!compressed.ok()) return compressed.status();
+  return std::unique_ptr<TensorRound>(compressed.take());
+}
+
 void EngineTensor::take_place_of(EngineTensor& other) {
-  other.replaced_ = true;
-  const bool remembers = compressed_ != nullptr && other.compressed_ != nullptr;
-  if (remembers && other.add_.shape.count == add_.shape.count)
-    compressed_->take_residual_state(*other.compressed_);
-}
-
-// The rank buffers of ranks that get the result there. On GPUs the first rank buffer delivers it.
-std::vector<uint32_t> EngineTensor::rank_buffers_in_host_memory() const {
-  if (!reduces()) return {};
-  return add_.device == nullptr ? local_ranks_ : std::vector<uint32_t>{local_ranks_.front()};
-}
-
-bool EngineTensor::lives_on(uint32_t peer) const {
-  if (!on_shards() || replaced_ || peer < agents_) return false;
-  if (add_.members == nullptr) return peer < agents_ + shards_;
-  return std::ranges::count(*add_.members, peer - agents_) > 0;
+  other.round_->replaced();
+  round_->take_residual_state(*other.round_);
 }
 
 NcclChild::Call EngineTensor::nccl_call() const {
@@ -127,7 +98,7 @@ Status EngineTensor::check_request(const Submission& record) const {
     return wrong("tensor is " + std::to_string(record.tensor) + ", which has nothing to sum");
   if (record.kind == 0 ||
       record.kind > static_cast<uint32_t>(SubmissionKind::kWriteResidualState) ||
-      (!exchanges && compressed_ == nullptr))
+      (!exchanges && !round_->has_residual_state()))
     return wrong("kind is " + std::to_string(record.kind));
   if (!exchanges && record.residual_state_part >= kResidualStateParts)
     return wrong("residual_state_part is " + std::to_string(record.residual_state_part));
@@ -138,7 +109,8 @@ Status EngineTensor::check_request(const Submission& record) const {
   const auto pull = static_cast<PsRequest>(record.ps_request);
   if (pull > PsRequest::kWrite) return wrong("ps_request is " + std::to_string(record.ps_request));
   const bool kept = pull == PsRequest::kRead || pull == PsRequest::kWrite;
-  if (kept && (record.optimizer_state_part >= kOptimizerStatePartsMax || !add_.holds_parameters))
+  if (kept &&
+      (record.optimizer_state_part >= kOptimizerStatePartsMax || !round_->has_optimizer_state()))
     return wrong("optimizer_state_part is " + std::to_string(record.optimizer_state_part));
   return {};
 }
@@ -192,15 +164,10 @@ uint32_t EngineTensor::assist_some() {
   return local_reduction_.help(assisted_, kAgentWorker, 1);
 }
 
-int64_t EngineTensor::reduce_some() {
-  if (add_.device != nullptr && !add_.device->summed(reported_)) return -1;
-  if (add_.device != nullptr) return reported_++;
-  const bool alone = add_.shape.local_size == 1 && add_.shape.reduction.copies();
-  if (!alone && !local_reduction_.chunk_reduced(reported_, begun_)) {
-    local_reduction_.help(begun_, kAgentWorker, 1);
-    if (!local_reduction_.chunk_reduced(reported_, begun_)) return -1;
-  }
-  return reported_++;
+Result<std::optional<uint32_t>> EngineTensor::reduce_some() {
+  const Result<bool> ready = sum_->chunk_ready(reported_, begun_);
+  if (!ready.ok()) return ready.status();
+  return ready.value() ? std::optional(reported_++) : std::nullopt;
 }
 
 }  // namespace gradbus

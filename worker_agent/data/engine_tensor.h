@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,10 @@
 #include "common/clock.h"
 #include "data_plane/collective_operation.h"
 #include "shared_memory/local_reduction.h"
-#include "worker_agent/compressed/compressed_tensor.h"
 #include "worker_agent/job/worker_commands.h"
+#include "worker_agent/rounds/local_sum.h"
+#include "worker_agent/rounds/node_round.h"
+#include "worker_agent/rounds/tensor_round.h"
 
 namespace gradbus {
 
@@ -31,24 +34,16 @@ class EngineTensor {
   bool remote() const { return add_.shape.remote; }
   bool reduces() const { return gradbus::reduces(add_.shape.kind); }
   bool empty() const { return add_.shape.count == 0; }
-  bool on_shards() const { return add_.algorithm == Algorithm::kShards; }
-  uint32_t replicas() const { return add_.replicas; }
   // Called before its first round, when nothing of `other` is exchanged any more.
   void take_place_of(EngineTensor& other);
-  // Whether a part of its data is on this peer, a shard.
-  bool lives_on(uint32_t peer) const;
   LocalReduction& local_reduction() { return local_reduction_; }
-  std::span<const std::unique_ptr<CollectiveOperation>> exchanges() const {
-    return compressed_ == nullptr ? operations_ : compressed_->exchanges();
-  }
-  // Null: the ranks' buffers are in host memory.
-  DeviceTensor* device() { return add_.device.get(); }
+  // What a round exchanges, and who sums this node's ranks for it.
+  TensorRound& round() { return *round_; }
+  const TensorRound& round() const { return *round_; }
+  LocalSum& sum() { return *sum_; }
   // Whether agents or shards exchange something for it.
-  bool leaves_node() const {
-    return remote() && (add_.device == nullptr || add_.device->leaves_node());
-  }
-  NcclChild::Call nccl_call() const;                            // in place
-  CompressedTensor* compressed() { return compressed_.get(); }  // null: dense
+  bool leaves_node() const { return !round_->operations().empty(); }
+  NcclChild::Call nccl_call() const;  // in place
 
   // ---- posts of the local ranks
   //
@@ -60,7 +55,7 @@ class EngineTensor {
   // The round that all local ranks have posted and that has not begun; 0: none.
   uint64_t ready_round() const;
   void begun(uint64_t round, Nanos now) {
-    begun_ = round, running_ = true, staleness_ = 0;
+    begun_ = round, running_ = true;
     begun_at_ = now, first_post_at_ = 0;
   }
   // Of a post that came now: how much later it is than the round's first one.
@@ -79,10 +74,6 @@ class EngineTensor {
            std::ranges::all_of(posted_, [this](uint64_t round) { return round <= begun_; });
   }
   uint64_t begun_round() const { return begun_; }
-  // The staleness of the round: the maximum that a shard has reported.
-  void note_staleness(uint32_t steps) { staleness_ = std::max(staleness_, steps); }
-  uint32_t staleness() const { return staleness_; }
-  bool holds_parameters() const { return add_.holds_parameters; }  // on shards
   // The request of the ranks for the round that is ready.
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
@@ -91,8 +82,8 @@ class EngineTensor {
 
   // ---- local reduction of the round that has begun
   void start_reducing() { reported_ = 0; }
-  // Reduces at most one chunk. Returns the next chunk that any thread has reduced, or -1.
-  int64_t reduce_some();
+  // The next chunk of the sum, once it is ready. Reduces at most one chunk.
+  Result<std::optional<uint32_t>> reduce_some();
   bool reducing() const { return reported_ < add_.shape.chunks; }
   uint64_t chunk_bytes() const { return add_.shape.chunk_elements * dtype_bytes(add_.shape.dtype); }
 
@@ -108,7 +99,7 @@ class EngineTensor {
   void stop_assisting() { assists_left_ = 0; }
 
  private:
-  std::vector<uint32_t> rank_buffers_in_host_memory() const;
+  Result<std::unique_ptr<TensorRound>> make_exchange(const StartJob& job, Transport& transport);
 
   AddTensor add_;
   RegionId region_;
@@ -116,19 +107,14 @@ class EngineTensor {
   std::vector<uint64_t> posted_;       // by local rank
   std::vector<uint32_t> local_ranks_;  // rank by local rank
   std::vector<uint64_t> block_bytes_;  // by rank
-  // One, for a dense tensor between nodes.
-  std::vector<std::unique_ptr<CollectiveOperation>> operations_;
-  std::unique_ptr<CompressedTensor> compressed_;
+  std::unique_ptr<LocalSum> sum_;
+  std::unique_ptr<TensorRound> round_ = std::make_unique<NodeRound>();
   RoundRequest request_;
-  const uint32_t agents_;  // of the job
-  const uint32_t shards_;  // of its placement
-  bool replaced_ = false;
   uint64_t begun_ = 0;
   bool running_ = false;  // the current round is not over
   uint32_t reported_ = 0;
   uint64_t assisted_ = 0;  // the latest round for which help was requested
   uint32_t assists_left_ = 0;
-  uint32_t staleness_ = 0;
   Nanos first_post_at_ = 0;  // of the next round; 0: no rank has posted it
   Nanos begun_at_ = 0;
   RoundTrace trace_;

@@ -1,7 +1,6 @@
 #include "worker_agent/data/worker_data_job.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "common/errors.h"
@@ -58,14 +57,13 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
   const uint32_t id = add.tensor;
   const uint32_t replaces = add.replaces;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
-  if (add.holds_parameters) start_.staleness->add(id);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   ++live_;
   reducing_.reserve(live_);
   coding_.reserve(live_);
   if (nccl_ != nullptr) nccl_->reserve(live_);
   assisting_.reserve(live_);
-  if (tensors_[id]->leaves_node()) GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
+  GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
   if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
     tensors_[id]->take_place_of(*tensor(replaces));
   return {};
@@ -73,7 +71,8 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
 
 Status WorkerDataJob::open_tensor(EngineTensor& tensor) {
   GRADBUS_RETURN_IF_ERROR(tensor.open_operations(start_, *transport_));
-  for (const auto& operation : tensor.exchanges())
+  queue_.reserve(tensor.round().operations().size() + 1);
+  for (const auto& operation : tensor.round().operations())
     GRADBUS_RETURN_IF_ERROR(open_operation(*operation));
   return {};
 }
@@ -99,9 +98,9 @@ EngineTensor* WorkerDataJob::tensor(uint32_t id) {
 }
 
 CollectiveOperation* WorkerDataJob::operation(OperationId id) {
-  EngineTensor* of = tensor(id.tensor);
-  return of != nullptr && id.index < of->exchanges().size() ? of->exchanges()[id.index].get()
-                                                            : nullptr;
+  EngineTensor* const of = tensor(id.tensor);
+  if (of == nullptr || id.index >= of->round().operations().size()) return nullptr;
+  return of->round().operations()[id.index].get();
 }
 
 // ---- one turn
@@ -180,25 +179,21 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
 void WorkerDataJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
   tensor.begun(round, monotonic_now());
-  if (tensor.device() != nullptr) {
-    if (const Status status = tensor.device()->start(); !status.ok()) return fail(status);
-    if (!tensor.leaves_node()) return finish(tensor);
-  }
-  if (tensor.compressed() == nullptr) {
-    start({tensor.exchanges().front().get(), round, tensor.block_bytes()});
-  } else if (const Status status = tensor.compressed()->begin(tensor.request()); !status.ok()) {
-    return fail(status);
-  }
-  if (tensor.reduces() && !tensor.empty()) {
+  Status status = tensor.sum().start();
+  if (status.ok())
+    status = tensor.round().begin({round, tensor.request(), tensor.block_bytes()}, queue_);
+  if (!status.ok()) return fail(status);
+  if (tensor.reduces() && !tensor.empty() && !tensor.round().done()) {
     tensor.start_reducing();
     reducing_.push_back(&tensor);
   }
+  proceed(tensor, {});
+  run_queue();
 }
 
 bool WorkerDataJob::idle() const {
   if (!assisting_.empty()) return false;
-  // A GPU rings when it has summed or encoded.
-  const auto works = [](EngineTensor* tensor) { return tensor->device() == nullptr; };
+  const auto works = [](EngineTensor* tensor) { return tensor->sum().is_polled(); };
   if (std::any_of(reducing_.begin(), reducing_.end(), works)) return false;
   if (std::any_of(deferred_.begin(), deferred_.end(),
                   [](const auto& deferred) { return deferred.has_value(); }))
@@ -214,12 +209,40 @@ void WorkerDataJob::set_sleeping(bool sleeping) {
 
 // ---- actions
 
-// kFinish comes last: its handler may begin another exchange, whose actions come next.
+// One event of `operation` has appended actions. Carries them out, then the events that follow, one
+// after the other.
 void WorkerDataJob::run_actions(CollectiveOperation& operation) {
+  carry_out_actions(operation);
+  run_queue();
+}
+
+void WorkerDataJob::run_queue() {
+  while (!queue_.empty()) {
+    const OperationEvent event = queue_.take();
+    Collective& collective = event.operation->collective();
+    if (event.kind == OperationEvent::Kind::kChunk) {
+      collective.on_chunk_reduced(event.chunk, actions_);
+      carry_out_actions(*event.operation);
+      continue;
+    }
+    collective.begin(event.round, event.block_bytes, actions_);
+    carry_out_actions(*event.operation);
+    if (event.kind != OperationEvent::Kind::kBeginWhole) continue;
+    for (uint32_t chunk = 0; chunk < event.operation->plan().chunks(); ++chunk) {
+      collective.on_chunk_reduced(chunk, actions_);
+      carry_out_actions(*event.operation);
+    }
+  }
+}
+
+// kFinish comes last.
+void WorkerDataJob::carry_out_actions(CollectiveOperation& operation) {
   const bool ended = !actions_.empty() && actions_.back().kind == Action::Kind::kFinish;
   for (const Action& action : actions_) run(operation, action);
   actions_.clear();
-  if (ended) on_ended(operation);
+  if (!ended) return;
+  EngineTensor& tensor = *tensors_[operation.id().tensor];
+  proceed(tensor, tensor.round().ended(operation, queue_));
 }
 
 void WorkerDataJob::run(CollectiveOperation& operation, const Action& action) {
@@ -241,64 +264,26 @@ void WorkerDataJob::run(CollectiveOperation& operation, const Action& action) {
     }
     case Action::Kind::kRelease: return links_->release(action.buffer);
     case Action::Kind::kTakeTurn: return take_turn(operation, action.total);
-    case Action::Kind::kFinish: return;  // run_actions
+    case Action::Kind::kFinish: return;  // carry_out_actions
   }
 }
 
-// The elements are the input of this node. Those of a dense tensor arrive chunk by chunk
-// (reduce_local), those of a compressed one are complete.
-void WorkerDataJob::start(const OperationStart& next) {
-  if (next.operation == nullptr) return;
-  CollectiveOperation& operation = *next.operation;
-  operation.collective().begin(next.round, next.block_bytes, actions_);
-  run_actions(operation);
-  const bool payloads = operation.plan().codec != CodecId::kDense;
-  if (!payloads || !reduces(operation.plan().kind)) return;
-  for (uint32_t chunk = 0; chunk < operation.plan().chunks(); ++chunk) {
-    operation.collective().on_chunk_reduced(chunk, actions_);
-    run_actions(operation);
-  }
-}
-
-void WorkerDataJob::on_ended(const CollectiveOperation& operation) {
-  EngineTensor& tensor = *tensors_[operation.id().tensor];
-  if (tensor.compressed() == nullptr) return finish(tensor);
-  advance(tensor, [&] {
-    const TracedWork work(traced(tensor), TraceKind::kDecode);
-    return tensor.compressed()->ended(operation);
-  }());
-}
-
-// Runs the next steps of a compressed tensor. The round may be over when this returns.
-void WorkerDataJob::advance(EngineTensor& tensor, const Result<OperationStarts>& starts) {
-  if (!starts.ok()) return fail(starts.status().with_context("job \"" + start_.name + "\""));
-  for (const OperationStart& next : starts.value()) start(next);
-  if (tensor.compressed()->waits() && std::ranges::count(coding_, &tensor) == 0)
+// The tensor's round has taken an event. The round may be over when this returns.
+void WorkerDataJob::proceed(EngineTensor& tensor, const Status& status) {
+  if (!status.ok()) return fail(status.with_context("job \"" + start_.name + "\""));
+  if (tensor.round().waits() && std::ranges::count(coding_, &tensor) == 0)
     coding_.push_back(&tensor);
-  if (!tensor.compressed()->done() || !tensor.running()) return;
-  if (const FidelitySample* sample = tensor.compressed()->fidelity(); sample != nullptr)
-    note_fidelity(*sample);
-  finish(tensor);
-}
-
-// The header field `source` of a push to a shard.
-uint32_t WorkerDataJob::push_source(const CollectiveOperation& operation) {
-  const RoundRequest& request = tensor(operation.id().tensor)->request();
-  if (!reduces(operation.plan().kind) && !operation.plan().parameters)
-    return std::bit_cast<uint32_t>(request.residual_scale);
-  return request.pull_only ? request.pull_source : std::bit_cast<uint32_t>(request.learning_rate);
+  if (tensor.round().done() && tensor.running()) finish(tensor);
 }
 
 void WorkerDataJob::send_data(CollectiveOperation& operation, const Action& action) {
+  EngineTensor& of = *tensor(operation.id().tensor);
   FrameHeader header = operation.frame(start_.job, start_.epoch, action);
-  if (operation.plan().algorithm == Algorithm::kShards) header.source = push_source(operation);
+  of.round().complete(header, operation);
   if (RoundTrace* const round = traced(operation); round != nullptr)
     round->note(TraceKind::kSend, monotonic_now(), action.bytes);
-  const bool writes = operation.plan().parameters && writes_optimizer_state(header.source);
-  if (writes) header.codec = static_cast<uint8_t>(CodecId::kDense);  // as the rounds before any
-  const uint32_t priority = tensor(operation.id().tensor)->order().of(action.frame);
   links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action},
-                    priority);
+                    of.order().of(action.frame));
 }
 
 void WorkerDataJob::send_credit(CollectiveOperation& operation, const Action& action) {
@@ -320,12 +305,12 @@ void WorkerDataJob::finish(EngineTensor& tensor) {
   count_round(tensor);
   start_.trace->on() ? tensor.trace().finish(*start_.trace, tensor.id(), round)
                      : tensor.trace().clear();
-  if (tensor.device() != nullptr && tensor.leaves_node())
-    if (const Status status = tensor.device()->deliver(); !status.ok()) return fail(status);
-  if (tensor.holds_parameters() && !tensor.request().pull_only) note_staleness(tensor);
+  if (const Status status = tensor.sum().deliver(); !status.ok()) return fail(status);
+  tensor.round().finished();
   for (uint32_t rank = 0; rank < start_.channels.size(); ++rank)
-    push_completion(rank,
-                    {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.staleness(), {}});
+    push_completion(
+        rank,
+        {tensor.id(), static_cast<uint32_t>(Code::kOk), round, tensor.round().staleness(), {}});
   tensor.local_reduction().wake();
 }
 

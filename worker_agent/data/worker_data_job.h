@@ -91,11 +91,10 @@ class WorkerDataJob final : public DataJob {
   void take_turn(const CollectiveOperation& operation, uint64_t number);
   void on_nccl_ended(const NcclQueue::Ended& ended);
   void run_actions(CollectiveOperation& operation);
+  void run_queue();
+  void carry_out_actions(CollectiveOperation& operation);
   void run(CollectiveOperation& operation, const Action& action);
-  void start(const OperationStart& next);
-  void advance(EngineTensor& tensor, const Result<OperationStarts>& starts);
-  void on_ended(const CollectiveOperation& operation);
-  uint32_t push_source(const CollectiveOperation& operation);
+  void proceed(EngineTensor& tensor, const Status& status);
   void send_data(CollectiveOperation& operation, const Action& action);
   void send_credit(CollectiveOperation& operation, const Action& action);
   std::span<const std::byte> payload(const CollectiveOperation& operation,
@@ -106,8 +105,6 @@ class WorkerDataJob final : public DataJob {
   Status check_frame(const TransportEvent& event, const FrameHeader& header) const;
   void finish(EngineTensor& tensor);
   void count_round(const EngineTensor& tensor) const;
-  void note_fidelity(const FidelitySample& sample) const;
-  void note_staleness(const EngineTensor& tensor) const;
   void push_completion(uint32_t local_rank, const CompletionRecord& record);
   size_t flush_completions();
   EngineTensor* tensor(uint32_t id);
@@ -140,6 +137,7 @@ class WorkerDataJob final : public DataJob {
   std::vector<std::optional<Submission>> deferred_;      // by local rank: of a tensor not yet added
   std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full
   std::vector<Action> actions_;
+  OperationQueue queue_;
   std::vector<uint32_t> lost_;  // shards, as peers
   EndedLinks ended_links_;
   std::unique_ptr<NcclQueue> nccl_;  // null: no tensor uses NCCL

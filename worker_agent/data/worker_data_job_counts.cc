@@ -11,14 +11,4 @@ void WorkerDataJob::count_round(const EngineTensor& tensor) const {
   counted.duration.observe(static_cast<uint64_t>(monotonic_now() - tensor.begun_at()));
 }
 
-void WorkerDataJob::note_fidelity(const FidelitySample& sample) const {
-  start_.fidelity->post(sample);
-  start_.traffic->fidelity_cosine.store(sample.cosine, std::memory_order_relaxed);
-}
-
-void WorkerDataJob::note_staleness(const EngineTensor& tensor) const {
-  start_.staleness->post(tensor.id(), tensor.staleness());
-  start_.traffic->staleness.observe(tensor.staleness());
-}
-
 }  // namespace gradbus

@@ -99,8 +99,7 @@ void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t b
                                   std::to_string(header.operation) + ", not registered in job \"" +
                                   start_.name + "\""));
   note(*tensor(header.tensor), TraceKind::kReceive, header.length);
-  if (target->plan().algorithm == Algorithm::kShards)
-    tensor(header.tensor)->note_staleness(header.source);
+  tensor(header.tensor)->round().received(header, *target);
   const Status status = target->collective().on_frame(from, header, buffer, actions_);
   if (!status.ok())
     return fail(status.with_context("job \"" + start_.name + "\", agent " + std::to_string(from)));
@@ -152,7 +151,7 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
 bool WorkerDataJob::may_lose(uint32_t peer) const {
   if (peer < start_.agents) return false;
   return std::ranges::none_of(tensors_, [&](const auto& tensor) {
-    return tensor != nullptr && tensor->lives_on(peer) && tensor->replicas() < 2;
+    return tensor != nullptr && tensor->round().needs(peer);
   });
 }
 
@@ -164,7 +163,7 @@ void WorkerDataJob::lose_shard(uint32_t shard) {
   links_->drop(peer);
   for (const auto& tensor : tensors_) {
     if (tensor == nullptr) continue;
-    for (const auto& operation : tensor->exchanges()) {
+    for (const auto& operation : tensor->round().operations()) {
       operation->collective().on_peer_lost(peer, actions_);
       run_actions(*operation);
     }

@@ -19,25 +19,16 @@ size_t WorkerDataJob::reduce_local() {
   uint64_t bytes = 0;
   for (size_t i = 0; i < reducing_.size() && bytes < kSummedBytesPerTurn;) {
     EngineTensor& tensor = *reducing_[i];
-    const int64_t chunk = [&] {
+    const Result<std::optional<uint32_t>> chunk = [&] {
       const TracedWork summing(traced(tensor), TraceKind::kReduce);
       return tensor.reduce_some();
     }();
-    if (chunk >= 0) bytes += tensor.chunk_bytes();
-    if (tensor.device() != nullptr && !tensor.device()->failure().ok())
-      return fail(tensor.device()->failure()), work;
-    if (chunk >= 0) {
+    if (!chunk.ok()) return fail(chunk.status()), work;
+    if (chunk.value()) {
       ++work;
-      if (tensor.compressed() == nullptr) {
-        CollectiveOperation& dense = *tensor.exchanges().front();
-        dense.collective().on_chunk_reduced(static_cast<uint32_t>(chunk), actions_);
-        run_actions(dense);
-      } else {
-        advance(tensor, [&] {
-          const TracedWork encoding(traced(tensor), TraceKind::kEncode);
-          return tensor.compressed()->chunk_reduced();
-        }());
-      }
+      bytes += tensor.chunk_bytes();
+      proceed(tensor, tensor.round().chunk_summed(*chunk.value(), queue_));
+      run_queue();
     }
     if (tensor.reducing()) {
       ++i;
@@ -67,12 +58,13 @@ size_t WorkerDataJob::resume_coded() {
   size_t work = 0;
   for (size_t i = 0; i < coding_.size() && broken_.ok();) {
     EngineTensor& tensor = *coding_[i];
-    const Result<OperationStarts> starts = tensor.compressed()->resume();
-    const bool began = starts.ok() && starts.value()[0].operation != nullptr;
-    advance(tensor, starts);
+    const Status status = tensor.round().resume(queue_);
+    const bool began = !queue_.empty();
+    proceed(tensor, status);
+    run_queue();
     work += began ? 1 : 0;
-    if (began && tensor.compressed()->waits()) continue;
-    if (tensor.compressed()->waits()) {
+    if (began && tensor.round().waits()) continue;
+    if (tensor.round().waits()) {
       ++i;
     } else {
       coding_.erase(coding_.begin() + static_cast<ptrdiff_t>(i));

@@ -39,7 +39,7 @@ void WorkerDataJob::on_nccl_ended(const NcclQueue::Ended& ended) {
   if (!ended.turn || !ended.status.ok()) nccl_news_->post(news);
   if (!ended.turn) return;
   if (!ended.status.ok()) return fail(news.ended.status);
-  CollectiveOperation& operation = *tensors_[ended.tensor]->exchanges().front();
+  CollectiveOperation& operation = *tensors_[ended.tensor]->round().operations().front();
   operation.collective().on_turn_ended(actions_);
   run_actions(operation);
 }

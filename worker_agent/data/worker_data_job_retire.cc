@@ -32,7 +32,7 @@ size_t WorkerDataJob::retire() {
 
 void WorkerDataJob::forget(EngineTensor& tensor) {
   const uint32_t id = tensor.id();
-  for (const auto& operation : tensor.exchanges()) {
+  for (const auto& operation : tensor.round().operations()) {
     const CollectiveNeeds& needs = operation->collective().needs();
     for (const CollectiveNeeds::Target& target : needs.targets)
       links_->forget_sends(target.peer, target.sends_max);
@@ -43,7 +43,6 @@ void WorkerDataJob::forget(EngineTensor& tensor) {
   std::erase(assisting_, &tensor);
   std::erase_if(early_credits_,
                 [&](const EarlyCredit& credit) { return credit.operation.tensor == id; });
-  if (tensor.holds_parameters()) start_.staleness->remove(id);
   retired_[id] = true;
   --live_;
   tensors_[id].reset();
