@@ -3,9 +3,6 @@
 #include <algorithm>
 
 #include "common/errors.h"
-#include "common/policy/sync_mode.h"
-#include "compression/payload.h"
-#include "compression/registry.h"
 
 namespace gradbus {
 
@@ -105,34 +102,6 @@ AddShards new_shards(const v1::ShardsChanged& changed, int known) {
     if (changed.shards(index).lost()) command.lost.push_back(static_cast<uint32_t>(index));
   }
   return command;
-}
-
-Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents) {
-  if (ready.communicator().empty()) return CompressionPlan();
-  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
-  const Result<CompressionSpec> spec = parse_compression(ready.spec().compression());
-  if (!spec.ok()) return spec.status().with_context(who);
-  const TensorSpec tensor = spec_from(ready.spec());
-  const bool sums = tensor.kind == CollectiveKind::kAllReduce && tensor.dtype == DType::kF32 &&
-                    (tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kAverage);
-  if (!sums || (tensor.columns != 0 && tensor.count % tensor.columns != 0))
-    return error("D602", who + " compresses a tensor that cannot be compressed");
-  const Communicator communicator = find_communicator(ready.communicator());
-  const CodecRow& codec = *spec.value().codec;
-  const bool summed = communicator == Communicator::kAllReduce;
-  const bool by_shards = is_on_shards(tensor.mode);
-  const bool possible = by_shards ? communicator == Communicator::kPs : agents > 1;
-  if (communicator == Communicator::kAuto || !possible ||
-      (summed ? !is_linear(spec.value()) && !is_mergeable(spec.value()) : codec.make == nullptr))
-    return error("D602", who + " names communicator \"" + ready.communicator() +
-                             "\", which does not fit " + ready.spec().compression());
-  const uint64_t partition = ready.partition_elements();
-  const uint64_t count = ready.spec().count();
-  if (count == 0 || partition == 0 || partition > kPartitionElementsMax ||
-      count / partition >= 1 << 14 ||
-      (partition < count && partition % ready.chunk_elements() != 0))
-    return error("D602", who + " has partitions of " + std::to_string(partition) + " elements");
-  return CompressionPlan{spec.value(), communicator, partition, tensor.columns};
 }
 
 }  // namespace gradbus

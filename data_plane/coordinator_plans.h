@@ -1,14 +1,13 @@
-// Plans of the coordinator, read and checked by agents and parameter-server shards alike.
+// The coordinator's messages about jobs and their shards, read and checked by agents and
+// parameter-server shards alike. Plans of tensors are in tensor_plan.h.
 //
 // Pure functions; any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "data_plane/engine_command.h"
-#include "data_plane/partition_plan.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "proto/placement.h"
 #include "shared_memory/tensor_spec.h"
@@ -32,9 +31,5 @@ struct ShardSet {
 Result<std::vector<ShardSet>> shard_sets_from(const v1::ShardsChanged& changed);
 // The engine's command for new shards, if it knows `known` of them.
 AddShards new_shards(const v1::ShardsChanged& changed, int known);
-
-// The plan's compression of a tensor; none() when it is not compressed. GB-D602 for plans that
-// agents and shards cannot carry out.
-Result<CompressionPlan> compression_from(const v1::ReadyTensor& ready, size_t agents);
 
 }  // namespace gradbus

@@ -5,7 +5,6 @@
 #include "common/crc32c.h"
 #include "common/errors.h"
 #include "common/log.h"
-#include "common/policy/sync_mode.h"
 #include "proto/control.h"
 #include "proto/placement.h"
 #include "shared_memory/half_averages.h"
@@ -13,63 +12,44 @@
 namespace gradbus {
 namespace {
 
-// The plan without `shard`.
-Result<ShardPlan> plan_of(const v1::JobStarted& started, const std::vector<ShardSet>& shard_sets,
-                          const v1::ReadyTensor& ready) {
-  const TensorSpec spec = spec_from(ready.spec());
-  const auto world = static_cast<uint32_t>(started.members_size());
-  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
-  if (const Status bad = check_spec(spec, world); !bad.ok())
-    return error("D602", who + " is not valid: " + bad.message());
-  if (ready.chunk_elements() == 0 ||
-      ready.chunk_elements() > kFramePayloadBytesMax / dtype_bytes(spec.dtype))
-    return error("D602",
-                 who + " has chunks of " + std::to_string(ready.chunk_elements()) + " elements");
+// The placement of the replaced tensor.
+ReshardingPlan resharding_from(const TensorPlan& tensor, const MovedFrom& from,
+                               const ShardSet& before) {
+  const bool whole = tensor.mode.keeps_tensors_whole();
+  return {from.id,        whole ? std::max<uint64_t>(tensor.spec.count, 1) : from.chunk_elements,
+          before.shards,  tensor.mode.settled_replicas(before.shards),
+          before.pattern, before.members,
+          whole};
+}
+
+// The plan without `shard`. `tensor` has a PsPlan.
+ShardPlan plan_of(const v1::JobStarted& started, const std::vector<ShardSet>& shard_sets,
+                  const TensorPlan& tensor) {
+  const PsPlan& ps = *tensor.ps();
   ShardPlan plan;
   plan.collective.algorithm = Algorithm::kShards;
-  plan.collective.dtype = spec.dtype;
-  plan.collective.op = spec.op;
-  plan.collective.count = spec.count;
-  plan.collective.chunk_elements = ready.chunk_elements();
+  plan.collective.dtype = tensor.spec.dtype;
+  plan.collective.op = tensor.spec.op;
+  plan.collective.count = tensor.spec.count;
+  plan.collective.chunk_elements = tensor.chunk_elements;
   plan.collective.agents = static_cast<uint32_t>(started.agents_size());
-  if (ready.placement() >= shard_sets.size() || ready.moved_from().placement() >= shard_sets.size())
-    return error("D602", who + " has placement " + std::to_string(ready.placement()) + " of " +
-                             std::to_string(shard_sets.size()));
-  const ShardSet& shard_set = shard_sets[ready.placement()];
-  plan.collective.shards = shard_set.shards;
-  plan.collective.pattern = shard_set.pattern;
-  plan.collective.members = shard_set.members;
-  plan.collective.tensor = ready.id();
-  plan.name = spec.name;
-  plan.last = reduction_after_nodes(spec, world);
-  plan.mode = parse_mode(spec.mode).take();
-  plan.collective.one_shard = plan.mode.keeps_tensors_whole();
-  const uint32_t replicas = plan.mode.settled_replicas(plan.collective.shards);
-  if (replicas > plan.collective.shards)
-    return error("D602", who + " has mode \"" + spec.mode + "\" with " +
-                             std::to_string(plan.collective.shards) + " shards");
-  if (ready.has_moved_from()) {
-    const v1::MovedFrom& from = ready.moved_from();
-    const ShardSet& before = shard_sets[from.placement()];
-    if (from.chunk_elements() == 0 || from.id() >= ready.id())
-      return error("D602", who + " replaces a tensor that does not match it");
-    const bool whole = plan.collective.one_shard;
-    plan.moved =
-        ReshardingPlan{from.id(),      whole ? plan.cut().chunk_elements : from.chunk_elements(),
-                       before.shards,  plan.mode.settled_replicas(before.shards),
-                       before.pattern, before.members,
-                       whole};
-    plan.mode.restore = false;  // restored state moves
-  }
+  plan.collective.shards = ps.shards.shards;
+  plan.collective.pattern = ps.shards.pattern;
+  plan.collective.members = ps.shards.members;
+  plan.collective.tensor = tensor.id;
+  plan.collective.one_shard = tensor.mode.keeps_tensors_whole();
+  plan.name = tensor.spec.name;
+  plan.last = reduction_after_nodes(tensor.spec, static_cast<uint32_t>(started.members_size()));
+  plan.mode = tensor.mode;
+  plan.mode.replicas = ps.replicas;
+  plan.compression = ps.compression;
+  plan.tensor_seed = tensor_seed(started.job_id(), tensor.id);
   plan.ranks.resize(plan.collective.agents);
   for (const v1::JobMember& member : started.members()) ++plan.ranks.at(member.agent_index());
-  Result<CompressionPlan> compression = compression_from(ready, plan.ranks.size());
-  if (!compression.ok()) return compression.status();
-  plan.compression = compression.take();
-  if (plan.collective.one_shard && !plan.compression.spec.none())
-    return error("D602",
-                 who + " compresses a tensor, which mode \"" + spec.mode + "\" does not support");
-  plan.tensor_seed = tensor_seed(started.job_id(), ready.id());
+  if (ps.moved_from) {
+    plan.moved = resharding_from(tensor, *ps.moved_from, shard_sets[ps.moved_from->placement]);
+    plan.mode.restore = false;  // restored state moves
+  }
   return plan;
 }
 
@@ -127,26 +107,28 @@ Status PsControlJobs::place(const v1::TensorsReady& ready) {
   for (const v1::ReadyTensor& tensor : ready.tensors()) {
     at->second.tensor_last = std::max(at->second.tensor_last, tensor.id());
     if (!is_on_shards(tensor.spec().mode())) continue;
-    GRADBUS_RETURN_IF_ERROR(place_one(at->second, tensor));
+    const v1::JobStarted& started = at->second.started;
+    const Result<TensorPlan> plan = tensor_plan_from(
+        tensor, {static_cast<uint32_t>(started.agents_size()),
+                 static_cast<uint32_t>(started.members_size()), at->second.shard_sets});
+    if (!plan.ok()) return plan.status();
+    GRADBUS_RETURN_IF_ERROR(place_one(at->second, plan.value()));
     at->second.tensors[tensor.id()] = tensor;
   }
   return {};
 }
 
 // Places this shard's part, then its copy of another shard's part.
-Status PsControlJobs::place_one(PsControlJob& ps_job, const v1::ReadyTensor& ready) {
-  Result<ShardPlan> made = plan_of(ps_job.started, ps_job.shard_sets, ready);
-  if (!made.ok()) return made.status();
-  ShardPlan plan = made.take();
-  const ShardSet& shard_set = ps_job.shard_sets[ready.placement()];
+Status PsControlJobs::place_one(PsControlJob& ps_job, const TensorPlan& tensor) {
+  ShardPlan plan = plan_of(ps_job.started, ps_job.shard_sets, tensor);
+  const ShardSet& shard_set = tensor.ps()->shards;
   plan.shard = place_of(ps_job.shard, shard_set);
   if (plan.shard == shard_set.shards) return {};
-  plan.mode.replicas = plan.mode.settled_replicas(shard_set.shards);
   const bool copies = plan.mode.replicas > 1;
   if (!copies) tell_single_copy(ps_job, plan);
   AddShardTensor command{ps_job.started.job_id(), plan};
-  command.placement = ready.placement();
-  command.run = run_of(ps_job.started, ready.placement());
+  command.placement = tensor.ps()->placement;
+  command.run = run_of(ps_job.started, command.placement);
   command.begins_move = plan.moved && !copies;
   GRADBUS_RETURN_IF_ERROR(add(ps_job, command));
   if (!copies) return {};

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "data_plane/coordinator_plans.h"
 #include "data_plane/engine.h"
+#include "data_plane/tensor_plan.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/parameter_server/shard_commands.h"
 #include "server/parameter_server/snapshot_keeper.h"
@@ -64,7 +64,7 @@ class PsControlJobs {
     std::optional<v1::ShardsChanged> shards_changed = {};  // the latest one
   };
   static void tell_single_copy(PsControlJob& ps_job, const ShardPlan& plan);
-  Status place_one(PsControlJob& ps_job, const v1::ReadyTensor& ready);
+  Status place_one(PsControlJob& ps_job, const TensorPlan& tensor);
   Status add(const PsControlJob& ps_job, AddShardTensor command);
 
   Engine& engine_;

@@ -32,7 +32,7 @@ Result<std::unique_ptr<CompressedTensor>> CompressedTensor::create(const StartJo
                                                                    Transport& transport) {
   std::unique_ptr<CompressedTensor> tensor(
       new CompressedTensor(job, add, std::move(rank_buffers), trace, transport));
-  if (Status status = tensor->open(add.tensor); !status.ok()) return status;
+  if (Status status = tensor->open(add.plan.id); !status.ok()) return status;
   return tensor;
 }
 
@@ -41,51 +41,51 @@ CompressedTensor::CompressedTensor(const StartJob& job, const AddTensor& add,
                                    Transport& transport)
     : job_(job),
       add_(add),
+      compression_(add_.plan.compression()),
       rank_buffers_(std::move(rank_buffers)),
       trace_(trace),
-      refuses_not_finite_(add.compression.spec.options.text("nan") == "stop"),
+      refuses_not_finite_(compression_.spec.options.text("nan") == "stop"),
       staging_(transport) {
-  const uint64_t partition = add_.compression.partition_elements;
+  const uint64_t partition = compression_.partition_elements;
   const uint64_t count = add_.shape.count;
   GRADBUS_CHECK(count > 0 && partition > 0 &&
                 (partition >= count || partition % add_.shape.chunk_elements == 0));
   for (uint32_t index = 0; index * partition < count; ++index)
-    partitions_.push_back(
-        add_.device_partitions == nullptr
-            ? make_partition(partition_plan(index))
-            : make_device_partition(partition_plan(index), *add_.device_partitions));
+    partitions_.push_back(add_.gpu() == nullptr ? make_partition(partition_plan(index))
+                                                : make_device_partition(partition_plan(index),
+                                                                        *add_.gpu()->partitions));
   stages_ = partitions_.front()->stages().size();
   waiting_.reserve(partitions_.size());
   // A node that is alone with its shards has no dense sum to compare with.
-  const auto every = add.compression.spec.options.number("fidelity");
-  if (every > 0 && job.agents > 1 && !add.holds_parameters)
+  const auto every = compression_.spec.options.number("fidelity");
+  if (every > 0 && job.agents > 1 && !add.plan.mode.holds_parameters())
     gauge_ = std::make_unique<FidelityGauge>(partition_plan(0), static_cast<uint64_t>(every));
 }
 
 CompressedTensor::~CompressedTensor() = default;
 
 PartitionPlan CompressedTensor::partition_plan(uint32_t index) const {
-  const CompressionPlan& compression = add_.compression;
   PartitionPlan plan;
-  plan.spec = compression.spec;
-  plan.communicator = compression.communicator;
-  plan.shape = partition_shape(compression, add_.shape.count, index);
+  plan.spec = compression_.spec;
+  plan.communicator = compression_.communicator;
+  plan.shape = partition_shape(compression_, add_.shape.count, index);
   plan.count = plan.shape.count_max;
   plan.index = index;
-  plan.tensor_seed = tensor_seed(job_.job, add_.tensor);
+  plan.tensor_seed = tensor_seed(job_.job, add_.plan.id);
   plan.agent_index = job_.agent_index;
   plan.agents = job_.agents;
-  const bool began = add_.shards == 0;  // the placement of the job's start
-  plan.shards = add_.algorithm != Algorithm::kShards ? 0 : (began ? job_.shards : add_.shards);
-  plan.replicas = add_.replicas;
-  plan.parameters = add_.holds_parameters;
-  plan.tensor = add_.tensor;
-  plan.pattern = began ? job_.pattern : add_.pattern;
-  plan.members = add_.members;
-  plan.algorithm = add_.algorithm;
+  if (const PsPlan* const ps = add_.plan.ps(); ps != nullptr) {
+    plan.shards = ps->shards.shards;
+    plan.replicas = ps->replicas;
+    plan.pattern = ps->shards.pattern;
+    plan.members = ps->shards.members;
+  }
+  plan.parameters = add_.plan.mode.holds_parameters();
+  plan.tensor = add_.plan.id;
+  plan.algorithm = add_.plan.algorithm();
   plan.scale = static_cast<float>(add_.last.postscale / add_.last.divisor);
   for (float* const rank_buffer : rank_buffers_)
-    plan.rank_buffers.push_back(rank_buffer + index * compression.partition_elements);
+    plan.rank_buffers.push_back(rank_buffer + index * compression_.partition_elements);
   return plan;
 }
 
@@ -97,10 +97,10 @@ uint64_t CompressedTensor::staging_bytes() const {
 }
 
 Status CompressedTensor::open(uint32_t tensor) {
-  const std::string what = "the payloads of tensor \"" + add_.name + "\"";
-  GRADBUS_RETURN_IF_ERROR(add_.device_partitions == nullptr
+  const std::string what = "the payloads of tensor \"" + add_.plan.spec.name + "\"";
+  GRADBUS_RETURN_IF_ERROR(add_.gpu() == nullptr
                               ? staging_.map(staging_bytes(), what)
-                              : staging_.borrow(add_.device_partitions->payloads()));
+                              : staging_.borrow(add_.gpu()->partitions->payloads()));
   GRADBUS_CHECK(staging_.bytes().size() >= staging_bytes());
   std::span<std::byte> rest = staging_.bytes();
   for (const auto& partition : partitions_) {
@@ -128,7 +128,7 @@ void CompressedTensor::open_operation(uint32_t tensor, const Stage& stage,
 }
 
 std::span<float> CompressedTensor::first_rank_buffer(size_t partition) const {
-  const uint64_t partition_elements = add_.compression.partition_elements;
+  const uint64_t partition_elements = compression_.partition_elements;
   const uint64_t first = partition * partition_elements;
   return {rank_buffers_[0] + first, std::min(partition_elements, add_.shape.count - first)};
 }
@@ -165,7 +165,7 @@ Status CompressedTensor::chunk_summed(uint32_t, OperationQueue& next) {
 Status CompressedTensor::chunk_summed(OperationQueue& next) {
   ++chunks_reduced_;
   const uint64_t elements = std::min(chunks_reduced_ * add_.shape.chunk_elements, add_.shape.count);
-  const uint64_t partition_elements = add_.compression.partition_elements;
+  const uint64_t partition_elements = compression_.partition_elements;
   if (request_.kind != SubmissionKind::kPosted) {
     return elements == add_.shape.count ? take_turn_with_residual_state() : Status();
   }
@@ -222,7 +222,7 @@ Status CompressedTensor::refuse_not_finite(size_t partition) const {
   const std::span<const float> sum = first_rank_buffer(partition);
   const size_t bad = first_not_finite(sum.data(), sum.size());
   if (bad == sum.size()) return {};
-  const size_t element = partition * add_.compression.partition_elements + bad;
+  const size_t element = partition * compression_.partition_elements + bad;
   const auto is_bad = [&](const float* rank_buffer) {
     return !std::isfinite(rank_buffer[element]);
   };
@@ -232,8 +232,8 @@ Status CompressedTensor::refuse_not_finite(size_t partition) const {
       found == rank_buffers_.end() ? 0 : static_cast<size_t>(found - rank_buffers_.begin());
   const bool overflow = rank_buffers_.size() > 1 && local == 0;
   return error("O901",
-               "tensor \"" + add_.name + "\": element " + std::to_string(element) + " of rank " +
-                   std::to_string(job_.local_ranks[local]) +
+               "tensor \"" + add_.plan.spec.name + "\": element " + std::to_string(element) +
+                   " of rank " + std::to_string(job_.local_ranks[local]) +
                    (overflow ? ", or its sum with the other ranks of the node," : "") + " is " +
                    std::to_string(found == rank_buffers_.end() ? sum[bad] : (*found)[element]));
 }
@@ -243,7 +243,7 @@ void CompressedTensor::take_residual_state(TensorRound& other) {
   if (other.compressed() == nullptr) return;
   CompressedTensor& from = *other.compressed();
   if (from.add_.shape.count != add_.shape.count) return;
-  const uint64_t partition_elements = add_.compression.partition_elements;
+  const uint64_t partition_elements = compression_.partition_elements;
   uint64_t first = 0;
   for (const auto& old : from.partitions_) {
     const uint64_t end = first + old->elements();
@@ -277,7 +277,7 @@ Status CompressedTensor::advance(const CollectiveOperation& operation, Operation
   const size_t stage = operation.id().index % stages_;
   if (partition < partitions_.size()) {
     const Result<std::span<const uint64_t>> input = partitions_[partition]->advance(stage);
-    if (!input.ok()) return input.status().with_context("tensor \"" + add_.name + "\"");
+    if (!input.ok()) return input.status().with_context("tensor \"" + add_.plan.spec.name + "\"");
     if (partitions_[partition]->waits()) {
       waiting_.push_back({partition, stage + 1});
       return {};
@@ -310,7 +310,7 @@ void CompressedTensor::measure() {
   sample_ = gauge_->compare(first_rank_buffer(measured_partition_), scale,
                             partitions_[measured_partition_]->residual_norm());
   sample_.job = job_.job;
-  sample_.tensor = add_.tensor;
+  sample_.tensor = add_.plan.id;
   sample_.round = round_;
   measured_ = std::isfinite(sample_.cosine) && std::isfinite(sample_.relative_error) &&
               std::isfinite(sample_.residual_ratio);

@@ -28,7 +28,7 @@ namespace gradbus {
 class CompressedTensor final : public TensorRound {
  public:
   // `rank_buffers`: the tensor's first element by local rank; empty if they are on GPUs
-  // (add.device_partitions). `trace`: of the tensor's current round. S201 when address space runs
+  // (GpuMemory). `trace`: of the tensor's current round. S201 when address space runs
   // out.
   static Result<std::unique_ptr<CompressedTensor>> create(const StartJob& job, const AddTensor& add,
                                                           std::vector<float*> rank_buffers,
@@ -78,6 +78,7 @@ class CompressedTensor final : public TensorRound {
 
   const StartJob& job_;
   const AddTensor add_;
+  const CompressionPlan& compression_;  // of the plan
   const std::vector<float*> rank_buffers_;
   RoundTrace& trace_;
   const bool refuses_not_finite_;

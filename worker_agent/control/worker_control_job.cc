@@ -7,11 +7,6 @@
 
 #include "common/checked.h"
 #include "common/errors.h"
-#include "common/policy/sync_mode.h"
-#include "compression/payload.h"
-#include "compression/registry.h"
-#include "proto/algorithms.h"
-#include "proto/frame.h"
 #include "shared_memory/half_averages.h"
 #include "worker_agent/compressed/compressed_bytes.h"
 
@@ -33,7 +28,7 @@ WorkerControlJob::WorkerControlJob(const v1::JobStarted& started, uint32_t agent
       engine_(engine),
       tracer_(trace_, [this](uint32_t tensor) {
         const auto at = tensors_.find(tensor);
-        return at == tensors_.end() ? std::string() : at->second.spec.name;
+        return at == tensors_.end() ? std::string() : at->second.spec().name;
       }) {
   for (const AttachedClient* client : clients_) {
     local_ranks_.push_back(client->rank);
@@ -91,13 +86,13 @@ Status WorkerControlJob::start(uint32_t cores) {
   }
   Result<PlacementPattern> pattern = pattern_from(started_);
   if (!pattern.ok()) return pattern.status();
-  shard_sets_ = {{static_cast<uint32_t>(started_.shards_size()), pattern.value(), nullptr}};
+  shard_sets_ = {{static_cast<uint32_t>(started_.shards_size()), pattern.take(), nullptr}};
   shards_known_ = started_.shards_size();
-  engine_.post(engine_start(pattern.take()));
+  engine_.post(engine_start());
   return join_clients(cores);
 }
 
-StartJob WorkerControlJob::engine_start(PlacementPattern pattern) const {
+StartJob WorkerControlJob::engine_start() const {
   StartJob start;
   start.job = id();
   start.name = name();
@@ -106,7 +101,6 @@ StartJob WorkerControlJob::engine_start(PlacementPattern pattern) const {
   start.agent_index = agent_index_;
   start.agents = static_cast<uint32_t>(started_.agents_size());
   start.shards = static_cast<uint32_t>(started_.shards_size());
-  start.pattern = std::move(pattern);
   for (const v1::JobAgent& agent : started_.agents())
     start.agent_addresses.push_back(agent.address());
   for (const v1::JobAgent& shard : started_.shards())
@@ -147,64 +141,37 @@ Status WorkerControlJob::join_clients(uint32_t cores) {
 
 // ---- tensors
 
-LocalReductionShape WorkerControlJob::shape_of(const v1::ReadyTensor& ready) const {
-  const TensorSpec spec = spec_from(ready.spec());
+LocalReductionShape WorkerControlJob::shape_of(const TensorPlan& plan) const {
   return make_local_reduction_shape(
-      spec, ready.chunk_elements(),
-      {world_size(), static_cast<uint32_t>(clients_.size()),
-       spec.leaves_node(static_cast<uint32_t>(started_.agents_size()))});
+      plan.spec, plan.chunk_elements,
+      {world_size(), static_cast<uint32_t>(clients_.size()), plan.spec.leaves_node(agents())});
 }
 
 std::vector<LocalReductionShape> WorkerControlJob::shapes_of_new(
-    const v1::TensorsReady& ready) const {
+    const std::vector<TensorPlan>& plans) const {
   std::vector<LocalReductionShape> shapes;
-  for (const v1::ReadyTensor& tensor : ready.tensors())
-    if (!tensors_.contains(tensor.id())) shapes.push_back(shape_of(tensor));
+  for (const TensorPlan& plan : plans)
+    if (!tensors_.contains(plan.id)) shapes.push_back(shape_of(plan));
   return shapes;
 }
 
-// Checks the assumptions of collectives; a coordinator of another version could violate them.
-Status WorkerControlJob::check_plan(const v1::ReadyTensor& ready) const {
-  const TensorSpec spec = spec_from(ready.spec());
-  const std::string who = "the coordinator's plan for tensor \"" + ready.name() + "\"";
-  if (const Status bad = check_spec(spec, world_size()); !bad.ok())
-    return error("D602", who + " is not valid: " + bad.message());
-  const uint64_t frame_elements = kFramePayloadBytesMax / dtype_bytes(spec.dtype);
-  if (ready.chunk_elements() == 0 || ready.chunk_elements() > frame_elements)
-    return error("D602", who + " has chunks of " + std::to_string(ready.chunk_elements()) +
-                             " elements; 1 to " + std::to_string(frame_elements) + " fit a frame");
-  if (spec.count / ready.chunk_elements() > UINT32_MAX - kRanksMax || ready.id() >= kTensorsMax)
-    return error("D602", who + " has number " + std::to_string(ready.id()) + " and chunks of " +
-                             std::to_string(ready.chunk_elements()) + " elements");
-  if (ready.placement() >= shard_sets_.size())
-    return error("D602", who + " has placement " + std::to_string(ready.placement()) + " of " +
-                             std::to_string(shard_sets_.size()));
-  const uint32_t shards = shard_sets_[ready.placement()].shards;
-  const auto algorithm = static_cast<Algorithm>(ready.algorithm());
-  const bool whole = ready.chunk_elements() >= spec.count;
-  const bool on_shards = algorithm == Algorithm::kShards;
-  if (on_shards != is_on_shards(spec.mode) || (on_shards && shards == 0))
-    return error("D602", who + " has mode \"" + spec.mode + "\" and algorithm " +
-                             std::string(algorithm_name(algorithm)) + " with " +
-                             std::to_string(shards) + " shards");
-  const Status compression = compression_from(ready, started_.agents_size()).status();
-  const Result<SyncMode> mode = parse_mode(spec.mode);
-  if (!mode.ok() || (on_shards && mode.value().replicas > shards))
-    return error(
-        "D602", who + " has mode \"" + spec.mode + "\" with " + std::to_string(shards) + " shards");
-  if (on_shards) return compression;
-  if (!is_algorithm(ready.algorithm()) || !fits(spec.kind, algorithm) ||
-      (algorithm == Algorithm::kRecursiveDoubling && !whole && ready.communicator().empty()))
-    return error("D602", who + " names algorithm " + std::to_string(ready.algorithm()) +
-                             ", which does not fit this " +
-                             std::string(collective_name(spec.kind)));
-  return compression;
+Result<std::vector<TensorPlan>> WorkerControlJob::plans_from(const v1::TensorsReady& ready) const {
+  std::vector<TensorPlan> plans;
+  for (const v1::ReadyTensor& tensor : ready.tensors()) {
+    Result<TensorPlan> plan = tensor_plan_from(tensor, {agents(), world_size(), shard_sets_});
+    if (!plan.ok()) return plan.status();
+    plans.push_back(plan.take());
+  }
+  return plans;
 }
 
 Status WorkerControlJob::place(const v1::TensorsReady& ready) {
-  for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(check_plan(tensor));
-  GRADBUS_RETURN_IF_ERROR(arena_.reserve(shapes_of_new(ready)));
-  for (const v1::ReadyTensor& tensor : ready.tensors()) GRADBUS_RETURN_IF_ERROR(place_one(tensor));
+  Result<std::vector<TensorPlan>> read = plans_from(ready);
+  if (!read.ok()) return read.status();
+  std::vector<TensorPlan> plans = read.take();
+  GRADBUS_RETURN_IF_ERROR(arena_.reserve(shapes_of_new(plans)));
+  for (size_t i = 0; i < plans.size(); ++i)
+    GRADBUS_RETURN_IF_ERROR(place_one(ready.tensors(static_cast<int>(i)), std::move(plans[i])));
   announce_segments();
   const std::set<uint32_t> ranks(ready.ranks().begin(), ready.ranks().end());
   for (const v1::ReadyTensor& tensor : ready.tensors())
@@ -212,61 +179,49 @@ Status WorkerControlJob::place(const v1::TensorsReady& ready) {
   return {};
 }
 
-Status WorkerControlJob::place_one(const v1::ReadyTensor& ready) {
-  tensor_last_ = std::max(tensor_last_, ready.id());
-  newest_[ready.name()] = ready.id();
-  if (tensors_.contains(ready.id())) return {};
-  LocalReductionShape shape = shape_of(ready);
+Status WorkerControlJob::place_one(const v1::ReadyTensor& ready, TensorPlan plan) {
+  tensor_last_ = std::max(tensor_last_, plan.id);
+  newest_[ready.name()] = plan.id;
+  if (tensors_.contains(plan.id)) return {};
+  LocalReductionShape shape = shape_of(plan);
   const Result<ArenaSlot> place = arena_.place(shape);
   if (!place.ok()) return place.status();
   shape.data_stride = place.value().data_stride;
-  const TensorSpec spec = spec_from(ready.spec());
   const auto& segment = arena_.segments()[place.value().segment];
   const LocalReduction local_reduction(segment->at(place.value().local_reduction_offset),
                                        segment->at(place.value().data_offset), shape);
-  PlacedTensor& placed =
-      tensors_
-          .emplace(ready.id(),
-                   PlacedTensor{spec, ready, shape, place.value(), local_reduction, {}, {}, {}})
-          .first->second;
-  const CompressionPlan compression = compression_from(ready, started_.agents_size()).take();
-  const SyncMode mode = parse_mode(spec.mode).take();
-  put_on_devices(placed, compression, ready);
-  if (placed.device != nullptr) arena_.keep_pages();
-  if (!compression.spec.none() && placed.partitions == nullptr) {
-    const uint64_t bytes =
-        compressed_bytes(compression, spec.count, static_cast<uint32_t>(started_.agents_size()),
-                         mode.holds_parameters());
-    GRADBUS_RETURN_IF_ERROR(
-        charge(bytes, "memory for " + spec.compression + " of tensor \"" + spec.name + "\""));
-    placed.charged = bytes;
-  }
-  const ShardSet& shard_set = shard_sets_[ready.placement()];
+  const uint32_t tensor = plan.id;
+  PlacedTensor& placed = tensors_
+                             .emplace(tensor, PlacedTensor{std::move(plan), ready, shape,
+                                                           place.value(), local_reduction})
+                             .first->second;
+  put_on_devices(placed);
+  if (placed.device() != nullptr) arena_.keep_pages();
+  GRADBUS_RETURN_IF_ERROR(charge_compression(placed));
+  const TensorSpec& spec = placed.spec();
   AddTensor add{id(),
-                ready.id(),
-                spec.name,
-                spec.op,
-                spec.root,
-                static_cast<Algorithm>(ready.algorithm()),
-                mode.settled_replicas(shard_set.shards),
-                spec.leaves_node(static_cast<uint32_t>(started_.agents_size()))
-                    ? reduction_after_nodes(spec, world_size())
-                    : last_reduction(spec, world_size()),
-                compression,
+                placed.plan,
+                spec.leaves_node(agents()) ? reduction_after_nodes(spec, world_size())
+                                           : last_reduction(spec, world_size()),
                 placed.shape,
-                place.value(),
+                placed.slot,
                 segment,
-                mode.holds_parameters(),
-                mode.keeps_tensors_whole(),
-                shard_set.shards,
-                shard_set.pattern,
-                shard_set.members,
-                ready.moved_from().id(),
-                placed.device,
-                placed.partitions,
-                {spec.priority, spec.result_priority}};
-  if (ready.nccl()) return hold(ready, std::move(add));
+                placed.memory};
+  if (placed.plan.may_use_nccl) return hold(ready, std::move(add));
   engine_.post(std::move(add));
+  return {};
+}
+
+// GPUs have their own memory for it.
+Status WorkerControlJob::charge_compression(PlacedTensor& placed) {
+  const TensorSpec& spec = placed.spec();
+  const CompressionPlan& compression = placed.plan.compression();
+  if (compression.spec.none() || placed.device() != nullptr) return {};
+  const uint64_t bytes =
+      compressed_bytes(compression, spec.count, agents(), placed.plan.mode.holds_parameters());
+  GRADBUS_RETURN_IF_ERROR(
+      charge(bytes, "memory for " + spec.compression + " of tensor \"" + spec.name + "\""));
+  placed.charged = bytes;
   return {};
 }
 
@@ -297,7 +252,7 @@ void WorkerControlJob::answer(const v1::ReadyTensor& ready, const std::set<uint3
   for (AttachedClient* client : clients_) {
     if (client == nullptr || (!ranks.empty() && !ranks.contains(client->rank))) continue;
     const auto wanted = client->wanted.find(ready.name());
-    if (wanted == client->wanted.end() || wanted->second.spec != placed.spec) continue;
+    if (wanted == client->wanted.end() || wanted->second.spec != placed.spec()) continue;
     Fd descriptor;
     auto packet = make_packet<RegisteredPacket>(wanted->second.request);
     packet.tensor = ready.id();
@@ -307,16 +262,16 @@ void WorkerControlJob::answer(const v1::ReadyTensor& ready, const std::set<uint3
     packet.local_reduction_offset = placed.slot.local_reduction_offset;
     packet.data_offset = placed.slot.data_offset;
     packet.data_stride = placed.slot.data_stride;
-    if (wanted->second.device && placed.device == nullptr)
+    if (wanted->second.device && placed.device() == nullptr)
       set_text(packet.text, placed.why_not_on_device);
-    if (placed.device != nullptr && wanted->second.device) {
+    if (placed.device() != nullptr && wanted->second.device) {
       packet.on_device = 1;
-      packet.rank_buffer = placed.device->rank_buffer(client->local_rank);
+      packet.rank_buffer = placed.device()->rank_buffer(client->local_rank);
       if (packet.rank_buffer.memory.sharing == DeviceSharing::kDescriptor)
-        descriptor = share_descriptor(*placed.device, *client, packet);
-    } else if (placed.device != nullptr) {
+        descriptor = share_descriptor(*placed.device(), *client, packet);
+    } else if (placed.device() != nullptr) {
       const Status on_gpu =
-          error("O902", "tensor \"" + placed.spec.name + "\" was registered on a GPU before");
+          error("O902", "tensor \"" + placed.spec().name + "\" was registered on a GPU before");
       packet.code = static_cast<uint32_t>(on_gpu.code());
       set_text(packet.text, on_gpu.message());
     }

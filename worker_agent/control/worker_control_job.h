@@ -91,38 +91,44 @@ class WorkerControlJob {
 
  private:
   struct PlacedTensor {
-    TensorSpec spec;
-    v1::ReadyTensor ready;
+    TensorPlan plan;
+    v1::ReadyTensor ready;  // the same, as the coordinator sent it
     LocalReductionShape shape;
     ArenaSlot slot;
     LocalReduction local_reduction;
-    std::shared_ptr<DeviceTensor> device;          // null: in the arena
-    std::string why_not_on_device;                 // the reason, if a rank requested it
-    std::shared_ptr<DevicePartitions> partitions;  // null: dense, or in the arena
-    uint64_t charged = 0;                          // of the quota, for its compression
-    std::bitset<kLocalRanksMax> users = {};        // by local rank: they know the tensor
-    std::bitset<kLocalRanksMax> released = {};     // by local rank: they do not use it any more
+    TensorMemory memory = {};
+    std::string why_not_on_device = {};         // the reason, if a rank requested it
+    uint64_t charged = 0;                       // of the quota, for its compression
+    std::bitset<kLocalRanksMax> users = {};     // by local rank: they know the tensor
+    std::bitset<kLocalRanksMax> released = {};  // by local rank: they do not use it any more
     // By local rank: they do not use it any more, but have views of it.
     std::bitset<kLocalRanksMax> viewed = {};
     bool retired = false;  // the engine is removing it
+
+    const TensorSpec& spec() const { return plan.spec; }
+    // Null: in the arena.
+    DeviceTensor* device() const {
+      const auto* const gpu = std::get_if<GpuMemory>(&memory);
+      return gpu == nullptr ? nullptr : gpu->device.get();
+    }
   };
   void add_ranks(v1::RunningJob& part) const;
   void add_tensor(uint32_t id, const PlacedTensor& placed, v1::RunningJob& part) const;
-  Status check_plan(const v1::ReadyTensor& ready) const;
-  Status place_one(const v1::ReadyTensor& ready);
+  Result<std::vector<TensorPlan>> plans_from(const v1::TensorsReady& ready) const;
+  Status place_one(const v1::ReadyTensor& ready, TensorPlan plan);
   Status charge(uint64_t bytes, const std::string& what);
   bool may_be_pinned() const;
-  LocalReductionShape shape_of(const v1::ReadyTensor& ready) const;
-  void put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
-                      const v1::ReadyTensor& ready);
-  Status fits_devices(const PlacedTensor& placed, const CompressionPlan& compression,
-                      const v1::ReadyTensor& ready) const;
+  uint32_t agents() const { return static_cast<uint32_t>(started_.agents_size()); }
+  LocalReductionShape shape_of(const TensorPlan& plan) const;
+  Status charge_compression(PlacedTensor& placed);
+  void put_on_devices(PlacedTensor& placed);
+  Status fits_devices(const PlacedTensor& placed) const;
   Status make_on_devices(PlacedTensor& placed,
-                         const std::vector<std::optional<WantedDevice>>& wanted, DevicePlan plan,
-                         const CompressionPlan& compression);
+                         const std::vector<std::optional<WantedDevice>>& wanted, DevicePlan plan);
   struct DeferredTensor {
     v1::ReadyTensor ready;
     AddTensor add;
+    uint32_t rank_buffer = 0;  // in the NCCL process
   };
   Status hold(const v1::ReadyTensor& ready, AddTensor add);
   Status may_go_by_nccl(const PlacedTensor& placed);
@@ -132,13 +138,13 @@ class WorkerControlJob {
                              RegisteredPacket& packet);
   void tell_sharing(const DevicePlan& plan);
   void tell_nccl(const PlacedTensor& placed, const Status& why_not);
-  std::vector<LocalReductionShape> shapes_of_new(const v1::TensorsReady& ready) const;
+  std::vector<LocalReductionShape> shapes_of_new(const std::vector<TensorPlan>& plans) const;
   template <typename Packet>
   void send_all(const Packet& packet);
   void announce_segments();
   void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
-  StartJob engine_start(PlacementPattern pattern) const;
+  StartJob engine_start() const;
   void report_boards(v1::JobCounters& counters) const;
 
   const v1::JobStarted started_;

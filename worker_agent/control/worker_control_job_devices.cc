@@ -37,9 +37,8 @@ std::optional<WantedDevice> wanted_device(const AttachedClient& client,
 
 // Places the tensor on GPUs if all ranks of this node request it and it is possible, otherwise in
 // the arena. Frames and payloads between nodes are the same in both cases.
-void WorkerControlJob::put_on_devices(PlacedTensor& placed, const CompressionPlan& compression,
-                                      const v1::ReadyTensor& ready) {
-  const TensorSpec& spec = placed.spec;
+void WorkerControlJob::put_on_devices(PlacedTensor& placed) {
+  const TensorSpec& spec = placed.spec();
   std::vector<std::optional<WantedDevice>> wanted(clients_.size());
   for (size_t rank = 0; rank < clients_.size(); ++rank) {
     if (clients_[rank] == nullptr) continue;
@@ -50,9 +49,9 @@ void WorkerControlJob::put_on_devices(PlacedTensor& placed, const CompressionPla
   if (std::ranges::none_of(wanted, [](const auto& device) { return device.has_value(); })) return;
   DevicePlan plan;
   plan.who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
-  plan.home_is_first = ready.nccl();
-  plan.partition_elements = compression.partition_elements;
-  plan.leaves_node = spec.leaves_node(static_cast<uint32_t>(started_.agents_size()));
+  plan.home_is_first = placed.plan.may_use_nccl;
+  plan.partition_elements = placed.plan.compression().partition_elements;
+  plan.leaves_node = spec.leaves_node(agents());
   LocalReductionShape shape = make_local_reduction_shape(
       spec, placed.shape.chunk_elements,
       {world_size(), static_cast<uint32_t>(clients_.size()), plan.leaves_node, true});
@@ -60,8 +59,8 @@ void WorkerControlJob::put_on_devices(PlacedTensor& placed, const CompressionPla
   plan.shape = shape;
   plan.host = placed.local_reduction.rank_buffer(0);
   plan.doorbell = channels_.front()->doorbell.get();
-  Status can = fits_devices(placed, compression, ready);
-  if (can.ok()) can = make_on_devices(placed, wanted, std::move(plan), compression);
+  Status can = fits_devices(placed);
+  if (can.ok()) can = make_on_devices(placed, wanted, std::move(plan));
   if (!can.ok()) {
     placed.why_not_on_device = can.message();
     return;
@@ -73,18 +72,16 @@ void WorkerControlJob::put_on_devices(PlacedTensor& placed, const CompressionPla
 }
 
 // Checks a compressed tensor. On one node the ranks keep the residual themselves, in memory of the
-// host, and divide the values they write by the prescale factor. A tensor that was on shards also
-// keeps its state there.
-Status WorkerControlJob::fits_devices(const PlacedTensor& placed,
-                                      const CompressionPlan& compression,
-                                      const v1::ReadyTensor& ready) const {
-  const TensorSpec& spec = placed.spec;
+// host, and divide the values they write by the prescale factor.
+Status WorkerControlJob::fits_devices(const PlacedTensor& placed) const {
+  const TensorSpec& spec = placed.spec();
+  const CompressionPlan& compression = placed.plan.compression();
   const std::string who = "tensor \"" + spec.name + "\" of job \"" + name() + "\"";
   if (spec.kind != CollectiveKind::kAllReduce || spec.count == 0)
     return error("D628", who + ": it is empty or not an all-reduce");
   if (spec.compression.empty()) return {};
-  const bool sync = parse_mode(spec.mode).take().kind == SyncMode::Kind::kSync;
-  if (compression.spec.none() || !sync || spec.prescale != 1 || ready.moved_from().id() != 0)
+  const bool sync = placed.plan.mode.kind == SyncMode::Kind::kSync;
+  if (compression.spec.none() || !sync || spec.prescale != 1)
     return error("D628", who +
                              ": a compressed tensor can be on a GPU only in mode sync, between "
                              "nodes, and without a factor before the sum");
@@ -93,19 +90,20 @@ Status WorkerControlJob::fits_devices(const PlacedTensor& placed,
 
 Status WorkerControlJob::make_on_devices(PlacedTensor& placed,
                                          const std::vector<std::optional<WantedDevice>>& wanted,
-                                         DevicePlan plan, const CompressionPlan& compression) {
+                                         DevicePlan plan) {
   Result<std::shared_ptr<DeviceTensor>> device =
       devices_.make(wanted, std::move(plan), arena_.segments()[placed.slot.segment]);
   if (!device.ok()) return device.status();
+  GpuMemory memory{device.take()};
+  const CompressionPlan& compression = placed.plan.compression();
   if (!compression.spec.none()) {
-    auto partitions =
-        DevicePartitions::make(device.value(), {compression, placed.spec.count, agent_index_,
-                                                static_cast<uint32_t>(started_.agents_size())});
+    auto partitions = DevicePartitions::make(
+        memory.device, {compression, placed.spec().count, agent_index_, agents()});
     if (!partitions.ok()) return partitions.status();
-    placed.partitions = partitions.take();
+    memory.partitions = partitions.take();
   }
-  placed.device = device.take();
-  tell_sharing(placed.device->plan());
+  tell_sharing(memory.device->plan());
+  placed.memory = std::move(memory);
   return {};
 }
 
@@ -131,15 +129,13 @@ void WorkerControlJob::tell_sharing(const DevicePlan& plan) {
 
 Status WorkerControlJob::hold(const v1::ReadyTensor& ready, AddTensor add) {
   const PlacedTensor& placed = tensors_.at(ready.id());
-  add.nccl_turns = nccl_turns_;
-  add.nccl_rank_buffer = nccl_rank_buffers_;
-  deferred_.emplace(ready.id(), DeferredTensor{ready, std::move(add)});
+  deferred_.emplace(ready.id(), DeferredTensor{ready, std::move(add), nccl_rank_buffers_});
   if (const Status can = may_go_by_nccl(placed); !can.ok()) {
     report_nccl(ready.id(), can);
     return {};
   }
   NcclQueue::Order order{.kind = NcclQueue::Order::Kind::kOpen, .tensor = ready.id()};
-  auto memory = placed.device->share(0);
+  auto memory = placed.device()->share(0);
   if (!memory.ok()) {
     report_nccl(ready.id(), memory.status());
     return {};
@@ -154,14 +150,14 @@ Status WorkerControlJob::hold(const v1::ReadyTensor& ready, AddTensor add) {
 // The first tensor that needs the process starts it, on its GPU.
 Status WorkerControlJob::may_go_by_nccl(const PlacedTensor& placed) {
   const std::string& node = started_.agents(static_cast<int>(agent_index_)).name();
-  const std::string who = "tensor \"" + placed.spec.name + "\" on node \"" + node + "\"";
-  if (placed.device == nullptr)
+  const std::string who = "tensor \"" + placed.spec().name + "\" on node \"" + node + "\"";
+  if (placed.device() == nullptr)
     return error("D628", who + " is in memory of the host" +
                              (placed.why_not_on_device.empty() ? "" : ": ") +
                              placed.why_not_on_device);
   GRADBUS_RETURN_IF_ERROR(nccl_.lost);
-  GRADBUS_RETURN_IF_ERROR(start_nccl(placed.device->home()));
-  if (placed.device->home() != *nccl_device_)
+  GRADBUS_RETURN_IF_ERROR(start_nccl(placed.device()->home()));
+  if (placed.device()->home() != *nccl_device_)
     return error("D628", who + " is on another GPU than the job's first one");
   if (nccl_rank_buffers_ == kNcclRankBuffersMax)
     return error("D628",
@@ -221,12 +217,12 @@ Status WorkerControlJob::settle_nccl(const v1::NcclSettled& settled) {
     auto deferred = deferred_.extract(tensor);
     if (deferred.empty()) continue;
     AddTensor& add = deferred.mapped().add;
-    if (why_not.ok() && add.device == nullptr)
-      return error("D602", "the coordinator selected NCCL for tensor \"" + add.name +
+    if (why_not.ok() && add.gpu() == nullptr)
+      return error("D602", "the coordinator selected NCCL for tensor \"" + add.plan.spec.name +
                                "\", which is in memory of the host");
     if (why_not.ok()) {
-      add.by_nccl = true;
-      add.device->go_by_nccl(add.last);
+      add.gpu()->nccl = NcclPlace{deferred.mapped().rank_buffer, nccl_turns_};
+      add.gpu()->device->go_by_nccl(add.last);
     }
     engine_.post(std::move(add));
     answer(deferred.mapped().ready, {});
@@ -239,7 +235,7 @@ Status WorkerControlJob::settle_nccl(const v1::NcclSettled& settled) {
 void WorkerControlJob::tell_nccl(const PlacedTensor& placed, const Status& why_not) {
   if (why_not.ok() && !std::exchange(told_by_nccl_, true))
     spdlog::info("job \"{}\": gradients on GPUs are summed between nodes by NCCL", name());
-  const bool asked = placed.device != nullptr || !placed.why_not_on_device.empty();
+  const bool asked = placed.device() != nullptr || !placed.why_not_on_device.empty();
   if (!why_not.ok() && asked && !std::exchange(told_no_nccl_, true))
     spdlog::warn("job \"{}\": gradients go through memory of the host, not by NCCL: {}", name(),
                  why_not.message());

@@ -44,7 +44,7 @@ void WorkerControlJob::report_counters(v1::JobCounters& counters) const {
 void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
   for (const auto& [tensor, sample] : fidelity_->take()) {
     v1::Fidelity& fidelity = *counters.add_fidelity();
-    fidelity.set_tensor(tensors_.at(tensor).spec.name);
+    fidelity.set_tensor(tensors_.at(tensor).spec().name);
     fidelity.set_round(sample.round);
     fidelity.set_cosine(sample.cosine);
     fidelity.set_relative_error(sample.relative_error);
@@ -52,7 +52,7 @@ void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
   }
   for (const auto& [tensor, noted] : staleness_->take()) {
     v1::Staleness& staleness = *counters.add_staleness();
-    staleness.set_tensor(tensors_.at(tensor).spec.name);
+    staleness.set_tensor(tensors_.at(tensor).spec().name);
     staleness.set_rounds(noted.rounds);
     staleness.set_steps(noted.steps);
     staleness.set_most(noted.most);

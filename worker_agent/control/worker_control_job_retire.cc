@@ -22,7 +22,7 @@ void WorkerControlJob::retire(const v1::TensorsRetired& retired,
   for (const uint32_t tensor : retired.tensors()) {
     const auto at = tensors_.find(tensor);
     if (at == tensors_.end()) continue;
-    const auto newest = newest_.find(at->second.spec.name);
+    const auto newest = newest_.find(at->second.spec().name);
     if (newest != newest_.end() && newest->second == tensor) newest_.erase(newest);
     deferred_.erase(tensor);
     if (std::exchange(at->second.retired, true)) continue;
@@ -34,7 +34,9 @@ void WorkerControlJob::free_tensor(uint32_t tensor) {
   const auto gone = tensors_.extract(tensor);
   if (gone.empty()) return;
   const PlacedTensor& placed = gone.mapped();
-  if (placed.device != nullptr && nccl_rank_buffers_ > 0) kept_for_nccl_.push_back(placed.device);
+  if (const auto* const gpu = std::get_if<GpuMemory>(&placed.memory);
+      gpu != nullptr && nccl_rank_buffers_ > 0)
+    kept_for_nccl_.push_back(gpu->device);
   arena_.free(placed.slot, placed.shape);
   quota_.bytes_used -= placed.charged;
   charged_ -= placed.charged;

@@ -40,6 +40,7 @@ NcclType nccl_type(DType dtype) {
 
 EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
     : add_(std::move(add)),
+      order_{add_.plan.spec.priority, add_.plan.spec.result_priority},
       region_(region),
       local_reduction_(add_.segment->at(add_.slot.local_reduction_offset),
                        add_.segment->at(add_.slot.data_offset), add_.shape),
@@ -47,29 +48,28 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
       reported_(add_.shape.chunks) {
-  if (add_.device != nullptr) {
-    sum_ = std::make_unique<GpuSum>(add_.device);
+  if (add_.gpu() != nullptr) {
+    sum_ = std::make_unique<GpuSum>(add_.gpu()->device);
   } else {
     sum_ = std::make_unique<HostSum>(local_reduction_);
   }
 }
 
 Status EngineTensor::open_operations(const StartJob& job, Transport& transport) {
-  if (!remote() || (add_.device != nullptr && !add_.device->leaves_node())) return {};
+  if (!remote() || (add_.gpu() != nullptr && !add_.gpu()->device->leaves_node())) return {};
   auto exchange = make_exchange(job, transport);
   if (!exchange.ok()) return exchange.status();
   round_ = exchange.take();
-  if (add_.algorithm == Algorithm::kShards)
-    round_ = std::make_unique<PsRound>(job, add_, std::move(round_));
+  if (add_.plan.ps() != nullptr) round_ = std::make_unique<PsRound>(job, add_, std::move(round_));
   return {};
 }
 
 Result<std::unique_ptr<TensorRound>> EngineTensor::make_exchange(const StartJob& job,
                                                                  Transport& transport) {
-  if (add_.compression.spec.none())
+  if (add_.plan.compression().spec.none())
     return std::unique_ptr<TensorRound>(std::make_unique<DenseRound>(job, add_, region_));
   std::vector<float*> rank_buffers;
-  for (uint32_t rank = 0; rank < add_.shape.local_size && add_.device == nullptr; ++rank)
+  for (uint32_t rank = 0; rank < add_.shape.local_size && add_.gpu() == nullptr; ++rank)
     rank_buffers.push_back(reinterpret_cast<float*>(local_reduction_.rank_buffer(rank)));
   auto compressed = CompressedTensor::create(job, add_, std::move(rank_buffers), trace_, transport);
   if (!compressed.ok()) return compressed.status();
@@ -82,7 +82,7 @@ void EngineTensor::take_place_of(EngineTensor& other) {
 }
 
 NcclChild::Call EngineTensor::nccl_call() const {
-  const NcclChild::Place place{add_.nccl_rank_buffer, 0};
+  const NcclChild::Place place{add_.gpu()->nccl->rank_buffer, 0};
   return {place, place, add_.shape.count, nccl_type(add_.shape.dtype), nullptr};
 }
 

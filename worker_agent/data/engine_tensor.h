@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "data_plane/collective_operation.h"
+#include "data_plane/send_queue.h"
 #include "shared_memory/local_reduction.h"
 #include "worker_agent/job/worker_commands.h"
 #include "worker_agent/rounds/local_sum.h"
@@ -29,8 +30,8 @@ class EngineTensor {
   // Opens the operations between nodes. S201 when address space for payloads runs out.
   Status open_operations(const StartJob& job, Transport& transport);
 
-  const std::string& name() const { return add_.name; }
-  uint32_t id() const { return add_.tensor; }
+  const std::string& name() const { return add_.plan.spec.name; }
+  uint32_t id() const { return add_.plan.id; }
   bool remote() const { return add_.shape.remote; }
   bool reduces() const { return gradbus::reduces(add_.shape.kind); }
   bool empty() const { return add_.shape.count == 0; }
@@ -78,7 +79,7 @@ class EngineTensor {
   const RoundRequest& request() const { return request_; }
   std::span<const uint64_t> block_bytes() const { return block_bytes_; }
   RoundTrace& trace() { return trace_; }
-  const SendOrder& order() const { return add_.order; }
+  const SendOrder& order() const { return order_; }
 
   // ---- local reduction of the round that has begun
   void start_reducing() { reported_ = 0; }
@@ -102,6 +103,7 @@ class EngineTensor {
   Result<std::unique_ptr<TensorRound>> make_exchange(const StartJob& job, Transport& transport);
 
   AddTensor add_;
+  const SendOrder order_;
   RegionId region_;
   LocalReduction local_reduction_;
   std::vector<uint64_t> posted_;       // by local rank

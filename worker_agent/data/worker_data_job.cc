@@ -54,8 +54,9 @@ Result<RegionId> WorkerDataJob::region_of(const std::shared_ptr<Segment>& segmen
 Status WorkerDataJob::add_tensor(AddTensor add) {
   Result<RegionId> region = region_of(add.segment);
   if (!region.ok()) return region.status();
-  const uint32_t id = add.tensor;
-  const uint32_t replaces = add.replaces;
+  const uint32_t id = add.plan.id;
+  const PsPlan* const ps = add.plan.ps();
+  const uint32_t replaces = ps != nullptr && ps->moved_from ? ps->moved_from->id : id;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
   tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
   ++live_;
@@ -64,8 +65,7 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
   if (nccl_ != nullptr) nccl_->reserve(live_);
   assisting_.reserve(live_);
   GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
-  if (replaces != 0 && replaces != id && tensor(replaces) != nullptr)
-    tensors_[id]->take_place_of(*tensor(replaces));
+  if (replaces != id && tensor(replaces) != nullptr) tensors_[id]->take_place_of(*tensor(replaces));
   return {};
 }
 

@@ -4,14 +4,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "common/segment.h"
 #include "data_plane/collectives/collective.h"
 #include "data_plane/engine_command.h"
-#include "data_plane/partition_plan.h"
-#include "data_plane/send_queue.h"
+#include "data_plane/tensor_plan.h"
 #include "shared_memory/local_reduction.h"
 #include "worker_agent/gpu/device_tensor.h"
 #include "worker_agent/gpu/nccl_queue.h"
@@ -33,7 +34,6 @@ struct StartJob {
   uint32_t agent_index = 0;
   uint32_t agents = 1;
   uint32_t shards = 0;
-  PlacementPattern pattern = nullptr;              // of chunks on shards
   std::vector<std::string> agent_addresses;        // by agent index, then by shard
   std::vector<uint32_t> agent_of_rank;             // by rank
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
@@ -44,34 +44,35 @@ struct StartJob {
   std::shared_ptr<JobTrace> trace = std::make_shared<JobTrace>();
 };
 
+// The rank buffers of a tensor are in its arena slot.
+struct HostMemory {};
+
+// NCCL sums it between nodes.
+struct NcclPlace {
+  uint32_t rank_buffer = 0;         // its first one, in the job's NCCL process
+  std::shared_ptr<uint64_t> turns;  // agent 0's count of turns
+};
+
+// The rank buffers are on GPUs.
+struct GpuMemory {
+  std::shared_ptr<DeviceTensor> device;
+  std::shared_ptr<DevicePartitions> partitions = nullptr;  // the tensor is compressed there
+  std::optional<NcclPlace> nccl = {};
+};
+
+using TensorMemory = std::variant<HostMemory, GpuMemory>;
+
 struct AddTensor {
   uint64_t job = 0;
-  uint32_t tensor = 0;
-  std::string name;
-  ReduceOp op = ReduceOp::kSum;
-  uint32_t root = 0;
-  Algorithm algorithm = Algorithm::kRing;
-  uint32_t replicas = 1;  // kShards: copies of each chunk
-  Reduction last;         // operation on the sum of all nodes
-  CompressionPlan compression;
+  TensorPlan plan;
+  Reduction last;  // operation on the sum of all nodes
   LocalReductionShape shape;
   ArenaSlot slot;
   std::shared_ptr<Segment> segment;
-  bool holds_parameters = false;  // kShards: they update the parameters
-  bool one_shard = false;         // kShards: all chunks are on one
-  // kShards: its placement (0 shards: that of the job's start), and the tensor that it replaces (0:
-  // none)
-  uint32_t shards = 0;
-  PlacementPattern pattern = nullptr;
-  ShardMembers members = nullptr;
-  uint32_t replaces = 0;
-  std::shared_ptr<DeviceTensor> device = nullptr;  // rank buffers are on GPUs; null: in the segment
-  std::shared_ptr<DevicePartitions> device_partitions = nullptr;  // the tensor is compressed there
-  SendOrder order = {};
-  // NCCL only: its first rank buffer in the job's NCCL process, and agent 0's count of turns
-  bool by_nccl = false;
-  uint32_t nccl_rank_buffer = 0;
-  std::shared_ptr<uint64_t> nccl_turns = nullptr;
+  TensorMemory memory;
+
+  GpuMemory* gpu() { return std::get_if<GpuMemory>(&memory); }
+  const GpuMemory* gpu() const { return std::get_if<GpuMemory>(&memory); }
 };
 
 // For the conductor: the result of an order to a job's NCCL process, and the first turn that

@@ -4,42 +4,45 @@ namespace gradbus {
 namespace {
 
 CollectivePlan plan_of(const StartJob& job, const AddTensor& add) {
+  const TensorSpec& spec = add.plan.spec;
   CollectivePlan plan;
-  plan.kind = add.shape.kind;
-  plan.algorithm = add.algorithm;
-  plan.dtype = add.shape.dtype;
-  plan.op = add.op;
-  plan.count = add.shape.count;
-  plan.chunk_elements = add.shape.chunk_elements;
-  plan.row_elements = add.shape.row_elements;
-  plan.root = add.root;
+  plan.kind = spec.kind;
+  plan.algorithm = add.plan.algorithm();
+  plan.dtype = spec.dtype;
+  plan.op = spec.op;
+  plan.count = spec.count;
+  plan.chunk_elements = add.plan.chunk_elements;
+  plan.row_elements = spec.row_elements;
+  plan.root = spec.root;
   plan.agent_index = job.agent_index;
   plan.agent_of_rank = job.agent_of_rank;
   plan.agents = job.agents;
-  const bool on_shards = add.algorithm == Algorithm::kShards;
-  const bool began = add.shards == 0;  // the placement of the job's start
-  plan.shards = on_shards ? (began ? job.shards : add.shards) : 0;
-  plan.replicas = add.replicas;
-  plan.tensor = add.tensor;
-  plan.pattern = began ? job.pattern : add.pattern;
-  plan.members = add.members;
-  plan.one_shard = add.one_shard;
-  plan.by_nccl = add.by_nccl;
-  plan.turns = add.nccl_turns;
+  plan.tensor = add.plan.id;
+  if (const PsPlan* const ps = add.plan.ps(); ps != nullptr) {
+    plan.shards = ps->shards.shards;
+    plan.replicas = ps->replicas;
+    plan.pattern = ps->shards.pattern;
+    plan.members = ps->shards.members;
+    plan.one_shard = add.plan.mode.keeps_tensors_whole();
+  }
+  if (add.gpu() != nullptr && add.gpu()->nccl) {
+    plan.by_nccl = true;
+    plan.turns = add.gpu()->nccl->turns;
+  }
   return plan;
 }
 
 // The rank buffers of ranks that get the result there. On GPUs the first rank buffer delivers it.
 std::vector<uint32_t> rank_buffers_in_host_memory(const StartJob& job, const AddTensor& add) {
-  if (!reduces(add.shape.kind)) return {};
-  return add.device == nullptr ? job.local_ranks : std::vector<uint32_t>{job.local_ranks.front()};
+  if (!reduces(add.plan.spec.kind)) return {};
+  return add.gpu() == nullptr ? job.local_ranks : std::vector<uint32_t>{job.local_ranks.front()};
 }
 
 }  // namespace
 
 DenseRound::DenseRound(const StartJob& job, const AddTensor& add, RegionId region)
     : operations_{std::make_unique<CollectiveOperation>(
-          OperationId{add.tensor, 0}, plan_of(job, add),
+          OperationId{add.plan.id, 0}, plan_of(job, add),
           OperationBuffers{region, add.slot.data_offset, add.segment->at(add.slot.data_offset),
                            add.shape.data_stride},
           rank_buffers_in_host_memory(job, add), add.last)} {}

@@ -10,12 +10,11 @@ PsRound::PsRound(const StartJob& job, const AddTensor& add, std::unique_ptr<Tens
     : exchange_(std::move(exchange)),
       traffic_(job.traffic),
       board_(job.staleness),
-      tensor_(add.tensor),
-      holds_parameters_(add.holds_parameters),
-      replicas_(add.replicas),
+      tensor_(add.plan.id),
+      holds_parameters_(add.plan.mode.holds_parameters()),
+      replicas_(add.plan.ps()->replicas),
       first_peer_(job.agents),
-      shards_(add.shards == 0 ? job.shards : add.shards),
-      members_(add.members) {
+      shards_(add.plan.ps()->shards) {
   if (holds_parameters_) board_->add(tensor_);
 }
 
@@ -61,8 +60,8 @@ void PsRound::received(const FrameHeader& header, const CollectiveOperation& ope
 // Without a second copy, a part of the tensor is on this shard only.
 bool PsRound::needs(uint32_t peer) const {
   if (replaced_ || replicas_ > 1 || peer < first_peer_) return false;
-  if (members_ == nullptr) return peer < first_peer_ + shards_;
-  return std::ranges::count(*members_, peer - first_peer_) > 0;
+  if (shards_.members == nullptr) return peer < first_peer_ + shards_.shards;
+  return std::ranges::count(*shards_.members, peer - first_peer_) > 0;
 }
 
 }  // namespace gradbus

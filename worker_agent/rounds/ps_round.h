@@ -11,7 +11,7 @@ namespace gradbus {
 
 class PsRound final : public TensorRound {
  public:
-  // `exchange`: carries elements or payloads to the shards and back.
+  // `add` has a PsPlan. `exchange`: carries elements or payloads to the shards and back.
   PsRound(const StartJob& job, const AddTensor& add, std::unique_ptr<TensorRound> exchange);
   ~PsRound() override;
 
@@ -49,8 +49,7 @@ class PsRound final : public TensorRound {
   const bool holds_parameters_;
   const uint32_t replicas_;
   const uint32_t first_peer_;  // shard 0
-  const uint32_t shards_;      // of its placement
-  const ShardMembers members_;
+  const ShardSet shards_;
   RoundRequest request_;
   uint32_t staleness_ = 0;
   bool replaced_ = false;

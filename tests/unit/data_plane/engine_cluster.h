@@ -105,8 +105,7 @@ class Cluster {
   void add_to_agents(uint32_t id, const TensorSpec& spec, uint64_t chunk, const SyncMode& mode,
                      const CompressionPlan& compression = {}) {
     for (uint32_t i = 0; i < layout_.agents; ++i)
-      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, compression,
-                 std::max(1U, mode.replicas), mode.holds_parameters(), mode.keeps_tensors_whole());
+      add_tensor(*nodes[i], id, spec, chunk, Algorithm::kShards, compression, mode);
   }
   // Adds it to one shard after the other, with `turns` turns of work between them.
   void add_to_shards(uint32_t id, const TensorSpec& spec, uint64_t chunk, const std::string& mode,
@@ -180,7 +179,7 @@ class Cluster {
     const uint32_t replicas = std::max(1U, parsed.replicas);
     for (uint32_t i = 0; i < layout_.agents; ++i)
       add_tensor(*nodes[i], id, spec, chunk, layout_.shards > 0 ? Algorithm::kShards : algorithm,
-                 compression, replicas, parsed.holds_parameters());
+                 compression, parsed);
     for (uint32_t i = 0; i < shards(); ++i) {
       add_to_shard(i, id, spec, chunk, mode, compression);
       if (replicas > 1) add_copy(i, id, spec, chunk, mode, compression);
@@ -188,36 +187,36 @@ class Cluster {
   }
   void add_tensor(Node& node, uint32_t id, const TensorSpec& spec, uint64_t chunk,
                   Algorithm algorithm, const CompressionPlan& compression = {},
-                  uint32_t replicas = 1, bool async = false, bool one_shard = false) {
-    LocalReductionShape shape =
-        make_local_reduction_shape(spec, chunk,
-                                   {layout_.world(), layout_.ranks_per_agent,
-                                    layout_.agents > 1 || algorithm == Algorithm::kShards});
-    const ArenaSlot place = node.arenas[0]->place(shape).take();
-    shape.data_stride = place.data_stride;
-    const auto segment = node.arenas[0]->segments()[place.segment];
-    node.local_reductions.emplace_back(segment->at(place.local_reduction_offset),
-                                       segment->at(place.data_offset), shape);
-    AddTensor add{kJob,
-                  id,
-                  "t",
-                  spec.op,
-                  spec.root,
-                  algorithm,
-                  replicas,
-                  layout_.agents > 1 || algorithm == Algorithm::kShards
-                      ? reduction_after_nodes(spec, layout_.world())
-                      : last_reduction(spec, layout_.world()),
-                  compression,
-                  shape,
-                  place,
-                  segment,
-                  async,
-                  one_shard,
-                  moved_ ? shards() : 0,
-                  nullptr,
-                  members_,
-                  moved_ ? moved_->tensor : 0};
+                  const SyncMode& mode = {}) {
+    AddTensor add;
+    add.job = kJob;
+    add.plan.id = id;
+    add.plan.spec = spec;
+    add.plan.spec.name = "t";
+    add.plan.mode = mode;
+    add.plan.chunk_elements = chunk;
+    if (algorithm == Algorithm::kShards) {
+      PsPlan ps;
+      ps.shards = {shards(), moved_ ? nullptr : layout_.pattern, members_};
+      ps.replicas = std::max(1U, mode.replicas);
+      ps.compression = compression;
+      if (moved_ && moved_->tensor != 0) ps.moved_from = MovedFrom{moved_->tensor, 1, 0};
+      add.plan.exchange = ps;
+    } else if (compression.spec.none()) {
+      add.plan.exchange = DensePlan{algorithm};
+    } else {
+      add.plan.exchange = CompressedPlan{algorithm, compression};
+    }
+    const bool leaves_node = layout_.agents > 1 || algorithm == Algorithm::kShards;
+    add.last = leaves_node ? reduction_after_nodes(spec, layout_.world())
+                           : last_reduction(spec, layout_.world());
+    add.shape = make_local_reduction_shape(spec, chunk,
+                                           {layout_.world(), layout_.ranks_per_agent, leaves_node});
+    add.slot = node.arenas[0]->place(add.shape).take();
+    add.shape.data_stride = add.slot.data_stride;
+    add.segment = node.arenas[0]->segments()[add.slot.segment];
+    node.local_reductions.emplace_back(add.segment->at(add.slot.local_reduction_offset),
+                                       add.segment->at(add.slot.data_offset), add.shape);
     if (layout_.place) layout_.place(node, add);
     node.engine.post(std::move(add));
   }
@@ -293,7 +292,6 @@ class Cluster {
     start.agent_index = index;
     start.agents = layout_.agents;
     start.shards = layout_.shards;
-    start.pattern = layout_.pattern;
     for (const auto& other : nodes) start.agent_addresses.push_back(other->address);
     for (uint32_t rank = 0; rank < layout_.world(); ++rank) {
       start.agent_of_rank.push_back(layout_.agent_of(rank));

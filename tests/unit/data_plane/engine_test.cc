@@ -168,8 +168,9 @@ TEST(Engine, AnEndedJobIsForgotten) {
   cluster.turn(20);
   for (auto& node : cluster.nodes) node->engine.post(EndJob{kJob});
   cluster.turn(200);
-  cluster.nodes[0]->engine.post(
-      AddTensor{kJob, 0, "late", ReduceOp::kSum, 0, Algorithm::kRing, 1, {}, {}, {}, {}, nullptr});
+  AddTensor late;
+  late.job = kJob;
+  cluster.nodes[0]->engine.post(std::move(late));
   cluster.turn(5);
   EXPECT_TRUE(cluster.nodes[0]->broken.take().empty());
 }

@@ -65,7 +65,7 @@ Result<std::shared_ptr<DeviceTensor>> make_tensor(const LocalReductionShape& sha
 }
 
 Result<std::shared_ptr<DeviceTensor>> make_tensor(const test::Node& node, const AddTensor& add) {
-  return make_tensor(add.shape, add.compression.partition_elements,
+  return make_tensor(add.shape, add.plan.compression().partition_elements,
                      add.segment->at(add.slot.data_offset),
                      node.clients[0].channel->doorbell.get());
 }
@@ -74,14 +74,14 @@ Result<std::shared_ptr<DeviceTensor>> make_tensor(const test::Node& node, const 
 void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t agents) {
   auto tensor = make_tensor(node, add);
   ASSERT_TRUE(tensor.ok()) << tensor.status().message();
-  auto partitions =
-      DevicePartitions::make(tensor.value(), {add.compression, add.shape.count, agent, agents});
+  auto partitions = DevicePartitions::make(
+      tensor.value(), {add.plan.compression(), add.shape.count, agent, agents});
   ASSERT_TRUE(partitions.ok()) << partitions.status().message();
-  add.device = tensor.take();
-  add.device_partitions = partitions.take();
+  const GpuMemory memory{tensor.take(), partitions.take()};
+  add.memory = memory;
   std::vector<std::byte*> done;
   for (uint32_t rank = 0; rank < add.shape.local_size; ++rank) {
-    const DeviceRankBuffer& rank_buffer = add.device->rank_buffer(rank);
+    const DeviceRankBuffer& rank_buffer = memory.device->rank_buffer(rank);
     node.rank_buffers_elsewhere.push_back(
         reinterpret_cast<float*>(map_share(rank_buffer.memory.handle, kCount * sizeof(float))));
     done.push_back(map_share(rank_buffer.done, 2 * sizeof(uint64_t)));
@@ -341,8 +341,9 @@ TEST(DevicePartitions, NoMemoryIsOneLine) {
     auto tensor = make_tensor(node, add);
     ASSERT_TRUE(tensor.ok());
     double_of("full");
-    says =
-        DevicePartitions::make(tensor.value(), {add.compression, kCount, 0, 2}).status().message();
+    says = DevicePartitions::make(tensor.value(), {add.plan.compression(), kCount, 0, 2})
+               .status()
+               .message();
     double_of("streams");
   };
   CompressedCluster cluster(made, {"int8", Communicator::kAllGather});

@@ -13,6 +13,12 @@ namespace {
 
 using Kind = OperationEvent::Kind;
 
+PsPlan ps_plan(const ShardSet& shards) {
+  PsPlan plan;
+  plan.shards = shards;
+  return plan;
+}
+
 // Two agents with a rank each, and three shards.
 class RoundsTest : public testing::Test {
  protected:
@@ -23,12 +29,12 @@ class RoundsTest : public testing::Test {
     job_.local_ranks = {0};
     job_.staleness = std::make_shared<StalenessBoard>();
     ASSERT_TRUE(arena_.open().ok());
-    add_.tensor = 7;
-    add_.name = "t";
-    add_.algorithm = Algorithm::kShards;
-    TensorSpec spec;
-    spec.count = 100;
-    add_.shape = make_local_reduction_shape(spec, 50, {2, 1, true});
+    add_.plan.id = 7;
+    add_.plan.spec.name = "t";
+    add_.plan.spec.count = 100;
+    add_.plan.chunk_elements = 50;
+    add_.plan.exchange = ps_plan({3});
+    add_.shape = make_local_reduction_shape(add_.plan.spec, 50, {2, 1, true});
     add_.slot = arena_.place(add_.shape).take();
     add_.shape.data_stride = add_.slot.data_stride;
     add_.segment = arena_.segments()[add_.slot.segment];
@@ -65,7 +71,7 @@ TEST_F(RoundsTest, EventsComeBackInOrder) {
 }
 
 TEST_F(RoundsTest, DenseRoundsHaveOneOperation) {
-  add_.algorithm = Algorithm::kRing;
+  add_.plan.exchange = DensePlan{Algorithm::kRing};
   DenseRound round(job_, add_, RegionId{});
   EXPECT_TRUE(round.done());
   ASSERT_TRUE(round.begin(input(4), queue_).ok());
@@ -105,7 +111,7 @@ TEST_F(RoundsTest, PushesHaveTheLearningRateOrThePull) {
 }
 
 TEST_F(RoundsTest, AnswersOfShardsSayHowStaleTheRoundWas) {
-  add_.holds_parameters = true;
+  add_.plan.mode = parse_mode("ps:async").take();
   {
     const auto round = ps_round();
     const CollectiveOperation& operation = *round->operations().front();
@@ -133,15 +139,16 @@ TEST_F(RoundsTest, OneCopyNeedsItsShards) {
   EXPECT_TRUE(ps_round()->needs(2));
   EXPECT_TRUE(ps_round()->needs(4));
   EXPECT_FALSE(ps_round()->needs(5));
-  add_.shards = 2;
-  add_.members = std::make_shared<const std::vector<uint16_t>>(std::vector<uint16_t>{0, 2});
+  const std::vector<uint16_t> members{0, 2};
+  add_.plan.exchange =
+      ps_plan({2, nullptr, std::make_shared<const std::vector<uint16_t>>(members)});
   EXPECT_TRUE(ps_round()->needs(2));
   EXPECT_FALSE(ps_round()->needs(3));
   EXPECT_TRUE(ps_round()->needs(4));
   const auto old = ps_round();
   old->replaced();
   EXPECT_FALSE(old->needs(2));
-  add_.replicas = 2;
+  std::get<PsPlan>(add_.plan.exchange).replicas = 2;
   EXPECT_FALSE(ps_round()->needs(2));
 }
 
