@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace gradbus {
 
@@ -12,5 +13,9 @@ std::string bytes_text(uint64_t bytes);
 std::string milliseconds_text(uint64_t milliseconds);
 // "12 us", "3.4 ms", then as milliseconds_text.
 std::string nanoseconds_text(uint64_t nanoseconds);
+// "1 rank", "2 ranks": `noun` is in the singular, and its plural has an s.
+inline std::string counted(uint64_t number, std::string_view noun) {
+  return std::to_string(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
+}
 
 }  // namespace gradbus

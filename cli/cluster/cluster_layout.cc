@@ -4,6 +4,7 @@
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {
@@ -57,8 +58,7 @@ Result<std::vector<std::string>> wanted_places(const std::string& text, int agen
   if (places.size() == count) return places;
   return error(
       "H200",
-      "--shards-on names " + std::to_string(places.size()) + " places for " +
-          std::to_string(shards) + " shards",
+      "--shards-on names " + counted(places.size(), "place") + " for " + counted(shards, "shard"),
       "one word for each shard, own or an agent's name, e.g. agent-0,own; or agents, which "
       "is one beside each in turn");
 }

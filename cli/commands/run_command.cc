@@ -22,6 +22,7 @@
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 #include "common/system_error.h"
+#include "common/units.h"
 #include "transport/registry.h"
 
 namespace gradbus {
@@ -53,7 +54,7 @@ Status prepare_open_files(int ranks) {
   setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= needed) return {};
   return error("S220",
-               std::to_string(ranks) + " ranks and their daemons need " + std::to_string(needed) +
+               counted(ranks, "rank") + " and their daemons need " + std::to_string(needed) +
                    " open files, and this process may open " + std::to_string(limit.rlim_cur),
                "raise the limit: ulimit -n " + std::to_string(wanted));
 }
@@ -68,14 +69,13 @@ Status make_output_directory(const std::string& path) {
 
 void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan,
                const EmbeddedCluster& cluster) {
-  std::string text =
-      "gradbus run: job " + plan.job + ", " + std::to_string(plan.ranks) + " ranks, ";
+  std::string text = "gradbus run: job " + plan.job + ", " + counted(plan.ranks, "rank") + ", ";
   const int shards = shard_count(options);
-  const std::string and_shards = shards > 0 ? " and " + std::to_string(shards) + " shards" : "";
-  text += plan.embedded ? std::to_string(plan.blocks.size()) + " embedded agents" + and_shards +
-                              ", coordinator " + cluster.coordinator() + ", token file " +
-                              cluster.token_file()
-                        : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
+  const std::string and_shards = shards > 0 ? " and " + counted(shards, "shard") : "";
+  text += plan.embedded
+              ? counted(plan.blocks.size(), "embedded agent") + and_shards + ", coordinator " +
+                    cluster.coordinator() + ", token file " + cluster.token_file()
+              : "the agent at " + (plan.socket.empty() ? "each host" : plan.socket);
   if (cluster.lab() != nullptr) text += ", links of " + options.link;
   screen.note(text);
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/errors.h"
+#include "common/units.h"
 
 namespace gradbus {
 namespace {
@@ -42,7 +43,7 @@ Result<std::vector<Host>> choose_blocks(const RunOptions& options, const std::ve
   if (!hosts.empty()) return hosts;
   const int agents = options.agents.empty() ? 1 : std::stoi(options.agents);
   if (agents > ranks)
-    return error("H200", std::to_string(agents) + " agents for " + std::to_string(ranks) + " ranks",
+    return error("H200", counted(agents, "agent") + " for " + counted(ranks, "rank"),
                  "use at most one agent per rank");
   std::vector<Host> blocks;
   for (const int slots : even_blocks(ranks, agents)) blocks.push_back({"localhost", slots, true});

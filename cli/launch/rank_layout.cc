@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/errors.h"
+#include "common/units.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -13,7 +14,8 @@ namespace {
 
 Status too_few_slots(int ranks, int slots) {
   return error("H200",
-               std::to_string(ranks) + " ranks do not fit into " + std::to_string(slots) + " slots",
+               counted(ranks, "rank") + (ranks == 1 ? " does" : " do") + " not fit into " +
+                   counted(slots, "slot"),
                "give the hosts more slots (-H NAME:SLOTS), or fewer ranks");
 }
 

@@ -235,11 +235,10 @@ std::string state_text(const v1::JobStatus& job) {
 std::string job_head(const v1::JobStatus& job) {
   uint64_t bytes_per_s = 0;
   for (const v1::RankStatus& rank : job.ranks()) bytes_per_s += rank.bytes_per_s();
-  std::string text = wrapped("job " + job.job() + ": " + state_text(job) + ", " +
-                                 std::to_string(job.world_size()) + " ranks, epoch " +
-                                 std::to_string(job.epoch()) + ", " +
-                                 std::to_string(job.tensors_size()) + " tensors",
-                             0);
+  std::string text = wrapped(
+      "job " + job.job() + ": " + state_text(job) + ", " + counted(job.world_size(), "rank") +
+          ", epoch " + std::to_string(job.epoch()) + ", " + counted(job.tensors_size(), "tensor"),
+      0);
   const std::string rate =
       job.outcome().empty() ? ", ranks' rate " + bytes_text(bytes_per_s) + "/s" : "";
   text += wrapped("transport " + (job.transport().empty() ? "-" : job.transport()) + ", sent " +
@@ -260,8 +259,8 @@ std::string job_details(const v1::JobStatus& job) {
 }
 
 std::string ended_job_text(const v1::JobStatus& job) {
-  std::string text = "  " + job.job() + ": " + state_text(job) + ", " +
-                     std::to_string(job.world_size()) + " ranks";
+  std::string text =
+      "  " + job.job() + ": " + state_text(job) + ", " + counted(job.world_size(), "rank");
   return wrapped(text.substr(2), 2) +
          (job.error().message().empty() ? "" : wrapped(job.error().message(), 4));
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <utility>
 
+#include "common/units.h"
 #include "errors.h"
 #include "gil.h"
 #include "guard.h"
@@ -110,8 +111,8 @@ void check_sizes(const gradbus_session* session, const Request& request, const A
     throw_invalid(what + ": input and output do not fit in size or dtype", "pass fitting ones");
   if (request.send_counts &&
       request.send_counts->size() != static_cast<size_t>(gradbus_size(session)))
-    throw_invalid(what + ": there are " + std::to_string(request.send_counts->size()) +
-                      " splits for " + std::to_string(gradbus_size(session)) + " ranks",
+    throw_invalid(what + ": there are " + counted(request.send_counts->size(), "split") + " for " +
+                      counted(gradbus_size(session), "rank"),
                   "pass one split per rank");
 }
 

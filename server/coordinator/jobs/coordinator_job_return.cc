@@ -2,6 +2,7 @@
 // coordinator's job. What each node knows of the job's tensors is merged: messages of the former
 // coordinator have reached some nodes and not others, and those get them again.
 #include "common/errors.h"
+#include "common/units.h"
 #include "proto/numbers.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 #include "server/coordinator/jobs/returning_jobs.h"
@@ -192,9 +193,9 @@ void CoordinatorJob::take_back(const ReturningJob& from, Nanos now) {
       if (running.left()) record.left_at = now;
     }
   outbox_->note(title() +
-                " goes on under this coordinator: " + std::to_string(membership_.world_size()) +
-                " ranks on " + std::to_string(membership_.agents().size()) + " agents, " +
-                std::to_string(registrations_.ready_count()) + " tensors");
+                " goes on under this coordinator: " + counted(membership_.world_size(), "rank") +
+                " on " + counted(membership_.agents().size(), "agent") + ", " +
+                counted(registrations_.ready_count(), "tensor"));
   tell_event(EventKind::kJobStarted, "goes on under this coordinator", now);
   for (uint32_t index = 0; index < shards_.size() && live(); ++index)
     if (!shards_.at(index).lost && (shards_told_.contains(kMissingShard + index)))

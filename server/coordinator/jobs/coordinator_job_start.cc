@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/units.h"
 #include "proto/numbers.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 
@@ -125,10 +126,9 @@ void CoordinatorJob::start(const AgentInfos& shards, Nanos now) {
   outbox_->send_all(membership_.agents(), message);
   message.mutable_job_started()->clear_secret();  // shards have no ranks
   if (!shards_.empty()) outbox_->send_all(shards_, message);
-  const std::string where =
-      std::to_string(membership_.world_size()) + " ranks on " +
-      std::to_string(membership_.agents().size()) + " agents" +
-      (shards_.empty() ? "" : ", " + std::to_string(shards_.size()) + " shards");
+  const std::string where = counted(membership_.world_size(), "rank") + " on " +
+                            counted(membership_.agents().size(), "agent") +
+                            (shards_.empty() ? "" : ", " + counted(shards_.size(), "shard"));
   outbox_->note(title() + " started: " + where);
   tell_event(EventKind::kJobStarted, where + ", of " + user_text(identity_.owner), now);
   if (!shards_.empty()) outbox_->note(title() + ": " + shard_map.of.why);

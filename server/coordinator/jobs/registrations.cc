@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/policy/sync_mode.h"
+#include "common/units.h"
 #include "compression/spec.h"
 #include "proto/algorithms.h"
 #include "proto/numbers.h"
@@ -125,15 +126,15 @@ Status Registrations::may_use(const SyncMode& mode, const std::string& who) cons
                                    " gives other bits in every run, and the coordinator was "
                                    "started with --deterministic");
   if (mode.quorum > agents_)
-    return short_error("O911", what + " wants " + std::to_string(mode.quorum) +
-                                   " nodes, the job has " + std::to_string(agents_));
+    return short_error("O911", what + " wants " + counted(mode.quorum, "node") + ", the job has " +
+                                   std::to_string(agents_));
   GRADBUS_RETURN_IF_ERROR(no_shards_);
   const uint32_t shards = shards_.shards;
   if (mode.settled_replicas(shards) < 2) GRADBUS_RETURN_IF_ERROR(no_single_copies_);
   if (shards_.shards == 0) return short_error("O912", what + ", and the job began without one");
   if (mode.replicas <= shards) return {};
   return short_error("O911",
-                     what + " wants " + std::to_string(mode.replicas) + " shards, the job has " +
+                     what + " wants " + counted(mode.replicas, "shard") + ", the job has " +
                          std::to_string(shards),
                      "start another gradbus-server --role=shard before the job, or use gradbus run "
                      "--shards 2");

@@ -1,6 +1,6 @@
 // The map of the cluster, and charts of figures over time.
 
-import {drawn, element, number, setText} from './parts.js';
+import {counted, drawn, element, number, setText} from './parts.js';
 
 const WIDTH = 300, HEIGHT = 70;
 const NODES_MAX = 48;  // more are not readable; the table has all
@@ -59,12 +59,13 @@ export function clusterMap(cluster, sample) {
   const lines = cluster.paths.filter((path) => places.has(path.agent) && places.has(path.peer)).slice(0, PATHS_MAX)
     .map((path) => pathLine(path, places, Math.min(rate(path.agent), rate(path.peer)) / busiest));
   const busy = shown.filter((node) => rate(node.name) > 0).length;
-  const label = `Map of ${cluster.agents.filter((node) => !node.shard).length} agents and ` +
-    `${cluster.agents.filter((node) => node.shard).length} shards: ${busy} send now, ${lost.length} are lost`;
+  const shards = cluster.agents.filter((node) => node.shard).length;
+  const label = `Map of ${counted(cluster.agents.length - shards, 'agent')} and ${counted(shards, 'shard')}: ` +
+    `${busy} send now, ${lost.length} are lost`;
   const svg = drawn('svg', {viewBox: '0 0 520 340', role: 'img', 'aria-label': label}, ...lines,
     ...shown.map((node) => nodeMark(node, places.get(node.name), rate(node.name))));
   if (all.length <= NODES_MAX) return [svg];
-  return [svg, element('p', {class: 'quiet'}, `${all.length - NODES_MAX} more nodes are in the table.`)];
+  return [svg, element('p', {class: 'quiet'}, `${counted(all.length - NODES_MAX, 'more node')} in the table.`)];
 }
 
 function placesOf(nodes) {

@@ -80,6 +80,11 @@ export function meter() {
   };
 }
 
+// "1 node", "2 nodes".
+export function counted(amount, noun) {
+  return `${amount} ${noun}${amount === 1 ? '' : 's'}`;
+}
+
 export function number(value) {
   if (value === null || value === undefined) return '-';
   if (value === 0) return '0';

@@ -177,7 +177,7 @@ def check_screen_reader(tab) -> None:
     nameless = [role for role, name in found if role in ("button", "link", "image", "searchbox", "region") and not name]
     assert nameless == []
     pictures = [name for role, name in found if role in ("image", "img")]
-    assert any(name.startswith("Map of 3 agents and 1 shards") for name in pictures), pictures
+    assert any(name.startswith("Map of 3 agents and 1 shard:") for name in pictures), pictures
 
 
 def check_phone(tab) -> None:

@@ -81,7 +81,7 @@ def test_mistakes_are_named():
     link = ("--shards", "2", "--link", "1gbit")
     assert "did you mean: agent-1" in refusal(*link, "--shards-on", "own,agnet-1")
     assert "did you mean: agents" in refusal(*link, "--shards-on", "agnets")
-    assert "names 1 places for 2 shards" in refusal(*link, "--shards-on", "agent-0")
+    assert "names 1 place for 2 shards" in refusal(*link, "--shards-on", "agent-0")
     assert "there are: own, agent-0, agent-1" in refusal(*link, "--shards-on", "own,agent-7")
     assert "add --link RATE" in refusal("--shards", "2", "--shards-on", "agents")
     assert "add --shards N" in refusal("--link", "1gbit", "--shards-on", "agents")

@@ -65,7 +65,7 @@ TEST(ClusterLayout, MistakesAreNamed) {
   EXPECT_THAT(problem(options_of("2", "own,agnet-1")), HasSubstr("did you mean: agent-1"));
   EXPECT_THAT(problem(options_of("2", "agnets")), HasSubstr("did you mean: agents"));
   EXPECT_THAT(problem(options_of("2", "own,agent-2")), HasSubstr("own, agent-0, agent-1"));
-  EXPECT_THAT(problem(options_of("2", "agent-0")), HasSubstr("names 1 places for 2 shards"));
+  EXPECT_THAT(problem(options_of("2", "agent-0")), HasSubstr("names 1 place for 2 shards"));
   EXPECT_THAT(problem(options_of("0", "agents")), HasSubstr("add --shards N"));
   EXPECT_THAT(problem(options_of("1", "", {"shrad-0=1gbit"})), HasSubstr("did you mean: shard-0"));
   EXPECT_THAT(problem(options_of("1", "", {"shard-0"})), HasSubstr("says no rate"));

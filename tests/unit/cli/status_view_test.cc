@@ -227,7 +227,7 @@ TEST(Health, TheEndOfAJobIsNoProblemOfTheCluster) {
     EXPECT_THAT(problems(reply), IsEmpty()) << outcome;
     const std::string text = status_text(reply, {"h"});
     EXPECT_THAT(text, HasSubstr("healthy"));
-    EXPECT_THAT(text, HasSubstr("  a: " + std::string(outcome) + " 12.0 s ago, 1 ranks\n"));
+    EXPECT_THAT(text, HasSubstr("  a: " + std::string(outcome) + " 12.0 s ago, 1 rank\n"));
     EXPECT_THAT(text, Not(HasSubstr("ranks' rate"))) << text;
     EXPECT_THAT(status_text(reply, {"h", 0, true}), HasSubstr("RANK")) << "--job shows all of it";
   }
