@@ -244,6 +244,7 @@ class Session {
   Status take_registered(Packet& packet);
   Status take_trial(Packet& packet);
   Status take_answer(Packet& packet);
+  Status wait_for_answer(const CoordinatorAnswer& answer);
   void handle_notice(const NoticePacket& notice);
   void fail(const Status& status);
 

@@ -34,10 +34,22 @@ Result<std::string> Session::ask_coordinator(std::string_view question) {
     }
     answer_ = answer;
   }
+  const Status waited = wait_for_answer(*answer);
+  {
+    // A later question is not refused because of this one, and its late answer is not taken.
+    const std::lock_guard lock(control_);
+    if (answer_ == answer) answer_.reset();
+  }
+  GRADBUS_RETURN_IF_ERROR(waited);
+  if (!answer->refused.ok()) return answer->refused;
+  return answer->text;
+}
+
+Status Session::wait_for_answer(const CoordinatorAnswer& answer) {
   const Nanos deadline = monotonic_now() + options_.agent_timeout;
-  while (!answer->done.load(std::memory_order_acquire)) {
+  while (!answer.done.load(std::memory_order_acquire)) {
     progress();
-    if (answer->done.load(std::memory_order_acquire)) break;
+    if (answer.done.load(std::memory_order_acquire)) break;
     GRADBUS_RETURN_IF_ERROR(failure());
     if (monotonic_now() >= deadline)
       return error("P110", "rank " + std::to_string(rank()) + " waited " +
@@ -45,8 +57,7 @@ Result<std::string> Session::ask_coordinator(std::string_view question) {
                                " s for an answer of the coordinator");
     connection_->wait(kAnswerSleep);
   }
-  if (!answer->refused.ok()) return answer->refused;
-  return answer->text;
+  return {};
 }
 
 Status Session::take_answer(Packet& packet) {

@@ -7,13 +7,43 @@
 
 namespace gradbus {
 
+namespace {
+
 static_assert(kAttachTextsBytesMax == kQuestionBytesMax);
 
+void send_answer(AttachedClient& client, uint32_t request, const Status& status,
+                 const std::string& text) {
+  const std::string& whole = status.ok() ? text : status.message();
+  const size_t total =
+      std::min(whole.size(), status.ok() ? kQuestionBytesMax : size_t{kTextPartBytes});
+  size_t begin = 0;
+  do {
+    auto packet = make_packet<AnswerPacket>(request);
+    packet.code = static_cast<uint32_t>(status.code());
+    packet.total_bytes = static_cast<uint32_t>(total);
+    packet.bytes = static_cast<uint32_t>(std::min(kTextPartBytes, total - begin));
+    std::copy_n(whole.data() + begin, packet.bytes, packet.text);
+    client.send(packet);
+    begin += packet.bytes;
+  } while (begin < total);
+}
+
+}  // namespace
+
+// A rank that gave up a question may ask the next one. Only one at a time goes to the coordinator,
+// so that a client cannot fill its inbox.
 Status Conductor::on_question(AttachedClient& client, const QuestionPacket& packet) {
   AttachedClient::Asked& asked = client.asked;
-  if (asked.request != 0 && asked.text.size() == asked.total_bytes)
-    return bad_packet("a second question before the answer to the first one");
-  if (asked.request == 0) asked = {packet.header.request, packet.total_bytes, {}};
+  if (asked.request != 0 && asked.text.size() == asked.total_bytes) {
+    send_answer(client, packet.header.request,
+                error("O905", "the coordinator has not answered this rank's last question yet",
+                      "ask again later"),
+                "");
+    rewatch(client);
+    return {};
+  }
+  if (asked.request != packet.header.request)
+    asked = {packet.header.request, packet.total_bytes, {}};
   const bool fits = packet.header.request == asked.request && asked.request != 0 &&
                     packet.total_bytes == asked.total_bytes &&
                     packet.total_bytes <= kQuestionBytesMax && packet.bytes <= kTextPartBytes &&
@@ -49,19 +79,7 @@ void Conductor::answer_question(AttachedClient& client, const Status& status,
                                 const std::string& text) {
   const uint32_t request = client.asked.request;
   client.asked = {};
-  const std::string& whole = status.ok() ? text : status.message();
-  const size_t total =
-      std::min(whole.size(), status.ok() ? kQuestionBytesMax : size_t{kTextPartBytes});
-  size_t begin = 0;
-  do {
-    auto packet = make_packet<AnswerPacket>(request);
-    packet.code = static_cast<uint32_t>(status.code());
-    packet.total_bytes = static_cast<uint32_t>(total);
-    packet.bytes = static_cast<uint32_t>(std::min(kTextPartBytes, total - begin));
-    std::copy_n(whole.data() + begin, packet.bytes, packet.text);
-    client.send(packet);
-    begin += packet.bytes;
-  } while (begin < total);
+  send_answer(client, request, status, text);
   rewatch(client);
 }
 

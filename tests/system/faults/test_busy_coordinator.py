@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 
+import conftest
 import pytest
 import rig as rigs
 from http2 import reset_calls
@@ -106,3 +107,18 @@ def test_an_agent_that_stands_still_beside_it_is_lost():
         assert took < 10
         rig.agents[1].kill(signal.SIGCONT)
         assert "GB-P104" in ranks[0].finish()[1]
+
+
+def test_a_question_after_one_without_an_answer(python):
+    """A coordinator stands still for longer than a rank waits: later questions are answered, each by its own answer."""
+    with cluster() as rig:
+        ranks = conftest.start_ranks(rig, python, "faults/asks_again.py", 2, str(rig.folder), GRADBUS_AGENT_TIMEOUT="2")
+        rigs.wait_until(lambda: "started: 2 ranks on 2 agents" in rig.server.text(), timeout=conftest.RANK_DEADLINE_S)
+        rig.server.kill(signal.SIGSTOP)
+        (rig.folder / "asleep").touch()
+        try:
+            rigs.wait_until((rig.folder / "asked").exists)
+        finally:
+            rig.server.kill(signal.SIGCONT)
+        (rig.folder / "awake").touch()
+        conftest.assert_all_ok([rank.finish(conftest.RANK_DEADLINE_S) for rank in ranks])
