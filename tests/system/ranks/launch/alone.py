@@ -22,7 +22,7 @@ def refused(kind, *parts):
 
         def __exit__(self, got, error, trace):
             assert got is not None, f"no {kind.__name__}"
-            assert issubclass(got, kind), (got, error)
+            assert issubclass(got, kind) and issubclass(got, RuntimeError), (got, error)
             text = str(error)
             assert "GB-" in text and "| next: " in text and "\n" not in text, text
             assert all(part in text for part in parts), (parts, text)
