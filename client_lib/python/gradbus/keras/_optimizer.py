@@ -80,6 +80,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     gradient_predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    local_layers: Sequence[Any] = (),
+    scale_local_gradients: bool = True,
 ) -> Any:
     """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
 
@@ -92,6 +94,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         gradient_predivide_factor: Horovod's; it changes nothing.
         sparse_as_dense: tf.IndexedSlices become dense; else the rows of all ranks are joined.
         bucket_bytes: how much travels together.
+        local_layers: layers whose variables are those of this rank; their gradients are not exchanged.
+        scale_local_gradients: these are divided by the number of ranks.
 
     With ``gradient_accumulation_steps`` of Keras, the gradients of each pass are exchanged. All ranks make their
     optimizers in the same order. Raises InvalidError here, and MismatchError, PeerLostError or TimeoutError later.
@@ -113,7 +117,14 @@ def DistributedOptimizer(  # used like a class, hence its name
         grads = list(grads)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         if len(grads) == len(variables):  # else Keras says what is wrong
-            grads = exchanged(grads, variables, prefix, settings, sparse_as_dense)
+            local = {id(weight) for layer in local_layers for weight in layer.trainable_weights}
+            shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
+            mine = [grads[number] for number in shared]
+            mine = exchanged(mine, [variables[number] for number in shared], prefix, settings, sparse_as_dense)
+            factor = 1 / len(process_set.ranks) if scale_local_gradients else 1
+            grads = [g if g is None or factor == 1 else g * factor for g in grads] if local else grads
+            for number, gradient in zip(shared, mine):
+                grads[number] = gradient
         return kind.apply(self, grads, trainable_variables)
 
     names = {"apply": apply, "_gradbus_distributed": True, "__module__": kind.__module__, "__doc__": kind.__doc__}

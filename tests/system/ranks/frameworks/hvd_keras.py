@@ -63,6 +63,21 @@ def check_training():
     assert trained(optimizer, [RANK]) == pytest.approx(1 + 0.5 * RANK)
 
 
+def check_local_layers():
+    """y = b a x, whose gradients are -b x and -a x: a stays this rank's, b is that of all ranks."""
+    for scales in (True, False):
+        first, second = (keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in range(2))
+        model = keras.Sequential([keras.Input((1,)), first, second])
+        optimizer = hvd.PartialDistributedOptimizer(
+            keras.optimizers.SGD(0.5), local_layers=first if scales else [first], scale_local_gradients=scales
+        )
+        model.compile(optimizer, lambda truth, made: -made, jit_compile=False)
+        fitted(model, [RANK])
+        mine = RANK / SIZE if scales else RANK
+        found = [float(weights[0, 0]) for weights in model.get_weights()]
+        assert found == pytest.approx([1 + 0.5 * mine, 1 + 0.5 * MEAN]), found
+
+
 def check_callbacks():
     """A number as multiplier decays with the epochs. Variables come from the root, but for local ones."""
     folder = pathlib.Path(sys.argv[1])
@@ -104,12 +119,10 @@ def check_saved():
 def check_refusals():
     """One line each, with the next step."""
     sgd = keras.optimizers.SGD
-    layer = keras.layers.Dense(1)
     for words, call in (
         ("hvd.Adasum", lambda: hvd.DistributedOptimizer(sgd(0.5), op=hvd.Adasum)),
         ("op=", lambda: hvd.DistributedOptimizer(sgd(0.5), op=0)),
         ("agents compress", lambda: hvd.DistributedOptimizer(sgd(0.5), compression=print)),
-        ("local_layers=", lambda: hvd.PartialDistributedOptimizer(sgd(0.5), local_layers=[layer])),
         ("backward_passes_per_step=0", lambda: hvd_tf.DistributedOptimizer(sgd(0.5), backward_passes_per_step=0)),
         ("no legacy optimizers", lambda: hvd.load_model("file.keras", legacy_opts=True)),
         ("keeps no list of variables", lambda: hvd.broadcast_global_variables(0)),
@@ -122,6 +135,7 @@ def check_refusals():
 
 check_values()
 check_training()
+check_local_layers()
 check_callbacks()
 check_saved()
 check_refusals()

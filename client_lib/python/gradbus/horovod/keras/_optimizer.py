@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..._errors import bad_argument
@@ -28,6 +28,8 @@ def distributed(
     process_set: ProcessSet = global_process_set,
     passes: int = 1,
     average_passes: bool = False,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """The optimizer, which steps on all ranks' gradients. On ranks outside of the process set it steps alone."""
     number_of_groups(_VERB, num_groups, groups, object)
@@ -38,7 +40,12 @@ def distributed(
     if not process_set.included():
         new_prefix("keras")  # so that the next optimizer has the same number on all ranks
         return optimizer
-    made = make_distributed(optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense)
+    layers = [] if local_layers is None else local_layers
+    made = make_distributed(
+        optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense,
+        local_layers=list(layers) if isinstance(layers, Iterable) else [layers],
+        scale_local_gradients=scale_local_gradients,
+    )  # fmt: skip
     if number > 1:
         _accumulate(made, number, average_passes)
     return made
@@ -106,16 +113,14 @@ def PartialDistributedOptimizer(  # used like a class, hence its name
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """DistributedOptimizer() with a process set and local accumulation. Raises InvalidError for ``local_layers``."""
-    if local_layers:
-        raise bad_argument(
-            "PartialDistributedOptimizer: local_layers= is not implemented for optimizers",
-            "use hvd.PartialDistributedGradientTape() of gradbus.horovod.tensorflow, which has it",
-        )
+    """DistributedOptimizer() with a process set, local accumulation, and layers that each rank trains for itself.
+
+    ``local_layers``: one layer or several. ``scale_local_gradients``: theirs are divided by the number of ranks.
+    """
     codec = codec_of(_VERB, compression)
     return distributed(
         optimizer, codec, sparse_as_dense, op, gradient_predivide_factor, 0, groups, process_set,
-        backward_passes_per_step, average_aggregated_gradients,
+        backward_passes_per_step, average_aggregated_gradients, local_layers, scale_local_gradients,
     )  # fmt: skip
 
 
