@@ -184,7 +184,7 @@ constexpr ErrorInfo kErrors[] = {
     {"O905", "IN_FLIGHT", Code::kBusy, "The program has not waited for the tensor's last round.",
      "wait for it before you start the next one"},
     {"O906", "REPLICAS_DIFFER", Code::kMismatch,
-     "Ranks have different parameters, so the mean of their gradients is useless.",
+     "Ranks have different parameters or optimizers, so their models drift apart.",
      "call gradbus.broadcast_parameters(model, root_rank=0) before the first step"},
     {"O907", "FORKED", Code::kClosed, "A forked child used a session of its parent.",
      "use Gradbus in the parent only, or start the child with spawn and give it its own rank"},

@@ -130,7 +130,7 @@ class _Torch:
         return (array.to(sys.modules["torch"].float64) * factor).to(array.dtype)
 
     def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        return sys.modules["torch"].empty(shape, dtype=like.dtype)
+        return sys.modules["torch"].empty(shape, dtype=like.dtype, device="cpu")
 
     def copy(self, source: Any, target: Any) -> None:
         target.detach().copy_(source)
@@ -146,7 +146,7 @@ class _Torch:
 
     def integers(self, values: list[int]) -> Any:
         torch = sys.modules["torch"]
-        return torch.tensor(values, dtype=torch.int64)
+        return torch.tensor(values, dtype=torch.int64, device="cpu")
 
 
 def _flat(array: Any) -> Any:

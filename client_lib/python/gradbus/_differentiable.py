@@ -266,4 +266,4 @@ def _alltoall_with_gradient(tensor: Any, splits: Any, name: str | None, process_
         return (returned.reshape(tensor.shape),)
 
     result = _apply_differentiable(run, back, tensor)
-    return result if splits is None else (result, torch.tensor(rows, dtype=torch.int64))
+    return result if splits is None else (result, torch.tensor(rows, dtype=torch.int64, device="cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from .._data_movement import broadcast_
 from .._errors import bad_argument
-from .._layout import cut_name
+from .._layout import NAME_BYTES_MAX, cut_name
 from .._objects import broadcast_object
 from .._process_sets import ProcessSet, global_process_set
 from .._session import current
@@ -63,7 +64,9 @@ def _broadcast_tensors(
         # The operation's name says what it carries, so ranks with other tensors get a clear error.
         dtype = str(tensors[0].dtype).replace("torch.", "")
         count = sum(tensor.numel() for tensor in tensors)
-        name = cut_name(f"{what}/{dtype}/{count}:{batch[0][0]}..{batch[-1][0]}")
+        facts = "".join(f"{name} {tuple(tensor.shape)}," for name, tensor in batch)
+        digest = f"#{zlib.crc32(facts.encode()):08x}"  # others, or in another order, have another one
+        name = cut_name(f"{what}/{dtype}/{count}:{batch[0][0]}..{batch[-1][0]}", NAME_BYTES_MAX - len(digest)) + digest
         if len(tensors) == 1:
             broadcast_(tensors[0], root_rank, name, process_set)
         else:

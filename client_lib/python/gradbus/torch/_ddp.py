@@ -8,6 +8,7 @@ are not searched.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -16,22 +17,31 @@ from .._errors import bad_argument
 
 
 def refuse_ddp(parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raises InvalidError when a DDP module of this process holds one of them."""
+    """Raises InvalidError when a DDP or FSDP module of this process holds one of them."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
     names = {id(parameter): name for name, parameter in parameters}
-    for module in ddp_modules():
+    for module in _averaging_modules():
         for parameter in module.parameters():
             if id(parameter) in names:
                 raise bad_argument(
                     f"DistributedOptimizer: parameter '{names[id(parameter)]}' is in a "
                     f"{type(module).__name__}, which averages gradients, too",
-                    "give the optimizer the model without DistributedDataParallel",
+                    f"give the optimizer the model without {type(module).__name__}",
                 )
 
 
 def ddp_modules() -> list[torch.nn.Module]:
     """Of this process."""
-    kind = torch.nn.parallel.DistributedDataParallel
+    return _modules_of((torch.nn.parallel.DistributedDataParallel,))
+
+
+def _averaging_modules() -> list[torch.nn.Module]:
+    fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+    kinds = (torch.nn.parallel.DistributedDataParallel, fsdp)
+    return _modules_of(tuple(kind for kind in kinds if kind is not None))
+
+
+def _modules_of(kinds: tuple[type, ...]) -> list[torch.nn.Module]:
     # By type alone: isinstance() asks proxies of other libraries, which may load modules for it.
-    return [found for found in gc.get_objects() if issubclass(type(found), kind)]
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]

@@ -104,6 +104,11 @@ class State:
         self.exchange, self.local = self.make_exchange()
         self.rebuild_is_due = self.exchange.rebuilds
 
+    @property
+    def optimizer(self) -> Any:
+        """That it belongs to; None when it is gone."""
+        return self._optimizer()
+
     def make_exchange(self) -> tuple[GradientExchange, LocalModes]:
         """Who exchange, with no parameters yet; their buckets have names that are not in use."""
         asked = self.settings

@@ -80,8 +80,16 @@ def groups_of(optimizer: torch.optim.Optimizer, named: list[NamedParameter]) -> 
 def all_named(
     optimizer: torch.optim.Optimizer, names: Iterable[tuple[str, Any]] | None
 ) -> list[NamedParameter]:
-    """The trainable parameters. Raises InvalidError when some have no name, or one name twice."""
+    """The trainable parameters. Raises InvalidError when some have no name or shape, or one name twice."""
     if names is not None:
-        return _named(optimizer, names)
-    groups = enumerate(optimizer.param_groups)
-    return [pair for number, group in groups for pair in numbered(group, number)]
+        named = _named(optimizer, names)
+    else:
+        groups = enumerate(optimizer.param_groups)
+        named = [pair for number, group in groups for pair in numbered(group, number)]
+    for name, parameter in named:
+        if torch.nn.parameter.is_lazy(parameter):
+            raise bad_argument(
+                f"DistributedOptimizer: parameter '{name}' of a lazy module has no shape yet",
+                "call the model on one batch first",
+            )
+    return named

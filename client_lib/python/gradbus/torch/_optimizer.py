@@ -389,15 +389,15 @@ def DistributedOptimizer(  # used like a class, hence its name
         wait: ``"backward"``: the last backward() before a step waits, as in DDP. ``"step"``: step() waits, and
             you call synchronize() before you change gradients. Modes in which shards step always wait in step().
         broadcast: gives all ranks the parameters of the lowest one (broadcast_parameters(model): buffers, too).
-        check_every: the first step compares a hash of the parameters over all ranks, and so does each
-            ``check_every``-th (0: none). In other modes than sync and delayed, flush() does, unless this is 0.
+        check_every: the first step compares hashes of parameters, options and optimizer state over all ranks. Each
+            ``check_every``-th does so without the state; in modes other than sync and delayed, flush(). 0: none.
         reduce_dtype: ``torch.float32`` sums float16 and bfloat16 gradients (in host memory) without rounding.
         schedule: ``"wfbp"``, ``"ddp"``, ``"fusion"``, ``"bytescheduler"``, ``"dear"`` or ``"auto"``
             (docs/concepts/schedules.md). None: that of GRADBUS_SCHEDULE, else ``"auto"``.
         replicas: ``"equal"``: parameters that differ raise MismatchError. ``"any"``: they are a warning.
         shard: each rank keeps the optimizer's state of its share (docs/how-to/shard-the-optimizer.md).
 
-    A parameter that no rank used keeps None and does not move; with compression, a delay or shards it counts as zero.
+    A parameter that no rank used keeps None and does not move; with compression, a delay or shards it is zero.
     One that is frozen later keeps its ``.grad``; unfreeze it at any time. ``.grad`` may be replaced between steps.
 
     Raises InvalidError (arguments), MismatchError (different models), ExhaustedError. From backward(): BusyError

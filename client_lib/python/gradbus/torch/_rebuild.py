@@ -156,7 +156,7 @@ def _rebuild_in_order(optimizer: Any) -> None:
 def _order_of_lowest_rank(state: State) -> list[int]:
     numbers = {name: number for number, ((name, _), _) in enumerate(state.parameters)}
     ours = [numbers[name] for name in state.exchange.arrival]
-    padded = torch.tensor(ours + [-1] * (len(numbers) - len(ours)), dtype=torch.int32)
+    padded = torch.tensor(ours + [-1] * (len(numbers) - len(ours)), dtype=torch.int32, device="cpu")
     name = f"arrival{state.settings.number or ''}"
     process_set = state.settings.process_set
     broadcast_(padded, lowest_rank(process_set), name, process_set=process_set)
@@ -229,7 +229,12 @@ def _exchanges_in_step(state: State) -> bool:
 
 def _rebuild(optimizer: Any, state: State) -> None:
     state.exchange.settle()
-    memory = optimizer.compression_state() if state.exchange.is_compressed else None
+    gradients: dict[torch.nn.Parameter, torch.Tensor | None] = {}
+    memory = None
+    if state.exchange.is_compressed:
+        # What compression remembers is read where gradients lie.
+        gradients = {p: None if p.grad is None else p.grad.clone() for (_, p), _ in state.parameters}
+        memory = optimizer.compression_state()
     exchange, local = state.make_exchange()
     fill(optimizer, state, (exchange, local), state.changes)
     before = state.exchange
@@ -239,3 +244,5 @@ def _rebuild(optimizer: Any, state: State) -> None:
     before.release("its buckets were replaced")
     if memory is not None:
         optimizer.load_compression_state(memory)
+    for parameter, gradient in gradients.items():
+        parameter.grad = gradient

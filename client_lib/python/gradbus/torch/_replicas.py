@@ -1,8 +1,8 @@
-"""Whether all ranks have the same parameters, bit for bit.
+"""Whether all ranks have the same parameters, bit for bit, and optimizers that will step them alike.
 
 Training goes wrong silently where they do not: a mean of gradients moves different models alike. So the
-first step compares one hash per rank, and every N steps if the user wishes. Only when they differ do
-ranks exchange a hash of each parameter, to name the first one.
+first step compares a few hashes per rank, and every N steps if the user wishes. Only when they differ do
+ranks exchange a hash of each entry, to name the first one.
 
 A parameter is compared where replicas have to be equal: between steps in modes that exchange gradients
 for the optimizers of ranks, and otherwise at fences alone. Buffers (batch normalization) are not.
@@ -12,25 +12,62 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from .. import _core
 from .._differentiable import allgather, allreduce
 from .._errors import MismatchError
 from .._ops import BitOr
-from .._process_sets import global_process_set, lowest_rank, session_of
+from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from ._ddp import refuse_ddp
+from ._step_facts import hash_of, hash_of_list, options_of, state_text
 
 if TYPE_CHECKING:
     from ._buckets.parameter_info import NamedParameter
-    from ._exchangers import State
 
-_WORD = 1 << 64
+_KINDS = 4  # of lists that are compared; as many words, and their complements, travel
 
 
-def compare_before_step(state: State) -> None:
+class _Settings(Protocol):
+    @property
+    def process_set(self) -> ProcessSet: ...
+    @property
+    def check_every(self) -> int: ...
+    @property
+    def warns_of_differences(self) -> bool: ...
+
+
+class _Exchange(Protocol):
+    def steps_on(self, parameter: torch.Tensor) -> bool: ...
+
+
+class Replicated(Protocol):
+    """A distributed optimizer whose ranks have replicas."""
+
+    replicas_compared: bool
+    steps: int
+    parameters: list[tuple[NamedParameter, int]]
+
+    @property
+    def settings(self) -> _Settings: ...
+    @property
+    def exchange(self) -> _Exchange: ...
+    @property
+    def replicas_name(self) -> str: ...
+    @property
+    def optimizer(self) -> Any: ...
+
+
+class _Compared(NamedTuple):
+    """What all ranks should have alike."""
+
+    entries: list[str]  # for a message: "parameter 'x'"
+    hashes: list[int]  # of each
+    next_step: str
+
+
+def compare_before_step(state: Replicated) -> None:
     """In the first step, and in every N-th. Raises MismatchError on every rank alike."""
     every = state.settings.check_every
     if state.replicas_compared and not (every and state.steps % every == 0):
@@ -39,7 +76,7 @@ def compare_before_step(state: State) -> None:
         refuse_ddp(named for named, _ in state.parameters)  # made after the optimizer
     exchange = state.exchange
     try:
-        _compare([n for n, _ in state.parameters if exchange.steps_on(n[1])], state)
+        _compare([n for n, _ in state.parameters if exchange.steps_on(n[1])], state, between_steps=True)
     except MismatchError as error:
         if error.id != "O906" or not state.settings.warns_of_differences:
             raise
@@ -47,65 +84,97 @@ def compare_before_step(state: State) -> None:
     state.replicas_compared = True
 
 
-def compare_at_fence(state: State) -> None:
+def compare_at_fence(state: Replicated) -> None:
     """After flush(), when all parameters are equal in every mode."""
     if state.settings.check_every:
-        _compare([named for named, _ in state.parameters], state)
+        _compare([named for named, _ in state.parameters], state, between_steps=False)
 
 
 @torch.no_grad()
-def _compare(named: Sequence[NamedParameter], state: State) -> None:
+def _compare(named: Sequence[NamedParameter], state: Replicated, between_steps: bool) -> None:
     process_set = state.settings.process_set
     if session_of(process_set, "step").size == 1 or not named:
         return
-    hashes = [_hash_of(parameter) for _, parameter in named]
-    mine = _core.hash_bytes(torch.tensor(hashes))
-    ours = torch.tensor([_signed(mine), ~_signed(mine)])
-    name = state.replicas_name
-    one, other = allreduce(ours, name, BitOr, process_set=process_set).tolist()
+    lists = [_values(named, state)]
+    if between_steps:
+        lists.append(_options(state))
+        if not state.replicas_compared:
+            lists += [_order(named), _states(named, state)]
+    words = [hash_of_list(one.hashes) for one in lists] + [0] * (_KINDS - len(lists))
+    ours = torch.tensor([*words, *(~word for word in words)], device="cpu")
+    found = allreduce(ours, state.replicas_name, BitOr, process_set=process_set).tolist()
     # All bits that any rank has set, and all that any has not: equal hashes have no bit in common.
-    if one == ~other:
-        return
-    everyone = allgather(torch.tensor(hashes), f"{name}/each", process_set=process_set)
-    raise _differ_error(named, everyone.view(-1, len(named)), state)
+    differ = [one != ~other for one, other in zip(found[:_KINDS], found[_KINDS:])]
+    for number in (2, 1, 0, 3):  # another order and other options make other values, too
+        if differ[number]:
+            raise _differ_error(lists[number], state)
 
 
-def _hash_of(parameter: torch.Tensor) -> int:
-    elements = parameter.detach().cpu().contiguous()
-    if elements.is_complex():
-        elements = torch.view_as_real(elements)
-    return _signed(_core.hash_bytes(elements.reshape(-1).view(torch.uint8)))
+def _values(named: Sequence[NamedParameter], state: Replicated) -> _Compared:
+    call = f"call gradbus.broadcast_parameters(model, root_rank={lowest_rank(state.settings.process_set)})"
+    if state.replicas_compared:
+        next_step = (
+            f"look for what ranks do differently (changed parameters, random numbers, processors); {call} to go on"
+        )
+    else:
+        next_step = f"{call} before the first step, or pass broadcast=True"
+    return _Compared([f"parameter '{name}'" for name, _ in named], [hash_of(p) for _, p in named], next_step)
 
 
-def _signed(number: int) -> int:
-    return number - _WORD if number >= _WORD // 2 else number
+def _order(named: Sequence[NamedParameter]) -> _Compared:
+    """Ranks that name the same parameters in another order average the gradient of one with that of another."""
+    facts = [f"'{name}' {tuple(p.shape)} {p.dtype}" for name, p in named]
+    return _Compared(
+        [f"number {number} of the parameters, {fact} on this rank," for number, fact in enumerate(facts)],
+        [hash_of(fact) for fact in facts],
+        "give the parameters in the same order and with the same names on all ranks: no order of a set or a folder",
+    )
 
 
-def _differ_error(
-    named: Sequence[NamedParameter], hashes: torch.Tensor, state: State
-) -> MismatchError:
+def _options(state: Replicated) -> _Compared:
+    options = options_of(state.optimizer)
+    return _Compared(
+        [f"{what}, {value} on this rank," for what, value in options],
+        [hash_of(f"{what} {value}") for what, value in options],
+        "make the same optimizer on all ranks; feed a scheduler that looks at a metric the mean over all ranks "
+        "(gradbus.allreduce)",
+    )
+
+
+def _states(named: Sequence[NamedParameter], state: Replicated) -> _Compared:
+    states = state.optimizer.__dict__["state"]
+    root = lowest_rank(state.settings.process_set)
+    return _Compared(
+        [f"the optimizer's state of parameter '{name}'" for name, _ in named],
+        [hash_of(state_text(states[p])) if p in states else 0 for _, p in named],
+        f"call gradbus.broadcast_optimizer_state(optimizer, root_rank={root}) after the checkpoint was loaded, or "
+        "load it on every rank",
+    )
+
+
+def _differ_error(compared: _Compared, state: Replicated) -> MismatchError:
     process_set = state.settings.process_set
+    name = f"{state.replicas_name}/each"
+    mine = torch.tensor(compared.hashes, device="cpu")
+    everyone = allgather(mine, name, process_set=process_set)
+    root = lowest_rank(process_set)
+    size = session_of(process_set, "step").size
+    when = f", after {state.steps} steps" if state.replicas_compared else ""
+    if everyone.numel() != size * mine.numel():
+        what = "the optimizer (its class, groups and options) is not the same on all ranks"
+        return MismatchError(f"GB-O906 REPLICAS_DIFFER: {what}{when} | next: {compared.next_step}")
+    hashes = everyone.view(size, -1)
     differs = (hashes != hashes[0]).any(0)
     first = int(differs.nonzero()[0])
     numbers = (hashes[:, first] != hashes[0, first]).nonzero().flatten().tolist()
     if process_set is not global_process_set:
         numbers = [process_set.ranks[number] for number in numbers]
     others = int(differs.sum()) - 1
-    which = f"parameter '{named[first][0]}'{f' (and {others} more)' if others else ''}"
+    which = f"{compared.entries[first]}{f' (and {others} more)' if others else ''}"
     who = f"ranks {_listed(numbers)} differ" if len(numbers) > 1 else f"rank {numbers[0]} differs"
-    root = lowest_rank(process_set)
-    call = f"call gradbus.broadcast_parameters(model, root_rank={root})"
-    if not state.replicas_compared:
-        when, next_step = "", f"{call} before the first step, or pass broadcast=True"
-    else:
-        when = f", after {state.steps} steps"
-        next_step = (
-            "look for what ranks do differently (changed parameters, random numbers, processors); "
-            f"{call} to go on"
-        )
     return MismatchError(
         f"GB-O906 REPLICAS_DIFFER: {which} is not the same on all ranks: {who} from rank {root}{when} "
-        f"| next: {next_step}"
+        f"| next: {compared.next_step}"
     )
 
 

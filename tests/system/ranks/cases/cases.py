@@ -6,8 +6,12 @@
 
 import sys
 
+import cases_gradients  # noqa: F401
 import cases_loops  # noqa: F401
 import cases_models  # noqa: F401
+import cases_optimizers  # noqa: F401
+import cases_parameters  # noqa: F401
+import cases_programs  # noqa: F401
 import gradbus.torch as gradbus
 import torch
 import training_cases

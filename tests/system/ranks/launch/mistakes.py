@@ -134,6 +134,88 @@ def ddp_inside():
     wrapped(model)
 
 
+def fsdp_inside():
+    """A model that FSDP shards already."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    fsdp = __import__("torch.distributed.fsdp", fromlist=["FullyShardedDataParallel"])
+    wrapped(fsdp.FullyShardedDataParallel(model_of(), device_id=torch.device("cpu")))
+
+
+def sharded_parameters():
+    """fully_shard() has made DTensors of the parameters."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    model = model_of()
+    __import__("torch.distributed.fsdp", fromlist=["fully_shard"]).fully_shard(model)
+    wrapped(model)
+
+
+def lazy_module():
+    wrapped(torch.nn.Sequential(torch.nn.LazyLinear(4)))
+
+
+def square_model(value=None):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(3)])
+    for parameter in model.parameters() if value is not None else ():
+        torch.nn.init.constant_(parameter, value)
+    return model
+
+
+def in_other_order(**options):
+    """Ranks list equal parameters in different orders: gradients of one would be averaged with those of another."""
+    model = square_model(value=0.1)
+    named = list(model.named_parameters())
+    if gradbus.rank() == 1:
+        named[2], named[4] = named[4], named[2]
+    optimizer = torch.optim.SGD([parameter for _, parameter in named], lr=0.1)
+    train(model, gradbus.DistributedOptimizer(optimizer, named, **options))
+
+
+def in_other_order_with_broadcast():
+    in_other_order(broadcast=True)
+
+
+def frozen_on_one_rank():
+    model = square_model()
+    optimizer = wrapped(model)
+    train(model, optimizer)
+    model[0].requires_grad_(gradbus.rank() == 0)
+    train(model, optimizer)
+
+
+def other_rate():
+    model = square_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + gradbus.rank()))
+    train(model, gradbus.DistributedOptimizer(optimizer, model.named_parameters()))
+
+
+def other_rate_later():
+    """A scheduler looks at the loss of its own rank."""
+    model = square_model()
+    optimizer = wrapped(model, check_every=2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for _ in range(3):
+        train(model, optimizer, steps=1)
+        if gradbus.rank() == 1:
+            scheduler.step()
+
+
+def other_optimizer():
+    model = square_model()
+    kind = (torch.optim.SGD, torch.optim.Adam)[gradbus.rank()]
+    train(model, gradbus.DistributedOptimizer(kind(model.parameters(), lr=0.1), model.named_parameters()))
+
+
+def state_on_one_rank():
+    """Rank 0 alone has loaded a checkpoint, and broadcast_optimizer_state() is missing."""
+    model = square_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if gradbus.rank() == 0:
+        for parameter in model.parameters():
+            optimizer.state[parameter]["momentum_buffer"] = torch.ones_like(parameter)
+    train(model, gradbus.DistributedOptimizer(optimizer, model.named_parameters(), broadcast=True))
+
+
 def compression_with_typo():
     wrapped(model_of(hidden=4096), compression="topkk")
 

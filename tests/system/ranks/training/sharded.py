@@ -191,6 +191,44 @@ def check_scaler():
         check_same(ours, alone, ("scaler", kind))
 
 
+def check_hooks_that_come_later():
+    """A user's hooks on gradients, made before and after, work on this rank's gradients."""
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        return
+    ours, alone = Model(), Model()
+
+    def halve(parameter):
+        parameter.grad.mul_(0.5)
+
+    for model in (ours, alone):
+        for parameter in model.second.parameters():
+            parameter.register_post_accumulate_grad_hook(halve)
+    optimizer, reference = sharded("SGD", ours), KINDS["SGD"](alone)
+    for model in (ours, alone):
+        for parameter in [*model.first.parameters(), model.scale]:
+            parameter.register_post_accumulate_grad_hook(halve)
+    train(ours, optimizer, alone, reference, range(4))
+    check_same(ours, alone, "hooks")
+
+
+def check_models_that_differ():
+    """As without shards: the first step says so."""
+    ours = Model()
+    with torch.no_grad():
+        ours.second.bias[RANK] += 1.0
+    optimizer = sharded("SGD", ours)
+    loss_of(ours, 1, RANK).backward()
+    try:
+        optimizer.step()
+    except gradbus.MismatchError as error:
+        assert "GB-O906" in str(error) and "parameter 'second.bias'" in str(error), error
+    else:
+        raise AssertionError("not noticed")
+    gradbus.broadcast_parameters(ours, root_rank=0)
+    optimizer.step()
+    check_same(ours, ours, "broadcast")
+
+
 def check_scheduler():
     """One made before, and parameters that are written between steps."""
     ours, alone = Model(), Model()
@@ -321,6 +359,8 @@ def load(file):
 if sys.argv[1] == "equal":
     check_equal()
     check_memory()
+    check_hooks_that_come_later()
+    check_models_that_differ()
     check_scheduler()
     if hasattr(torch.amp, "GradScaler"):
         check_scaler()

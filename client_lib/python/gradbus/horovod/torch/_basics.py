@@ -10,7 +10,7 @@ from .._basics import Sets, init_with
 
 
 def _zeros(shape: Sequence[int], dtype: str) -> torch.Tensor:
-    return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
+    return torch.zeros(tuple(shape), dtype=getattr(torch, dtype), device="cpu")
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:

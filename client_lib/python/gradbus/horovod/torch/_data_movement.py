@@ -96,7 +96,7 @@ def grouped_allgather_async(
 
 def _received(rows: list[int], splits: Any) -> Tensor:
     """Rows that came from each rank, in the dtype of ``splits`` or as int32."""
-    like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32)
+    like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32, device="cpu")
     return torch.tensor(rows, dtype=like.dtype, device=like.device)
 
 
@@ -144,6 +144,6 @@ def sparse_allreduce_async(
     def wait() -> Tensor:
         indices, values = handle.wait()
         mean = values / size if chosen is Average else values
-        return torch.sparse_coo_tensor(indices.t(), mean, tensor.shape)
+        return torch.sparse_coo_tensor(indices.t(), mean, tensor.shape, device=mean.device)
 
     return wait

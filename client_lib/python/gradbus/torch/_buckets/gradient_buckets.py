@@ -131,6 +131,8 @@ class Bucket(Registered):
         unused = () if self._used is None else self._used.unused(unset)
         for number in unset:
             slot = self.slots[number]
+            if number not in unused and self._used is not None:
+                slot.refuse_when_frozen_here()
             slot.leave_out() if number in unused else slot.end_zeros_for_none()
 
     def note(self) -> None:

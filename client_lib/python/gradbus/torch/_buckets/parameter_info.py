@@ -70,6 +70,12 @@ def in_float32(info: ParameterInfo) -> ParameterInfo:
 
 def info_of(name: str, parameter: torch.nn.Parameter) -> ParameterInfo:
     """Raises InvalidError for a dtype or a device that cannot be exchanged."""
+    if any(kind.__name__ == "DTensor" for kind in (type(parameter), type(parameter.data))):
+        raise bad_argument(
+            f"parameter '{name}' is a DTensor, whose gradients FSDP or tensor parallelism reduces",
+            "use the plain optimizer with it, on the process group of backend \"gradbus\" "
+            "(docs/how-to/use-torch-distributed.md), or give DistributedOptimizer the model without fully_shard()",
+        )
     dtype = str(parameter.dtype).replace("torch.", "")
     if dtype not in DTYPES and dtype not in PAIRS_OF:
         raise bad_argument(

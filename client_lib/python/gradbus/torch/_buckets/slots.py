@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..._errors import InvalidError, bad_argument
+from ..._errors import InvalidError, MismatchError, bad_argument
 
 
 class Slot:
@@ -40,6 +40,7 @@ class Slot:
         # Of the zeros that zero_grad(set_to_none=True) or adopt() put there instead of None; None: not so.
         self._zeros_version: int | None = None
         self._private: torch.Tensor | None = None  # .grad of a parameter in another order
+        self.hook: Any = None  # is called with each gradient
         self._set_views(views)
 
     def _set_views(self, views: Sequence[torch.Tensor]) -> None:
@@ -87,6 +88,14 @@ class Slot:
     def end_zeros_for_none(self) -> None:
         """Other ranks may have had a gradient: what is in ``.grad`` stands for no None."""
         self._zeros_version = None
+
+    def refuse_when_frozen_here(self) -> None:
+        """Another rank has a gradient. Raises MismatchError if no step will move this rank's parameter."""
+        if not self.parameter.requires_grad and self.parameter.grad is None:
+            raise MismatchError(
+                f"GB-O906 REPLICAS_DIFFER: parameter '{self.name}' is frozen on this rank, and another rank trains it: "
+                "the replicas would drift apart | next: call requires_grad_() on all ranks alike"
+            )
 
     def leave_out(self) -> None:
         """Nobody had a gradient."""
@@ -301,7 +310,7 @@ class SparseSlot(Slot):
         self._rows = rows = _rows_of(self.view)
         if self.parameter.requires_grad or self.parameter.grad is not None:
             values = self.view.index_select(0, rows)
-            grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, self.view.shape, **_UNCHECKED)
+            grad = torch.sparse_coo_tensor(rows[None], values, self.view.shape, device=values.device, **_UNCHECKED)
             # The SparseAdam of torch 1 fails where there are no rows.
             self.parameter.grad = grad.coalesce() if len(rows) or _UNCHECKED else None
 

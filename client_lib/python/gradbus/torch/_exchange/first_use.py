@@ -219,7 +219,7 @@ def _uses(tensor: torch.Tensor) -> int:
     return int(_storage_use_count(storage._cdata))
 
 
-_SINGLE_USE = 0 if _storage_use_count is None else _uses(torch.ones(1))
+_SINGLE_USE = 0 if _storage_use_count is None else _uses(torch.ones(1, device="cpu"))
 
 
 def sees_all_readers() -> bool:

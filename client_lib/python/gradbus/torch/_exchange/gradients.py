@@ -105,7 +105,8 @@ class GradientExchange:
             if its_rounds is not None and its_bucket is not None and its_slot is not None:
                 its_rounds.on_gradient(its_bucket, its_slot)
 
-        self._hooks.append(after_accumulation(slot.parameter, on_gradient))
+        slot.hook = after_accumulation(slot.parameter, on_gradient)
+        self._hooks.append(slot.hook)
         if self._schedule.in_forward:
             # A second backward pass adds to gradients whose exchange nobody has waited for.
             deferred = weakref.ref(self.deferred)

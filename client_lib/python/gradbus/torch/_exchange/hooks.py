@@ -19,6 +19,12 @@ def after_accumulation(parameter: torch.nn.Parameter, call: Callable[..., None])
     return _NodeHook(node, node.register_hook(call))
 
 
+def has_later_ones(parameter: torch.nn.Parameter, hook: Any) -> bool:
+    """Whether hooks that were registered after this one still run for this gradient."""
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return bool(hooks) and next(reversed(hooks)) != hook.id
+
+
 class _NodeHook:
     """Keeps the accumulating node alive: the parameter holds it only weakly."""
 

@@ -32,6 +32,7 @@ from .._timeline import profiled, trace_now, trace_span
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
 from .deferred import Deferred, can_defer
+from .hooks import has_later_ones
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63
@@ -103,7 +104,7 @@ class Rounds:
         if not self._pass_is_open:
             self._pass_is_open = True
             self._traced_pass = trace_now()
-        if bucket.count(slot, self._passes) and _may_start(bucket):
+        if bucket.count(slot, self._passes) and _may_start(bucket) and not has_later_ones(slot.parameter, slot.hook):
             self._start(bucket)
 
     def _refuse_again(self, bucket: Bucket, slot: Slot) -> None:
@@ -252,7 +253,7 @@ class Rounds:
             words = [0] * _FLAG_WORDS
             for flag in flags:
                 words[flag // 63] |= 1 << flag % 63
-            ours = torch.tensor([self._exchanges, ~self._exchanges, *words])
+            ours = torch.tensor([self._exchanges, ~self._exchanges, *words], device="cpu")
             found = allreduce(ours, self.agreement, BitOr, process_set=self._process_set)
             most, least, *words = found.tolist()
             if most != self._exchanges or ~least != self._exchanges:

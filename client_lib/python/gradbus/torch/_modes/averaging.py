@@ -46,7 +46,7 @@ class Agreement:
     def greatest(self, *values: int) -> list[int]:
         """Waits for all ranks; after a TimeoutError it may be called again."""
         if not self._started:
-            self._values.copy_(torch.tensor(values))
+            self._values.copy_(torch.tensor(values, dtype=self._values.dtype, device="cpu"))
             self.core.start()
             self._started = True
         self.core.wait()

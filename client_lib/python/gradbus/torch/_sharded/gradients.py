@@ -73,7 +73,7 @@ class StepGradients:
     def _whole_norms(self, shares: Sequence[torch.Tensor | None], order: float, what: str) -> list[float]:
         if not order > 0:
             raise bad_argument(f"the norm of order {order} of a sharded gradient", "take one of positive order")
-        parts = torch.tensor([_part_of_norm(share, order) for share in shares], dtype=torch.float64)
+        parts = torch.tensor([_part_of_norm(share, order) for share in shares], dtype=torch.float64, device="cpu")
         whole = self.reduce(parts, what, Max if math.isinf(order) else Sum).tolist()
         return whole if math.isinf(order) else [part ** (1 / order) for part in whole]
 
@@ -85,7 +85,7 @@ class StepGradients:
 
     def whole(self, gradient: ShardedGradient) -> torch.Tensor:
         """All of it. All ranks call it."""
-        flat = torch.zeros(gradient.numel(), dtype=gradient.dtype)
+        flat = torch.zeros(gradient.numel(), dtype=gradient.dtype, device="cpu")
         if gradient.share is not None:
             begin = self._begins[gradient.number]
             flat[begin : begin + gradient.share.numel()] = gradient.share.reshape(-1)
@@ -161,12 +161,12 @@ def _norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) > 2 and args[2] is not None:
         raise _refused(func)
     norm = args[0].gradients.norm_of(args[0], float(order))
-    return torch.tensor(norm, dtype=kwargs.get("dtype") or args[0].dtype)
+    return torch.tensor(norm, dtype=kwargs.get("dtype") or args[0].dtype, device="cpu")
 
 
 def _norms(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     order = float(args[1]) if len(args) > 1 else 2.0
-    return [torch.tensor(each.gradients.norm_of(each, order), dtype=each.dtype) for each in args[0]]
+    return [torch.tensor(each.gradients.norm_of(each, order), dtype=each.dtype, device="cpu") for each in args[0]]
 
 
 def _in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

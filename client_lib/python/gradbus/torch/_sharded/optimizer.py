@@ -23,10 +23,12 @@ from .._broadcast import broadcast_parameters
 from .._exchangers import weakly
 from .._names import all_named
 from .._numbers import next_number
+from .._replicas import compare_before_step
 from .._timeline import profiled
 from .gradients import ShardedGradient, StepGradients
 from .ownership import Ownership, PassEnd
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
+from .replica_facts import ReplicaFacts
 
 _PIECE_BYTES = 32 << 20
 _HOOKS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # from 2.1 on: exchanges begin in backward()
@@ -56,6 +58,7 @@ class ShardedOptimizerBase(_Optimizer):
     _gradients: StepGradients | None  # of this step, when they are exchanged
     _pass_end: PassEnd
     _ownership: Ownership
+    _facts: ReplicaFacts
     _counted: Callable[[], Any] | None  # the plain step in a scheduler's wrapper
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -64,6 +67,7 @@ class ShardedOptimizerBase(_Optimizer):
         Raises MismatchError, PeerLostError, TimeoutError.
         """
         self._ownership.refuse_when_released()
+        compare_before_step(self._facts)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -91,7 +95,7 @@ class ShardedOptimizerBase(_Optimizer):
             return
         self._start_all()
         has = [has for piece in self._pieces for has in piece.has_gradient]
-        first, used = self._pieces[0], torch.tensor(has, dtype=torch.uint8)
+        first, used = self._pieces[0], torch.tensor(has, dtype=torch.uint8, device="cpu")
         handle = allreduce_async_(
             used, name=first.operation("used"), op=Max, process_set=self._place.process_set
         )
@@ -223,6 +227,8 @@ class ShardedOptimizerBase(_Optimizer):
             )
         self._pass_end.expect()
         piece.passes[id(parameter)] = piece.passes.get(id(parameter), 0) + 1
+        if self._ownership.has_later_hooks(parameter):
+            return  # the end of the pass starts it
         # In one order on all ranks, whatever the order of gradients is.
         while self._next < len(self._pieces) and self._pieces[self._next].is_ready(self._passes):
             self._start(self._pieces[self._next])
@@ -354,6 +360,7 @@ def shard(
     _put_in_front(changed)
     changed._place, changed._passes, changed._pieces = place, passes, []
     changed._gradients, changed._pass_end, changed._ownership = None, PassEnd(changed), Ownership(process_set)
+    changed._facts = ReplicaFacts(changed, process_set, named)
     states, changed.state = changed.state, type(changed.state)(dict)
     changed._add(range(len(optimizer.param_groups)))
     changed._take_shares({parameter: dict(state) for parameter, state in states.items()}.get)

@@ -16,6 +16,7 @@ from ..._process_sets import ProcessSet
 from .._buckets.detach import closed_error
 from .._buckets.retire import retire_names
 from .._exchange.backward import BackwardEnd, next_order
+from .._exchange.hooks import has_later_ones
 from .._takeover import busy_error, take_over, why_given_up
 from .pieces import Piece
 
@@ -53,7 +54,7 @@ class Ownership:
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self._pieces: list[Piece] = []
-        self._hooks: list[Any] = []
+        self._hooks: dict[int, Any] = {}  # by id of the parameter
         self._why_released = ""
 
     def take(self, optimizer: Any) -> None:
@@ -62,7 +63,7 @@ class Ownership:
         self._remove_hooks()
         parameters = {id(parameter) for piece in self._pieces for parameter in piece.parameters}
         take_over(self, parameters, f"a newer DistributedOptimizer ({type(optimizer).__bases__[1].__name__})")
-        self._hooks = list(_hook(optimizer))
+        self._hooks = dict(_hook(optimizer))
 
     @property
     def is_released(self) -> bool:
@@ -91,9 +92,13 @@ class Ownership:
         self._pieces = []
 
     def _remove_hooks(self) -> None:
-        for hook in self._hooks:
+        for hook in self._hooks.values():
             hook.remove()
-        self._hooks = []
+        self._hooks = {}
+
+    def has_later_hooks(self, parameter: Any) -> bool:
+        """Whether hooks of a user still run for a gradient that has just arrived."""
+        return has_later_ones(parameter, self._hooks[id(parameter)])
 
     def __del__(self) -> None:
         # The optimizer is gone. Its hooks are the parameters', which live on.
@@ -101,7 +106,7 @@ class Ownership:
             self._let_go()
 
 
-def _hook(optimizer: Any) -> Iterator[Any]:
+def _hook(optimizer: Any) -> Iterator[tuple[int, Any]]:
     """Exchanges begin in backward() where torch has hooks for it (2.1 and newer), else in step()."""
     reference = weakref.ref(optimizer)  # a hook lives as long as its parameter
 
@@ -114,4 +119,4 @@ def _hook(optimizer: Any) -> Iterator[Any]:
         for parameter in piece.parameters:
             register = getattr(parameter, "register_post_accumulate_grad_hook", None)
             if register is not None:
-                yield register(functools.partial(arrived, piece=weakref.ref(piece)))
+                yield id(parameter), register(functools.partial(arrived, piece=weakref.ref(piece)))

@@ -126,7 +126,7 @@ class Piece:
 
     def _flat(self, tensors: Sequence[torch.Tensor | None]) -> torch.Tensor:
         first = self.parameters[0]
-        flat = torch.zeros(self._length(), dtype=first.dtype)
+        flat = torch.zeros(self._length(), dtype=first.dtype, device="cpu")
         for part, tensor in zip(flat[: self.elements].split(self.counts), tensors):
             if tensor is not None:
                 dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
@@ -154,7 +154,7 @@ class SplitPiece(Piece):
     def __init__(self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place) -> None:
         super().__init__(name, group, parameters, place)
         self.length = -(-self.elements // place.size)
-        self._share = torch.zeros(self.length, dtype=self.parameters[0].dtype)
+        self._share = torch.zeros(self.length, dtype=self.parameters[0].dtype, device="cpu")
         self.cuts = list(self._cut())
         self.shares = [cut.in_share(self._share) for cut in self.cuts]
         self.refresh()
@@ -202,7 +202,7 @@ class SplitPiece(Piece):
             whole[number] = {**outline, **whole[number]}
         kinds = {(key, value) for state in whole for key, value in state.items() if isinstance(value, torch.dtype)}
         for key, dtype in sorted(kinds, key=str):
-            flat = torch.zeros(self.length, dtype=dtype)
+            flat = torch.zeros(self.length, dtype=dtype, device="cpu")
             for cut, state in zip(self.cuts, states):
                 if isinstance(state.get(key), torch.Tensor):
                     cut.in_share(flat).copy_(state[key])

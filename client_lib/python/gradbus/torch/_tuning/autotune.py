@@ -109,7 +109,7 @@ class Tuner:
         self._last = time.monotonic()
 
     def _end(self, optimizer: Any) -> None:
-        slowest = torch.tensor([statistics.median(self._seconds[WARM_STEPS:])], dtype=torch.float64)
+        slowest = torch.tensor([statistics.median(self._seconds[WARM_STEPS:])], dtype=torch.float64, device="cpu")
         slowest = allreduce(slowest, self._name, Max, process_set=self._process_set)
         self.found.append((self._now, float(slowest[0])))
         self._measured.append({"point": self._asked or self._point(), "cost": self.found[-1][1] * 1e3})

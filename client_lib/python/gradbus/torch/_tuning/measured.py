@@ -35,7 +35,7 @@ class Agreement:
 
     def _reduced(self, values: Sequence[float], op: int) -> list[float]:
         name = f"{self._prefix}/times"
-        mine = torch.tensor(values, dtype=torch.float64)
+        mine = torch.tensor(values, dtype=torch.float64, device="cpu")
         both = allreduce(mine, name, op, process_set=self._process_set).tolist()
         retire_names([name], self._process_set)
         return [float(value) for value in both]
@@ -67,7 +67,9 @@ class Agreement:
         found = []
         for count in (SMALL, LARGE):
             name = f"{self._prefix}/exchange"
-            vector = torch.randn(count, generator=torch.Generator().manual_seed(count))  # ones would be too easy
+            # Ones would be too easy.
+            numbers = torch.Generator("cpu").manual_seed(count)
+            vector = torch.randn(count, generator=numbers, dtype=torch.float32, device="cpu")
             spans = []
             for _ in range(REPEATS + 1):
                 began = time.monotonic()

@@ -36,9 +36,9 @@ def from_lowest(process_set: ProcessSet, name: str, make: Callable[[], Any]) -> 
     session = session_of(process_set, "DistributedOptimizer")
     text = json.dumps(make()) if session.rank == 0 else ""
     root = lowest_rank(process_set)
-    size = torch.tensor([len(text.encode())])
+    size = torch.tensor([len(text.encode())], device="cpu")
     broadcast_(size, root, f"{name}/bytes", process_set=process_set)
-    letters = torch.zeros(int(size[0]), dtype=torch.uint8)
+    letters = torch.zeros(int(size[0]), dtype=torch.uint8, device="cpu")
     if text:
         letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
     broadcast_(letters, root, name, process_set=process_set)

@@ -29,7 +29,7 @@ class Barriers(Starting):
     def barrier(self, opts: Any = None) -> Work:
         """Ends when every member has called it."""
         opts = opts or c10d.BarrierOptions()
-        one = torch.ones(1, dtype=torch.uint8)
+        one = torch.ones(1, dtype=torch.uint8, device="cpu")
         request = reduce_request(Collective.ALLREDUCE, "barrier", one, one, Reduction(Sum))
         return self.start([Part(request)], [], opts.timeout)
 

@@ -82,7 +82,7 @@ class Movements(Starting):
                     f"{self.members.name_of(rank)} sent {got} elements, the output for it has {wanted}",
                     "pass outputs of the sizes that the other ranks send",
                 )
-        flat = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=like.dtype)
+        flat = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=like.dtype, device="cpu")
         operation.copy_output(wire_of(flat), index)
         first = 0
         for tensor in outputs:

@@ -78,7 +78,8 @@ class PointToPoint(Starting):
 
     def receive(self, pair: Pair, source: int, tag: int) -> PairWork:
         """A message that has no tensor yet. It begins when it is added to the pair."""
-        return self._message(pair, source < self.members.rank, tag, torch.empty(0, dtype=torch.uint8), source)
+        nothing = torch.empty(0, dtype=torch.uint8, device="cpu")
+        return self._message(pair, source < self.members.rank, tag, nothing, source)
 
     def receiver(self, tensor: torch.Tensor, source: int, tag: int) -> Finish:
         """Puts a message into the tensor."""

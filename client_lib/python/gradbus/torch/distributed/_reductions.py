@@ -62,7 +62,7 @@ class Reductions(Starting):
             target.detach().copy_(part.view(target.shape))
 
         host = host_input(source, "allreduce")
-        everything = torch.empty((size, host.numel()), dtype=host.dtype)
+        everything = torch.empty((size, host.numel()), dtype=host.dtype, device="cpu")
         part = self.allgather_part(everything, host, "fold")
         if part.request is None:
             return part

@@ -51,7 +51,7 @@ def host_output(tensor: torch.Tensor, what: str) -> torch.Tensor:
         return prepared
     if tensor.layout != torch.strided:
         raise bad_argument(f"{what} is sparse ({tensor.layout})", "pass a dense one")
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def put_back(host: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -1,0 +1,45 @@
+"""What the comparison of replicas wants to know of a sharded optimizer. Main thread."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ..._process_sets import ProcessSet
+from .._buckets.parameter_info import NamedParameter
+from .._numbers import next_number
+
+
+class ReplicaFacts:
+    """Of one optimizer. Its first step compares; afterwards all ranks gather the same parameters."""
+
+    check_every = 0
+    warns_of_differences = False
+
+    def __init__(self, optimizer: Any, process_set: ProcessSet, named: Sequence[NamedParameter]) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.process_set = process_set
+        self.parameters = [(pair, 0) for pair in named]
+        self.replicas_compared = False
+        self.replicas_name = f"gradbus.shard.{next_number(process_set)}.replicas"
+        self.steps = 0
+
+    @property
+    def settings(self) -> ReplicaFacts:
+        """Those of the comparison."""
+        return self
+
+    @property
+    def exchange(self) -> ReplicaFacts:
+        """Who knows what steps_on() says."""
+        return self
+
+    @property
+    def optimizer(self) -> Any:
+        """None when it is gone."""
+        return self._optimizer()
+
+    def steps_on(self, parameter: Any) -> bool:
+        """A rank steps on a share of each."""
+        return True
