@@ -27,19 +27,34 @@ bool second_fits(unsigned char lead, unsigned char second) {
   }
 }
 
+// Bytes of the character at the front of `text`; 0: none is there.
+size_t character_bytes(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  const size_t bytes = sequence_bytes(lead);
+  if (bytes == 0 || bytes > text.size()) return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  return bytes > 1 && !second_fits(lead, static_cast<unsigned char>(text[1])) ? 0 : bytes;
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    const size_t bytes = sequence_bytes(lead);
-    if (bytes == 0 || at + bytes > text.size()) return false;
-    for (size_t i = 1; i < bytes; ++i)
-      if ((static_cast<unsigned char>(text[at + i]) & 0xc0) != 0x80) return false;
-    if (bytes > 1 && !second_fits(lead, static_cast<unsigned char>(text[at + 1]))) return false;
-    at += bytes;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
   }
   return true;
+}
+
+std::string as_utf8(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(std::string_view(text).substr(at));
+    if (bytes == 0) text[at] = '?';
+    at += bytes == 0 ? 1 : bytes;
+  }
+  return text;
 }
 
 }  // namespace gradbus

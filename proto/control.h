@@ -28,6 +28,8 @@ static_assert(kTensorsPerRunningJobMax * 2 * kReadyTensorBytesMax < kControlMess
 // advice.
 inline constexpr uint32_t kControlTextBytesMax = 720;
 
+inline constexpr size_t kNodeNameBytesMax = 127;
+
 // The maximum of a rank's question and of its answer: a layer takes about 100 bytes.
 inline constexpr size_t kQuestionBytesMax = 1 << 20;
 static_assert(kQuestionBytesMax < kControlMessageBytesMax);

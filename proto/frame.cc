@@ -106,9 +106,8 @@ Status check_frame_payload(const FrameHeader& header, std::span<const std::byte>
   // The header checksum is valid, and TCP has checksums too. So the payload changed before it was
   // sent.
   return error("D612", "tensor " + std::to_string(header.tensor) + " changed while round " +
-                           std::to_string(header.step) +
-                           " of it was sent: field payload_crc of chunk " +
-                           std::to_string(header.chunk) + " is not that of its bytes");
+                           std::to_string(header.step) + " of it was sent: the bytes of chunk " +
+                           std::to_string(header.chunk) + " do not fit its payload_crc");
 }
 
 }  // namespace gradbus

@@ -69,6 +69,10 @@ std::string host_name() {
   return name;
 }
 
+std::string node_name(const AgentOptions& o) {
+  return o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
+}
+
 // Of the machine or of this process's container, whichever is smaller.
 int64_t half_of_memory() {
   struct sysinfo info {};
@@ -244,6 +248,7 @@ Status serve(const AgentOptions& o, const Invocation& invocation) {
   raise_descriptor_limit();
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Fd signals = open_signals();
+  GRADBUS_RETURN_IF_ERROR(check_node_name(node_name(o)));
   const Result<mode_t> mode = parse_socket_mode(o.socket_mode);
   if (!mode.ok()) return mode.status();
   const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
@@ -263,7 +268,7 @@ Status serve(const AgentOptions& o, const Invocation& invocation) {
   if (!transport.ok()) return transport.status();
 
   ConductorOptions options;
-  options.name = o.name.empty() ? host_name() + (o.shard ? "-shard" : "") : o.name;
+  options.name = node_name(o);
   options.coordinator = coordinator.value();
   options.token = token.take();
   const std::string address = transport.value()->local_address();

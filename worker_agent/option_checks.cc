@@ -1,11 +1,24 @@
 #include "worker_agent/option_checks.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "common/bit_rate.h"
 #include "common/errors.h"
+#include "common/utf8.h"
+#include "proto/control.h"
 
 namespace gradbus {
+
+Status check_node_name(const std::string& name) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (!name.empty() && name.size() <= kNodeNameBytesMax && is_utf8(name) &&
+      std::ranges::none_of(name, is_control))
+    return {};
+  return error("F100", "--name must have 1 to " + std::to_string(kNodeNameBytesMax) +
+                           " printable bytes of UTF-8, not " + std::to_string(name.size()) +
+                           " bytes that the coordinator refuses");
+}
 
 Result<mode_t> parse_socket_mode(const std::string& text) {
   mode_t mode = 0;

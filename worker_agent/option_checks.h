@@ -11,6 +11,8 @@
 
 namespace gradbus {
 
+// As the coordinator checks it in Hello.
+Status check_node_name(const std::string& name);
 Result<mode_t> parse_socket_mode(const std::string& text);
 Result<HugePages> parse_huge_pages(const std::string& text);
 // In bit/s; 0: unknown.

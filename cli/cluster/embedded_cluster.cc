@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/cluster/cluster_token.h"
 #include "cli/process/rank_env.h"
 #include "cli/process/stop_ladder.h"
 #include "common/errors.h"
+#include "common/text/json_text.h"
 
 namespace gradbus {
 namespace {
@@ -290,7 +290,7 @@ std::string sibling_program(const char* name) {
 }
 
 Result<std::string> parse_ready_line(const std::string& line, const char* key) {
-  const auto object = nlohmann::json::parse(line, nullptr, false);
+  const auto object = parse_json(line);
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (object.is_object() && found != object.end() && found->is_string())
     return found->get<std::string>();

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "common/errors.h"
+#include "common/text/json_text.h"
 
 extern char** environ;
 
@@ -89,7 +89,7 @@ Result<int> run_and_wait(const std::vector<std::string>& command) {
 Result<Recording> parse_recording(const std::string& text, const std::string& where) {
   Result<scheduling::Workload> workload = scheduling::parse_workload(text, where);
   if (!workload.ok()) return workload.status();
-  const Json document = Json::parse(text, nullptr, false);
+  const Json document = parse_json(text);
   const auto found = document.find("recorded");
   if (found == document.end() || !found->is_object())
     return bad(where, "there is no part \"recorded\"");

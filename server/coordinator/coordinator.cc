@@ -118,8 +118,8 @@ void Coordinator::heartbeat(uint64_t id, Agent& agent, const v1::Heartbeat& mess
 
 Status Coordinator::check_join(const v1::JoinJob& message) const {
   if (!is_printable_name(message.job(), kJobNameBytesMax)) {
-    return short_error("D602", "a job's name must have 1 to 127 printable bytes, not " +
-                                   in_quotes(message.job().substr(0, 40)));
+    return short_error("D602", "a job's name must have 1 to 127 printable bytes, not \"" +
+                                   clean_text(message.job(), 40) + "\"");
   }
   if (message.world_size() == 0 || message.world_size() > kRanksMax ||
       message.rank() >= message.world_size()) {

@@ -67,6 +67,8 @@ class Coordinator {
   Timelines::ById timelines() { return traces_.timelines().copies(); }
   // The program has read its configuration again, with this result.
   void reloaded(const Status& result, Nanos now);
+  // False: the job of this question from take_questions() has ended, so nobody reads an answer.
+  bool waits_for(const Question& question);
   // A question from take_questions() was answered. Its agent or job may be gone.
   void answered(const Question& question, const Result<std::string>& answer);
 

@@ -91,7 +91,7 @@ Status Coordinator::may_trace(const v1::TraceRequest& request) {
   const std::string& name = request.job();
   const uint32_t uid = request.caller().uid();
   if (!is_printable_name(name, kJobNameBytesMax))
-    return short_error("J406", "no job " + in_quotes(name.substr(0, 40)) + " is running");
+    return short_error("J406", "no job \"" + clean_text(name, 40) + "\" is running");
   if (traces_.has(name) && uid != 0 && uid != traces_.uid(name))
     return short_error("J408", "the trace of job " + in_quotes(name) + " belongs to uid " +
                                    std::to_string(traces_.uid(name)));

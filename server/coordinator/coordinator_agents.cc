@@ -8,7 +8,6 @@
 namespace gradbus {
 namespace {
 
-constexpr size_t kAgentNameBytesMax = 127;
 constexpr size_t kVersionBytesMax = 64;
 constexpr int kAddressesMax = 16;
 constexpr size_t kAddressBytesMax = 255;
@@ -54,7 +53,7 @@ Status Coordinator::may_attach(const v1::Hello& message) const {
                                    ", this coordinator of version " GRADBUS_VERSION " speaks " +
                                    std::to_string(kControlProtocol));
   }
-  if (!is_printable_name(message.name(), kAgentNameBytesMax) || !addresses_are_sane(message) ||
+  if (!is_printable_name(message.name(), kNodeNameBytesMax) || !addresses_are_sane(message) ||
       message.version().size() > kVersionBytesMax) {
     return short_error("D602", "Hello holds a name, version or address that is not allowed: " +
                                    in_quotes(message.name()));
@@ -75,7 +74,7 @@ void Coordinator::hello(uint64_t id, Agent& agent, const v1::Hello& message, Nan
     return;
   }
   if (Status no = may_attach(message); !no.ok()) {
-    outbox_.events().add(EventKind::kRefused, clean_text(message.name(), kAgentNameBytesMax), "",
+    outbox_.events().add(EventKind::kRefused, clean_text(message.name(), kNodeNameBytesMax), "",
                          no.message(), now);
     return refuse(id, no);
   }

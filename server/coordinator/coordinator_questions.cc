@@ -4,6 +4,11 @@
 #include "server/coordinator/questions/tensor_notes.h"
 
 namespace gradbus {
+namespace {
+
+constexpr size_t kQuestionsMax = 64;  // of all jobs
+
+}  // namespace
 
 // The sender waits for an answer, so every refusal is one.
 void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
@@ -24,11 +29,24 @@ void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
     return send_answer(
         question,
         short_error("A304", "a question has " + std::to_string(message.text().size()) + " bytes"));
+  if (asking_.size() >= kQuestionsMax && !asking_.contains(message.job_id()))
+    return send_answer(
+        question,
+        short_error("A304", std::to_string(kQuestionsMax) + " jobs wait for answers already",
+                    "ask again later"));
   if (!asking_.insert(message.job_id()).second)
     return send_answer(question,
                        short_error("O905", "the job has asked, and waits for the answer"));
   question.text = message.text();
   outbox_.ask(std::move(question));
+}
+
+// An answer takes seconds. Other jobs must not wait for those of jobs that are over.
+bool Coordinator::waits_for(const Question& question) {
+  const CoordinatorJob* job = find_job(question.job);
+  if (job != nullptr && job->live()) return true;
+  asking_.erase(question.job);
+  return false;
 }
 
 void Coordinator::answered(const Question& question, const Result<std::string>& answer) {

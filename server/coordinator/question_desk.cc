@@ -37,6 +37,9 @@ void QuestionDesk::serve() {
       question = std::move(waiting_.front());
       waiting_.pop_front();
     }
+    bool wanted = false;
+    desk_->act([&](Coordinator& coordinator, Nanos) { wanted = coordinator.waits_for(question); });
+    if (!wanted) continue;
     const Result<std::string> answer = answer_to(question);
     desk_->act([&](Coordinator& coordinator, Nanos) { coordinator.answered(question, answer); });
   }

@@ -1,7 +1,8 @@
 // Answers questions of ranks on a thread of its own: planning takes milliseconds to seconds, and
 // neither leases nor other jobs may wait for it. Tuned settings are read and written there, too.
 //
-// A job has at most one question here, and the number of jobs is limited, so the queue is bounded.
+// A job has at most one question here, and all jobs have at most kQuestionsMax. Questions of jobs
+// that have ended are dropped.
 #pragma once
 
 #include <condition_variable>

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/errors.h"
 #include "common/log.h"
+#include "common/text/error_text.h"
 #include "proto/tensor_ids.h"
 
 namespace gradbus {
@@ -161,7 +162,7 @@ void PsDataJob::on_closed(const TransportEvent& event, const std::string& why) {
             "job \"" + start_.name + "\": the link between shard " + std::to_string(start_.shard) +
                 " and " + (shard ? "shard " : "agent ") +
                 std::to_string(shard ? peer - start_.agents : peer) + " ended" +
-                (why.empty() ? "" : " (" + why + ")"));
+                (why.empty() ? "" : " (" + what_of(why) + ")"));
   if (!shard || event.code == Code::kCorrupt) return fail(ended);
   ended_links_.add(peer, ended, monotonic_now());
 }

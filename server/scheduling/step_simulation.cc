@@ -198,6 +198,7 @@ void StepSimulation::dispatch_link() {
   if (!server(Stream::kLink).idle() || committed_.empty()) return;
   sending_ = committed_.front();
   committed_.pop_front();
+  interrupted_ = false;
   const Progress& progress = progress_[sending_.operation];
   begin(Stream::kLink, Activity::kExchange, sending_.operation,
         progress.times.exchange_us - progress.sent_us);
@@ -226,15 +227,19 @@ void StepSimulation::interrupt_for(int64_t priority) {
   const double chunk_us = progress.times.exchange_us / chunks;
   const double reached = progress.sent_us + (now_us_ - link.begin_us);
   const double boundary = std::ceil(reached / chunk_us - kRounding) * chunk_us;
-  link.end_us = std::min(link.end_us, link.begin_us + (boundary - progress.sent_us));
+  const double end_us = link.begin_us + (boundary - progress.sent_us);
+  interrupted_ = interrupted_ || end_us < link.end_us;
+  link.end_us = std::min(link.end_us, end_us);
 }
 
+// What was not interrupted is complete, whatever its times add up to: where `now_us_` is large, a
+// short time adds nothing to it, and the rest would be sent for ever.
 void StepSimulation::end_segment(const Interval& done) {
   Progress& progress = progress_[done.index];
   progress.sent_us += done.end_us - done.begin_us;
   in_flight_bytes_ -= progress.bytes;
   const double left_us = progress.times.exchange_us - progress.sent_us;
-  if (left_us > kRounding * progress.times.exchange_us) {
+  if (interrupted_ && left_us > kRounding * progress.times.exchange_us) {
     waiting_.insert(sending_);
   } else {
     after_link(done.index);

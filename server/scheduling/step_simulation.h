@@ -109,6 +109,7 @@ class StepSimulation {
   std::set<Waiting> waiting_;
   std::deque<Waiting> committed_;  // in the order in which they go
   Waiting sending_{};
+  bool interrupted_ = false;  // its segment ends before all of it is sent
   uint64_t arrivals_ = 0;
   uint64_t in_flight_bytes_ = 0;
   uint64_t in_flight_bytes_max_ = 0;

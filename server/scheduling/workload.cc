@@ -1,11 +1,11 @@
 #include "server/scheduling/workload.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "common/dtype.h"
 #include "common/errors.h"
+#include "common/text/json_text.h"
 
 namespace gradbus::scheduling {
 namespace {
@@ -136,7 +136,7 @@ void scale_compute(Workload& workload, double compute_us) {
 }
 
 Result<Workload> parse_workload(std::string_view json, const std::string& where) {
-  const Json document = Json::parse(json, nullptr, false);
+  const Json document = parse_json(json);
   if (document.is_discarded()) return bad_profile(where, "this is no JSON, or it is cut short");
   if (!document.is_object()) return bad_profile(where, "this is no JSON object");
   Workload workload;

@@ -19,8 +19,6 @@
 // SEED decides everything. Each job ends by its own garbage or when this program leaves it. Prints
 // "done JOBS".
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +38,7 @@
 
 #include "gradbus/gradbus.hpp"
 #include "proto/shm_layout.h"
-#include "shared_memory/attach_socket.h"
+#include "raw_attach.h"
 
 namespace {
 
@@ -232,59 +230,16 @@ void rewind(gradbus::Session& session, const std::string& job, int tenths) {
   }
 }
 
-int connect_to(const char* path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
-  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
-  return connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ? socket : -1;
-}
-
-// Joins without the library, which would read, and would refuse what the agent has to refuse.
-int join_by_packet(const std::string& job, int rank, const char* path) {
-  const int attached = connect_to(path);
-  auto join = gradbus::make_packet<gradbus::JoinPacket>(1);
-  gradbus::set_text(join.job, job);
-  join.rank = rank;
-  join.world_size = kRanks;
-  join.start_timeout_ms = 30'000;
-  (void)gradbus::send_packet(attached, &join, sizeof(join));
-  return attached;
-}
-
 std::array<int, kRanks> join_by_packets(const std::string& job, char** sockets) {
   std::array<int, kRanks> attached{};
   for (int rank = 0; rank < kRanks; ++rank)
-    attached[rank] = join_by_packet(job, rank, sockets[rank]);
+    attached[rank] = join_by_packet(job, rank, sockets[rank], kRanks);
   return attached;
 }
 
 // Each agent answers its own rank: one of them may know of the start before the other.
 void wait_for_start(const std::array<int, kRanks>& attached) {
   for (const int socket : attached) gradbus::wait_readable(socket, 30 * gradbus::kSecond);
-}
-
-// "ok", or why the agent refuses, or "no answer".
-std::string answer_to(int socket, uint32_t request, gradbus::Nanos limit = 30 * gradbus::kSecond) {
-  gradbus::Packet packet;
-  gradbus::Status why;
-  while (gradbus::wait_readable(socket, limit)) {
-    const gradbus::ReceivePacket received = gradbus::receive_packet(socket, packet, why);
-    if (received == gradbus::ReceivePacket::kNothing) continue;
-    if (received != gradbus::ReceivePacket::kPacket) return "the connection ended";
-    const auto notice = packet.as<gradbus::NoticePacket>();
-    const bool is_notice =
-        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kNotice) && notice.ok();
-    if (is_notice && notice.value().code != 0) return gradbus::get_text(notice.value().text);
-    if (const auto joined = packet.as<gradbus::JoinedPacket>();
-        packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined) && joined.ok() &&
-        joined.value().code != 0)
-      return gradbus::get_text(joined.value().text);
-    const auto answer = packet.as<gradbus::RegisteredPacket>();
-    if (!answer.ok() || packet.header.request != request) continue;  // another packet
-    return answer.value().code == 0 ? "ok" : gradbus::get_text(answer.value().text);
-  }
-  return "no answer";
 }
 
 int dtypes(char** sockets) {
@@ -305,9 +260,9 @@ int dtypes(char** sockets) {
 
 // Rank 1 does what no library does: it does not wait for the start. Rank 0 may not wait for it.
 std::string ask_before_start(const std::string& job, char** sockets) {
-  const int first = join_by_packet(job, 0, sockets[0]);
+  const int first = join_by_packet(job, 0, sockets[0], kRanks);
   usleep(200'000);  // rank 0 waits at the coordinator
-  const int second = join_by_packet(job, 1, sockets[1]);
+  const int second = join_by_packet(job, 1, sockets[1], kRanks);
   auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2);
   gradbus::set_text(wanted.name, "x");
   wanted.count = 8;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "common/text/error_text.h"
 #include "transport/failover/failover.h"
 #include "transport/tcp/hello.h"
 
@@ -16,14 +17,6 @@ constexpr size_t kPendingConnectionsMax = 1024;
 bool same_link(const FrameHeader& one, const FrameHeader& other) {
   return one.job == other.job && one.source == other.source && one.epoch == other.epoch &&
          one.total == other.total;
-}
-
-// "GB-D604 CANNOT_CONNECT: what | next: advice" reduced to its middle part.
-std::string brief(const std::string& text) {
-  const size_t code = text.find("GB-");
-  const size_t colon = code == std::string::npos ? code : text.find(": ", code);
-  const size_t from = colon == std::string::npos ? 0 : colon + 2;
-  return text.substr(from, text.find(" | next: ", from) - from);
 }
 
 }  // namespace
@@ -186,7 +179,7 @@ void FailoverTransport::release(Half*& half) {
 
 void FailoverTransport::half_closed(Half& half, Code code) {
   FailoverLink* link = half.link;
-  const std::string why = brief(transport_of(half).link_error(half.id));
+  const std::string why = what_of(transport_of(half).link_error(half.id));
   if (half.pending) std::erase(pending_halves_, &half);
   FailoverLink* const asks_for = std::exchange(half.asks_for, nullptr);
   if (half.serves) transport_of(half).unregister_memory(half.region);

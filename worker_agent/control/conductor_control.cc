@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/guarded.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "proto/control.h"
 #include "worker_agent/control/conductor.h"
 
@@ -381,7 +382,7 @@ void Conductor::send_failure(uint64_t id, const Status& status) {
   v1::JobFailure& failure = *message.mutable_job_failure();
   failure.set_job_id(id);
   failure.mutable_error()->set_code(static_cast<uint32_t>(status.code()));
-  failure.mutable_error()->set_message(status.message());
+  failure.mutable_error()->set_message(as_utf8(status.message()));
   send(message);
 }
 

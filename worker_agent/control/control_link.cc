@@ -5,6 +5,7 @@
 #include <deque>
 #include <thread>
 
+#include "common/clock.h"
 #include "common/errors.h"
 #include "common/trust/handshake.h"
 
@@ -18,6 +19,7 @@ constexpr int kPingEveryMs = 10'000;
 constexpr int kPingAnswerMaxMs = 60'000;
 constexpr std::chrono::milliseconds kGoodbyeMax{500};
 constexpr std::chrono::milliseconds kEndMax{2'000};
+constexpr Nanos kStuckMax = 2 * kSecond;
 
 }  // namespace
 
@@ -45,11 +47,17 @@ class ControlLink::Stream final
   }
 
   bool send(const v1::AgentMessage& message) {
-    const std::lock_guard lock(lock_);
-    if (closed_) return false;
-    outgoing_.push_back(message);
-    if (begun_ && outgoing_.size() == 1) StartWrite(&outgoing_.front());
-    return true;
+    {
+      const std::lock_guard lock(lock_);
+      if (!closed_) {
+        outgoing_.push_back(message);
+        if (begun_ && outgoing_.size() == 1) StartWrite(&outgoing_.front());
+        return true;
+      }
+      if (!is_stuck()) return false;
+    }
+    context_.TryCancel();  // without the lock: gRPC may call OnDone here
+    return false;
   }
 
   size_t unsent() {
@@ -124,8 +132,14 @@ class ControlLink::Stream final
     {
       const std::lock_guard lock(lock_);
       closed_ = true;
+      closed_at_ = monotonic_now();
     }
     RemoveHold();
+  }
+
+  // After a message that gRPC could not read, the end of the stream waits behind it for ever.
+  bool is_stuck() const {
+    return !ended_ && closed_at_ != 0 && monotonic_now() - closed_at_ > kStuckMax;
   }
 
   const std::string coordinator_;
@@ -143,6 +157,7 @@ class ControlLink::Stream final
   std::deque<v1::AgentMessage> outgoing_;
   bool begun_ = false;   // the stream has begun, after its challenge
   bool closed_ = false;  // nothing can be sent any more
+  Nanos closed_at_ = 0;  // when reading ended; 0: it has not
   bool ended_ = false;   // OnDone has run
 };
 

@@ -7,6 +7,7 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "worker_agent/compressed/device_coding.h"
 #include "worker_agent/compressed/device_partitions.h"
 #include "worker_agent/control/worker_control_job.h"
@@ -185,7 +186,7 @@ void WorkerControlJob::report_nccl(uint32_t tensor, const Status& status) {
   if (nccl_id_) report.set_id(nccl_id_->bytes, sizeof(nccl_id_->bytes));
   if (status.ok()) return;
   report.mutable_error()->set_code(static_cast<uint32_t>(status.code()));
-  report.mutable_error()->set_message(status.message());
+  report.mutable_error()->set_message(as_utf8(status.message()));
 }
 
 void WorkerControlJob::nccl_news(const NcclQueue::Ended& ended) {

@@ -1,4 +1,5 @@
 // The report of a node about its running job to a restarted coordinator.
+#include "common/utf8.h"
 #include "proto/control.h"
 #include "worker_agent/control/worker_control_job.h"
 
@@ -41,7 +42,7 @@ std::vector<v1::AgentMessage> WorkerControlJob::announce(uint64_t incarnation) {
   if (shards_changed_) *first.mutable_shards_changed() = *shards_changed_;
   if (failed_) {
     first.mutable_failed()->set_code(static_cast<uint32_t>(failure_.code()));
-    first.mutable_failed()->set_message(failure_.message());
+    first.mutable_failed()->set_message(as_utf8(failure_.message()));
   }
   for (const auto& [id, placed] : tensors_) {
     if (failed_ || placed.retired) continue;

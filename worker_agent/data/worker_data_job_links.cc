@@ -5,6 +5,7 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "common/text/error_text.h"
 #include "proto/tensor_ids.h"
 #include "worker_agent/data/worker_data_job.h"
 
@@ -138,9 +139,10 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
   if (links_->dropped(peer)) return;
   start_.traffic->links_lost.add(1);
   const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
-  const Status lost = error(event.code == Code::kCorrupt ? corrupt : "P102",
-                            "job \"" + start_.name + "\": the link to " + describe_peer(peer) +
-                                " ended" + (why.empty() ? "" : " (" + with_tensor_name(why) + ")"));
+  const Status lost =
+      error(event.code == Code::kCorrupt ? corrupt : "P102",
+            "job \"" + start_.name + "\": the link to " + describe_peer(peer) + " ended" +
+                (why.empty() ? "" : " (" + with_tensor_name(what_of(why)) + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
   ended_links_.add(peer, lost, monotonic_now());
 }

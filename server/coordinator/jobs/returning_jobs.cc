@@ -54,9 +54,8 @@ Status check_started(const v1::JobStarted& started, bool shard) {
                     (started.secret().size() == kSecretBytes || shard) &&
                     started.shards_size() <= static_cast<int>(kPlacementEntriesMax);
   if (fits) return {};
-  return short_error("D602", "a node announced a running job " +
-                                 in_quotes(started.job().substr(0, 40)) +
-                                 " with values that cannot be");
+  return short_error("D602", "a node announced a running job \"" + clean_text(started.job(), 40) +
+                                 "\" with values that cannot be");
 }
 
 bool sets_fit(const v1::ShardsChanged& changed) {

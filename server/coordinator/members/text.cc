@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/errors.h"
+#include "common/utf8.h"
 #include "proto/numbers.h"
 
 namespace gradbus {
@@ -53,6 +54,7 @@ std::string clean_text(std::string_view text, size_t bytes_max) {
   for (char& c : clean) {
     if (is_control(c)) c = '?';
   }
+  clean = as_utf8(std::move(clean));
   return cut ? clean + "..." : clean;
 }
 
@@ -114,7 +116,7 @@ Status short_error(std::string_view id, std::string_view what, std::string_view 
 v1::Error to_proto(const Status& status) {
   v1::Error message;
   message.set_code(static_cast<uint32_t>(status.code()));
-  message.set_message(status.message());
+  message.set_message(as_utf8(status.message()));
   return message;
 }
 

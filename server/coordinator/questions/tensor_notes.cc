@@ -1,8 +1,7 @@
 #include "server/coordinator/questions/tensor_notes.h"
 
-#include <nlohmann/json.hpp>
-
 #include "common/errors.h"
+#include "common/text/json_text.h"
 #include "proto/frame.h"
 #include "server/coordinator/members/text.h"
 
@@ -57,7 +56,7 @@ bool is_about_tensors(std::string_view question) {
 
 Result<std::string> answer_about_tensors(std::string_view question, CoordinatorJob& job) {
   if (question.size() > kNotesBytesMax) return bad();
-  const Json asked = Json::parse(question, nullptr, false);
+  const Json asked = parse_json(question);
   if (!asked.is_object()) return bad();
   const auto part = [&asked](const char* key) { return asked.value(key, Json()); };
   if (question.starts_with(kExplain)) return explain(part("why"), job);

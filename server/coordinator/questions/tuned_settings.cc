@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "common/text/json_text.h"
 
 namespace gradbus {
 namespace {
@@ -25,7 +25,7 @@ std::string text_of(const Json& object, const char* key, size_t most) {
 }
 
 Json object_of(std::string_view text) {
-  Json parsed = Json::parse(text, nullptr, false);
+  Json parsed = parse_json(text);
   return parsed.is_object() ? parsed : Json::object();
 }
 
@@ -72,7 +72,8 @@ void TunedSettings::load() {
   const uintmax_t size = std::filesystem::file_size(path_, problem);
   if (problem) return;  // the first job
   std::ifstream file(path_, std::ios::binary);
-  const Json found = size > kFileBytesMax ? Json() : Json::parse(file, nullptr, false);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const Json found = size > kFileBytesMax ? Json() : parse_json(text);
   if (!found.is_array()) {
     spdlog::warn("coordinator: {} is no list of tuned settings, and is replaced", path_);
     return;

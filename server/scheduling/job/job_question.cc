@@ -1,9 +1,9 @@
 #include "server/scheduling/job/job_question.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "common/errors.h"
+#include "common/text/json_text.h"
 #include "compression/spec.h"
 #include "server/scheduling/job/codec_plans.h"
 #include "server/scheduling/tuner/bayesian_search.h"
@@ -279,7 +279,7 @@ Result<std::string> answer_point(const Json& question) {
 }  // namespace
 
 Result<std::string> answer_job(std::string_view text) {
-  const Json question = Json::parse(text, nullptr, false);
+  const Json question = parse_json(text);
   if (question.is_discarded() || !question.is_object())
     return bad("this is no JSON object, or it is cut short");
   const std::string want = text_of(question, "want");

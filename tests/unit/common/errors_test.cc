@@ -1,5 +1,6 @@
 // Tests of the error table and of the message form that it defines.
 #include "common/errors.h"
+#include "common/text/error_text.h"
 
 #include <gtest/gtest.h>
 
@@ -34,6 +35,12 @@ TEST(ErrorsTest, MessageIsOneLineOfTheFixedForm) {
 TEST(ErrorsTest, NextCanBeOverridden) {
   EXPECT_EQ(error("F100", "flag --port", "use 0").message(),
             "GB-F100 BAD_OPTION: flag --port | next: use 0");
+}
+
+TEST(ErrorsTest, ThePartThatOtherErrorsHold) {
+  EXPECT_EQ(what_of(error("P101", "rank 3: gone").message()), "rank 3: gone");
+  EXPECT_EQ(what_of("10.0.0.1:7: " + error("P101", "rank 3").message()), "10.0.0.1:7: rank 3");
+  EXPECT_EQ(what_of("connection: reset"), "connection: reset");
 }
 
 TEST(ErrorsTest, RowsAreFoundByEitherFormOfId) {

@@ -22,5 +22,15 @@ TEST(Utf8, RefusesEverythingElse) {
     EXPECT_FALSE(is_utf8(text));
 }
 
+TEST(Utf8, RepairsOnlyWhatIsWrong) {
+  EXPECT_EQ(as_utf8("gr\xc3\xb6\xc3\x9f"
+                    "e"),
+            "gr\xc3\xb6\xc3\x9f"
+            "e");
+  EXPECT_EQ(as_utf8("cut \xe2\x82"), "cut ??");
+  EXPECT_EQ(as_utf8("\xff\xed\xa0\x80ok\xc3"), "????ok?");
+  EXPECT_EQ(as_utf8(""), "");
+}
+
 }  // namespace
 }  // namespace gradbus

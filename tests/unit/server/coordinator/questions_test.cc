@@ -72,7 +72,9 @@ TEST_F(Questions, MayOutliveTheirJob) {
   ask(1, job, 0, 1);
   const std::vector<Question> taken = cluster.coordinator.take_questions();
   ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_TRUE(cluster.coordinator.waits_for(taken[0]));
   cluster.drop(1);
+  EXPECT_FALSE(cluster.coordinator.waits_for(taken[0]));
   cluster.coordinator.answered(taken[0], std::string("late"));
   cluster.collect();
 }
@@ -127,6 +129,23 @@ TEST_F(Questions, SetTheSizeOfChunks) {
     ask(1, job, 0, 1, std::string(R"({"want": "chunks", "bytes": )") + wrong + "}");
     EXPECT_THAT(refusal(1), HasSubstr("GB-F102"));
   }
+}
+
+// Expect: 64 jobs wait, the next one is told so, and an answer makes room.
+TEST_F(Questions, OfManyJobsAreLimited) {
+  std::vector<Question> taken;
+  for (int i = 0; i <= 64; ++i) {
+    const uint64_t job = cluster.start_job("train-" + std::to_string(i), 2);
+    ask(1, job, 0, 1);
+    for (Question& question : cluster.coordinator.take_questions())
+      taken.push_back(std::move(question));
+  }
+  EXPECT_THAT(taken, SizeIs(64));
+  EXPECT_THAT(refusal(1), HasSubstr("GB-A304"));
+  cluster.coordinator.answered(taken[0], std::string("this"));
+  const uint64_t job = cluster.start_job("next", 2);
+  ask(1, job, 0, 1);
+  EXPECT_THAT(cluster.coordinator.take_questions(), SizeIs(1));
 }
 
 TEST(DeterministicQuestions, AreRefused) {
