@@ -248,13 +248,15 @@ def _equal_splits(rows: int, size: int, what: str) -> list[int]:
 
 
 def _checked_splits(splits: Any, rows: int, size: int, what: str) -> list[int]:
+    if hasattr(splits, "asnumpy"):  # of MXNet, whose elements are arrays
+        splits = splits.asnumpy()
     try:
         numbers = [whole_number(split) for split in splits]
     except TypeError:
         numbers = []
     if len(numbers) != size or any(number is None or number < 0 for number in numbers):
         raise bad_argument(
-            f"{what}: splits={splits!r}", f"pass {size} whole numbers of at least 0, one per rank"
+            f"{what}: splits={' '.join(repr(splits).split())}", f"pass {size} whole numbers of at least 0, one per rank"
         )
     checked = [number for number in numbers if number is not None]
     if sum(checked) != rows:

@@ -39,6 +39,11 @@ def check_horovod():
     assert [one.asscalar() for one in hvd.grouped_allreduce_([given, given * 2], op=hvd.Sum)] == [TOTAL, 2 * TOTAL]
     rows, counts = hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), splits=[1] * SIZE)
     assert rows.asnumpy().tolist() == list(range(SIZE)) and counts.asnumpy().tolist() == [1] * SIZE
+    array = mx.nd.array([1] * SIZE, dtype="int32")
+    assert hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), array)[0].asnumpy().tolist() == list(range(SIZE))
+    with pytest.raises(ValueError, match=r"splits=array.* \| next: ") as wrong:
+        hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), array.astype("float32"))
+    assert "\n" not in str(wrong.value)
     whole = mx.nd.array(np.arange(2.0 * SIZE + 1) + RANK)  # the first rank has one row more
     first = 2 * RANK + (RANK > 0)
     mine = (np.arange(2.0 * SIZE + 1)[first : first + 2 + (RANK == 0)]) * SIZE + SIZE * (SIZE - 1) / 2
