@@ -20,10 +20,12 @@ constexpr size_t kReserveStepBytes = 64u << 20;
 constexpr size_t kHugePageBytes = 2u << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-std::string mib(size_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
+std::string whole_mib(size_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
+}
 
 Status no_memory(const std::string& name, size_t bytes, int cause) {
-  return system_error("S201", "segment \"" + name + "\" needs " + mib(bytes), cause);
+  return system_error("S201", "segment \"" + name + "\" needs " + whole_mib(bytes), cause);
 }
 
 // The kernel's rule for shared memory is "advise".

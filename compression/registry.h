@@ -66,6 +66,9 @@ std::unique_ptr<Codec> make_codec(const CompressionSpec& spec, const CodecShape&
 bool is_linear(const CompressionSpec& spec);
 // Agents can merge the payloads of this spec, as entries.
 bool is_mergeable(const CompressionSpec& spec);
+// A CodecRow::contracts of codecs that contract with every option.
+inline bool always_contracts(const CodecOptions&) { return true; }
+
 // CodecRow::contracts for this spec.
 bool contracts(const CompressionSpec& spec);
 // For a codec by_rows: elements per row of a tensor with `columns` columns; 0: unknown. For others

@@ -4,7 +4,7 @@
 namespace gradbus {
 namespace {
 
-constexpr ErrorPage kPages[] = {
+constexpr ErrorPage kClusterPages[] = {
     {"A300", "A rank of a job with several ranks found no agent on its socket.",
      "The launch: no agent runs on this node, or the rank looks for another socket.",
      "Run gradbus doctor. Start gradbus-agent, or let gradbus run start an embedded one. Compare "
@@ -197,6 +197,6 @@ constexpr ErrorPage kPages[] = {
 
 }  // namespace
 
-std::span<const ErrorPage> cluster_error_pages() { return kPages; }
+std::span<const ErrorPage> cluster_error_pages() { return kClusterPages; }
 
 }  // namespace gradbus

@@ -6,7 +6,7 @@
 namespace gradbus {
 namespace {
 
-constexpr ErrorPage kPages[] = {
+constexpr ErrorPage kJobPages[] = {
     {"J401", "Rank or world size is missing, not a number, or out of range.",
      "The launch: variables of a launcher, or arguments of init().",
      "Run gradbus env in the same place. Ranks count from 0 to world size - 1.",
@@ -190,7 +190,7 @@ const ErrorPage* find_in(std::span<const ErrorPage> pages, std::string_view id) 
 
 }  // namespace
 
-std::span<const ErrorPage> job_error_pages() { return kPages; }
+std::span<const ErrorPage> job_error_pages() { return kJobPages; }
 
 const ErrorPage* find_error_page(std::string_view id) {
   const ErrorPage* page = find_in(cluster_error_pages(), id);

@@ -14,8 +14,6 @@ std::unique_ptr<LinearCodec> make_linear(const CodecOptions&, const CodecShape& 
   return std::make_unique<DenseLinear>(kType, shape.count_max);
 }
 
-bool always(const CodecOptions&) { return true; }
-
 }  // namespace
 
 std::span<const CodecRow> dense_codecs() {
@@ -24,18 +22,18 @@ std::span<const CodecRow> dense_codecs() {
        .name = "none",
        .sentence = "elements as they are",
        .traits = {.unbiased = true, .lossless = true},
-       .contracts = always,
+       .contracts = always_contracts,
        .make = make<CodecId::kDense, DType::kF32>},
       {.id = CodecId::kFp16,
        .name = "fp16",
        .sentence = "elements rounded to f16 (11 bits of precision, up to 65504)",
-       .contracts = always,
+       .contracts = always_contracts,
        .make = make<CodecId::kFp16, DType::kF16>,
        .make_linear = make_linear<DType::kF16>},
       {.id = CodecId::kBf16,
        .name = "bf16",
        .sentence = "elements rounded to bf16 (8 bits of precision, the range of f32)",
-       .contracts = always,
+       .contracts = always_contracts,
        .make = make<CodecId::kBf16, DType::kBF16>,
        .make_linear = make_linear<DType::kBF16>},
   };

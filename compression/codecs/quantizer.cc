@@ -37,8 +37,6 @@ bool contracts_at_random(double elements, double levels) {
   return shared > 0 && shared < 4 * levels * levels;
 }
 
-bool always(const CodecOptions&) { return true; }
-
 template <uint32_t kLevels>
 bool int_contracts(const CodecOptions& options) {
   return options.text("rounding") == "nearest" ||
@@ -109,7 +107,7 @@ CodecRow fp8_row() {
                        .choices = {"e4m3", "e5m2"},
                        .sentence = "bits of exponent and mantissa"},
                       bucket_option("block", "1024", 64)},
-          .contracts = always,
+          .contracts = always_contracts,
           .make = make_fp8};
 }
 
@@ -175,7 +173,7 @@ CodecRow natural_row() {
           .sentence = "sign and power of two, rounded at random, 8 bits (Horvath et al. 2019)",
           .traits = {.unbiased = true},
           .options = {bucket_option("bucket", "1024", 0)},
-          .contracts = always,
+          .contracts = always_contracts,
           .make = make_natural};
 }
 

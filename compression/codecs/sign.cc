@@ -50,8 +50,6 @@ std::unique_ptr<Codec> make_signum(const CodecOptions& options, const CodecShape
                                   shape.count_max);
 }
 
-bool always(const CodecOptions&) { return true; }
-
 }  // namespace
 
 std::span<const CodecRow> sign_codecs() {
@@ -66,7 +64,7 @@ std::span<const CodecRow> sign_codecs() {
        .sentence = "signs and the mean magnitude of each block (Karimireddy et al. 2019)",
        .traits = {.wants_feedback = true},
        .options = {block_option()},
-       .contracts = always,
+       .contracts = always_contracts,
        .make = make_means<CodecId::kEfSignSgd, SignCodec::Level::kMean>},
       {.id = CodecId::kOneBit,
        .name = "onebit",
@@ -74,7 +72,7 @@ std::span<const CodecRow> sign_codecs() {
                    "(Seide et al. 2014)",
        .traits = {.wants_feedback = true},
        .options = {block_option()},
-       .contracts = always,
+       .contracts = always_contracts,
        .make = make_means<CodecId::kOneBit, SignCodec::Level::kTwoMeans>},
       {.id = CodecId::kSignum,
        .name = "signum",

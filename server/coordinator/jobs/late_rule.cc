@@ -5,7 +5,7 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kWindow = kSecond;
+constexpr Nanos kLateWindow = kSecond;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ bool LateRule::is_over(const Membership& membership) const {
     const auto& [rank, record] = entry;
     if (record.state != RankRecord::State::kJoined || record.counted_at == 0) return false;
     const auto began = began_.find(rank);
-    return began == began_.end() || record.counted_at - began->second.at >= kWindow;
+    return began == began_.end() || record.counted_at - began->second.at >= kLateWindow;
   });
 }
 

@@ -8,7 +8,7 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kWindow = kSecond;
+constexpr Nanos kLossWindow = kSecond;
 
 template <typename Iterator>
 double mean(Iterator first, Iterator last) {
@@ -43,7 +43,7 @@ bool LossRule::look(const Membership& membership, Nanos now) {
   if (total.not_finite > began_.not_finite) {
     reason_ = "a loss is not finite";
     applied_ = true;
-  } else if (now - began_at_ >= kWindow) {
+  } else if (now - began_at_ >= kLossWindow) {
     applied_ = close(total);
     began_at_ = now;
   }
