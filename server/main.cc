@@ -61,6 +61,22 @@ struct ServerOptions {
   int64_t ready_fd = -1;
   bool exit_with_parent = false;
 
+  // That change a running job's mode.
+  void declare_rules(OptionTable& table) {
+    table.add(
+        "late-mode", &late_mode,
+        "Mode that a synchronous job changes to at its next fence when its ranks wait too long "
+        "for a slow rank, e.g. delayed:k=1; default: none");
+    table.add("late-percent", &late_percent, 1, 100,
+              "Share of their time that ranks may wait before late-mode applies");
+    table.add("late-seconds", &late_seconds, 1, 3600,
+              "Interval over which late-percent is measured");
+    table.add(
+        "loss-percent", &loss_percent, 0, 1'000'000,
+        "A job returns to mode sync when its reported losses rise to this percentage of their "
+        "earlier value, e.g. 200, or are not finite; 0: never");
+  }
+
   void declare(OptionTable& table) {
     table.add("role", &role,
               "Role of this process: coordinator, or shard, which takes the options of "
@@ -91,18 +107,7 @@ struct ServerOptions {
         "nccl", &nccl,
         "NCCL sums gradients in memory of GPUs (GRADBUS_DEVICE_MEMORY=1) between nodes, if all "
         "nodes of a job support it (docs/how-to/use-nccl.md)");
-    table.add(
-        "late-mode", &late_mode,
-        "Mode that a synchronous job changes to at its next fence when its ranks wait too long "
-        "for a slow rank, e.g. delayed:k=1; default: none");
-    table.add("late-percent", &late_percent, 1, 100,
-              "Share of their time that ranks may wait before late-mode applies");
-    table.add("late-seconds", &late_seconds, 1, 3600,
-              "Interval over which late-percent is measured");
-    table.add(
-        "loss-percent", &loss_percent, 0, 1'000'000,
-        "A job returns to mode sync when its reported losses rise to this percentage of their "
-        "earlier value, e.g. 200, or are not finite; 0: never");
+    declare_rules(table);
     table.add("equal-shards", &equal_shards,
               "Parameter-server shards hold equal parts, even if their networks differ "
               "(docs/how-to/use-a-parameter-server.md)");

@@ -94,6 +94,17 @@ void add_process_options(AgentOptions& o, OptionTable& table) {
             "is the journal's, else text.");
 }
 
+// Of a shard.
+void add_snapshot_options(AgentOptions& o, OptionTable& table) {
+  table.add(
+      "snapshots", &o.snapshots,
+      "Directory for snapshots of the parameters that a shard holds; default: none are kept.");
+  table.add("snapshot-every", &o.snapshot_every, 0, 86'400,
+            "Seconds from one snapshot of a job to the next; 0: when the job ends.");
+  table.add("snapshot-keep", &o.snapshot_keep, 0, 1'000'000,
+            "Starts of a job whose snapshots are kept; older ones are removed. 0: all.");
+}
+
 Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& values) {
   OptionTable table("agent", "Moves the gradients of this node's training processes.");
   table.add("coordinator", &o.coordinator, "Address of gradbus-server --role=coordinator.");
@@ -141,13 +152,7 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& 
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
       "vm.nr_hugepages while it lasts) or never.");
-  table.add(
-      "snapshots", &o.snapshots,
-      "Directory for snapshots of the parameters that a shard holds; default: none are kept.");
-  table.add("snapshot-every", &o.snapshot_every, 0, 86'400,
-            "Seconds from one snapshot of a job to the next; 0: when the job ends.");
-  table.add("snapshot-keep", &o.snapshot_keep, 0, 1'000'000,
-            "Starts of a job whose snapshots are kept; older ones are removed. 0: all.");
+  add_snapshot_options(o, table);
   table.add("device-sharing", &o.device_sharing,
             "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
             "fabric, or auto (the first of these that all ranks of the node support).");
@@ -232,6 +237,38 @@ bool take_signals(int signals, const std::function<void()>& on_hangup) {
   return ends;
 }
 
+// Without the address of the data plane and the monitor, which exist later.
+Result<ConductorOptions> conductor_options(const AgentOptions& o) {
+  GRADBUS_RETURN_IF_ERROR(check_node_name(node_name(o)));
+  const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
+  if (!huge_pages.ok()) return huge_pages.status();
+  const Result<uint64_t> bandwidth = parse_bandwidth(o.bandwidth);
+  if (!bandwidth.ok()) return bandwidth.status();
+  Result<std::vector<CudaSharing>> sharings = parse_device_sharing(o.device_sharing);
+  if (!sharings.ok()) return sharings.status();
+  const Result<std::string> coordinator = coordinator_endpoint(o.coordinator, "--coordinator");
+  if (!coordinator.ok()) return coordinator.status();
+  Result<std::optional<Secret>> token = read_token(o);
+  if (!token.ok()) return token.status();
+  ConductorOptions options;
+  options.name = node_name(o);
+  options.coordinator = coordinator.value();
+  options.token = token.take();
+  options.cores = usable_cores(read_cgroup_limits(), std::thread::hardware_concurrency());
+  options.reduce_ns = measured_reduce_ns();
+  options.clients_max = static_cast<uint64_t>(o.clients_max);
+  options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
+  options.huge_pages = huge_pages.value();
+  options.shard = o.shard;
+  options.bits_per_s = bandwidth.value();
+  if (o.shard && !o.snapshots.empty())
+    options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond,
+                                                      static_cast<size_t>(o.snapshot_keep));
+  options.device_sharings = sharings.take();
+  options.ready_fd = static_cast<int>(o.ready_fd);
+  return options;
+}
+
 void conduct(Conductor& conductor, const Fd& signals, DaemonMonitor& monitor, Reloader& reloader) {
   monitor.watch().add("conductor", conductor.turns());
   monitor.start();
@@ -248,43 +285,19 @@ Status serve(const AgentOptions& o, const Invocation& invocation) {
   raise_descriptor_limit();
   GRADBUS_RETURN_IF_ERROR(check_daemon_files());
   Fd signals = open_signals();
-  GRADBUS_RETURN_IF_ERROR(check_node_name(node_name(o)));
   const Result<mode_t> mode = parse_socket_mode(o.socket_mode);
   if (!mode.ok()) return mode.status();
-  const Result<HugePages> huge_pages = parse_huge_pages(o.huge_pages);
-  if (!huge_pages.ok()) return huge_pages.status();
-  const Result<uint64_t> bandwidth = parse_bandwidth(o.bandwidth);
-  if (!bandwidth.ok()) return bandwidth.status();
-  Result<std::vector<CudaSharing>> sharings = parse_device_sharing(o.device_sharing);
-  if (!sharings.ok()) return sharings.status();
-  const Result<std::string> coordinator = coordinator_endpoint(o.coordinator, "--coordinator");
-  if (!coordinator.ok()) return coordinator.status();
-  Result<std::optional<Secret>> token = read_token(o);
-  if (!token.ok()) return token.status();
+  Result<ConductorOptions> checked = conductor_options(o);
+  if (!checked.ok()) return checked.status();
+  ConductorOptions options = checked.take();
   Result<AttachListener> listener =
       o.shard ? AttachListener::none() : AttachListener::open(o.socket, mode.value());
   if (!listener.ok()) return listener.status();
   Result<std::unique_ptr<Transport>> transport = open_transport(o);
   if (!transport.ok()) return transport.status();
 
-  ConductorOptions options;
-  options.name = node_name(o);
-  options.coordinator = coordinator.value();
-  options.token = token.take();
   const std::string address = transport.value()->local_address();
   options.addresses[common_name(o.transport, o.bind)] = address;
-  options.cores = usable_cores(read_cgroup_limits(), std::thread::hardware_concurrency());
-  options.reduce_ns = measured_reduce_ns();
-  options.clients_max = static_cast<uint64_t>(o.clients_max);
-  options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
-  options.huge_pages = huge_pages.value();
-  options.shard = o.shard;
-  options.bits_per_s = bandwidth.value();
-  if (o.shard && !o.snapshots.empty())
-    options.keeper = std::make_shared<SnapshotKeeper>(o.snapshots, o.snapshot_every * kSecond,
-                                                      static_cast<size_t>(o.snapshot_keep));
-  options.device_sharings = sharings.take();
-  options.ready_fd = static_cast<int>(o.ready_fd);
   DaemonMonitor monitor(o.shard ? "shard" : "agent");
   options.monitor = &monitor;
   GRADBUS_RETURN_IF_ERROR(monitor.listen(o.metrics_listen));

@@ -271,6 +271,13 @@ void declare_cluster(CLI::App& app, const std::shared_ptr<RunOptions>& options) 
       "transport of embedded agents: tcp, rdma or rdma,tcp (docs/concepts/transports.md)");
 }
 
+void declare_hosts(CLI::App& app, const std::shared_ptr<RunOptions>& options) {
+  app.add_option("-H,--hosts", options->hosts,
+                 "HOST[:SLOTS],..., also ranges: node[01-04,07]:2; other hosts are reached by ssh");
+  app.add_option("--hostfile", options->hostfile,
+                 "file with lines \"HOST slots=N\"; ranges as in -H");
+}
+
 // The options that measure steps.
 void declare_measurements(CLI::App& app, const std::shared_ptr<RunOptions>& options) {
   app.add_flag("--autotune", options->autotune,
@@ -347,10 +354,7 @@ Action declare_run(CLI::App& app) {
                  "how many times embedded agents that end are restarted, in total; for programs "
                  "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: the job ends")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("-H,--hosts", options->hosts,
-                 "HOST[:SLOTS],..., also ranges: node[01-04,07]:2; other hosts are reached by ssh");
-  app.add_option("--hostfile", options->hostfile,
-                 "file with lines \"HOST slots=N\"; ranges as in -H");
+  declare_hosts(app, options);
   app.add_option("--start-timeout", options->start_timeout, "seconds in which all ranks must join");
   app.add_option(
       "--op-timeout", options->op_timeout,

@@ -284,6 +284,10 @@ std::vector<Moves> every_moves() {
 
 class ReshardedTimes : public testing::TestWithParam<Moves> {};
 
+CompressionPlan topk_plan(uint64_t partition) {
+  return {parse_compression("topk:ratio=0.1").take(), Communicator::kPs, partition, 0};
+}
+
 // Expect: residuals move along, on agents and on shards that sum payloads. At the end everything
 // that was pushed has arrived. The same holds when a shard is lost after the move, and after
 // several moves without a round between them.
@@ -293,15 +297,11 @@ TEST_P(ReshardedTimes, WhatCodecsLeaveOutMoves) {
   const bool faults = GetParam().faults;
   const bool sums = mode.starts_with("ps:sync");
   const bool copies = parse_mode(mode).take().replicas > 1;
-  const auto plan_of = [](uint64_t partition) {
-    return CompressionPlan{parse_compression("topk:ratio=0.1").take(), Communicator::kPs, partition,
-                           0};
-  };
   Layout layout{.agents = 2, .shards = 2};
   if (faults) layout.transport = unreliable;
   Cluster cluster(layout);
   cluster.add_tensor(0, 1, 1);  // number 0 means no predecessor
-  cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, plan_of(2 * kOldChunk), mode);
+  cluster.add_compressed(1, spec(), kOldChunk, Algorithm::kShards, topk_plan(2 * kOldChunk), mode);
   uint64_t round = 0;
   std::vector<float> wanted(kCount), got(kCount);
   const auto make_round = [&](uint32_t tensor, float scale, bool pull = false) {
@@ -332,7 +332,7 @@ TEST_P(ReshardedTimes, WhatCodecsLeaveOutMoves) {
     std::vector<uint16_t> members = {0, 1, 2};
     std::rotate(members.begin(), members.begin() + tensor % 3, members.end());
     cluster.move_to(members, from);
-    cluster.add_compressed(tensor, spec(), chunk, Algorithm::kShards, plan_of(3 * chunk), mode);
+    cluster.add_compressed(tensor, spec(), chunk, Algorithm::kShards, topk_plan(3 * chunk), mode);
     from = {tensor, 3 * chunk, 3, copies ? 2U : 1U};
     from.members = std::make_shared<const std::vector<uint16_t>>(members);
   }

@@ -32,8 +32,7 @@ CUresult let_go(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-CudaDriver driver_double() {
-  CudaDriver driver;
+void double_memory(CudaDriver& driver) {
   driver.granularity = [](size_t* unit, const CUmemAllocationProp*,
                           CUmemAllocationGranularity_flags) {
     *unit = kUnit;
@@ -53,6 +52,22 @@ CudaDriver driver_double() {
     return CUDA_SUCCESS;
   };
   driver.release = let_go;
+  driver.retain = [](CUmemGenericAllocationHandle* handle, void* address) {
+    if (fails()) return CUDA_ERROR_INVALID_VALUE;
+    ++now.held.at(*handle = now.mapped.at(reinterpret_cast<CUdeviceptr>(address)));
+    return CUDA_SUCCESS;
+  };
+  driver.export_to = [](void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                        unsigned long long) {
+    if (fails()) return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<int*>(to) = static_cast<int>(handle) + 100;
+    return CUDA_SUCCESS;
+  };
+}
+
+CudaDriver driver_double() {
+  CudaDriver driver;
+  double_memory(driver);
   driver.reserve = [](CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
     if (fails()) return CUDA_ERROR_OUT_OF_MEMORY;
     now.reserved[*address = kUnit * now.next++] = bytes;
@@ -84,17 +99,6 @@ CudaDriver driver_double() {
       EXPECT_EQ(access[i].flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
       now.users[address].insert(access[i].location.id);
     }
-    return CUDA_SUCCESS;
-  };
-  driver.retain = [](CUmemGenericAllocationHandle* handle, void* address) {
-    if (fails()) return CUDA_ERROR_INVALID_VALUE;
-    ++now.held.at(*handle = now.mapped.at(reinterpret_cast<CUdeviceptr>(address)));
-    return CUDA_SUCCESS;
-  };
-  driver.export_to = [](void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
-                        unsigned long long) {
-    if (fails()) return CUDA_ERROR_INVALID_VALUE;
-    *static_cast<int*>(to) = static_cast<int>(handle) + 100;
     return CUDA_SUCCESS;
   };
   return driver;
