@@ -17,7 +17,12 @@ stage_arrows() {
   python3 scripts/check_python_imports.py || found=1
   return $found
 }
-stage_sizes() { python3 scripts/code_sizes.py; }
+stage_sizes() {
+  local found=0
+  python3 scripts/code_sizes.py || found=1
+  python3 scripts/class_sizes.py || found=1
+  return $found
+}
 stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm; }
 stage_words() { python3 scripts/check_words.py; }
 stage_prose() { python3 scripts/check_prose.py; }

@@ -9,6 +9,7 @@ import rig as rigs
 sys.path.insert(0, str(rigs.REPOSITORY / "scripts"))
 
 import check_python_imports  # noqa: E402
+import class_sizes  # noqa: E402
 import code_sizes  # noqa: E402
 
 
@@ -43,6 +44,19 @@ def test_every_import_circle_is_found(tmp_path, back):
     first, *places = check_python_imports.problems(imports)
     assert first.startswith("import circle: package.first -> package.second -> "), first
     assert all(str(package) in place for place in places) and len(places) == (3 if "room" in back else 2), places
+
+
+def test_a_large_class_is_found():
+    size = class_sizes.Size
+    small = {"Small": size(25, 15), "Record": size(1, 99)}
+    assert class_sizes.complaints(small, {}) == []
+    (line,) = class_sizes.complaints({**small, "Large": size(26, 3)}, {})
+    assert line.startswith("too large: Large has 26 methods and 3 members, and may have 25 and 15: "), line
+    assert class_sizes.complaints({"Large": size(26, 3)}, {"Large": size(26, 3)}) == []
+    (line,) = class_sizes.complaints({"Large": size(27, 3)}, {"Large": size(26, 3)})
+    assert "may have 26 and 3" in line
+    (line,) = class_sizes.complaints(small, {"Small": size(30, 3)})
+    assert line.startswith("not large: Small: "), line
 
 
 def test_a_crowded_folder_is_found():
