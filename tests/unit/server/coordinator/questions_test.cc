@@ -143,6 +143,7 @@ TEST_F(Questions, OfManyJobsAreLimited) {
   EXPECT_THAT(taken, SizeIs(64));
   EXPECT_THAT(refusal(1), HasSubstr("GB-A304"));
   cluster.coordinator.answered(taken[0], std::string("this"));
+  cluster.collect();
   const uint64_t job = cluster.start_job("next", 2);
   ask(1, job, 0, 1);
   EXPECT_THAT(cluster.coordinator.take_questions(), SizeIs(1));
