@@ -181,7 +181,8 @@ PathFigures told_path(const ServerOptions& options) {
 Result<ServiceOptions> service_options(const ServerOptions& options) {
   ServiceOptions service;
   service.listen = options.listen;
-  Result<std::optional<Secret>> token = read_optional_token(token_file_path(options.token_file));
+  Result<std::optional<Secret>> token =
+      read_optional_token(token_file_path(options.token_file), TokenReader::kDaemon);
   if (!token.ok()) return token.status();
   service.token = token.take();
   service.insecure = options.insecure;
@@ -293,7 +294,8 @@ Result<ReloadedOptions> read_again(const Invocation& used) {
   Invocation invocation{used.argc, used.argv, {}};
   const Result<bool> read = read_options(options, invocation);
   if (!read.ok()) return read.status();
-  Result<std::optional<Secret>> token = read_optional_token(token_file_path(options.token_file));
+  Result<std::optional<Secret>> token =
+      read_optional_token(token_file_path(options.token_file), TokenReader::kDaemon);
   if (!token.ok()) return token.status();
   return ReloadedOptions{invocation.values, options.log_level, token.take()};
 }

@@ -196,7 +196,8 @@ void raise_descriptor_limit() {
 
 // Every user of the machine can reach loopback addresses.
 Result<std::optional<Secret>> read_token(const AgentOptions& o) {
-  Result<std::optional<Secret>> token = read_optional_token(token_file_path(o.token_file));
+  Result<std::optional<Secret>> token =
+      read_optional_token(token_file_path(o.token_file), TokenReader::kDaemon);
   if (!token.ok() || token.value() || o.insecure) return token;
   return error("F100",
                "--bind " + o.bind + " can be reached by other users, and there is no cluster token",

@@ -39,7 +39,7 @@ int page(const PageOptions& options) {
     return fail(error("C508", "the coordinator at " + address + " serves no web page"),
                 kExitFailed);
   const Result<std::optional<Secret>> token =
-      read_optional_token(token_file_for(options.token_file, address));
+      read_optional_token(token_file_for(options.token_file, address), TokenReader::kTool);
   if (!token.ok()) return fail(token.status(), kExitFailed);
   const std::string key = token.value() ? page_key(*token.value()) : "";
   const std::string url = "http://" + reachable(reply.value().page(), address) + "/";

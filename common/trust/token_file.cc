@@ -28,12 +28,12 @@ std::string octal(mode_t mode) {
   return text;
 }
 
-Status check_owner(const std::string& path, int fd) {
+Status check_owner(const std::string& path, int fd, TokenReader reader) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return cannot(path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return cannot(path, "it is not a regular file");
-  // Root administers the cluster with the token of the daemons' user.
-  if (info.st_uid != geteuid() && info.st_uid != 0 && geteuid() != 0)
+  const bool tool_of_root = reader == TokenReader::kTool && geteuid() == 0;
+  if (info.st_uid != geteuid() && info.st_uid != 0 && !tool_of_root)
     return cannot(path,
                   "it belongs to uid " + std::to_string(info.st_uid) +
                       ", this process runs as uid " + std::to_string(geteuid()),
@@ -75,10 +75,10 @@ std::string token_file_path(const std::string& given) {
   return path == nullptr ? "" : path;
 }
 
-Result<Secret> read_token_file(const std::string& path) {
+Result<Secret> read_token_file(const std::string& path, TokenReader reader) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.valid()) return cannot(path, std::strerror(errno));
-  GRADBUS_RETURN_IF_ERROR(check_owner(path, file.get()));
+  GRADBUS_RETURN_IF_ERROR(check_owner(path, file.get(), reader));
   std::array<char, kDigits + 16> buffer;
   const ssize_t got = read(file.get(), buffer.data(), buffer.size());
   if (got < 0) return cannot(path, std::strerror(errno));
@@ -87,9 +87,9 @@ Result<Secret> read_token_file(const std::string& path) {
   return *token;
 }
 
-Result<std::optional<Secret>> read_optional_token(const std::string& path) {
+Result<std::optional<Secret>> read_optional_token(const std::string& path, TokenReader reader) {
   if (path.empty()) return std::optional<Secret>();
-  const Result<Secret> token = read_token_file(path);
+  const Result<Secret> token = read_token_file(path, reader);
   if (!token.ok()) return token.status();
   return std::optional(token.value());
 }

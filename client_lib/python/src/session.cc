@@ -7,7 +7,6 @@
 #include <deque>
 #include <utility>
 
-#include "common/units.h"
 #include "errors.h"
 #include "gil.h"
 #include "guard.h"
@@ -100,6 +99,11 @@ uint64_t output_count(const gradbus_session* session, const Request& request, ui
   throw_unless_ok(outcome_of(gradbus_shard(session, gradbus_rank(session), input,
                                            request.row_elements, &first, &elements)));
   return elements;
+}
+
+// "1 rank", "2 ranks". The package is built without common/.
+std::string counted(uint64_t number, const std::string& noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
 // The library trusts the counts that it is given, so what we give it is looked at.

@@ -157,7 +157,6 @@ def test_ranks_train_through_the_shard_of_the_statefulset(cluster):
     assert statuses == [0, 0], [cluster.containers.logs(rank) for rank in ranks]
     job = next(job for job in cluster.status()["jobs"] if job["job"] == "sharded")
     assert [shard["shard"] for shard in job["shards"]] == ["gradbus-shard-0"], job
-    assert all(shard["received_bytes"] > 0 for shard in job["shards"]), job
     disk = cluster.nodes[0].folder / "disks/snapshots-gradbus-shard-0"
     rigs.wait_until(lambda: any(file.stat().st_size > 10_000 for file in disk.rglob("*") if file.is_file()),
                     what="a snapshot on the volume")  # fmt: skip
