@@ -115,8 +115,8 @@ watches() {
 # that is not healthy; a job can only be stopped once.
 runbook() {
   local command status done=0
-  gradbus-agent --name node-x --socket /run/lost.sock --bind 127.0.0.1:0 --coordinator 127.0.0.1:7400 \
-    --token-file /etc/gradbus/token 2>/dev/null &
+  setpriv --reuid gradbus --regid gradbus --init-groups gradbus-agent --name node-x --socket /tmp/lost.sock \
+    --bind 127.0.0.1:0 --coordinator 127.0.0.1:7400 --token-file /etc/gradbus/token 2>/dev/null &
   until_true 20 eval "gradbus status | grep 'node-x '" || return
   kill -9 $! && until_true 20 eval "(gradbus status || true) | grep 'node-x is lost'" || return
   while read -r command; do
