@@ -17,8 +17,6 @@ if(disabled_targets)
   add_compile_definitions(HWY_DISABLED_TARGETS=\(${disabled_targets}\))
 endif()
 
-# Their presets also join eight sources to one (CMAKE_UNITY_BUILD): most of a build's time goes to the same headers. Files
-# with options of their own, such as kernels with many widths, stay alone.
 if(GRADBUS_SANITIZE)
   set(GRADBUS_KERNEL_OPTIONS -O1)  # without it, each vector instruction is a call: tests of large tensors take minutes
   add_compile_options(-fsanitize=${GRADBUS_SANITIZE} -fno-sanitize-recover=all)

@@ -21,7 +21,6 @@ function(gradbus_add_test name)
   cmake_parse_arguments(arg "THREADS" "SHARDS" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest_main GTest::gmock)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # cases of several files may have equal names
   if(arg_THREADS)
     target_sources(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/log_first.cc)
     target_link_libraries(${name} PRIVATE spdlog::spdlog)
