@@ -4,7 +4,8 @@
     scripts/frameworks_speed.py [--rounds 3] [--only CASE...]
 
 Needs a release build, .venv and .venv-frameworks (scripts/setup.sh --frameworks); root for the cases with a link.
-Leave the machine alone meanwhile. Each round runs both programs of a case once. A ratio is that of the medians.
+Leave the machine alone meanwhile. PyTorch's cases take both by turns in the same processes. The others run two programs
+in each round. A ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -26,61 +27,52 @@ TORCH = str(REPOSITORY / ".venv/bin/python")
 OTHERS = str(REPOSITORY / ".venv-frameworks/bin/python3")
 DEADLINE_S = 240
 LINK = ("--agents", "2", "--link", "1gbit")
-MLP = ("examples/mlp/train.py", "--steps", "40")
-FSDP = ("examples/mlp/train.py", "--steps", "16")
-MLP_LINK = ("examples/mlp/train.py", "--steps", "12")
-CHARLM = ("examples/charlm/train.py", "--time", "--steps", "40", "--sample", "0")
+TURNS = "scripts/frameworks/torch_turns.py"
 
 
 class Case(NamedTuple):
-    """One row of the table; ``ours`` and ``theirs`` are the options that differ."""
+    """One row of the table. Without ``ours`` and ``theirs``, the options that differ, the program measures both."""
 
     name: str
     text: str
     python: str
     program: tuple[str, ...]
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
     goal: float
     run: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+    theirs: tuple[str, ...] = ()
 
 
-def on(backend: str, *options: str) -> tuple[str, ...]:
-    """Options of a program."""
-    return ("--backend", backend, *options)
+def others(name: str, text: str, file: str, peer: str) -> Case:
+    """A case of another framework."""
+    return Case(name, text, OTHERS, (f"scripts/frameworks/{file}",), 1.2, (), ("--backend", "gradbus"),
+                ("--backend", peer))  # fmt: skip
 
 
 CASES = [
-    Case("mlp", "DDP, MLP of 25.6 M parameters, one machine", TORCH, MLP, on("ddp-gradbus"), on("ddp"), 1.2),
-    Case("charlm", "DDP, transformer of 1 M parameters, one machine", TORCH, CHARLM, on("ddp-gradbus"), on("ddp"), 1.2),
-    Case("mlp-link", "DDP, MLP, 1 Gbit/s", TORCH, MLP_LINK, on("ddp-gradbus"), on("ddp"), 1.0, LINK),
-    Case("hook-link", 'DDP, MLP, 1 Gbit/s, hook("efsignsgd")', TORCH, MLP_LINK,
-         on("ddp-gradbus", "--hook", "efsignsgd"), on("ddp"), 7.0, LINK),
-    Case("fsdp", "FSDP2, MLP, one machine", TORCH, FSDP, on("fsdp-gradbus"), on("fsdp"), 1.0),
-    Case("jax", "JAX, MLP of 4.3 M parameters, one machine", OTHERS, ("scripts/frameworks/jax_steps.py",),
-         on("gradbus"), on("gloo"), 1.2),
-    Case("tensorflow", "TensorFlow, MLP of 4.3 M parameters, one machine", OTHERS,
-         ("scripts/frameworks/tensorflow_steps.py",), on("gradbus"), on("strategy"), 1.2),
+    Case("mlp", "DDP, MLP of 25.6 M parameters, one machine", TORCH, (TURNS, "--model", "mlp"), 1.2),
+    Case("charlm", "DDP, transformer of 1 M parameters, one machine", TORCH, (TURNS, "--model", "charlm"), 1.2),
+    Case("mlp-link", "DDP, MLP, 1 Gbit/s", TORCH, (TURNS, "--model", "mlp", "--rounds", "8"), 1.0, LINK),
+    Case("hook-link", 'DDP, MLP, 1 Gbit/s, hook("efsignsgd")', TORCH,
+         (TURNS, "--model", "mlp", "--rounds", "8", "--hook", "efsignsgd"), 7.0, LINK),
+    Case("fsdp", "FSDP2, MLP, one machine", TORCH, (TURNS, "--model", "mlp", "--fsdp"), 1.0),
+    others("jax", "JAX, MLP of 4.3 M parameters, one machine", "jax_steps.py", "gloo"),
+    others("tensorflow", "TensorFlow, MLP of 4.3 M parameters, one machine", "tensorflow_steps.py", "strategy"),
 ]  # fmt: skip
 
 
 class Result(NamedTuple):
-    """Of a case: medians of all rounds, in ms, and the share of communication in the peer's step."""
+    """Of a case: medians in ms, the share of communication in the peer's step, and the peer's time to ours."""
 
     case: str
     ours: float
     theirs: float
     share: float
+    ratio: float
     date: str
-    rounds: int
-
-    @property
-    def ratio(self) -> float:
-        """Above 1: Gradbus is faster."""
-        return self.theirs / self.ours
 
 
-def measure(case: Case, options: tuple[str, ...]) -> dict[str, float]:
+def measure(case: Case, options: tuple[str, ...] = ()) -> dict[str, float]:
     """One run of two ranks; the JSON line of rank 0."""
     launcher = [str(BIN / "gradbus"), "run", "-np", "2", "--no-prefix", *case.run, "--"]
     command = [*launcher, case.python, *case.program, *options]
@@ -93,16 +85,27 @@ def measure(case: Case, options: tuple[str, ...]) -> dict[str, float]:
     return dict(json.loads(lines[-1]))
 
 
-def run(case: Case, rounds: int) -> Result:
-    """Both programs in turn."""
+def two_programs(case: Case, rounds: int) -> tuple[float, float, float, float]:
+    """Ours, theirs, share and ratio of programs that run one after the other."""
     ours, theirs = [], []
     for number in range(rounds):
         pair = [(ours, case.ours), (theirs, case.theirs)]
         for found, options in pair if number % 2 == 0 else reversed(pair):
             found.append(measure(case, options))
     median = lambda found, field: statistics.median(one[field] for one in found)  # noqa: E731
-    return Result(case.name, median(ours, "step_ms_median"), median(theirs, "step_ms_median"),
-                  median(theirs, "communication_share"), str(datetime.date.today()), rounds)  # fmt: skip
+    ratio = statistics.median(b["step_ms_median"] / a["step_ms_median"] for a, b in zip(ours, theirs))
+    shown = median(ours, "step_ms_median"), median(theirs, "step_ms_median"), median(theirs, "communication_share")
+    return *shown, ratio
+
+
+def run(case: Case, rounds: int) -> Result:
+    """The whole case."""
+    if case.ours:
+        found = two_programs(case, rounds)
+    else:
+        report = measure(case)
+        found = report["ours_ms"], report["theirs_ms"], report["communication_share"], report["ratio"]
+    return Result(case.name, *found, str(datetime.date.today()))
 
 
 def row_of(result: Result) -> str:
@@ -124,9 +127,8 @@ def processor() -> str:
 def table(results: list[Result]) -> str:
     """The part of the page that is measured."""
     dates = " and ".join(sorted({result.date for result in results}))
-    rounds = min(result.rounds for result in results)
-    head = (f"Measured {dates} with two ranks on {os.cpu_count()} cores ({processor()}), medians of {rounds} rounds "
-            "in turn. Written by `scripts/frameworks_speed.py`.\n")  # fmt: skip
+    head = (f"Measured {dates} with two ranks on {os.cpu_count()} cores ({processor()}), by turns. "
+            "Written by `scripts/frameworks_speed.py`.\n")  # fmt: skip
     columns = "| case | step with Gradbus | step with the peer | of it communication | ratio | goal | |"
     return "\n".join([head, columns, "| --- |" + " --- |" * 6, *map(row_of, results)]) + "\n"
 
@@ -148,7 +150,7 @@ def known(file: pathlib.Path) -> dict[str, Result]:
 def main() -> None:
     """All cases, or those that are named; the page has what was measured before for the others."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of cases that are two programs")
     parser.add_argument("--only", nargs="*", metavar="CASE", choices=[case.name for case in CASES])
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs/benchmarks", help="a folder")
     arguments = parser.parse_args()
