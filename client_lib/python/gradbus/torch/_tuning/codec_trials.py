@@ -20,13 +20,12 @@ from ..._ops import checked_compression, is_choice
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.parameter_info import asked_compression, info_of
 from .codec_choice import parse_choice
-from .measured import Agreement, units_of, workload_of
+from .measured import Agreement, Measurement, layers_of_buckets, units_of, workload_of
 from .plan_trials import Trials
 from .planning import Apply, StepPlan
 from .questions import ask_for_all, from_lowest
 from .step_times import Row, StepTimes
 
-WARM_STEPS = 3  # before a measurement
 PLANS_MAX = 3  # that are tried beside dense exchange
 KEEP_MIN = 0.03  # of a step: what a codec must save
 GAUGE_EVERY = 100  # rounds, of the codec that stays
@@ -49,8 +48,7 @@ class CodecTrials:
         self._prefix = f"codecs{state.settings.number or ''}"
         self._agreement = Agreement(self._process_set, self._prefix)
         self._choices = choices_of(state)  # by parameter
-        self._steps = 0
-        self._times: StepTimes | None = None
+        self._measurement = Measurement(state)
         self._trials: Trials | None = None
         self._plans: list[StepPlan | None] = []
         self._vetoed: dict[str, float] = {}  # codec -> its cosine
@@ -66,31 +64,19 @@ class CodecTrials:
             self._trials.stepped(optimizer)
             if self._trials.is_done:
                 self._settle_on(self._trials)
-        elif self._times is not None:
-            self._times.stepped()
-            if self._times.is_complete:
-                self._choose()
         else:
-            self._steps += 1
-            if self._steps >= WARM_STEPS:
-                session = session_of(self._process_set, "DistributedOptimizer")
-                self._times = StepTimes([pair for pair, _ in self._state.parameters], session.waited_ns)
-                self._times.stepped()
-                self._state.exchange.time_with(self._times)
+            times = self._measurement.stepped()
+            if times is not None:
+                self._choose(times)
 
     def stop(self) -> None:
         """Nothing is measured any more."""
-        if self._times is not None:
-            self._times.close()
-            self._state.exchange.time_with(None)
-            self._times = None
+        self._measurement.stop()
         self.is_settled = True
 
     # ---- what is tried
 
-    def _choose(self) -> None:
-        times = self._times
-        assert times is not None
+    def _choose(self, times: StepTimes) -> None:
         self._state.exchange.settle()
         row = self._agreement.mean(times)
         self.stop()
@@ -162,20 +148,11 @@ class CodecTrials:
         self, buckets: Sequence[Bucket], order: list[int], units: list[list[int]]
     ) -> tuple[dict[str, Any], list[int]]:
         """The groups of layers that run now, and the bucket of each."""
-        number_of = {name: number for number, ((name, _), _) in enumerate(self._state.parameters)}
-        layer_of = {number: layer for layer, unit in enumerate(order) for number in units[unit]}
-        groups: list[list[int]] = []
-        numbers: list[int] = []
-        seen: set[int] = set()
-        for number, bucket in enumerate(buckets):
-            group = dict.fromkeys(layer_of[number_of[slot.name]] for slot in bucket.slots)
-            fresh = [layer for layer in group if layer not in seen]
-            seen.update(fresh)
-            if fresh:
-                groups.append(fresh)
-                numbers.append(number)
-        dense = [at for at, number in enumerate(numbers) if not self._is_ours(buckets[number])]
-        return {"waits": self._state.exchange.waits, "groups": groups, "dense": dense}, numbers
+        found = layers_of_buckets(self._state, order, units)
+        dense = [at for at, (number, _) in enumerate(found) if not self._is_ours(buckets[number])]
+        groups = [layers for _, layers in found]
+        now = {"waits": self._state.exchange.waits, "groups": groups, "dense": dense}
+        return now, [number for number, _ in found]
 
     def _plan_of(
         self, chosen: list[int], numbers: list[int], codecs: list[str], buckets: Sequence[Bucket]

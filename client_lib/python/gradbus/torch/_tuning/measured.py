@@ -14,7 +14,7 @@ import torch
 from ..._differentiable import allreduce
 from ..._layout import DTYPES, PAIRS_OF
 from ..._ops import Average, Max, Min
-from ..._process_sets import ProcessSet
+from ..._process_sets import ProcessSet, session_of
 from .._buckets.parameter_info import NamedParameter, real_count
 from .._buckets.retire import retire_names
 from .step_times import Row, StepTimes
@@ -22,6 +22,7 @@ from .step_times import Row, StepTimes
 LAYERS_MAX = 1024  # server/scheduling/job/job_question.h
 SMALL, LARGE = 16 << 10, 1 << 20  # elements of the exchanges that are timed
 REPEATS = 3
+WARM_STEPS = 3  # before a measurement: they fill caches, and the first one makes buckets
 
 Parameters = Sequence[tuple[NamedParameter, int]]  # and their groups
 
@@ -80,6 +81,50 @@ class Agreement:
         small, large = self._reduced(found, Max)
         byte_ns = max(0.0, (large - small) * 1e9 / (4 * (LARGE - SMALL)))
         return {"startup_us": max(1.0, small * 1e6 - byte_ns * 4 * SMALL / 1e3), "byte_ns": byte_ns}
+
+
+class Measurement:
+    """Times of the steps of one optimizer, after some to warm up."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._steps = 0
+        self._times: StepTimes | None = None
+
+    def stepped(self) -> StepTimes | None:
+        """After each step. The times, when there are enough."""
+        if self._times is not None:
+            self._times.stepped()
+            return self._times if self._times.is_complete else None
+        self._steps += 1
+        if self._steps >= WARM_STEPS:
+            session = session_of(self._state.settings.process_set, "DistributedOptimizer")
+            self._times = StepTimes([pair for pair, _ in self._state.parameters], session.waited_ns)
+            self._times.stepped()
+            self._state.exchange.time_with(self._times)
+        return None
+
+    def stop(self) -> None:
+        """Nothing is measured any more."""
+        if self._times is not None:
+            self._times.close()
+            self._state.exchange.time_with(None)
+            self._times = None
+
+
+def layers_of_buckets(state: Any, order: list[int], units: list[list[int]]) -> list[tuple[int, list[int]]]:
+    """The number of each bucket and its layers, by the order of workload_of(). Each layer is in the first one only."""
+    number_of = {name: number for number, ((name, _), _) in enumerate(state.parameters)}
+    layer_of = {number: layer for layer, unit in enumerate(order) for number in units[unit]}
+    found: list[tuple[int, list[int]]] = []
+    seen: set[int] = set()
+    for number, bucket in enumerate(state.exchange.buckets):
+        layers = dict.fromkeys(layer_of[number_of[slot.name]] for slot in bucket.slots)
+        fresh = [layer for layer in layers if layer not in seen]
+        seen.update(fresh)
+        if fresh:
+            found.append((number, fresh))
+    return found
 
 
 def units_of(times: StepTimes, count: int) -> list[list[int]]:

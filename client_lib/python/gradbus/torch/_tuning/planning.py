@@ -12,13 +12,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..._process_sets import session_of
-from .measured import Agreement, units_of, workload_of
+from .measured import Agreement, Measurement, layers_of_buckets, units_of, workload_of
 from .plan_trials import Trials
 from .questions import ask_for_all, from_lowest
 from .step_times import Row, StepTimes
 
-WARM_STEPS = 3  # before a measurement: they fill caches, and the first one makes buckets
 LOSS_MAX = 0.05  # predicted, of a step: a plan that loses more is not tried
 
 
@@ -47,8 +45,7 @@ class Planning:
         self._process_set = state.settings.process_set
         self._prefix = f"plan{state.settings.number or ''}"
         self._agreement = Agreement(self._process_set, self._prefix)
-        self._steps = 0
-        self._times: StepTimes | None = None
+        self._measurement = Measurement(state)
         self._trials: Trials | None = None
         self.is_done = False
 
@@ -58,33 +55,22 @@ class Planning:
 
     def stepped(self, optimizer: Any) -> None:
         """After each step."""
-        self._steps += 1
         if self._trials is not None:
             self._trials.stepped(optimizer)
             self.is_done = self._trials.is_done
-        elif self._times is not None:
-            self._times.stepped()
-            if self._times.is_complete:
-                self._plan(optimizer)
-        elif self._steps >= WARM_STEPS:
-            session = session_of(self._process_set, "DistributedOptimizer")
-            self._times = StepTimes([pair for pair, _ in self._state.parameters], session.waited_ns)
-            self._times.stepped()
-            self._state.exchange.time_with(self._times)
+        else:
+            times = self._measurement.stepped()
+            if times is not None:
+                self._plan(optimizer, times)
 
     def stop(self) -> None:
         """Nothing is measured any more."""
-        if self._times is not None:
-            self._times.close()
-            self._state.exchange.time_with(None)
-            self._times = None
+        self._measurement.stop()
         self.is_done = True
 
     # ---- the plan
 
-    def _plan(self, optimizer: Any) -> None:
-        times = self._times
-        assert times is not None
+    def _plan(self, optimizer: Any, times: StepTimes) -> None:
         self._state.exchange.settle()
         row = self._agreement.mean(times)
         self.stop()
@@ -126,26 +112,14 @@ class Planning:
         plain = {codec: size for codec, size in sizes.items() if codec.partition(":")[0] not in ("powersgd", "rows")}
         return max(plain, key=lambda codec: plain[codec]) if plain else None
 
-    def _now(self, order: list[int], units: list[list[int]]) -> dict[str, Any]:
-        numbers = {name: number for number, ((name, _), _) in enumerate(self._state.parameters)}
-        layer_of = {number: layer for layer, unit in enumerate(order) for number in units[unit]}
-        groups: list[list[int]] = []
-        seen: set[int] = set()
-        for bucket in self._state.exchange.buckets:
-            group = dict.fromkeys(layer_of[numbers[slot.name]] for slot in bucket.slots)
-            fresh = [layer for layer in group if layer not in seen]
-            seen.update(fresh)
-            if fresh:
-                groups.append(fresh)
-        return {"waits": self._state.exchange.waits, "groups": groups}
-
     def _ask(self, question: dict[str, Any], times: StepTimes) -> tuple[dict[str, Any], list[list[int]]]:
         """The answer, and the parameters of each layer: the same on all ranks, from the lowest one."""
 
         def complete() -> dict[str, Any]:
             units = units_of(times, len(self._state.parameters))
             question["workload"], order = workload_of(self._state.parameters, units, times, question["times"])
-            question["now"] = self._now(order, units)
+            groups = [layers for _, layers in layers_of_buckets(self._state, order, units)]
+            question["now"] = {"waits": self._state.exchange.waits, "groups": groups}
             question["units"] = [units[unit] for unit in order]
             return {key: value for key, value in question.items() if key not in ("times", "units")}
 
@@ -166,4 +140,3 @@ class Planning:
                     group_of[name] = number
         dense = frozenset(n for n, compressed in enumerate(answer["compressed"]) if not compressed)
         return StepPlan(answer["waits"], tuple(names), group_of, dense, answer["why"])
-

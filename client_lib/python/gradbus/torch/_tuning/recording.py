@@ -14,10 +14,8 @@ import warnings
 from typing import Any
 
 from ..._process_sets import session_of
-from .measured import Agreement, units_of, workload_of
+from .measured import Agreement, Measurement, units_of, workload_of
 from .step_times import StepTimes
-
-WARM_STEPS = 3
 
 
 class Recorder:
@@ -26,30 +24,18 @@ class Recorder:
     def __init__(self, state: Any, path: str) -> None:
         self._state = state
         self._path = path
-        self._steps = 0
-        self._times: StepTimes | None = None
+        self._measurement = Measurement(state)
         self.is_done = False
 
     def stepped(self) -> None:
         """After each step."""
-        self._steps += 1
-        state = self._state
-        if self._times is not None:
-            self._times.stepped()
-            if self._times.is_complete:
-                self._end(self._times)
-        elif self._steps >= WARM_STEPS:
-            session = session_of(state.settings.process_set, "DistributedOptimizer")
-            self._times = StepTimes([pair for pair, _ in state.parameters], session.waited_ns)
-            self._times.stepped()
-            state.exchange.time_with(self._times)
+        times = self._measurement.stepped()
+        if times is not None:
+            self._end(times)
 
     def stop(self) -> None:
         """Nothing is measured any more."""
-        if self._times is not None:
-            self._times.close()
-            self._state.exchange.time_with(None)
-            self._times = None
+        self._measurement.stop()
         self.is_done = True
 
     def _end(self, times: StepTimes) -> None:
