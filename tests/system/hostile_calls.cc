@@ -20,7 +20,6 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,7 @@
 #include "common/trust/token_file.h"
 #include "gradbus/v1/coordinator.grpc.pb.h"
 #include "proto/control.h"
+#include "random_values.h"
 
 namespace {
 
@@ -38,15 +38,7 @@ constexpr auto kDeadline = std::chrono::seconds(20);
 constexpr int kMessagesPerStream = 60;
 constexpr size_t kLargeBytes = (4 << 20) + 1;
 
-std::mt19937_64 random_;
 std::vector<uint64_t> known_;  // ids of jobs that the coordinator has named
-
-uint64_t below(uint64_t bound) { return random_() % bound; }
-
-template <typename T>
-T one_of(std::initializer_list<T> values) {
-  return values.begin()[below(values.size())];
-}
 
 uint64_t any_number() {
   if (!known_.empty() && below(3) == 0) return known_[below(known_.size())];

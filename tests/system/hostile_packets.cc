@@ -17,11 +17,11 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "random_values.h"
 #include "raw_attach.h"
 
 namespace {
@@ -30,15 +30,6 @@ using namespace gradbus;
 
 constexpr int kPacketsPerJob = 200;
 constexpr size_t kShownBytes = 160;
-
-std::mt19937_64 random_;
-
-uint64_t below(uint64_t bound) { return random_() % bound; }
-
-template <typename T>
-T one_of(std::initializer_list<T> values) {
-  return values.begin()[below(values.size())];
-}
 
 uint64_t any_word() {
   return one_of<uint64_t>({0, 1, 2, 7, 8, 1000, 4096, uint64_t{1} << 31, (uint64_t{1} << 31) - 1,

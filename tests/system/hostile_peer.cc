@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "gradbus/gradbus.hpp"
 #include "gradbus/v1/coordinator.grpc.pb.h"
 #include "proto/control.h"
+#include "random_values.h"
 #include "transport/registry.h"
 
 namespace {
@@ -51,15 +51,6 @@ constexpr Wanted kWanted[] = {
     {GRADBUS_ALLREDUCE, "", "ps:async,lr=0.1"},
     {GRADBUS_ALLREDUCE, "topk:ratio=0.1", "ps:sync"},
 };
-
-std::mt19937_64 random_;
-
-uint64_t below(uint64_t bound) { return random_() % bound; }
-
-template <typename T>
-T one_of(std::initializer_list<T> values) {
-  return values.begin()[below(values.size())];
-}
 
 uint64_t any_word() {
   return one_of<uint64_t>({0, 1, 2, 3, kCount, kCount * 4, uint64_t{1} << 31, uint64_t{1} << 32,

@@ -30,7 +30,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -38,6 +37,7 @@
 
 #include "gradbus/gradbus.hpp"
 #include "proto/shm_layout.h"
+#include "random_values.h"
 #include "raw_attach.h"
 
 namespace {
@@ -46,15 +46,6 @@ constexpr uint64_t kCount = 3000;
 constexpr int kRanks = 2;
 constexpr int kRecordsMax = 6;  // of one job: most jobs end with the first wrong one
 constexpr int kWordsMax = 400;
-
-std::mt19937_64 random_;
-
-uint64_t below(uint64_t bound) { return random_() % bound; }
-
-template <typename T>
-T one_of(std::initializer_list<T> values) {
-  return values.begin()[below(values.size())];
-}
 
 double any_double() {
   const double infinite = std::numeric_limits<double>::infinity();

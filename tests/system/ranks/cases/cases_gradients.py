@@ -6,17 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
-from training_cases import case, mlp
-
-
-def sgd(model, **options):
-    return torch.optim.SGD(model.parameters(), 0.1, **{"momentum": 0.9, **options})
-
-
-def step(model, optimizer, x, y):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+from training_cases import case, mlp, sgd, step
 
 
 def halve(parameter):

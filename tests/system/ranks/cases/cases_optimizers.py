@@ -9,18 +9,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.optim import lr_scheduler
-from training_cases import case, mlp, with_log
-
-
-def sgd(model, **options):
-    return torch.optim.SGD(model.parameters(), 0.1, **{"momentum": 0.9, **options})
-
-
-def step(model, optimizer, x, y):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
-
+from training_cases import case, mlp, sgd, step, with_log
 
 SCHEDULERS = {
     "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda n: 0.9**n),

@@ -4,17 +4,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
-from training_cases import case, mlp
-
-
-def sgd(model, **options):
-    return torch.optim.SGD(model.parameters(), 0.1, **{"momentum": 0.9, **options})
-
-
-def step(model, optimizer, x, y):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+from training_cases import case, mlp, sgd, step
 
 
 def spectral():

@@ -20,6 +20,18 @@ def case(function=None, name=None, tolerance=TOLERANCE):
     return function
 
 
+def sgd(model, **options):
+    """With momentum."""
+    return torch.optim.SGD(model.parameters(), 0.1, **{"momentum": 0.9, **options})
+
+
+def step(model, optimizer, x, y):
+    """The usual one."""
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+
+
 def mlp():
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
 
