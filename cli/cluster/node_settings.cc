@@ -30,7 +30,9 @@ std::string text_in(const std::string& path, const Setting& setting) {
 // One that listens on all addresses is asked on this machine's own.
 std::string reachable(const std::string& address) {
   constexpr std::string_view kAll = "0.0.0.0:";
-  return address.starts_with(kAll) ? "127.0.0.1:" + address.substr(kAll.size()) : address;
+  constexpr std::string_view kAll6 = "[::]:";
+  if (address.starts_with(kAll)) return "127.0.0.1:" + address.substr(kAll.size());
+  return address.starts_with(kAll6) ? "[::1]:" + address.substr(kAll6.size()) : address;
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ Action declare_drain(CLI::App& app) {
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
+      "/etc/gradbus/token");
   app.footer(
       "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs\n"
       "do not use a drained shard. The node stays drained when its agent or the\n"

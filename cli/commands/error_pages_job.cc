@@ -92,9 +92,8 @@ constexpr ErrorPage kJobPages[] = {
     {"O906",
      "Ranks train different models: their parameters, the options or the state of their "
      "optimizers differ where they must be equal.",
-     "The program: broadcast_parameters() is missing, seeds differ, or a rank changed weights or "
-     "the "
-     "learning rate.",
+     "The program: broadcast_parameters() is missing, seeds differ, or a rank changed weights "
+     "or the learning rate.",
      "Call broadcast_parameters() after the model is built or loaded, or pass broadcast=True.",
      "Only rank 0 loads the checkpoint: broadcast after loading."},
     {"O907", "A forked child called Gradbus with the session of its parent.", "The program.",

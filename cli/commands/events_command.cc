@@ -121,7 +121,8 @@ Action declare_events(CLI::App& app) {
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
+      "/etc/gradbus/token");
   return [options] { return events(*options); };
 }
 

@@ -96,7 +96,8 @@ Action declare_trace(CLI::App& app) {
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
   app.add_option(
       "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE");
+      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
+      "/etc/gradbus/token");
   app.footer(
       "Only the job's owner and root may do this. The file opens in https://ui.perfetto.dev and\n"
       "chrome://tracing; gradbus timeline FILE sums it up. Ctrl-C ends the trace early.\n\n"

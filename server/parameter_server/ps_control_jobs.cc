@@ -5,6 +5,7 @@
 #include "common/crc32c.h"
 #include "common/errors.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "proto/control.h"
 #include "proto/placement.h"
 #include "shared_memory/half_averages.h"
@@ -94,8 +95,8 @@ void PsControlJobs::begin(const v1::JobStarted& started, uint64_t agent_id, uint
   for (const v1::JobAgent& agent : started.agents()) start.addresses.push_back(agent.address());
   for (const v1::JobAgent& other : started.shards()) start.addresses.push_back(other.address());
   engine_.post(std::move(start));
-  spdlog::info("job \"{}\" started: shard {} of {}, for {} agents", started.job(), shard,
-               started.shards_size(), started.agents_size());
+  spdlog::info("job \"{}\" started: shard {} of {}, for {}", started.job(), shard,
+               started.shards_size(), counted(started.agents_size(), "agent"));
   jobs_.insert_or_assign(started.job_id(), std::move(ps_job));
 }
 

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/guarded.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "common/utf8.h"
 #include "proto/control.h"
 #include "worker_agent/control/conductor.h"
@@ -230,8 +231,8 @@ void Conductor::on_job_started(const v1::JobStarted& started) {
     }
     return send_failure(started.job_id(), status);
   }
-  spdlog::info("job \"{}\" started: {} of {} ranks here, {} agents", started.job(), members.size(),
-               started.members_size(), started.agents_size());
+  spdlog::info("job \"{}\" started: {} of {} ranks here, {}", started.job(), members.size(),
+               started.members_size(), counted(started.agents_size(), "agent"));
   for (AttachedClient* member : members) rewatch(*member);
   jobs_[started.job_id()] = std::move(running);
 }

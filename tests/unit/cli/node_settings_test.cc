@@ -2,6 +2,7 @@
 #include "cli/cluster/node_settings.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,7 @@ class NodeSettings : public testing::Test {
     std::ofstream(folder_ + "/" + name) << text;
   }
 
-  const std::string folder_ = testing::TempDir() + "/node_settings";
+  const std::string folder_ = testing::TempDir() + "/node_settings-" + std::to_string(getpid());
 };
 
 TEST_F(NodeSettings, AreNoneWithoutFiles) {
@@ -29,6 +30,8 @@ TEST_F(NodeSettings, AreNoneWithoutFiles) {
 TEST_F(NodeSettings, OfTheAgentComeFirst) {
   write("server.toml", "[server]\nlisten = \"0.0.0.0:7500\"\n");
   EXPECT_EQ(node_coordinator(folder_), "127.0.0.1:7500");
+  write("server.toml", "[server]\nlisten = \"[::]:7500\"\n");
+  EXPECT_EQ(node_coordinator(folder_), "[::1]:7500");
   write("shard.toml", "[agent]\ncoordinator = \"10.0.0.2:7400\"\n");
   EXPECT_EQ(node_coordinator(folder_), "10.0.0.2:7400");
   write("agent.toml", "[agent]\nbind = \"10.0.0.3\"\ncoordinator = \"10.0.0.1:7400\"  # head\n");
