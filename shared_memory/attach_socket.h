@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -48,10 +49,15 @@ T make_packet(uint32_t request = 0) {
   return packet;
 }
 
-// Copies `text` into a fixed field, truncated to fit and terminated.
+// Copies `text` into a fixed field, truncated to fit and terminated. A UTF-8 character that does
+// not fit is left out whole: the reader refuses half of one.
 template <size_t kBytes>
 void set_text(char (&field)[kBytes], std::string_view text) {
-  const size_t length = text.size() < kBytes ? text.size() : kBytes - 1;
+  size_t length = std::min(text.size(), kBytes - 1);
+  const auto is_inside = [&](size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  while (length > 0 && length < text.size() && is_inside(length)) --length;
   std::memcpy(field, text.data(), length);
   field[length] = '\0';
 }

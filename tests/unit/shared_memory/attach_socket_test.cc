@@ -84,6 +84,18 @@ TEST(AttachSocket, EveryBadHeaderIsNamed) {
   EXPECT_EQ(pair.receive(), ReceivePacket::kBad);
 }
 
+TEST(AttachSocket, TextIsNotCutInsideACharacter) {
+  char field[8];
+  set_text(field, "abcdef\u00e9");  // two bytes, of which one would fit
+  EXPECT_EQ(get_text(field), "abcdef");
+  set_text(field, "abcde\u00e9");
+  EXPECT_EQ(get_text(field), "abcde\u00e9");
+  set_text(field, "abcd\U0001f600");
+  EXPECT_EQ(get_text(field), "abcd");
+  set_text(field, std::string(20, '\x80'));  // no character at all: refused by its reader
+  EXPECT_EQ(get_text(field), "");
+}
+
 TEST(AttachSocket, TextWithoutATerminatorStaysInside) {
   auto packet = make_packet<JoinPacket>();
   std::memset(packet.job, 'x', sizeof(packet.job));
