@@ -8,6 +8,7 @@ namespace {
 constexpr Nanos kRenewEvery = kSecond;
 // Agents send the last spans of a job before they know that it has ended.
 constexpr Nanos kLastSpansWithin = kSecond / 2;
+constexpr uint64_t kClockMax = uint64_t{1} << 61;  // 73 years; differences of differences fit
 
 uint64_t spans_of(const v1::TraceRecords& records) {
   uint64_t spans = 0;
@@ -104,6 +105,7 @@ bool JobTraces::receive(uint64_t agent, const v1::TraceRecords& records, Nanos n
   Trace& trace = at->second;
   const auto from = std::ranges::find(trace.agents, agent, &Agent::id);
   if (from == trace.agents.end()) return false;
+  if (std::max(records.coordinator_ns(), records.agent_ns()) > kClockMax) return false;
   if (records.coordinator_ns() != 0) {
     const auto sent = static_cast<Nanos>(records.coordinator_ns());
     if (sent > now || now - sent > 60 * kSecond) return false;

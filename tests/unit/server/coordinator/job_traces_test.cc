@@ -195,6 +195,15 @@ TEST_F(JobTracesTest, NonsenseOfAgentsIsCounted) {
   future.mutable_trace_records()->set_coordinator_ns(uint64_t(cluster.now) + 1);
   cluster.send(1, future);
   EXPECT_EQ(cluster.coordinator.warnings(), 2u);
+  const uint64_t now = uint64_t(cluster.now);
+  for (const auto& [sent, theirs] :
+       {std::pair{now, ~uint64_t{0}}, {now, uint64_t{1} << 62}, {uint64_t{1} << 63, now}}) {
+    v1::AgentMessage message = records(job, 1);
+    message.mutable_trace_records()->set_coordinator_ns(sent);
+    message.mutable_trace_records()->set_agent_ns(theirs);
+    cluster.send(1, message);
+  }
+  EXPECT_EQ(cluster.coordinator.warnings(), 5u);
   EXPECT_EQ(ask().parts_size(), 0);
 }
 
