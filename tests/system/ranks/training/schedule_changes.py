@@ -35,7 +35,8 @@ def main():
         step()
         stepped.append(time.monotonic() - begin)
         used.append(shared_bytes())
-    assert max(used[-24:]) <= max(used[24:48]) + (256 << 10), used
+    # Kept memory would grow with each change. A freed arena may still be resident in one sample, so medians count.
+    assert statistics.median(used[-24:]) <= statistics.median(used[24:48]) + (256 << 10), used
     print(f"a change costs {statistics.median(changed) / statistics.median(stepped):.1f} steps")
     gradbus.shutdown()
     print("ok", flush=True)
