@@ -1,5 +1,7 @@
 #include "server/coordinator/self_call.h"
 
+#include <thread>
+
 namespace gradbus {
 
 SelfCall::SelfCall(const std::string& address) {
@@ -11,16 +13,20 @@ SelfCall::SelfCall(const std::string& address) {
 }
 
 SelfCall::~SelfCall() {
-  if (state_->since.load() != 0) state_->context.TryCancel();
+  if (const std::shared_ptr<Call> call = call_.lock()) call->context.TryCancel();
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (!call_.expired() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void SelfCall::begin(Nanos now) {
-  if (state_->since.load() != 0) return;
-  state_ = std::make_shared<State>();
-  state_->since = now;
-  state_->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
-  stub_->async()->Challenge(&state_->context, &state_->request, &state_->reply,
-                            [state = state_](const grpc::Status&) { state->since = 0; });
+  if (!call_.expired()) return;
+  const auto call = std::make_shared<Call>();
+  call_ = call;
+  since_ = now;
+  call->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  stub_->async()->Challenge(&call->context, &call->request, &call->reply,
+                            [call](const grpc::Status&) {});
 }
 
 }  // namespace gradbus

@@ -4,12 +4,12 @@
 // coordinator's loop turns in time. A call of its own waits as long as they do. While one waits,
 // the coordinator counts nobody's silence (loop_clock.h). A call that fails has been answered, too.
 //
-// One call at a time. begin() and waits_since() are for the ticking thread.
+// One call at a time. begin() and waits_since() are for the ticking thread. gRPC owns a call and
+// its memory until it is done with both; the channel outlives the last call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -29,17 +29,17 @@ class SelfCall {
   // A new call, unless the last one is still under way.
   void begin(Nanos now);
   // 0: none is under way.
-  Nanos waits_since() const { return state_->since.load(); }
+  Nanos waits_since() const { return call_.expired() ? 0 : since_; }
 
  private:
-  struct State {  // lives until gRPC has answered
-    std::atomic<Nanos> since{0};
+  struct Call {
     grpc::ClientContext context;
     v1::ChallengeRequest request;
     v1::ChallengeReply reply;
   };
   std::unique_ptr<v1::Coordinator::Stub> stub_;
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::weak_ptr<Call> call_;
+  Nanos since_ = 0;
 };
 
 }  // namespace gradbus

@@ -299,7 +299,8 @@ TEST(Service, OnlyAUnixSocketWithoutATokenOrAskingForIt) {
     EXPECT_THAT(refused.status().message(), HasSubstr("--token-file"));
   }
   ServiceOptions options;
-  options.listen = "unix:" + testing::TempDir() + "service_test.sock";
+  options.listen =
+      "unix:" + testing::TempDir() + "service_test-" + std::to_string(getpid()) + ".sock";
   const auto service = Service::start(options);
   ASSERT_TRUE(service.ok()) << service.status().message();
   struct stat info {};
