@@ -114,7 +114,22 @@ bool has_started(const Launcher& launcher, const ReadVariable& read) {
          (*launcher.with == '\0' || read(launcher.with));
 }
 
+// Half of our own pair is a mistake. Without an error, each rank would train alone.
+Status check_pair(const Launcher& launcher, const ReadVariable& read) {
+  const auto rank = read(launcher.rank);
+  const auto size = read(launcher.size);
+  if (rank.has_value() == size.has_value()) return {};
+  const char* given = rank ? launcher.rank : launcher.size;
+  const char* missing = rank ? launcher.size : launcher.rank;
+  return error("J401",
+               std::string(given) + " is \"" + (rank ? *rank : *size).substr(0, 64) + "\", but " +
+                   missing + " is not set",
+               std::string("set both, or start the ranks with gradbus run; one process alone: ") +
+                   launcher.rank + "=0 " + launcher.size + "=1, or neither");
+}
+
 Result<LaunchIdentity> from_environment(const ReadVariable& read) {
+  GRADBUS_RETURN_IF_ERROR(check_pair(kLaunchers[0], read));
   for (const Launcher& launcher : kLaunchers)
     if (has_started(launcher, read)) return from_launcher(launcher, read);
   return LaunchIdentity{"single", "single-" + std::to_string(getpid()), 0, 1};

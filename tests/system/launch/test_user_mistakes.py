@@ -44,12 +44,18 @@ COMMANDS = {
     "an error that does not exist": ([GRADBUS, "explain", "P999"], 1, "F100", ["P999"]),
     "a rank out of range": (["scripted_rank", "barrier"], 3, "J401", ["rank 4", "0..3"]),
     "a rank that is a word": (["scripted_rank", "barrier"], 3, "J401", ["GRADBUS_RANK", '"zero"']),
+    "a rank without a size": (["scripted_rank", "barrier"], 3, "J401",
+                              ['GRADBUS_RANK is "1"', "GRADBUS_SIZE is not set"]),
+    "a size without a rank": (["scripted_rank", "barrier"], 3, "J401",
+                              ['GRADBUS_SIZE is "2"', "GRADBUS_RANK is not set"]),
     "no agent": (["scripted_rank", "barrier"], 3, "A300", ["nowhere.sock"]),
     "a launcher that is not known": (["scripted_rank", "barrier"], 0, "J407", ["FLUX_TASK_RANK=1", "GRADBUS_RANK"]),
 }  # fmt: skip
 VARIABLES = {
     "a rank out of range": {"GRADBUS_RANK": "4", "GRADBUS_SIZE": "4"},
     "a rank that is a word": {"GRADBUS_RANK": "zero", "GRADBUS_SIZE": "4"},
+    "a rank without a size": {"GRADBUS_RANK": "1", "GRADBUS_WORLD_SIZE": "2"},
+    "a size without a rank": {"GRADBUS_SIZE": "2"},
     "no agent": {"GRADBUS_RANK": "0", "GRADBUS_SIZE": "2", "GRADBUS_SOCKET": "/tmp/nowhere.sock"},
     "a launcher that is not known": {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"},
 }

@@ -130,6 +130,21 @@ TEST(LaunchEnv, NothingSetIsAWorldOfOne) {
   EXPECT_EQ(found.value().world_size, 1);
 }
 
+TEST(LaunchEnv, OneOfRankAndSizeAloneIsAnError) {
+  const std::pair<const char*, const char*> pairs[] = {{"GRADBUS_RANK", "GRADBUS_SIZE"},
+                                                       {"GRADBUS_SIZE", "GRADBUS_RANK"}};
+  for (const auto& [given, missing] : pairs) {
+    const auto found = find_identity({}, reader({{given, "1"}, {"GRADBUS_JOB", "j"}}));
+    ASSERT_FALSE(found.ok());
+    EXPECT_NE(found.status().message().find("GB-J401"), std::string::npos);
+    EXPECT_NE(found.status().message().find(std::string(given) + " is \"1\", but " + missing +
+                                            " is not set"),
+              std::string::npos)
+        << found.status().message();
+    EXPECT_EQ(find_identity({"", 0, 2}, reader({{given, "1"}})).value().world_size, 2);
+  }
+}
+
 // The warning of a process with these variables; "" when there is none.
 std::string warning(const Variables& variables) {
   const auto identity = find_identity({}, reader(variables));
