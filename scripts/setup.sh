@@ -7,7 +7,7 @@
 #   scripts/setup.sh --build    of those, what building the programs needs
 #   scripts/setup.sh --python   after --build: .venv with the gradbus package and PyTorch, without the tools of tests and pages
 #   scripts/setup.sh --frameworks  those, and JAX, TensorFlow, Keras and mpi4py in .venv-frameworks, MXNet, Ray, Lightning,
-#                               Accelerate, MLflow, W&B, Open MPI and MPICH: 3 GB, two minutes and more
+#                               Accelerate, torchtitan, MLflow, W&B, Open MPI and MPICH: 3 GB, two minutes and more
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,7 +45,7 @@ framework_system_packages=(openmpi-bin mpich)  # both can be there: mpirun.openm
 # They need another NumPy, or are of no use without PyTorch. Each has a small environment beside one of the others.
 mxnet_packages=(mxnet==1.9.1 numpy==1.23.5 pytest)
 ray_packages=("ray[train]")
-trainer_packages=(lightning accelerate mlflow-skinny wandb)  # they use PyTorch, transformers and TensorBoard of .venv
+trainer_packages=(lightning accelerate torchtitan==0.3.0 mlflow-skinny wandb)  # they use packages of .venv, too
 
 # nvcc is no package of Debian 12 without its non-free part; these need no root. Where cmake looks: .venv-cuda/cuda.
 cuda_packages=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88

@@ -1,4 +1,4 @@
-"""Lightning, Accelerate and the Trainer of transformers on the backend "gradbus"; JobLogger with real loggers."""
+"""Lightning, Accelerate, torchtitan and the Trainer of transformers on the backend "gradbus"; JobLogger with real loggers."""
 
 import os
 
@@ -28,6 +28,12 @@ def run_ranks(run_program):
 @pytest.mark.parametrize("which", ["lightning", "accelerate", "transformers"])
 def test_trainings_equal_one_process(run_ranks, tmp_path, which):
     run_ranks("trainers.py", tmp_path, which)
+
+
+def test_torchtitan_equals_one_process(run_ranks, tmp_path):
+    if not list(PYTHON.parents[1].glob("lib/python3*/site-packages/torchtitan")):
+        pytest.skip("torchtitan is missing: run scripts/setup.sh --frameworks")
+    run_ranks("titan.py", tmp_path)
 
 
 def test_loggers_have_what_the_job_did(run_ranks, tmp_path):
