@@ -46,6 +46,8 @@ class Gradbus:
     def distribute(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         """(model, optimizer): the optimizer's step() waits for the mean gradient."""
         self.gradbus.broadcast_parameters(model.state_dict(), root_rank=0)
+        if isinstance(optimizer, (self.gradbus.OneBitAdam, self.gradbus.ZeroOneAdam)):
+            return model, optimizer  # they exchange by themselves
         optimizer = self.gradbus.DistributedOptimizer(
             optimizer, model.named_parameters(), bucket_bytes=self._bucket_bytes, compression=self.compression,
             schedule=self.schedule,

@@ -48,6 +48,27 @@ def sgd(model: torch.nn.Module, arguments: argparse.Namespace, lr: float) -> tor
     return torch.optim.SGD(found, lr=lr)
 
 
+def adam_options(parser: argparse.ArgumentParser) -> None:
+    """--optimizer and --dense-steps."""
+    parser.add_argument("--optimizer", choices=("sgd", "adam", "onebit-adam", "zero-one-adam"), default="sgd")
+    parser.add_argument("--dense-steps", type=int, default=300, help="of 1-bit and 0/1 Adam: when squares freeze")
+
+
+def chosen(model: torch.nn.Module, arguments: argparse.Namespace, lr: float) -> torch.optim.Optimizer:
+    """What --optimizer says. 1-bit and 0/1 Adam are Gradbus's, and exchange by themselves."""
+    if arguments.optimizer == "sgd":
+        return sgd(model, arguments, lr)
+    if arguments.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr)
+    import gradbus.torch as gradbus
+
+    if arguments.optimizer == "onebit-adam":
+        return gradbus.OneBitAdam(model.parameters(), lr=lr, warmup_steps=arguments.dense_steps)
+    return gradbus.ZeroOneAdam(
+        model.parameters(), lr=lr, freeze_step=arguments.dense_steps, local_step_scaler=arguments.dense_steps
+    )
+
+
 def adamw(model: torch.nn.Module, arguments: argparse.Namespace, lr: float) -> torch.optim.Optimizer:
     """AdamW with the settings of many a transformer; momentum is its first beta."""
     found: list[dict[str, Any]] = [

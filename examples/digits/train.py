@@ -43,6 +43,7 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save-params", metavar="FILE", help="rank 0 writes the parameters (npz)")
     parser.add_argument("--traffic", action="store_true", help="report what agents sent to each other (takes 3 s)")
     optimizers.add_options(parser, momentum=0.9)
+    optimizers.adam_options(parser)
     pace.add_options(parser)
     devices.add_options(parser)
     backends.add_options(parser)
@@ -82,7 +83,7 @@ class Trainer:
         self.pace = pace.Pace(arguments, backend.rank, backend.size)
 
     def _make_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
-        return optimizers.sgd(model, self.arguments, self.arguments.lr)
+        return optimizers.chosen(model, self.arguments, self.arguments.lr)
 
     def _learning_rate(self, done: int) -> float:
         """After `done` steps of all epochs."""

@@ -29,7 +29,7 @@ class Training(NamedTuple):
 
     def words(self) -> list[str]:
         """The program's options. Another fifth of the digits is held out with each seed: five seeds test all."""
-        fold = ["--fold", str(self.seed % FOLDS)] if self.task.name == "digits" else []
+        fold = ["--fold", str(self.seed % FOLDS)] if self.task.program.startswith("examples/digits") else []
         return [*self.task.options, *self.row.options, "--seed", str(self.seed), *fold]
 
     def command(self) -> str:

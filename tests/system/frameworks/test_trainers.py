@@ -1,4 +1,4 @@
-"""Lightning, Accelerate, torchtitan and the Trainer of transformers on the backend "gradbus"; JobLogger with real loggers."""
+"""Lightning, Accelerate, torchtitan and transformers' Trainer on the backend "gradbus"; JobLogger with real loggers."""
 
 import os
 

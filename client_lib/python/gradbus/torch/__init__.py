@@ -14,6 +14,7 @@ from .. import __version__ as __version__
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
 from ._comm_hook.hook import CommHook, hook
 from ._elastic import ElasticState
+from ._onebit_adam import OneBitAdam, ZeroOneAdam
 from ._optimizer import DistributedOptimizer, DistributedOptimizerBase
 from ._state.residual_state import reshard_compression_state
 from ._state.training_state import TrainingState, state
@@ -25,7 +26,9 @@ __all__ = [  # noqa: PLE0604
     "DistributedOptimizer",
     "DistributedOptimizerBase",
     "ElasticState",
+    "OneBitAdam",
     "TrainingState",
+    "ZeroOneAdam",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "hook",

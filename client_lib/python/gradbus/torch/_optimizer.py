@@ -31,6 +31,7 @@ from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
+from ._onebit_adam import MomentumAdam
 from ._rebuild import adapt, change_schedule, plan_report, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
@@ -337,12 +338,10 @@ def _ids(state: State) -> set[int]:
 
 def _check_arguments(optimizer: Any, backward_passes_per_step: int, bucket_bytes: int | None) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise bad_argument(
-            f"DistributedOptimizer: {type(optimizer).__name__} is no torch optimizer",
-            "pass a torch.optim.Optimizer",
-        )
+        kind = type(optimizer).__name__
+        raise bad_argument(f"DistributedOptimizer: {kind} is no torch optimizer", "pass a torch.optim.Optimizer")
     plain = isinstance(optimizer, DistributedOptimizerBase) and not optimizer._gradbus.exchange.detached
-    if plain or isinstance(optimizer, ShardedOptimizerBase):
+    if plain or isinstance(optimizer, (ShardedOptimizerBase, MomentumAdam)):
         raise bad_argument("DistributedOptimizer: already distributed", "wrap an optimizer once")
     check_positive("backward_passes_per_step", backward_passes_per_step)
     check_bucket_bytes(bucket_bytes)

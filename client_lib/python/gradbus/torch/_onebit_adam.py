@@ -1,0 +1,305 @@
+"""1-bit Adam and 0/1 Adam: Adam that sends signs of its momentum instead of gradients.
+
+Adam divides by the root of a mean of squares. A codec in front of it would feed it signs, whose squares are all alike.
+So both exchange dense gradients until that mean is known, then keep it, and from then on exchange what is linear:
+
+* ``OneBitAdam`` (Tang et al. 2021): the momentum, each step.
+* ``ZeroOneAdam`` (Lu et al. 2022): the sum of several steps, and each rank steps on its own in between.
+
+The residuals of error feedback are in the agents, as for any other compressed tensor. Main thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from .._api import synchronize
+from .._errors import bad_argument
+from .._layout import COMPRESSED_ELEMENTS_MIN
+from .._ops import checked_compression
+from .._process_sets import ProcessSet, global_process_set, session_of
+from .._reductions import allreduce_async_
+from ._numbers import next_number
+
+Closure = Callable[[], Any]
+Vectors = Sequence[torch.Tensor]
+
+
+class MomentumAdam(torch.optim.Optimizer):
+    """What both have: the state, the exchange, and Adam's step."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        defaults: dict[str, Any],
+        compression: str,
+        process_set: ProcessSet,
+        coded: Sequence[str],
+    ) -> None:
+        """``coded``: what is exchanged with the codec."""
+        self._name = type(self).__name__
+        self._is_complete = False
+        beta1, beta2 = defaults["betas"]
+        if not (defaults["lr"] >= 0 and 0 <= beta1 < 1 and 0 <= beta2 < 1 and defaults["eps"] > 0):
+            raise bad_argument(
+                f"{self._name}: lr is {defaults['lr']}, betas are {defaults['betas']}, eps is {defaults['eps']}",
+                "use lr >= 0, betas in [0, 1) and eps > 0",
+            )
+        session_of(process_set, self._name)  # refuse early when init() is missing
+        self._compression = checked_compression(compression, self._name) or "none"
+        self._process_set = process_set
+        super().__init__(params, {**defaults, "steps": 0})
+        self._is_complete = True
+        self._prefix = f"{self._name}{next_number(process_set)}"
+        # A wrong codec, or other parameters on another rank, are said now and not after the warm-up.
+        for what in coded:
+            self._mean(what, [torch.zeros_like(parameter) for parameter in self._parameters()], self._compression)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only the constructor adds groups, because all parameters travel together."""
+        if self._is_complete:
+            raise bad_argument(f"{self._name}: add_param_group()", "make a new optimizer of all parameters")
+        super().add_param_group(param_group)
+        for number, parameter in enumerate(self.param_groups[-1]["params"]):
+            if parameter.dtype != torch.float32:
+                raise bad_argument(
+                    f"{self._name}: parameter {number} has dtype {str(parameter.dtype).removeprefix('torch.')}",
+                    "keep parameters in float32, and use torch.autocast for half precision",
+                )
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def _states(self, *names: str) -> list[list[torch.Tensor]]:
+        """The vectors of these names, of all parameters. New ones are zeros."""
+        for parameter in self._parameters():
+            state = self.state[parameter]
+            for name in names:
+                if name not in state:
+                    state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return [[self.state[parameter][name] for parameter in self._parameters()] for name in names]
+
+    def _gradients(self) -> list[torch.Tensor]:
+        """Of this rank. A parameter that this rank did not use has zeros."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters()]
+        if any(gradient.is_sparse for gradient in gradients):
+            raise bad_argument(f"{self._name}: a gradient is sparse", "make that layer with sparse=False")
+        return gradients
+
+    def _mean(self, what: str, vectors: Vectors, compression: str) -> None:
+        """Makes them the means over all ranks. As elsewhere, small tensors and biases stay dense."""
+        small = [v for v in vectors if v.dim() < 2 or v.numel() < COMPRESSED_ELEMENTS_MIN]
+        large = [v for v in vectors if v.dim() >= 2 and v.numel() >= COMPRESSED_ELEMENTS_MIN]
+        pending = []
+        for part, members, codec in (("large", large, compression), ("small", small, "none")):
+            if members:
+                flat = torch.cat([member.detach().reshape(-1) for member in members])
+                name = f"{self._prefix}/{what}/{part}"
+                handle = allreduce_async_(flat, name, process_set=self._process_set, compression=codec)
+                pending.append((handle, flat, members))
+        for handle, flat, members in pending:
+            synchronize(handle)
+            for member, result in zip(members, flat.split([member.numel() for member in members])):
+                member.copy_(result.view(member.shape))
+
+    def _advance(self) -> int:
+        """The number of this step, from 1 on."""
+        for group in self.param_groups:
+            group["steps"] += 1
+        return int(self.param_groups[0]["steps"])
+
+    def _per_parameter(self, name: str) -> list[Any]:
+        """An option of each parameter's group."""
+        return [group[name] for group in self.param_groups for _ in group["params"]]
+
+    def _accumulate(self, momenta: Vectors, gradients: Vectors) -> None:
+        for momentum, gradient, (beta1, _) in zip(momenta, gradients, self._per_parameter("betas")):
+            momentum.mul_(beta1).add_(gradient, alpha=1 - beta1)
+
+    def _accumulate_squares(self, squares: Vectors, gradients: Vectors) -> None:
+        for square, gradient, (_, beta2) in zip(squares, gradients, self._per_parameter("betas")):
+            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+
+    def _divisors(self, squares: Vectors, updates: int) -> list[torch.Tensor]:
+        """What the momentum is divided by, after so many updates of the squares."""
+        options = zip(squares, self._per_parameter("betas"), self._per_parameter("eps"))
+        return [(square / (1 - beta2**updates)).sqrt_().add_(eps) for square, (_, beta2), eps in options]
+
+    def _move(self, momenta: Vectors, divisors: Vectors, step: int) -> None:
+        """Adam's step, with decoupled weight decay."""
+        for parameter, momentum, divisor, group in zip(self._parameters(), momenta, divisors, self._groups()):
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.addcdiv_(momentum, divisor, value=-group["lr"] / (1 - group["betas"][0] ** step))
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for group in self.param_groups for _ in group["params"]]
+
+
+def _clear_unused(vectors: Vectors, squares: Vectors) -> None:
+    """An element whose gradient was always zero must not move. Signs have no zero."""
+    for vector, square in zip(vectors, squares):
+        vector.masked_fill_(square == 0, 0)
+
+
+class OneBitAdam(MomentumAdam):
+    """Adam whose momentum is exchanged with a codec, after steps with dense gradients (Tang et al. 2021).
+
+    It exchanges by itself: do not wrap it in DistributedOptimizer. All ranks make it over the same parameters, in the
+    same order, after broadcast_parameters().
+
+    Args:
+        params, lr, betas, eps, weight_decay: as torch.optim.AdamW. Parameters are float32.
+        warmup_steps: steps with dense gradients. Then the mean of squared gradients stays as it is. It should be
+            well over 1 / (1 - betas[1]) steps, or 15 to 25 % of the training.
+        compression: of the momentum, between nodes; any codec with error feedback.
+        process_set: the ranks that share this model.
+
+    state_dict() is the same on all ranks. Residuals are not in it, and start anew. Raises InvalidError (arguments),
+    MismatchError (other parameters on another rank). step() raises PeerLostError, TimeoutError.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        warmup_steps: int = 1000,
+        compression: str = "onebit:block=2048",
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        if warmup_steps < 1:
+            raise bad_argument(f"OneBitAdam: warmup_steps is {warmup_steps}", "use at least one step")
+        self._warmup_steps = warmup_steps
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults, compression, process_set, ["momentum"])
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override,unused-ignore]
+        """One step. With a closure, it is evaluated once."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
+        momenta, squares = self._states("exp_avg", "exp_avg_sq")
+        gradients = self._gradients()
+        step = self._advance()
+        if step <= self._warmup_steps:
+            self._mean("gradient", gradients, "none")
+            self._accumulate(momenta, gradients)
+            self._accumulate_squares(squares, gradients)
+        else:
+            self._accumulate(momenta, gradients)
+            self._mean("momentum", momenta, self._compression)
+            _clear_unused(momenta, squares)
+        self._move(momenta, self._divisors(squares, min(step, self._warmup_steps)), step)
+        return loss
+
+
+class ZeroOneAdam(MomentumAdam):
+    """0/1 Adam (Lu et al. 2022): squares are updated ever more rarely, then ranks step on their own in between.
+
+    * Until ``freeze_step``: gradients are exchanged with the codec. Steps that update the mean of squares exchange
+      dense ones. Updates follow each other after 1, 2, 4, ... steps, and the interval doubles after
+      ``variance_scaler`` updates.
+    * After it: each rank steps with its own momentum. From time to time all ranks exchange the sum of their steps with
+      the codec, and have the same parameters again. That interval doubles every ``local_step_scaler`` steps, up to
+      ``local_steps_max``.
+
+    Call flush() on all ranks before an evaluation and a checkpoint. All else is as in OneBitAdam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        freeze_step: int = 1000,
+        variance_scaler: int = 16,
+        local_step_scaler: int = 1000,
+        local_steps_max: int = 16,
+        compression: str = "onebit:block=2048",
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        numbers = {"freeze_step": freeze_step, "variance_scaler": variance_scaler,
+                   "local_step_scaler": local_step_scaler, "local_steps_max": local_steps_max}  # fmt: skip
+        for name, number in numbers.items():
+            if number < 1:
+                raise bad_argument(f"ZeroOneAdam: {name} is {number}", "use at least one step")
+        self._numbers = numbers
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        counts = {"variance_updates": 0, "variance_due": 1, "rates": 0.0, "local_steps": 0}
+        super().__init__(params, {**defaults, **counts}, compression, process_set, ["coded", "way"])
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override,unused-ignore]
+        """One step. With a closure, it is evaluated once."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
+        step = self._advance()
+        if step <= self._numbers["freeze_step"]:
+            self._step_together(step)
+        else:
+            self._step_alone(step)
+            past = step - self._numbers["freeze_step"] - 1
+            interval = min(self._numbers["local_steps_max"], 2 ** min(past // self._numbers["local_step_scaler"], 30))
+            if self.param_groups[0]["local_steps"] >= interval:
+                self.flush()
+        return loss
+
+    def _step_together(self, step: int) -> None:
+        momenta, squares = self._states("exp_avg", "exp_avg_sq")
+        gradients = self._gradients()
+        counts = self.param_groups[0]
+        if step >= counts["variance_due"]:
+            self._mean("gradient", gradients, "none")
+            self._accumulate_squares(squares, gradients)
+            updates = counts["variance_updates"] + 1
+            interval = 2 ** min((updates - 1) // self._numbers["variance_scaler"], 30)
+            for group in self.param_groups:
+                group.update(variance_updates=updates, variance_due=step + interval)
+        else:
+            self._mean("coded", gradients, self._compression)
+            _clear_unused(gradients, squares)
+        self._accumulate(momenta, gradients)
+        self._move(momenta, self._divisors(squares, counts["variance_updates"]), step)
+
+    def _step_alone(self, step: int) -> None:
+        momenta, squares, bases = self._states("exp_avg", "exp_avg_sq", "base")
+        if self.param_groups[0]["local_steps"] == 0:
+            for base, parameter in zip(bases, self._parameters()):
+                base.copy_(parameter)
+        gradients = self._gradients()
+        _clear_unused(gradients, squares)
+        self._accumulate(momenta, gradients)
+        self._move(momenta, self._divisors(squares, self.param_groups[0]["variance_updates"]), step)
+        for group in self.param_groups:
+            group["rates"] += group["lr"] / (1 - group["betas"][0] ** step)
+            group["local_steps"] += 1
+
+    @torch.no_grad()
+    def flush(self) -> int:
+        """Makes the parameters of all ranks equal, bit for bit. Returns how many steps were exchanged."""
+        local_steps = int(self.param_groups[0]["local_steps"])
+        if local_steps == 0:
+            return 0
+        momenta, squares, bases = self._states("exp_avg", "exp_avg_sq", "base")
+        divisors = self._divisors(squares, self.param_groups[0]["variance_updates"])
+        # The way of this rank, before it was divided: a sum of momenta times rates.
+        ways = [(base - p).mul_(divisor) for base, p, divisor in zip(bases, self._parameters(), divisors)]
+        self._mean("way", ways, self._compression)
+        for group, momentum, square, way, base, divisor, parameter in zip(
+            self._groups(), momenta, squares, ways, bases, divisors, self._parameters()
+        ):
+            used = square != 0  # others have moved by weight decay only, alike on all ranks
+            parameter.copy_(torch.where(used, base - way / divisor, parameter))
+            if group["rates"] > 0 and math.isfinite(group["rates"]):
+                momentum.copy_(torch.where(used, way / group["rates"], momentum))
+        for group in self.param_groups:
+            group.update(rates=0.0, local_steps=0)
+        return local_steps

@@ -1,0 +1,7 @@
+"""1-bit Adam and 0/1 Adam, against the papers' formulas."""
+
+from conftest import assert_all_ok, run_ranks
+
+
+def test_steps_are_those_of_the_formulas(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "training/onebit_adam.py", 2))
