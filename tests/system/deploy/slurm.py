@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -16,6 +17,7 @@ PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sr
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 SCRIPTS = rigs.REPOSITORY / "deploy/slurm"
 CPUS = 4  # of each node; more than this machine has
+RECONFIGURED = "CPU frequency setting"  # a line of slurmd whenever it has read its configuration
 
 CONF = """
 ClusterName=gradbus
@@ -40,10 +42,6 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0
-Prolog={folder}/prolog.sh
-Epilog={folder}/epilog.sh
-TaskProlog={folder}/task_prolog.sh
-PrologFlags=Alloc
 """
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} State=UNKNOWN\n"
 
@@ -67,18 +65,13 @@ def free_ports(count: int) -> list[int]:
 
 
 class Slurm:
-    """Daemons of Slurm. `settings` is what /etc/gradbus/slurm.env would have."""
+    """Daemons of Slurm, without prolog and epilog until install()."""
 
-    def __init__(self, folder: pathlib.Path, nodes: list[str], settings: dict[str, str]) -> None:
+    def __init__(self, folder: pathlib.Path, nodes: list[str]) -> None:
         self.folder = folder
         self.nodes = nodes
         self.environment = {**os.environ, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
         self._daemons: list[subprocess.Popen] = []
-        (folder / "settings").write_text("".join(f'{name}="{value}"\n' for name, value in settings.items()))
-        for name in ("prolog.sh", "epilog.sh", "task_prolog.sh"):
-            (folder / name).write_text(
-                f"#!/bin/sh\nexport GRADBUS_SLURM_SETTINGS={folder}/settings\nexec {SCRIPTS / name}\n")
-            (folder / name).chmod(0o755)
         ports = free_ports(1 + len(nodes))
         host = socket.gethostname()
         lines = [NODE.format(name=node, host=host, port=port, cpus=CPUS) for node, port in zip(nodes, ports[1:])]
@@ -105,6 +98,32 @@ class Slurm:
     def _daemon(self, *words: str) -> None:
         with open(self.folder / f"{words[0]}.out", "a") as out:
             self._daemons.append(subprocess.Popen(words, env=self.environment, stdout=out, stderr=out))
+
+    def install(self, commands: str, settings: dict[str, str]) -> None:
+        """Runs the page's commands that install deploy/slurm, in `folder` instead of /etc, until all daemons know it.
+        `settings` is what /etc/gradbus/slurm.env has."""
+        tree = self.folder / "tree/deploy/slurm"
+        shutil.copytree(SCRIPTS, tree)
+        (self.folder / "settings").write_text("".join(f'{name}="{value}"\n' for name, value in settings.items()))
+        places = {"/etc/gradbus/slurm.env": f"{self.folder}/settings", "/etc/slurm/gradbus": f"{self.folder}/scripts",
+                  "/etc/slurm/slurm.conf": f"{self.folder}/slurm.conf"}  # fmt: skip
+        for place, own in places.items():
+            commands = commands.replace(place, own)
+            for file in tree.iterdir():
+                file.write_text(file.read_text().replace(place, own))
+        (self.folder / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+        (self.folder / "sudo").chmod(0o755)
+        with self.reconfigured():
+            self.call("bash", "-euo", "pipefail", "-c", f"cd tree\n{commands}", PATH=f"{self.folder}:{PATH}")
+
+    @contextlib.contextmanager
+    def reconfigured(self):
+        """At its end, each slurmd has read its configuration again; slurmctld tells them."""
+        logs = [self.folder / f"slurmd-{node}.log" for node in self.nodes]
+        before = [log.read_text().count(RECONFIGURED) for log in logs]
+        yield
+        rigs.wait_until(lambda: all(log.read_text().count(RECONFIGURED) > times for log, times in zip(logs, before)),
+                        what="the new configuration")  # fmt: skip
 
     def idle(self) -> bool:
         """Whether all nodes wait for jobs."""

@@ -25,6 +25,12 @@ RANK = str(rigs.BIN / "scripted_rank")
 SUM = [RANK, "red:x:1000:i64:sum"]  # fails unless every element is the sum over all ranks
 
 
+def block_of_page(start: str) -> str:
+    """The commands of the page's block that begins so."""
+    page = (rigs.REPOSITORY / "docs/how-to/run-under-slurm.md").read_text()
+    return re.search(rf"^```sh\n({start} .*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+
+
 class Cluster:
     """Slurm, and a coordinator that runs all the time."""
 
@@ -40,7 +46,7 @@ class Cluster:
             "GRADBUS_SLURM_OPTIONS": f"--coordinator {rig.server.ready['address']} --bind 127.0.0.1:0",
             "GRADBUS_TOKEN_FILE": str(rigs.TOKEN_FILE),
         }
-        self.slurm = Slurm(folder, NODES, self.settings)
+        self.slurm = Slurm(folder, NODES)
         self.slurm.environment = {**clean_environment(), **{
             name: self.slurm.environment[name] for name in ("PATH", "SLURM_CONF")}}  # fmt: skip
 
@@ -70,6 +76,7 @@ def cluster():
         running = Cluster(folder, rig)
         try:
             running.slurm.start()
+            running.slurm.install(block_of_page("sudo install"), running.settings)
             yield running
         finally:
             running.slurm.stop()
@@ -108,8 +115,7 @@ def test_sbatch_trains_a_model(cluster):
 
 def test_the_commands_of_the_page_run(cluster):
     """With a small train.py: srun and sbatch give a job of four ranks each."""
-    page = (rigs.REPOSITORY / "docs/how-to/run-under-slurm.md").read_text()
-    block = re.search(r"^```sh\n(srun .*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    block = block_of_page("srun")
     place = cluster.folder / "page"
     (place / "deploy").mkdir(parents=True)
     (place / "deploy/slurm").symlink_to(SCRIPTS)
@@ -138,17 +144,67 @@ def test_jobs_on_a_node_share_the_agent(cluster):
     cluster.wait_for_no_agent()
 
 
-def test_cancelled_jobs_leave_no_agent(cluster):
+def start_loop(cluster) -> str:
+    """A job of four ranks on both nodes that exchange until the job is cancelled; its number."""
     job = cluster.submit("-N2", "-n4", "--ntasks-per-node=2", "--wrap", f"srun {RANK} loop:grad:50000:600")
-
-    def loops() -> bool:
-        jobs = [one for one in cluster.rig.status()["jobs"] if one["job"].endswith(f"-{job}-0")]
-        ranks = [rank for one in jobs for rank in one["ranks"]]
-        return len(ranks) == 4 and all(rank["operations"] > 0 for rank in ranks)
-
-    rigs.wait_until(loops, what="the loop")
+    rigs.wait_until(lambda: operations(cluster, job) > 0, what="the loop")
     assert set(cluster.agents()) == set(NODES)
+    return job
+
+
+def operations(cluster, job: str) -> int:
+    """Of the rank that has done the fewest."""
+    jobs = [one for one in cluster.rig.status()["jobs"] if one["job"].endswith(f"-{job}-0")]
+    ranks = [rank for one in jobs for rank in one["ranks"]]
+    return min(rank["operations"] for rank in ranks) if len(ranks) == 4 else 0
+
+
+def test_cancelled_jobs_leave_no_agent(cluster):
+    job = start_loop(cluster)
     cluster.slurm.call("scancel", job)
+    cluster.wait_for_no_agent()
+
+
+def test_a_new_configuration_leaves_jobs_and_agents_alone(cluster):
+    """scontrol reconfigure with a job that runs: it goes on with its agents, and the next job has the new settings."""
+    job = start_loop(cluster)
+    before = cluster.agents()
+    settings = cluster.folder / "settings"
+    old = settings.read_text()
+    settings.write_text(old.replace("--bind", "--log-format json --bind"))
+    with cluster.slurm.reconfigured():
+        with open(cluster.folder / "slurm.conf", "a") as conf:
+            conf.write("KillWait=17\n")
+        cluster.slurm.call("scontrol", "reconfigure")
+    assert re.search(r"KillWait += 17 sec", cluster.slurm.call("scontrol", "show", "config").stdout)
+    done = operations(cluster, job)
+    rigs.wait_until(lambda: operations(cluster, job) > done, what="progress after the change")
+    assert cluster.agents() == before
+    cluster.slurm.call("scancel", job)
+    cluster.wait_for_no_agent()
+    cluster.slurm.call("srun", "-N2", "-n2", "--ntasks-per-node=1", *SUM)
+    assert (cluster.folder / "agent-node-1.log").read_text().splitlines()[-1].startswith('{"')
+    settings.write_text(old)
+    cluster.wait_for_no_agent()
+
+
+def test_an_epilog_that_fails_drains_the_node_and_keeps_no_agent_for_ever(cluster):
+    """The job is over, but its agent runs. After the repair, the next job uses that agent, and its epilog ends it."""
+    job = start_loop(cluster)
+    before = cluster.agents()
+    settings = cluster.folder / "settings"
+    good = settings.read_text()
+    settings.write_text(f"{good}exit 7\n")
+    cluster.slurm.call("scancel", job)
+    for node in NODES:
+        rigs.wait_until(lambda of=node: "Epilog error" in cluster.slurm.call("scontrol", "show", "node", of).stdout,
+                        what="a drained node")  # fmt: skip
+    assert cluster.agents() == before
+    settings.write_text(good)
+    for node in NODES:
+        cluster.slurm.call("scontrol", "update", f"NodeName={node}", "State=resume")
+    done = cluster.slurm.call("srun", "-N2", "-n2", "--ntasks-per-node=1", *SUM)
+    assert done.stdout.count("ok red") == 2
     cluster.wait_for_no_agent()
 
 
