@@ -1,8 +1,6 @@
-"""Metrics of real daemons: exact figures, Prometheus that scrapes four agents, and hostile clients."""
+"""Metrics of real daemons: exact figures, and Prometheus that scrapes four agents."""
 
-import contextlib
 import pathlib
-import resource
 import socket
 import subprocess
 import sys
@@ -97,48 +95,6 @@ def test_prometheus_scrapes_a_run_with_four_agents(four_agents):
         assert server.value("sum(gradbus_agents)") == AGENTS
         assert server.value("histogram_quantile(0.99, sum by (le) (gradbus_operation_duration_seconds_bucket))") > 0
         assert server.ask('ALERTS{alertstate="firing"}') == []
-
-
-def hold_connections(address: str, count: int, said: bytes) -> list[socket.socket]:
-    """Connections that say this and nothing more; those that the daemon does not take are not there."""
-    host, port = address.split(":")
-    held = []
-    for _ in range(count):
-        one = socket.socket()
-        one.setblocking(False)
-        with contextlib.suppress(OSError):
-            one.connect_ex((host, int(port)))
-        with contextlib.suppress(OSError):
-            one.send(said)
-        held.append(one)
-    return held
-
-
-@pytest.mark.parametrize("said", [
-    b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /metrics HTTP/1.0\r\n\r\n",
-], ids=["silent", "slow-loris", "never-reads"])
-def test_hostile_scrapers_do_not_disturb_jobs(said):
-    """10,000 connections that never end: the job stays exact, few descriptors are used, and the port recovers."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with rigs.cluster(2, *METRICS) as rig:
-        agent = rig.agents[0]
-        before = agent.open_files()
-        held = hold_connections(agent.ready["metrics"], 10_000, said)
-        try:
-            results = [rank.finish() for rank in rig.start_job(2, f"steps:x:{COUNT}:200")]
-            assert [status for status, _ in results] == [0, 0], results
-            assert agent.open_files() < before + 100
-        finally:
-            for one in held:
-                one.close()
-        rigs.wait_until(lambda: scrapes(agent), what="a scrape after the flood")
-
-
-def scrapes(agent) -> bool:
-    """Whether a scrape succeeds now."""
-    with contextlib.suppress(OSError):
-        return get(agent.ready["metrics"], "/metrics", timeout=3)[0] == 200
-    return False
 
 
 @pytest.mark.parametrize("address, reason", [
