@@ -12,9 +12,12 @@ Status DelayedTensor::busy(const char* what) const {
   return error("O905", "tensor \"" + first().spec().name + "\": " + what);
 }
 
+// If the elements are on a GPU, the host memory belongs to the agent: its GPU may still read the
+// last result there when this rank has it already.
 void DelayedTensor::clear_but(uint32_t kept) {
   for (uint32_t slot = 0; slot < slots_.size(); ++slot)
-    if (slot != kept) std::memset(slots_[slot]->data(), 0, first().spec().bytes());
+    if (slot != kept && !slots_[slot]->device_rank_buffer())
+      std::memset(slots_[slot]->data(), 0, first().spec().bytes());
   steps_ = 0;
   staleness_ = -1;
   draining_ = false;

@@ -51,7 +51,8 @@ class DelayedTensor {
   bool attempt();
   Status wait(Nanos timeout);
   // Ends the exchanges in flight, oldest first. True: the current slot has a result that no step
-  // has taken. False: none was left, and all slots are zeros.
+  // has taken. False: none was left, and all slots are zeros, except memory on a GPU, which keeps
+  // the last result.
   Result<bool> drain(Nanos timeout);
 
   // As in Tensor, for all slots together. BUSY (O905) before the last result has been drained.

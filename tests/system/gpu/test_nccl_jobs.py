@@ -1,7 +1,7 @@
 """NCCL sums gradients in GPU memory between nodes.
 
 Agents and their NCCL processes load test doubles of the CUDA plug-in and of libnccl, whose ranks really sum:
-cuda_double.cc and nccl_process_double.cc in tests/unit/worker_agent. Ranks use a test double of a device. A variable
+cuda_double.cc and nccl_process_double.cc in tests/unit/gpu. Ranks use a test double of a device. A variable
 sets --nccl of the coordinator.
 """
 
@@ -49,7 +49,7 @@ def three_nodes():
 
 
 def orders(rig, size, *words, **variables):
-    return run_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, *words, **{**WANTED, **variables})
+    return run_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, "double", *words, **{**WANTED, **variables})
 
 
 def newest_job(rig):
@@ -134,7 +134,7 @@ def test_where_nccl_cannot_be_all_nodes_take_the_host_and_one_line_says_why(opti
 
 def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
     job = "not all of them"
-    command = [PYTHON, str(RANKS / "gpu/nccl_orders.py"), "3"]
+    command = [PYTHON, str(RANKS / "gpu/nccl_orders.py"), "double", "3"]
     ranks = [
         three_nodes.start_rank(rank, 3, program=command, job=job, agent=rank, env={**said, "OMP_NUM_THREADS": "1"})
         for rank, said in enumerate([WANTED, {"GRADBUS_EXPECT": "staged"}, WANTED])
@@ -148,7 +148,7 @@ def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
 
 def running(rig, size, gate):
     """Ranks of nccl_orders.py that have made a step and wait for the file `gate`."""
-    ranks = start_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, "1000", str(gate), **WANTED)
+    ranks = start_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, "double", "1000", str(gate), **WANTED)
     assert ranks[0].process.stdout.readline().startswith("step")
     return ranks
 

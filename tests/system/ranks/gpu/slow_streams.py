@@ -41,6 +41,7 @@ for step in range(ROUNDS):
     bucket.hand_over()
     bucket.finish()
     bucket.copy_back()
+    assert not core.drain()  # it has nothing to give, and leaves what the agent's GPU still reads
     slow.put(lambda: read.append((bucket.flat.min().item(), bucket.flat.max().item())))
     ordered = staging_double.Event()  # the next round's writer comes after this round's reader
     device.record(ordered, slow)
