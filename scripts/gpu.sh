@@ -6,6 +6,9 @@
 #   scripts/gpu.sh                  everything; the report goes to build/gpu/report.md and report.json
 #   scripts/gpu.sh --elements 1048576   of the vectors that are timed, instead of 64 Mi
 #   scripts/gpu.sh --build DIR      builds there, and puts the report there
+#   scripts/gpu.sh --pack DIR       builds; DIR/gradbus-gpu.tar.gz has the programs with their libraries, for a machine
+#                                   without Debian's packages
+#   scripts/gpu.sh --packed DIR     on that machine, in a checkout of the same commit: uses the unpacked DIR
 #   GRADBUS_GPU_PYTHON=FILE         the Python with torch and nanobind (default: .venv's, else python3)
 #
 # Exit status 1 when a test failed. Needs Debian 12, or what scripts/setup.sh --cuda installs there.
@@ -13,22 +16,51 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build/gpu
 elements=67108864
+pack=
+packed=
 while [[ $# -gt 0 ]]; do
   case $1 in
     --elements) elements=$2 ;;
     --build) build=$2 ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    --pack) pack=$2 ;;
+    --packed) packed=$2 build=$2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 2 ;;
   esac
   shift 2
 done
 
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 
-scripts/setup.sh --cuda
-say "building in $build"
-cmake --preset release -B "$build" -DGRADBUS_CUDA=ON >/dev/null
-cmake --build "$build" --target compression_test device_test gradbus_cli gradbus-bench-rank gradbus-agent \
-  gradbus-server >/dev/null
+build_programs() {
+  scripts/setup.sh --cuda
+  say "building in $build"
+  cmake --preset release -B "$build" -DGRADBUS_CUDA=ON >/dev/null
+  cmake --build "$build" --target compression_test device_test gradbus_cli gradbus-bench-rank gradbus-agent \
+    gradbus-server gradbus-nccl >/dev/null
+}
+
+# The tests' doubles are left out: they are for machines without a GPU.
+pack_programs() {
+  local stage file library path
+  stage=$(mktemp -d)
+  mkdir -p "$stage/bin" "$stage/lib" "$1"
+  for file in compression_test device_test gradbus gradbus-bench-rank gradbus-agent gradbus-server gradbus-nccl; do
+    strip -o "$stage/bin/$file" "$build/bin/$file"
+    ldd "$build/bin/$file"
+  done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u | while read -r library path; do
+    [[ $library =~ ^(libc|libm|libmvec|libpthread|libdl|librt|libresolv)\.so ]] || cp -L "$path" "$stage/lib/$library"
+  done
+  cp -L "$build/lib/libgradbus_cuda.so" "$build/lib/libgradbus.so.0" "$stage/lib/"
+  strip --strip-unneeded "$stage"/lib/libgradbus*
+  for file in "$stage"/bin/*; do patchelf --set-rpath '$ORIGIN/../lib' "$file"; done
+  for file in "$stage"/lib/*; do patchelf --set-rpath '$ORIGIN' "$file"; done
+  tar -C "$stage" -czf "$1/gradbus-gpu.tar.gz" bin lib
+  rm -r "$stage"
+  echo "$1/gradbus-gpu.tar.gz"
+}
+
+[[ -n $packed ]] || build_programs
+[[ -z $pack ]] || { pack_programs "$pack" && exit; }
 results=$build/report
 rm -rf "$results"
 mkdir -p "$results"
@@ -39,7 +71,8 @@ failed=0
 say "kernels on the processor, against the codecs"
 "$build/bin/compression_test" --gtest_filter='Cuda*' --gtest_brief=1 --gtest_output="json:$results/processor.json" || failed=1
 say "kernels on the GPU, against the codecs"
-"$build/bin/device_test" --gtest_brief=1 --gtest_output="json:$results/device.json" >"$results/device.log" 2>&1 || failed=1
+without_doubles=${packed:+CudaDevice.*:CudaSharings.*OnAGpu*:NcclLibrary.TheRealOne*}
+"$build/bin/device_test" --gtest_filter="${without_doubles:-*}" --gtest_brief=1 --gtest_output="json:$results/device.json" >"$results/device.log" 2>&1 || failed=1
 grep -v ': Skipped$' "$results/device.log" | sort -u
 say "kernels on the GPU, timed"
 if "$build/bin/gradbus" bench codec --device cuda --elements 1024 none >/dev/null 2>"$results/gpu.log"; then
@@ -53,7 +86,6 @@ if "$build/bin/gradbus" bench codec --device cuda --elements 1024 none >/dev/nul
 else
   cat "$results/gpu.log"
 fi
-python3 scripts/gpu_report.py "$results" "$build/report"
 
 say "PyTorch's tensors on the GPU"
 default_python=python3
@@ -65,7 +97,8 @@ build_module() {
   local version built=$1
   version=$(sed -n 's/^version = "\(.*\)"/\1/p' client_lib/python/pyproject.toml)
   cmake -S client_lib/python -B "$built-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DSKBUILD_PROJECT_VERSION="$version" -DPython_EXECUTABLE="$python" &&
+    -DSKBUILD_PROJECT_VERSION="$version" -DPython_EXECUTABLE="$python" \
+    -DGRADBUS_LIBRARY="${packed:+$(realpath "$build")/lib/libgradbus.so.0}" &&
     cmake --build "$built-build" && cmake --install "$built-build" --prefix "$built" &&
     cp -r client_lib/python/gradbus/. "$built/gradbus/"
 }
@@ -78,12 +111,28 @@ in_agents_memory() {
     sync/fp16 "sync/int8:ef=residual,$gathered" "sync/efsignsgd:$gathered" "sync/onebit:$gathered" "sync/fp8:$gathered"
 }
 
+# ResNet-50 on two ranks of one GPU: gradients through shared memory, in memory of the agent, and DDP with Gloo.
+time_training() {
+  local agents row
+  local program=("$python" examples/imagenet/train.py --model resnet50 --image-size 64 --batch-size 32 --steps 30 --time)
+  "$python" -c 'import torchvision' 2>/dev/null || { echo "not timed: $python has no torchvision" && return; }
+  for agents in 1 2; do
+    for row in copied:0:gradbus shared:1:gradbus ddp:0:ddp; do
+      local name memory backend
+      IFS=: read -r name memory backend <<<"$row"
+      GRADBUS_DEVICE_MEMORY=$memory CUDA_VISIBLE_DEVICES=0 "$GRADBUS_BIN/gradbus" run -np 2 --agents "$agents" \
+        --no-prefix -- "${program[@]}" --device cuda --backend "$backend" | tail -n 1 >"$results/step-$name-$agents.json"
+    done
+  done
+}
+
 # By pytest where it is there, with shards; else what needs none.
 train_on_gpu() {
   export GRADBUS_BIN PYTHONPATH=$1
   GRADBUS_BIN=$(realpath "$build")/bin
   if "$python" -c 'import pytest' 2>/dev/null; then
-    "$python" -m pytest -q -rs -p no:cacheprovider tests/system/gpu/test_python_cuda.py
+    "$python" -m pytest -q -rs -p no:cacheprovider tests/system/gpu/test_python_cuda.py \
+      tests/system/gpu/test_nccl_on_gpu.py
     return
   fi
   local rank=("$GRADBUS_BIN/gradbus" run -np 2 --agents 2 -- "$python" tests/system/ranks/gpu/staged.py)
@@ -101,9 +150,12 @@ else
   module=$(realpath "$build")/python
   if build_module "$module" >"$results/python.log" 2>&1; then
     train_on_gpu "$module" 2>&1 | tee "$results/torch.txt" || failed=1
+    say "training steps on the GPU, timed"
+    (export PYTHONPATH=$module GRADBUS_BIN=$(realpath "$build")/bin && time_training) || failed=1
   else
     echo "the Python module was not built: $results/python.log" && failed=1
   fi
 fi
+python3 scripts/gpu_report.py "$results" "$build/report"
 say "$build/report.md"
 exit "$failed"

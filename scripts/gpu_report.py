@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+STEP_TIMES = ("step_ms_median", "step_ms_alone")
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"]
 
 
@@ -35,12 +36,42 @@ def collect(results: pathlib.Path) -> dict[str, object]:
             "no_gpu": why.read_text().strip() if why.exists() else "",
             "processor": tests_of(results / "processor.json", "Cuda"),
             "device": tests_of(results / "device.json", "Cuda"),
-            "bench": json.loads(bench.read_text()) if bench.exists() else []}
+            "bench": json.loads(bench.read_text()) if bench.exists() else [],
+            "sums": sums_of(results), "steps": steps_of(results)}
 
 
 def table(titles: list[str], rows: list[list[str]]) -> list[str]:
     """Lines of Markdown."""
     return [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
+
+
+def sums_of(results: pathlib.Path) -> list[dict[str, object]]:
+    """Rows of `gradbus bench all_reduce --memory cuda`, with the way in which memory was shared."""
+    files = sorted(results.glob("sums-*.json"))
+    return [{"sharing": file.stem.partition("-")[2], **row} for file in files for row in json.loads(file.read_text())]
+
+
+def steps_of(results: pathlib.Path) -> list[dict[str, object]]:
+    """Results of ResNet-50: who exchanged on how many agents, and what the program printed."""
+    rows = []
+    for file in sorted(results.glob("step-*.json")):
+        _, name, agents = file.stem.split("-")
+        rows.append({"exchange": name, "agents": int(agents), **json.loads(file.read_text() or "{}")})
+    return rows
+
+
+def steps_table(rows: list[dict]) -> list[str]:
+    """Times of training steps."""
+    shown = [[row["exchange"], str(row["agents"]), *(f"{row.get(name, float('nan')):.1f}" for name in STEP_TIMES)]
+             for row in rows]
+    return table(["gradients", "nodes", "step, ms", "alone, ms"], shown)
+
+
+def sums_table(rows: list[dict]) -> list[str]:
+    """Times of sums between two processes and their agent on one GPU."""
+    titles = ["sharing", "MiB", "us, median", "GB/s", "wrong"]
+    return table(titles, [[row["sharing"], f"{row['size'] >> 20}", f"{row['time_p50']:.0f}", f"{row['algbw']:.1f}",
+                           str(row["#wrong"])] for row in rows])
 
 
 def markdown(found: dict) -> str:
@@ -58,8 +89,10 @@ def markdown(found: dict) -> str:
     rows = [[row["codec"], f"{row['encode_gbs']:.1f}", f"{row['encode_bound']:.0%}", f"{row['decode_gbs']:.1f}",
              f"{row['decode_bound']:.0%}", f"{row['bits_per_element']:.3f}", f"{row['error']:.4f}"]
             for row in found["bench"]]
-    return "\n".join([*lines, f"{found['bench'][0]['elements']} elements of f32; GB/s of input.", "",
-                      *table(titles, rows), ""])
+    lines += [f"{found['bench'][0]['elements']} elements of f32; GB/s of input.", "", *table(titles, rows), ""]
+    lines += ["## Sums of two ranks on one GPU", "", *sums_table(found["sums"]), ""]
+    lines += ["## Training steps: ResNet-50, two ranks on one GPU", "", *steps_table(found["steps"]), ""]
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -322,8 +322,7 @@ GRADBUS_API void* gradbus_slot_data(gradbus_tensor* tensor, uint32_t slot); /* N
 GRADBUS_API int64_t gradbus_staleness(const gradbus_tensor* tensor);
 /* Returns results in flight, before an evaluation or a checkpoint and at the end. If *found is 1,
  * gradbus_tensor_data has the oldest result that no step has used. *found is 0 if none is left.
- * Call it until then, on every rank. The k results after that are zeros. Memory on a GPU keeps the
- * last result. */
+ * Call it until then, on every rank. The next k results are zeros. GPU memory stays as it is. */
 GRADBUS_API gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found);
 
 /* ---- modes "ps:async", "ps:ssp", "ps:quorum": shards hold the parameters ----

@@ -143,12 +143,13 @@ MemoryTuple to_tuple(const gradbus_device_memory& memory) {
           nb::bytes(memory.handle, sizeof(memory.handle))};
 }
 
-std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string>
+std::optional<std::variant<std::tuple<MemoryTuple, nb::bytes, nb::bytes>, std::string>>
 Bucket::device_rank_buffer() {
   const OpenSession open(attachment_);
   gradbus_device_rank_buffer rank_buffer;
   gradbus_device_rank_buffer_init(&rank_buffer);
   const Outcome outcome = outcome_of(gradbus_tensor_device_rank_buffer(tensor_, &rank_buffer));
+  if (outcome.code == GRADBUS_INVALID) return std::nullopt;
   if (outcome.code != GRADBUS_OK) return outcome.message;
   gradbus_device_memory memory;
   throw_unless_ok(outcome_of(gradbus_tensor_device_memory(tensor_, &memory)));

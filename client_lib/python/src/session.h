@@ -78,9 +78,10 @@ class Bucket {
   void unregister();
   uint32_t delay_slot();
   int64_t staleness();
-  // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). Or, of those in
-  // shared memory, why. A descriptor is the session's.
-  std::variant<std::tuple<MemoryTuple, nanobind::bytes, nanobind::bytes>, std::string>
+  // What opens this rank's elements on its GPU: memory, ready, done (gradbus.h). A text: why they
+  // are in shared memory instead. None: no GPU was requested. A descriptor is the session's.
+  std::optional<
+      std::variant<std::tuple<MemoryTuple, nanobind::bytes, nanobind::bytes>, std::string>>
   device_rank_buffer();
   const BucketSpec& spec() const { return spec_; }
 

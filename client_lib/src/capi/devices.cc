@@ -34,7 +34,8 @@ Result<const RankBuffer*> device_rank_buffer_of(const gradbus_tensor& tensor) {
   if (first.device_rank_buffer()) return &*first.device_rank_buffer();
   if (!first.why_not_on_device().empty())
     return Status(Code::kUnavailable, first.why_not_on_device());
-  return error("D628", "tensor \"" + first.spec().name + "\": no device was requested");
+  return error("O900", "tensor \"" + first.spec().name + "\" is in host memory, as requested",
+               "set the field device of its gradbus_tensor_spec");
 }
 
 Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {

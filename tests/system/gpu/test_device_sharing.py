@@ -169,7 +169,8 @@ def test_no_descriptor_is_left_behind(way):
 def test_nccl_processes_open_it_too(way):
     nccl = {"GRADBUS_SERVER_NCCL": "1", "GRADBUS_NCCL": str(LIBRARIES / "libnccl_double.so"), "GRADBUS_NCCL_DOUBLE": ""}
     with agents_with(2, sharing=way, **nccl) as rig:
-        results = run_ranks(rig, PYTHON, "gpu/nccl_orders.py", 4, "3", **{**SHARED, "GRADBUS_EXPECT": "shared"})
+        wanted = {**SHARED, "GRADBUS_EXPECT": "shared"}
+        results = run_ranks(rig, PYTHON, "gpu/nccl_orders.py", 4, "double", "3", **wanted)
         assert_all_ok(results)
         for agent in rig.agents:
             assert "gradients on GPUs are summed between nodes by NCCL" in agent.text(), agent.text()

@@ -69,8 +69,7 @@ def test_tensors_that_are_ready_in_other_orders_on_each_node(three_nodes, size):
 def test_a_training_has_the_bits_of_host_memory(size):
     with nodes(2) as rig:
         assert_all_ok(run_ranks(rig, sys.executable, "gpu/staged.py", size, "compare", "cuda", "sync", **WANTED))
-        job = newest_job(rig)
-        assert job["nccl_tensors"] > 0 and job["no_nccl"] == "", job
+        assert newest_job(rig)["nccl_tensors"] > 0  # those of the run in host memory are others
 
 
 # Two ranks of one communicator on one GPU of one host: NCCL refuses.

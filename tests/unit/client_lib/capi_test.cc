@@ -328,8 +328,11 @@ TEST_F(Alone, HasNoMemoryOfGpusToTry) {
   gradbus_tensor* tensor = nullptr;
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
   gradbus_device_memory memory;
-  EXPECT_NE(gradbus_tensor_device_memory(tensor, &memory), GRADBUS_OK);
+  EXPECT_EQ(gradbus_tensor_device_memory(tensor, &memory), GRADBUS_UNAVAILABLE);
   EXPECT_EQ(gradbus_tensor_device_memory(tensor, nullptr), GRADBUS_INVALID);
+  spec = spec_of("in host memory", 8, GRADBUS_F32, GRADBUS_SUM);
+  ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
+  EXPECT_EQ(gradbus_tensor_device_memory(tensor, &memory), GRADBUS_INVALID);
 }
 
 // Expect: sizes that no version has are refused; fields of a newer version only when they are set.

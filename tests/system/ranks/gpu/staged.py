@@ -66,7 +66,10 @@ def make(where, dtypes=(torch.float32,) * 3, lr=0.5, momentum=0.5, **options):
         for (name, shape), dtype in zip(SHAPES.items(), dtypes)
     }
     plain = torch.optim.SGD(named.values(), lr=lr, momentum=momentum, foreach=False)
-    return named, gradbus.DistributedOptimizer(plain, named.items(), bucket_bytes=4096, **options)
+    with warnings.catch_warnings():
+        if "GRADBUS_DEVICE_MEMORY" not in os.environ:  # nobody wants to hear why they are copied
+            warnings.filterwarnings("error", message="gradbus: gradients are copied")
+        return named, gradbus.DistributedOptimizer(plain, named.items(), bucket_bytes=4096, **options)
 
 
 def loss_of(named, step, factor=1.0):

@@ -413,10 +413,11 @@ def storage_of(
         return InPlace(delay_slots)
     device = device_of(parameter)
     shares = core.device_rank_buffer()
-    if not isinstance(shares, str):
+    if isinstance(shares, tuple):
         memory, ready, done = shares
         return Shared(device, device.open_rank_buffer((MemoryShare(*memory), ready, done), delay_slots[0]))
-    _say_once(shares)
+    if shares is not None:
+        _say_once(shares)
     return Staged(device, delay_slots, core.name, timeout_ms)
 
 
@@ -426,7 +427,7 @@ _said: set[str] = set()
 def _say_once(why: str) -> None:
     # Of one reason, one tensor is enough.
     reason = why.partition(" of job ")[2].partition(": ")[2] or why
-    if "nobody asked" not in why and reason not in _said:
+    if reason not in _said:
         _said.add(reason)
         warnings.warn(
             f"gradbus: gradients are copied through shared memory, although GRADBUS_DEVICE_MEMORY=1: {why}",
