@@ -68,6 +68,20 @@ def test_shared_memory_is_pinned(agents_and_shards, this_python):
     assert_all_ok(run_ranks(agents_and_shards, this_python, "gpu/staged.py", 2, "check", "cuda", "pinned"))
 
 
+# Sparse gradients are refused on a GPU. Threads and workers do not inherit the default device of on_device.py. The
+# GPU's thread of backward, which is one for all models, waits for the exchange: two models in two threads do not train.
+NOT_ON_GPUS = ["sparse_embedding_bag", "trained_in_a_thread", "two_models_in_two_threads", "data_loader_with_workers"]
+
+
+# Expect: the trainings of test_cases.py, with every tensor on the GPU.
+@pytest.mark.parametrize("memory", ["0", "1"], ids=["copied", "shared"])
+@pytest.mark.parametrize("agents", [1, 2])
+def test_trainings_equal_one_process(this_python, agents, memory):
+    with rigs.cluster(agents) as rig:
+        words = ["cuda", "cases/cases.py", "but", *NOT_ON_GPUS]
+        assert_all_ok(run_ranks(rig, this_python, "gpu/on_device.py", 2, *words, GRADBUS_DEVICE_MEMORY=memory))
+
+
 def train_example(rig, python, name, *options):
     """Rank 0's JSON line of two ranks of an example on the first GPU."""
     program = [python, str(rigs.REPOSITORY / "examples" / name / "train.py"), "--device", "cuda", *options]

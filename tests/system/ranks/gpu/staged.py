@@ -323,8 +323,9 @@ def pinned(device):
     """Warnings of the registration are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make(torch.device("cuda"))
+        kept = make(torch.device("cuda"))
     assert len(cuda.PINNED) > 0
+    del kept
 
 
 def check(device, *whats):
