@@ -21,6 +21,7 @@ FRONT_ENDS = {
     "Keras": ["keras"],
     "MXNet": ["mxnet"],
     "Ray Train": ["ray"],
+    "Loggers": ["loggers"],
     "mpi4py": ["_mpi.py"],
     "Horovod: all frameworks": ["horovod"],
     "Horovod: PyTorch": ["horovod/torch"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from . import _core
@@ -42,3 +44,20 @@ class Handle(Generic[T]):
             if self._when_waited is not None:
                 self._when_waited()
         return self._result  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def standing_for_main_thread() -> Iterator[None]:
+    """In this block Ctrl-C ends waits of this thread.
+
+    Python interrupts its main thread only, and that one waits in native code until the operations of a compiled
+    program are performed by threads such as this one.
+    """
+    if threading.current_thread() is threading.main_thread():
+        yield
+        return
+    _core.stand_for_main_thread(True)
+    try:
+        yield
+    finally:
+        _core.stand_for_main_thread(False)

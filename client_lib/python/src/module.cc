@@ -15,6 +15,7 @@
 #include "array.h"
 #include "gil.h"
 #include "hash.h"
+#include "interrupt.h"
 #include "session.h"
 
 namespace nb = nanobind;
@@ -208,6 +209,7 @@ NB_MODULE(_core, module) {
   module.def("glob_matches", [](const std::string& glob, const std::string& text) {
     return gradbus_glob_matches(glob.c_str(), text.c_str()) != 0;
   });
+  module.def("stand_for_main_thread", &gradbus::python::stand_for_main_thread, "stands"_a);
   module.def("hash_bytes", [](nb::handle elements) {
     using gradbus::python::Access, gradbus::python::array_of;
     const auto array = array_of(elements, Access::kRead, "hash_bytes");

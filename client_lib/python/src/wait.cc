@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "gil.h"
+#include "interrupt.h"
 
 namespace nb = nanobind;
 
@@ -27,6 +28,9 @@ int64_t ms_until(SteadyClock::time_point deadline) {
 
 void serve_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (!is_interrupted()) return;
+  PyErr_SetNone(PyExc_KeyboardInterrupt);
+  throw nb::python_error();
 }
 
 struct Background {

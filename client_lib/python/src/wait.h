@@ -1,7 +1,8 @@
 // Waiting that Python can interrupt: the GIL is released and signals are served between slices, so
 // Ctrl-C raises KeyboardInterrupt within kSliceMs and other Python threads go on.
 //
-// Call with the GIL held, from any Python thread (only the main one receives signals).
+// Call with the GIL held, from any Python thread. Only the main one receives signals; interrupt.h
+// has the exception.
 #pragma once
 
 #include <cstdint>

@@ -25,9 +25,10 @@ def python() -> str:
 
 
 def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
-    """(exit status, stdout and what went wrong)."""
+    """(exit status, stdout and what went wrong). Examples run from any folder."""
     done = subprocess.run(
-        command, env=environment, timeout=conftest.RANK_DEADLINE_S, text=True, capture_output=True, check=False)
+        command, env=environment, timeout=conftest.RANK_DEADLINE_S, text=True, capture_output=True, check=False,
+        cwd="/")  # fmt: skip
     return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
 
@@ -39,7 +40,7 @@ def train_digits(
     command = [interpreter or python(), program, "--save-params", str(file), *options]
     environment = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     job = f"{example.replace('/', '-')}-{size}-{next(_jobs)}"
-    ranks = cluster.start_job(size, program=command, job=job, env=environment)
+    ranks = cluster.start_job(size, program=command, job=job, env=environment, cwd=file.parent)
     results = [rank.finish(conftest.RANK_DEADLINE_S) for rank in ranks]
     assert [status for status, _ in results] == [0] * size, results
     result = json.loads(results[0][1].strip().splitlines()[-1])

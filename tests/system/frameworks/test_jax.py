@@ -29,8 +29,3 @@ def test_digits_equal_one_process(two_agents, tmp_path):
 
 def test_the_policy_of_the_job_compresses(two_agents, tmp_path):
     framework_runs.check_policy(two_agents, "jax/digits.py", tmp_path)
-
-
-# Expect: one error within the deadline, and neither rank hangs at its end, though none calls shutdown().
-def test_a_rank_that_never_comes(one_agent):
-    conftest.assert_all_ok(conftest.run_ranks(one_agent, framework_runs.python(), "frameworks/jax_alone.py", 2))

@@ -20,6 +20,7 @@ from .._api import synchronize
 from .._differentiable import allgather, alltoall, reducescatter
 from .._errors import bad_argument
 from .._gradients import EXCHANGES, Gradient, Settings
+from .._handles import standing_for_main_thread
 from .._ops import ReduceOp
 from .._parts import name_in_group
 from .._process_sets import ProcessSet, _added, global_process_set
@@ -96,7 +97,8 @@ def _process_set(ranks: list[int] | None) -> ProcessSet:
 def _perform(text: str, inputs: list[Any], outputs: list[Any]) -> None:
     """On NumPy arrays. Blocks until all ranks have come."""
     operation = _parsed(text)
-    _VERBS[operation["verb"]](operation, inputs, outputs, _process_set(operation["ranks"]))
+    with standing_for_main_thread():
+        _VERBS[operation["verb"]](operation, inputs, outputs, _process_set(operation["ranks"]))
 
 
 def _allreduce(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:

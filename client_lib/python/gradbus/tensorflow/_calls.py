@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .._errors import bad_argument
+from .._handles import standing_for_main_thread
 
 Function = Callable[..., Sequence[Any]]
 
@@ -29,7 +30,11 @@ def run(function: Function, tensors: Sequence[Any], dtypes: Sequence[Any], shape
             "this function is compiled by XLA (jit_compile), whose programs cannot call Gradbus",
             "pass jit_compile=False to tf.function() or model.compile()",
         )
-    on_arrays = lambda *arrays: function(*map(np.asarray, arrays))  # noqa: E731
+
+    def on_arrays(*arrays: Any) -> Sequence[Any]:
+        with standing_for_main_thread():
+            return function(*map(np.asarray, arrays))
+
     results = tf.numpy_function(on_arrays, tensors, list(dtypes), stateful=True)
     for result, shape in zip(results, shapes):
         result.set_shape(shape)
