@@ -17,13 +17,12 @@
 namespace gradbus {
 namespace {
 
-constexpr std::chrono::seconds kDeadline{2};
 // A status of 4096 ranks and 4096 tensors for each of many jobs; we asked for it, so it may be
 // large.
 constexpr int kReplyBytesMax = 256 << 20;
 
-void limit(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+void limit(grpc::ClientContext& context, std::chrono::seconds patience) {
+  context.set_deadline(std::chrono::system_clock::now() + patience);
 }
 
 // gRPC's reasons may hold line ends; an error is one line.
@@ -54,8 +53,9 @@ Status status_of(const v1::Error& refusal) {
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(const std::string& address, const std::string& token_file)
-    : address_(address) {
+CoordinatorClient::CoordinatorClient(const std::string& address, const std::string& token_file,
+                                     std::chrono::seconds patience)
+    : patience_(patience), address_(address) {
   const Result<std::string> target = coordinator_endpoint(address, "--coordinator");
   if (!target.ok()) {
     wrong_address_ = target.status();
@@ -73,13 +73,13 @@ CoordinatorClient::CoordinatorClient(const std::string& address, const std::stri
 
 Status CoordinatorClient::prove(grpc::ClientContext& context, const char* method,
                                 const google::protobuf::MessageLite& request) {
-  limit(context);
+  limit(context, patience_);
   if (token_file_.empty()) return {};
   const Result<Secret> token = read_token_file(token_file_);
   if (!token.ok()) return token.status();
   const CallProof proof(token.value());
   grpc::ClientContext challenge_context;
-  limit(challenge_context);
+  limit(challenge_context, patience_);
   v1::ChallengeRequest challenge;
   challenge.set_nonce(proof.nonce());
   v1::ChallengeReply answer;
@@ -185,6 +185,12 @@ Status CoordinatorClient::lost(const grpc::Status& done) const {
   if (done.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
       done.error_message().starts_with("GB-C506"))
     return Status(Code::kExhausted, one_line(done.error_message()));
+  if (done.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return error("C501",
+                 "the coordinator at " + address_ + " has not answered for " +
+                     std::to_string(patience_.count()) + " s",
+                 "it is stopped, overloaded or unreachable, and jobs may go on without it: try "
+                 "again, then look at the log and the CPU time of gradbus-server there");
   return error("C501",
                "no coordinator answers at " + address_ + ": " + one_line(done.error_message()),
                "start gradbus-server, or name its address with --coordinator");

@@ -4,6 +4,7 @@
 // has to prove it first. A call names the user who makes it: whoever has the token is believed.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -12,13 +13,20 @@
 
 namespace gradbus {
 
+// A coordinator answers in milliseconds, one of thousands of ranks in a second. One that swaps, or
+// waits for a processor, needs more, and is not lost.
+inline constexpr std::chrono::seconds kPatience{15};
+// For pages that are shown again: the keyboard waits meanwhile.
+inline constexpr std::chrono::seconds kPagePatience{5};
+
 class CoordinatorClient {
  public:
   // HOST is enough. What is no address is told by each call (GB-F100). `token_file`: as given on
   // the command line; "": the default.
-  explicit CoordinatorClient(const std::string& address, const std::string& token_file = "");
+  explicit CoordinatorClient(const std::string& address, const std::string& token_file = "",
+                             std::chrono::seconds patience = kPatience);
 
-  // `job`: "" for all. GB-C501 when nobody answers within 2 s; GB-C503 and GB-F104 about the token.
+  // `job`: "" for all. GB-C501 when nobody answers in time; GB-C503 and GB-F104 about the token.
   Result<v1::StatusReply> status(const std::string& job);
   // GB-C501, or the coordinator's own error (GB-J406: no such job).
   Status stop_job(const std::string& job, const std::string& reason);
@@ -37,6 +45,7 @@ class CoordinatorClient {
                const google::protobuf::MessageLite& request);
   Status lost(const grpc::Status& done) const;
 
+  std::chrono::seconds patience_;
   std::string address_;
   Status wrong_address_;
   std::string token_file_;

@@ -99,7 +99,7 @@ int status(const StatusOptions& options) {
     return print_once(client, options, address, "");
   }
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
-  CoordinatorClient client(address, options.token_file);
+  CoordinatorClient client(address, options.token_file, kPagePatience);
   return watch(client, options, address, signals);
 }
 

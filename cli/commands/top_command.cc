@@ -99,7 +99,7 @@ int top(const TopOptions& options) {
   }
   view.bold = !no_color();
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
-  CoordinatorClient client(view.address, options.token_file);
+  CoordinatorClient client(view.address, options.token_file, kPagePatience);
   return live(client, view, signals, static_cast<Nanos>(options.every * kSecond));
 }
 

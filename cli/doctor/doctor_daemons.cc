@@ -45,7 +45,7 @@ std::vector<Finding> check_agent() {
 
 std::vector<Finding> check_coordinator() {
   const std::string address = coordinator_address("");
-  const Result<v1::StatusReply> reply = CoordinatorClient(address).status("");
+  const Result<v1::StatusReply> reply = CoordinatorClient(address, "", kPagePatience).status("");
   if (!reply.ok() && reply.status().code() == Code::kPermission)
     return {{Level::kWarn, "coordinator", "answers at " + address + ", but wants the cluster token",
              "name its file: GRADBUS_TOKEN_FILE (docs/concepts/security.md)"}};

@@ -121,16 +121,6 @@ def test_nobody_answers(env):
     assert gradbus(env, "stop", "x").returncode == 1
 
 
-def test_a_port_that_never_answers_ends_the_wait(env):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        begin = time.monotonic()
-        done = gradbus(env, "status", "--coordinator", f"127.0.0.1:{silent.getsockname()[1]}")
-        assert done.returncode == 2 and "GB-C501" in done.stderr
-        assert 1.5 < time.monotonic() - begin < 15.0
-
-
 def test_status_shows_agents_and_ranks(cluster):
     env, agent = cluster
     done = gradbus(env, "status")
