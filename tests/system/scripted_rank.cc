@@ -4,6 +4,7 @@
 //   red:NAME:COUNT:DTYPE:OP      all-reduces rank + 1 and checks the result
 //   loop:NAME:COUNT:SECONDS:MS   all-reduces in a loop, checking sums; MS: pause of a turn
 //   steps:NAME:COUNT:ROUNDS      the same, a number of rounds
+//   churn:NAME:COUNT:SECONDS     registers, all-reduces and unregisters tensors in a loop
 //   bcast:NAME:COUNT:ROOT        broadcasts
 //   queue:NAME                   several operations of one name in flight: each gets its own sum
 //   flood:TENSORS                that many tensors in flight at once
@@ -84,6 +85,28 @@ void loop(gradbus::Session& session, const Words& words, double seconds, uint64_
     session.broadcast(&go_on, 1, 0, "loop.go_on");
   }
   std::printf("rounds %llu\n", static_cast<unsigned long long>(done));
+}
+
+void churn(gradbus::Session& session, const Words& words) {
+  const uint64_t count = std::stoull(words[2]);
+  const Nanos end = gradbus::monotonic_now() + static_cast<Nanos>(std::stod(words[3]) * 1e9);
+  float go_on = 1;
+  for (uint64_t i = 0; go_on > 0; ++i) {
+    const std::string name = words[1] + std::to_string(i % 3);
+    gradbus_tensor_spec spec;
+    gradbus_tensor_spec_init(&spec);
+    spec.name = name.c_str();
+    spec.count = count + i % 5;
+    spec.dtype = GRADBUS_F32;
+    spec.op = GRADBUS_SUM;
+    gradbus_tensor* raw = nullptr;
+    gradbus::check(gradbus_register(session.get(), &spec, 1, &raw));
+    gradbus::Tensor tensor(raw);
+    check_sum(session, tensor, spec.count);
+    gradbus::check(gradbus_unregister(raw));
+    go_on = gradbus::monotonic_now() < end ? 1.0f : 0.0f;
+    session.broadcast(&go_on, 1, 0, "churn.go_on");
+  }
 }
 
 // Started in one order, waited for in another, one more started in between.
@@ -203,6 +226,7 @@ void run_step(gradbus::Session& session, const std::string& step) {
   if (verb == "red") reduce(session, words);
   if (verb == "loop") loop(session, words, std::stod(words[3]), 0);
   if (verb == "steps") loop(session, words, 0, std::stoull(words[3]));
+  if (verb == "churn") churn(session, words);
   if (verb == "queue") queue(session, words[1]);
   if (verb == "flood") flood(session, std::stoull(words[1]));
   if (verb == "gathers") gathers(session, std::stoull(words[1]));
