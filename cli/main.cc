@@ -12,6 +12,7 @@
 
 #include "cli/command.h"
 #include "common/edit_distance.h"
+#include "common/environment/unknown_variables.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -140,6 +141,8 @@ void open_standard_descriptors() {
 
 int run_main(int argc, char** argv) {
   open_standard_descriptors();
+  for (const std::string& line : take_unknown_variables())
+    std::fprintf(stderr, "warning: %s\n", line.c_str());
   CLI::App app("Gradbus: a gradient bus for distributed deep learning.", "gradbus");
   app.set_version_flag("--version", "gradbus " GRADBUS_VERSION);
   app.require_subcommand(1);

@@ -110,6 +110,9 @@ constexpr ErrorInfo kErrors[] = {
      "The file of the cluster token cannot be used: it is missing, other users can read it, or it "
      "has other contents.",
      "make one: (umask 077; openssl rand -hex 32 > FILE)"},
+    {"F105", "UNKNOWN_VARIABLE", Code::kInvalid,
+     "An environment variable begins with GRADBUS_, but no program of Gradbus reads it.",
+     "unset it, or correct its name (docs/reference/environment.md)"},
     {"F110", "BAD_SNAPSHOT", Code::kCorrupt,
      "A snapshot of parameter-server shards is cut short or damaged.",
      "put an older one in its place"},
@@ -125,6 +128,10 @@ constexpr ErrorInfo kErrors[] = {
      "name a file in a directory that this user may write to, on a disk with room"},
     {"F115", "BAD_TRACE", Code::kInvalid, "A file is not a trace that gradbus has written.",
      "write one: gradbus run --timeline FILE, or gradbus trace JOB -o FILE"},
+    {"F116", "CANNOT_KEEP_STATE", Code::kUnavailable,
+     "The coordinator cannot write to the folder of its --state-dir.",
+     "make the folder writable for its user, free space, or leave out --state-dir: settings are "
+     "then kept in memory"},
     {"H200", "BAD_LAUNCH", Code::kInvalid,
      "The launch options contradict each other or the machine.", "gradbus run --help"},
     {"H201", "COMMAND_FAILED", Code::kUnavailable, "The program to run could not be started.",

@@ -22,47 +22,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 OUT = REPOSITORY / "docs/reference"
 MADE = "<!-- scripts/reference.py made this page. -->\n\n"
 
-# Variables that no option table has: who reads them, what they mean, their default.
-VARIABLES = {
-    "GRADBUS_SOCKET": ("ranks, `gradbus`", "the agent's socket",
-                       "`/run/gradbus/agent.sock`, else `$XDG_RUNTIME_DIR/gradbus/agent.sock`"),
-    "GRADBUS_JOB": ("ranks", "the name of the job", "from the launcher's variables"),
-    "GRADBUS_RANK": ("ranks", "number of the rank", "from the launcher's variables"),
-    "GRADBUS_SIZE": ("ranks", "how many ranks the job has", "from the launcher's variables"),
-    "GRADBUS_LOCAL_RANK": ("ranks", "number of the rank on its node; `gradbus run` sets it", "-"),
-    "GRADBUS_LOCAL_SIZE": ("ranks", "ranks of the node; `gradbus run` sets it", "-"),
-    "GRADBUS_START_TIMEOUT": ("ranks", "seconds to wait for all ranks", "60"),
-    "GRADBUS_OP_TIMEOUT": ("ranks", "seconds to wait for an operation. It ends deadlocks; deaths are detected "
-                           "separately", "1800"),
-    "GRADBUS_AGENT_TIMEOUT": ("ranks", "seconds until a waiting rank gives up on an agent that does not read its "
-                              "socket", "60"),
-    "GRADBUS_ELASTIC_TIMEOUT": ("ranks", "seconds in which `gradbus.elastic` must have all ranks again after a loss",
-                                "60"),
-    "GRADBUS_MODE": ("ranks", "the [sync mode](modes.md), or the rules of a policy file", "`sync`"),
-    "GRADBUS_COMPRESSION": ("ranks",
-                            "the [codec](codecs.md) between nodes, `auto`, a list of codecs, or the rules of a policy "
-                            "file", "none: dense"),
-    "GRADBUS_SCHEDULE": ("PyTorch ranks", "the [schedule](../concepts/schedules.md) of the gradients' exchange",
-                         "`auto`"),
-    "GRADBUS_PLAN": ("PyTorch ranks",
-                     "1: schedule `auto` asks the coordinator for a [plan](../concepts/schedules.md) and tries it",
-                     "0"),
-    "GRADBUS_AUTOTUNE": ("PyTorch ranks",
-                         "1: [tries schedules](../concepts/schedules.md#autotune); also HOROVOD_AUTOTUNE",
-                         "0"),
-    "GRADBUS_RECORD": ("PyTorch ranks", "file for [what steps compute](../how-to/plan-a-cluster.md#ask-what-if)", "-"),
-    "GRADBUS_AUTOTUNE_LOG": ("PyTorch ranks", "file for the time of each trial; also HOROVOD_AUTOTUNE_LOG", "-"),
-    "GRADBUS_FENCE_EVERY": ("PyTorch ranks", "steps after which `flush()` is called without a call of the program",
-                            "0: never"),
-    "GRADBUS_DEVICE_MEMORY": ("PyTorch ranks", "1: gradients are in [GPU memory of the agent]"
-                              "(../how-to/train-on-gpus.md)", "0"),
-    "GRADBUS_CUDA_PLUGIN": ("agents, `gradbus`", "file of the CUDA plug-in", "beside the programs"),
-    "GRADBUS_NCCL": ("agents", "library to use for [NCCL](../how-to/use-nccl.md)", "`libnccl.so.2`"),
-    "GRADBUS_NCCL_TIMEOUT_MS": ("agents", "milliseconds that a collective of NCCL may take", "20000"),
-    "GRADBUS_COORDINATOR": ("`gradbus`", "address of the coordinator", "of `/etc/gradbus`, else 127.0.0.1:7400"),
-    "GRADBUS_TOKEN_FILE": ("daemons, `gradbus`", "file of the [cluster token](../concepts/security.md)",
-                           "for commands `/etc/gradbus/token`"),
-}  # fmt: skip
+VARIABLE_TABLE = REPOSITORY / "common/environment/variables.cc"
+WRONG_ON_PURPOSE = {"GRADBUS_WORLD_SIZE"}  # in tests of mistakes
 
 
 @functools.cache
@@ -171,26 +132,68 @@ def used_variables() -> set[str]:
     """Names that stand as strings in programs and in the Python package."""
     folders = ("cli", "client_lib", "common", "compression", "server", "transport", "worker_agent")
     files = [path for folder in folders for suffix in (".cc", ".h", ".py")
-             for path in (REPOSITORY / folder).rglob(f"*{suffix}")]  # fmt: skip
+             for path in (REPOSITORY / folder).rglob(f"*{suffix}") if path != VARIABLE_TABLE]  # fmt: skip
     found = {name for path in files for name in re.findall(r'"(GRADBUS_[A-Z0-9_]+)"', path.read_text())}
     return {name for name in found if name == "GRADBUS_AGENT_TIMEOUT" or not re.match("GRADBUS_(AGENT|SERVER)_", name)}
 
 
+def tool_variables() -> set[str]:
+    """Names that scripts, tests and examples use as variables."""
+    name = "(GRADBUS_[A-Z0-9_]+)"
+    reads = re.compile(rf"""["']{name}["']|\$\{{?{name}|(?<![\w.]){name}=["$\d/]""")
+    found = set()
+    for folder in ("deploy", "examples", "scripts", "tests/fuzz", "tests/sim", "tests/system", "tests/vm"):
+        for suffix in (".py", ".sh", ".cc"):
+            for path in (REPOSITORY / folder).rglob(f"*{suffix}"):
+                if path.name != "test_unknown_variables.py":
+                    found |= {name for names in reads.findall(path.read_text()) for name in names if name}
+    return found - WRONG_ON_PURPOSE
+
+
+def variable_tables() -> tuple[list[list[str]], list[list[str]]]:
+    """Rows of the table for users, and of the table for scripts and tests."""
+    rows = [[string(part) for part in parts] for parts in braces(sources("common").files[VARIABLE_TABLE])
+            if string(parts[0]).startswith("GRADBUS_")]  # fmt: skip
+    return [row for row in rows if len(row) == 4], [row for row in rows if len(row) == 2]
+
+
+def check_options() -> set[str]:
+    """The variables of daemons' options. The lists in common/environment/variables.cc must have the same names."""
+    listed = VARIABLE_TABLE.read_text()
+    found = set()
+    for section, _, rows in daemons():
+        names = re.search(rf"k{section.title()}Options\[\] = \{{(.*?)\}};", listed, re.DOTALL)
+        known = set(re.findall(r'"([\w-]+)"', names[1])) if names else set()
+        wrong = known.symmetric_difference(row[0].strip("`-") for row in rows)
+        if wrong:
+            raise SystemExit(f"scripts/reference.py: {VARIABLE_TABLE} and the options of gradbus-{section} differ: "
+                             f"{', '.join(sorted(wrong))}")  # fmt: skip
+        found |= {row[1].strip("`") for row in rows}
+    return found
+
+
 def environment_page() -> str:
-    """Variables of ranks, and those of daemons by reference."""
-    of_tables = {row[1].strip("`") for _, _, rows in daemons() for row in rows}
-    used = used_variables() - of_tables
-    wrong = used.symmetric_difference(set(VARIABLES) - of_tables)
+    """Variables of ranks, those of scripts and tests, and those of daemons by reference."""
+    of_options = check_options()
+    for_users, for_tools = variable_tables()
+    known = {row[0] for row in for_users}
+    wrong = (used_variables() - of_options).symmetric_difference(known)
+    wrong |= tool_variables() - known - of_options - {row[0] for row in for_tools}
     if wrong:
-        raise SystemExit(f"scripts/reference.py: VARIABLES and the code differ: {', '.join(sorted(wrong))}")
-    rows = [[f"`{name}`", *VARIABLES[name]] for name in VARIABLES if name in used]
+        raise SystemExit(f"scripts/reference.py: {VARIABLE_TABLE} and the code differ: {', '.join(sorted(wrong))}")
     return ("# Environment variables\n\nOptions of daemons have variables, too: `GRADBUS_AGENT_...` and "
             "`GRADBUS_SERVER_...`. [Options](options.md) lists them. `gradbus run` passes variables to ranks and to "
             "the daemons that it starts.\n\n"
-            + table(["variable", "read by", "meaning", "default"], rows)
+            + table(["variable", "read by", "meaning", "default"], [[f"`{row[0]}`", *row[1:]] for row in for_users])
             + "\nRank, size and job may also come from torchrun, Horovod, Open MPI, PMI or Slurm. `gradbus env` shows "
             "which variables are used. `gradbus run` also reads `HOROVOD_TIMELINE`, the file of a "
-            "[trace](../how-to/trace-a-job.md).\n")  # fmt: skip
+            "[trace](../how-to/trace-a-job.md).\n\n"
+            "## Unknown variables\n\nA variable `GRADBUS_...` that is on neither page has no effect. Rank 0, a daemon "
+            "or a command warns of it once, with the nearest name: [GB-F105](errors.md#gb-f105-unknown_variable). A "
+            "known variable that a program does not read is not reported. Nor are the variables that Kubernetes makes "
+            "for services, such as `GRADBUS_COORDINATOR_SERVICE_HOST`.\n\n"
+            "## Scripts and tests\n\nScripts and tests of the source tree use these. No installed program does.\n\n"
+            + table(["variable", "meaning"], [[f"`{row[0]}`", row[1]] for row in for_tools]))  # fmt: skip
 
 
 # ---- errors

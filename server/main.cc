@@ -22,6 +22,7 @@
 #include "common/daemon/daemon_log.h"
 #include "common/daemon/daemon_monitor.h"
 #include "common/daemon/reload.h"
+#include "common/environment/state_folder.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -90,8 +91,8 @@ struct ServerOptions {
         "insecure-i-understand", &insecure,
         "Listen on host:port without a token: any program that reaches the port may do everything");
     table.add("state-dir", &state_dir,
-              "Folder for the settings that gradbus run --autotune finds, for later jobs; "
-              "default: they are kept in memory");
+              "Folder for the settings that gradbus run --autotune finds, for later jobs; must be "
+              "writable; default: they are kept in memory");
     table.add("heartbeat-ms", &heartbeat_ms, 10, 60'000, "How often agents report");
     table.add("lease-ms", &lease_ms, 50, 600'000, "An agent silent for longer is lost");
     table.add("chunk-kib", &chunk_kib, 0, 1024,
@@ -186,6 +187,7 @@ Result<ServiceOptions> service_options(const ServerOptions& options) {
   if (!token.ok()) return token.status();
   service.token = token.take();
   service.insecure = options.insecure;
+  if (!options.state_dir.empty()) GRADBUS_RETURN_IF_ERROR(check_state_folder(options.state_dir));
   service.state_dir = options.state_dir;
   service.coordinator.heartbeat_ms = static_cast<uint32_t>(options.heartbeat_ms);
   service.coordinator.lease_ms = static_cast<uint32_t>(options.lease_ms);

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "cli/options/policy_file.h"
 #include "cli/options/run_options.h"
 #include "cli/process/orphan_guard.h"
+#include "common/environment/state_folder.h"
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 #include "common/system_error.h"
@@ -124,7 +126,14 @@ void tell_tuning() {
   if (state != nullptr && *state == '/') folder = state;
   if (folder.empty() && home != nullptr && *home == '/')
     folder = std::string(home) + "/.local/state";
-  if (!folder.empty()) setenv("GRADBUS_SERVER_STATE_DIR", (folder + "/gradbus").c_str(), 0);
+  if (folder.empty() || std::getenv("GRADBUS_SERVER_STATE_DIR") != nullptr) return;
+  folder += "/gradbus";
+  const Status writable = check_state_folder(folder);
+  if (writable.ok()) setenv("GRADBUS_SERVER_STATE_DIR", folder.c_str(), 0);
+  // It is our own choice of a folder, so the job runs without it.
+  if (!writable.ok())
+    std::fprintf(stderr, "warning: %s\n",
+                 writable.with_context("settings end with this job").message().c_str());
 }
 
 // The ranks find it in their environment, those of other hosts too.

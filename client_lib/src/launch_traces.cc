@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "common/environment/unknown_variables.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -95,6 +96,14 @@ void warn_if_alone(const LaunchIdentity& identity) {
   const std::string line = alone_warning(identity, read_environment);
   if (line.empty() || warned.exchange(true)) return;
   std::fprintf(stderr, "warning: %s\n", line.c_str());
+}
+
+// Does not change the environment, because a program may have threads that read it.
+void warn_of_unknown_variables() {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  for (const std::string& line : unknown_variables(environment_words()))
+    std::fprintf(stderr, "warning: %s\n", line.c_str());
 }
 
 }  // namespace gradbus

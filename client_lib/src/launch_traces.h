@@ -18,4 +18,7 @@ std::string alone_warning(const LaunchIdentity& identity, const ReadVariable& re
 // Prints it on stderr, at most once in a process. Any thread.
 void warn_if_alone(const LaunchIdentity& identity);
 
+// On stderr, once per process: GB-F105 for variables GRADBUS_... that nothing reads.
+void warn_of_unknown_variables();
+
 }  // namespace gradbus

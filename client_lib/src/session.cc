@@ -53,6 +53,7 @@ Session::Session(LaunchIdentity identity, SessionOptions options)
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   Result<LaunchIdentity> identity = find_identity(options.identity, read_environment);
+  if (!identity.ok() || identity.value().rank == 0) warn_of_unknown_variables();
   if (!identity.ok()) return identity.status();
   warn_if_alone(identity.value());
   SessionOptions chosen = options;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/environment/unknown_variables.h"
 #include "common/errors.h"
 #include "common/log.h"
 
@@ -133,14 +134,24 @@ LogSubject subject_of(std::string_view message) {
   return subject;
 }
 
-Status start_daemon_log(const std::string& program, const std::string& level,
-                        const std::string& format) {
+namespace {
+
+Status start_sink(const std::string& program, const std::string& level, const std::string& format) {
   const bool journal = format == "journal" || (format == "auto" && stderr_is_journal());
   if (journal) return start_log(program, level, std::make_shared<JournalSink>());
   if (format == "json") return start_log(program, level, std::make_shared<JsonSink>());
   if (format == "text" || format == "auto") return start_log(program, level);
   return error("F100",
                "--log-format \"" + format.substr(0, 40) + "\" is not auto, text, json or journal");
+}
+
+}  // namespace
+
+Status start_daemon_log(const std::string& program, const std::string& level,
+                        const std::string& format) {
+  GRADBUS_RETURN_IF_ERROR(start_sink(program, level, format));
+  for (const std::string& line : take_unknown_variables()) spdlog::warn("{}", line);
+  return {};
 }
 
 }  // namespace gradbus

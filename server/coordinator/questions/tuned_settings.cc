@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/environment/state_folder.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/text/json_text.h"
@@ -14,7 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kFile[] = "tuned.json";
-constexpr uintmax_t kFileBytesMax = 1 << 20;
+constexpr uintmax_t kFileBytesMax = kStateBytesMax;
+// All entries fit, each with 64 bytes of JSON around it.
+static_assert(kTunedEntriesMax * (kTunedKeyBytesMax + kTunedValueBytesMax + 64) <= kFileBytesMax);
 
 // Empty if it is no text of 1 to `most` bytes.
 std::string text_of(const Json& object, const char* key, size_t most) {

@@ -22,7 +22,7 @@ class TuningOptions:
 
 def wants_tuning() -> bool:
     """As the environment says. InvalidError for a value that is neither 0 nor 1."""
-    text = _text("AUTOTUNE")
+    text = _text("GRADBUS_AUTOTUNE")
     if text not in ("", "0", "1"):
         raise bad_argument(f"GRADBUS_AUTOTUNE is '{text[:40]}'", "set it to 1, or to 0")
     return text == "1"
@@ -30,15 +30,18 @@ def wants_tuning() -> bool:
 
 def tuning_options() -> TuningOptions:
     """InvalidError for a value that is no number in its range."""
-    steps = _number("AUTOTUNE_STEPS_PER_SAMPLE", 10, 1, 10_000)
-    warm = _number("AUTOTUNE_WARMUP_SAMPLES", 1, 0, 1000) * steps
-    return TuningOptions(
-        warm, steps, _number("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 20, 4, SAMPLES_MAX), _text("AUTOTUNE_LOG")
-    )
+    steps = _number("GRADBUS_AUTOTUNE_STEPS_PER_SAMPLE", 10, 1, 10_000)
+    warm = _number("GRADBUS_AUTOTUNE_WARMUP_SAMPLES", 1, 0, 1000) * steps
+    samples = _number("GRADBUS_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 20, 4, SAMPLES_MAX)
+    return TuningOptions(warm, steps, samples, _text("GRADBUS_AUTOTUNE_LOG"))
 
 
 def _text(name: str) -> str:
-    return os.environ.get(f"GRADBUS_{name}", os.environ.get(f"HOROVOD_{name}", "")).strip()
+    return os.environ.get(name, os.environ.get(_horovod(name), "")).strip()
+
+
+def _horovod(name: str) -> str:
+    return name.replace("GRADBUS", "HOROVOD")
 
 
 def _number(name: str, usual: int, least: int, most: int) -> int:
@@ -46,5 +49,6 @@ def _number(name: str, usual: int, least: int, most: int) -> int:
     if not text:
         return usual
     if not (text.isascii() and text.isdigit() and len(text) < 8 and least <= int(text) <= most):
-        raise bad_argument(f"HOROVOD_{name} is '{text[:40]}'", f"set it to a whole number from {least} to {most}")
+        given = name if name in os.environ else _horovod(name)
+        raise bad_argument(f"{given} is '{text[:40]}'", f"set it to a whole number from {least} to {most}")
     return int(text)
