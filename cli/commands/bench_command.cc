@@ -104,6 +104,14 @@ Status begin_json(const std::string& path, const char* text) {
                     "choose another file");
 }
 
+// An installation or a build without the program of the ranks.
+Status check_rank_program() {
+  const std::string path = sibling_program("gradbus-bench-rank");
+  if (access(path.c_str(), X_OK) == 0) return {};
+  return error("H201", path + " is not there, so no benchmark can be run",
+               "install all programs into one directory, or build the target gradbus-bench-rank");
+}
+
 Result<BenchWork> check_options(const CommandOptions& options) {
   Result<int> ranks = parse_rank_count(options.cluster.ranks, "--ranks");
   if (!ranks.ok()) return ranks.status();
@@ -116,6 +124,7 @@ Result<BenchWork> check_options(const CommandOptions& options) {
       return codec.status();
   GRADBUS_RETURN_IF_ERROR(check_transport(options.cluster.transport));
   GRADBUS_RETURN_IF_ERROR(check_algorithm(options.cluster.algorithm));
+  GRADBUS_RETURN_IF_ERROR(check_rank_program());
   GRADBUS_RETURN_IF_ERROR(begin_json(options.bench.json, "[]\n"));
   return work;
 }

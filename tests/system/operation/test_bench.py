@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,6 +209,14 @@ def test_wrong_elements_are_counted(env, tmp_path):
     (row,) = json.loads(file.read_text())
     assert row["#wrong"] > 1024, "most of 1024 elements, twice at least"
     assert_nothing_left(env)
+
+
+def test_a_command_without_its_programs_names_them(env, tmp_path):
+    alone = shutil.copy(rigs.BIN / "gradbus", tmp_path)
+    done = subprocess.run([alone, "bench", "all_reduce", "--ranks", "2"], env=env, text=True, capture_output=True,
+                          timeout=DEADLINE_S, check=False)
+    assert done.returncode == 2
+    assert "gradbus-bench-rank is not there" in done.stderr and "build the target" in done.stderr, done.stderr
 
 
 def test_machine(env, tmp_path):
