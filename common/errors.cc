@@ -109,7 +109,7 @@ constexpr ErrorInfo kErrors[] = {
     {"F104", "BAD_TOKEN_FILE", Code::kPermission,
      "The file of the cluster token cannot be used: it is missing, other users can read it, or it "
      "has other contents.",
-     "make one: (umask 077; openssl rand -hex 32 > FILE)"},
+     "copy the cluster's token there; for a new cluster: (umask 077; openssl rand -hex 32 > FILE)"},
     {"F105", "UNKNOWN_VARIABLE", Code::kInvalid,
      "An environment variable begins with GRADBUS_, but no program of Gradbus reads it.",
      "unset it, or correct its name (docs/reference/environment.md)"},
