@@ -83,6 +83,7 @@ void DaemonMonitor::run() {
   const Nanos every = watchdog == 0 ? kLookEvery : std::min(kLookEvery, watchdog / 2);
   std::string told;
   bool was_stuck = false;
+  bool were_few = false;  // descriptors
   std::unique_lock lock(lock_);
   while (!stopping_) {
     const std::string text = text_;
@@ -93,6 +94,9 @@ void DaemonMonitor::run() {
     if (stuck.ok() && watchdog != 0) tell_alive();
     if (!stuck.ok() && !was_stuck) spdlog::error("{}", stuck.message());
     was_stuck = !stuck.ok();
+    const Status files = check_open_files();
+    if (!files.ok() && !were_few) spdlog::warn("{}", files.message());
+    were_few = !files.ok();
     const std::string shown = stuck.ok() ? text : stuck.message();
     if (shown != told) tell_status(told = shown);
     lock.lock();

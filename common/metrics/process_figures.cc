@@ -5,11 +5,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "common/clock.h"
+#include "common/errors.h"
 #include "common/log.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -63,6 +66,17 @@ double seconds(const timeval& time) {
 }
 
 }  // namespace
+
+// One twentieth, and enough to accept a caller who asks why.
+Status check_open_files() {
+  const uint64_t most = open_files_max();
+  const double spare = std::max(8.0, static_cast<double>(most) / 20);
+  const double used = open_files();  // 0: there was no descriptor to count them
+  if (used > 0 && used + spare <= static_cast<double>(most)) return {};
+  return error("S220", "this daemon has used nearly all of the " + std::to_string(most) +
+                           " files that it may open; it refuses connections and jobs when none is "
+                           "left");
+}
 
 void add_process_figures(MetricPage& page, const std::string& role) {
   page.add(Metric::kBuildInfo, {GRADBUS_VERSION, role}, 1);

@@ -1,6 +1,7 @@
 // A job's end, good or bad.
 #include <iterator>
 
+#include "common/log.h"
 #include "common/policy/sync_mode.h"
 #include "proto/placement.h"
 #include "server/coordinator/jobs/coordinator_job.h"
@@ -12,20 +13,22 @@ bool is_failure_code(uint32_t code) {
   return code > uint32_t(Code::kOk) && code <= uint32_t(Code::kInternal);
 }
 
-// "GB-P101"; messages begin with their code.
+// Such as "GB-P101".
 std::string code_of(const Status& error) {
-  constexpr size_t kCodeBytes = 7;
-  const std::string& text = error.message();
-  return text.starts_with("GB-") ? text.substr(0, kCodeBytes) : "other";
+  const std::string_view code = code_in(error.message());
+  return code.empty() ? "other" : "GB-" + std::string(code);
 }
 
 }  // namespace
 
 Status repeat_failure(const AgentInfo& info, const v1::Error& error) {
   const std::string& text = error.message();
-  if (is_failure_code(error.code()) && text.starts_with("GB-")) {
-    return Status(static_cast<Code>(error.code()), clean_text(text, 1000));
-  }
+  const auto code = static_cast<Code>(error.code());
+  if (is_failure_code(error.code()) && text.starts_with("GB-"))
+    return Status(code, clean_text(text, 1000));
+  // A lack on that node, such as of memory: ranks of others are told where.
+  if (is_failure_code(error.code()) && !code_in(text).empty())
+    return Status(code, info.name + ": " + clean_text(text, 1000));
   return short_error("D602", info.name + " ended the job without a valid reason: " + text);
 }
 
