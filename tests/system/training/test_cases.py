@@ -1,4 +1,4 @@
-"""Some sixty trainings as people write them, on one agent and on two: each equals one process."""
+"""Some eighty trainings as people write them, on one agent and on two: each equals one process."""
 
 import pytest
 import rig as rigs

@@ -126,9 +126,12 @@ class Piece:
 
     def _flat(self, tensors: Sequence[torch.Tensor | None]) -> torch.Tensor:
         first = self.parameters[0]
-        flat = torch.zeros(self._length(), dtype=first.dtype, device="cpu")
+        flat = torch.empty(self._length(), dtype=first.dtype, device="cpu")
+        flat[self.elements :].zero_()
         for part, tensor in zip(flat[: self.elements].split(self.counts), tensors):
-            if tensor is not None:
+            if tensor is None:
+                part.zero_()
+            else:
                 dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
                 part.copy_(dense.detach().reshape(-1))
         return flat
