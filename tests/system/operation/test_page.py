@@ -134,6 +134,8 @@ def check_contents(tab) -> None:
     tab.run("[...document.querySelectorAll('#jobs button')].find((job) => job.textContent === 'digits').click()")
     tab.wait("document.querySelectorAll('#ranks tr').length === 6", "six ranks")
     tab.wait("document.getElementById('health').textContent === 'healthy'", "a healthy cluster")
+    assert tab.run("(() => { const table = document.getElementById('jobs').closest('table').parentElement;"
+                   " return table.scrollWidth <= table.clientWidth; })()"), "the table of jobs is cut"
     assert len(rows(tab, "nodes")) == 4 and any("shard-0" in row for row in rows(tab, "nodes"))
     assert tab.run("document.querySelectorAll('#map g').length") == 4
     charts = tab.run("[...document.querySelectorAll('#charts figure:not([hidden]) svg')]"
