@@ -31,7 +31,7 @@ struct SnapshotHeader {
   uint32_t magic = kSnapshotMagic;
   uint32_t version = kSnapshotVersion;
   uint64_t run = 0;         // one start of a job; equal in the files of all its shards
-  uint64_t written_ns = 0;  // since 1970, when writing began
+  uint64_t written_ns = 0;  // since 1970, when writing began; later than files that were there
   uint32_t shard = 0;       // 0 .. shards - 1
   uint32_t shards = 0;
   char job[kJobNameBytesMax + 1] = {};

@@ -150,6 +150,13 @@ size_t remove_old_runs(const std::string& directory, const std::string& job, siz
   return removed;
 }
 
+uint64_t newest_snapshot_ns(const std::string& directory, const std::string& job) {
+  uint64_t newest = 0;
+  for (const Run& run : all_runs(directory, job, {}))
+    if (run.written_ns < UINT64_MAX) newest = std::max(newest, run.written_ns);
+  return newest;
+}
+
 Result<SnapshotSet> SnapshotSet::open(const std::string& directory, const std::string& job,
                                       std::span<const uint64_t> except_runs) {
   const Result<std::string> run = newest_run(directory, job, except_runs);

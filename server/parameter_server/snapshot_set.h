@@ -22,6 +22,10 @@ namespace gradbus {
 // Returns the number of removed runs.
 size_t remove_old_runs(const std::string& directory, const std::string& job, size_t keep);
 
+// The time at which any file of the job's runs was written last; damaged ones do not count. 0:
+// there is none.
+uint64_t newest_snapshot_ns(const std::string& directory, const std::string& job);
+
 class SnapshotSet {
  public:
   // Opens the newest complete run in `directory` except `except_runs`, which are being written.

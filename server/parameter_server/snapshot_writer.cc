@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +13,7 @@
 
 #include "common/crc32c.h"
 #include "common/errors.h"
+#include "server/parameter_server/snapshot_set.h"
 
 namespace gradbus {
 namespace {
@@ -38,6 +40,14 @@ void sync_directory_of(const std::string& path) {
   const Fd directory(
       open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.valid()) fsync(directory.get());
+}
+
+// Later than every file that is there, also after somebody has set the clock back: these times
+// order the runs.
+uint64_t time_of_new_file(const SnapshotPlace& place) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::max(static_cast<uint64_t>(std::chrono::nanoseconds(now).count()),
+                  newest_snapshot_ns(place.directory, place.job) + 1);
 }
 
 }  // namespace
@@ -72,8 +82,7 @@ Result<SnapshotWriter> SnapshotWriter::create(const SnapshotPlace& place) {
   SnapshotWriter writer(path, std::move(file));
   SnapshotHeader header;
   header.run = place.run;
-  header.written_ns = static_cast<uint64_t>(
-      std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
+  header.written_ns = time_of_new_file(place);
   header.shard = place.shard;
   header.shards = place.shards;
   place.job.copy(header.job, kJobNameBytesMax);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "common/crc32c.h"
 #include "proto/placement.h"
 #include "server/parameter_server/snapshot_set.h"
 #include "server/parameter_server/snapshot_writer.h"
@@ -202,6 +203,26 @@ TEST_F(SnapshotFiles, TheNewestRunIsRead) {
   EXPECT_TRUE(read(plan_of(30, 30, 0, 1)).ok());
   EXPECT_TRUE(read(plan_of(20, 20, 0, 1), {3}).ok());
   EXPECT_TRUE(read(plan_of(10, 10, 0, 1), {2, 3}).ok());
+}
+
+// Expect: a run that is written after the clock was set back by a day is the newest one.
+TEST_F(SnapshotFiles, TheClockMayBeSetBack) {
+  write(10, 10, 2, 1);
+  for (const uint32_t shard : {0U, 1U}) {
+    const std::string path = snapshot_path(place(shard, 2, 1));
+    std::vector<char> bytes = bytes_of(path);
+    SnapshotHeader header;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    header.written_ns += 24ULL * 3600 * kSecond;
+    header.crc = crc32c(std::as_bytes(std::span(&header, 1)).first(offsetof(SnapshotHeader, crc)));
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    put(path, bytes);
+  }
+  write(20, 20, 2, 2);
+  EXPECT_TRUE(read(plan_of(20, 20, 0, 1)).ok());
+  EXPECT_EQ(remove_old_runs(directory_.path(), "job", 1), 1u);
+  EXPECT_TRUE(fs::exists(snapshot_path(place(1, 2, 2))));
+  EXPECT_FALSE(fs::exists(snapshot_path(place(1, 2, 1))));
 }
 
 // Expect: a run without all of its files does not prevent reading the run before it.
