@@ -66,9 +66,10 @@ Result<AgentConnection> AgentConnection::open(const std::string& path) {
 
 Result<Attachment> AgentConnection::join(const LaunchIdentity& identity, Nanos start_timeout) {
   const JoinPacket packet = join_packet(identity, start_timeout);
-  GRADBUS_RETURN_IF_ERROR(send(&packet, sizeof(packet)));
+  const Status sent = send(&packet, sizeof(packet));
+  // An agent that takes no client says why, and may have closed the connection before it is asked.
   Result<Packet> answer = await_joined(monotonic_now() + start_timeout + kJoinReplyGrace);
-  if (!answer.ok()) return answer.status();
+  if (!answer.ok()) return sent.ok() ? answer.status() : sent;
   const Result<JoinedPacket> joined = answer.value().as<JoinedPacket>();
   if (!joined.ok()) return joined.status();
   GRADBUS_RETURN_IF_ERROR(check_joined(joined.value(), answer.value().fds.size()));

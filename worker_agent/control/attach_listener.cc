@@ -13,6 +13,8 @@
 
 #include "common/errors.h"
 #include "common/system_error.h"
+#include "proto/attach.h"
+#include "shared_memory/attach_socket.h"
 
 namespace gradbus {
 namespace {
@@ -83,7 +85,13 @@ AttachListener::~AttachListener() {
 // Otherwise the connection would wait forever, and epoll would report it again and again.
 void AttachListener::turn_one_away() {
   spare_.reset();
-  Fd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)).reset();
+  if (Fd client(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); client.valid()) {
+    const Status why = error("S220", "this agent has no file descriptor left for another client");
+    auto packet = make_packet<JoinedPacket>(1);
+    packet.code = static_cast<uint32_t>(why.code());
+    set_text(packet.text, why.message());
+    (void)send_packet(client.get(), &packet, sizeof(packet));  // it may have gone
+  }
   spare_.reset(fcntl(fd(), F_DUPFD_CLOEXEC, 0));
 }
 

@@ -8,7 +8,7 @@ import pytest
 import rig as rigs
 
 # Of a rank that is turned away, of those that wait for it, and of a node without memory for the job.
-ERRORS = r"error \d (node-0: )?(job \"\w+\": )?GB-(A301|J404|S220) "
+ERRORS = r"error \d (node-0: )?(job \"\w+\": )?GB-(J404|S220) "
 
 
 def set_limit(daemon, spare: int) -> None:
