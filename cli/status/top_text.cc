@@ -14,8 +14,7 @@ namespace {
 
 constexpr size_t kHeadRows = 2;  // summary and problem
 constexpr size_t kFootRows = 1;  // keys
-constexpr size_t kNameMin = 10;  // columns of a name at 80 columns
-constexpr size_t kColumnsMin = 80;
+constexpr size_t kNameMin = 10;  // columns of a name when others need theirs
 
 std::string text_of(const char* format, double number) {
   char text[32];
@@ -60,16 +59,10 @@ std::vector<Row> rows_of(const v1::StatusReply& reply, TopOrder order) {
   return rows;
 }
 
-// Names get the columns that a wide terminal has in addition.
-size_t name_columns(const TopView& view) {
-  return kNameMin + (view.columns > kColumnsMin ? (view.columns - kColumnsMin) / 2 : 0);
-}
-
 TextTable ranks_table(const v1::StatusReply& reply, const TopView& view) {
-  const size_t name = name_columns(view);
-  TextTable table({{"JOB", name},
+  TextTable table({{"JOB", kNameMin, false, true},
                    {"RANK", 4, true},
-                   {"NODE", name},
+                   {"NODE", kNameMin, false, true},
                    {"STATE", 6},
                    {"STEP", 8, true},
                    {"OPS/S", 6, true},
@@ -86,15 +79,14 @@ TextTable ranks_table(const v1::StatusReply& reply, const TopView& view) {
   return table;
 }
 
-TextTable nodes_table(const v1::StatusReply& reply, const TopView& view) {
-  const size_t name = name_columns(view);
-  TextTable table({{"NODE", name},
+TextTable nodes_table(const v1::StatusReply& reply) {
+  TextTable table({{"NODE", kNameMin, false, true},
                    {"ROLE", 7},
                    {"CORES", 5, true},
                    {"SILENT", 8, true},
                    {"SENT", 8, true},
                    {"RECEIVED", 8, true},
-                   {"JOBS", name + 4}});
+                   {"JOBS", kNameMin + 4, false, true}});
   for (const v1::AgentStatus& agent : reply.agents()) {
     std::string jobs;
     for (const std::string& job : agent.jobs()) jobs += (jobs.empty() ? "" : ",") + job;
@@ -191,7 +183,7 @@ bool set_order(char key, TopOrder& order) {
 
 std::string top_text(const v1::StatusReply& reply, const TopView& view) {
   const std::vector<std::string> table =
-      lines_of((view.nodes ? nodes_table(reply, view) : ranks_table(reply, view)).text());
+      lines_of((view.nodes ? nodes_table(reply) : ranks_table(reply, view)).text(view.columns));
   std::vector<std::string> screen{summary(reply, view), problem(reply)};
   const size_t rows = table.size() - 1;
   constexpr size_t kOtherRows = kHeadRows + 1 + kFootRows;
@@ -214,9 +206,8 @@ std::string top_text(const v1::StatusReply& reply, const TopView& view) {
 
 std::string jobs_text(const v1::StatusReply& reply, size_t columns) {
   if (reply.jobs().empty()) return "no jobs\n";
-  constexpr size_t kJobMin = 18;  // columns of a job's name at 80 columns
-  const size_t more = columns > kColumnsMin ? columns - kColumnsMin : 0;
-  TextTable table({{"JOB", kJobMin + more},
+  constexpr size_t kJobMin = 18;
+  TextTable table({{"JOB", kJobMin, false, true},
                    {"STATE", 8},
                    {"RANKS", 5, true},
                    {"USER", 8},
@@ -232,7 +223,7 @@ std::string jobs_text(const v1::StatusReply& reply, size_t columns) {
                milliseconds_text(job->age_ms()), std::to_string(rates.step),
                lives ? rate_text(rates.operations) : "-", lives ? bytes_text(rates.bytes) : "-"});
   }
-  return table.text();
+  return table.text(columns);
 }
 
 std::string jobs_json(const v1::StatusReply& reply) {

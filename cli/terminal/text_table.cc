@@ -13,20 +13,36 @@ constexpr size_t kColumns = 80;
 
 void TextTable::add(std::vector<std::string> words) {
   GRADBUS_CHECK(words.size() == columns_.size());
-  for (size_t i = 0; i < words.size(); ++i) words[i] = cut(words[i], columns_[i].width_max);
   rows_.push_back(std::move(words));
 }
 
-std::string TextTable::text() const {
-  std::vector<std::string> titles;
+// Columns on the left grow first.
+std::vector<size_t> TextTable::widths(size_t columns) const {
   std::vector<size_t> widths;
+  std::vector<size_t> longest;
+  size_t used = 0;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    titles.push_back(columns_[i].title);
-    widths.push_back(titles[i].size());
-    for (const auto& row : rows_) widths[i] = std::max(widths[i], row[i].size());
+    longest.push_back(columns_[i].title.size());
+    for (const auto& row : rows_) longest[i] = std::max(longest[i], row[i].size());
+    widths.push_back(
+        std::max(columns_[i].title.size(), std::min(longest[i], columns_[i].width_max)));
+    used += 2 + widths[i];
   }
-  std::string text = line(titles, widths);
-  for (const auto& row : rows_) text += line(row, widths);
+  for (size_t i = 0; i < columns_.size() && used < columns; ++i) {
+    if (!columns_[i].grows) continue;
+    const size_t more = std::min(longest[i] - widths[i], columns - used);
+    widths[i] += more;
+    used += more;
+  }
+  return widths;
+}
+
+std::string TextTable::text(size_t columns) const {
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  const std::vector<size_t> fitted = widths(columns);
+  std::string text = line(titles, fitted);
+  for (const auto& row : rows_) text += line(row, fitted);
   return text;
 }
 
@@ -34,8 +50,9 @@ std::string TextTable::line(const std::vector<std::string>& words,
                             const std::vector<size_t>& widths) const {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {
-    const std::string blanks(widths[i] - words[i].size(), ' ');
-    text += columns_[i].right ? "  " + blanks + words[i] : "  " + words[i] + blanks;
+    const std::string word = cut(words[i], widths[i]);
+    const std::string blanks(widths[i] - word.size(), ' ');
+    text += columns_[i].right ? "  " + blanks + word : "  " + word + blanks;
   }
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";

@@ -10,6 +10,7 @@ struct Column {
   std::string title;
   size_t width_max = 20;  // longer words are cut; the bounds of a table keep it within 80 columns
   bool right = false;     // numbers align right
+  bool grows = false;     // beyond width_max, into what the other columns leave of the terminal
 };
 
 class TextTable {
@@ -18,10 +19,12 @@ class TextTable {
 
   // One word per column.
   void add(std::vector<std::string> words);
-  // Title line and rows, each with two blanks in front and between and '\n' behind.
-  std::string text() const;
+  // Title line and rows, each with two blanks in front and between and '\n' behind. `columns`: of
+  // the terminal, for columns that grow; 0: none does.
+  std::string text(size_t columns = 0) const;
 
  private:
+  std::vector<size_t> widths(size_t columns) const;
   std::string line(const std::vector<std::string>& words, const std::vector<size_t>& widths) const;
 
   std::vector<Column> columns_;

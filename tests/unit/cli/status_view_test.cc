@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/status/top_view.h"
 #include "cli/terminal/text_table.h"
 #include "common/dtype.h"
 #include "common/units.h"
@@ -70,6 +71,25 @@ TEST(StatusText, FitsEightyColumns) {
     reply.mutable_jobs(0)->set_stall("rank 3 waits for " + std::string(100, 't') +
                                      " and more words");
     EXPECT_LE(widest_line(status_text(reply, {"127.0.0.1:7400"})), 80u) << number;
+  }
+}
+
+// Expect: names take the columns that figures leave, and figures are whole beside the longest
+// names.
+TEST(TopText, NamesGetTheColumnsThatAreFree) {
+  v1::StatusReply reply = reply_of("training-of-monday", 3);
+  for (const bool nodes : {false, true}) {
+    TopView view{.address = "127.0.0.1:7400", .nodes = nodes};
+    EXPECT_THAT(top_text(reply, view), HasSubstr("  training-of-monday  ")) << nodes;
+    view.columns = 200;
+    EXPECT_THAT(top_text(reply_of(std::string(60, 'n'), 3), view), HasSubstr(std::string(60, 'n')));
+  }
+  EXPECT_THAT(jobs_text(reply), HasSubstr("  training-of-monday  "));
+  for (const uint64_t number : {uint64_t{0}, uint64_t{12'345}}) {
+    reply = reply_of(std::string(120, 'n'), number);
+    EXPECT_LE(widest_line(top_text(reply, {"127.0.0.1:7400"})), 80u) << number;
+    EXPECT_THAT(top_text(reply, {"127.0.0.1:7400"}), HasSubstr("WAITS\n"));
+    EXPECT_LE(widest_line(jobs_text(reply)), 80u) << number;
   }
 }
 
