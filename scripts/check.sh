@@ -23,7 +23,13 @@ stage_sizes() {
   python3 scripts/class_sizes.py || found=1
   return $found
 }
-stage_python() { .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm; }
+# pytest imports test files by their names alone, so two of one name end the whole run.
+stage_python() {
+  local twice
+  twice=$(git ls-files -co --exclude-standard 'tests/*/test_*.py' | xargs -n1 basename | sort | uniq -d)
+  [[ -z $twice ]] || echo "files of one name in several folders of tests: $twice"
+  .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm && [[ -z $twice ]]
+}
 stage_words() { python3 scripts/check_words.py; }
 stage_prose() { python3 scripts/check_prose.py; }
 stage_site() { scripts/site.sh; }
