@@ -17,7 +17,7 @@ extern "C" {
  * streams that use the result wait for `done`. gradbus_tensor_data is not used. UNAVAILABLE if a
  * device was requested but the elements are in shared memory; gradbus_last_error() gives the
  * reason. (All ranks of a node must request it, and their GPUs must reach each other's memory.)
- * INVALID if no device was requested. */
+ * INVALID if no device was requested, or this process is alone. */
 typedef struct gradbus_device_rank_buffer {
   size_t struct_bytes; /* set by gradbus_device_rank_buffer_init */
   unsigned char memory[64];

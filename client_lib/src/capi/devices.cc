@@ -34,7 +34,9 @@ Result<const RankBuffer*> device_rank_buffer_of(const gradbus_tensor& tensor) {
   if (first.device_rank_buffer()) return &*first.device_rank_buffer();
   if (!first.why_not_on_device().empty())
     return Status(Code::kUnavailable, first.why_not_on_device());
-  return error("O900", "tensor \"" + first.spec().name + "\" is in host memory, as requested",
+  return error("O900",
+               "tensor \"" + first.spec().name +
+                   "\" is in host memory: no device was requested, or this process is alone",
                "set the field device of its gradbus_tensor_spec");
 }
 
