@@ -1,4 +1,5 @@
 // The C interface in a world of one, which needs no daemon: values, and every misuse is an error.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -329,7 +330,7 @@ TEST_F(Alone, HasNoMemoryOfGpusToTry) {
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
   gradbus_device_memory memory;
   EXPECT_EQ(gradbus_tensor_device_memory(tensor, &memory), GRADBUS_INVALID);
-  EXPECT_THAT(gradbus_last_error(), HasSubstr("or this process is alone"));
+  EXPECT_THAT(gradbus_last_error(), testing::HasSubstr("or this process is alone"));
   EXPECT_EQ(gradbus_tensor_device_memory(tensor, nullptr), GRADBUS_INVALID);
   spec = spec_of("in host memory", 8, GRADBUS_F32, GRADBUS_SUM);
   ASSERT_EQ(gradbus_register(session, &spec, 1, &tensor), GRADBUS_OK) << gradbus_last_error();
