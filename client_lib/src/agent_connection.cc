@@ -68,7 +68,8 @@ Result<Attachment> AgentConnection::join(const LaunchIdentity& identity, Nanos s
   const JoinPacket packet = join_packet(identity, start_timeout);
   const Status sent = send(&packet, sizeof(packet));
   // An agent that takes no client says why, and may have closed the connection before it is asked.
-  Result<Packet> answer = await_joined(monotonic_now() + start_timeout + kJoinReplyGrace);
+  const Nanos patience = sent.ok() ? start_timeout + kJoinReplyGrace : kSecond;
+  Result<Packet> answer = await_joined(monotonic_now() + patience);
   if (!answer.ok()) return sent.ok() ? answer.status() : sent;
   const Result<JoinedPacket> joined = answer.value().as<JoinedPacket>();
   if (!joined.ok()) return joined.status();
