@@ -197,6 +197,10 @@ class Rig:
         status = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stdout
         return json.loads(status) if status else {}
 
+    def newest_job(self) -> dict:
+        """What status() says of the job that was started last."""
+        return min(self.status()["jobs"], key=lambda job: job["age_ms"])
+
     def _ranks_of(self, job: str) -> list[int]:
         jobs = self.status().get("jobs", [])
         return [rank["rank"] for one in jobs if one["job"] == job for rank in one["ranks"]]

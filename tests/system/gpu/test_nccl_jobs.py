@@ -52,10 +52,6 @@ def orders(rig, size, *words, **variables):
     return run_ranks(rig, PYTHON, "gpu/nccl_orders.py", size, "double", *words, **{**WANTED, **variables})
 
 
-def newest_job(rig):
-    return min(rig.status()["jobs"], key=lambda job: job["age_ms"])
-
-
 def nccl_processes(agent):
     """Children of this agent."""
     found = []
@@ -79,7 +75,7 @@ def assert_next_job_goes(rig, line):
 @pytest.mark.parametrize("size", [3, 6])
 def test_tensors_that_are_ready_in_other_orders_on_each_node(three_nodes, size):
     assert_all_ok(orders(three_nodes, size, "5"))
-    job = newest_job(three_nodes)
+    job = three_nodes.newest_job()
     assert job["nccl_tensors"] == TENSORS and job["no_nccl"] == "" and job["sent_bytes"] == 0, job
     for agent in three_nodes.agents:
         assert BY_NCCL in agent.text() and BY_HOST not in agent.text(), agent.text()
@@ -91,7 +87,7 @@ def test_other_programs_get_the_bits_of_host_memory(three_nodes, program):
     """Of two nodes: of three the order of a sum is NCCL's own."""
     ranks = start_on(three_nodes, [0, 0, 2, 2], program)
     assert_all_ok([rank.finish() for rank in ranks])
-    assert newest_job(three_nodes)["nccl_tensors"] > 0
+    assert three_nodes.newest_job()["nccl_tensors"] > 0
 
 
 def start_on(rig, agents, program, **variables):
@@ -110,7 +106,7 @@ numbers = iter(range(1000))
 def test_it_is_off_unless_asked_for():
     with nodes(2, server="0") as rig:
         assert_all_ok(orders(rig, 2, "2"))
-        assert newest_job(rig)["nccl_tensors"] == 0 and newest_job(rig)["sent_bytes"] > 0
+        assert rig.newest_job()["nccl_tensors"] == 0 and rig.newest_job()["sent_bytes"] > 0
         assert all("NCCL" not in agent.text() for agent in rig.agents)
 
 
@@ -125,7 +121,7 @@ def test_it_is_off_unless_asked_for():
 def test_where_nccl_cannot_be_all_nodes_take_the_host_and_one_line_says_why(options, reason):
     with nodes(2, **options) as rig:
         assert_all_ok(orders(rig, 4, "3"))
-        job = newest_job(rig)
+        job = rig.newest_job()
         assert job["nccl_tensors"] == 0 and job["sent_bytes"] > 0 and re.search(reason, job["no_nccl"]), job
         for agent in rig.agents:
             said = [line for line in agent.text().splitlines() if BY_HOST in line]
@@ -140,7 +136,7 @@ def test_a_node_in_host_memory_has_all_take_the_host(three_nodes):
         for rank, said in enumerate([WANTED, {"GRADBUS_EXPECT": "staged"}, WANTED])
     ]
     assert_all_ok([rank.finish() for rank in ranks])
-    shown = newest_job(three_nodes)
+    shown = three_nodes.newest_job()
     assert shown["nccl_tensors"] == 0
     reason = 'GB-D628 NOT_ON_GPU: tensor "t.*" on node "node-1" is in memory of the host'
     assert re.search(reason, shown["no_nccl"]), shown
@@ -166,7 +162,7 @@ def test_a_killed_process_ends_the_job_and_not_the_next_one(tmp_path):
             named = r'GB-D626 NCCL_FAILED: tensor "t\d", job "nccl_orders-\d+", node "node-1": .*signal 9'
             assert re.search(named, output), output
         assert_next_job_goes(rig, BY_HOST)
-        assert 'GB-D626' in newest_job(rig)["no_nccl"]
+        assert 'GB-D626' in rig.newest_job()["no_nccl"]
         assert all(agent.alive() for agent in rig.agents)
 
 

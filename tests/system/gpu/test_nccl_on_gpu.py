@@ -53,15 +53,11 @@ def three_nodes():
         yield running
 
 
-def newest_job(rig):
-    return min(rig.status()["jobs"], key=lambda job: job["age_ms"])
-
-
 # Expect: exact sums, and no byte over the transports of the agents.
 @pytest.mark.parametrize("size", [3, 6])
 def test_tensors_that_are_ready_in_other_orders_on_each_node(three_nodes, size):
     assert_all_ok(run_ranks(three_nodes, sys.executable, "gpu/nccl_orders.py", size, "cuda", "20", **WANTED))
-    job = newest_job(three_nodes)
+    job = three_nodes.newest_job()
     assert job["nccl_tensors"] == TENSORS and job["no_nccl"] == "" and job["sent_bytes"] == 0, job
 
 
@@ -69,7 +65,7 @@ def test_tensors_that_are_ready_in_other_orders_on_each_node(three_nodes, size):
 def test_a_training_has_the_bits_of_host_memory(size):
     with nodes(2) as rig:
         assert_all_ok(run_ranks(rig, sys.executable, "gpu/staged.py", size, "compare", "cuda", "sync", **WANTED))
-        assert newest_job(rig)["nccl_tensors"] > 0  # those of the run in host memory are others
+        assert rig.newest_job()["nccl_tensors"] > 0  # those of the run in host memory are others
 
 
 # Two ranks of one communicator on one GPU of one host: NCCL refuses.
@@ -79,6 +75,6 @@ def test_where_nccl_refuses_the_host_sums():
         rig.start_agent("node-0")
         rig.start_agent("node-1")
         assert_all_ok(run_ranks(rig, sys.executable, "gpu/nccl_orders.py", 2, "cuda", "3", **WANTED))
-        job = newest_job(rig)
+        job = rig.newest_job()
         assert job["nccl_tensors"] == 0 and job["sent_bytes"] > 0 and "GB-D62" in job["no_nccl"], job
         assert all(agent.alive() for agent in rig.agents)
