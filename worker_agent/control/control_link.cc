@@ -175,16 +175,14 @@ grpc::ChannelArguments channel_arguments() {
 
 }  // namespace
 
-ControlLink::ControlLink(std::string coordinator, const std::optional<Secret>& token,
-                         Mailbox<ControlEvent>& events)
+ControlLink::ControlLink(std::string coordinator, const std::optional<Secret>& token)
     : coordinator_(std::move(coordinator)),
       token_(token),
-      events_(events),
       channel_(grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
                                          channel_arguments())),
       stub_(v1::Coordinator::NewStub(channel_)) {}
 
-ControlLink::~ControlLink() {
+void ControlLink::close() {
   std::shared_ptr<Stream> stream;
   {
     const std::lock_guard lock(lock_);

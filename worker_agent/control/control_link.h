@@ -16,6 +16,7 @@
 #include "common/trust/secret.h"
 #include "data_plane/mailbox.h"
 #include "gradbus/v1/coordinator.grpc.pb.h"
+#include "worker_agent/control/coordinator_stream.h"
 
 namespace gradbus {
 
@@ -25,27 +26,26 @@ struct ControlEvent {
   v1::CoordinatorMessage message;
 };
 
-class ControlLink {
+class ControlLink final : public CoordinatorStream {
  public:
-  ControlLink(std::string coordinator, const std::optional<Secret>& token,
-              Mailbox<ControlEvent>& events);
-  ~ControlLink();
+  ControlLink(std::string coordinator, const std::optional<Secret>& token);
+  ~ControlLink() override { close(); }
+  // Says goodbye and ends the stream. Nothing can be sent afterwards.
+  void close();
+
+  Mailbox<ControlEvent>& events() { return events_; }
 
   // For streams that are opened from now on; the current one continues.
   void set_token(const Secret& token) { token_ = token; }
-  // Opens a stream whose first message is `hello`. If that fails, an event reports the end.
-  void reconnect(const v1::AgentMessage& hello);
-  // Returns false when there is no stream.
-  bool send(const v1::AgentMessage& message);
-  // Messages that wait to be sent.
-  size_t unsent();
-  const std::string& coordinator() const { return coordinator_; }
+  void reconnect(const v1::AgentMessage& hello) override;
+  bool send(const v1::AgentMessage& message) override;
+  size_t unsent() override;
 
  private:
   class Stream;
   const std::string coordinator_;
   std::optional<Secret> token_;
-  Mailbox<ControlEvent>& events_;
+  Mailbox<ControlEvent> events_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::mutex lock_;

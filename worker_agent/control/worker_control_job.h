@@ -16,7 +16,7 @@
 #include "data_plane/coordinator_plans.h"
 #include "data_plane/engine.h"
 #include "gradbus/v1/coordinator.pb.h"
-#include "worker_agent/control/attached_client.h"
+#include "worker_agent/clients/attached_client.h"
 #include "worker_agent/control/job_tracer.h"
 #include "worker_agent/gpu/devices.h"
 #include "worker_agent/job/arena.h"
@@ -85,8 +85,8 @@ class WorkerControlJob {
   void client_gone(const AttachedClient& client);
 
   void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
-  void report_counters(v1::JobCounters& counters) const;
-  void add_metrics(MetricPage& page, const std::string& label) const;  // (conductor_metrics.cc)
+  void report_counters(v1::JobCounters& counters, Nanos now) const;
+  void add_metrics(MetricPage& page, const std::string& label) const;  // (agent_metrics.cc)
   JobTracer& tracer() { return tracer_; }
 
  private:

@@ -29,9 +29,7 @@ Nanos nccl_patience() {
 std::optional<WantedDevice> wanted_device(const AttachedClient& client,
                                           const std::optional<DeviceId>& device) {
   if (!device) return {};
-  const auto tried = client.tried.find(*device);
-  if (tried == client.tried.end()) return untried(*device);
-  return WantedDevice{*device, tried->second.why_not, tried->second.problem};
+  return client.trials.wanted(*device);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void WorkerControlJob::report_progress(const v1::ProgressQuery& query,
   }
 }
 
-void WorkerControlJob::report_counters(v1::JobCounters& counters) const {
+void WorkerControlJob::report_counters(v1::JobCounters& counters, Nanos now) const {
   counters.set_job_id(id());
   counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
   counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
@@ -34,7 +34,6 @@ void WorkerControlJob::report_counters(v1::JobCounters& counters) const {
     rank.set_losses_not_finite(header.losses_not_finite.load(std::memory_order_relaxed));
     rank.set_loss_sum(header.loss_sum.load(std::memory_order_relaxed));
     const auto last = static_cast<Nanos>(header.last_call_ns.load(std::memory_order_relaxed));
-    const Nanos now = monotonic_now();
     if (last > 0 && last <= now)
       rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
   }

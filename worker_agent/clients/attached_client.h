@@ -13,8 +13,8 @@
 
 #include "shared_memory/attach_socket.h"
 #include "shared_memory/tensor_spec.h"
-#include "worker_agent/control/attach_listener.h"
-#include "worker_agent/gpu/device_trial.h"
+#include "worker_agent/clients/attach_listener.h"
+#include "worker_agent/clients/device_trials.h"
 #include "worker_agent/job/channel.h"
 
 namespace gradbus {
@@ -30,17 +30,6 @@ class AttachedClient {
     uint32_t request = 0;
     TensorSpec spec;
     std::optional<DeviceId> device = {};  // where it wants its elements; empty: host memory
-  };
-  struct TriedDevice {
-    std::unique_ptr<DeviceTrial> trial;  // until it has reported which memory it could open
-    SharingReasons why_not;
-    Status problem;  // why there was no trial
-  };
-
-  struct Asked {
-    uint32_t request = 0;  // 0: none
-    uint32_t total_bytes = 0;
-    std::string text;  // the parts so far
   };
 
   explicit AttachedClient(AcceptedClient accepted);
@@ -59,6 +48,10 @@ class AttachedClient {
   }
   // Sends as much as the socket accepts. Returns false when the client is gone.
   bool flush();
+  // Its join, or its first packet, is refused: nothing more is expected from it.
+  void refuse_join(const Status& why);
+  // Refuses its request to register a tensor.
+  void refuse_tensor(uint32_t request, const Status& why);
   // It reads nothing while kWaitingBytesMax wait. Those packets were dropped, and the client must
   // be too.
   bool stuck() const { return stuck_; }
@@ -77,8 +70,7 @@ class AttachedClient {
   uint32_t local_rank = 0;
   std::shared_ptr<Channel> channel;
   std::map<std::string, Wanted> wanted;
-  std::map<DeviceId, TriedDevice> tried;
-  Asked asked;             // its question to the coordinator
+  DeviceTrials trials;
   Nanos deadline = 0;      // kNew: deadline of its first packet
   Nanos next_blocked = 0;  // earlier blocked reports are ignored
 

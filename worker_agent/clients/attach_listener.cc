@@ -1,4 +1,4 @@
-#include "worker_agent/control/attach_listener.h"
+#include "worker_agent/clients/attach_listener.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

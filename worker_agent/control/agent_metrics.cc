@@ -1,8 +1,7 @@
-// The conductor publishes a page of metrics once a second. Those who scrape read the newest page,
-// so the conductor and the engine never wait for them.
+#include "worker_agent/control/agent_metrics.h"
+
 #include "common/daemon/daemon_monitor.h"
 #include "data_plane/traffic_metrics.h"
-#include "worker_agent/control/conductor.h"
 
 namespace gradbus {
 namespace {
@@ -45,36 +44,39 @@ void WorkerControlJob::add_metrics(MetricPage& page, const std::string& label) c
   }
 }
 
-void Conductor::publish_metrics(Nanos now) {
-  next_metrics_ = now + kMetricsEvery;
+void AgentMetrics::tick(Nanos now) {
+  if (monitor_ == nullptr || now < next_) return;
+  next_ = now + kMetricsEvery;
+  MetricPage page;
+  add_jobs(page, now);
+  add_node(page);
+  monitor_->board().publish(std::move(page), now);
+}
+
+void AgentMetrics::add_jobs(MetricPage& page, Nanos now) {
   std::map<uint64_t, MetricPage> jobs;
-  for (const auto& [id, running] : jobs_)
-    if (!running->failed()) running->add_metrics(jobs[id], job_pages_.label(id, running->name()));
-  ps_jobs_.for_each_traffic(
+  for (const WorkerControlJob& job : jobs_.all())
+    if (!job.failed()) job.add_metrics(jobs[job.id()], job_pages_.label(job.id(), job.name()));
+  jobs_.of_shard().for_each_traffic(
       [&](uint64_t id, const v1::JobStarted& started, const JobTraffic& traffic) {
         const std::string& label = job_pages_.label(id, started.job());
         add_traffic(jobs[id], traffic_labels(label, started), traffic);
       });
-  MetricPage page;
   page.add(Metric::kNodeJobs, number(jobs.size()));
   job_pages_.renew(std::move(jobs), now);
   job_pages_.add_to(page);
-  page.add(Metric::kCoordinatorConnected, connected_ ? 1 : 0);
-  page.add(Metric::kCoordinatorConnects, number(welcomes_));
+}
+
+void AgentMetrics::add_node(MetricPage& page) const {
+  page.add(Metric::kCoordinatorConnected, coordinator_.connected() ? 1 : 0);
+  page.add(Metric::kCoordinatorConnects, number(coordinator_.welcomes()));
   page.add(Metric::kClients, number(clients_.size()));
-  page.add(Metric::kClientsMax, number(options_.clients_max));
+  page.add(Metric::kClientsMax, number(clients_.size_max()));
   page.add(Metric::kSharedMemory, number(quota_.bytes_used));
   page.add(Metric::kSharedMemoryMax, number(quota_.bytes_max));
   add_transport(page, engine_.transport_totals());
   page.add(Metric::kSpins, number(engine_.spins()));
   page.add(Metric::kSpinsPaid, number(engine_.spins_paid()));
-  options_.monitor->board().publish(std::move(page), now);
-}
-
-void Conductor::tell_readiness(const Status& ready) {
-  if (options_.monitor == nullptr) return;
-  options_.monitor->set_ready(
-      ready, ready.ok() ? "serving; coordinator " + options_.coordinator : ready.message());
 }
 
 }  // namespace gradbus

@@ -1,4 +1,4 @@
-#include "worker_agent/control/attached_client.h"
+#include "worker_agent/clients/attached_client.h"
 
 #include <fcntl.h>
 
@@ -48,6 +48,21 @@ bool AttachedClient::flush() {
     outgoing_.pop_front();
   }
   return true;
+}
+
+void AttachedClient::refuse_join(const Status& why) {
+  auto packet = make_packet<JoinedPacket>(1);
+  packet.code = static_cast<uint32_t>(why.code());
+  set_text(packet.text, why.message());
+  send(packet);
+  state = State::kLeft;
+}
+
+void AttachedClient::refuse_tensor(uint32_t request, const Status& why) {
+  auto packet = make_packet<RegisteredPacket>(request);
+  packet.code = static_cast<uint32_t>(why.code());
+  set_text(packet.text, why.message());
+  send(packet);
 }
 
 std::string AttachedClient::who() const {

@@ -1,0 +1,133 @@
+// The table of attached clients: limits, deadlines, dead processes and full sockets.
+#include "worker_agent/clients/client_table.h"
+
+#include <gmock/gmock.h>
+#include <sys/eventfd.h>
+
+#include "tests/unit/worker_agent/clients/client_process.h"
+
+namespace gradbus {
+namespace {
+
+using test::ClientProcess;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Nanos kStart = 1000 * kSecond;
+
+class ClientTableTest : public testing::Test {
+ protected:
+  // Returns the socket that the table knows it by.
+  int add(ClientProcess& client, Fd process = Fd()) {
+    AcceptedClient accepted = client.accepted(getuid(), std::move(process));
+    const int fd = accepted.socket.get();
+    table_.add(std::move(accepted), kStart);
+    return fd;
+  }
+  std::vector<int> ready() {
+    const auto fds = watched_.wait(0);
+    return {fds.begin(), fds.end()};
+  }
+
+  WatchedFds watched_;
+  ClientTable table_{watched_, 2};
+};
+
+TEST_F(ClientTableTest, RefusesOneTooMany) {
+  ClientProcess first, second, third, fourth;
+  add(first);
+  const int fd = add(second);
+  EXPECT_EQ(table_.find(add(third)), nullptr);
+  EXPECT_EQ(table_.size(), 2u);
+  const auto refused = third.read<JoinedPacket>();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(get_text(refused->text), HasSubstr("GB-A304"));
+  EXPECT_THAT(get_text(refused->text), HasSubstr("serves 2 clients, its limit"));
+  EXPECT_FALSE(third.quiet());  // the end of the connection
+  table_.remove(fd);
+  add(fourth);
+  EXPECT_TRUE(fourth.quiet());
+  EXPECT_EQ(table_.size(), 2u);
+}
+
+TEST_F(ClientTableTest, WatchesPacketsAndEndsOfProcesses) {
+  ClientProcess client;
+  const int process = eventfd(0, EFD_NONBLOCK);
+  const int fd = add(client, Fd(process));
+  EXPECT_THAT(ready(), IsEmpty());
+  EXPECT_EQ(send_packet(client.socket(), "packet", 6), Code::kOk);
+  EXPECT_THAT(ready(), ElementsAre(fd));
+  EXPECT_EQ(table_.of_process(fd), nullptr);
+  eventfd_write(process, 1);
+  EXPECT_EQ(table_.of_process(process), table_.find(fd));
+  EXPECT_THAT(table_.ended(kStart), IsEmpty());  // an event reports it
+  table_.remove(fd);
+  EXPECT_EQ(table_.of_process(process), nullptr);
+  EXPECT_EQ(table_.find(fd), nullptr);
+  EXPECT_THAT(ready(), IsEmpty());
+  table_.remove(fd);  // nothing
+}
+
+// Expect: a child that has ended, but whose descriptor nobody could get, is found at the next look.
+TEST_F(ClientTableTest, LooksForProcessesWithoutADescriptor) {
+  ClientProcess client;
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  AcceptedClient accepted = client.accepted();
+  accepted.trace = ProcessTrace(child);
+  const int fd = accepted.socket.get();
+  table_.add(std::move(accepted), kStart);
+  EXPECT_THAT(table_.ended(kStart), IsEmpty());
+  kill(child, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_THAT(table_.ended(kStart + 250 * kMillisecond - 1), IsEmpty());  // too early to look
+  EXPECT_THAT(table_.ended(kStart + 250 * kMillisecond), ElementsAre(fd));
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(ClientTableTest, KnowsWhoIsSilent) {
+  ClientProcess first, second;
+  const int silent = add(first);
+  table_.find(add(second))->deadline = 0;  // it has joined
+  EXPECT_THAT(table_.silent(kStart + 2 * kSecond - 1), IsEmpty());
+  EXPECT_THAT(table_.silent(kStart + 2 * kSecond), ElementsAre(silent));
+}
+
+// Expect: no wake-up while a socket is full, one when it has room, and none after that.
+TEST_F(ClientTableTest, WakesWhenAFullSocketHasRoom) {
+  ClientProcess client;
+  const int fd = add(client);
+  AttachedClient& attached = *table_.find(fd);
+  const auto packet = make_packet<NoticePacket>();
+  while (!attached.wants_to_write()) attached.send(packet);
+  table_.watch_full_sockets();
+  EXPECT_THAT(ready(), IsEmpty());
+  while (client.read<NoticePacket>()) {
+  }
+  EXPECT_THAT(ready(), ElementsAre(fd));
+  EXPECT_TRUE(attached.flush());
+  EXPECT_FALSE(attached.wants_to_write());
+  table_.watch_full_sockets();
+  EXPECT_THAT(ready(), IsEmpty());
+}
+
+TEST_F(ClientTableTest, FindsWhoReadsNothing) {
+  ClientProcess client;
+  const int fd = add(client);
+  AttachedClient& attached = *table_.find(fd);
+  auto packet = make_packet<NoticePacket>();
+  set_text(packet.text, std::string(sizeof(packet.text), 'x'));
+  EXPECT_THAT(table_.stuck(), IsEmpty());
+  for (size_t bytes = 0; bytes < 2 * kWaitingBytesMax; bytes += sizeof(packet))
+    attached.send(packet);
+  EXPECT_THAT(table_.stuck(), ElementsAre(fd));
+  EXPECT_FALSE(attached.wants_to_write());  // nothing is kept for it
+}
+
+}  // namespace
+}  // namespace gradbus

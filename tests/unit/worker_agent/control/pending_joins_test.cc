@@ -1,0 +1,117 @@
+// Joins that wait for their job: who is refused at once, and who is in a job that starts.
+#include "worker_agent/control/pending_joins.h"
+
+#include <gmock/gmock.h>
+
+#include "common/errors.h"
+#include "tests/unit/worker_agent/control/fake_node.h"
+
+namespace gradbus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class PendingJoinsTest : public test::FakeNode {
+ protected:
+  PendingJoinsTest() { welcome(); }
+  static JoinPacket join(const std::string& job, int64_t rank, int64_t world_size = 4) {
+    auto packet = make_packet<JoinPacket>(1);
+    set_text(packet.job, job);
+    packet.rank = rank;
+    packet.world_size = world_size;
+    packet.pid = 99;
+    return packet;
+  }
+  std::string refusal(AttachedClient& client, const JoinPacket& packet) {
+    return joins_.ask(client, packet).message();
+  }
+
+  PendingJoins joins_{clients_, connection_};
+};
+
+TEST_F(PendingJoinsTest, AsksTheCoordinatorWithTheUserOfTheKernel) {
+  AttachedClient& client = attach(4242);
+  ASSERT_TRUE(joins_.ask(client, join("train", 3)).ok());
+  EXPECT_EQ(client.state, AttachedClient::State::kJoining);
+  EXPECT_EQ(client.deadline, 0);
+  ASSERT_THAT(coordinator_.sent, SizeIs(1));
+  const v1::JoinJob& asked = coordinator_.sent[0].join_job();
+  EXPECT_EQ(asked.job(), "train");
+  EXPECT_EQ(asked.rank(), 3u);
+  EXPECT_EQ(asked.world_size(), 4u);
+  EXPECT_EQ(asked.uid(), 4242u);
+  EXPECT_EQ(asked.pid(), 99u);
+}
+
+TEST_F(PendingJoinsTest, RefusesWrongNumbersAndNames) {
+  AttachedClient& client = attach();
+  EXPECT_THAT(refusal(client, join("", 0)), HasSubstr("GB-J401"));
+  EXPECT_THAT(refusal(client, join("a\nb", 0)), HasSubstr("GB-J401"));
+  EXPECT_THAT(refusal(client, join("train", 4)), HasSubstr("rank 4 is not in 0..3"));
+  EXPECT_THAT(refusal(client, join("train", -1)), HasSubstr("rank -1 is not in 0..3"));
+  EXPECT_THAT(refusal(client, join("train", 0, 0)), HasSubstr("world size 0 is not in 1.."));
+  EXPECT_EQ(client.state, AttachedClient::State::kNew);
+  EXPECT_THAT(coordinator_.sent, IsEmpty());
+}
+
+TEST_F(PendingJoinsTest, RefusesARankTwiceAndAnotherUsersJob) {
+  ASSERT_TRUE(joins_.ask(attach(1000), join("train", 1)).ok());
+  EXPECT_THAT(refusal(attach(1000), join("train", 1)), HasSubstr("GB-J402"));
+  EXPECT_THAT(refusal(attach(1001), join("train", 2)), HasSubstr("GB-J408"));
+  EXPECT_TRUE(joins_.ask(attach(1000), join("train", 2)).ok());
+  EXPECT_TRUE(joins_.ask(attach(1001), join("other", 1)).ok());
+}
+
+TEST_F(PendingJoinsTest, RefusesWhileTheCoordinatorIsGone) {
+  connection_.ended("closed", test::kStart);
+  EXPECT_THAT(refusal(attach(), join("train", 1)), HasSubstr("GB-C501"));
+}
+
+// Expect: the clients of the job in the order of their local ranks, and nobody else.
+TEST_F(PendingJoinsTest, FindsTheRanksOfAJob) {
+  AttachedClient& second = attach_joining(1);
+  AttachedClient& first = attach_joining(0);
+  AttachedClient& other = attach_joining(0);
+  other.job = "other";
+  EXPECT_THAT(joins_.take(test::started_job(2), 0), ElementsAre(&first, &second));
+  EXPECT_EQ(first.job_id, test::kJob);
+  EXPECT_EQ(second.local_rank, 1u);
+  EXPECT_EQ(other.job_id, 0u);
+  EXPECT_THAT(joins_.take(test::started_job(2), 1), IsEmpty());  // another agent's ranks
+}
+
+// Expect: the job does not start here, and its failure, which follows, is told to those who wait.
+TEST_F(PendingJoinsTest, DoesNotStartWithoutADeadRank) {
+  AttachedClient& client = attach_joining(1);
+  EXPECT_THAT(joins_.take(test::started_job(2), 0), IsEmpty());
+  joins_.refuse_job(test::kJob + 1, error("P101", "rank 9 died"));
+  EXPECT_TRUE(process(0).quiet());
+  joins_.refuse_job(test::kJob, error("P101", "rank 0 died"));
+  const auto refused = process(0).read<JoinedPacket>();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(get_text(refused->text), HasSubstr("rank 0 died"));
+  EXPECT_EQ(client.state, AttachedClient::State::kLeft);
+}
+
+TEST_F(PendingJoinsTest, PassesRefusalsOn) {
+  attach_joining(0);
+  attach_joining(1);
+  v1::JoinRefused refused;
+  refused.set_job("train");
+  refused.set_rank(1);
+  refused.mutable_error()->set_code(static_cast<uint32_t>(Code::kMismatch));
+  refused.mutable_error()->set_message("GB-J403 no");
+  joins_.refuse(refused);
+  EXPECT_TRUE(process(0).quiet());
+  EXPECT_EQ(process(1).read<JoinedPacket>()->code, static_cast<uint32_t>(Code::kMismatch));
+  joins_.refuse_all(connection_.gone());
+  EXPECT_EQ(process(0).read<JoinedPacket>()->code,
+            static_cast<uint32_t>(connection_.gone().code()));
+  EXPECT_TRUE(process(1).quiet());
+}
+
+}  // namespace
+}  // namespace gradbus

@@ -1,0 +1,31 @@
+// NCCL between the nodes of jobs: what the coordinator has agreed with all nodes, and the news of
+// this node's NCCL processes. Conductor thread only.
+#pragma once
+
+#include "worker_agent/control/coordinator_connection.h"
+#include "worker_agent/control/running_jobs.h"
+
+namespace gradbus {
+
+class NcclOrders {
+ public:
+  NcclOrders(RunningJobs& jobs, CoordinatorConnection& coordinator)
+      : jobs_(jobs), coordinator_(coordinator) {}
+
+  // For the jobs that start here.
+  const NcclUse& use() const { return use_; }
+  // Readable when take_news() has something to do.
+  int fd() const { return use_.news->fd(); }
+  void take_news();
+  void connect(const v1::NcclConnect& order);
+  void settle(const v1::NcclSettled& order, Nanos now);
+  // What a job has to tell the coordinator.
+  void send_reports(WorkerControlJob& job);
+
+ private:
+  RunningJobs& jobs_;
+  CoordinatorConnection& coordinator_;
+  NcclUse use_;
+};
+
+}  // namespace gradbus
