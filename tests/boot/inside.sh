@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
-# The steps of scripts/boot_test.sh, in the booted system: packages are installed, used, upgraded and purged.
-#
-# /srv/boot has old/ and new/ packages, the example and the pages. Commands are those that the pages print: as_printed().
-# Each step prints "ok: STEP"; the first that fails ends the test.
+# The steps of scripts/boot_test.sh, in the first booted system: packages are installed, used, upgraded and purged. Steps of
+# the second system run there by ssh (second.sh). Each step prints "ok: STEP"; the first that fails ends the test.
 set -uo pipefail
-cd /srv/boot
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root PATH=/srv/boot/bin:/usr/sbin:/usr/bin:/sbin:/bin
+source /srv/boot/common.sh
 
 fail() {
   echo "FAILED: $*"
   systemctl --no-pager --full status 'gradbus-*' | tail -60
   journalctl --no-pager -n 40 -u 'gradbus-*'
+  ssh node-2 journalctl --no-pager -n 20 -u gradbus-agent
   exit 1
 }
 # step TEXT COMMAND...
@@ -20,42 +18,11 @@ step() {
   "$@" >/srv/boot/log 2>&1 || { cat /srv/boot/log; fail "$text: $*"; }
   echo "ok: $text ($SECONDS s)"
 }
-# until_true SECONDS COMMAND...
-until_true() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < end)) || return 1
-    sleep 0.2
-  done
-}
-# as_printed PAGE HEADING [SED...]: the commands that the page leaves to this test, changed by sed where they name a place.
-as_printed() {
-  local page=$1 heading=$2 code words=()
-  shift 2
-  for change in "$@"; do words+=(-e "$change"); done
-  code=$(python3 page_commands.py how-to/"$page".md "$heading") || return
-  [[ ${#words[@]} == 0 ]] || code=$(sed "${words[@]}" <<<"$code")
-  echo "$code"
-  ${by:-env} bash -euo pipefail -c "$code"
-}
 by_trainer() { by='runuser -u trainer --' as_printed "$@"; }
-pid_of() { systemctl show -p MainPID --value "$1"; }
-is() { [[ $1 == "$2" ]] || { echo "\"$1\" is not \"$2\""; return 1; }; }
+# on_second FUNCTION: a function of second.sh.
+on_second() { ssh node-2 /srv/boot/second.sh "$@"; }
 
-# Everything that the packages need is installed, so apt needs no network.
-installs() { USER=trainer as_printed deploy-with-systemd "Install a node" '/^sudo apt-get update/d' 's#./packages/#./old/#'; }
 has_user() { getent passwd gradbus && is "$(systemctl is-enabled gradbus-agent gradbus-server gradbus-shard | sort -u)" disabled; }
-# Where the machine may not raise limits (no CAP_SYS_RESOURCE), the units get what there is.
-limits() {
-  prlimit --memlock=unlimited:unlimited true && prlimit --nofile=65536:65536 true && return
-  for unit in gradbus-agent gradbus-server gradbus-shard; do
-    mkdir -p /run/systemd/system/$unit.service.d
-    printf '[Service]\nLimitMEMLOCK=%s\nLimitNOFILE=%s\n' "$(ulimit -H -l | sed 's/unlimited/infinity/; /^[0-9]/s/$/K/')" \
-      "$(ulimit -H -n)" >/run/systemd/system/$unit.service.d/limits.conf
-  done
-  systemctl daemon-reload
-}
 starts() { as_printed deploy-with-systemd "Start one node" && until_true 20 answers; }
 # However it was copied here.
 token() {
@@ -88,15 +55,30 @@ upgrades() {
     is "$(dpkg-query -W -f '${Version}' gradbus-agent)" "$(dpkg-deb -f new/gradbus-agent_*.deb Version)" &&
     is "$(systemctl is-active gradbus-shard)" active && is "$(systemctl is-enabled gradbus-shard)" disabled
 }
-# Two nodes are not here: the page's commands for the first and for another one, with this machine's address.
-several() {
-  local place='s/10\.0\.0\.[12]/127.0.0.1/g'
-  as_printed deploy-with-systemd "Start several nodes" "$place" && until_true 20 answers && stays_with_settings
+# Two nodes, with the page's commands on each. The second one has had its own life until then.
+second_is_ready() {
+  wait "$second"
+  local status=$?
+  cat second.log
+  return $status
 }
-stays_with_settings() { gradbus status --json | grep -q '"healthy": *true'; }
+several() {
+  as_printed deploy-with-systemd "Start several nodes#1" && until_true 20 answers && on_second refused_without_token &&
+    as_printed deploy-with-systemd "Start several nodes#2" && on_second joins && until_true 20 two_agents && gradbus status
+}
+two_agents() { gradbus status --json | python3 -c 'import json, sys; s = json.load(sys.stdin)
+sys.exit(not s["healthy"] or [one["name"] for one in s["agents"]] != ["node-1", "node-2"])'; }
+trains_on_both() {
+  by_trainer deploy-with-systemd "Start several nodes#4" && grep -q '"world_size": 4, "ranks_identical": true' log &&
+    ranks_of_both
+}
+ranks_of_both() { gradbus status --json | python3 -c 'import collections, json, sys
+jobs = [collections.Counter(rank["agent"] for rank in job["ranks"]) for job in json.load(sys.stdin)["jobs"]]
+print(jobs)
+sys.exit([2, 2] not in [sorted(job.values()) for job in jobs])'; }
 observed() {
   sed -i '/^\[agent\]/a metrics_listen = "127.0.0.1:9401"' /etc/gradbus/agent.toml
-  printf '[server]\nlisten = "127.0.0.1:7400"\nmetrics_listen = "127.0.0.1:9400"\n' >/etc/gradbus/server.toml
+  printf '[server]\nlisten = "10.0.0.1:7400"\nmetrics_listen = "127.0.0.1:9400"\n' >/etc/gradbus/server.toml
   systemctl restart gradbus-server gradbus-agent && until_true 20 answers &&
     until_true 20 curl -sf http://127.0.0.1:9401/readyz
 }
@@ -104,19 +86,38 @@ long_job() {
   runuser -u trainer -- gradbus run --job train -np 2 -- python3 examples/digits/train.py --epochs 100000 &>/srv/boot/train.log &
   until_true 60 eval "gradbus jobs | grep -q 'train .*running'"
 }
-changes() { as_printed deploy-with-systemd "Change settings" && grep -q 'log-level is now "\?debug' log; }
+# Reloads under the running job: the log level, and then another token on both nodes.
+changes() {
+  as_printed deploy-with-systemd "Change settings" && grep -q 'log-level is now "\?debug' log && goes_on
+}
+new_token() {
+  openssl rand -hex 32 | install -m 400 -o gradbus -g gradbus /dev/stdin /etc/gradbus/token || return
+  by=env as_printed deploy-with-systemd "Start several nodes#2" && systemctl reload gradbus-server && gradbus status &&
+    systemctl reload gradbus-agent && ssh node-2 systemctl reload gradbus-agent && until_true 20 took_token && goes_on
+}
+took_token() {
+  journalctl -u gradbus-agent | grep "use the new cluster token" && ssh node-2 journalctl -u gradbus-agent | grep "use the new cluster token"
+}
+# The job "train" has done more operations a moment later.
+operations() { gradbus status --json | python3 -c 'import json, sys
+(job,) = [one for one in json.load(sys.stdin)["jobs"] if one["job"] == "train" and one["state"] == "running"]
+print(min(rank["operations"] for rank in job["ranks"]))'; }
+goes_on() {
+  local before
+  before=$(operations) && until_true 20 eval "(( \$(operations) > $before ))"
+}
 watches() {
-  local here="s/node-[123]\( node-[0-9]\)*/$(hostname)/g"
+  local here='s/node-2 node-3/node-2/; s/node-3/node-2/g'
   as_printed watch-a-cluster "Take a node out of service" "$here" && as_printed upgrade-and-backup "Upgrade everything at once" "$here" &&
     as_printed monitor-a-cluster "Web page" && as_printed monitor-a-cluster "Logs" && as_printed capacity-planning "Measure a running job" 's/NAME/train/' &&
-    as_printed protect-a-cluster "Give commands the token" 's/10\.0\.0\.1/127.0.0.1/; s#=token#=/etc/gradbus/token#'
+    as_printed protect-a-cluster "Give commands the token" 's#=token#=/etc/gradbus/token#'
 }
 # Each command between backticks in the runbook, with a lost node and a running job. `gradbus status` says 1 for a cluster
 # that is not healthy; a job can only be stopped once.
 runbook() {
   local command status done=0
   setpriv --reuid gradbus --regid gradbus --init-groups gradbus-agent --name node-x --socket /tmp/lost.sock \
-    --bind 127.0.0.1:0 --coordinator 127.0.0.1:7400 --token-file /etc/gradbus/token 2>/dev/null &
+    --bind 127.0.0.1:0 --coordinator 10.0.0.1:7400 --token-file /etc/gradbus/token 2>/dev/null &
   until_true 20 eval "gradbus status | grep 'node-x '" || return
   kill -9 $! && until_true 20 eval "(gradbus status || true) | grep 'node-x is lost'" || return
   while read -r command; do
@@ -141,7 +142,9 @@ purges() {
     is "$(find /etc/systemd -name 'gradbus*')" "" && is "$(find /usr/lib/python3/dist-packages/gradbus 2>/dev/null)" ""
 }
 
-useradd -m trainer
+step "the second system is up" until_true 60 ssh node-2 true
+ssh node-2 /srv/boot/second.sh alone &>second.log &
+second=$!
 step "packages are installed" installs
 step "a user, and nothing enabled" has_user
 step "limits" limits
@@ -152,17 +155,22 @@ step "the socket is closed to others" closed
 step "two ranks train the digits" trains
 grep accuracy log
 step "a user outside the group is refused" refused
-step "settings of several nodes" several
+step "a hung agent comes back, on the second node" second_is_ready
+step "two nodes with one token" several
+step "four ranks on two nodes train the digits" trains_on_both
+grep accuracy log
 step "metrics" observed
 step "a long job runs" long_job
 step "commands of pages for operators" watches
+step "a reload applies settings under a job" changes
+step "a reload takes a new token under a job" new_token
 step "commands of the runbook" runbook
-step "a reload applies settings" changes
 step "a shard starts" shard
 step "a killed agent comes back" comes_back
 step "two ranks train after it" trains
+step "the second node is upgraded" on_second upgrades
 step "an upgrade restarts what runs and keeps settings" upgrades
-step "two ranks train after the upgrade" trains
+step "four ranks train after the upgrade" trains_on_both
 step "removal stops the daemons and keeps settings" removes
 step "purging leaves nothing" purges
 echo "all steps passed"

@@ -1,6 +1,7 @@
-"""Prints commands of the operators' pages, for the steps of inside.sh.
+"""Prints commands of the operators' pages, for the steps of inside.sh and second.sh.
 
     page_commands.py PAGE HEADING    the shell blocks below this heading that a comment leaves to scripts/boot_test.sh
+    page_commands.py PAGE HEADING#2  the second one of them
     page_commands.py PAGE --inline   each command that the text has between backticks, one a line
 """
 
@@ -33,9 +34,10 @@ def main() -> None:
     if sys.argv[2] == "--inline":
         print("\n".join(dict.fromkeys(" ".join(command.split()) for command in INLINE.findall(text))))
         return
-    blocks = left_to_boot(section(text, sys.argv[2]))
-    assert blocks, f"{sys.argv[1]}: no block below {sys.argv[2]}"
-    print("\n".join(blocks))
+    heading, _, number = sys.argv[2].partition("#")
+    blocks = left_to_boot(section(text, heading))
+    assert blocks, f"{sys.argv[1]}: no block below {heading}"
+    print(blocks[int(number) - 1] if number else "\n".join(blocks))
 
 
 if __name__ == "__main__":
