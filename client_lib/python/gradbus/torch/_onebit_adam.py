@@ -12,131 +12,17 @@ The residuals of error feedback are in the agents, as for any other compressed t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from .._api import synchronize
 from .._errors import bad_argument
-from .._layout import COMPRESSED_ELEMENTS_MIN
-from .._ops import checked_compression
-from .._process_sets import ProcessSet, global_process_set, session_of
-from .._reductions import allreduce_async_
-from ._numbers import next_number
+from .._process_sets import ProcessSet, global_process_set
+from ._momentum_adam import MomentumAdam
+from ._vector_exchange import Vectors
 
 Closure = Callable[[], Any]
-Vectors = Sequence[torch.Tensor]
-
-
-class MomentumAdam(torch.optim.Optimizer):
-    """What both have: the state, the exchange, and Adam's step."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        defaults: dict[str, Any],
-        compression: str,
-        process_set: ProcessSet,
-        coded: Sequence[str],
-    ) -> None:
-        """``coded``: what is exchanged with the codec."""
-        self._name = type(self).__name__
-        self._is_complete = False
-        beta1, beta2 = defaults["betas"]
-        if not (defaults["lr"] >= 0 and 0 <= beta1 < 1 and 0 <= beta2 < 1 and defaults["eps"] > 0):
-            raise bad_argument(
-                f"{self._name}: lr is {defaults['lr']}, betas are {defaults['betas']}, eps is {defaults['eps']}",
-                "use lr >= 0, betas in [0, 1) and eps > 0",
-            )
-        session_of(process_set, self._name)  # refuse early when init() is missing
-        self._compression = checked_compression(compression, self._name) or "none"
-        self._process_set = process_set
-        super().__init__(params, {**defaults, "steps": 0})
-        self._is_complete = True
-        self._prefix = f"{self._name}{next_number(process_set)}"
-        # A wrong codec, or other parameters on another rank, are said now and not after the warm-up.
-        for what in coded:
-            self._mean(what, [torch.zeros_like(parameter) for parameter in self._parameters()], self._compression)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Only the constructor adds groups, because all parameters travel together."""
-        if self._is_complete:
-            raise bad_argument(f"{self._name}: add_param_group()", "make a new optimizer of all parameters")
-        super().add_param_group(param_group)
-        for number, parameter in enumerate(self.param_groups[-1]["params"]):
-            if parameter.dtype != torch.float32:
-                raise bad_argument(
-                    f"{self._name}: parameter {number} has dtype {str(parameter.dtype).removeprefix('torch.')}",
-                    "keep parameters in float32, and use torch.autocast for half precision",
-                )
-
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [parameter for group in self.param_groups for parameter in group["params"]]
-
-    def _states(self, *names: str) -> list[list[torch.Tensor]]:
-        """The vectors of these names, of all parameters. New ones are zeros."""
-        for parameter in self._parameters():
-            state = self.state[parameter]
-            for name in names:
-                if name not in state:
-                    state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-        return [[self.state[parameter][name] for parameter in self._parameters()] for name in names]
-
-    def _gradients(self) -> list[torch.Tensor]:
-        """Of this rank. A parameter that this rank did not use has zeros."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters()]
-        if any(gradient.is_sparse for gradient in gradients):
-            raise bad_argument(f"{self._name}: a gradient is sparse", "make that layer with sparse=False")
-        return gradients
-
-    def _mean(self, what: str, vectors: Vectors, compression: str) -> None:
-        """Makes them the means over all ranks. As elsewhere, small tensors and biases stay dense."""
-        small = [v for v in vectors if v.dim() < 2 or v.numel() < COMPRESSED_ELEMENTS_MIN]
-        large = [v for v in vectors if v.dim() >= 2 and v.numel() >= COMPRESSED_ELEMENTS_MIN]
-        pending = []
-        for part, members, codec in (("large", large, compression), ("small", small, "none")):
-            if members:
-                flat = torch.cat([member.detach().reshape(-1) for member in members])
-                name = f"{self._prefix}/{what}/{part}"
-                handle = allreduce_async_(flat, name, process_set=self._process_set, compression=codec)
-                pending.append((handle, flat, members))
-        for handle, flat, members in pending:
-            synchronize(handle)
-            for member, result in zip(members, flat.split([member.numel() for member in members])):
-                member.copy_(result.view(member.shape))
-
-    def _advance(self) -> int:
-        """The number of this step, from 1 on."""
-        for group in self.param_groups:
-            group["steps"] += 1
-        return int(self.param_groups[0]["steps"])
-
-    def _per_parameter(self, name: str) -> list[Any]:
-        """An option of each parameter's group."""
-        return [group[name] for group in self.param_groups for _ in group["params"]]
-
-    def _accumulate(self, momenta: Vectors, gradients: Vectors) -> None:
-        for momentum, gradient, (beta1, _) in zip(momenta, gradients, self._per_parameter("betas")):
-            momentum.mul_(beta1).add_(gradient, alpha=1 - beta1)
-
-    def _accumulate_squares(self, squares: Vectors, gradients: Vectors) -> None:
-        for square, gradient, (_, beta2) in zip(squares, gradients, self._per_parameter("betas")):
-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-
-    def _divisors(self, squares: Vectors, updates: int) -> list[torch.Tensor]:
-        """What the momentum is divided by, after so many updates of the squares."""
-        options = zip(squares, self._per_parameter("betas"), self._per_parameter("eps"))
-        return [(square / (1 - beta2**updates)).sqrt_().add_(eps) for square, (_, beta2), eps in options]
-
-    def _move(self, momenta: Vectors, divisors: Vectors, step: int) -> None:
-        """Adam's step, with decoupled weight decay."""
-        for parameter, momentum, divisor, group in zip(self._parameters(), momenta, divisors, self._groups()):
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.addcdiv_(momentum, divisor, value=-group["lr"] / (1 - group["betas"][0] ** step))
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return [group for group in self.param_groups for _ in group["params"]]
 
 
 def _clear_unused(vectors: Vectors, squares: Vectors) -> None:
@@ -158,7 +44,8 @@ class OneBitAdam(MomentumAdam):
         compression: of the momentum, between nodes; any codec with error feedback.
         process_set: the ranks that share this model.
 
-    state_dict() is the same on all ranks. Residuals are not in it, and start anew. Raises InvalidError (arguments),
+    state_dict() has this rank's residuals in it: all ranks call it and save a file each, or all call
+    ``gradbus.torch.state(optimizer)``, which is the same for any number of ranks. Raises InvalidError (arguments),
     MismatchError (other parameters on another rank). step() raises PeerLostError, TimeoutError.
     """
 
@@ -188,12 +75,12 @@ class OneBitAdam(MomentumAdam):
         gradients = self._gradients()
         step = self._advance()
         if step <= self._warmup_steps:
-            self._mean("gradient", gradients, "none")
+            self._exchange.mean("gradient", gradients)
             self._accumulate(momenta, gradients)
             self._accumulate_squares(squares, gradients)
         else:
             self._accumulate(momenta, gradients)
-            self._mean("momentum", momenta, self._compression)
+            self._exchange.mean("momentum", momenta)
             _clear_unused(momenta, squares)
         self._move(momenta, self._divisors(squares, min(step, self._warmup_steps)), step)
         return loss
@@ -209,7 +96,8 @@ class ZeroOneAdam(MomentumAdam):
       the codec, and have the same parameters again. That interval doubles every ``local_step_scaler`` steps, up to
       ``local_steps_max``.
 
-    Call flush() on all ranks before an evaluation and a checkpoint. All else is as in OneBitAdam.
+    Call flush() on all ranks before an evaluation, and before a checkpoint of one rank's parameters. state_dict() also
+    holds where a rank is between two exchanges, for a checkpoint of each rank. All else is as in OneBitAdam.
     """
 
     def __init__(
@@ -257,14 +145,14 @@ class ZeroOneAdam(MomentumAdam):
         gradients = self._gradients()
         counts = self.param_groups[0]
         if step >= counts["variance_due"]:
-            self._mean("gradient", gradients, "none")
+            self._exchange.mean("gradient", gradients)
             self._accumulate_squares(squares, gradients)
             updates = counts["variance_updates"] + 1
             interval = 2 ** min((updates - 1) // self._numbers["variance_scaler"], 30)
             for group in self.param_groups:
                 group.update(variance_updates=updates, variance_due=step + interval)
         else:
-            self._mean("coded", gradients, self._compression)
+            self._exchange.mean("coded", gradients)
             _clear_unused(gradients, squares)
         self._accumulate(momenta, gradients)
         self._move(momenta, self._divisors(squares, counts["variance_updates"]), step)
@@ -292,7 +180,7 @@ class ZeroOneAdam(MomentumAdam):
         divisors = self._divisors(squares, self.param_groups[0]["variance_updates"])
         # The way of this rank, before it was divided: a sum of momenta times rates.
         ways = [(base - p).mul_(divisor) for base, p, divisor in zip(bases, self._parameters(), divisors)]
-        self._mean("way", ways, self._compression)
+        self._exchange.mean("way", ways)
         for group, momentum, square, way, base, divisor, parameter in zip(
             self._groups(), momenta, squares, ways, bases, divisors, self._parameters()
         ):

@@ -1,14 +1,16 @@
 """A rank: 1-bit Adam and 0/1 Adam on two ranks with an agent each, against the papers' formulas in float64.
 
+A training that was interrupted goes on bit for bit, also with two ranks on each node.
+
 Both ranks' gradients can be computed by anyone, so each rank works out what all of them must have.
 """
+
+import io
 
 import gradbus.torch as gradbus
 import numpy as np
 import torch
 
-gradbus.init()
-RANK, SIZE = gradbus.rank(), gradbus.size()
 ROWS, COLUMNS, BLOCK = 64, 320, 2048  # 20480 elements: ten blocks
 RATE, DECAY = 0.01, 0.1
 BETA1, BETA2, EPSILON = 0.9, 0.99, 1e-8
@@ -184,6 +186,61 @@ def check_zero_one(codec):
     assert optimizer.flush() == 0
 
 
+def zero_one(parameters, codec):
+    return gradbus.ZeroOneAdam(
+        parameters, **ADAM, freeze_step=7, variance_scaler=2, local_step_scaler=3, local_steps_max=3, compression=codec)
+
+
+def one_bit(parameters, codec):
+    return gradbus.OneBitAdam(parameters, **ADAM, warmup_steps=4, compression=codec)
+
+
+def run(optimizer, parameters, steps):
+    for step in steps:
+        for parameter, value in zip(parameters, gradient(step, RANK)):
+            parameter.grad = torch.tensor(value, dtype=torch.float32)
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def through_file(content):
+    file = io.BytesIO()
+    torch.save(content, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+def check_resumed(make, codec, at, through_state):
+    """A training that was interrupted after step `at` goes on bit for bit. Without residuals, it would not."""
+    parameters = [torch.nn.Parameter(torch.tensor(value, dtype=torch.float32)) for value in start()]
+    optimizer = make(parameters, codec)
+    run(optimizer, parameters, range(1, at + 1))
+    saved = through_file(gradbus.state(optimizer).state_dict() if through_state else optimizer.state_dict())
+    held = [parameter.detach().clone() for parameter in parameters]
+    expected = run(optimizer, parameters, range(at + 1, 18))
+    del optimizer
+    kept = {} if through_state else saved["residuals"]["shares"]["residual"]
+    for forgets in (False, True) if kept else (False,):
+        for name in kept if forgets else ():
+            kept[name].zero_()
+        parameters = [torch.nn.Parameter(value.clone()) for value in held]
+        again = make(parameters, codec)
+        (gradbus.state(again) if through_state else again).load_state_dict(saved)
+        same = all(torch.equal(*pair) for pair in zip(run(again, parameters, range(at + 1, 18)), expected))
+        assert all(gradbus.allgather_object(same != forgets)), (make, codec, at, through_state, forgets)
+    if not through_state:
+        check_file_of_one(make, codec, saved)
+
+
+def check_file_of_one(make, codec, saved):
+    """All ranks load rank 0's: the others have no residuals then."""
+    parameters = [torch.nn.Parameter(torch.tensor(value, dtype=torch.float32)) for value in start()]
+    again = make(parameters, codec)
+    again.load_state_dict(gradbus.broadcast_object(saved))
+    mine = again.compression_state()["residual"]
+    assert all(bool(share.any()) is False for share in mine.values()) or RANK == 0, mine
+
+
 def check_start():
     """The first steps are those of torch's AdamW on the mean gradient."""
     ours, theirs = (torch.nn.Parameter(torch.tensor(start()[0], dtype=torch.float32)) for _ in range(2))
@@ -221,10 +278,21 @@ def check_refusals():
     refused("sparse", optimizer.step)
 
 
-check_start()
-for codec in ("none", CODEC):
-    check_onebit(codec)
-    check_zero_one(codec)
-check_refusals()
+def check_interruptions():
+    for codec in (CODEC, "onebit:block=2048"):
+        for make, at in ((one_bit, 3), (one_bit, 9), (zero_one, 5), (zero_one, 13)):  # 13: between two exchanges
+            for through_state in (False, True):
+                check_resumed(make, codec, at, through_state)
+
+
+gradbus.init()
+RANK, SIZE = gradbus.rank(), gradbus.size()
+check_interruptions()
+if SIZE == 2:  # one rank on each node: otherwise nodes, and not ranks, have the residuals
+    check_start()
+    for codec in ("none", CODEC):
+        check_onebit(codec)
+        check_zero_one(codec)
+    check_refusals()
 gradbus.shutdown()
 print("ok")

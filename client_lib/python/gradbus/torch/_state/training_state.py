@@ -20,8 +20,7 @@ class TrainingState:
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
-        distributed = hasattr(optimizer, "_gradbus")
-        self._process_set = (optimizer._gradbus.settings if distributed else optimizer._place).process_set
+        self._process_set = _owner_of_set(optimizer).process_set
 
     def state_dict(self) -> dict[str, Any]:
         """``{"gradbus": bytes}`` on the first rank, and ``{}`` on the others. All ranks call it.
@@ -30,16 +29,18 @@ class TrainingState:
         """
         optimizer = self._optimizer
         content: dict[str, Any] = {"version": _VERSION, "residuals": []}
-        if hasattr(optimizer, "_gradbus"):
+        if hasattr(optimizer, "flush"):
             optimizer.flush()
+        if hasattr(optimizer, "compression_state"):
             residual = optimizer.compression_state()
             holds_any = any(residual.values())
             if any(allgather_object(holds_any, process_set=self._process_set)):
                 content["residuals"] = allgather_object(residual, process_set=self._process_set)
+        if hasattr(optimizer, "_gradbus"):
             content["outer"] = optimizer.outer_state()
             content["shards"] = optimizer.shard_state()
             content["steps"] = optimizer._gradbus.steps
-        states = [optimizer.state_dict()]
+        states = [getattr(optimizer, "plain_state", optimizer.state_dict)()]
         if hasattr(optimizer, "_gradbus") and optimizer._gradbus.local.names:
             # Each rank has stepped alone, with moments of its own.
             states = allgather_object(states[0], process_set=self._process_set)
@@ -47,7 +48,7 @@ class TrainingState:
         if session_of(self._process_set, "state").rank != 0:
             return {}
         written = io.BytesIO()
-        torch.save(content, written)
+        torch.save(_with_floats_as_text(content), written)
         return {"gradbus": written.getvalue()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -65,6 +66,7 @@ class TrainingState:
         states, rank = content["optimizers"], session_of(self._process_set, "state").rank
         optimizer.load_state_dict(states[rank % len(states)])
         if not hasattr(optimizer, "_gradbus"):
+            self._load_residuals(content["residuals"])
             return
         outer = content.get("outer") or {}
         if any(outer.values()):
@@ -83,6 +85,13 @@ class TrainingState:
         self._optimizer.load_compression_state(shares[session.rank])
 
 
+def _owner_of_set(optimizer: Any) -> Any:
+    """What has ``process_set`` of a distributed optimizer; None for another one."""
+    if hasattr(optimizer, "_gradbus"):
+        return optimizer._gradbus.settings
+    return getattr(optimizer, "_place", None) or getattr(optimizer, "_exchange", None)
+
+
 def _read(saved: bytes) -> dict[str, Any]:
     """The content of the bytes. Nothing in them can run."""
     try:
@@ -97,21 +106,46 @@ def _read(saved: bytes) -> dict[str, Any]:
             "GB-F102 BAD_FILE: load_state_dict: the state is of another version of Gradbus"
             " | next: load it with the version that wrote it"
         )
-    return content
+    return _with_floats(content)
+
+
+_FLOAT = "gradbus.float"  # the only key of what stands for a number: torch 1.13 loads none without running code
+
+
+def _with_floats_as_text(value: Any) -> Any:
+    """A copy without Python's own floating-point numbers."""
+    if isinstance(value, dict):
+        return {key: _with_floats_as_text(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_with_floats_as_text, value))
+    return {_FLOAT: value.hex()} if type(value) is float else value
+
+
+def _with_floats(value: Any) -> Any:
+    """The reverse."""
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            return float.fromhex(value[_FLOAT])
+        return {key: _with_floats(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_with_floats, value))
+    return value
 
 
 def state(optimizer: Any) -> TrainingState:
     """All that a DistributedOptimizer keeps: its own state, residuals, outer copies, and what shards keep.
 
-    One ``Stateful`` for a checkpoint, also of a sharded optimizer, and also for another number of ranks:
+    One ``Stateful`` for a checkpoint, also of a sharded optimizer, OneBitAdam and ZeroOneAdam, and also for another
+    number of ranks:
 
         dcp.save({"model": model.state_dict(), "training": gradbus.state(optimizer)}, checkpoint_id="checkpoint")
 
     All ranks call state_dict() and load_state_dict(), between step() and backward(). Raises InvalidError for an
     optimizer that is not distributed.
     """
-    if not hasattr(optimizer, "_gradbus") and not hasattr(optimizer, "_place"):
+    if not hasattr(_owner_of_set(optimizer), "process_set"):
         raise bad_argument(
-            f"state: {type(optimizer).__name__} is not distributed", "pass what DistributedOptimizer() returned"
+            f"state: {type(optimizer).__name__} is not distributed",
+            "pass what DistributedOptimizer() returned, or a OneBitAdam",
         )
     return TrainingState(optimizer)
