@@ -9,6 +9,9 @@
 #   scripts/schedules.sh --schedule auto,auto+plan               auto+plan: with GRADBUS_PLAN=1
 #   scripts/schedules.sh --compression none,fp16,auto            codecs as an axis; auto: chosen by trial, before the first turn
 #   scripts/schedules.sh --horovod                               Horovod as well; it is built once, in about 10 minutes
+#   scripts/schedules.sh --horovod-venv DIR                      the Horovod of this virtual environment
+#   scripts/schedules.sh --compression none,fp16,onebit --coded auto,mergecomp    codecs with these schedules only
+#   scripts/schedules.sh --add --model vgg --link 1gbit          measures this job and keeps the others of the page
 #   scripts/schedules.sh --model resnet50,bert-base              needs much more than two cores
 #   scripts/schedules.sh --out DIR                               writes there instead of docs/benchmarks/
 #   scripts/schedules.sh --report                                only the page, from the results of the last run

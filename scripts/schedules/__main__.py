@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -23,7 +22,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 GRADBUS = str(REPOSITORY / "build/release/bin/gradbus")
 DEAR_BYTES = 4 << 20  # as in running jobs
 DEADLINE_S = 900
-HOROVOD_PYTHON = os.environ.get("HOROVOD_PYTHON", str(REPOSITORY / "build/peers/horovod/bin/python"))
+HOROVOD_VENV = REPOSITORY / "build/peers/horovod"  # scripts/bench/peers.sh
 RANKS = {"PYTHONPATH": str(REPOSITORY / "scripts")}
 
 
@@ -41,14 +40,15 @@ def measure(job: Job, rounds: int, steps: int) -> dict[str, Any]:
     return {"job": {**vars(job)}, "predicted_us": predicted, **found}
 
 
-def add_horovod(found: dict[str, Any], job: Job, rounds: int, steps: int) -> None:
+def add_horovod(found: dict[str, Any], job: Job, rounds: int, steps: int, venv: pathlib.Path) -> None:
     """More rows: Horovod in a launch of its own, because it needs another Python and an older PyTorch."""
     arms = [["horovod", "", codec, None] for codec in ("none", "fp16")]
     with tempfile.TemporaryDirectory() as folder:
         command = [
             GRADBUS, "run", "-np", str(job.ranks), "--agents", str(job.ranks), "--link", job.link, "--no-prefix", "--",
-            sys.executable, str(REPOSITORY / "scripts/bench/horovod_in_lab.py"), f"{folder}/meeting", HOROVOD_PYTHON,
-            "-m", "schedules.horovod_rank", job.model, str(job.batch_size), str(rounds), str(steps),
+            sys.executable, str(REPOSITORY / "scripts/bench/horovod_in_lab.py"), f"{folder}/meeting",
+            str(venv / "bin/python"), "-m", "schedules.horovod_rank", job.model, str(job.batch_size), str(rounds),
+            str(steps),
         ]  # fmt: skip
         done = process.run(command, DEADLINE_S, {**RANKS, "HOROVOD_CYCLE_TIME": "0.1"})
     if done.problem:
@@ -84,6 +84,11 @@ def codecs(text: str) -> list[str]:
     return codecs_in(text)
 
 
+def is_same(of: dict[str, Any], job: Job) -> bool:
+    """Of an earlier run: the same model and cluster."""
+    return (of["model"], of["batch_size"], of["ranks"], of["link"]) == (job.model, job.batch_size, job.ranks, job.link)
+
+
 def main() -> None:
     """As scripts/schedules.sh says."""
     parser = argparse.ArgumentParser(prog="scripts/schedules.sh")
@@ -93,10 +98,13 @@ def main() -> None:
     parser.add_argument("--link", type=words, default=["500mbit", "1gbit"])
     parser.add_argument("--schedule", type=words, default=list(SCHEDULES))
     parser.add_argument("--compression", type=codecs, default=["none"], help="none,fp16,topk:ratio=0.01,ef=none,auto")
+    parser.add_argument("--coded", type=words, help="the schedules that are measured with codecs; default: all")
     parser.add_argument("--horovod", action="store_true", help="measure Horovod, too: scripts/schedules.sh builds it")
+    parser.add_argument("--horovod-venv", type=pathlib.Path, help="measure this Horovod, and build none")
     parser.add_argument("--groups", type=int, help="so many buckets; default: the schedule's own size")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each arm")
     parser.add_argument("--steps", type=int, default=5, help="of a turn, after two that do not count")
+    parser.add_argument("--add", action="store_true", help="keep the other jobs of the last results")
     parser.add_argument("--report", action="store_true", help="from the last results")
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs/benchmarks")
     options = parser.parse_args()
@@ -107,15 +115,20 @@ def main() -> None:
         process.become_reaper()
         process.interrupt_on_terminate()
         jobs = grid(options.model, options.batch_size, options.ranks, options.link, options.schedule,
-                    options.compression, options.groups)  # fmt: skip
-        results: dict[str, Any] = {
-            "date": datetime.date.today().isoformat(), "machine": facts.machine(), "jobs": [],
-            "rounds": options.rounds, "steps": options.steps,
-        }  # fmt: skip
+                    options.compression, options.groups, options.coded)  # fmt: skip
+        turns = {"date": datetime.date.today().isoformat(), "rounds": options.rounds, "steps": options.steps}
+        results: dict[str, Any] = {**turns, "machine": facts.machine(), "jobs": []}
+        if options.add:
+            results = json.loads(stored.read_text())
         for number, job in enumerate(jobs, 1):
-            results["jobs"].append(measure(job, options.rounds, options.steps))
-            if options.horovod:
-                add_horovod(results["jobs"][-1], job, options.rounds, options.steps)
+            found = measure(job, options.rounds, options.steps)
+            if options.horovod or options.horovod_venv:
+                venv = options.horovod_venv or HOROVOD_VENV
+                add_horovod(found, job, options.rounds, options.steps, venv.absolute())
+            if options.add:
+                found |= turns
+                results["jobs"] = [one for one in results["jobs"] if not is_same(one["job"], job)]
+            results["jobs"].append(found)
             stored.write_text(json.dumps(results) + "\n")
             print(f"[{number}/{len(jobs)}] {job.key}", file=sys.stderr)
             print(report.table_of(results["jobs"][-1]), file=sys.stderr)

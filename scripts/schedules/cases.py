@@ -45,15 +45,17 @@ def name_of(arm: Arm) -> str:
 
 
 def grid(models: list[str], batch_size: int | None, ranks: int, links: list[str], schedules: list[str],
-         codecs: list[str], groups: int | None) -> list[Job]:  # fmt: skip
-    """Every combination."""
+         codecs: list[str], groups: int | None, coded: list[str] | None = None) -> list[Job]:  # fmt: skip
+    """Every combination; codecs with the schedules in ``coded`` only, if it is given."""
     jobs = []
     for model in models:
         workload = WORKLOADS[model]
         size = None
         if groups is not None:
             size = -(-sum(p.numel() * 4 for p in workload.make().parameters()) // groups)
-        ours: list[Arm] = [("gradbus", schedule, codec, size) for codec in codecs for schedule in schedules]
+        ours: list[Arm] = [("gradbus", schedule, codec, size)
+                           for codec in codecs for schedule in schedules
+                           if codec == "none" or coded is None or schedule in coded]  # fmt: skip
         arms: list[Arm] = [("compute", "", "none", None), *((peer, "", "none", None) for peer in PEERS), *ours]
         jobs += [Job(model, batch_size or workload.batch_size, ranks, link, tuple(arms)) for link in links]
     return jobs

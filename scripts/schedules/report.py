@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from typing import Any
 
 from schedules.cases import PLANNED, name_of
-
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def wire_ms(job: dict[str, Any]) -> float:
-    """The time of a dense all-reduce at the link's rate: a node sends 2 (n - 1) / n of the bytes."""
-    number, unit = re.fullmatch(r"([\d.]+)([kmg]bit)(?:,.*)?", job["job"]["link"]).groups()  # type: ignore[union-attr]
-    ranks = job["job"]["ranks"]
-    return float(job["bytes"] * 8 * 2 * (ranks - 1) / ranks / (float(number) * UNITS[unit]) * 1e3)
-
-
-def median_ms(result: dict[str, list[float]]) -> float:
-    """Of a step."""
-    return statistics.median(result["seconds"]) * 1e3
+from schedules.figures import compute_ms, hidden, median_ms, wire_ms
 
 
 def _plan_text(result: dict[str, Any]) -> str:
@@ -45,7 +31,7 @@ def _prediction_text(job: dict[str, Any], arm: list[Any], step_ms: float) -> str
 def table_of(job: dict[str, Any]) -> str:
     """Markdown: a row for each arm."""
     arms = list(zip(job["job"]["arms"], job["arms"]))
-    compute = next(median_ms(result) for arm, result in arms if arm[0] == "compute")
+    compute = compute_ms(job)
     ddp = next((median_ms(result) for arm, result in arms if arm[0] == "ddp"), None)
     by_horovod = next((median_ms(result) for arm, result in arms if arm[0] == "horovod-compute"), compute)
     bound = max(compute, wire_ms(job))
@@ -70,8 +56,8 @@ def table_of(job: dict[str, Any]) -> str:
 
 
 def summary_of(jobs: list[dict[str, Any]]) -> str:
-    """Markdown: how far `auto` is from the fastest dense schedule, from DDP, and from `wfbp`."""
-    lines = ["| | fastest | `auto` to it | `auto`, planned, to it | planned to DDP | planned to `wfbp` |",
+    """Markdown: how far `auto` is from the fastest dense schedule, and from DDP."""
+    lines = ["| | fastest | `auto` to it | `auto`, planned, to it | `auto` to DDP | planned to DDP |",
              "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for job in jobs:
         of = job["job"]
@@ -83,15 +69,32 @@ def summary_of(jobs: list[dict[str, Any]]) -> str:
         by_name = {arm[1] or arm[0]: ms for arm, ms in dense.items()}
         fastest = min(dense, key=lambda arm: dense[arm])
         auto, planned = by_name.get("auto"), by_name.get("auto" + PLANNED)
-        if auto is None or planned is None or "wfbp" not in by_name:
+        if auto is None:
             continue
         ddp = dense.get(("ddp", "", "none", None))
         columns = [
             f"{of['model']}, {of['link']}", name_of(fastest), f"{auto / dense[fastest]:.2f}",
-            f"{planned / dense[fastest]:.2f}", f"{planned / ddp:.2f}" if ddp else "",
-            f"{planned / by_name['wfbp']:.2f}",
+            f"{planned / dense[fastest]:.2f}" if planned else "", f"{auto / ddp:.2f}" if ddp else "",
+            f"{planned / ddp:.2f}" if planned and ddp else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def hidden_of(jobs: list[dict[str, Any]]) -> str:
+    """Markdown: which share of the communication that can be hidden each dense schedule hides, and the bound."""
+    names = ("auto", "bytescheduler", "dear", "wfbp", "ddp")
+    lines = [f"| | {' | '.join(f'`{name}`' for name in names)} | best step to the bound |",
+             f"| --- |{' --- |' * (len(names) + 1)}"]  # fmt: skip
+    for job in jobs:
+        of = job["job"]
+        dense = {
+            arm[1]: result for arm, result in zip(of["arms"], job["arms"])
+            if arm[0] == "gradbus" and arm[2] == "none" and not arm[3]
+        }  # fmt: skip
+        shares = [f"{hidden(job, dense[name]):.0%}" if name in dense else "" for name in names]
+        best = min(median_ms(result) for result in dense.values()) / max(compute_ms(job), wire_ms(job))
+        lines.append(f"| {of['model']}, {of['link']} | {' | '.join(shares)} | {best:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -138,14 +141,19 @@ All rows of a table are from one job. Its ranks trained in each way by turns, {r
 ## How good `auto` is
 Ratios of steps; 1.00 is the fastest dense row of the job.
 
-{summary_of(results["jobs"])}"""
+{summary_of(results["jobs"])}
+## How much is hidden
+The wire's time minus the time that the ranks waited, divided by what can be hidden: the smaller one of the wire's
+time and computation. Agents share the two cores with the ranks and slow computation down. So more than 100 % may hide
+behind it, and a step is above the bound even where nobody waits.
+
+{hidden_of(results["jobs"])}"""
     for job in results["jobs"]:
         of = job["job"]
-        compute = next(median_ms(r) for arm, r in zip(of["arms"], job["arms"]) if arm[0] == "compute")
         text += f"""
 ## {of["model"]}, {of["link"]}
 {job["bytes"] / 4e6:.1f} M parameters, {of["ranks"]} ranks, batch of {of["batch_size"]}. Computation alone takes
-{compute:.0f} ms, the wire {wire_ms(job):.0f} ms.{_when_text(job)}
+{compute_ms(job):.0f} ms, the wire {wire_ms(job):.0f} ms.{_when_text(job)}
 
 {table_of(job)}"""
     return text
