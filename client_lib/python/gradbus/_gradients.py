@@ -31,6 +31,7 @@ from ._layout import (
     cut_name,
     plan_buckets,
 )
+from ._objects import compare_lists
 from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op, is_choice
 from ._process_sets import ProcessSet, global_process_set, session_of
 from ._reductions import allreduce_
@@ -50,6 +51,9 @@ class Gradient(NamedTuple):
     def elements(self) -> int:
         """How many it has."""
         return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"'{self.name}' {self.dtype}{list(self.shape)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +180,8 @@ class GradientExchange:
     def __init__(self, gradients: Sequence[Gradient], prefix: str, settings: Settings) -> None:
         session = session_of(settings.process_set, "exchange of gradients")
         infos = [_info_of(gradient, settings, session) for gradient in gradients]
+        # Tensors are registered by their numbers of elements, which two models may share.
+        compare_lists([*map(str, gradients)], "gradient", prefix, settings.process_set)
         plans = plan_buckets(infos, settings.bucket_bytes, prefix)
         specs = [
             (plan.name, plan.count, DTYPES[plan.dtype][1], int(settings.op), plan.compression, plan.columns, plan.mode)
@@ -183,19 +189,27 @@ class GradientExchange:
         ]
         cores = session.register_buckets(specs)
         self._buckets = [_Bucket(core, plan, gradients) for core, plan in zip(cores, plans)]
+        self._in_flight: list[_core.Bucket] = []  # Ctrl-C or a timeout leaves some
         self._lock = threading.Lock()
 
     def run(self, given: Sequence[Any], results: Sequence[Any]) -> None:
         """``results``: writable arrays of the gradients' shapes and dtypes; they may be ``given`` themselves."""
         with self._lock:
+            while self._in_flight:
+                self._finish(self._in_flight[0])  # its memory is in use
             for bucket in self._buckets:
                 for index, view in bucket.views:
                     np.copyto(view, given[index], casting="unsafe")
                 bucket.core.start()
+                self._in_flight.append(bucket.core)
             for bucket in self._buckets:
-                bucket.core.wait()
+                self._finish(bucket.core)
                 for index, view in bucket.views:
                     np.copyto(results[index], view, casting="unsafe")
+
+    def _finish(self, core: _core.Bucket) -> None:
+        core.wait()
+        self._in_flight.remove(core)
 
 
 class Exchanges:
@@ -283,5 +297,4 @@ def unique_names(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         made.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return made
-
 

@@ -11,10 +11,12 @@ import hashlib
 import hmac
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from . import _core
-from ._errors import PermissionError
+from ._errors import MismatchError, PermissionError
+from ._layout import cut_name
 from ._parts import Collective, int64, what_is
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
 
@@ -133,3 +135,24 @@ def allgather_int(number: int, name: str) -> list[int]:
     numbers = int64([0] * sum(operation.counts()))
     operation.copy_output(numbers)
     return list(numbers)
+
+
+def compare_lists(mine: Sequence[str], what: str, name: str, process_set: ProcessSet = global_process_set) -> None:
+    """Raises MismatchError on all ranks alike, unless all have the same texts. ``what``: one of them is."""
+    session = session_of(process_set, name)
+    digest = bytearray(hashlib.sha256("\0".join(mine).encode()).digest())
+    operation = session.start([_core.Request(Collective.ALLGATHER, cut_name(f"{name}/digest"), digest)])
+    operation.wait()
+    digests = bytearray(sum(operation.counts()))
+    operation.copy_output(digests)
+    if digests == digest * session.size:
+        return
+    lists = allgather_object(list(mine), cut_name(f"{name}/lists"), process_set)
+    other = next(rank for rank, theirs in enumerate(lists) if theirs != lists[0])
+    ours, theirs = lists[0], lists[other]
+    at = next((at for at, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), min(len(ours), len(theirs)))
+    has = [texts[at] if at < len(texts) else "none" for texts in (ours, theirs)]
+    raise MismatchError(
+        f"GB-O902 TENSOR_MISMATCH: {name}: {what} {at + 1} is {has[0]} on rank {process_set.ranks[0]}, and {has[1]} on "
+        f"rank {process_set.ranks[other]} | next: build the same model on all ranks"
+    )

@@ -34,6 +34,18 @@ ERRORS = {
 }
 RIGHT = ("afterwards", "after fork", "at the end")
 EAGER = [*ERRORS, "init twice", *RIGHT, "interrupt", "elsewhere"]
+# kind of optimizer, tape or trainer: its framework
+KINDS = {
+    "optimizer": "torch", "shard": "torch", "onebit": "torch", "hook": "torch", "hvd optimizer": "horovod",
+    "optax": "jax", "optax jit": "jax", "tape": "tensorflow", "tape function": "tensorflow", "keras": "keras",
+    "trainer": "mxnet",
+}  # fmt: skip
+# case of a model: what the user reads. PyTorch's optimizers say it in other words.
+STEPS = {
+    "shape": ["[2, 3]", "[2, 4]"], "transposed": ["[2, 3]", "[3, 2]"], "dtype": ["float32", "float16"],
+    "layers": ["none on rank 0"], "absent": ["GB-P110", "rank 1"],
+}  # fmt: skip
+SEVERAL = ("shard", "onebit", "hook")  # operations in a step
 COMPILED = ["shape", "dtype", "absent", "afterwards", "interrupt"]
 CASES = [(framework, case) for framework in PYTHONS for case in EAGER]
 CASES += [(framework, f"compiled {case}") for framework in COMPILE for case in COMPILED]
@@ -88,6 +100,25 @@ def test_what_the_user_reads(heard, framework, case):
         assert "KeyboardInterrupt" in says and cases[case]["seconds"] < INTERRUPT_S, cases[case]
     else:
         assert says == "nothing", says
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_differ_and_steps_that_wait(heard, kind):
+    """Optimizers, tapes and trainers: each error is in one line, on rank 0 as on rank 1, and training goes on."""
+    _, cases, output = of(heard, KINDS[kind])
+    of_torch = KINDS[kind] in ("torch", "horovod") and kind != "onebit"
+    for case in [case for case in STEPS if f"{kind}: {case}" in cases]:
+        says = cases[f"{kind}: {case}"]["says"]
+        lines = [line for line in says.splitlines() if ERROR.search(line)]
+        parts = ["rank 1"] if of_torch else STEPS[case]
+        assert lines and [part for part in parts if part not in lines[0]] == [], (case, says)
+        assert kind == "tape function" or len(says.splitlines()) == 1, says  # TensorFlow adds its own lines
+    assert "-1.5" in cases[f"{kind}: right"]["says"], output
+    if kind in SEVERAL:
+        return
+    assert cases[f"{kind}: absent"] and "GB-" not in cases[f"{kind}: afterwards"]["says"], output
+    interrupt = cases[f"{kind}: interrupt"]
+    assert "KeyboardInterrupt" in interrupt["says"] and interrupt["seconds"] < INTERRUPT_S, interrupt
 
 
 def check_device(cases):

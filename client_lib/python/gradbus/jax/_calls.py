@@ -53,7 +53,7 @@ def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     ``results``: objects with the shape and dtype of each. Under a trace, errors are raised by JAX, with the same text.
     """
     shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
-    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays) and not _is_traced():
         return _call_now(text, arrays, shapes)
     if jax.default_backend() != "cpu":
         raise bad_argument(
@@ -66,6 +66,16 @@ def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     aliases = {index: index for index in range(len(shapes))} if same else None
     operation = jax.ffi.ffi_call(_TARGET, shapes, has_side_effect=True, input_output_aliases=aliases)
     return list(operation(*arrays, operation=text))
+
+
+@functools.cache
+def _identity() -> Any:
+    return jax.jit(lambda number: number)
+
+
+def _is_traced() -> bool:
+    """A program is being traced. It performs operations on arrays from outside it, too, each time that it runs."""
+    return isinstance(_identity()(np.float32(0)), jax.core.Tracer)
 
 
 def _call_now(text: str, arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from ._step_facts import hash_of, hash_of_list, options_of, state_text
 if TYPE_CHECKING:
     from ._buckets.parameter_info import NamedParameter
 
+_ORDER = 2  # index of the names, shapes and dtypes
 _KINDS = 4  # of lists that are compared; as many words, and their complements, travel
 
 
@@ -75,12 +76,7 @@ def compare_before_step(state: Replicated) -> None:
     if not state.replicas_compared:
         refuse_ddp(named for named, _ in state.parameters)  # made after the optimizer
     exchange = state.exchange
-    try:
-        _compare([n for n, _ in state.parameters if exchange.steps_on(n[1])], state, between_steps=True)
-    except MismatchError as error:
-        if error.id != "O906" or not state.settings.warns_of_differences:
-            raise
-        warnings.warn(str(error), RuntimeWarning, stacklevel=4)
+    _compare([n for n, _ in state.parameters if exchange.steps_on(n[1])], state, between_steps=True)
     state.replicas_compared = True
 
 
@@ -105,9 +101,15 @@ def _compare(named: Sequence[NamedParameter], state: Replicated, between_steps: 
     found = allreduce(ours, state.replicas_name, BitOr, process_set=process_set).tolist()
     # All bits that any rank has set, and all that any has not: equal hashes have no bit in common.
     differ = [one != ~other for one, other in zip(found[:_KINDS], found[_KINDS:])]
-    for number in (2, 1, 0, 3):  # another order and other options make other values, too
-        if differ[number]:
-            raise _differ_error(lists[number], state)
+    for number in (_ORDER, 1, 0, 3):  # another order and other options make other values, too
+        if not differ[number]:
+            continue
+        error = _differ_error(lists[number], state)
+        # Gradients of other shapes, or in another order, have no mean.
+        if number == _ORDER or not (between_steps and state.settings.warns_of_differences):
+            raise error
+        warnings.warn(str(error), RuntimeWarning, stacklevel=5)
+        return
 
 
 def _values(named: Sequence[NamedParameter], state: Replicated) -> _Compared:

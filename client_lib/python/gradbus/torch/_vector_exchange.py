@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from .._objects import compare_lists
 from .._process_sets import ProcessSet, session_of
 from ._buckets.detach import detach_before_close
 from ._comm_hook.exchange import HookedBucket, Piece
@@ -42,6 +43,8 @@ class VectorExchange:
         session = session_of(self.process_set, self._owner)
         keep_number(self.process_set, self._number)
         detach_before_close(self, self.process_set)
+        shapes = [f"{str(p.dtype).removeprefix('torch.')}{list(p.shape)}" for p in self._parameters]
+        compare_lists(shapes, "parameter", f"{self._owner}{self._number}", self.process_set)
         for what, codec in self._codecs.items():
             prefix = f"{self._owner}{self._number}/{what}"
             self._buckets[what] = HookedBucket(list(self._named(what)), codec, session, prefix)

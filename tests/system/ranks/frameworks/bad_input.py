@@ -15,6 +15,8 @@ import threading
 import time
 import warnings
 
+import bad_steps
+
 FRAMEWORK, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 RANK = int(os.environ["GRADBUS_RANK"])
 TIMEOUT_S, CHILD_S = 6, 60
@@ -170,3 +172,33 @@ waits("", eager)
 if compiled:
     waits("compiled ", compiled)
 report("at the end", lambda: eager(mine, "end"))
+
+
+SEVERAL = ("shard", "onebit", "hook")  # operations in a step: a rank that gave up the first misses the others
+
+
+def steps(kind, make):
+    """Models that differ between ranks; then one that does not, which a rank leaves alone, and Ctrl-C."""
+    models = {
+        "shape": lambda: make([(2, 3 + RANK)], "float32"),
+        "transposed": lambda: make([(2 + RANK, 3 - RANK), (3, 2)], "float32"),
+        "dtype": lambda: make([(2, 3)], ("float32", "float16")[RANK]),
+        "layers": lambda: make([(2, 3)] * (1 + RANK), "float32"),
+    }  # fmt: skip
+    if kind == "onebit":
+        del models["dtype"]  # a rank refuses its own
+    for case, model in models.items() if kind != "hook" else ():  # DDP compares shapes itself
+        report(f"{kind}: {case}", lambda: model()())  # noqa: B023
+    step = make([(2, 2)], "float32")
+    report(f"{kind}: right", step)
+    if kind in SEVERAL:
+        return
+    for case, call in (("absent", step), ("interrupt", lambda: interrupted(step))):
+        alone(f"{kind}: {case}", call)
+        if RANK == 1:
+            step()  # the round that rank 0 gave up
+    report(f"{kind}: afterwards", step)
+
+
+for kind, make in bad_steps.STEPS[FRAMEWORK]().items():
+    steps(kind, make)
