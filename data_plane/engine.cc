@@ -169,12 +169,12 @@ void Engine::on_accepted(const TransportEvent& event) {
   const auto job = jobs_.find(event.hello.job);
   if (job != jobs_.end() && job->second->remote() && job->second->knows_peer(event.hello.source))
     return job->second->on_accepted(event.link, event.hello);
-  pending_links_.push_back({event.link, event.hello, monotonic_now() + kPendingLinkDeadline});
+  pending_links_.push_back({event.link, event.hello, transport_->now() + kPendingLinkDeadline});
 }
 
 void Engine::drop_pending_links() {
   if (pending_links_.empty()) return;
-  const Nanos now = monotonic_now();
+  const Nanos now = transport_->now();
   std::erase_if(pending_links_, [&](const PendingLink& pending) {
     if (now < pending.deadline) return false;
     spdlog::warn("a link for the unknown job {}, or of its unknown peer {}, was refused",
@@ -201,17 +201,17 @@ void Engine::measure(MeasurePath command) {
     return;
   }
   asked_ = std::move(command);
-  probe_ = std::make_unique<PathProbe>(*transport_, asked_.address, monotonic_now());
+  probe_ = std::make_unique<PathProbe>(*transport_, asked_.address, transport_->now());
 }
 
 void Engine::on_probe_accepted(LinkId link) {
   if (echoes_.size() == kEchoesMax) return transport_->disconnect(link);
-  echoes_.push_back(std::make_unique<ProbeEcho>(*transport_, link, monotonic_now()));
+  echoes_.push_back(std::make_unique<ProbeEcho>(*transport_, link, transport_->now()));
 }
 
 bool Engine::on_probe_event(const TransportEvent& event) {
   if (probe_ != nullptr && probe_->owns(event.link)) {
-    probe_->on_event(event, monotonic_now());
+    probe_->on_event(event, transport_->now());
     return true;
   }
   const auto echo = std::find_if(echoes_.begin(), echoes_.end(),
@@ -222,7 +222,7 @@ bool Engine::on_probe_event(const TransportEvent& event) {
 
 size_t Engine::work_on_probes() {
   if (probe_ == nullptr && echoes_.empty()) return 0;
-  const Nanos now = monotonic_now();
+  const Nanos now = transport_->now();
   size_t work = 0;
   for (const auto& echo : echoes_) work += echo->do_work(now);
   std::erase_if(echoes_, [](const auto& echo) { return echo->closed(); });
@@ -237,7 +237,7 @@ size_t Engine::work_on_probes() {
 // ---- sleeping
 
 void Engine::rest() {
-  const Nanos now = monotonic_now();
+  const Nanos now = transport_->now();
   if (idle_since_ == 0) idle_since_ = now;
   if (may_spin() && now - idle_since_ < spin_.length()) {
     spin(true);
@@ -250,7 +250,7 @@ void Engine::rest() {
 
 void Engine::wake_up() {
   if (idle_since_ == 0) return;
-  spin_.paused(monotonic_now() - idle_since_);
+  spin_.paused(transport_->now() - idle_since_);
   idle_since_ = 0;
   if (spinning_) spins_paid_.add(1);
   spin(false);
@@ -278,7 +278,7 @@ int Engine::sleep_ms() const {
   int longest = jobs_.empty() ? kIdleSleepMsMax : kSleepMsMax;
   for (const auto& [id, job] : jobs_) {
     if (job->wake_at() == 0) continue;
-    const Nanos left = std::max<Nanos>(job->wake_at() - monotonic_now(), 0);
+    const Nanos left = std::max<Nanos>(job->wake_at() - transport_->now(), 0);
     longest = std::min(longest, static_cast<int>(left / kMillisecond) + 1);
   }
   return longest;

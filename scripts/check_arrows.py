@@ -1,11 +1,13 @@
 """Checks that includes between folders point one way (see ARCHITECTURE.md). Exit status 1 if not.
 
-Two rules:
+Three rules:
 
 1. A folder includes only from the folders that its row allows, besides itself. A row is for its
    subfolders too, unless they have a row of their own.
 2. Folders have no circle, subfolders included. A source file (not a header) of a folder may include
    from the folder's own subfolders: registries and factories do. That is no arrow.
+3. Rooms of CLOCKED do not read the machine's clock. They ask their transport, or get `now`, so that
+   a test can drive whole nodes (common/clock.h).
 
 Generated headers of proto/ are included as gradbus/v1/....
 """
@@ -38,6 +40,11 @@ ALLOWED = {
 # Finer than folders: the library that trainers load must not grow an include of the services.
 CLIENT_PROTO = {"proto/shm_layout.h", "proto/attach.h", "proto/numbers.h", "proto/chunk_plan.h",
                 "proto/tensor_ids.h", "proto/trace.h"}
+CLOCKED = ("data_plane", "transport", "worker_agent/compressed", "worker_agent/data", "worker_agent/job",
+           "server/parameter_server")
+# One measures the machine itself, the other needs any number that differs.
+UNCLOCKED = {"data_plane/reduce_rate.cc", "transport/tcp/hello.cc"}
+READS_CLOCK = re.compile(r"\bmonotonic_now\(|\bclock_gettime\(|\bsteady_clock::now\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 Arrows = dict[tuple[str, str], str]  # (from folder, to folder) -> an include that makes it
 
@@ -84,6 +91,14 @@ def problems(path: str, text: str) -> list[str]:
     return found
 
 
+def clock_reads(path: str, text: str) -> list[str]:
+    """One line if `path` is against rule 3."""
+    clocked = path not in UNCLOCKED and any(inside(folder_of(path), room) for room in CLOCKED)
+    if clocked and READS_CLOCK.search(text):
+        return [f"{path}: reads the machine's clock; call now() of the transport, or take `now` as an argument"]
+    return []
+
+
 def arrows(path: str, text: str) -> Arrows:
     """The arrows of `path` for rule 2."""
     own = folder_of(path)
@@ -124,7 +139,7 @@ def main() -> int:
     found, all_arrows = [], {}
     for path in sys.argv[1:] or [path for path in listed if pathlib.Path(path).exists()]:
         text = pathlib.Path(path).read_text()
-        found += problems(path, text)
+        found += problems(path, text) + clock_reads(path, text)
         if not path.startswith("tests/"):
             all_arrows |= arrows(path, text)
     found += circles(all_arrows)

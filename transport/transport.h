@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
 #include "common/status.h"
 #include "proto/frame.h"
 #include "transport/totals.h"
@@ -71,11 +72,17 @@ struct TransportOptions {
   bool local_links = true;
   uint32_t queue_pairs = 1;     // RDMA only: per link
   uint32_t return_ms = 10'000;  // several paths: interval of checks for a preferred one; 0: never
+  const Clock* clock = &monotonic_clock();
 };
 
 class Transport {
  public:
+  explicit Transport(const Clock& clock = monotonic_clock()) : clock_(clock) {}
   virtual ~Transport() = default;
+
+  // By the clock of its deadlines. The engine and the jobs that use this transport read it too.
+  Nanos now() const { return clock_.now(); }
+  const Clock& clock() const { return clock_; }
 
   // Pins `memory` until unregister_memory. Slow: called when a job or tensor is set up, not in a
   // step.
@@ -113,6 +120,9 @@ class Transport {
 
   // Any thread.
   virtual TransportTotals totals() const { return {}; }
+
+ private:
+  const Clock& clock_;
 };
 
 }  // namespace gradbus

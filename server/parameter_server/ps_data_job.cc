@@ -24,7 +24,7 @@ PsDataJob::PsDataJob(StartShardJob start, Transport* transport)
       shard_set_{0, start_.run, start_.shard, {}} {
   for (uint32_t shard = 0; shard < start_.shards; ++shard) shard_set_.members.push_back(shard);
   snapshots_ = std::make_unique<ShardSnapshots>(
-      start_.keeper, snapshot_place(shard_set_.place, false), monotonic_now());
+      start_.keeper, snapshot_place(shard_set_.place, false), transport_->now());
   deferred_.reserve(links_.buffers_max());
 }
 
@@ -80,11 +80,11 @@ Status PsDataJob::expect_answers(const ShardTensor& tensor) {
 
 size_t PsDataJob::do_work() {
   if (wake_at_ != 0) run_deadlines();
-  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
+  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(transport_->now()));
   if (!predecessors_.empty()) forget_predecessors();
   if (!retiring_.empty()) retire();
-  size_t copied = snapshots_->wake_at() == 0 ? 0 : snapshots_->do_work(monotonic_now(), tensors_);
-  if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(monotonic_now(), backups_);
+  size_t copied = snapshots_->wake_at() == 0 ? 0 : snapshots_->do_work(transport_->now(), tensors_);
+  if (lost_snapshots_ != nullptr) copied += lost_snapshots_->do_work(transport_->now(), backups_);
   const size_t sent = links_.flush();
   start_.traffic->waiting_frames.set(links_.waiting_frames());
   return copied + sent;
@@ -110,7 +110,7 @@ bool PsDataJob::ended() const {
 }
 
 void PsDataJob::run_deadlines() {
-  const Nanos now = monotonic_now();
+  const Nanos now = transport_->now();
   if (now < wake_at_) return;
   wake_at_ = 0;
   for (const auto& tensor : tensors_)
@@ -164,7 +164,7 @@ void PsDataJob::on_closed(const TransportEvent& event, const std::string& why) {
                 std::to_string(shard ? peer - start_.agents : peer) + " ended" +
                 (why.empty() ? "" : " (" + what_of(why) + ")"));
   if (!shard || event.code == Code::kCorrupt) return fail(ended);
-  ended_links_.add(peer, ended, monotonic_now());
+  ended_links_.add(peer, ended, transport_->now());
 }
 
 // ---- pushes
@@ -241,7 +241,7 @@ void PsDataJob::on_push(const DeferredPush& push) {
   if (later) return;
   links_.release(push.buffer);
   send_answers(*of);
-  if (of->plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
+  if (of->plan().mode.deadline_ms > 0) wake_at_ = transport_->now();
 }
 
 // After the loss of a shard, its copy may already have applied an agent's first push.
@@ -252,7 +252,8 @@ Status PsDataJob::take(ShardTensor& of, const DeferredPush& push) {
     const Result<bool> taken = of.fail_over(push.peer, push.header, answers_);
     if (!taken.ok() || taken.value()) return taken.status();
   }
-  return of.on_push(push.peer, push.header, links_.payload(push.buffer), monotonic_now(), answers_);
+  return of.on_push(push.peer, push.header, links_.payload(push.buffer), transport_->now(),
+                    answers_);
 }
 
 void PsDataJob::take_deferred() {

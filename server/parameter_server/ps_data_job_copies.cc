@@ -146,12 +146,12 @@ void PsDataJob::take_first(ShardTensor& tensor, uint32_t chunk) {
   if (push.buffer == kNoBuffer) {
     tensor.on_deadline(chunk, push.header.step, answers_);
   } else {
-    tensor.take_admitted(push.peer, push.header, links_.payload(push.buffer), monotonic_now(),
+    tensor.take_admitted(push.peer, push.header, links_.payload(push.buffer), transport_->now(),
                          answers_);
     let_go(push.buffer);
   }
   send_answers(tensor);
-  if (tensor.plan().mode.deadline_ms > 0) wake_at_ = monotonic_now();
+  if (tensor.plan().mode.deadline_ms > 0) wake_at_ = transport_->now();
 }
 
 // ---- as a backup
@@ -180,7 +180,7 @@ Status PsDataJob::on_forwarded(const DeferredPush& push) {
     of->on_deadline(chunk, header.step, answers_);
   } else {
     GRADBUS_RETURN_IF_ERROR(of->on_push(push.header.operation, header, links_.payload(push.buffer),
-                                        monotonic_now(), answers_));
+                                        transport_->now(), answers_));
     if (!of->has_taken(push.header.operation, header)) return {};
   }
   FrameHeader taken = push.header;
@@ -252,7 +252,7 @@ void PsDataJob::promote(uint32_t peer) {
       "job \"{}\": shard {} is lost; shard {} goes on with its copy of what that held, the "
       "only one now",
       start_.name, lost, start_.shard);
-  wake_at_ = monotonic_now();
+  wake_at_ = transport_->now();
   const auto member = std::ranges::find(shard_set_.members, lost);
   if (member != shard_set_.members.end()) {
     const auto place = static_cast<uint32_t>(member - shard_set_.members.begin());

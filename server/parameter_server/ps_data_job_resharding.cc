@@ -56,7 +56,7 @@ void PsDataJob::begin_shard_set(const AddShardTensor& add) {
   lost_snapshots_ = nullptr;
   snapshots_->abandon();
   snapshots_ = std::make_unique<ShardSnapshots>(
-      start_.keeper, snapshot_place(shard_set_.place, false), monotonic_now());
+      start_.keeper, snapshot_place(shard_set_.place, false), transport_->now());
 }
 
 // ---- what goes where

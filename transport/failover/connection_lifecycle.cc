@@ -33,7 +33,7 @@ Half& FailoverTransport::add_half(uint32_t inner, LinkId id, bool control) {
   half->inner = inner;
   half->id = id;
   half->control = control;
-  half->deadline = monotonic_now() + peer_timeout();
+  half->deadline = now() + peer_timeout();
   auto& halves = inner_[inner].halves;
   if (halves.size() <= id.index) halves.resize(id.index + 1);
   halves[id.index] = std::move(half);
@@ -172,7 +172,7 @@ void FailoverTransport::refuse_path(Half& data, Half& control) {
 // Releases a half from its owner; its inner link ends.
 void FailoverTransport::release(Half*& half) {
   half->link = nullptr;
-  half->deadline = monotonic_now() + peer_timeout();
+  half->deadline = now() + peer_timeout();
   transport_of(*half).disconnect(half->id);
   half = nullptr;
 }
@@ -219,7 +219,7 @@ void FailoverTransport::half_closed(Half& half, Code code) {
 // Sends the goodbye, then ends the control link without waiting.
 void FailoverTransport::say_goodbye(Half& control, Code code, const TakenFrames& taken) {
   control.link = nullptr;
-  control.deadline = monotonic_now() + peer_timeout();
+  control.deadline = now() + peer_timeout();
   control.said = taken;
   control.due = Notice::kGoodbye;
   control.farewell = code;
@@ -258,7 +258,7 @@ void FailoverTransport::finish(FailoverLink& link) {
 void FailoverTransport::tick() {
   tick_due_ = false;
   poller_.end_tick();
-  const Nanos now = monotonic_now();
+  const Nanos now = this->now();
   bool needed = false;
   for (Inner& inner : inner_) needed |= tick_halves(inner, now);
   links_.for_each([&](FailoverLink& link) { needed |= tick_link(link, now); });

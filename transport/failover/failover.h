@@ -74,7 +74,8 @@ class FailoverTransport final : public Transport {
     bool told = false;                          // one of its control links has something to send
   };
 
-  explicit FailoverTransport(const TransportOptions& options) : options_(options) {}
+  explicit FailoverTransport(const TransportOptions& options)
+      : Transport(*options.clock), options_(options) {}
   Status start(std::vector<InnerTransport> inner);
 
   // failover.cc

@@ -43,7 +43,7 @@ bool FailoverTransport::wants_better(const FailoverLink& link) const {
 
 void FailoverTransport::plan_return(FailoverLink& link) {
   link.probed = link.answers = link.probe_failures = 0;
-  link.probe_at = monotonic_now() + pause_of(link);
+  link.probe_at = now() + pause_of(link);
   if (wants_better(link)) poller_.start_ticks();
 }
 
@@ -74,7 +74,7 @@ void FailoverTransport::probe_failed(FailoverLink& link) {
     link.probed = 0;
     ++link.probe_failures;
   }
-  link.probe_at = monotonic_now() + pause_of(link);
+  link.probe_at = now() + pause_of(link);
 }
 
 void FailoverTransport::probe_answered(Half& half, const FrameHeader& frame) {
@@ -84,7 +84,7 @@ void FailoverTransport::probe_answered(Half& half, const FrameHeader& frame) {
   FailoverLink& link = *half.asks_for;
   end_probe(link);
   link.probe_failures = 0;
-  link.probe_at = monotonic_now() + pause_of(link) / 4;
+  link.probe_at = now() + pause_of(link) / 4;
   if (++link.answers < kAnswersToReturn) return;
   link.returning = Return::kLeaving;
   leave(link, Code::kOk, "left for " + link.candidates[link.probed].name);
@@ -125,7 +125,7 @@ bool FailoverTransport::note_return(FailoverLink& link) {
 void FailoverTransport::note_left(FailoverLink& link, bool was_up) {
   if (!was_up || link.returning != Return::kBack) return;
   link.returning = Return::kNone;
-  const bool lasted = monotonic_now() - link.up_since >= pause_of(link);
+  const bool lasted = now() - link.up_since >= pause_of(link);
   link.relapses = lasted ? 0 : link.relapses + 1;
 }
 

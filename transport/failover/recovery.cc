@@ -63,8 +63,7 @@ bool FailoverTransport::begin_attempt(FailoverLink& link) {
   }
   link.state = State::kTrying;
   // In the first round each path gets the time that a plain link has.
-  link.path_deadline =
-      monotonic_now() + (link.announced ? peer_timeout() / (paths + 1) : 2 * peer_timeout());
+  link.path_deadline = now() + (link.announced ? peer_timeout() / (paths + 1) : 2 * peer_timeout());
   poller_.start_ticks();
   return true;
 }
@@ -78,9 +77,9 @@ void FailoverTransport::round_failed(FailoverLink& link) {
   link.rounds += link.cut_short ? 0 : 1;
   link.cut_short = false;
   link.tried = 0;
-  if (none || link.rounds >= kRoundsMax || monotonic_now() >= link.deadline) return give_up(link);
+  if (none || link.rounds >= kRoundsMax || now() >= link.deadline) return give_up(link);
   link.state = State::kWaiting;
-  link.retry_at = monotonic_now() + grace();
+  link.retry_at = now() + grace();
   poller_.start_ticks();
 }
 
@@ -104,7 +103,7 @@ void FailoverTransport::attach(FailoverLink& link, Path path) {
     link.state = State::kUp;
     const size_t before = std::exchange(link.candidate, path.data->inner);
     link.better = link.candidate < before;
-    link.path_deadline = monotonic_now() + peer_timeout();
+    link.path_deadline = now() + peer_timeout();
     poller_.start_ticks();
   }
   link.peer_ready = false;
@@ -129,7 +128,7 @@ void FailoverTransport::path_answered(FailoverLink& link) {
   link.deadline = 0;
   link.tried = 0;
   link.progress = false;
-  link.up_since = monotonic_now();
+  link.up_since = now();
   link.sends.rewind();
   queue(link);
   count_on(link);
@@ -166,14 +165,14 @@ void FailoverTransport::count_fault(FailoverLink& link, Code code) {
   Candidate& candidate = link.candidates[link.candidate];
   candidate.corrupt += is_corrupt(code) ? 1 : 0;
   if (!link.peer_ready) return;
-  const bool brief = monotonic_now() - link.up_since < peer_timeout();
+  const bool brief = now() - link.up_since < peer_timeout();
   link.fruitless = brief && !link.progress ? link.fruitless + 1 : 0;
 }
 
 void FailoverTransport::leave(FailoverLink& link, Code code, std::string why) {
   if (link.state != State::kUp && link.state != State::kTrying) return;
   if (why.empty()) why = "it was closed";
-  const Nanos now = monotonic_now();
+  const Nanos now = this->now();
   const bool was_up = link.state == State::kUp;
   if (link.announced && link.deadline == 0)
     link.deadline = now + (link.opener ? 1 : 2) * peer_timeout();

@@ -78,7 +78,7 @@ class FaultyTransport final : public Transport {
 };
 
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan)
-    : inner_(std::move(inner)), plan_(plan), random_(plan.seed) {
+    : Transport(inner->clock()), inner_(std::move(inner)), plan_(plan), random_(plan.seed) {
   if (inner_->wait_fd() < 0) return;
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   wake_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -57,7 +57,8 @@ class LoopbackTransport final : public Transport {
     uint32_t receives_outstanding = 0;
   };
 
-  explicit LoopbackTransport(const TransportOptions& options) : options_(options) {}
+  explicit LoopbackTransport(const TransportOptions& options)
+      : Transport(*options.clock), options_(options) {}
   Status start();
 
   // The hub's lock is held by the caller of all of these.

@@ -89,8 +89,8 @@ Result<LinkId> RdmaTransport::connect(std::string_view address, const FrameHeade
     return link.id;
   }
   link.lanes = lanes.take();
-  link.bootstrap = std::make_unique<Bootstrap>(fd.take(), link.peer, Stage::kConnecting,
-                                               monotonic_now() + peer_timeout());
+  link.bootstrap =
+      std::make_unique<Bootstrap>(fd.take(), link.peer, Stage::kConnecting, now() + peer_timeout());
   link.bootstrap->link = &link;
   poller_.start_ticks();
   if (!poller_.watch(link.bootstrap->fd.get(), link.bootstrap.get()))
@@ -169,7 +169,7 @@ void RdmaTransport::accept_connections() {
       dismiss(*pending_connections_.front());
     std::string peer = format_address(peer_address_of(fd.get()));
     pending_connections_.push_back(std::make_unique<Bootstrap>(
-        std::move(fd), std::move(peer), Stage::kHello, monotonic_now() + peer_timeout()));
+        std::move(fd), std::move(peer), Stage::kHello, now() + peer_timeout()));
     poller_.watch(pending_connections_.back()->fd.get(),
                   pending_connections_.back().get());  // if this fails, the deadline closes it
   }
@@ -279,7 +279,7 @@ void RdmaTransport::end_link(RdmaLink& link, Code code, std::string text) {
   const bool up = link.state == RdmaLink::State::kUp;
   link.state = RdmaLink::State::kEnding;
   link.end_code = code;
-  link.deadline = monotonic_now() + peer_timeout();
+  link.deadline = now() + peer_timeout();
   links_.set_error(link.id, std::move(text));
   if (link.bootstrap != nullptr) {
     if (up) (void)send_byte(link.bootstrap->fd.get(), static_cast<uint8_t>(code));
@@ -321,7 +321,7 @@ void RdmaTransport::retire(std::unique_ptr<Bootstrap> bootstrap) {
 void RdmaTransport::tick() {
   tick_due_ = false;
   poller_.end_tick();
-  const Nanos now = monotonic_now();
+  const Nanos now = this->now();
   while (!pending_connections_.empty() && pending_connections_.front()->deadline <= now)
     dismiss(*pending_connections_.front());
   bool needed = !pending_connections_.empty();

@@ -74,7 +74,8 @@ class RdmaTransport final : public Transport {
   TransportTotals totals() const override;
 
  private:
-  explicit RdmaTransport(const TransportOptions& options) : options_(options) {}
+  explicit RdmaTransport(const TransportOptions& options)
+      : Transport(*options.clock), options_(options) {}
   Status start(const VerbsLibrary& verbs);
 
   // rdma.cc

@@ -39,7 +39,7 @@ Result<LinkId> TcpTransport::connect(std::string_view address, const FrameHeader
   auto opened = std::make_unique<TcpLink>();
   opened->peer = std::string(address);
   opened->greeting = {hello, random_nonce(), 0, options_.streams, false};
-  opened->deadline = monotonic_now() + peer_timeout();
+  opened->deadline = now() + peer_timeout();
   TcpLink& link = add_link(std::move(opened));
   poller_.start_ticks();
   for (uint32_t i = 0; i < options_.streams; ++i) {
@@ -150,7 +150,7 @@ void TcpTransport::admit_from(Listener& listener, PendingConnections::Streams& l
                                            std::move(peer), options_);
     work_.reserve(++streams_alive_);
     poller_.watch(stream->channel.fd(), stream.get());  // if this fails, the deadline closes it
-    pending_connections_.admit(std::move(stream), monotonic_now() + peer_timeout(), leaving);
+    pending_connections_.admit(std::move(stream), now() + peer_timeout(), leaving);
   }
 }
 
@@ -225,7 +225,7 @@ void TcpTransport::part(std::unique_ptr<Stream> stream, bool drain) {
   stream->role = Stream::Role::kDraining;
   stream->readable = true;
   queue(*stream);
-  draining_.push_back({std::move(stream), monotonic_now() + peer_timeout()});
+  draining_.push_back({std::move(stream), now() + peer_timeout()});
   poller_.start_ticks();
 }
 

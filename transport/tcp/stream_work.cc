@@ -32,7 +32,7 @@ bool TcpTransport::after_read(Stream& stream, const IoResult& result) {
   switch (result.io) {
     case Io::kMore:
       // The link still delivers frames.
-      if (link.ending) link.deadline = std::max(link.deadline, monotonic_now() + broken_grace());
+      if (link.ending) link.deadline = std::max(link.deadline, now() + broken_grace());
       return true;
     case Io::kShort: stream.readable = stream.hung_up; return true;
     case Io::kBlocked: stream.readable = false; return true;
@@ -58,7 +58,7 @@ void TcpTransport::write_frames(Stream& stream) {
     if (result.io == Io::kMore) continue;
     stream.writable = false;
     if (result.io == Io::kBlocked) {
-      if (stream.blocked_since == 0) stream.blocked_since = monotonic_now();
+      if (stream.blocked_since == 0) stream.blocked_since = now();
       return poller_.start_ticks();
     }
     // The link is broken, but earlier frames may still be unread. Reading on finds the end.
@@ -93,7 +93,7 @@ void TcpTransport::note_end(Stream& stream, uint32_t edges) {
 // unread frames are delivered first. The grace period is for streams that never end, and for frames
 // without a posted receive. It is short enough to report a dead peer within two seconds.
 void TcpTransport::begin_ending(TcpLink& link, Nanos grace) {
-  const Nanos deadline = monotonic_now() + grace;
+  const Nanos deadline = now() + grace;
   link.deadline = link.ending ? std::min(link.deadline, deadline) : deadline;
   link.ending = true;
   poller_.start_ticks();

@@ -60,7 +60,8 @@ class TcpTransport final : public Transport {
     Nanos deadline = 0;
   };
 
-  explicit TcpTransport(const TransportOptions& options) : options_(options) {}
+  explicit TcpTransport(const TransportOptions& options)
+      : Transport(*options.clock), options_(options) {}
   Status start();
 
   // tcp.cc

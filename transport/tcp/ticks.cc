@@ -32,7 +32,7 @@ void watch_window(Stream& stream, uint32_t peer_timeout_ms) {
 void TcpTransport::tick() {
   tick_due_ = false;
   poller_.end_tick();
-  const Nanos now = monotonic_now();
+  const Nanos now = this->now();
   PendingConnections::Streams leaving;
   pending_connections_.expire(now, leaving);
   for (Draining& one : draining_) {

@@ -38,7 +38,7 @@ NcclType nccl_type(DType dtype) {
 
 }  // namespace
 
-EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
+EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region, const Clock& clock)
     : add_(std::move(add)),
       order_{add_.plan.spec.priority, add_.plan.spec.result_priority},
       region_(region),
@@ -47,7 +47,8 @@ EngineTensor::EngineTensor(const StartJob& job, AddTensor add, RegionId region)
       posted_(job.local_ranks.size()),
       local_ranks_(job.local_ranks),
       block_bytes_(job.agent_of_rank.size()),
-      reported_(add_.shape.chunks) {
+      reported_(add_.shape.chunks),
+      trace_(clock) {
   if (add_.gpu() != nullptr) {
     sum_ = std::make_unique<GpuSum>(add_.gpu()->device);
   } else {

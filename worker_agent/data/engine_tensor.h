@@ -26,7 +26,7 @@ namespace gradbus {
 
 class EngineTensor {
  public:
-  EngineTensor(const StartJob& job, AddTensor add, RegionId region);
+  EngineTensor(const StartJob& job, AddTensor add, RegionId region, const Clock& clock);
   // Opens the operations between nodes. S201 when address space for payloads runs out.
   Status open_operations(const StartJob& job, Transport& transport);
 

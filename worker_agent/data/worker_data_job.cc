@@ -58,7 +58,8 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
   const PsPlan* const ps = add.plan.ps();
   const uint32_t replaces = ps != nullptr && ps->moved_from ? ps->moved_from->id : id;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
-  tensors_[id] = std::make_unique<EngineTensor>(start_, std::move(add), region.value());
+  tensors_[id] =
+      std::make_unique<EngineTensor>(start_, std::move(add), region.value(), transport_->clock());
   ++live_;
   reducing_.reserve(live_);
   coding_.reserve(live_);
@@ -107,7 +108,7 @@ CollectiveOperation* WorkerDataJob::operation(OperationId id) {
 
 size_t WorkerDataJob::do_work() {
   size_t work = 0;
-  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(monotonic_now()));
+  if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(transport_->now()));
   for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
     work += take_submissions(rank);
   work += reduce_local();
@@ -171,14 +172,14 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
   }
   if (const Status status = posted->post(local_rank, record); !status.ok())
     return fail(status.with_context(who(local_rank)));
-  start_.traffic->lateness.observe(posted->lateness(monotonic_now()));
+  start_.traffic->lateness.observe(posted->lateness(transport_->now()));
   note(*posted, TraceKind::kRanks);
   if (posted->ready_round() != 0) begin(*posted);
 }
 
 void WorkerDataJob::begin(EngineTensor& tensor) {
   const uint64_t round = tensor.ready_round();
-  tensor.begun(round, monotonic_now());
+  tensor.begun(round, transport_->now());
   Status status = tensor.sum().start();
   if (status.ok())
     status = tensor.round().begin({round, tensor.request(), tensor.block_bytes()}, queue_);
@@ -281,7 +282,7 @@ void WorkerDataJob::send_data(CollectiveOperation& operation, const Action& acti
   FrameHeader header = operation.frame(start_.job, start_.epoch, action);
   of.round().complete(header, operation);
   if (RoundTrace* const round = traced(operation); round != nullptr)
-    round->note(TraceKind::kSend, monotonic_now(), action.bytes);
+    round->note(TraceKind::kSend, transport_->now(), action.bytes);
   links_->send_data(action.peer, header, operation.slice(action), {operation.id(), action},
                     of.order().of(action.frame));
 }

@@ -119,7 +119,7 @@ class WorkerDataJob final : public DataJob {
     return traced(*tensors_[operation.id().tensor]);
   }
   void note(EngineTensor& tensor, TraceKind kind, uint64_t bytes = 0) const {
-    if (start_.trace->on()) tensor.trace().note(kind, monotonic_now(), bytes);
+    if (start_.trace->on()) tensor.trace().note(kind, transport_->now(), bytes);
   }
 
   const StartJob start_;

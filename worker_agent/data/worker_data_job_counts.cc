@@ -8,7 +8,7 @@ void WorkerDataJob::count_round(const EngineTensor& tensor) const {
   JobTraffic::Operations& counted = start_.traffic->of(tensor.kind());
   counted.rounds.add(1);
   counted.bytes.add(tensor.bytes());
-  counted.duration.observe(static_cast<uint64_t>(monotonic_now() - tensor.begun_at()));
+  counted.duration.observe(static_cast<uint64_t>(transport_->now() - tensor.begun_at()));
 }
 
 }  // namespace gradbus

@@ -144,7 +144,7 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
             "job \"" + start_.name + "\": the link to " + describe_peer(peer) + " ended" +
                 (why.empty() ? "" : " (" + with_tensor_name(what_of(why)) + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
-  ended_links_.add(peer, lost, monotonic_now());
+  ended_links_.add(peer, lost, transport_->now());
 }
 
 // ---- shards that are lost

@@ -23,7 +23,7 @@ void WorkerDataJob::take_turn(const CollectiveOperation& operation, uint64_t num
 size_t WorkerDataJob::run_nccl() {
   size_t work = 0;
   while (nccl_ != nullptr && broken_.ok()) {
-    const std::optional<NcclQueue::Ended> ended = nccl_->poll(monotonic_now());
+    const std::optional<NcclQueue::Ended> ended = nccl_->poll(transport_->now());
     if (!ended) break;
     on_nccl_ended(*ended);
     ++work;

@@ -51,6 +51,9 @@ class JobTrace {
 // The spans of a tensor's current round. Engine thread only; written only while the job is traced.
 class RoundTrace {
  public:
+  explicit RoundTrace(const Clock& clock) : clock_(clock) {}
+
+  Nanos now() const { return clock_.now(); }
   // A piece of work of this kind, or an event (begin == end). The span of a kind goes from its
   // first piece to its last one.
   void note(TraceKind kind, Nanos begin, Nanos end, uint64_t bytes = 0) {
@@ -90,6 +93,7 @@ class RoundTrace {
   };
   Span& of(TraceKind kind) { return spans_[static_cast<size_t>(kind)]; }
 
+  const Clock& clock_;
   std::array<Span, kTraceKindMax + 1> spans_{};
 };
 
@@ -98,9 +102,9 @@ class TracedWork {
  public:
   // `round`: null when the job is not traced.
   TracedWork(RoundTrace* round, TraceKind kind, uint64_t bytes = 0)
-      : round_(round), kind_(kind), bytes_(bytes), begin_(round == nullptr ? 0 : monotonic_now()) {}
+      : round_(round), kind_(kind), bytes_(bytes), begin_(round == nullptr ? 0 : round->now()) {}
   ~TracedWork() {
-    if (round_ != nullptr) round_->note(kind_, begin_, monotonic_now(), bytes_);
+    if (round_ != nullptr) round_->note(kind_, begin_, round_->now(), bytes_);
   }
   TracedWork(const TracedWork&) = delete;
   TracedWork& operator=(const TracedWork&) = delete;

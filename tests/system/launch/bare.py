@@ -25,6 +25,8 @@ def root() -> pathlib.Path:
     if not ROOT.exists():
         unfinished = ROOT.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        fetch("debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", unfinished)
+        # A mount namespace of its own: /proc does not stay mounted there when the test is killed.
+        fetch("unshare", "--mount", "debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm",
+              unfinished)  # fmt: skip
         unfinished.rename(ROOT)
     return ROOT

@@ -15,6 +15,7 @@
 #include "server/parameter_server/ps_data_job.h"
 #include "server/parameter_server/snapshot_keeper.h"
 #include "shared_memory/half_averages.h"
+#include "tests/unit/data_plane/manual_clock.h"
 #include "transport/registry.h"
 #include "worker_agent/data/worker_data_job.h"
 
@@ -23,11 +24,12 @@ namespace gradbus::test {
 inline constexpr uint64_t kJob = 77;
 inline constexpr uint64_t kLinkKey = 99;
 
-inline std::unique_ptr<Transport> loopback() {
-  auto transport = find_transport("loopback")->create({});
+inline std::unique_ptr<Transport> loopback_by(const Clock& clock) {
+  auto transport = find_transport("loopback")->create({.clock = &clock});
   EXPECT_TRUE(transport.ok());
   return transport.take();
 }
+inline std::unique_ptr<Transport> loopback() { return loopback_by(monotonic_clock()); }
 
 // The state of a client process.
 struct FakeClient {
