@@ -16,6 +16,7 @@
 #include "gil.h"
 #include "hash.h"
 #include "interrupt.h"
+#include "placed.h"
 #include "session.h"
 
 namespace nb = nanobind;
@@ -122,6 +123,16 @@ void construct_session(Session* self, std::optional<std::string> job,
       {std::move(job), std::move(socket_path), rank, world_size, start_timeout_ms, op_timeout_ms});
 }
 
+void bind_placed_gradients(nb::module_& module) {
+  nb::class_<PlacedGradients>(module, "PlacedGradients")
+      .def(nb::init<const nb::list&>(), "parameters"_a)
+      .def("note", &PlacedGradients::note)
+      .def("is_as_noted", &PlacedGradients::is_as_noted)
+      .def("is_ready_for_more", &PlacedGradients::is_ready_for_more)
+      .def("noted", &PlacedGradients::noted)
+      .def("versions", &PlacedGradients::versions);
+}
+
 void bind_mode(nb::module_& module) {
   nb::class_<gradbus_mode>(module, "Mode")
       .def_prop_ro("kind", [](const gradbus_mode& mode) { return static_cast<int>(mode.kind); })
@@ -220,6 +231,7 @@ NB_MODULE(_core, module) {
   gradbus::python::bind_bucket(module);
   gradbus::python::bind_request(module);
   gradbus::python::bind_operation(module);
+  gradbus::python::bind_placed_gradients(module);
   gradbus::python::bind_mode(module);
   gradbus::python::bind_session(module);
 }

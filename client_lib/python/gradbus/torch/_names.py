@@ -11,10 +11,9 @@ from .._errors import InvalidError, bad_argument
 from ._buckets.parameter_info import NamedParameter
 
 
-def parameters_of(optimizer: Any) -> Iterator[torch.Tensor]:
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     """Of all groups."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def numbered(group: dict[str, Any], number: int) -> list[NamedParameter]:

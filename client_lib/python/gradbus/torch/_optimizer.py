@@ -96,7 +96,7 @@ class DistributedOptimizerBase(_Optimizer):
         try:
             result = step_inside(self, closure)
         finally:
-            state.exchange.end_round()
+            state.exchange.end_round(is_traced=traced != 0)
         state.local.stepped()
         state.steps += 1
         trace_span("step", traced)
@@ -106,19 +106,6 @@ class DistributedOptimizerBase(_Optimizer):
         return result
 
     step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
-
-    @property
-    def state(self) -> Any:  # type: ignore[override,unused-ignore]
-        """The wrapped optimizer's. Parameters whose step was left to the next forward pass are stepped first."""
-        own = self.__dict__  # torch reads this for each parameter of a step
-        gradbus = own.get("_gradbus")
-        if gradbus is not None and gradbus.exchange.deferred.step_part is not None:
-            gradbus.exchange.settle()
-        return own["state"]
-
-    @state.setter
-    def state(self, value: Any) -> None:
-        self.__dict__["state"] = value
 
     def load_state_dict(self, state_dict: Any) -> None:
         """As torch's."""
@@ -133,7 +120,10 @@ class DistributedOptimizerBase(_Optimizer):
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
         owned = exchange.owned
-        for parameter in parameters_of(self):
+        parameters = parameters_of(self)
+        if owned.issuperset(map(id, parameters)):
+            return
+        for parameter in parameters:
             if id(parameter) not in owned and parameter.grad is not None:
                 if set_to_none:
                     parameter.grad = None
@@ -317,7 +307,8 @@ class DistributedOptimizerBase(_Optimizer):
 
 
 def _plain_class(distributed: type) -> type:
-    return distributed.__mro__[2]  # after the distributed class and DistributedOptimizerBase
+    bases = distributed.__mro__
+    return bases[bases.index(DistributedOptimizerBase) + 1]
 
 
 @functools.cache

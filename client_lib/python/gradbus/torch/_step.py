@@ -12,6 +12,7 @@ from .._differentiable import allreduce
 from ._exchangers import State
 from ._names import parameters_of
 from ._partial_step import may_step_parts, step_nothing, step_part
+from ._state_access import settle_before_use
 
 Closure = Callable[[], Any]
 
@@ -20,6 +21,7 @@ def step_inside(optimizer: Any, closure: Closure | None) -> Any:
     """What the wrapped optimizer's step() returns; None if parts of it were left to the next forward pass."""
     state = optimizer._gradbus
     if closure is None and state.exchange.is_deferred and _may_step_parts(optimizer, state):
+        settle_before_use(optimizer)
         part = step_part(optimizer, state.plain_class)
         state.exchange.defer_step(part, optimizer, parameters_of(optimizer))
         return step_nothing(optimizer, state.inner_step)
@@ -44,7 +46,7 @@ def synchronize(optimizer: Any, is_step: bool) -> None:
     state = optimizer._gradbus
     exchanged = parameters_of(optimizer)
     if state.local.names:
-        exchanged = (p for p in exchanged if not state.local.owns(p))
+        exchanged = [p for p in exchanged if not state.local.owns(p)]
     state.exchange.synchronize(exchanged, is_step)
 
 

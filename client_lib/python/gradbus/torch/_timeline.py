@@ -29,6 +29,22 @@ def trace_span(name: str, begin: int) -> None:
         _session.current().trace(name, begin, time.monotonic_ns())
 
 
+class PassSpan:
+    """The backward pass. A look at the job costs microseconds, so the pass is traced if the last step was."""
+
+    def __init__(self) -> None:
+        self.is_traced = True  # perhaps
+        self._begin = 0
+
+    def begin(self) -> None:
+        """The first gradient has come."""
+        self._begin = trace_now() if self.is_traced else 0
+
+    def end(self) -> None:
+        """The last one has."""
+        trace_span("backward", self._begin)
+
+
 def profiled(name: str) -> Callable[[Function], Function]:
     """The function is a range of torch.profiler, and of NVTX under torch.autograd.profiler.emit_nvtx()."""
 

@@ -8,7 +8,9 @@ import torch
 
 from ... import _core
 from ..._layout import BucketPlan
+from .arrivals import Arrivals
 from .delay_compensation import DelayCompensation
+from .noted import Noted
 from .parameter_info import NamedParameter, shaped_as
 from .registered import Registered
 from .shard_parameters import ShardParameters
@@ -32,8 +34,7 @@ class Bucket(Registered):
         self.slots = [self._slot(named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self._unset: Sequence[int] = ()  # slots that had no gradient here at the last start
         self._used = self._used_flags(plan)
-        self._slots_left = 0  # whose gradients of this round are not complete
-        self._has_arrived = True  # a gradient has, since begin_round()
+        self.arrivals = Arrivals(self.slots)
         self._view_in_use = 0  # number of the delay slot's view that slots use
         self.started = False
         self.undrained = False  # results of mode delayed are left
@@ -41,6 +42,7 @@ class Bucket(Registered):
         self.again = False  # and after it came more gradients
         self.is_delayed = plan.mode.startswith("delayed")
         self._is_noted = False  # what there is after a pass that does not start the exchange
+        self._noted = Noted(self.slots)
         self._taken = True  # the result of the last start
         self._drained: bool | None = None  # what drain() found, until it has been used
         self.compressed = plan.compression != "none"
@@ -56,6 +58,7 @@ class Bucket(Registered):
     def replace(self, core: _core.Bucket) -> None:
         """The same tensor, registered anew; nothing is under way."""
         super().replace(core)
+        self._noted.forget()
         self.used = False
         self._view_in_use = 0
         self._used = self._used_flags(self._plan)
@@ -85,28 +88,9 @@ class Bucket(Registered):
 
     def begin_round(self) -> None:
         """Forgets what has arrived."""
-        self._slots_left = len(self.slots)
+        self.arrivals.begin_round()
         self.started = self.done = self.again = False
         self._is_noted = False
-        if self._has_arrived:
-            self._has_arrived = False
-            for slot in self.slots:
-                slot.begin_round()
-
-    def count(self, slot: Slot, passes: int) -> bool:
-        """One more gradient; True when it was the last one of this round's ``passes``."""
-        self._has_arrived = True
-        self._slots_left -= slot.count(passes)
-        return self._slots_left == 0
-
-    def end_pass(self, passes: int) -> None:
-        """No more gradients come in this backward pass."""
-        self._slots_left -= sum([slot.end_pass(passes) for slot in self.slots])
-
-    @property
-    def is_full(self) -> bool:
-        """All gradients of this round are there."""
-        return self._slots_left == 0
 
     def adopt(self) -> None:
         """Every ``.grad`` is the view, zeros where no gradient came."""
@@ -119,9 +103,9 @@ class Bucket(Registered):
             slot.point()
 
     def point_as_noted(self) -> None:
-        """As point(), when changed_in_flight() has just found nothing."""
-        for slot in self.slots:
-            slot.point_as_noted()
+        """As point(), when changed_in_flight() has just found nothing: most ``.grad`` are the view already."""
+        if not self._noted.stays_in_place:
+            self.point()
 
     def leave_unused_out(self) -> None:
         """After point(): ``.grad`` is None where no rank has a gradient."""
@@ -138,26 +122,30 @@ class Bucket(Registered):
     def note(self) -> None:
         """From here on to start() nobody should write to the gradients."""
         self._is_noted = True
-        for slot in self.slots:
-            slot.note()
+        self._noted.note()
 
     def changed_since_noted(self) -> Slot | None:
         """Whose gradient somebody has written to since note()."""
-        return self._changed() if self._is_noted else None
+        return self._noted.changed() if self._is_noted else None
 
     def changed_in_flight(self) -> Slot | None:
         """Whose gradient somebody has written to since start()."""
-        return self._changed() if self.started and not self._taken else None
-
-    def _changed(self) -> Slot | None:
-        return next((slot for slot in self.slots if not slot.is_as_noted()), None)
+        return self._noted.changed() if self.started and not self._taken else None
 
     def restart(self, set_to_none: bool) -> None:
         """Gradients of zeros, where the next ones are to be added."""
         if not self._sparse:
             self.flat.zero_()
+        if set_to_none and self._noted.restart():
+            return
         for slot in self.slots:
             slot.restart(set_to_none)
+
+    def let_go(self, keep_values: bool) -> None:
+        """No ``.grad`` is in shared memory."""
+        self._noted.forget()
+        for slot in self.slots:
+            slot.let_go(keep_values)
 
     def forget(self) -> None:
         """Others have written to it."""
@@ -180,7 +168,7 @@ class Bucket(Registered):
         """Hands the bucket to Gradbus. Without gradients: this rank has joined, and only adds zeros."""
         for slot in self.slots if self._sparse else ():
             slot.fill()
-        if not self.is_full:
+        if not self.arrivals.is_full:
             self._unset = [n for n, slot in enumerate(self.slots) if slot.is_unset() or not has_gradients]
         if self._used is not None:
             self._used.write(self._unset)
@@ -189,8 +177,7 @@ class Bucket(Registered):
         self.started = True
         self.undrained = self._plan.mode.startswith("delayed")
         self._taken = False
-        for slot in self.slots:
-            slot.note()
+        self._noted.note()
 
     def start_pull(self, rests: bool = True) -> None:
         """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""
@@ -235,5 +222,6 @@ class Bucket(Registered):
         view = self.copy_back()
         if view != self._view_in_use or self._sparse:  # the rows of sparse ones are others each time
             self._view_in_use = view
+            self._noted.forget()
             for slot in self.slots:
                 slot.use_delay_slot(view)

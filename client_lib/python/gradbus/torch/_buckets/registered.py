@@ -9,7 +9,7 @@ import torch
 
 from ... import _core
 from ..._watch import wait_for
-from .._gpu.staging import GradientStorage, storage_of
+from .._gpu.staging import GradientStorage, is_alone, storage_of
 from .converted import Converted
 
 
@@ -40,6 +40,7 @@ class Registered:
         self.compressed = False  # agents keep what its compression remembers
         self.storage = self._make_storage(core)
         self.flat: torch.Tensor = self.storage.views[0]  # of the current delay slot
+        self._is_alone = is_alone(self.storage)
 
     def replace(self, core: _core.Bucket) -> None:
         """Another one takes this one's place, with the elements that there are."""
@@ -48,12 +49,16 @@ class Registered:
         self.core = core
         self.storage = self._make_storage(core)
         self.flat = self.storage.views[0]
+        self._is_alone = is_alone(self.storage)
         self.flat.copy_(before)
         old.close()
 
     def hand_over(self, begin: Callable[[], None] | None = None) -> None:
         """Begins a round, as core.start() unless otherwise said, when the elements are in the delay slot."""
-        self.storage.hand_over(self.core.delay_slot, begin or self.core.start)
+        if self._is_alone and begin is None:
+            self.core.start()
+        else:
+            self.storage.hand_over(self.core.delay_slot, begin or self.core.start)
 
     def test(self) -> bool:
         """finish() would not wait."""
@@ -61,11 +66,14 @@ class Registered:
 
     def finish(self) -> None:
         """Waits for what was handed over. After a TimeoutError it may be called again."""
-        self.storage.finish_handing_over()
+        if not self._is_alone:
+            self.storage.finish_handing_over()
         wait_for(self.core)
 
     def copy_back(self) -> int:
         """The current delay slot's elements are in flat now; the number of that view."""
+        if self._is_alone:
+            return 0
         view = self.storage.copy_back(self.core.delay_slot)
         self.flat = self.storage.views[view]
         return view

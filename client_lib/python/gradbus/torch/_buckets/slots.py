@@ -31,14 +31,14 @@ class Slot:
         self._grads = 0  # in this backward pass
         # As many as any pass has brought, two where a reentrant checkpoint shares the layer; 0: none
         # has ended yet, and nobody knows how many will come.
-        self._grads_per_pass = 0
+        self.grads_per_pass = 0
         self._passes = 0  # in this round
         self._is_ready = False  # the gradient of this round is complete
-        self._noted: tuple[torch.Tensor | None, int, int] = (None, 0, 0)  # .grad, its version and address
+        self.noted: tuple[torch.Tensor | None, int, int] = (None, 0, 0)  # .grad, its version and address
         # False until the first gradient arrived: that one is copied; later ones are born in place.
         self.adopted = False
         # Of the zeros that zero_grad(set_to_none=True) or adopt() put there instead of None; None: not so.
-        self._zeros_version: int | None = None
+        self.zeros_version: int | None = None
         self._private: torch.Tensor | None = None  # .grad of a parameter in another order
         self.hook: Any = None  # is called with each gradient
         self._set_views(views)
@@ -58,7 +58,7 @@ class Slot:
     def count(self, passes: int) -> bool:
         """One more gradient has arrived; True when it is the last one of this round's ``passes``."""
         self._grads += 1
-        if self._grads != self._grads_per_pass or self._passes + 1 < passes or self._is_ready:
+        if self._grads != self.grads_per_pass or self._passes + 1 < passes or self._is_ready:
             return False
         self._is_ready = True
         return True
@@ -67,7 +67,7 @@ class Slot:
         """No more gradients come in this backward pass; True when the round's last one has come."""
         if not self._grads:
             return False
-        self._grads_per_pass = max(self._grads, self._grads_per_pass)
+        self.grads_per_pass = max(self._grads, self.grads_per_pass)
         self._grads = 0
         self._passes += 1
         if self._passes < passes or self._is_ready:
@@ -83,11 +83,11 @@ class Slot:
         grad = self.parameter.grad
         if grad is None:
             return True
-        return grad._version == self._zeros_version and (grad is self._private or self.is_in_place())
+        return grad._version == self.zeros_version and (grad is self._private or self.is_in_place())
 
     def end_zeros_for_none(self) -> None:
         """Other ranks may have had a gradient: what is in ``.grad`` stands for no None."""
-        self._zeros_version = None
+        self.zeros_version = None
 
     def refuse_when_frozen_here(self) -> None:
         """Another rank has a gradient. Raises MismatchError if no step will move this rank's parameter."""
@@ -126,9 +126,9 @@ class Slot:
     def _is_intact(self, gradient: torch.Tensor) -> bool:
         return (
             gradient.data_ptr() == self._addresses[self._delay_slot]
-            and gradient.dtype is self._dtype
             and gradient.stride() == self._stride
             and gradient.shape == self._shape
+            and gradient.dtype is self._dtype
             and not gradient.is_conj()
         )
 
@@ -152,7 +152,7 @@ class Slot:
         if grad is None or grad is not self._private:
             self.point()
             made = self.parameter.grad if grad is None else None
-            self._zeros_version = None if made is None else made._version
+            self.zeros_version = None if made is None else made._version
 
     def _made(self, grad: torch.Tensor) -> bool:
         return any(grad is gradient for gradient in self._gradients)
@@ -167,44 +167,35 @@ class Slot:
     def fill(self) -> None:
         """Before the bucket is handed on: the view is this rank's gradient."""
 
-    def note(self) -> None:
-        """From here on nobody should set or write to ``.grad``. Torch counts the writes."""
+    def note(self) -> bool:
+        """From here on nobody should set or write to ``.grad``. Torch counts the writes.
+
+        True when ``.grad`` is the memory of this slot.
+        """
         grad = self.parameter.grad
         if grad is None:
-            self._noted = None, 0, 0
-        else:
-            self._noted = grad, grad._version, grad.data_ptr() if grad.layout is torch.strided else 0
+            self.noted = None, 0, 0
+            return False
+        address = grad.data_ptr() if grad.layout is torch.strided else 0
+        self.noted = grad, grad._version, address
+        if grad is not self._gradients[self._delay_slot] or address != self._addresses[self._delay_slot]:
+            return False
+        self.adopted = True
+        return True
 
     def is_as_noted(self, writes: int = 0) -> bool:
-        """Since note() nobody has, but for so many writes; a parameter frozen meanwhile does not count."""
-        noted, version, address = self._noted
+        """Since note() nobody has, but for so many writes."""
+        noted, version, address = self.noted
         grad = self.parameter.grad
-        if grad is noted and (
-            grad is None
-            or (grad._version == version + writes and (not address or grad.data_ptr() == address))
-        ):
-            return True
-        return not self.parameter.requires_grad
+        if grad is None or grad is not noted:
+            return grad is noted
+        return grad._version == version + writes and (not address or grad.data_ptr() == address)
 
     def point(self) -> None:
         """Makes ``.grad`` the view; a frozen parameter without a gradient keeps none."""
         if self.parameter.requires_grad or self.parameter.grad is not None:
             self._put()
             self.adopted = True
-
-    def point_as_noted(self) -> None:
-        """As point(), when is_as_noted() has just been found: most ``.grad`` are the view already."""
-        noted, _, address = self._noted
-        grad = self.parameter.grad
-        if (
-            grad is not None
-            and grad is noted
-            and grad is self._gradients[self._delay_slot]
-            and grad.data_ptr() == address
-        ):
-            self.adopted = True
-        else:
-            self.point()
 
     def _drop_zeros_when_frozen(self) -> None:
         # zero_grad(), then requires_grad_(False): in one process .grad is None.
@@ -223,7 +214,7 @@ class Slot:
         if self.parameter.grad is not gradient:
             self.refuse_other_kind()
             self.parameter.grad = gradient
-            self._zeros_version = None
+            self.zeros_version = None
         return gradient
 
     def _private_gradient(self) -> torch.Tensor | None:
@@ -248,7 +239,7 @@ class Slot:
         if stays or (self.adopted and self.parameter.requires_grad):
             gradient = self._put()
             self.adopted = True
-            self._zeros_version = None if stays else gradient._version
+            self.zeros_version = None if stays else gradient._version
         else:
             self.parameter.grad = None
 

@@ -7,6 +7,7 @@ where nobody has one. A rank looks only at slots for which it has none itself: o
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import torch
@@ -16,12 +17,18 @@ class UsedFlags:
     """Of one bucket, behind its slots."""
 
     def __init__(self, flat: torch.Tensor, start: int) -> None:
-        self._flags = flat[start:]
+        self._flags = flat[start:]  # keeps the memory mapped
         self._ones = torch.ones_like(self._flags)
+        # In host memory, a memoryview is written in a tenth of the time of copy_().
+        self._memory = _memory_of(self._flags)
+        self._bytes_of_ones = bytes(_memory_of(self._ones) or b"")
 
     def write(self, unset: Sequence[int]) -> None:
         """Before the exchange; ``unset``: numbers of the slots without a gradient on this rank."""
-        self._flags.copy_(self._ones)
+        if self._memory is None:
+            self._flags.copy_(self._ones)
+        else:
+            self._memory[:] = self._bytes_of_ones
         for number in unset:
             self._flags[number] = 0
 
@@ -31,3 +38,10 @@ class UsedFlags:
             return []
         flags = self._flags.tolist()
         return [number for number in unset if flags[number] == 0]
+
+
+def _memory_of(tensor: torch.Tensor) -> memoryview | None:
+    if tensor.device.type != "cpu":
+        return None
+    size = tensor.numel() * tensor.element_size()
+    return memoryview((ctypes.c_ubyte * size).from_address(tensor.data_ptr())).cast("B")

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,21 @@ from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
 from .hooks import after_accumulation
 from .rounds import Rounds, in_flight_error
+
+
+class _Hook:
+    """Of one parameter. It is called with each gradient while this object lives."""
+
+    __slots__ = ("__weakref__", "bucket", "rounds", "slot")
+
+    def __init__(self, rounds: Rounds, bucket: Bucket, slot: Slot) -> None:
+        self.rounds = rounds
+        self.bucket = bucket
+        self.slot = slot
+
+    def remove(self) -> None:
+        """The parameter has no hook."""
+        self.slot.hook.remove()
 
 
 class GradientExchange:
@@ -96,17 +111,18 @@ class GradientExchange:
 
     def _watch(self, bucket: Bucket, slot: Slot) -> None:
         self.owned.add(id(slot.parameter))
-        # Weak references: the hook lives as long as the parameter, the optimizer may go earlier, and a
+        # A weak reference: the hook lives as long as the parameter, the optimizer may go earlier, and a
         # slot that the parameter's hook held would hold the parameter for ever.
-        rounds, bucket_, slot_ = weakref.ref(self._rounds), weakref.ref(bucket), weakref.ref(slot)
+        hook = _Hook(self._rounds, bucket, slot)
+        reference = weakref.ref(hook)
 
         def on_gradient(*_: Any) -> None:
-            its_rounds, its_bucket, its_slot = rounds(), bucket_(), slot_()
-            if its_rounds is not None and its_bucket is not None and its_slot is not None:
-                its_rounds.on_gradient(its_bucket, its_slot)
+            its = reference()
+            if its is not None:
+                its.rounds.on_gradient(its.bucket, its.slot)
 
         slot.hook = after_accumulation(slot.parameter, on_gradient)
-        self._hooks.append(slot.hook)
+        self._hooks.append(hook)
         if self._schedule.in_forward:
             # A second backward pass adds to gradients whose exchange nobody has waited for.
             deferred = weakref.ref(self.deferred)
@@ -173,7 +189,7 @@ class GradientExchange:
         return self.deferred.has_begun
 
     def defer_step(
-        self, step_part: StepPart, optimizer: Any, all_parameters: Iterable[torch.Tensor]
+        self, step_part: StepPart, optimizer: Any, all_parameters: Sequence[torch.Tensor]
     ) -> None:
         """Each bucket's parameters are stepped when they are used next."""
         self._refuse_foreign_parameters(all_parameters)
@@ -200,7 +216,7 @@ class GradientExchange:
         return self._rounds.in_flight
 
     def synchronize(
-        self, all_parameters: Iterable[torch.Tensor] = (), is_step: bool = False
+        self, all_parameters: Sequence[torch.Tensor] = (), is_step: bool = False
     ) -> None:
         """After this every ``.grad`` is the result. Nothing happens when it already is.
 
@@ -288,7 +304,9 @@ class GradientExchange:
         """By parameter: how many steps the gradient in ``.grad`` is old; -1: zeros, of no step."""
         return {slot.name: b.core.staleness for b in self._buckets for slot in b.slots}
 
-    def _refuse_foreign_parameters(self, all_parameters: Iterable[torch.Tensor]) -> None:
+    def _refuse_foreign_parameters(self, all_parameters: Sequence[torch.Tensor]) -> None:
+        if self.owned.issuperset(map(id, all_parameters)):
+            return
         for parameter in all_parameters:
             if id(parameter) not in self.owned and parameter.grad is not None:
                 raise bad_argument(
@@ -297,14 +315,16 @@ class GradientExchange:
                     "unfreeze it before, or give it to add_param_group() on every rank",
                 )
 
-    def end_round(self) -> None:
-        """The results were used; the next synchronize() exchanges again."""
+    def end_round(self, is_traced: bool = True) -> None:
+        """The results were used; the next synchronize() exchanges again. ``is_traced``: so is the next pass."""
         if not self.deferred.is_stepped:
             self.deferred.finish()
         self._rounds.end()
+        self._rounds.span.is_traced = is_traced
         for bucket in self._buckets:
-            for slot in bucket.slots if bucket.on_shards is not None else ():
-                slot.show()
+            if bucket.on_shards is not None:
+                for slot in bucket.slots:
+                    slot.show()
 
     @property
     def rounds(self) -> Rounds:
@@ -317,16 +337,17 @@ class GradientExchange:
         ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
         """
         self.refuse_when_detached()
-        later: list[Bucket] = []
         if self.deferred.is_stepped:
             later = self.deferred.zero(set_to_none)
+            now = [bucket for bucket in self._buckets if bucket not in later]
+            for bucket in now:
+                bucket.begin_round()
         else:
             self._rounds.abandon()
             self._rounds.begin()
-        for bucket in self._buckets:
-            if bucket not in later:
-                bucket.begin_round()
-                bucket.restart(set_to_none)
+            now = self._buckets
+        for bucket in now:
+            bucket.restart(set_to_none)
 
     @torch.no_grad()
     def compression_state(self) -> CompressionState:
@@ -459,8 +480,7 @@ class GradientExchange:
             hook.remove()
         self._hooks.clear()
         for bucket in self._buckets:
-            for slot in bucket.slots:
-                slot.let_go(keep_gradients)
+            bucket.let_go(keep_gradients)
 
 
 def _finish(reference: weakref.ref[Deferred]) -> None:

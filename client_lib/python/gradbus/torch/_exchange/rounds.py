@@ -28,7 +28,7 @@ from ..._process_sets import ProcessSet, session_of
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
-from .._timeline import profiled, trace_now, trace_span
+from .._timeline import PassSpan, profiled
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
 from .deferred import Deferred, can_defer
@@ -69,7 +69,7 @@ class Rounds:
         self._rescale_residual = rescale_residual
         self._end = BackwardEnd(self)
         self._pass_is_open = False
-        self._traced_pass = 0  # when its first gradient came; 0: the job is not traced
+        self.span = PassSpan()
         self._passes_made = 0  # backward passes since the last exchange
         self._exchanges = 0  # ever
         self._in_forward = in_forward
@@ -81,33 +81,32 @@ class Rounds:
 
     def on_gradient(self, bucket: Bucket, slot: Slot) -> None:
         """Backward has accumulated into a parameter's ``.grad``."""
+        # Every line costs microseconds a step: what is rare has a place of its own.
         if self._end.pending() is None:
             self._end.expect()
-        if bucket.started:
-            raise in_flight_error(
-                f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
-            )
-        if bucket.done:
+        if bucket.started or bucket.done:
             self._refuse_again(bucket, slot)
             bucket.again = True
-        if not slot.is_in_place():  # in the usual case, nothing of this
-            if bucket.on_shards is None and slot.makes_dense():
-                _warn_of_dense_rows(slot.name)
-            with torch.no_grad():
-                slot.adopt()
+        if not slot.is_in_place():
+            _adopt(bucket, slot)
         bucket.storage.produced()
-        self.synchronized = False
         if self.arrival is not None:
             self.arrival.append(slot.name)
         if self.times is not None:
             self.times.gradient(slot.name)
         if not self._pass_is_open:
             self._pass_is_open = True
-            self._traced_pass = trace_now()
-        if bucket.count(slot, self._passes) and _may_start(bucket) and not has_later_ones(slot.parameter, slot.hook):
+            self.span.begin()
+            self.synchronized = False
+        is_last = bucket.arrivals.count(slot, self._passes)
+        if is_last and _may_start(bucket) and not has_later_ones(slot.parameter, slot.hook):
             self._start(bucket)
 
     def _refuse_again(self, bucket: Bucket, slot: Slot) -> None:
+        if bucket.started:
+            raise in_flight_error(
+                f"parameter '{slot.name}' got more than backward_passes_per_step={self._passes} gradients"
+            )
         # The mean of a mean is itself, so gradients that are added to one are exchanged with it, as in
         # DDP. With a sum, and with a mean of other steps, that would be something else.
         if bucket.is_delayed:
@@ -124,10 +123,10 @@ class Rounds:
         if not self._pass_is_open:
             return
         self._pass_is_open = False
-        trace_span("backward", self._traced_pass)
+        self.span.end()
         self._passes_made += 1
         for bucket in self._buckets:
-            bucket.end_pass(self._passes)
+            bucket.arrivals.end_pass(self._passes, bucket.started)
 
     @property
     def _is_due(self) -> bool:
@@ -137,7 +136,7 @@ class Rounds:
         """At the end of backward(): starts what is complete, or, when this one waits, everything."""
         self._end_pass()
         for bucket in self._buckets:
-            if _may_start(bucket) and (bucket.is_full or (self._is_due and not bucket.on_shards)):
+            if _may_start(bucket) and (bucket.arrivals.is_full or (self._is_due and not bucket.on_shards)):
                 with torch.no_grad():
                     bucket.adopt()
                     self._start(bucket)
@@ -153,7 +152,7 @@ class Rounds:
     def _exchange_end(self) -> None:
         buckets = [bucket for bucket in self._buckets if bucket.on_shards is None]
         if self._is_due:
-            if any(bucket.again for bucket in buckets):
+            if any([bucket.again for bucket in buckets]):
                 self._agree()
             elif self._may_defer():
                 self._passes_made = 0
@@ -162,7 +161,7 @@ class Rounds:
                 self.deferred.begin(self._buckets)
                 return
             self._finish(buckets)
-            self.synchronized = all(bucket.done for bucket in self._buckets)
+            self.synchronized = all([bucket.done for bucket in self._buckets])
         elif self._waits_in_backward:
             for bucket in buckets:
                 if not (bucket.started or bucket.done):
@@ -188,7 +187,7 @@ class Rounds:
     @property
     def in_flight(self) -> bool:
         """A bucket belongs to Gradbus."""
-        return any(bucket.started for bucket in self._buckets)
+        return any([bucket.started for bucket in self._buckets])
 
     @property
     def is_between_backward_and_step(self) -> bool:
@@ -215,7 +214,7 @@ class Rounds:
         waiting = [bucket for bucket in missing if not bucket.started]
         for bucket in waiting:
             bucket.adopt()
-        set_parameters(b.on_shards for b in missing if b.on_shards is not None)
+        set_parameters([bucket.on_shards for bucket in missing if bucket.on_shards is not None])
         for bucket in waiting:
             self._start(bucket)
         if is_used:
@@ -226,15 +225,16 @@ class Rounds:
         for bucket in missing:
             self._complete(bucket, is_as_noted=is_used)
         self._passes_made = 0
-        if any(bucket.on_shards is None for bucket in missing):
+        if any([bucket.on_shards is None for bucket in missing]):
             self._exchanges += 1
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
         bucket.leave_unused_out()
         bucket.begin_round()
-        for slot in bucket.slots if self._op == Sum else ():
-            slot.note()  # for _refuse_again()
+        if self._op == Sum:
+            for slot in bucket.slots:
+                slot.note()  # for _refuse_again()
         bucket.done = True
 
     @profiled("gradbus::wait")
@@ -326,6 +326,13 @@ class Rounds:
         if self.in_flight:
             with torch.no_grad():
                 self._finish(self._buckets, is_used=False)
+
+
+def _adopt(bucket: Bucket, slot: Slot) -> None:
+    if bucket.on_shards is None and slot.makes_dense():
+        _warn_of_dense_rows(slot.name)
+    with torch.no_grad():
+        slot.adopt()
 
 
 def _may_start(bucket: Bucket) -> bool:

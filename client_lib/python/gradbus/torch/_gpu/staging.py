@@ -206,6 +206,11 @@ class InPlace:
         """The views go with the delay slots."""
 
 
+def is_alone(storage: GradientStorage) -> bool:
+    """The view is the only delay slot: nothing is to be copied, ever."""
+    return isinstance(storage, InPlace) and len(storage.views) == 1
+
+
 class Staged:
     """One view on the device for all delay slots."""
 

@@ -209,6 +209,8 @@ class LocalModes:
 
     def stepped(self) -> None:
         """After each inner step: begins and ends the exchanges whose turn it is."""
+        if not self._parameters:
+            return
         for group in self._groups:
             with torch.no_grad():
                 group.stepped()

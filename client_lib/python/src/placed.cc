@@ -1,0 +1,121 @@
+// See placed.h.
+#include "placed.h"
+
+#include <algorithm>
+
+namespace nb = nanobind;
+
+namespace gradbus::python {
+namespace {
+
+// Names that are made once: looking one up is half of what such a call costs.
+struct Names {
+  nb::object grad = interned("grad");
+  nb::object version = interned("_version");
+  nb::object data_ptr = interned("data_ptr");
+  nb::object stride = interned("stride");
+  nb::object requires_grad = interned("requires_grad");
+  nb::object is_contiguous = interned("is_contiguous");
+
+ private:
+  static nb::object interned(const char* name) {
+    return nb::steal(PyUnicode_InternFromString(name));
+  }
+};
+
+const Names& names() {
+  static const Names* const kNames =
+      new Names;  // Python may be gone when destructors of statics run
+  return *kNames;
+}
+
+nb::object checked(PyObject* result) {
+  if (result == nullptr) nb::raise_python_error();
+  return nb::steal(result);
+}
+
+nb::object attribute(const nb::object& of, const nb::object& name) {
+  return checked(PyObject_GetAttr(of.ptr(), name.ptr()));
+}
+
+nb::object called(const nb::object& of, const nb::object& method) {
+  return checked(PyObject_CallMethodNoArgs(of.ptr(), method.ptr()));
+}
+
+uint64_t address_of(const nb::object& tensor) {
+  const uint64_t address = PyLong_AsUnsignedLongLong(called(tensor, names().data_ptr).ptr());
+  if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+  return address;
+}
+
+int64_t version_of(const nb::object& tensor) {
+  const int64_t version = PyLong_AsLongLong(attribute(tensor, names().version).ptr());
+  if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+  return version;
+}
+
+bool is_true(const nb::object& value) { return value.ptr() == Py_True; }
+
+bool are_equal(const nb::object& left, const nb::object& right) {
+  const int equal = PyObject_RichCompareBool(left.ptr(), right.ptr(), Py_EQ);
+  if (equal < 0) nb::raise_python_error();
+  return equal == 1;
+}
+
+}  // namespace
+
+PlacedGradients::PlacedGradients(const nb::list& parameters) {
+  places_.reserve(parameters.size());
+  for (nb::handle handle : parameters) {
+    nb::object parameter = nb::borrow(handle);
+    nb::object gradient = attribute(parameter, names().grad);
+    if (gradient.is_none()) throw nb::value_error("PlacedGradients: a parameter has no gradient");
+    nb::object stride = called(gradient, names().stride);
+    const uint64_t address = address_of(gradient);
+    const int64_t version = version_of(gradient);
+    places_.push_back(
+        {std::move(parameter), std::move(gradient), std::move(stride), address, version});
+  }
+}
+
+bool PlacedGradients::is_in_place(const Place& place) const {
+  return attribute(place.parameter, names().grad).is(place.gradient) &&
+         address_of(place.gradient) == place.address;
+}
+
+bool PlacedGradients::note() {
+  for (Place& place : places_) {
+    if (!is_in_place(place)) return false;
+    place.version = version_of(place.gradient);
+  }
+  return true;
+}
+
+bool PlacedGradients::is_as_noted() {
+  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return is_in_place(place) && version_of(place.gradient) == place.version;
+  });
+}
+
+bool PlacedGradients::is_ready_for_more() {
+  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return is_in_place(place) && is_true(attribute(place.parameter, names().requires_grad)) &&
+           is_true(called(place.parameter, names().is_contiguous)) &&
+           are_equal(called(place.gradient, names().stride), place.stride);
+  });
+}
+
+nb::list PlacedGradients::noted() const {
+  nb::list found;
+  for (const Place& place : places_)
+    found.append(nb::make_tuple(place.gradient, place.version, place.address));
+  return found;
+}
+
+nb::list PlacedGradients::versions() const {
+  nb::list found;
+  for (const Place& place : places_) found.append(attribute(place.gradient, names().version));
+  return found;
+}
+
+}  // namespace gradbus::python
