@@ -334,6 +334,7 @@ Status serve(const ServerOptions& options, const Invocation& invocation, const s
         announce(address, monitor.address(), static_cast<int>(options.ready_fd)));
   }
   monitor.watch().add("coordinator", service.value()->turns());
+  monitor.on_health([&](bool serves, bool moves) { service.value()->set_health(serves, moves); });
   monitor.set_ready({}, "serving at " + address);
   monitor.start();
   Reloader reloader(

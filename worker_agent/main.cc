@@ -59,6 +59,7 @@ struct AgentOptions {
   std::string device_sharing = "auto";
   bool exit_with_parent = false;
   std::string metrics_listen;
+  std::string health_listen;
   std::string log_level = "info";
   std::string log_format = "auto";
 };
@@ -88,6 +89,9 @@ void add_process_options(AgentOptions& o, OptionTable& table) {
   table.add("metrics-listen", &o.metrics_listen,
             "HOST:PORT for /metrics, /healthz and /readyz by HTTP, e.g. 127.0.0.1:9401; default: "
             "none (docs/how-to/monitor-a-cluster.md).");
+  table.add("health-listen", &o.health_listen,
+            "HOST:PORT for the standard gRPC health service, e.g. 127.0.0.1:9402; default: none "
+            "(docs/how-to/monitor-a-cluster.md).");
   table.add("log-level", &o.log_level, "trace, debug, info, warn or error.");
   table.add("log-format", &o.log_format,
             "text, json, journal (fields for job, rank and error code), or auto: journal if stderr "
@@ -302,6 +306,7 @@ Status serve(const AgentOptions& o, const Invocation& invocation) {
   DaemonMonitor monitor(o.shard ? "shard" : "agent");
   options.monitor = &monitor;
   GRADBUS_RETURN_IF_ERROR(monitor.listen(o.metrics_listen));
+  GRADBUS_RETURN_IF_ERROR(monitor.listen_health(o.health_listen));
 
   Mailbox<JobBroken> broken;
   Engine engine(transport.take(), broken, options.cores);

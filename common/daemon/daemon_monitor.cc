@@ -29,6 +29,24 @@ Status DaemonMonitor::listen(const std::string& address, HttpPage others) {
   return {};
 }
 
+Status DaemonMonitor::listen_health(const std::string& address) {
+  if (address.empty()) return {};
+  Result<std::unique_ptr<HealthPort>> port = HealthPort::start(address);
+  if (!port.ok()) return port.status();
+  health_ = port.take();
+  on_health([this](bool serves, bool moves) { health_->set(serves, moves); });
+  spdlog::info("health by gRPC at {}", health_->address());
+  return {};
+}
+
+// gRPC tells watchers each state that it is given, so it is given changes only.
+void DaemonMonitor::show_health(bool serves, bool moves) {
+  const std::pair<bool, bool> now{serves, moves};
+  if (!show_health_ || shown_health_ == now) return;
+  shown_health_ = now;
+  show_health_(serves, moves);
+}
+
 void DaemonMonitor::start() {
   tell_ready(text());
   thread_ = std::thread([this] { run(); });
@@ -44,7 +62,10 @@ void DaemonMonitor::stop() {
   if (thread_.joinable()) {
     thread_.join();
     tell_stopping();
+    show_health(false, true);
   }
+  show_health_ = nullptr;
+  health_.reset();
   server_.reset();
 }
 
@@ -52,6 +73,7 @@ void DaemonMonitor::reloaded() { tell_ready(text()); }
 
 void DaemonMonitor::set_ready(const Status& ready, const std::string& text) {
   const std::lock_guard lock(lock_);
+  news_ = news_ || ready.ok() != ready_.ok();
   ready_ = ready;
   text_ = text;
   changed_.notify_all();
@@ -87,6 +109,7 @@ void DaemonMonitor::run() {
   std::unique_lock lock(lock_);
   while (!stopping_) {
     const std::string text = text_;
+    news_ = false;
     lock.unlock();
     const Nanos now = monotonic_now();
     watch_.look(now);
@@ -99,8 +122,9 @@ void DaemonMonitor::run() {
     were_few = !files.ok();
     const std::string shown = stuck.ok() ? text : stuck.message();
     if (shown != told) tell_status(told = shown);
+    show_health(ready().ok(), stuck.ok());
     lock.lock();
-    changed_.wait_for(lock, std::chrono::nanoseconds(every), [&] { return stopping_; });
+    changed_.wait_for(lock, std::chrono::nanoseconds(every), [&] { return stopping_ || news_; });
   }
 }
 

@@ -1,5 +1,5 @@
-// What a daemon tells the outside about itself: metrics and health by HTTP, and messages to
-// systemd.
+// What a daemon tells the outside about itself: metrics and health by HTTP, health by gRPC,
+// and messages to systemd.
 //
 // One thread looks once a second whether the daemon's threads make progress. Only then it answers
 // systemd's watchdog. So a stuck thread gets the daemon restarted. start() and stop() are for the
@@ -7,11 +7,15 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "common/daemon/health_port.h"
 #include "common/daemon/progress_watch.h"
 #include "common/metrics/metrics_board.h"
 #include "common/metrics/metrics_server.h"
@@ -35,6 +39,15 @@ class DaemonMonitor {
   // "" when nothing is listened on.
   std::string address() const { return server_ == nullptr ? "" : server_->address(); }
 
+  // The health service by gRPC, on `address` unless it is "". Errors: HealthPort::start.
+  Status listen_health(const std::string& address);
+  // "" when nothing is listened on.
+  std::string health_address() const { return health_ == nullptr ? "" : health_->address(); }
+  // Of a daemon that has a gRPC server anyway: called when the state may have changed, with whether
+  // it serves jobs and whether its threads move. Before start().
+  using ShowHealth = std::function<void(bool serves, bool moves)>;
+  void on_health(ShowHealth show) { show_health_ = std::move(show); }
+
   // Starts the thread, and tells systemd that the daemon serves.
   void start();
   // The daemon ends: nothing is watched any more, and systemd is told.
@@ -49,6 +62,7 @@ class DaemonMonitor {
   std::string page() const;
   std::string text() const;
   Status ready() const;
+  void show_health(bool serves, bool moves);
   void run();
 
   const std::string role_;
@@ -58,8 +72,12 @@ class DaemonMonitor {
   std::condition_variable changed_;
   Status ready_;
   std::string text_ = "starting";
+  bool news_ = false;  // since the thread's last look: it became ready, or is no longer
   bool stopping_ = false;
   std::unique_ptr<MetricsServer> server_;
+  std::unique_ptr<HealthPort> health_;
+  ShowHealth show_health_;
+  std::optional<std::pair<bool, bool>> shown_health_;
   std::thread thread_;
 };
 

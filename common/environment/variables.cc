@@ -99,7 +99,7 @@ constexpr const char* kAgentOptions[] = {
     "streams",        "queue-pairs",        "peer-timeout-ms",
     "return-ms",      "congestion-control", "local-links",
     "clients-max",    "shm-bytes-max",      "huge-pages",
-    "device-sharing",
+    "device-sharing", "health-listen",
 };
 constexpr const char* kServerOptions[] = {
     "late-mode",

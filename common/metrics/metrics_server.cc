@@ -1,73 +1,16 @@
 #include "common/metrics/metrics_server.h"
 
-#include <arpa/inet.h>
 #include <civetweb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <string_view>
 
 #include "common/errors.h"
-#include "common/fd.h"
 #include "common/guarded.h"
 #include "common/log.h"
+#include "common/metrics/host_port.h"
 
 namespace gradbus {
 namespace {
-
-struct HostPort {
-  std::string host;  // an IP address, without brackets
-  uint16_t port = 0;
-  std::string text(uint16_t real_port) const {
-    const bool v6 = host.find(':') != std::string::npos;
-    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(real_port);
-  }
-};
-
-Status not_an_address(const std::string& text) {
-  return error("F100", "--metrics-listen \"" + text.substr(0, 100) + "\" is not HOST:PORT",
-               "give an IP address of this machine and a port, for example 127.0.0.1:9400");
-}
-
-Result<HostPort> parse(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon + 1 == text.size()) return not_an_address(text);
-  HostPort parsed;
-  parsed.host = text.substr(0, colon);
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data() + colon + 1, end, parsed.port);
-  if (problem != std::errc() || stop != end) return not_an_address(text);
-  if (parsed.host == "localhost") parsed.host = "127.0.0.1";
-  const bool brackets = parsed.host.starts_with('[') && parsed.host.ends_with(']');
-  if (brackets) parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
-  in6_addr unused{};
-  if (inet_pton(brackets ? AF_INET6 : AF_INET, parsed.host.c_str(), &unused) != 1)
-    return not_an_address(text);
-  return parsed;
-}
-
-// civetweb does not tell why an address cannot be used. "" when binding works now.
-std::string why_not_bindable(const HostPort& address) {
-  sockaddr_in6 v6{};
-  sockaddr_in v4{};
-  const bool is_v6 = inet_pton(AF_INET6, address.host.c_str(), &v6.sin6_addr) == 1;
-  v6.sin6_family = AF_INET6;
-  v4.sin_family = AF_INET;
-  v6.sin6_port = v4.sin_port = htons(address.port);
-  if (!is_v6) inet_pton(AF_INET, address.host.c_str(), &v4.sin_addr);
-  const Fd fd(socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const auto* where =
-      is_v6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
-  const socklen_t bytes = is_v6 ? sizeof(v6) : sizeof(v4);
-  const bool bound = fd.valid() && bind(fd.get(), where, bytes) == 0 && listen(fd.get(), 1) == 0;
-  return bound ? "" : std::strerror(errno);
-}
 
 void respond(mg_connection* connection, const std::string& status, const std::string& type,
              const std::string& body, bool with_body, const std::string& headers = "") {
@@ -132,11 +75,12 @@ void MetricsServer::answer_other(mg_connection* connection, const std::string& p
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
                                                             MetricsHandlers handlers) {
-  const Result<HostPort> parsed = parse(address);
+  const Result<HostPort> parsed = parse_host_port("metrics-listen", address);
   if (!parsed.ok()) return parsed.status();
-  const std::string ports = parsed.value().text(parsed.value().port);
-  if (const std::string why = why_not_bindable(parsed.value()); !why.empty())
-    return error("D603", "--metrics-listen " + ports + ": " + why);
+  const std::string ports = parsed.value().text();
+  // civetweb does not tell why an address cannot be used.
+  if (const Result<Fd> tried = listen_at("metrics-listen", parsed.value(), 1); !tried.ok())
+    return tried.status();
   static const unsigned initialised = mg_init_library(0);
   static_cast<void>(initialised);
   // A request has 2 s to come and an answer 2 s to go. Connections that wait for one of the threads

@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "common/daemon/daemon_monitor.h"
+#include "common/daemon/health_port.h"
 #include "common/errors.h"
 #include "common/log.h"
 #include "proto/control.h"
@@ -266,6 +267,10 @@ void Service::tick_until_stopped() {
     turns_.add(1);
     if (monitor_ != nullptr && ticked >= next_metrics_) publish_metrics(ticked);
   }
+}
+
+void Service::set_health(bool serves, bool moves) {
+  show_health(server_->GetHealthCheckService(), serves, moves);
 }
 
 void Service::reloaded(const Status& result) {

@@ -60,6 +60,9 @@ class Service {
   void reloaded(const Status& result);           // the configuration was read again
   const Tally& turns() const { return turns_; }  // grows while the coordinator is not stuck
 
+  // What gRPC's health service of this port answers (common/daemon/health_port.h).
+  void set_health(bool serves, bool moves);
+
   // Ends all calls and streams; returns within a second.
   void stop();
 

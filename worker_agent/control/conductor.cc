@@ -42,6 +42,8 @@ std::string ready_line(const ConductorOptions& options, const std::string& socke
   for (const auto& [transport, address] : options.addresses) line["address"] = address;
   if (options.monitor != nullptr && !options.monitor->address().empty())
     line["metrics"] = options.monitor->address();
+  if (options.monitor != nullptr && !options.monitor->health_address().empty())
+    line["health"] = options.monitor->health_address();
   return line.dump();
 }
 

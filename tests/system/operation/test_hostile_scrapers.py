@@ -1,4 +1,4 @@
-"""Floods of connections to every metrics port, beside a job: it stays exact, and the ports recover."""
+"""Floods of connections to every port of metrics and health, beside a job: it stays exact, and the ports recover."""
 
 from __future__ import annotations
 
@@ -11,15 +11,38 @@ import pytest
 import rig as rigs
 from scrape import METRICS, get
 
+grpc = pytest.importorskip("grpc")
+health_pb2 = pytest.importorskip("grpc_health.v1.health_pb2")
+health_pb2_grpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
 pytestmark = pytest.mark.timeout(300)
 CONNECTIONS = 10_000
 FILES_MAX = 100  # descriptors that a flood may cost a daemon
-DAEMONS = {"agent": "/metrics", "shard": "/metrics", "page": "/state.json"}  # the coordinator's port has the page
+HEALTH = ("--health-listen", "127.0.0.1:0")
+# The coordinator's port of metrics has the page. Health is asked by gRPC.
+PORTS = {"agent": "/metrics", "shard": "/metrics", "page": "/state.json", "health": ""}
 FLOODS = {
     "silent": b"",
     "slow-loris": b"GET {path} HTTP/1.1\r\nHost: x\r\nX-Slow: ",
     "never-reads": b"GET {path} HTTP/1.0\r\n\r\n",
 }
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# A call of Watch whose answers are not read: SETTINGS; HEADERS with plain names and values; DATA of an empty request.
+FIELDS = {":method": "POST", ":scheme": "http", ":path": "/grpc.health.v1.Health/Watch", ":authority": "x",
+          "content-type": "application/grpc", "te": "trailers"}  # fmt: skip
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """HTTP/2, RFC 9113, section 4.1."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def literal(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()
+
+
+WATCH = (frame(4, 0, 0, b"") + frame(1, 4, 1, b"".join(b"\0" + literal(k) + literal(v) for k, v in FIELDS.items())) +
+         frame(0, 1, 1, b"\0" * 5))  # fmt: skip
+HEALTH_FLOODS = {"silent": b"", "slow-loris": PREFACE[:-2], "never-reads": PREFACE + WATCH}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +50,7 @@ def cluster():
     """A coordinator, two agents and a shard with metrics ports, and a job that checks every sum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with rigs.cluster(2, *METRICS, server_arguments=METRICS) as rig:
+    with rigs.cluster(2, *METRICS, *HEALTH, server_arguments=METRICS) as rig:
         rig.start_shard("shard-0", *METRICS)
         ranks = rig.start_job(2, "loop:x:5000:600:1", job="beside")
         rig.wait_until_running("beside")
@@ -61,9 +84,9 @@ def say(one: socket.socket, text: bytes) -> None:
 
 
 @contextlib.contextmanager
-def flood(address: str, said: bytes):
+def flood(address: str, said: bytes, connections: int = CONNECTIONS):
     """Connections that end together. Yields a function that sends one more byte on some of them."""
-    held = [connect(address, said) for _ in range(CONNECTIONS)]
+    held = [connect(address, said) for _ in range(connections)]
     try:
         yield lambda: [say(one, b"a") for one in held[:200]] if said else None
     finally:
@@ -71,22 +94,33 @@ def flood(address: str, said: bytes):
             one.close()
 
 
-def answers(address: str) -> bool:
-    """Whether a scrape succeeds now."""
+def answers(name: str, address: str) -> bool:
+    """Whether a scrape or a probe succeeds now."""
+    if name == "health":
+        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(address) as channel:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=3)
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+        return False
     with contextlib.suppress(OSError):
         return get(address, "/metrics", timeout=3)[0] == 200
     return False
 
 
+def target(cluster, name: str, kind: str) -> tuple[rigs.Daemon, str, bytes]:
+    """(daemon, address of its port, what hostile connections say)."""
+    daemon = {"shard": cluster.shards[0], "page": cluster.server}.get(name, cluster.agents[0])
+    if name == "health":
+        return daemon, daemon.ready["health"], HEALTH_FLOODS[kind]
+    return daemon, daemon.ready["metrics"], FLOODS[kind].replace(b"{path}", PORTS[name].encode())
+
+
 @pytest.mark.parametrize("kind", FLOODS)
-@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("name", PORTS)
 def test_a_flood_does_not_disturb_a_job(cluster, name, kind):
     """10,000 connections: the job makes progress, few descriptors are used, and the next scrape is answered."""
-    daemon = {"agent": cluster.agents[0], "shard": cluster.shards[0], "page": cluster.server}[name]
-    address = daemon.ready["metrics"]
-    rigs.wait_until(lambda: answers(address), what="a scrape before the flood")
+    daemon, address, said = target(cluster, name, kind)
+    rigs.wait_until(lambda: answers(name, address), what="an answer before the flood")
     files = daemon.open_files()
-    said = FLOODS[kind].replace(b"{path}", DAEMONS[name].encode())
     with flood(address, said) as more:
         before = operations(cluster)
 
@@ -96,5 +130,27 @@ def test_a_flood_does_not_disturb_a_job(cluster, name, kind):
 
         rigs.wait_until(goes_on, what="progress of the job beside")
         assert daemon.open_files() < files + FILES_MAX
-    rigs.wait_until(lambda: answers(address), what="a scrape after the flood")
+    rigs.wait_until(lambda: answers(name, address), what="an answer after the flood")
     assert daemon.alive() and "GB-X001" not in daemon.text()
+
+
+FEW = {"health": 20, "agent": 8, "shard": 8, "page": 8}  # more than a port serves at a time
+
+
+@pytest.mark.parametrize("kind", ["silent", "slow-loris"])
+def test_slow_clients_are_cut_off(cluster, kind):
+    """They stay and send a byte now and then; each port has deadlines, so an answer comes while they are there."""
+    with contextlib.ExitStack() as held:
+        waiting = {}
+        for name in PORTS:
+            _, address, said = target(cluster, name, kind)
+            waiting[name] = (address, held.enter_context(flood(address, said, FEW[name])))
+
+        def answered() -> bool:
+            for name, (address, more) in list(waiting.items()):
+                more()
+                if answers(name, address):
+                    del waiting[name]
+            return not waiting
+
+        rigs.wait_until(answered, what="answers beside slow clients")
