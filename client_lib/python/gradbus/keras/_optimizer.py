@@ -112,22 +112,33 @@ def DistributedOptimizer(  # used like a class, hence its name
     prefix = new_prefix("keras")
     kind = type(optimizer)
 
+    def combined(gradients: Any, variables: Sequence[Any]) -> list[Any]:
+        grads = list(gradients)
+        if len(grads) != len(variables):
+            return grads  # Keras says what is wrong
+        local = {id(weight) for layer in local_layers for weight in layer.trainable_weights}
+        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
+        mine = [grads[number] for number in shared]
+        mine = exchanged(mine, [variables[number] for number in shared], prefix, settings, sparse_as_dense)
+        factor = 1 / len(process_set.ranks) if scale_local_gradients else 1
+        grads = [g if g is None or factor == 1 else g * factor for g in grads] if local else grads
+        for number, gradient in zip(shared, mine):
+            grads[number] = gradient
+        return grads
+
     @functools.wraps(kind.apply)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        grads = list(grads)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        if len(grads) == len(variables):  # else Keras says what is wrong
-            local = {id(weight) for layer in local_layers for weight in layer.trainable_weights}
-            shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
-            mine = [grads[number] for number in shared]
-            mine = exchanged(mine, [variables[number] for number in shared], prefix, settings, sparse_as_dense)
-            factor = 1 / len(process_set.ranks) if scale_local_gradients else 1
-            grads = [g if g is None or factor == 1 else g * factor for g in grads] if local else grads
-            for number, gradient in zip(shared, mine):
-                grads[number] = gradient
-        return kind.apply(self, grads, trainable_variables)
+        return kind.apply(self, combined(grads, variables), trainable_variables)
+
+    @functools.wraps(kind.stateless_apply)
+    def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        made = combined(grads, self._trainable_variables)
+        return kind.stateless_apply(self, optimizer_variables, made, trainable_variables)
 
     names = {"apply": apply, "_gradbus_distributed": True, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # its own does not call apply()
+        names["stateless_apply"] = stateless_apply
     optimizer.__class__ = type(kind.__name__, (kind,), names)
     return optimizer
 

@@ -60,6 +60,17 @@ def check_training():
     return model
 
 
+def check_loss_scale():
+    """Gradients are exchanged before the scale is taken off: an overflow on one rank is one on all ranks."""
+    inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0)
+    model = linear(1.0, gradbus.DistributedOptimizer(inner))
+    model.fit(np.full((1, 1), float(RANK)), np.zeros((1, 1)), verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], [[1.0 + 0.5 * MEAN]], rtol=1e-6)
+    model.fit(np.full((1, 1), np.inf if RANK == SIZE - 1 else 1.0), np.zeros((1, 1)), verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], [[1.0 + 0.5 * MEAN]], rtol=1e-6)
+    assert float(keras.ops.convert_to_numpy(inner.dynamic_scale)) == 2
+
+
 def check_saved(model):
     """A saved model has the plain optimizer; load_model() makes it distributed again, with its state."""
     path = pathlib.Path(sys.argv[1]) / f"{keras.backend.backend()}-{RANK}.keras"
@@ -82,5 +93,6 @@ def check_saved(model):
 
 
 check_saved(check_training())
+check_loss_scale()
 gradbus.barrier()
 print("ok")
