@@ -5,7 +5,8 @@
 namespace gradbus {
 
 Result<std::optional<ModeChange>> next_mode_change(Session& session) {
-  const int64_t heard = session.mode_changes_heard();
+  session.receive();
+  const int64_t heard = session.mode_changes().count();
   int64_t heard_by_all = 0;
   OperationRequest request;
   request.spec = {"gradbus.mode_changes", 1, DType::kI64, ReduceOp::kMin,
@@ -13,7 +14,7 @@ Result<std::optional<ModeChange>> next_mode_change(Session& session) {
   request.in = &heard;
   request.out = &heard_by_all;
   GRADBUS_RETURN_IF_ERROR(make_operation(session, request)->run());
-  return session.take_mode_change(heard_by_all);
+  return session.mode_changes().take(heard_by_all);
 }
 
 }  // namespace gradbus

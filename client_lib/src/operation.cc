@@ -13,7 +13,7 @@ Operation::Operation(Session& session, TensorSpec spec, const Buffers& buffers)
 }
 
 Status Operation::begin() {
-  GRADBUS_RETURN_IF_ERROR(session_.failure());
+  GRADBUS_RETURN_IF_ERROR(session_.socket().failure());
   {
     const std::lock_guard lock(lock_);
     GRADBUS_RETURN_IF_ERROR(take_turn());
@@ -23,7 +23,7 @@ Status Operation::begin() {
     const bool entered = phase_ == Phase::kExchange;
     if ((!entered || needs_input_later()) && !buffers_.input_stays) keep_input();
   }
-  session_.add_pending(shared_from_this());
+  session_.operations().add(shared_from_this());
   return {};
 }
 
@@ -39,7 +39,7 @@ Status Operation::use(TensorSpec spec) {
 }
 
 Status Operation::take_turn() {
-  auto registration = session_.request_turn(spec_, turn_);
+  auto registration = session_.tensors().request_turn(spec_, turn_);
   if (!registration.ok()) return registration.status();
   registration_ = registration.take();
   return {};
@@ -47,7 +47,7 @@ Status Operation::take_turn() {
 
 void Operation::advance() {
   const std::lock_guard lock(lock_);
-  while (step()) session_.note_progress();
+  while (step()) session_.operations().note_progress();
 }
 
 bool Operation::over() {
@@ -71,7 +71,7 @@ bool Operation::step() {
 }
 
 bool Operation::enter() {
-  if (const Status broken = session_.failure(); !broken.ok()) return fail(broken);
+  if (const Status broken = session_.socket().failure(); !broken.ok()) return fail(broken);
   if (registration_->turn.load(std::memory_order_acquire) != turn_) return false;
   if (tensor().in_flight() || !ready_to_write()) return false;
   if (const Status started = start_round(); !started.ok()) return fail(started);
@@ -119,7 +119,7 @@ Operation::Now Operation::now() {
 
 Status Operation::run() {
   GRADBUS_RETURN_IF_ERROR(begin());
-  const Status status = wait(session_.op_timeout());
+  const Status status = wait(session_.options().op_timeout);
   if (!status.ok()) abandon();
   return status;
 }
@@ -132,20 +132,20 @@ Status Operation::wait(Nanos timeout) {
     const Now before = now();
     const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
     if (!before.registration->settled()) {
-      const Status settled = session_.wait_registered(*before.registration, left, clock_);
+      const Status settled = session_.waits().until_settled(*before.registration, left, clock_);
       if (!settled.ok() && !before.registration->settled()) return settled;
       continue;
     }
     // An operation that cannot enter yet waits for an earlier one on the same tensor to leave.
     const auto moved = [&] {
-      if (before.phase == Phase::kEnter) session_.advance_operations();
+      if (before.phase == Phase::kEnter) session_.operations().advance();
       advance();
       // Several phases may have passed at once: another round or tensor is progress too.
       const Now after = now();
       return after.phase != before.phase || after.round != before.round ||
              after.registration != before.registration;
     };
-    GRADBUS_RETURN_IF_ERROR(session_.wait_until(
+    GRADBUS_RETURN_IF_ERROR(session_.waits().until(
         before.registration->tensor->local_reduction(), moved,
         {before.name, before.round, clock_, streams(), before.registration->tensor->id()}, left));
   }

@@ -79,7 +79,8 @@ std::optional<int64_t> place_in(const RankList& ranks, uint32_t rank) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> open_process_set(Session& session, const RankList& ranks) {
-  const std::string job = session.identity().job + "/" + std::to_string(session.next_set());
+  const std::string job = session.identity().job + "/" +
+                          std::to_string(session.operations().next_unnamed("process set"));
   const std::string set = "process set \"" + job + "\"";
   const Result<std::vector<RankList>> lists = exchange(session, ranks);
   if (!lists.ok()) return lists.status();

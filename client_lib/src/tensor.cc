@@ -14,6 +14,10 @@ namespace {
 constexpr uint64_t kReducedAtOnceBytes =
     16384;  // a few microseconds of start(), which never blocks
 
+uint8_t worker_of(const Session& session) {
+  return static_cast<uint8_t>(session.joined().local_rank);
+}
+
 }  // namespace
 
 Tensor::Tensor(Session& session, TensorSpec spec, uint32_t id,
@@ -21,7 +25,7 @@ Tensor::Tensor(Session& session, TensorSpec spec, uint32_t id,
     : session_(session), spec_(std::move(spec)), id_(id), local_reduction_(local_reduction) {}
 
 std::byte* Tensor::data() {
-  if (reduces(spec_.kind)) return local_reduction_.rank_buffer(session_.local_rank());
+  if (reduces(spec_.kind)) return local_reduction_.rank_buffer(session_.joined().local_rank);
   switch (spec_.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kGather: return local_reduction_.rank_buffer(session_.rank());
@@ -34,11 +38,11 @@ std::byte* Tensor::data() {
 Status Tensor::begin_round() {
   if (in_flight_)
     return error("O905", "tensor \"" + spec_.name + "\" round " + std::to_string(round_));
-  GRADBUS_RETURN_IF_ERROR(session_.failure());
+  GRADBUS_RETURN_IF_ERROR(session_.socket().failure());
   ++round_;
   in_flight_ = true;
   clock_ = {};
-  traced_start_ = session_.trace().now();
+  traced_start_ = session_.channel().trace().now();
   traced_posts_ = 0;
   return {};
 }
@@ -77,7 +81,7 @@ Status Tensor::start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_pa
   record.ps_request = static_cast<uint64_t>(pull);
   record.optimizer_state_part = optimizer_state_part;
   post(bytes);
-  return session_.submit(*this, record);
+  return session_.tensors().submit(*this, record);
 }
 
 // ---- memory
@@ -131,7 +135,7 @@ Status Tensor::start_residual_state(SubmissionKind kind, ResidualStatePart part)
   record.kind = static_cast<uint32_t>(kind);
   record.residual_state_part = static_cast<uint64_t>(part);
   post(0);
-  return session_.submit(*this, record);
+  return session_.tensors().submit(*this, record);
 }
 
 Status Tensor::scale_residual_state(double factor) {
@@ -148,9 +152,9 @@ Status Tensor::scale_residual_state(double factor) {
 void Tensor::post(uint64_t bytes) {
   const LocalReductionShape& shape = local_reduction_.shape();
   const bool at_once = reduces(shape.kind) && !shape.remote && spec_.bytes() <= kReducedAtOnceBytes;
-  if (!at_once) return local_reduction_.post(session_.local_rank(), round_, bytes);
-  if (local_reduction_.post_quietly(session_.local_rank(), round_, bytes))
-    local_reduction_.help(round_, session_.worker(), UINT32_MAX);
+  if (!at_once) return local_reduction_.post(session_.joined().local_rank, round_, bytes);
+  if (local_reduction_.post_quietly(session_.joined().local_rank, round_, bytes))
+    local_reduction_.help(round_, worker_of(session_), UINT32_MAX);
 }
 
 void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
@@ -161,15 +165,15 @@ void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
 
 // Chunks that this thread has reduced.
 uint32_t Tensor::help(uint32_t chunks_max) {
-  if (traced_start_ == 0) return local_reduction_.help(round_, session_.worker(), chunks_max);
+  if (traced_start_ == 0) return local_reduction_.help(round_, worker_of(session_), chunks_max);
   const Nanos began = monotonic_now();
   if (traced_posts_ == 0) {
     traced_posts_ = began;
-    session_.trace().add(TraceKind::kRanks, id_, round_, traced_start_, began);
+    session_.channel().trace().add(TraceKind::kRanks, id_, round_, traced_start_, began);
   }
-  const uint32_t chunks = local_reduction_.help(round_, session_.worker(), chunks_max);
+  const uint32_t chunks = local_reduction_.help(round_, worker_of(session_), chunks_max);
   if (chunks > 0)
-    session_.trace().add(
+    session_.channel().trace().add(
         TraceKind::kReduce, id_, round_, began, monotonic_now(),
         chunks * local_reduction_.shape().chunk_elements * dtype_bytes(spec_.dtype));
   return chunks;
@@ -179,9 +183,9 @@ bool Tensor::finished() {
   if (!local_reduction_.shape().remote) return attempt_local();
   if (reduces(spec_.kind) && local_reduction_.shape().local_size > 1 &&
       local_reduction_.may_help(round_) && help(1) > 0)
-    session_.ring_doorbell();
-  session_.flush_submissions();
-  session_.drain_completions();
+    session_.channel().ring_doorbell();
+  session_.channel().flush();
+  session_.tensors().take_completions();
   return completed_.load(std::memory_order_acquire) >= round_;
 }
 
@@ -205,7 +209,7 @@ bool Tensor::attempt() {
 }
 
 Status Tensor::wait(Nanos timeout) {
-  GRADBUS_RETURN_IF_ERROR(session_.wait_until(
+  GRADBUS_RETURN_IF_ERROR(session_.waits().until(
       local_reduction_, [this] { return attempt(); },
       {.name = spec_.name, .round = round_, .clock = clock_, .tensor = id_}, timeout));
   return take_result();
@@ -213,13 +217,13 @@ Status Tensor::wait(Nanos timeout) {
 
 // A result that came before the failure still counts: the sum is whole.
 Status Tensor::take_result() {
-  if (!in_flight_) return session_.failure();
+  if (!in_flight_) return session_.socket().failure();
   const bool whole = finished() && code_.load(std::memory_order_relaxed) == Code::kOk;
-  if (!whole) return session_.why_failed();
+  if (!whole) return session_.waits().why_failed();
   in_flight_ = false;
   if (traced_start_ != 0)
-    session_.trace().add(TraceKind::kFlight, id_, round_, traced_start_, monotonic_now(),
-                         spec_.bytes());
+    session_.channel().trace().add(TraceKind::kFlight, id_, round_, traced_start_, monotonic_now(),
+                                   spec_.bytes());
   return {};
 }
 

@@ -93,7 +93,7 @@ Narrow narrow(int64_t number) {
 }
 
 inline Nanos to_timeout(int64_t timeout_ms, const Session& session) {
-  return timeout_ms < 0 ? session.op_timeout() : timeout_ms * kMillisecond;
+  return timeout_ms < 0 ? session.options().op_timeout : timeout_ms * kMillisecond;
 }
 
 }  // namespace gradbus::capi

@@ -43,7 +43,7 @@ Result<const RankBuffer*> device_rank_buffer_of(const gradbus_tensor& tensor) {
 Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {
   if (const auto bytes = struct_bytes_of("gradbus_device_trial", given); !bytes.ok())
     return bytes.status();
-  const auto offer = session.session->try_device(id);
+  const auto offer = gradbus::try_device(*session.session, id);
   if (!offer.ok()) return offer.status();
   gradbus_device_trial trial{};
   for (const SharedDeviceMemory& memory : offer.value()->memory)
@@ -66,7 +66,7 @@ Status device_tried(gradbus_session& session, const DeviceId& id, const char* co
   std::vector<std::string> reasons;
   for (size_t i = 0; i < offer->memory.size(); ++i)
     reasons.emplace_back(why_not[i] == nullptr ? "" : why_not[i]);
-  return session.session->device_tried(id, *offer, reasons);
+  return session.session->device_offers().report(id, *offer, reasons);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string signature(const TensorSpec& spec) {
 
 std::string next_name(Session& session, const TensorSpec& spec) {
   const std::string kind = signature(spec);
-  return kind + "#" + std::to_string(session.next_unnamed(kind) % kUnnamedWindow);
+  return kind + "#" + std::to_string(session.operations().next_unnamed(kind) % kUnnamedWindow);
 }
 
 // Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
@@ -86,7 +86,7 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   // The job's policy is about gradients; what else is summed ad hoc (weights, metrics) says so
   // itself.
   const char* const asked = given.compression == nullptr ? "none" : given.compression;
-  request.spec.compression = session.compression_for(request.spec, asked);
+  request.spec.compression = session.options().compression_for(request.spec, asked);
   request.in = given.in;
   request.out = given.out;
   request.input_stays = given.input_stays != 0;

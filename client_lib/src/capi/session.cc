@@ -51,7 +51,7 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
 Result<const char*> policy_of(const Session& session, const char* tensor, uint64_t elements,
                               uint32_t dims) {
   if (tensor == nullptr) return missing("tensor");
-  const std::string_view found = session.compressions().find(tensor, elements, dims);
+  const std::string_view found = session.options().compressions.find(tensor, elements, dims);
   return found.empty() ? "none" : found.data();  // a whole string of the policy: terminated
 }
 
@@ -122,7 +122,7 @@ gradbus_code gradbus_job_secret(const gradbus_session* session,
     static_assert(GRADBUS_JOB_SECRET_BYTES == kJobSecretBytes);
     GRADBUS_RETURN_IF_ERROR(usable(session));
     if (secret == nullptr) return missing("secret");
-    std::memcpy(secret, session->session->secret(), kJobSecretBytes);
+    std::memcpy(secret, session->session->joined().secret, kJobSecretBytes);
     return {};
   });
 }
@@ -143,7 +143,7 @@ gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor
     if (session == nullptr || mode == nullptr) return missing("session or mode");
     if (asked == nullptr && tensor == nullptr) return missing("tensor");
     const auto found = parse_mode(
-        asked != nullptr ? asked : session->session->modes().find(tensor, elements, dims));
+        asked != nullptr ? asked : session->session->options().modes.find(tensor, elements, dims));
     if (!found.ok()) return found.status();
     return write_struct("gradbus_mode", as_c(found.value()), mode);
   });
@@ -174,7 +174,7 @@ gradbus_code gradbus_ask_coordinator(gradbus_session* session, const char* quest
     GRADBUS_RETURN_IF_ERROR(usable(session));
     if (question == nullptr || answer == nullptr || answer_bytes == nullptr)
       return missing("question, answer or answer_bytes");
-    const Result<std::string> found = session->session->ask_coordinator(question);
+    const Result<std::string> found = ask_coordinator(*session->session, question);
     if (!found.ok()) return found.status();
     *answer_bytes = found.value().size();
     if (found.value().size() >= capacity)
@@ -190,13 +190,13 @@ gradbus_code gradbus_ask_coordinator(gradbus_session* session, const char* quest
 gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(session));
-    session->session->count_loss(loss);
+    session->session->channel().count_loss(loss);
     return {};
   });
 }
 
 int gradbus_tracing(gradbus_session* session) {
-  return usable(session).ok() && session->session->trace().on() ? 1 : 0;
+  return usable(session).ok() && session->session->channel().trace().on() ? 1 : 0;
 }
 
 gradbus_code gradbus_trace(gradbus_session* session, const char* name, uint64_t begin_ns,
@@ -206,14 +206,14 @@ gradbus_code gradbus_trace(gradbus_session* session, const char* name, uint64_t 
     if (name == nullptr || *name == '\0') return missing("name");
     if (end_ns < begin_ns)
       return error("O900", "the span \"" + std::string(name) + "\" ends before it begins");
-    session->session->trace().add(TraceKind::kPhase, name, static_cast<Nanos>(begin_ns),
-                                  static_cast<Nanos>(end_ns));
+    session->session->channel().trace().add(TraceKind::kPhase, name, static_cast<Nanos>(begin_ns),
+                                            static_cast<Nanos>(end_ns));
     return {};
   });
 }
 
 uint64_t gradbus_waited_ns(gradbus_session* session) {
-  return usable(session).ok() ? session->session->waited_ns() : 0;
+  return usable(session).ok() ? session->session->channel().waited_ns() : 0;
 }
 
 int gradbus_glob_matches(const char* glob, const char* text) {
@@ -239,16 +239,16 @@ int32_t gradbus_size(const gradbus_session* session) {
   return as_int(session->session->world_size());
 }
 int32_t gradbus_local_rank(const gradbus_session* session) {
-  return as_int(session->session->local_rank());
+  return as_int(session->session->joined().local_rank);
 }
 int32_t gradbus_local_size(const gradbus_session* session) {
-  return as_int(session->session->local_size());
+  return as_int(session->session->joined().local_size);
 }
 int32_t gradbus_cross_rank(const gradbus_session* session) {
-  return as_int(session->session->agent_index());
+  return as_int(session->session->joined().agent_index);
 }
 int32_t gradbus_cross_size(const gradbus_session* session) {
-  return as_int(session->session->agents());
+  return as_int(session->session->joined().agents);
 }
 const char* gradbus_job(const gradbus_session* session) {
   return session->session->identity().job.c_str();

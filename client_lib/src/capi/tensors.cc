@@ -25,7 +25,7 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
   spec.postscale = or_one(given.postscale);
   if (spec.kind == CollectiveKind::kReduceScatter) spec.row_elements = or_one(given.row_elements);
   spec.columns = given.columns;
-  spec.compression = session.compression_for(spec, given.compression);
+  spec.compression = session.options().compression_for(spec, given.compression);
   if (spec.compression.empty()) spec.columns = 0;
   spec.priority = given.priority;
   spec.result_priority = given.result_priority;
@@ -76,7 +76,7 @@ Result<Asked> ask(Session& session, const gradbus_tensor_spec& given) {
     TensorSpec one = spec.value();
     if (mode.value().kind != SyncMode::Kind::kSync) one.mode = mode.value().canonical;
     if (slot > 0) one.name += "@" + std::to_string(slot);
-    auto registration = session.request(one, device);
+    auto registration = session.tensors().request(one, device);
     if (!registration.ok()) return registration.status();
     asked.slots.push_back(registration.take());
   }
@@ -108,12 +108,12 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
     if (!asked.ok()) return asked.status();
     all.push_back(asked.take());
   }
-  const Nanos deadline = monotonic_now() + session.session->op_timeout();
+  const Nanos deadline = monotonic_now() + session.session->options().op_timeout;
   for (size_t i = 0; i < n; ++i) {
     for (const auto& slot : all[i].slots) {
       WaitClock clock;
       GRADBUS_RETURN_IF_ERROR(
-          session.session->wait_registered(*slot, deadline - monotonic_now(), clock));
+          session.session->waits().until_settled(*slot, deadline - monotonic_now(), clock));
     }
     tensors[i] = tensor_of(session, all[i]);
   }
@@ -125,7 +125,7 @@ Status unregister(gradbus_tensor& tensor) {
   gradbus_session& session = *tensor.owner;
   const std::lock_guard lock(session.tensors_lock);
   GRADBUS_RETURN_IF_ERROR(usable(&tensor));
-  if (tensor.delayed.busy() && session.session->failure().ok())
+  if (tensor.delayed.busy() && session.session->socket().failure().ok())
     return error("O905", "tensor \"" + tensor.name + "\" cannot be unregistered: it is in use",
                  "wait for its last step, and drain it if its mode is delayed");
   const std::span<Tensor* const> slots = tensor.delayed.all();
@@ -186,7 +186,7 @@ gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name)
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(session));
     if (name == nullptr) return missing("name");
-    const Result<size_t> found = session->session->unregister(std::string(name));
+    const Result<size_t> found = session->session->tensors().unregister(std::string(name));
     if (!found.ok() || found.value() > 0) return found.status();
     return error(
         "O900", std::string("no operation has used the name \"") + name + "\"",
@@ -228,7 +228,7 @@ gradbus_code gradbus_test(gradbus_tensor* tensor) {
     if (!tensor->delayed.in_flight()) return {};
     tensor->session->progress();
     if (tensor->delayed.attempt()) return tensor->delayed.wait(0);
-    GRADBUS_RETURN_IF_ERROR(tensor->session->failure());
+    GRADBUS_RETURN_IF_ERROR(tensor->session->socket().failure());
     return Status(Code::kBusy, "\"" + tensor->delayed.first().spec().name + "\" is not finished");
   });
 }

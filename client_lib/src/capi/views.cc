@@ -7,7 +7,7 @@ namespace gradbus::capi {
 std::vector<std::shared_ptr<Segment>> TensorViews::add() {
   const std::lock_guard lock(lock_);
   std::vector<std::shared_ptr<Segment>> segments;
-  for (Tensor* const slot : slots_) segments.push_back(session_->memory_of(*slot));
+  for (Tensor* const slot : slots_) segments.push_back(session_->tensors().memory_of(*slot));
   ++count_;
   return segments;
 }
@@ -15,13 +15,15 @@ std::vector<std::shared_ptr<Segment>> TensorViews::add() {
 void TensorViews::remove() {
   if (fork_depth() != fork_depth_) return;  // the lock may be held by the parent's thread
   const std::lock_guard lock(lock_);
-  if (--count_ == 0 && unregisters_ && session_ != nullptr) (void)session_->unregister(slots_);
+  if (--count_ == 0 && unregisters_ && session_ != nullptr)
+    (void)session_->tensors().unregister(slots_);
 }
 
 Status TensorViews::unregister() {
   const std::lock_guard lock(lock_);
   unregisters_ = true;
-  return count_ > 0 ? session_->unregister_but_views(slots_) : session_->unregister(slots_);
+  return count_ > 0 ? session_->tensors().unregister_but_views(slots_)
+                    : session_->tensors().unregister(slots_);
 }
 
 void TensorViews::detach() {

@@ -24,7 +24,7 @@ class AdasumOperation final : public StagedOperation {
 
   void copy_out() override {
     if (result() != nullptr) combine();
-    tensor().local_reduction().consume(session().local_rank(), tensor().round());
+    tensor().local_reduction().consume(session().joined().local_rank, tensor().round());
   }
 
  private:

@@ -26,7 +26,7 @@ class FromRootOperation final : public StagedOperation {
     const uint32_t block = scatter ? session().rank() : 0;
     if (result() != nullptr && !there)
       copy_bytes(result(), tensor().local_reduction().rank_buffer(block), spec().bytes());
-    tensor().local_reduction().consume(session().local_rank(), tensor().round());
+    tensor().local_reduction().consume(session().joined().local_rank, tensor().round());
   }
 
  private:

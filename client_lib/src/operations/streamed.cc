@@ -102,8 +102,8 @@ class StreamedOperation final : public Operation {
   bool streams() const override { return true; }
 
   Status start_round() override {
-    session().count_operation(asked_.bytes());
-    session().begin_stream(local_reduction());
+    session().channel().count_operation(asked_.bytes());
+    session().streams().begin(local_reduction());
     base_ = tensor().round();
     return {};
   }
@@ -114,14 +114,14 @@ class StreamedOperation final : public Operation {
     while (moved && consumed_ < chunks_ && refusal_.ok()) {
       moved = post_next();
       moved = consume_next() || moved;
-      if (moved) session().note_progress();
+      if (moved) session().operations().note_progress();
     }
     return consumed_ == chunks_ || !refusal_.ok();
   }
 
   Status end_round() override {
-    session().end_stream(local_reduction());
-    if (consumed_ < chunks_ && refusal_.ok()) return session().why_failed();
+    session().streams().end(local_reduction());
+    if (consumed_ < chunks_ && refusal_.ok()) return session().waits().why_failed();
     tensor().skip_rounds(consumed_);
     return {};
   }
@@ -182,7 +182,7 @@ bool StreamedOperation::post_next() {
   copy_bytes(target + kDataAlignBytes, input() + first_element(chunk) * element_bytes,
              (end_element(chunk) - first_element(chunk)) * element_bytes);
   posted_ = chunk;
-  local_reduction().post(session().local_rank(), base_ + chunk);
+  local_reduction().post(session().joined().local_rank, base_ + chunk);
   return true;
 }
 
@@ -192,7 +192,7 @@ bool StreamedOperation::consume_next() {
   if (chunk == 1) compare();
   if (refusal_.ok() && result() != nullptr) reduce_chunk(chunk);
   consumed_ = chunk;
-  local_reduction().consume(session().local_rank(), base_ + chunk);
+  local_reduction().consume(session().joined().local_rank, base_ + chunk);
   return true;
 }
 
@@ -225,8 +225,8 @@ void StreamedOperation::compare() {
 }  // namespace
 
 bool may_stream(const Session& session, const OperationRequest& request) {
-  return reduces(request.spec.kind) && session.agents() == 1 && session.local_size() > 1 &&
-         request.spec.bytes() >= kStreamBytesMin;
+  return reduces(request.spec.kind) && session.joined().agents == 1 &&
+         session.joined().local_size > 1 && request.spec.bytes() >= kStreamBytesMin;
 }
 
 std::shared_ptr<Operation> make_streamed(Session& session, const OperationRequest& request) {

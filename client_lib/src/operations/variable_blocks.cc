@@ -50,7 +50,7 @@ uint64_t VariableBlocks::copy_in() {
 
 void VariableBlocks::copy_out() {
   blocks_ ? read_blocks() : read_lengths();
-  tensor().local_reduction().consume(session().local_rank(), tensor().round());
+  tensor().local_reduction().consume(session().joined().local_rank, tensor().round());
 }
 
 void VariableBlocks::read_lengths() {

@@ -1,5 +1,5 @@
-// What this process can open of a GPU's memory that its agent has: asked once for each GPU, before
-// tensors are registered there, since an agent makes a tensor's memory for all ranks of its node.
+#include "client_lib/src/device_offers.h"
+
 #include "client_lib/src/session.h"
 #include "common/errors.h"
 
@@ -33,45 +33,24 @@ Result<SharedDeviceMemory> take_device_memory(const DeviceMemory& memory, std::v
   return taken;
 }
 
-Result<std::shared_ptr<DeviceTrialOffer>> Session::try_device(const DeviceId& device) {
+Result<std::shared_ptr<DeviceTrialOffer>> DeviceOffers::ask(const DeviceId& device) {
   const auto offer = std::make_shared<DeviceTrialOffer>();
-  {
-    const std::lock_guard lock(control_);
-    if (!connection_) return offer;  // alone: there is nothing to share
-    auto packet = make_packet<TryDevicePacket>(next_request_++);
-    packet.device = device;
-    GRADBUS_RETURN_IF_ERROR(connection_->send(&packet, sizeof(packet)));
-    trials_[packet.header.request] = offer;
+  if (!socket_.is_open()) {
+    offer->done.store(true, std::memory_order_release);
+    return offer;
   }
-  const Nanos deadline = monotonic_now() + options_.start_timeout;
-  while (!offer->done.load(std::memory_order_acquire)) {
-    progress();
-    if (offer->done.load(std::memory_order_acquire)) break;
-    GRADBUS_RETURN_IF_ERROR(failure());
-    if (monotonic_now() >= deadline)
-      return error("P110", "rank " + std::to_string(rank()) + " waited " +
-                               std::to_string(options_.start_timeout / kSecond) +
-                               " s for its agent's memory of a GPU");
-    connection_->wait(kTrialSleep);
-  }
+  const std::lock_guard lock(socket_.lock());
+  auto packet = make_packet<TryDevicePacket>(socket_.next_request());
+  packet.device = device;
+  GRADBUS_RETURN_IF_ERROR(socket_.send(packet));
+  asked_[packet.header.request] = offer;
   return offer;
 }
 
-Status Session::device_tried(const DeviceId& device, const DeviceTrialOffer& offer,
-                             const std::vector<std::string>& why_not) {
-  const std::lock_guard lock(control_);
-  if (!connection_ || offer.memory.empty()) return {};
-  auto packet = make_packet<DeviceTriedPacket>();
-  packet.device = device;
-  for (size_t i = 0; i < offer.memory.size(); ++i)
-    set_text(packet.why_not[static_cast<size_t>(offer.memory[i].memory.sharing) - 1], why_not[i]);
-  return connection_->send(&packet, sizeof(packet));
-}
-
-Status Session::take_trial(Packet& packet) {
+Status DeviceOffers::take(Packet& packet) {
   const Result<DeviceTrialPacket> trial = packet.as<DeviceTrialPacket>();
   if (!trial.ok()) return trial.status();
-  auto asked = trials_.extract(packet.header.request);
+  auto asked = asked_.extract(packet.header.request);
   if (asked.empty()) return {};
   if (trial.value().count > kDeviceSharings)
     return bad_packet("memory of a GPU is shared in " + std::to_string(trial.value().count) +
@@ -86,6 +65,26 @@ Status Session::take_trial(Packet& packet) {
   offer.event = trial.value().event;
   offer.done.store(true, std::memory_order_release);
   return {};
+}
+
+Status DeviceOffers::report(const DeviceId& device, const DeviceTrialOffer& offer,
+                            const std::vector<std::string>& why_not) {
+  if (!socket_.is_open() || offer.memory.empty()) return {};
+  auto packet = make_packet<DeviceTriedPacket>();
+  packet.device = device;
+  for (size_t i = 0; i < offer.memory.size(); ++i)
+    set_text(packet.why_not[static_cast<size_t>(offer.memory[i].memory.sharing) - 1], why_not[i]);
+  const std::lock_guard lock(socket_.lock());
+  return socket_.send(packet);
+}
+
+Result<std::shared_ptr<DeviceTrialOffer>> try_device(Session& session, const DeviceId& device) {
+  auto offer = session.device_offers().ask(device);
+  if (!offer.ok()) return offer;
+  GRADBUS_RETURN_IF_ERROR(session.waits().until_stored(offer.value()->done,
+                                                       session.options().start_timeout, kTrialSleep,
+                                                       "its agent's memory of a GPU"));
+  return offer;
 }
 
 }  // namespace gradbus
