@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from .._errors import bad_argument
+from .._errors import MismatchError, TimeoutError, bad_argument
 from .._ops import checked_compression
 from .._process_sets import ProcessSet, session_of
 from ._state.residual_state import CompressionState
 from ._vector_exchange import VectorExchange, Vectors
+
+_SECONDS_UNTIL_WARNING = 10.0
+
+
+@contextlib.contextmanager
+def _needs_all_ranks(verb: str, alone: str) -> Iterator[None]:
+    """Says so while it waits for other ranks, and when they do something else. ``alone``: what one rank uses."""
+    step = f"call {verb} on all ranks; on one rank use {alone}"
+    text = f"gradbus: {verb} of this rank waits for other ranks | next: {step}"
+    warning = threading.Timer(_SECONDS_UNTIL_WARNING, lambda: warnings.warn(text, stacklevel=2))
+    warning.daemon = True
+    warning.start()
+    try:
+        yield
+    except (MismatchError, TimeoutError) as error:
+        raise type(error)(f"{error.what} | next: {step}") from error
+    finally:
+        warning.cancel()
 
 
 class MomentumAdam(torch.optim.Optimizer):
@@ -121,11 +142,17 @@ class MomentumAdam(torch.optim.Optimizer):
 
     def plain_state(self) -> dict[str, Any]:
         """As state_dict(), without residuals. Any rank may call it alone."""
+        self._exchange.refuse_after_failure("plain_state()")
         return super().state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """With this rank's residuals. All ranks call it between two steps and save a file each."""
-        residuals = {"rank": self._exchange.rank, "shares": self.compression_state()}
+        """With this rank's residuals. All ranks call it between two steps and save a file each.
+
+        One rank alone calls plain_state(). Raises MismatchError or TimeoutError when other ranks do not call it.
+        """
+        self._exchange.refuse_after_failure("state_dict()")
+        with _needs_all_ranks("state_dict()", "plain_state()"):
+            residuals = {"rank": self._exchange.rank, "shares": self.compression_state()}
         return {**self.plain_state(), "residuals": residuals}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -134,9 +161,11 @@ class MomentumAdam(torch.optim.Optimizer):
         The residuals of another rank are left out, so one rank's file is enough to go on, with residuals of zeros on
         the others.
         """
+        self._exchange.refuse_in_flight("load_state_dict()")
         plain = dict(state_dict)
         residuals = plain.pop("residuals", {"rank": self._exchange.rank, "shares": {}})
         super().load_state_dict(plain)
-        with torch.no_grad():
+        self._exchange.begin_anew()
+        with torch.no_grad(), _needs_all_ranks("load_state_dict()", "plain_state()'s result"):
             of_others = residuals["rank"] != self._exchange.rank
             self._exchange.load_compression_state(residuals["shares"], of_others)

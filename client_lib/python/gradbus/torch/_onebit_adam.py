@@ -45,8 +45,9 @@ class OneBitAdam(MomentumAdam):
         process_set: the ranks that share this model.
 
     state_dict() has this rank's residuals in it: all ranks call it and save a file each, or all call
-    ``gradbus.torch.state(optimizer)``, which is the same for any number of ranks. Raises InvalidError (arguments),
-    MismatchError (other parameters on another rank). step() raises PeerLostError, TimeoutError.
+    ``gradbus.torch.state(optimizer)``, which is the same for any number of ranks. One rank alone saves plain_state(),
+    without residuals. Raises InvalidError (arguments), MismatchError (other parameters on another rank). step() raises
+    PeerLostError, TimeoutError, and BusyError once a step has failed: make a new optimizer then.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class OneBitAdam(MomentumAdam):
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override,unused-ignore]
         """One step. With a closure, it is evaluated once."""
+        self._exchange.refuse_after_failure("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
         momenta, squares = self._states("exp_avg", "exp_avg_sq")
@@ -127,6 +129,7 @@ class ZeroOneAdam(MomentumAdam):
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override,unused-ignore]
         """One step. With a closure, it is evaluated once."""
+        self._exchange.refuse_after_failure("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
         step = self._advance()
@@ -173,6 +176,7 @@ class ZeroOneAdam(MomentumAdam):
     @torch.no_grad()
     def flush(self) -> int:
         """Makes the parameters of all ranks equal, bit for bit. Returns how many steps were exchanged."""
+        self._exchange.refuse_after_failure("flush()")
         local_steps = int(self.param_groups[0]["local_steps"])
         if local_steps == 0:
             return 0

@@ -5,7 +5,7 @@ A round begins on the thread of backward, and a completer's thread ends it. So o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,18 +21,22 @@ from .._gpu.staging import is_staged, try_devices, uuid_for_rank_buffers
 
 _completer = Completer("gradbus-hooks")
 
+# The elements of a parameter, as a view in its shape. All ranks must lay them out alike.
+Layout = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 class Piece(Registered):
     """The parameters of a bucket that have one compression."""
 
     def __init__(
         self, core: _core.Bucket, plan: BucketPlan, named: Sequence[NamedParameter], starts: Sequence[int],
-        timeout_ms: int,
+        timeout_ms: int, layout: Layout,
     ) -> None:  # fmt: skip
         """``starts``: by parameter, where it begins in the bucket."""
         dtype = getattr(torch, plan.gradient_dtype) if plan.gradient_dtype else None
         super().__init__(core, named[plan.slots[0].index][1], timeout_ms, dtype)
         self.compressed = plan.compression != "none"
+        self._layout = layout
         self._parameters = [(*named[slot.index], slot.offset, slot.count) for slot in plan.slots]
         self._runs = _joined([(slot.offset, starts[slot.index], slot.count) for slot in plan.slots])
 
@@ -53,7 +57,7 @@ class Piece(Registered):
         """By parameter: its part of elements, in its shape."""
         elements = self.elements
         return [
-            (name, in_memory_order(parameter, elements[offset : offset + count]))
+            (name, self._layout(parameter, elements[offset : offset + count]))
             for name, parameter, offset, count in self._parameters
         ]
 
@@ -73,12 +77,17 @@ class HookedBucket:
     """Of one bucket."""
 
     def __init__(
-        self, named: Sequence[NamedParameter], compression: str | None, session: _core.Session, prefix: str
+        self,
+        named: Sequence[NamedParameter],
+        compression: str | None,
+        session: _core.Session,
+        prefix: str,
+        layout: Layout = in_memory_order,
     ) -> None:
-        """Registers its tensors; every rank must make the same ones."""
+        """Registers its tensors; every rank must make the same ones. ``layout``: DDP's buckets are in memory order."""
         self.named = list(named)
         infos = [with_compression(compression, session, info_of(*pair), pair[1], converts=True) for pair in named]
-        self.pieces = _register(self.named, infos, session, prefix)
+        self.pieces = _register(self.named, infos, session, prefix, layout)
 
     def start(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Begins a round; the future has the bucket with the mean of all ranks."""
@@ -92,7 +101,7 @@ class HookedBucket:
 
 
 def _register(
-    named: Sequence[NamedParameter], infos: Sequence[ParameterInfo], session: _core.Session, prefix: str
+    named: Sequence[NamedParameter], infos: Sequence[ParameterInfo], session: _core.Session, prefix: str, layout: Layout
 ) -> list[Piece]:
     # DDP has chosen what travels together, so one kind is one tensor, in the order of the bucket.
     order, together = range(len(infos)), [0] * len(infos)
@@ -109,7 +118,7 @@ def _register(
         starts.append(end)
         end += real_count(parameter)
     cores = session.register_buckets(specs, devices)
-    return [Piece(core, plan, named, starts, session.op_timeout_ms) for core, plan in zip(cores, plans)]
+    return [Piece(core, plan, named, starts, session.op_timeout_ms, layout) for core, plan in zip(cores, plans)]
 
 
 class _Round:

@@ -113,12 +113,14 @@ _FLOAT = "gradbus.float"  # the only key of what stands for a number: torch 1.13
 
 
 def _with_floats_as_text(value: Any) -> Any:
-    """A copy without Python's own floating-point numbers."""
+    """A copy without Python's own floating-point numbers, and without those of numpy, which torch would not load."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
     if isinstance(value, dict):
         return {key: _with_floats_as_text(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(_with_floats_as_text, value))
-    return {_FLOAT: value.hex()} if type(value) is float else value
+    return {_FLOAT: float(value).hex()} if isinstance(value, float) else value
 
 
 def _with_floats(value: Any) -> Any:
