@@ -20,7 +20,7 @@ import numpy as np
 
 from . import _core
 from ._data_movement import broadcast_, grouped_allgather
-from ._errors import bad_argument
+from ._errors import BusyError, bad_argument
 from ._layout import (
     COMPRESSED_ELEMENTS_MIN,
     DEFAULT_BUCKET_BYTES,
@@ -174,7 +174,8 @@ class GradientExchange:
     """The gradients of one optimizer. All ranks make one with the same arguments; it waits for them.
 
     ``run`` copies gradients into shared memory, starts each tensor as soon as it is full, and copies results out.
-    One thread at a time. Raises InvalidError, MismatchError, PeerLostError, TimeoutError.
+    One thread at a time. Raises InvalidError, MismatchError, PeerLostError, TimeoutError; then, or after Ctrl-C, each
+    later run() raises BusyError: other ranks may have stepped on the result that this one gave up.
     """
 
     def __init__(self, gradients: Sequence[Gradient], prefix: str, settings: Settings) -> None:
@@ -189,27 +190,37 @@ class GradientExchange:
         ]
         cores = session.register_buckets(specs)
         self._buckets = [_Bucket(core, plan, gradients) for core, plan in zip(cores, plans)]
-        self._in_flight: list[_core.Bucket] = []  # Ctrl-C or a timeout leaves some
+        self._named = f"rank {session.rank} gave up an exchange of the gradients of '{prefix}'"
+        self._given_up = ""  # why, from the first start of a step to its end
         self._lock = threading.Lock()
 
     def run(self, given: Sequence[Any], results: Sequence[Any]) -> None:
         """``results``: writable arrays of the gradients' shapes and dtypes; they may be ``given`` themselves."""
         with self._lock:
-            while self._in_flight:
-                self._finish(self._in_flight[0])  # its memory is in use
-            for bucket in self._buckets:
-                for index, view in bucket.views:
-                    np.copyto(view, given[index], casting="unsafe")
-                bucket.core.start()
-                self._in_flight.append(bucket.core)
-            for bucket in self._buckets:
-                self._finish(bucket.core)
-                for index, view in bucket.views:
-                    np.copyto(results[index], view, casting="unsafe")
+            if self._given_up:
+                raise BusyError(
+                    f"GB-O905 IN_FLIGHT: {self._named} ({self._given_up}); others may have stepped on it | next: on "
+                    "all ranks, broadcast the parameters and make a new optimizer (or a tape with a new name), or "
+                    "restart the job"
+                )
+            arrays = [np.asarray(array) for array in given]  # reading may fail: before others can have a part of it
+            self._given_up = "interrupted"
+            try:
+                self._exchange(arrays, results)
+            except BaseException as error:
+                self._given_up = f"{type(error).__name__} {getattr(error, 'id', '')}".rstrip()
+                raise
+            self._given_up = ""
 
-    def _finish(self, core: _core.Bucket) -> None:
-        core.wait()
-        self._in_flight.remove(core)
+    def _exchange(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        for bucket in self._buckets:
+            for index, view in bucket.views:
+                np.copyto(view, arrays[index], casting="unsafe")
+            bucket.core.start()
+        for bucket in self._buckets:
+            bucket.core.wait()
+            for index, view in bucket.views:
+                np.copyto(results[index], view, casting="unsafe")
 
 
 class Exchanges:

@@ -104,7 +104,10 @@ def test_what_the_user_reads(heard, framework, case):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_that_differ_and_steps_that_wait(heard, kind):
-    """Optimizers, tapes and trainers: each error is in one line, on rank 0 as on rank 1, and training goes on."""
+    """Optimizers, tapes and trainers: each error is in one line, on rank 0 as on rank 1, and training goes on.
+
+    A rank that gave up a step of others is told so: its parameters differ. A new optimizer works.
+    """
     _, cases, output = of(heard, KINDS[kind])
     of_torch = KINDS[kind] in ("torch", "horovod") and kind != "onebit"
     for case in [case for case in STEPS if f"{kind}: {case}" in cases]:
@@ -117,6 +120,10 @@ def test_models_that_differ_and_steps_that_wait(heard, kind):
     if kind in SEVERAL:
         return
     assert cases[f"{kind}: absent"] and "GB-" not in cases[f"{kind}: afterwards"]["says"], output
+    for case in ("absent", "interrupt") if not of_torch and kind != "onebit" else ():
+        says = cases[f"{kind}: after {case}"]["says"]
+        line = next((line for line in says.splitlines() if ERROR.search(line)), "")
+        assert "GB-O905" in line and "rank 0 gave up" in line and "broadcast the parameters" in line, says
     interrupt = cases[f"{kind}: interrupt"]
     assert "KeyboardInterrupt" in interrupt["says"] and interrupt["seconds"] < INTERRUPT_S, interrupt
 

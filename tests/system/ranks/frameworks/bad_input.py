@@ -174,6 +174,7 @@ if compiled:
 report("at the end", lambda: eager(mine, "end"))
 
 
+TORCH = ("torch", "horovod")  # their optimizers go on
 SEVERAL = ("shard", "onebit", "hook")  # operations in a step: a rank that gave up the first misses the others
 
 
@@ -193,10 +194,16 @@ def steps(kind, make):
     report(f"{kind}: right", step)
     if kind in SEVERAL:
         return
-    for case, call in (("absent", step), ("interrupt", lambda: interrupted(step))):
-        alone(f"{kind}: {case}", call)
+    for case in ("absent", "interrupt"):
+        alone(f"{kind}: {case}", step if case == "absent" else functools.partial(interrupted, step))
         if RANK == 1:
             step()  # the round that rank 0 gave up
+        if FRAMEWORK in TORCH:
+            continue
+        if RANK == 0:
+            report(f"{kind}: after {case}", step)
+        step = make([(2, 2)], "float32")
+        step()
     report(f"{kind}: afterwards", step)
 
 

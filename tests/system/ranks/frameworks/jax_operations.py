@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from gradbus._gradients import Gradient, GradientExchange, Settings
 
 gradbus.init(op_timeout=30)
 RANK, SIZE = gradbus.rank(), gradbus.size()
@@ -100,6 +101,34 @@ def check_optimizer():
     check(total["a"], np.full(3, TOTAL))
 
 
+class Unreadable:
+    """An array whose computation failed."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise FloatingPointError
+
+
+def check_unreadable():
+    """A gradient that rank 0 cannot read starts nothing. A step that fails between two tensors is the last one."""
+    one = np.ones(1, np.float32)
+    of = [Gradient("a", (1,), "float32"), Gradient("b", (1,), "float32")]
+    exchange = GradientExchange(of, "unreadable", Settings(bucket_bytes=4))
+    results = [np.empty(1, np.float32), np.empty(1, np.float32)]
+    for number, given in enumerate(([Unreadable(), one], [one, Unreadable()])):
+        if RANK == 0:
+            with pytest.raises(FloatingPointError):
+                exchange.run(given, results)
+        exchange.run([one * (10 * number + RANK), one * RANK], results)
+        check(results, [[10 * number + MEAN], [MEAN]])
+    second = exchange._buckets[1].views[0][0]
+    given = [np.ones(2) if number == second else one for number in range(2)]
+    for error, words in ((ValueError, "broadcast"), (gradbus.GradbusError, "GB-O905.*ValueError.*new optimizer")):
+        with pytest.raises(error, match=words):
+            exchange.run(given, results)
+    GradientExchange(of, "afterwards", Settings(bucket_bytes=4)).run([one * RANK, one], results)
+    check(results, [[MEAN], [1]])
+
+
 def check_refusals():
     """One line each, with the next step."""
     for error, words, call in (
@@ -122,6 +151,7 @@ check_operations(jax.jit(operations))
 check_gradients()
 check_order()
 check_optimizer()
+check_unreadable()
 check_refusals()
 gradbus.barrier()
 print("ok")
