@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,6 +73,33 @@ def exchanged(
     return results
 
 
+def _with_finite_of(scaler: Any, local: Sequence[Any], gradients: list[Any]) -> list[Any]:
+    """The gradients to exchange; one of them is NaN where a local gradient is not finite.
+
+    Then loss scaling skips the step on all ranks, and the shared weights stay equal.
+    """
+    present = [number for number, gradient in enumerate(gradients) if gradient is not None]
+    if not present or all(gradient is None for gradient in local):
+        return gradients
+    chosen = gradients[present[-1]]
+    mark = keras.ops.where(scaler.check_finite(local), 0.0, float("nan"))
+    gradients[present[-1]] = keras.ops.add(chosen, keras.ops.cast(mark, chosen.dtype))
+    return gradients
+
+
+def _refuse_scaler_around(optimizer: Any) -> None:
+    """Loss scaling that sees one rank's gradients skips the exchange where they overflow, and ranks go apart."""
+    kind, frame = keras.optimizers.LossScaleOptimizer, sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self") if frame.f_globals.get("__name__") == kind.__module__ else None
+        if isinstance(caller, kind) and caller is not optimizer and not is_distributed(caller):
+            raise bad_argument(
+                "a distributed optimizer is inside a LossScaleOptimizer, which skips steps on one rank alone",
+                "pass gradbus.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)) to compile()",
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+
+
 def DistributedOptimizer(  # used like a class, hence its name
     optimizer: Any,
     op: int = Average,
@@ -113,12 +141,16 @@ def DistributedOptimizer(  # used like a class, hence its name
     kind = type(optimizer)
 
     def combined(gradients: Any, variables: Sequence[Any]) -> list[Any]:
+        _refuse_scaler_around(optimizer)
         grads = list(gradients)
         if len(grads) != len(variables):
             return grads  # Keras says what is wrong
         local = {id(weight) for layer in local_layers for weight in layer.trainable_weights}
         shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
         mine = [grads[number] for number in shared]
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
+            mine = _with_finite_of(optimizer, own, mine)
         mine = exchanged(mine, [variables[number] for number in shared], prefix, settings, sparse_as_dense)
         factor = 1 / len(process_set.ranks) if scale_local_gradients else 1
         grads = [g if g is None or factor == 1 else g * factor for g in grads] if local else grads

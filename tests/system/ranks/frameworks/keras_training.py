@@ -71,6 +71,36 @@ def check_loss_scale():
     assert float(keras.ops.convert_to_numpy(inner.dynamic_scale)) == 2
 
 
+def check_local_overflow():
+    """An overflow in a local layer of one rank skips the step on all: the shared weight stays equal."""
+    inputs = [keras.Input((1,)), keras.Input((1,))]
+    layers = [keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in inputs]
+    model = keras.Model(inputs, keras.layers.Add()([layer(one) for layer, one in zip(layers, inputs)]))
+    inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0)
+    optimizer = gradbus.DistributedOptimizer(inner, local_layers=[layers[1]])
+    model.compile(optimizer, lambda truth, made: -made, jit_compile=JIT)
+
+    def step(of_local):
+        shared, local = np.full((1, 1), float(RANK)), np.full((1, 1), of_local)
+        model.fit([shared, local], np.zeros((1, 1)), verbose=0)
+        return [weight.item() for weight in model.get_weights()]
+
+    right = [1.0 + 0.5 * MEAN, 1.0 + 0.5 * (RANK + 1) / SIZE]
+    np.testing.assert_allclose(step(RANK + 1.0), right, rtol=1e-6)
+    np.testing.assert_allclose(step(np.inf if RANK == SIZE - 1 else 1.0), right, rtol=1e-6)
+    assert float(keras.ops.convert_to_numpy(inner.dynamic_scale)) == 2
+
+
+def check_scaler_around():
+    """compile() of a model in mixed_float16 puts loss scaling around: refused, with the right way."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    model = linear(1.0, gradbus.DistributedOptimizer(keras.optimizers.SGD(0.5)))
+    keras.config.set_dtype_policy(before)
+    with pytest.raises(gradbus.GradbusError, match=r"inside a LossScaleOptimizer.* \| next: pass gradbus"):
+        model.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+
+
 def check_saved(model):
     """A saved model has the plain optimizer; load_model() makes it distributed again, with its state."""
     path = pathlib.Path(sys.argv[1]) / f"{keras.backend.backend()}-{RANK}.keras"
@@ -94,5 +124,7 @@ def check_saved(model):
 
 check_saved(check_training())
 check_loss_scale()
+check_local_overflow()
+check_scaler_around()
 gradbus.barrier()
 print("ok")
