@@ -72,6 +72,11 @@ trains_on_both() {
   by_trainer deploy-with-systemd "Start several nodes#4" && grep -q '"world_size": 4, "ranks_identical": true' log &&
     ranks_of_both
 }
+trains_by_page() {
+  by_trainer run-daemons "Start a job#1" 's/-np 8/-np 4/; s/node-a:4,node-b:4/node-1:2,node-2:2/' \
+    's#python train.py#python3 $PWD/examples/digits/train.py --epochs 2#' &&
+    grep -q '"world_size": 4, "ranks_identical": true' log && ranks_of_both
+}
 ranks_of_both() { gradbus status --json | python3 -c 'import collections, json, sys
 jobs = [collections.Counter(rank["agent"] for rank in job["ranks"]) for job in json.load(sys.stdin)["jobs"]]
 print(jobs)
@@ -108,6 +113,8 @@ goes_on() {
 }
 watches() {
   local here='s/node-2 node-3/node-2/; s/node-3/node-2/g'
+  # Its last screen is the one that a signal ends; 124 is the status of timeout.
+  as_printed run-daemons "Start a job#2" 's/^gradbus status --watch/timeout 3 & || [[ $? == 124 ]]/; s/NAME/train/' || return
   as_printed watch-a-cluster "Take a node out of service" "$here" && as_printed upgrade-and-backup "Upgrade everything at once" "$here" &&
     as_printed monitor-a-cluster "Web page" && as_printed monitor-a-cluster "Logs" && as_printed capacity-planning "Measure a running job" 's/NAME/train/' &&
     as_printed protect-a-cluster "Give commands the token" 's#=token#=/etc/gradbus/token#'
@@ -159,6 +166,7 @@ step "a hung agent comes back, on the second node" second_is_ready
 step "two nodes with one token" several
 step "four ranks on two nodes train the digits" trains_on_both
 grep accuracy log
+step "the same by the page for daemons" trains_by_page
 step "metrics" observed
 step "a long job runs" long_job
 step "commands of pages for operators" watches

@@ -268,4 +268,4 @@ def test_blocks_left_to_the_booted_systems_are_run_there():
             assert f'{page.stem} "{heading}"' in steps or all(words in steps for words in numbered), (page, heading)
         assert not page_commands.left_to_boot(sections[0]), page
         assert text.count("scripts/boot_test.sh runs it") == len(page_commands.left_to_boot(text)), page
-    assert found >= 14
+    assert found >= 16

@@ -80,6 +80,24 @@ def test_a_command_changes_a_running_job(three_agents, newest):
         assert "ClosedError delayed:k=2" in rank.finish()[1]
 
 
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_is_killed_while_modes_change(three_agents, newest, victim):
+    """The others get PeerLostError, whatever they are about to agree on. The next job trains and changes modes."""
+    ranks = start_ranks(three_agents, newest, "modes/mode_changes.py", 3, "forever", GRADBUS_FENCE_EVERY="2")
+    for rank in ranks:
+        assert rank.process.stdout.readline().strip() == "steps"
+    job = three_agents.newest_job()["job"]
+    for mode in ("delayed:k=2", "sync", "delayed:k=1"):
+        done = gradbus_mode(three_agents, job, "weight", mode)
+        assert done.returncode == 0, done
+    ranks[victim].process.kill()
+    for number, rank in enumerate(ranks):
+        _, output = rank.finish()
+        assert number == victim or "PeerLostError" in output, (number, output)
+    assert all(daemon.alive() for daemon in [*three_agents.agents, *three_agents.shards, three_agents.server])
+    assert_all_ok(run_ranks(three_agents, newest, "modes/mode_changes.py", 3, "refused"))
+
+
 def test_without_shards_their_modes_are_refused(newest):
     with rigs.cluster(1) as rig:
         ranks = start_ranks(rig, newest, "modes/mode_changes.py", 1, "forever")

@@ -138,7 +138,7 @@ def test_the_page_shows_the_timeline_and_alerts(watched):
         tab.wait("document.getElementById('alerts').innerText.includes('GradbusNodeLost')", "the alert of a lost node")
         row = tab.run("[...document.querySelectorAll('#alerts tr')].map((row) => row.innerText)"
                       ".find((text) => text.includes('GradbusNodeLost'))")  # fmt: skip
-        assert "firing" in row and "warning" in row and "nodes are lost" in row, row
+        assert "firing" in row and "warning" in row and "Lost Gradbus nodes: 1" in row, row
         if PICTURES:
             take_pictures(tab)
         check_for_all(tab)
