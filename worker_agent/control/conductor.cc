@@ -44,7 +44,8 @@ std::string ready_line(const ConductorOptions& options, const std::string& socke
     line["metrics"] = options.monitor->address();
   if (options.monitor != nullptr && !options.monitor->health_address().empty())
     line["health"] = options.monitor->health_address();
-  return line.dump();
+  // A path need not be UTF-8.
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // The job of messages that make an agent allocate memory for a job; 0: no job.
@@ -112,7 +113,8 @@ void Conductor::run(int signal_fd, const std::function<bool()>& on_signal) {
     }
     const Status turn = guarded([this] { take_messages(); });
     if (!turn.ok()) spdlog::error("a turn of the conductor: {}", turn.message());
-    clients_.watch_full_sockets();
+    const Status watched = guarded([this] { clients_.watch_full_sockets(); });
+    if (!watched.ok()) spdlog::error("a turn of the conductor: {}", watched.message());
   }
 }
 
@@ -202,7 +204,7 @@ void Conductor::take_control(const ControlEvent& event) {
   if (taken.ok()) return;
   const uint64_t id = event.ended ? 0 : job_of(event.message);
   spdlog::error("a message of the coordinator, job id {}: {}", id, taken.message());
-  if (id != 0) jobs_.report_failure(id, taken, now);
+  if (id != 0) jobs_.report_failure(id, taken, monotonic_now());
 }
 
 void Conductor::on_control(const v1::CoordinatorMessage& message, Nanos now) {
@@ -233,8 +235,8 @@ void Conductor::on_stream_ended(const std::string& why, Nanos now) {
 void Conductor::on_welcome(const v1::Welcome& welcome) {
   if (welcome.incarnation() == coordinator_.incarnation()) jobs_.lost_lease();
   coordinator_.welcomed(welcome);
-  for (const uint64_t job : jobs_.announce()) requests_.tensors().repeat(job);
   readiness_.serving();
+  for (const uint64_t job : jobs_.announce()) requests_.tensors().repeat(job);
 }
 
 void Conductor::on_job_started(const v1::JobStarted& started) {

@@ -54,7 +54,10 @@ void CoordinatorOrders::tensors_ready(const v1::TensorsReady& ready, Nanos now) 
   }
   WorkerControlJob* const job = jobs_.running(id);
   if (job == nullptr) return;
-  if (const Status placed = job->place(ready); !placed.ok()) jobs_.report_failure(id, placed, now);
+  // Placing many GB takes seconds, and spans that ranks have ended meanwhile are valid.
+  const Nanos begun = monotonic_now();
+  if (const Status placed = job->place(ready); !placed.ok())
+    jobs_.report_failure(id, placed, now + (monotonic_now() - begun));
   nccl_.send_reports(*job);
 }
 

@@ -86,8 +86,9 @@ void TensorRequests::remove(const AttachedClient& client, const UnregisterPacket
 
 void TensorRequests::flush() {
   for (const auto& [key, message] : unregistrations_) coordinator_.send(message);
+  unregistrations_.clear();  // now, because the next line may run out of memory
   for (const auto& [key, message] : registrations_) coordinator_.send(message);
-  clear();
+  registrations_.clear();
 }
 
 void TensorRequests::clear() {

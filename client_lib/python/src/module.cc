@@ -124,7 +124,11 @@ void construct_session(Session* self, std::optional<std::string> job,
 }
 
 void bind_placed_gradients(nb::module_& module) {
-  nb::class_<PlacedGradients>(module, "PlacedGradients")
+  static PyType_Slot placed_slots[] = {
+      {Py_tp_traverse, reinterpret_cast<void*>(PlacedGradients::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(PlacedGradients::clear)},
+      {0, nullptr}};
+  nb::class_<PlacedGradients>(module, "PlacedGradients", nb::type_slots(placed_slots))
       .def(nb::init<const nb::list&>(), "parameters"_a)
       .def("note", &PlacedGradients::note)
       .def("is_as_noted", &PlacedGradients::is_as_noted)

@@ -2,6 +2,7 @@
 #include "placed.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -39,7 +40,9 @@ nb::object attribute(const nb::object& of, const nb::object& name) {
 }
 
 nb::object called(const nb::object& of, const nb::object& method) {
-  return checked(PyObject_CallMethodNoArgs(of.ptr(), method.ptr()));
+  PyObject* self = of.ptr();  // PyObject_CallMethodNoArgs() is not in the stable interface
+  return checked(
+      PyObject_VectorcallMethod(method.ptr(), &self, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
 uint64_t address_of(const nb::object& tensor) {
@@ -116,6 +119,23 @@ nb::list PlacedGradients::versions() const {
   nb::list found;
   for (const Place& place : places_) found.append(attribute(place.gradient, names().version));
   return found;
+}
+
+int PlacedGradients::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const Place& place : nb::inst_ptr<PlacedGradients>(self)->places_) {
+    Py_VISIT(place.parameter.ptr());
+    Py_VISIT(place.gradient.ptr());
+    Py_VISIT(place.stride.ptr());
+  }
+  return 0;
+}
+
+int PlacedGradients::clear(PyObject* self) {
+  // Their destructors may run Python code that comes back here.
+  const std::vector<Place> gone = std::move(nb::inst_ptr<PlacedGradients>(self)->places_);
+  return 0;
 }
 
 }  // namespace gradbus::python

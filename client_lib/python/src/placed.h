@@ -31,6 +31,10 @@ class PlacedGradients {
   // How often each was written to, now.
   nanobind::list versions() const;
 
+  // For Python's garbage collector: a parameter may lead back to the optimizer that keeps this.
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear(PyObject* self);
+
  private:
   struct Place {
     nanobind::object parameter;

@@ -121,3 +121,14 @@ def test_a_file_that_is_no_socket_is_left_alone(running):
     assert_refused(done, "GB-D603", "is not a socket", str(path))
     assert path.read_text() == "somebody's data"
     assert_job_continues(running)
+
+
+def test_a_socket_path_that_is_not_utf8_is_used(running):
+    """Paths are bytes. JSON of the agent has a replacement character instead."""
+    path = os.fsdecode(os.fsencode(running.folder) + b"/\xff.sock")
+    agent = running.start_daemon("gradbus-agent", "--coordinator", running.server.ready["address"], "--name", "odd",
+                                 "--socket", path, "--bind", "127.0.0.1:0")  # fmt: skip
+    assert agent.ready["socket"].endswith("/\ufffd.sock") and os.path.exists(path)
+    agent.kill()
+    agent.process.wait()
+    assert_job_continues(running)

@@ -151,6 +151,21 @@ def case_garbage_at_different_times():
     assert_same(ours, alone)
 
 
+def case_circle():
+    """A parameter that leads back to its wrapper, as the closure of a hook may: the garbage collector finds both."""
+    if torch.__version__.startswith("1."):
+        return  # there, the collector does not see hooks of gradient accumulators
+    ours, _ = pair(3)
+    optimizer = wrap(sgd(ours.parameters()), ours)
+    for x, y in batches()[:2]:
+        step(optimizer, ours, mine(x), mine(y))
+    next(ours.parameters()).owner = optimizer
+    exchange, parameter = weakref.ref(optimizer._gradbus.exchange), weakref.ref(next(ours.parameters()))
+    del optimizer, ours
+    gc.collect()
+    assert exchange() is None and parameter() is None
+
+
 def main():
     torch.set_num_threads(1)
     gradbus.init()

@@ -130,7 +130,10 @@ class Bucket(Registered):
 
     def changed_in_flight(self) -> Slot | None:
         """Whose gradient somebody has written to since start()."""
-        return self._noted.changed() if self.started and not self._taken else None
+        if self.started and not self._taken:
+            return self._noted.changed()
+        self._noted.stays_in_place = False  # nobody has looked, for example after a wait that ended in an error
+        return None
 
     def restart(self, set_to_none: bool) -> None:
         """Gradients of zeros, where the next ones are to be added."""
