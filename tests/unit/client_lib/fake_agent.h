@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client_lib/src/agent_connection.h"
+#include "tests/unit/shared_memory/packets.h"
 
 namespace gradbus::test {
 
@@ -53,14 +54,5 @@ class FakeAgent {
   std::optional<Result<AgentConnection>> opened_;
   Fd socket_;
 };
-
-template <typename T>
-Packet as_packet(const T& packet) {
-  Packet whole;
-  whole.header = packet.header;
-  const auto* const first = reinterpret_cast<const std::byte*>(&packet);
-  whole.bytes.assign(first, first + sizeof(packet));
-  return whole;
-}
 
 }  // namespace gradbus::test

@@ -332,6 +332,36 @@ def case_wait_in_step():
     optimizer.zero_grad()
 
 
+def case_a_wait_that_failed():
+    """Some buckets' results are there when the wait for another ends in an error: a gradient set then is not used."""
+    ours, alone = pair()
+    optimizer, reference = wrap(sgd(ours.parameters()), ours, bucket_bytes=300, wait="step"), sgd(alone.parameters())
+    buckets = optimizer._gradbus.exchange.buckets
+    assert len(buckets) > 1
+    for x, y in batches()[:STEPS]:
+        optimizer.zero_grad()
+        reference.zero_grad()
+        loss_of(ours, mine(x), mine(y)).backward()
+        loss_of(alone, x, y).backward()
+        buckets[-1].wait = fail
+        try:
+            optimizer.synchronize()
+            raise AssertionError("the wait has failed")
+        except TimeoutError:
+            del buckets[-1].wait
+        parameter = buckets[0].slots[0].parameter
+        parameter.grad = torch.full_like(parameter, 7)
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        reference.step()
+    assert_same(ours, alone, tolerance=1e-5)
+
+
+def fail():
+    raise TimeoutError
+
+
 def main():
     torch.set_num_threads(1)
     gradbus.init()

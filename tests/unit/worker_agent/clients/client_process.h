@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "shared_memory/attach_socket.h"
+#include "tests/unit/shared_memory/packets.h"
 #include "worker_agent/clients/attached_client.h"
 
 namespace gradbus::test {
@@ -59,14 +60,5 @@ class ClientProcess {
   Fd agents_;
   std::vector<Fd> fds_;
 };
-
-template <typename T>
-Packet as_packet(const T& packet) {
-  Packet whole;
-  whole.header = packet.header;
-  const auto* const first = reinterpret_cast<const std::byte*>(&packet);
-  whole.bytes.assign(first, first + sizeof(packet));
-  return whole;
-}
 
 }  // namespace gradbus::test
