@@ -1,6 +1,7 @@
 """Metrics of real daemons: exact figures, and Prometheus that scrapes four agents."""
 
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -139,6 +140,16 @@ def test_alert_rules(command):
     folder = rigs.REPOSITORY / "deploy/prometheus"
     done = subprocess.run(["promtool", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_prometheus
+def test_the_configuration_of_the_page_is_valid(tmp_path):
+    page = (rigs.REPOSITORY / "docs/how-to/monitor-a-cluster.md").read_text()
+    (tmp_path / "prometheus.yml").write_text(reference_metrics.re.search(r"(?ms)^```yaml\n(.*?)^```$", page)[1])
+    shutil.copy(rigs.REPOSITORY / "deploy/prometheus/gradbus.rules.yml", tmp_path)
+    done = subprocess.run(["promtool", "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+    assert done.returncode == 0 and "1 rule files found" in done.stdout, done.stdout + done.stderr
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist():
