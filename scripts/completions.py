@@ -23,8 +23,8 @@ def flags(options: list[Option]) -> list[Option]:
 
 def all_programs() -> list[tuple[str, list[Option]]]:
     """(key of a case, options): daemons by their name, commands by theirs."""
-    daemons = [(daemon.name, flags([*daemon.options, *command_tables.DAEMON_COMMON]))
-               for daemon in command_tables.daemons()]  # fmt: skip
+    more = [*command_tables.DAEMON_COMMON, *command_tables.COMMON[1:]]
+    daemons = [(daemon.name, flags([*daemon.options, *more])) for daemon in command_tables.daemons()]  # fmt: skip
     return daemons + [(f"gradbus {command.name}", flags(command.options)) for command in command_tables.commands()]
 
 
@@ -79,8 +79,13 @@ def bash(commands: list[Program]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A word in single quotes, for zsh and fish."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "'\\''") + "'"
+    """A word in single quotes, for zsh: a backslash is one there."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def fish_quoted(text: str) -> str:
+    """For fish, where backslashes in single quotes escape."""
+    return quoted(text.replace("\\", "\\\\"))
 
 
 def zsh_options(options: list[Option]) -> str:
@@ -102,7 +107,7 @@ def zsh(commands: list[Program]) -> str:
     text += "      )\n      _describe command commands\n      return\n    fi\n"
     text += '    key="gradbus $words[2]"\n    shift words\n    (( CURRENT-- ))\n  fi\n  case $key in\n'
     for key, options in all_programs():
-        text += f'    "{key}")\n      _arguments -s \\\n        {zsh_options(options)} ;;\n'
+        text += f'    "{key}")\n      _arguments -s -S \\\n        {zsh_options(options)} ;;\n'
     return text + "  esac\n}\n_gradbus \"$@\"\n"
 
 
@@ -110,16 +115,16 @@ def fish(commands: list[Program]) -> str:
     """A file of a completions folder."""
     text = MADE
     for command in commands:
-        text += (f"complete -c gradbus -n __fish_use_subcommand -f -a {command.name} -d {quoted(command.summary)}\n")
+        text += f"complete -c gradbus -n __fish_use_subcommand -f -a {command.name} -d {fish_quoted(command.summary)}\n"
     for key, options in all_programs():
         program, _, command = key.partition(" ")
-        where = f" -n {quoted(f'__fish_seen_subcommand_from {command}')}" if command else ""
+        where = f" -n {fish_quoted(f'__fish_seen_subcommand_from {command}')}" if command else ""
         for option in options:
             words = "".join(f" -l {name[2:]}" if name.startswith("--") else
                             f" -s {name[1:]}" if len(name) == 2 else f" -o {name[1:]}"
                             for name in option.names)  # fmt: skip
             value = " -r" if option.takes_value else ""
-            text += f"complete -c {program}{where}{words}{value} -d {quoted(option.text)}\n"
+            text += f"complete -c {program}{where}{words}{value} -d {fish_quoted(option.text)}\n"
     return text
 
 

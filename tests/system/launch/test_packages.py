@@ -13,6 +13,7 @@ import sys
 import bare
 import pytest
 import rig as rigs
+import shells
 
 sys.path.insert(0, str(rigs.REPOSITORY / "tests/boot"))
 import page_commands
@@ -159,14 +160,45 @@ def test_bash_completes_commands_and_options(tree):
     assert complete_bash(file, "gradbus", "run", "--", "--sched") == []
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_understand_their_file(tree, shell):
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is missing")
-    run(shell, "-n", tree / SHELLS[shell])
-    if shell == "fish":
-        said = run("fish", "-c", f"source {tree / SHELLS['fish']}; complete -C 'gradbus run --sched'")
-        assert said.split()[0] == "--schedule", said
+def long_options(program: str) -> set[str]:
+    """Of a daemon or "gradbus COMMAND"; that one is written -np."""
+    name, *words = program.split()
+    return shown_options(rigs.BIN / name, *words) - {"--np"}
+
+
+def programs() -> list[str]:
+    return ["gradbus-agent", "gradbus-server", *(f"gradbus {name}" for name in commands())]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is missing")
+def test_zsh_completes_commands_and_options(tree):
+    """In a terminal, with the Tab key."""
+    with shells.zsh((tree / SHELLS["zsh"]).parent) as zsh:
+        assert zsh.completed("gradbus dr") == "gradbus drain"
+        assert zsh.completed("gradbus run --sched") == "gradbus run --schedule"
+        assert zsh.completed("gradbus-agent --coord") == "gradbus-agent --coordinator"
+        assert zsh.completed("gradbus run -- --sched") == "gradbus run -- --sched"
+        assert re.findall(r"(?m)^(\w+) +-- ", zsh.offered("gradbus st")) == ["status", "stop"]
+        for program in programs():
+            offered = zsh.offered(f"{program} --")
+            assert "_arguments:" not in offered, offered
+            missing = long_options(program) - set(re.findall(r"--[a-z][\w-]*", offered))
+            assert missing == set(), program
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is missing")
+def test_fish_completes_commands_and_options(tree):
+    def completed(*lines: str) -> list[list[str]]:
+        """The words that fish offers for each command line."""
+        asks = "; ".join(f"complete -C '{line}'; echo ==" for line in lines)
+        said = run("fish", "--no-config", "-c", f"source {tree / SHELLS['fish']}; {asks}", cwd=tree / "etc")
+        return [[row.split("\t")[0] for row in part.splitlines() if row] for part in said.split("==\n")[:-1]]
+
+    assert completed("gradbus dr", "gradbus run --sched", "gradbus-agent --coord", "gradbus run -- --sched") == [
+        ["drain"], ["--schedule"], ["--coordinator"], []]  # fmt: skip
+    assert sorted(completed("gradbus ")[0]) == sorted(commands())
+    for program, offered in zip(programs(), completed(*(f"{program} --" for program in programs()))):
+        assert long_options(program) - set(offered) == set(), program
 
 
 # ---- the list of libraries
