@@ -42,7 +42,9 @@ def literal(text: str) -> bytes:
 
 WATCH = (frame(4, 0, 0, b"") + frame(1, 4, 1, b"".join(b"\0" + literal(k) + literal(v) for k, v in FIELDS.items())) +
          frame(0, 1, 1, b"\0" * 5))  # fmt: skip
-HEALTH_FLOODS = {"silent": b"", "slow-loris": PREFACE[:-2], "never-reads": PREFACE + WATCH}
+# A frame SETTINGS whose 4096 bytes come one by one.
+SLOW_SETTINGS = PREFACE + frame(4, 0, 0, b"\0" * 4096)[:9]
+HEALTH_FLOODS = {"silent": b"", "slow-loris": SLOW_SETTINGS, "never-reads": PREFACE + WATCH}
 
 
 @pytest.fixture(scope="module")

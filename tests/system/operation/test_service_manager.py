@@ -144,19 +144,21 @@ def test_a_hangup_applies_the_log_level_and_names_what_needs_a_restart(cluster, 
 
 
 def test_a_hangup_takes_a_new_token(tmp_path):
-    """The coordinator first, then the agent: meanwhile its running stream stays."""
+    """The coordinator first, then agent and shard: meanwhile their running streams stay."""
     token = rigs.make_token_file(tmp_path / "token")
     old = os.environ["GRADBUS_TOKEN_FILE"]
     os.environ["GRADBUS_TOKEN_FILE"] = str(token)
     try:
-        with rigs.cluster(1) as rig:
+        with rigs.cluster(1, shards=1) as rig:
             token.unlink()
             rigs.make_token_file(token)
             rig.server.kill(signal.SIGHUP)
             rigs.wait_until(lambda: "use the new cluster token" in rig.server.text(), what="the coordinator")
-            assert rig.status()["agents"][0]["name"] == "node-0"  # the command proves the new token
-            rig.agents[0].kill(signal.SIGHUP)
-            rigs.wait_until(lambda: "use the new cluster token" in rig.agents[0].text(), what="the agent")
+            assert len(rig.status()["agents"]) == 2  # the command proves the new token
+            for daemon in (rig.agents[0], rig.shards[0]):
+                daemon.kill(signal.SIGHUP)
+                rigs.wait_until(lambda of=daemon: "use the new cluster token" in of.text(), what="agent and shard")
+            assert [node["name"] for node in rig.status()["agents"]] == ["node-0", "shard-0"]
             results = [rank.finish() for rank in rig.start_job(2, "steps:x:100:10")]
             assert [status for status, _ in results] == [0, 0], results
             token.chmod(0o644)
