@@ -65,8 +65,14 @@ def allreduce(
     shape, op or factors), PeerLostError, TimeoutError.
 
     A torch tensor that needs a gradient gets one: the all-reduce of the result's gradients with the
-    same ``op``, Sum or Average. The forms in place and the asynchronous ones have none.
+    same ``op``, Sum or Average. The forms in place and the asynchronous ones have none. Of sparse COO tensors there
+    are sums and means: only entries travel, and the result is coalesced.
     """
+    if getattr(tensor, "is_sparse", False) is True:
+        from .torch._sparse_sum import allreduce as of_sparse
+
+        return of_sparse(  # type: ignore[return-value]
+            tensor, name, op, prescale_factor, postscale_factor, process_set, compression)
     if needs_gradient(tensor):
         return _allreduce_with_gradient(  # type: ignore[no-any-return]
             tensor, name, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor,

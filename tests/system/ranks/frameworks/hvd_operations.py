@@ -2,6 +2,7 @@
 
 import warnings
 
+import gradbus
 import gradbus.horovod.torch as hvd
 import torch
 
@@ -124,6 +125,17 @@ def case_sparse():
     dense[0] += hvd.size()
     assert torch.equal(hvd.sparse_allreduce_async(ours, "rows", hvd.Sum)().to_dense(), dense)
     assert torch.allclose(hvd.sparse_allreduce_async(ours, "rows", op=hvd.Average)().to_dense(), dense / hvd.size())
+    total = gradbus.allreduce(ours, op=gradbus.Sum, prescale_factor=0.5)
+    assert total.is_coalesced() and torch.equal(total.to_dense(), dense / 2)
+    empty = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0, 3), (4, 3))
+    assert gradbus.allreduce(empty).to_dense().tolist() == [[0] * 3] * 4
+    if hvd.size() > 1:
+        other = torch.sparse_coo_tensor(rows, torch.ones(2, 3), (hvd.size() + hvd.rank(), 3))
+        try:
+            gradbus.allreduce(other)
+            raise AssertionError("was accepted")
+        except gradbus.MismatchError as error:
+            assert "GB-O902" in str(error) and f"({hvd.size() + 1}, 3)" in str(error), error
 
 
 def case_movement():

@@ -106,7 +106,9 @@ def check_bad_tensors():
     with refused(invalid, "complex64"):
         gradbus.allreduce(torch.ones(2, dtype=torch.complex64), op=gradbus.Min)
     with refused(invalid, "sparse"):
-        gradbus.allreduce(torch.ones(2).to_sparse())
+        gradbus.allreduce(torch.ones(2, 2).to_sparse_csr())
+    with refused(invalid, "op=", "gradbus.Sum"):
+        gradbus.allreduce(torch.ones(2).to_sparse(), op=gradbus.Min)
     with refused(invalid, "meta"):
         gradbus.allreduce(torch.ones(2, device="meta"))
     with refused(invalid, "writable"):

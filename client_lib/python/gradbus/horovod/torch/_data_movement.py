@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from ... import _core, _data_movement, _differentiable
-from ..._errors import bad_argument
 from ..._handles import Handle
-from ..._ops import Average, Sum, checked_op
 from ..._parts import Part, name_in_group, start_one, tensor_list
 from ..._process_sets import ProcessSet, global_process_set, session_of
+from ...torch import _sparse_sum
 from .._arguments import reduce_op
 from .._in_flight import started
 from ._gradients import any_needs_gradient, with_mean_gradient
@@ -134,16 +133,5 @@ def sparse_allreduce_async(
     The result has the entries of all ranks and is not coalesced. Raises InvalidError for a dense tensor and for
     operations other than Sum and Average.
     """
-    chosen = checked_op(reduce_op("sparse_allreduce_async", op), "sparse_allreduce_async", (Average, Sum))
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
-        raise bad_argument("sparse_allreduce_async: the tensor is not sparse (COO)", "use allreduce_async()")
-    entries = [tensor._indices().t().contiguous(), tensor._values().contiguous()]
-    handle = _data_movement.grouped_allgather_async(entries, name, process_set)
-    size = session_of(process_set, "sparse_allreduce_async").size
-
-    def wait() -> Tensor:
-        indices, values = handle.wait()
-        mean = values / size if chosen is Average else values
-        return torch.sparse_coo_tensor(indices.t(), mean, tensor.shape, device=mean.device)
-
-    return wait
+    verb = "sparse_allreduce_async"
+    return _sparse_sum.start(verb, tensor, name, reduce_op(verb, op), process_set)

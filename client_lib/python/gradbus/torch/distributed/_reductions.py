@@ -6,14 +6,19 @@ contiguous, or lie on a GPU, pass through a copy in host memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from ... import _core
+from ..._data_movement import allgather_part
 from ..._errors import bad_argument
+from ..._ops import Average, Sum
 from ..._parts import Collective
+from .._sparse_sum import entries_of, joined
 from ._reduce_ops import Reduction, reduction_of
 from ._starting import Starting, Tensors
 from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, reduce_request
@@ -27,15 +32,39 @@ class Reductions(Starting):
         """In place."""
         opts = opts or c10d.AllreduceOptions()
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        return self.start([self._allreduce_part(t, opts.reduceOp) for t in given], given, opts.timeout)
+        return self.start([p for t in given for p in self._allreduce_parts(t, opts.reduceOp)], given, opts.timeout)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """allreduce() of several tensors with one work."""
         return self.allreduce(tensors, opts or c10d.AllreduceCoalescedOptions())
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Work:
-        """Refused."""
-        raise bad_argument("allreduce: the tensor is sparse", "pass it .to_dense()")
+        """allreduce() takes sparse tensors, too."""
+        return self.allreduce(tensors, opts)
+
+    def _allreduce_parts(self, tensor: torch.Tensor, op: Any) -> list[Part]:
+        """One for a dense tensor. Of a sparse one, the entries travel."""
+        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.sparse_coo:
+            return self._sparse_parts(tensor, op)
+        return [self._allreduce_part(tensor, op)]
+
+    def _sparse_parts(self, tensor: torch.Tensor, op: Any) -> list[Part]:
+        how = reduction_of(op, tensor.dtype, "allreduce")
+        if how.op not in (Average, Sum) or how.fold is not None or how.prescale != 1:
+            raise bad_argument(f"allreduce: {op} of a sparse tensor", "use SUM or AVG, or pass it .to_dense()")
+        divisor = self.members.size if how.op is Average else 1
+        received: list[torch.Tensor] = []
+
+        def finish(part: Any, operation: _core.Operation, index: int) -> None:
+            received.append(part.finish(operation, index))
+            if len(received) == len(parts):
+                total = joined(received, tensor, "allreduce").coalesce()
+                with torch.no_grad():  # detach() would have entries of its own
+                    tensor.copy_(total / divisor if divisor > 1 else total)
+
+        name = f"allreduce of sparse {str(tensor.dtype)[6:]}"
+        parts = [allgather_part(each, f"{name}.{n}") for n, each in enumerate(entries_of(tensor, "allreduce"))]
+        return [Part(part.request, functools.partial(finish, part)) for part in parts]
 
     def _allreduce_part(self, tensor: torch.Tensor, op: Any) -> Part:
         how = reduction_of(op, tensor.dtype, "allreduce")

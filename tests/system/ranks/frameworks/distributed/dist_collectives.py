@@ -155,6 +155,18 @@ def by_formula(group, size, rank):
     assert scattered.item() == expected[rank % 2], (scattered, expected)
 
 
+def sparse(group, size, rank):
+    """Rank r has rows 0 and r, the last rank none."""
+    rows = [0, rank] if rank < size - 1 else []
+    for op, divisor in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, size)):
+        mine = torch.sparse_coo_tensor([rows], torch.ones(len(rows), 2), (size, 2))
+        dist.all_reduce(mine, op, group=group)
+        expected = torch.zeros(size, 2)
+        expected[: size - 1] = 1.0
+        expected[0] += size - 1
+        assert mine.is_sparse and torch.equal(mine.to_dense(), expected / divisor)
+
+
 def splits(group, size, rank):
     """Rank r sends r + s + 1 rows to rank s, and rank 0 nothing to itself."""
 
@@ -227,6 +239,7 @@ def everything(group):
         reductions(group, size, kind)
     movements(group, size)
     by_formula(group, size, rank)
+    sparse(group, size, rank)
     splits(group, size, rank)
     coalesced(group, size, rank)
     objects(group, size, rank)

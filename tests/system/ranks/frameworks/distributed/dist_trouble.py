@@ -105,7 +105,7 @@ def wrong():
         (["nested tensor"], lambda: dist.all_gather([torch.ones(3)] * SIZE, nested[1])),
         (["nested tensor"], lambda: dist.send(nested[0], (RANK + 1) % SIZE)),
         (["nested tensor"], lambda: dist.recv(nested[1])),
-        (["sparse", "to_dense()"], lambda: dist.all_reduce(sparse)),
+        (["sparse", "to_dense()"], lambda: dist.all_reduce(sparse, dist.ReduceOp.MIN)),
         (["sparse"], lambda: dist.broadcast(sparse, 0)),
         (["meta"], lambda: dist.all_reduce(torch.ones(3, device="meta"))),
         (["float8_e4m3fn"], lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn))),
