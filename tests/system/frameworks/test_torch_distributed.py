@@ -36,6 +36,11 @@ def test_ddp_trains_as_one_process(agents, tmp_path, size):
 
 
 @pytest.mark.parametrize("size", [2, 4])
+def test_models_of_all_kinds_train_as_one_process(two_agents, tmp_path, size):
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_models.py", size, str(tmp_path / "store")))
+
+
+@pytest.mark.parametrize("size", [2, 4])
 def test_sharded_training_is_that_of_one_process(agents, tmp_path, size):
     words = [str(tmp_path / "store"), str(tmp_path / "checkpoint")]
     assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_sharded.py", size, *words))

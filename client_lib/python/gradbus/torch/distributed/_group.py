@@ -16,7 +16,9 @@ from ._movements import Movements
 from ._point_to_point import PointToPoint
 from ._reductions import Reductions
 from ._rendezvous import NAME, Members, milliseconds
-from ._work import process_ends
+from ._starting import Starting
+from ._uncompiled import keep_out_of_compiler
+from ._work import Work, process_ends
 
 _PATIENCE_S = 5.0  # with futures at the end of the process
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
@@ -87,6 +89,9 @@ class ProcessGroup(Group, c10d.ProcessGroup):  # type: ignore[misc]
         self._set_default_backend(kind)
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), kind, backend)
+
+
+keep_out_of_compiler(Starting, Reductions, Movements, Barriers, PointToPoint, Group, Backend, ProcessGroup, Work)
 
 
 def check_process() -> None:
