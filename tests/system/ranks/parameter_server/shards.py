@@ -201,8 +201,18 @@ def other_memory():
     optimizer.load_shard_state(state)
     assert all(torch.equal(tensor, was) for tensor, was in zip(tensors, before, strict=True))
     optimizer.flush()
-    for name, of in optimizer.shard_state().items():
-        assert [part.item() for part in of["parts"]] == [part.item() for part in state[name]["parts"]]
+    assert_parts(optimizer.shard_state(), state)
+    whole = gradbus.state(optimizer).state_dict()
+    step(parameters, torch.ones(SHAPE))
+    optimizer.flush()
+    gradbus.state(optimizer).load_state_dict(whole)
+    assert_parts(optimizer.shard_state(), state)
+
+
+def assert_parts(found, expected):
+    assert found.keys() == expected.keys()
+    for name, of in found.items():
+        assert [part.item() for part in of["parts"]] == [part.item() for part in expected[name]["parts"]]
 
 
 def refused(mode, words, compression=None):

@@ -10,6 +10,7 @@ import torch
 from ..._errors import CorruptError, bad_argument
 from ..._objects import allgather_object, broadcast_object
 from ..._process_sets import session_of
+from .portable import from_portable, to_portable
 from .residual_state import CompressionState, reshard_compression_state
 
 _VERSION = 1
@@ -48,7 +49,7 @@ class TrainingState:
         if session_of(self._process_set, "state").rank != 0:
             return {}
         written = io.BytesIO()
-        torch.save(_with_floats_as_text(content), written)
+        torch.save(to_portable(content), written)
         return {"gradbus": written.getvalue()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -106,32 +107,7 @@ def _read(saved: bytes) -> dict[str, Any]:
             "GB-F102 BAD_FILE: load_state_dict: the state is of another version of Gradbus"
             " | next: load it with the version that wrote it"
         )
-    return _with_floats(content)
-
-
-_FLOAT = "gradbus.float"  # the only key of what stands for a number: torch 1.13 loads none without running code
-
-
-def _with_floats_as_text(value: Any) -> Any:
-    """A copy without Python's own floating-point numbers, and without those of numpy, which torch would not load."""
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        value = value.item()
-    if isinstance(value, dict):
-        return {key: _with_floats_as_text(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_with_floats_as_text, value))
-    return {_FLOAT: float(value).hex()} if isinstance(value, float) else value
-
-
-def _with_floats(value: Any) -> Any:
-    """The reverse."""
-    if isinstance(value, dict):
-        if value.keys() == {_FLOAT}:
-            return float.fromhex(value[_FLOAT])
-        return {key: _with_floats(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_with_floats, value))
-    return value
+    return from_portable(content)
 
 
 def state(optimizer: Any) -> TrainingState:

@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import gradbus.torch as gradbus
+import numpy
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -87,7 +88,23 @@ def load(kind):
 def refusals():
     plain = torch.optim.SGD(model().parameters(), lr=0.1)
     raises(gradbus.InvalidError, ["SGD is not distributed"], lambda: gradbus.state(plain))
-    state = gradbus.state(make("dense")[1])
+    optimizer = make("dense")[1]
+    state = gradbus.state(optimizer)
+    group = optimizer.param_groups[0]
+    given = {"array": numpy.arange(6.0).reshape(2, 3)[:, ::2], "none": numpy.zeros((0, 2), "int16"), "list": [(1, 0.1)]}
+    group["more"] = given
+    saved = state.state_dict()
+    group["more"] = None
+    state.load_state_dict(saved)
+    loaded = optimizer.param_groups[0]["more"]
+    assert loaded["list"] == given["list"] and loaded["array"].tolist() == [[0, 2], [3, 5]]
+    assert loaded["array"].dtype == float and loaded["none"].shape == (0, 2) and loaded["none"].dtype == numpy.int16
+    loaded["array"] += 1
+    optimizer.param_groups[0]["more"] = [object]
+    if RANK == 0:
+        raises(gradbus.InvalidError, ["['param_groups'][0]['more'][0] is a type", "numpy arrays"], state.state_dict)
+    else:
+        state.state_dict()
     raises(gradbus.InvalidError, ["no bytes"], lambda: state.load_state_dict({}))
     raises(gradbus.CorruptError, ["no state of Gradbus"], lambda: state.load_state_dict({"gradbus": b"x" * 100}))
 
