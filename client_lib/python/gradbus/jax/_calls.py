@@ -6,6 +6,7 @@ process. With values it is performed at once; under a trace it becomes a call of
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -21,7 +22,7 @@ from .._differentiable import allgather, alltoall, reducescatter
 from .._errors import bad_argument
 from .._gradients import EXCHANGES, Gradient, Settings
 from .._handles import standing_for_main_thread
-from .._ops import ReduceOp
+from .._ops import Adasum, ReduceOp
 from .._parts import name_in_group
 from .._process_sets import ProcessSet, _added, global_process_set
 from . import _xla
@@ -64,8 +65,18 @@ def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     # Results in the memory of the arguments: XLA copies one that is used later. It saves new pages in every step.
     same = [(array.shape, array.dtype) for array in arrays] == [(shape.shape, shape.dtype) for shape in shapes]
     aliases = {index: index for index in range(len(shapes))} if same else None
-    operation = jax.ffi.ffi_call(_TARGET, shapes, has_side_effect=True, input_output_aliases=aliases)
+    operation = jax.ffi.ffi_call(
+        _TARGET, shapes, has_side_effect=True, input_output_aliases=aliases, vmap_method=_vmap_method(text)
+    )
     return list(operation(*arrays, operation=text))
+
+
+def _vmap_method(text: str) -> str:
+    """Under ``jax.vmap``: one operation for the whole batch where elements do not depend on each other, else one for
+    each member, in turn."""
+    operation = _parsed(text)
+    by_element = operation["verb"] in ("allreduce", "broadcast", "exchange") and operation.get("op") != Adasum
+    return "broadcast_all" if by_element else "sequential"
 
 
 @functools.cache
@@ -88,6 +99,12 @@ def _call_now(text: str, arrays: Sequence[Any], shapes: Sequence[Any]) -> list[A
 @functools.cache
 def _register() -> None:
     _xla.register(jax, _TARGET, _perform)
+    # jax.checkpoint performs operations again in the backward pass. All ranks do, so JAX may. It has no public name for
+    # this; without it, jax.checkpoint raises an error of its own.
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src import effects, ffi
+
+        effects.remat_allowed_effects.add_type(ffi.FfiEffect)
 
 
 @functools.lru_cache(maxsize=4096)

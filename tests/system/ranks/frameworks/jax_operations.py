@@ -101,6 +101,30 @@ def check_optimizer():
     check(total["a"], np.full(3, TOTAL))
 
 
+def check_transformations():
+    """jax.vmap and jax.checkpoint around operations, inside and outside jax.jit."""
+    x = jnp.arange(6.0).reshape(3, 2) + RANK
+    rows = jnp.arange(3.0 * SIZE).reshape(3, SIZE) + RANK
+    one = np.arange(3.0 * SIZE).reshape(3, SIZE)
+    for wrap in (lambda f: f, jax.jit):
+        check(wrap(jax.vmap(lambda r: gradbus.allreduce(r, op=gradbus.Sum)))(x), SIZE * (x - RANK) + TOTAL)
+        check(wrap(jax.vmap(lambda r: gradbus.broadcast(r, SIZE - 1)))(x), x - RANK + SIZE - 1)
+        joined = wrap(jax.vmap(gradbus.allgather))(x)
+        check(joined, np.concatenate([x - RANK + rank for rank in range(SIZE)], 1))
+        cut = wrap(jax.vmap(lambda r: gradbus.reducescatter(r, op=gradbus.Sum)))(rows)
+        check(cut, (SIZE * one + TOTAL)[:, RANK : RANK + 1])
+        check(wrap(jax.vmap(gradbus.alltoall))(rows), np.stack([one[:, RANK] + rank for rank in range(SIZE)], 1))
+        each = np.stack([gradbus.allreduce(np.asarray(row), op=gradbus.Adasum) for row in x])
+        combined = wrap(jax.vmap(lambda r: gradbus.allreduce(r, op=gradbus.Adasum)))(x)
+        np.testing.assert_allclose(combined, each, rtol=1e-5)
+        squares = jax.checkpoint(lambda w: (gradbus.allreduce(w * (RANK + 1), op=gradbus.Sum) ** 2).sum())
+        check(wrap(jax.grad(squares))(jnp.ones(3)), np.full(3, SIZE * (SIZE + 1) * SIZE * (RANK + 1)))
+    models = jnp.arange(3.0)[:, None] * jnp.ones(4) * RANK
+    got = jax.jit(jax.vmap(lambda g: gradbus.exchange_gradients({"a": g, "b": jnp.ones(2)}, "several")))(models)
+    check(got["a"], np.arange(3.0)[:, None] * np.full(4, MEAN))
+    check(got["b"], np.ones((3, 2)))
+
+
 class Unreadable:
     """An array whose computation failed."""
 
@@ -151,6 +175,7 @@ check_operations(jax.jit(operations))
 check_gradients()
 check_order()
 check_optimizer()
+check_transformations()
 check_unreadable()
 check_refusals()
 gradbus.barrier()
