@@ -1,11 +1,13 @@
 """The wheel of scripts/wheel.sh: install, two ranks, uninstall; in a virtual environment and in a bare root."""
 
+import email
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import venv
+import zipfile
 
 import bare
 import pytest
@@ -45,6 +47,18 @@ def wheel(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bare_root():
     return bare.root()
+
+
+def test_it_has_an_extra_for_each_framework(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(files.read(name))
+    needs = metadata.get_all("Requires-Dist")
+    for extra, package in (("torch", "torch"), ("jax", "optax"), ("tensorflow", "tensorflow"), ("mxnet", "mxnet")):
+        assert extra in metadata.get_all("Provides-Extra")
+        its = [need for need in needs if f"extra == '{extra}'" in need.replace('"', "'")]
+        assert any(need.startswith(package) for need in its), needs
+    assert all("extra ==" in need for need in needs), needs
 
 
 def test_it_needs_nothing_else(wheel, tmp_path):
