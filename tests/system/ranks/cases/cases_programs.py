@@ -40,6 +40,20 @@ def unfrozen_with_a_new_group(training):
 
 
 @case
+def frozen_when_buckets_are_made_anew(training):
+    """After the first step: the layers are not in the order of their use."""
+    model = nn.ModuleDict({"last": nn.Linear(256, 3), "wide": nn.Linear(64, 256), "first": nn.Linear(6, 64)})
+    options = {"schedule": "ddp"} if training.distributed else {}
+    optimizer = training.wrap(sgd(model), model, **options)
+    for number, (x, y) in enumerate(training.batches()):
+        model["wide"].requires_grad_(number >= 3)
+        optimizer.zero_grad()
+        F.mse_loss(model["last"](model["wide"](model["first"](x).tanh()).tanh()), y).backward()
+        optimizer.step()
+    return model
+
+
+@case
 def trained_in_a_thread(training):
     model = mlp()
     failed = []

@@ -33,7 +33,7 @@ from .._state.residual_state import CompressionState, check_state, read_state, w
 from .._tuning.step_times import StepTimes
 from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
-from .hooks import after_accumulation
+from .hooks import after_accumulation, before_accumulation
 from .rounds import Rounds, in_flight_error
 
 
@@ -126,8 +126,7 @@ class GradientExchange:
         if self._schedule.in_forward:
             # A second backward pass adds to gradients whose exchange nobody has waited for.
             deferred = weakref.ref(self.deferred)
-            parameter: Any = slot.parameter
-            self._hooks.append(parameter.register_hook(lambda _: _finish(deferred)))
+            self._hooks.append(before_accumulation(slot.parameter, lambda _: _finish(deferred)))
 
     @property
     def process_set(self) -> ProcessSet:
