@@ -19,6 +19,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -26,6 +27,7 @@ import fork_server
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("GRADBUS_BIN", REPOSITORY / "build/release/bin"))
+LOG_LINES = 40  # of each daemon, in the report of a test that failed
 DEADLINE_S = 60  # for what must happen; a machine may have other things to do
 
 
@@ -110,14 +112,14 @@ class Rig:
         self.server_arguments: list[str] = []
         self.within: list[str] = []  # words in front of a daemon's command: into a namespace
 
-    def start_daemon(self, program: str, *arguments: str) -> Daemon:
-        """Starts a daemon and waits for its --ready-fd line."""
+    def start_daemon(self, program: str, *arguments: str, stderr: int | None = None) -> Daemon:
+        """Starts a daemon and waits for its --ready-fd line. It logs to ``stderr`` in place of a file."""
         reader, writer = os.pipe()
         log = self.folder / f"{program}-{time.monotonic_ns()}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
                 [*self.within, BIN / program, *arguments, "--ready-fd", str(writer)],
-                pass_fds=[writer], stdout=file, stderr=file)
+                pass_fds=[writer], stdout=file, stderr=file if stderr is None else stderr)
         os.close(writer)
         try:
             return Daemon(process, self._read_ready(reader, process, log), log)
@@ -201,12 +203,24 @@ class Rig:
         """What status() says of the job that was started last."""
         return min(self.status()["jobs"], key=lambda job: job["age_ms"])
 
+    def _print_logs(self) -> None:
+        for daemon in [self.server, *self.shards, *self.agents]:
+            if daemon is not None:
+                tail = "".join(daemon.text().splitlines(keepends=True)[-LOG_LINES:])
+                print(f"--- {daemon.log.name}, status {daemon.process.poll()}\n{tail}", end="")
+        for rank in self.ranks:
+            with contextlib.suppress(Exception):  # others may have read it
+                if rank.process.poll() is not None:
+                    print(f"--- rank {rank.number}, status, output: {rank.finish(timeout=1)}")
+
     def _ranks_of(self, job: str) -> list[int]:
         jobs = self.status().get("jobs", [])
         return [rank["rank"] for one in jobs if one["job"] == job for rank in one["ranks"]]
 
     def stop(self) -> None:
-        """Ends everything this rig started."""
+        """Ends everything this rig started. After an error it first prints the logs of daemons and output of ranks."""
+        if sys.exc_info()[1] is not None:
+            self._print_logs()
         for rank in self.ranks:
             if rank.process.poll() is None:
                 rank.process.kill()

@@ -130,6 +130,7 @@ void bind_placed_gradients(nb::module_& module) {
       {0, nullptr}};
   nb::class_<PlacedGradients>(module, "PlacedGradients", nb::type_slots(placed_slots))
       .def(nb::init<const nb::list&>(), "parameters"_a)
+      .def("is_intact", nb::overload_cast<>(&PlacedGradients::is_intact))
       .def("note", &PlacedGradients::note)
       .def("is_as_noted", &PlacedGradients::is_as_noted)
       .def("is_ready_for_more", &PlacedGradients::is_ready_for_more)

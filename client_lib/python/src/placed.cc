@@ -17,6 +17,8 @@ struct Names {
   nb::object stride = interned("stride");
   nb::object requires_grad = interned("requires_grad");
   nb::object is_contiguous = interned("is_contiguous");
+  nb::object is_complex = interned("is_complex");
+  nb::object is_conj = interned("is_conj");
 
  private:
   static nb::object interned(const char* name) {
@@ -76,14 +78,26 @@ PlacedGradients::PlacedGradients(const nb::list& parameters) {
     nb::object stride = called(gradient, names().stride);
     const uint64_t address = address_of(gradient);
     const int64_t version = version_of(gradient);
-    places_.push_back(
-        {std::move(parameter), std::move(gradient), std::move(stride), address, version});
+    const bool is_complex = is_true(called(gradient, names().is_complex));
+    places_.push_back({std::move(parameter), std::move(gradient), std::move(stride), address,
+                       version, is_complex});
   }
 }
 
 bool PlacedGradients::is_in_place(const Place& place) const {
   return attribute(place.parameter, names().grad).is(place.gradient) &&
          address_of(place.gradient) == place.address;
+}
+
+// After `.grad.data = ...` the same memory may be in another order, or be read as conjugated.
+bool PlacedGradients::is_intact(const Place& place) const {
+  return is_in_place(place) && are_equal(called(place.gradient, names().stride), place.stride) &&
+         !(place.is_complex && is_true(called(place.gradient, names().is_conj)));
+}
+
+bool PlacedGradients::is_intact() {
+  return std::all_of(places_.begin(), places_.end(),
+                     [&](const Place& place) { return is_intact(place); });
 }
 
 bool PlacedGradients::note() {
@@ -102,9 +116,8 @@ bool PlacedGradients::is_as_noted() {
 
 bool PlacedGradients::is_ready_for_more() {
   return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return is_in_place(place) && is_true(attribute(place.parameter, names().requires_grad)) &&
-           is_true(called(place.parameter, names().is_contiguous)) &&
-           are_equal(called(place.gradient, names().stride), place.stride);
+    return is_intact(place) && is_true(attribute(place.parameter, names().requires_grad)) &&
+           is_true(called(place.parameter, names().is_contiguous));
   });
 }
 

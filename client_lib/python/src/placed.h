@@ -18,6 +18,9 @@ class PlacedGradients {
   // Of parameters whose `.grad` is in place now.
   explicit PlacedGradients(const nanobind::list& parameters);
 
+  // Each `.grad` is the same object, with the same memory in the same order: what backward has
+  // added to it is in the bucket.
+  bool is_intact();
   // Each `.grad` is the same object with the same memory; then note() remembers how often each was
   // written to.
   bool note();
@@ -42,9 +45,11 @@ class PlacedGradients {
     nanobind::object stride;
     uint64_t address;
     int64_t version;
+    bool is_complex;
   };
 
   bool is_in_place(const Place& place) const;
+  bool is_intact(const Place& place) const;
 
   std::vector<Place> places_;
 };

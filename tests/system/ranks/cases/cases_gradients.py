@@ -225,6 +225,35 @@ def hooks_after_wrapping_change_gradients(training):
 
 
 @case
+def hooks_after_wrapping_set_other_gradients(training):
+    """Of every second parameter, so the last gradient of a bucket may come without a later hook."""
+    model = mlp()
+    optimizer = training.wrap(sgd(model), model)
+
+    def set_half(parameter):
+        parameter.grad = parameter.grad * 0.5
+
+    for parameter in list(model.parameters())[1::2]:
+        parameter.register_post_accumulate_grad_hook(set_half)
+    for x, y in training.batches():
+        step(model, optimizer, x, y)
+    return model
+
+
+@case
+def hooks_after_wrapping_on_channels_last(training):
+    """Gradients in another order are copied to the bucket, after all hooks."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 3))
+    model = model.to(memory_format=torch.channels_last)
+    optimizer = training.wrap(sgd(model), model)
+    for parameter in list(model.parameters())[:3]:
+        parameter.register_post_accumulate_grad_hook(halve)
+    for x, y in training.batches(shape=(8, 3 * 8 * 8)):
+        step(model, optimizer, x.view(-1, 3, 8, 8), y)
+    return model
+
+
+@case
 def anomaly_detection(training):
     model = mlp()
     with torch.autograd.detect_anomaly(check_nan=True):

@@ -97,6 +97,12 @@ class Bucket(Registered):
         for slot in self.slots:
             slot.adopt()
 
+    def adopt_moved(self) -> None:
+        """As adopt(), after on_gradient() of every slot: most ``.grad`` are the view already."""
+        if not self._noted.are_intact():
+            with torch.no_grad():
+                self.adopt()
+
     def point(self) -> None:
         """Every ``.grad`` is the view, with what is there."""
         for slot in self.slots:

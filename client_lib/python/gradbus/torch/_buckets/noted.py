@@ -21,6 +21,10 @@ class Noted:
         self._is_by_slots = True  # each has noted its own, not _placed
         self.stays_in_place = False  # every .grad is the memory of its slot, as long as it is as noted
 
+    def are_intact(self) -> bool:
+        """Every ``.grad`` is the memory of its slot. False: perhaps."""
+        return self._placed is not None and self._placed.is_intact()
+
     def note(self) -> None:
         """What there is now."""
         self._is_by_slots = self._placed is None or not self._placed.note()

@@ -118,6 +118,11 @@ class Slot:
         grad = self.parameter.grad
         return grad is not None and grad.layout != torch.strided
 
+    def is_own(self) -> bool:
+        """Whether ``.grad`` was made here. Its values may lie elsewhere: is_in_place()."""
+        grad = self.parameter.grad
+        return grad is self._gradients[self._delay_slot] or grad is self._private
+
     def is_in_place(self) -> bool:
         """Whether ``.grad`` is the memory of this slot: the same object, with the storage it was made with."""
         grad = self.parameter.grad

@@ -87,7 +87,7 @@ class Rounds:
         if bucket.started or bucket.done:
             self._refuse_again(bucket, slot)
             bucket.again = True
-        if not slot.is_in_place():
+        if not slot.is_own():
             _adopt(bucket, slot)
         bucket.storage.produced()
         if self.arrival is not None:
@@ -100,6 +100,7 @@ class Rounds:
             self.synchronized = False
         is_last = bucket.arrivals.count(slot, self._passes)
         if is_last and _may_start(bucket) and not has_later_ones(slot.parameter, slot.hook):
+            bucket.adopt_moved()
             self._start(bucket)
 
     def _refuse_again(self, bucket: Bucket, slot: Slot) -> None:
