@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..._errors import CorruptError, bad_argument
+from ..._errors import CorruptError, MismatchError, TimeoutError, bad_argument
 from ..._objects import allgather_object, broadcast_object
 from ..._process_sets import session_of
 from .portable import from_portable, to_portable
@@ -28,6 +30,16 @@ class TrainingState:
 
         Ends what is in flight (flush()) first. The bytes are a copy, so they can be written while training goes on.
         """
+        with _naming("state_dict()"):
+            content = self._collected()
+        if session_of(self._process_set, "state").rank != 0:
+            return {}
+        written = io.BytesIO()
+        torch.save(to_portable(content), written)
+        return {"gradbus": written.getvalue()}
+
+    def _collected(self) -> dict[str, Any]:
+        """All of it, on every rank."""
         optimizer = self._optimizer
         content: dict[str, Any] = {"version": _VERSION, "residuals": []}
         if hasattr(optimizer, "flush"):
@@ -46,18 +58,16 @@ class TrainingState:
             # Each rank has stepped alone, with moments of its own.
             states = allgather_object(states[0], process_set=self._process_set)
         content["optimizers"] = states
-        if session_of(self._process_set, "state").rank != 0:
-            return {}
-        written = io.BytesIO()
-        torch.save(to_portable(content), written)
-        return {"gradbus": written.getvalue()}
+        return content
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores it on all ranks, which all call this. The first rank's ``state_dict`` counts.
 
         The number of ranks may be another one. Residuals are dealt out then, with the same sum.
         """
-        saved = broadcast_object(state_dict.get("gradbus"), self._process_set.ranks[0], process_set=self._process_set)
+        with _naming("load_state_dict()"):
+            root = self._process_set.ranks[0]
+            saved = broadcast_object(state_dict.get("gradbus"), root, process_set=self._process_set)
         if not isinstance(saved, bytes):
             raise bad_argument(
                 "load_state_dict: the state has no bytes under 'gradbus'", "pass what state_dict() returned"
@@ -84,6 +94,18 @@ class TrainingState:
         if len(shares) != session.size:
             shares = reshard_compression_state(shares, session.size)
         self._optimizer.load_compression_state(shares[session.rank])
+
+
+@contextlib.contextmanager
+def _naming(call: str) -> Iterator[None]:
+    """An error about a rank that does not come names the call that this rank made, not only a tensor of Gradbus."""
+    try:
+        yield
+    except (MismatchError, TimeoutError) as error:
+        head, _, rest = error.what.partition(": ")
+        raise type(error)(
+            f"{head}: gradbus.state: {call}: {rest} | next: call it on all ranks, between step() and backward()"
+        ) from error
 
 
 def _owner_of_set(optimizer: Any) -> Any:
