@@ -1,11 +1,14 @@
 #include "common/cgroup.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace gradbus {
@@ -168,6 +171,12 @@ CgroupLimits read_cgroup_limits(const FileReader& read) {
     if (!limits.memory || limit->left() < limits.memory->left()) limits.memory = limit;
   }
   return limits;
+}
+
+uint32_t affinity_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());  // more than 1024 cores
 }
 
 uint32_t usable_cores(const CgroupLimits& limits, uint32_t affinity) {

@@ -33,6 +33,10 @@ using FileReader = std::function<std::optional<std::string>(const std::string& p
 std::optional<std::string> read_whole_file(const std::string& path);
 CgroupLimits read_cgroup_limits(const FileReader& read = read_whole_file);
 
+// Cores that this thread may run on: a cpuset or taskset leaves fewer than the machine has.
+// std::thread::hardware_concurrency() does not look at them (glibc 2.36).
+uint32_t affinity_cores();
+
 // Cores that threads of this process can use at the same time: its affinity (cpuset) and its share.
 uint32_t usable_cores(const CgroupLimits& limits, uint32_t affinity);
 

@@ -259,7 +259,7 @@ Result<ConductorOptions> conductor_options(const AgentOptions& o) {
   options.name = node_name(o);
   options.coordinator = coordinator.value();
   options.token = token.take();
-  options.cores = usable_cores(read_cgroup_limits(), std::thread::hardware_concurrency());
+  options.cores = usable_cores(read_cgroup_limits(), affinity_cores());
   options.reduce_ns = measured_reduce_ns();
   options.clients_max = static_cast<uint64_t>(o.clients_max);
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);

@@ -1,6 +1,5 @@
 #include "cli/launch/rank_start.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
-#include <thread>
 
 #include "cli/launch/remote_command.h"
 #include "cli/process/rank_env.h"
@@ -136,12 +134,7 @@ Result<Process> RankStarter::start(const RankPlace& place) const {
 }
 
 int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
-  const auto affinity =
-      known ? static_cast<uint32_t>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
-  return static_cast<int>(usable_cores(read_cgroup_limits(), affinity));
+  return static_cast<int>(usable_cores(read_cgroup_limits(), affinity_cores()));
 }
 
 }  // namespace gradbus

@@ -7,9 +7,13 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 import rig as rigs
+
+sys.path.insert(0, str(rigs.REPOSITORY / "tests/system/operation"))
+from scrape import METRICS, scrape  # noqa: E402
 
 FOLDER = pathlib.Path("/sys/fs/cgroup")
 LIMIT = 256 << 20
@@ -20,13 +24,20 @@ FIRST = [("memory", "memory.limit_in_bytes", str(LIMIT)), ("cpu", "cpu.cfs_perio
 SECOND = [("", "memory.max", str(LIMIT)), ("", "memory.swap.max", "0"), ("", "cpu.max", f"{int(CPUS * 100000)} 100000")]
 
 
+ONE_CORE_FIRST = [("cpuset", "cpuset.mems", "0"), ("cpuset", "cpuset.cpus", "0")]
+ONE_CORE_SECOND = [("", "cpuset.cpus", "0")]
+
+
 class Group:
     """A control group with limits; `enter` are words that start a command in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpuset: bool = False) -> None:
         self.first = (FOLDER / "memory/memory.limit_in_bytes").exists()
         name = f"gradbus-test-{os.getpid()}"
-        self.settings = FIRST if self.first else SECOND
+        if cpuset:
+            self.settings = ONE_CORE_FIRST if self.first else ONE_CORE_SECOND
+        else:
+            self.settings = FIRST if self.first else SECOND
         self.folders = sorted({FOLDER / controller / name for controller, _, _ in self.settings})
         files = " ".join(f"{folder}/cgroup.procs" for folder in self.folders)
         self.enter = ["sh", "-c", f'for f in {files}; do echo $$ >"$f"; done; exec "$@"', "sh"]
@@ -53,8 +64,8 @@ class Group:
 
 
 @pytest.fixture
-def group():
-    made = Group()
+def group(request):
+    made = Group(cpuset=getattr(request, "param", "cpu.max") == "cpuset")
     try:
         made.make()
     except OSError as why:
@@ -98,3 +109,21 @@ def test_a_tensor_that_does_not_fit_is_refused_with_numbers(rig, group):
         status, output = rank.finish()
         assert status == 0, output
     assert rig.agents[0].alive() and group.killed() == 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("group", ["cpu.max", "cpuset"], indirect=True)
+def test_an_agent_with_one_core_does_not_spin(group):
+    """Its only rank needs that core. The other agent has cores to spare, and searches for work before it sleeps."""
+    with rigs.cluster(0) as rig:
+        rig.within = group.enter
+        inside = rig.start_agent("inside", *METRICS)
+        rig.within = []
+        outside = rig.start_agent("outside", *METRICS)
+        ranks = rig.start_job(2, "steps:x:1000:300", f"touch:{rig.folder}/done", f"await:{rig.folder}/end")
+        rigs.wait_until((rig.folder / "done").exists, what="the rounds")
+        rigs.wait_until(lambda: scrape(outside).value("gradbus_spins_total") > 0, what="an agent that spins")
+        assert scrape(inside).value("gradbus_operations_total") > 0
+        assert scrape(inside).value("gradbus_spins_total") == 0
+        (rig.folder / "end").touch()
+        assert [rank.finish()[0] for rank in ranks] == [0, 0]
