@@ -6,6 +6,7 @@
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
@@ -16,6 +17,7 @@ struct DrainOptions {
   std::string coordinator;
   std::string token_file;
   bool undo = false;
+  bool json = false;
 };
 
 int drain(const DrainOptions& options) {
@@ -24,8 +26,11 @@ int drain(const DrainOptions& options) {
   const Status done =
       administer({wish, options.node, "", "", reason}, options.coordinator, options.token_file);
   if (!done.ok()) return fail(done, kExitFailed);
-  std::printf(options.undo ? "node %s takes jobs again\n" : "node %s takes no new jobs\n",
-              options.node.c_str());
+  if (options.json)
+    print_json_line({{"node", options.node}, {"drained", !options.undo}});
+  else
+    std::printf(options.undo ? "node %s takes jobs again\n" : "node %s takes no new jobs\n",
+                options.node.c_str());
   return kExitOk;
 }
 
@@ -36,6 +41,7 @@ Action declare_drain(CLI::App& app) {
   app.add_option("node", options->node, "the node's name, as in gradbus status")->required();
   app.add_flag("--undo", options->undo, "the node takes jobs again");
   app.add_option("--reason", options->reason, "a text for gradbus status and for refused ranks");
+  app.add_flag("--json", options->json, "one JSON object");
   app.add_option(
       "--coordinator", options->coordinator,
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");

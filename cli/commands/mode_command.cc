@@ -6,6 +6,7 @@
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
@@ -17,6 +18,7 @@ struct ModeOptions {
   std::string reason;
   std::string coordinator;
   std::string token_file;
+  bool json = false;
 };
 
 int change_mode(const ModeOptions& options) {
@@ -25,8 +27,11 @@ int change_mode(const ModeOptions& options) {
       administer({AdminWish::kMode, options.job, options.group, options.mode, reason},
                  options.coordinator, options.token_file);
   if (!done.ok()) return fail(done, kExitFailed);
-  std::printf("job %s exchanges \"%s\" in mode %s from its next fence on (flush())\n",
-              options.job.c_str(), options.group.c_str(), options.mode.c_str());
+  if (options.json)
+    print_json_line({{"job", options.job}, {"group", options.group}, {"mode", options.mode}});
+  else
+    std::printf("job %s exchanges \"%s\" in mode %s from its next fence on (flush())\n",
+                options.job.c_str(), options.group.c_str(), options.mode.c_str());
   return kExitOk;
 }
 
@@ -39,6 +44,7 @@ Action declare_mode(CLI::App& app) {
   app.add_option("mode", options->mode, "sync, delayed:k=1, ps:async, ... (docs/concepts/modes.md)")
       ->required();
   app.add_option("--reason", options->reason, "a text for the log and gradbus status");
+  app.add_flag("--json", options->json, "one JSON object");
   app.add_option(
       "--coordinator", options->coordinator,
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");

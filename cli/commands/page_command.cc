@@ -2,11 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/cluster/cluster_token.h"
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/terminal/json_line.h"
 #include "common/errors.h"
 #include "common/trust/page_key.h"
 #include "common/trust/token_file.h"
@@ -44,7 +44,7 @@ int page(const PageOptions& options) {
   const std::string key = token.value() ? page_key(*token.value()) : "";
   const std::string url = "http://" + reachable(reply.value().page(), address) + "/";
   if (options.json) {
-    std::puts(nlohmann::ordered_json({{"url", url}, {"key", key}}).dump().c_str());
+    print_json_line({{"url", url}, {"key", key}});
   } else {
     std::printf("%s%s%s\n", url.c_str(), key.empty() ? "" : "#", key.c_str());
   }

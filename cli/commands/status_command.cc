@@ -13,6 +13,7 @@
 #include "cli/process/poll_set.h"
 #include "cli/process/signal_queue.h"
 #include "cli/status/status_view.h"
+#include "cli/terminal/json_line.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -91,7 +92,10 @@ int status(const StatusOptions& options) {
     const Status done =
         CoordinatorClient(address, options.token_file).forget_node(options.forget, asker("status"));
     if (!done.ok()) return fail(done, kExitFailed);
-    std::printf("node %s is forgotten\n", options.forget.c_str());
+    if (options.json)
+      print_json_line({{"node", options.forget}, {"forgotten", true}});
+    else
+      std::printf("node %s is forgotten\n", options.forget.c_str());
     return kExitOk;
   }
   if (!options.watch) {

@@ -6,6 +6,7 @@
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
@@ -15,6 +16,7 @@ struct StopOptions {
   std::string reason;
   std::string coordinator;
   std::string token_file;
+  bool json = false;
 };
 
 int stop(const StopOptions& options) {
@@ -22,7 +24,10 @@ int stop(const StopOptions& options) {
   const Status done = administer({AdminWish::kStop, options.job, "", "", reason},
                                  options.coordinator, options.token_file);
   if (!done.ok()) return fail(done, kExitFailed);
-  std::printf("job %s is stopped\n", options.job.c_str());
+  if (options.json)
+    print_json_line({{"job", options.job}, {"stopped", true}});
+  else
+    std::printf("job %s is stopped\n", options.job.c_str());
   return kExitOk;
 }
 
@@ -32,6 +37,7 @@ Action declare_stop(CLI::App& app) {
   auto options = std::make_shared<StopOptions>();
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
   app.add_option("--reason", options->reason, "a text for the ranks' error");
+  app.add_flag("--json", options->json, "one JSON object");
   app.add_option(
       "--coordinator", options->coordinator,
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");

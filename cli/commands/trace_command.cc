@@ -10,6 +10,7 @@
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
 #include "cli/process/signal_queue.h"
+#include "cli/terminal/json_line.h"
 #include "cli/timeline/trace_file.h"
 #include "common/clock.h"
 
@@ -28,6 +29,7 @@ struct TraceOptions {
   bool wait = false;
   std::string coordinator;
   std::string token_file;
+  bool json = false;
 };
 
 // Until the job or the time ends, or somebody presses Ctrl-C. The file is made at the first answer.
@@ -74,6 +76,13 @@ int trace(const TraceOptions& options) {
   if (!written.ok()) return fail(written, kExitFailed);
   if (file == nullptr) return kExitFailed;  // stopped before the first answer
   const uint64_t dropped = file->dropped();
+  if (options.json) {
+    print_json_line({{"job", options.job},
+                     {"file", options.file},
+                     {"spans", file->spans()},
+                     {"dropped", dropped}});
+    return kExitOk;
+  }
   std::fprintf(stderr, "gradbus trace: %llu spans of job %s in %s%s\n",
                static_cast<unsigned long long>(file->spans()), options.job.c_str(),
                options.file.c_str(),
@@ -91,6 +100,7 @@ Action declare_trace(CLI::App& app) {
   app.add_flag("--to-the-end", options->to_the_end, "until the job ends")->excludes(seconds);
   app.add_flag("--wait", options->wait, "wait until a job of this name starts");
   app.add_option("-o,--output", options->file, "file to write; default trace.json");
+  app.add_flag("--json", options->json, "one JSON object");
   app.add_option(
       "--coordinator", options->coordinator,
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");

@@ -88,6 +88,40 @@ def test_jobs_events_and_the_rest(rig):
     assert keys(plan) == documented("gradbus plan")
 
 
+def test_commands_that_change_something(rig):
+    """The last ones that use the cluster. Each has done what it prints."""
+    rig.start_job(2, "loop:x:1000:600:20", job="acted", agent=0)
+    rig.wait_until_running("acted")
+    trace = rig.folder / "trace.json"
+    printed = {
+        "drain": run("drain", "node-1", rig=rig),
+        "mode": run("mode", "acted", "*", "delayed:k=1", rig=rig),
+        "trace": run("trace", "acted", "--seconds", "0.2", "-o", str(trace), rig=rig),
+        "stop": run("stop", "acted", rig=rig),
+        "forget": run("status", "--forget", "node-2", rig=rig),
+    }
+    for command, value in printed.items():
+        assert keys(value) == documented("gradbus stop, gradbus drain, gradbus mode, gradbus trace", command), command
+    assert printed["drain"] == {"node": "node-1", "drained": True}
+    assert run("drain", "node-1", "--undo", rig=rig) == {"node": "node-1", "drained": False}
+    assert printed["mode"] == {"job": "acted", "group": "*", "mode": "delayed:k=1"}
+    assert printed["trace"]["file"] == str(trace) and trace.stat().st_size > 0
+    assert printed["stop"] == {"job": "acted", "stopped": True}
+    assert printed["forget"] == {"node": "node-2", "forgotten": True}
+
+
+def test_every_command_has_json():
+    """But run, whose output is that of its ranks."""
+    def said(*words):
+        command = [GRADBUS, *words, "--help"]
+        return subprocess.run(command, text=True, capture_output=True, check=True, timeout=60).stdout
+
+    text = said()
+    commands = re.findall(r"(?m)^  ([a-z]+) {2,}", text[text.index("ubcommands") :])
+    assert len(commands) > 10
+    assert [name for name in commands if not re.search(r"^ +--json\b", said(name), re.M)] == ["run"]
+
+
 def test_the_page_of_events_has_the_kinds_of_the_code():
     code = (rigs.REPOSITORY / "server/coordinator/jobs/event_log.h").read_text()
     kinds = re.findall(r'\{EventKind::\w+, "(\w+)"', code)
