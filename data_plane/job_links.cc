@@ -33,11 +33,12 @@ std::span<std::byte> map_private(size_t bytes) {
 }  // namespace
 
 JobLinks::JobLinks(Transport& transport, const LinkIdentity& identity,
-                   std::vector<std::string> addresses)
+                   std::vector<std::string> addresses, DepthHistogram& queued)
     : transport_(transport),
       identity_(identity),
       addresses_(std::move(addresses)),
-      peers_(addresses_.size()) {
+      peers_(addresses_.size()),
+      queued_(queued) {
   active_.reserve(peers_.size());
 }
 
@@ -239,6 +240,7 @@ void JobLinks::send_data(uint32_t peer, const FrameHeader& header, Slice payload
   out.unused.pop_back();
   out.frames[token] = {header, payload, record};
   out.waiting.push(token, priority);
+  queued_.observe(waiting_frames_);
   ++waiting_frames_;
 }
 

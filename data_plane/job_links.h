@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/metrics/histogram.h"
 #include "data_plane/collective_operation.h"
 #include "data_plane/send_queue.h"
 #include "transport/bounded_queue.h"
@@ -34,8 +35,10 @@ struct SendRecord {
 
 class JobLinks {
  public:
-  // `addresses` by agent index; the own address is not used.
-  JobLinks(Transport& transport, const LinkIdentity& identity, std::vector<std::string> addresses);
+  // `addresses` by agent index; the own address is not used. `queued` counts, for each data frame,
+  // the frames that waited when it came.
+  JobLinks(Transport& transport, const LinkIdentity& identity, std::vector<std::string> addresses,
+           DepthHistogram& queued);
   ~JobLinks();
   JobLinks(const JobLinks&) = delete;
   JobLinks& operator=(const JobLinks&) = delete;
@@ -163,6 +166,7 @@ class JobLinks {
   std::vector<uint32_t> active_;  // peers that may have frames to send
   std::vector<Role> roles_;       // by link index
   uint64_t waiting_frames_ = 0;   // of data, over all peers
+  DepthHistogram& queued_;
   uint32_t open_links_ = 0;
 };
 

@@ -42,6 +42,7 @@ struct JobTraffic {
   Tally links_lost;
   std::atomic<double> fidelity_cosine{-2};  // of the last measured tensor; -2: none was measured
   Tally waiting_frames;                     // now
+  DepthHistogram queued;                    // frames that waited when one more came
 };
 
 }  // namespace gradbus

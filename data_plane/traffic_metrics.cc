@@ -36,6 +36,7 @@ void add_traffic(MetricPage& page, const TrafficLabels& labels, const JobTraffic
   add_peers(page, labels, traffic);
   page.add(Metric::kLinkLosses, {job}, number(traffic.links_lost));
   page.add(Metric::kWaitingFrames, {job}, number(traffic.waiting_frames));
+  page.add(Metric::kSendQueue, {job}, traffic.queued.sample());
   page.add(Metric::kRankLateness, {job}, traffic.lateness.sample());
   page.add(Metric::kStaleness, {job}, traffic.staleness.sample());
   page.add(Metric::kUncompressedBytes, {job}, number(traffic.uncompressed_bytes));

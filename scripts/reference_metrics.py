@@ -7,7 +7,8 @@ import re
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 TABLE = REPOSITORY / "common/metrics/metric_table.cc"
-TYPES = {"kCounter": "counter", "kGauge": "gauge", "kDurations": "histogram", "kSteps": "histogram"}
+TYPES = {"kCounter": "counter", "kGauge": "gauge", "kDurations": "histogram", "kSteps": "histogram",
+         "kDepths": "histogram"}  # fmt: skip
 TEXT = r'"((?:[^"\\]|\\.)*)"'
 ROW = re.compile(
     rf"MetricInfo\{{\s*Metric::k\w+,\s*{TEXT},\s*(k\w+),\s*{TEXT},\s*{TEXT},\s*((?:{TEXT}\s*)+)\}}", re.DOTALL)

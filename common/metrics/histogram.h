@@ -19,6 +19,7 @@ inline constexpr Bounds<13> kDurationBounds = {
     10'000,     30'000,      100'000,     300'000,       1'000'000,     3'000'000,     10'000'000,
     30'000'000, 100'000'000, 300'000'000, 1'000'000'000, 3'000'000'000, 10'000'000'000};
 inline constexpr Bounds<8> kStepBounds = {0, 1, 2, 4, 8, 16, 32, 64};
+inline constexpr Bounds<8> kDepthBounds = {0, 1, 4, 16, 64, 256, 1024, 4096};  // of a queue
 inline constexpr size_t kHistogramBucketsMax = kDurationBounds.size() + 1;
 
 // What a reader saw of a histogram, or the sum of several.
@@ -54,5 +55,6 @@ class Histogram {
 
 using DurationHistogram = Histogram<kDurationBounds>;
 using StepHistogram = Histogram<kStepBounds>;
+using DepthHistogram = Histogram<kDepthBounds>;
 
 }  // namespace gradbus

@@ -46,7 +46,8 @@ prometheus::MetricType type_of(MetricType type) {
     case MetricType::kCounter: return prometheus::MetricType::Counter;
     case MetricType::kGauge: return prometheus::MetricType::Gauge;
     case MetricType::kDurations:
-    case MetricType::kSteps: return prometheus::MetricType::Histogram;
+    case MetricType::kSteps:
+    case MetricType::kDepths: return prometheus::MetricType::Histogram;
   }
   return prometheus::MetricType::Untyped;
 }
@@ -109,6 +110,8 @@ std::string MetricPage::text() const {
         shown.histogram = histogram_of(value.histogram, kDurationBounds, 1e-9);
       if (info.type == MetricType::kSteps)
         shown.histogram = histogram_of(value.histogram, kStepBounds, 1);
+      if (info.type == MetricType::kDepths)
+        shown.histogram = histogram_of(value.histogram, kDepthBounds, 1);
     }
     families.push_back(std::move(family));
   }

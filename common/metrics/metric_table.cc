@@ -75,6 +75,8 @@ constexpr std::array kMetrics = {
                "job_name", "Links of this job that ended while it ran."},
     MetricInfo{Metric::kWaitingFrames, "gradbus_waiting_frames", kGauge, "agent, shard", "job_name",
                "Frames of this job that wait until the network takes them: the send queue."},
+    MetricInfo{Metric::kSendQueue, "gradbus_send_queue_frames", kDepths, "agent, shard", "job_name",
+               "Depth of the send queue: frames of this job that waited when one more came."},
     MetricInfo{Metric::kOperations, "gradbus_operations_total", kCounter, "agent, shard",
                "job_name, op",
                "Finished operations between nodes. On one node, ranks exchange without the agent: "

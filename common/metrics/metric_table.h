@@ -10,7 +10,7 @@
 
 namespace gradbus {
 
-enum class MetricType : uint8_t { kCounter, kGauge, kDurations, kSteps };
+enum class MetricType : uint8_t { kCounter, kGauge, kDurations, kSteps, kDepths };
 
 enum class Metric : uint8_t {
   kBuildInfo,
@@ -44,6 +44,7 @@ enum class Metric : uint8_t {
   kLinkReceivedBytes,
   kLinkLosses,
   kWaitingFrames,
+  kSendQueue,
   kOperations,
   kOperationBytes,
   kOperationDuration,

@@ -20,7 +20,7 @@ PsDataJob::PsDataJob(StartShardJob start, Transport* transport)
     : start_(std::move(start)),
       transport_(transport),
       links_(*transport_, {start_.job, start_.epoch, start_.link_key, start_.agents + start_.shard},
-             start_.addresses),
+             start_.addresses, start_.traffic->queued),
       shard_set_{0, start_.run, start_.shard, {}} {
   for (uint32_t shard = 0; shard < start_.shards; ++shard) shard_set_.members.push_back(shard);
   snapshots_ = std::make_unique<ShardSnapshots>(

@@ -22,7 +22,7 @@ WorkerDataJob::WorkerDataJob(StartJob start, Transport* transport)
   if (remote())
     links_ = std::make_unique<JobLinks>(
         *transport_, LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index},
-        start_.agent_addresses);
+        start_.agent_addresses, start_.traffic->queued);
 }
 
 std::vector<int> WorkerDataJob::doorbells() const {

@@ -45,6 +45,9 @@ def test_an_agent_counts_each_operation_and_byte(four_agents):
         assert page.value("gradbus_rank_lateness_seconds_count", job_name="digits") == operations
         assert page.value("gradbus_rank_operations_total", job_name="digits", rank=str(rank)) >= ROUNDS
         assert page.value("gradbus_waiting_frames", job_name="digits") == 0
+        queued = page.value("gradbus_send_queue_frames_count", job_name="digits")
+        assert queued >= ROUNDS * 2  # frames, each with the depth of the queue that it found
+        assert page.value("gradbus_send_queue_frames_bucket", le="+Inf", job_name="digits") == queued
         assert page.value("gradbus_clients") == 1
         assert page.value("gradbus_coordinator_connected") == 1
         assert 0 < page.value("gradbus_arena_bytes") < page.value("gradbus_arena_max_bytes")

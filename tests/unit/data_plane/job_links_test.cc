@@ -23,8 +23,9 @@ FrameHeader credit_of(uint32_t tensor) {
 // meanwhile may not leave theirs behind: the room is for those that are there.
 TEST(JobLinks, CreditsOfTensorsThatAreGoneLeaveTheirRoom) {
   auto transport = find_transport("loopback")->create({}).take();
+  DepthHistogram queued;
   JobLinks links(*transport, {.job = 1, .epoch = 1, .link_key = 1, .agent_index = 0},
-                 {"here", "there"});
+                 {"here", "there"}, queued);
   links.expect_credits(1, 1);
   links.send_credit(1, credit_of(1));  // this tensor stays
   for (uint32_t tensor = 2; tensor < 100; ++tensor) {
@@ -78,13 +79,29 @@ class OrderedLinks : public testing::Test {
   }
 
   Recorder transport_;
-  JobLinks links_{
-      transport_, {.job = 1, .epoch = 1, .link_key = 1, .agent_index = 0}, {"here", "there"}};
+  DepthHistogram queued_;
+  JobLinks links_{transport_,
+                  {.job = 1, .epoch = 1, .link_key = 1, .agent_index = 0},
+                  {"here", "there"},
+                  queued_};
 };
 
 TEST_F(OrderedLinks, FramesWithoutPrioritiesArePostedAtOnce) {
   for (int i = 0; i < 100; ++i) send(1, 0);
   EXPECT_EQ(links_.flush(), 100u);
+}
+
+// 0 to 5 frames wait when each of six comes, and none when the next one comes after a flush.
+TEST_F(OrderedLinks, TheDepthOfTheQueueIsCounted) {
+  for (int i = 0; i < 6; ++i) send(1, 0);
+  links_.flush();
+  send(1, 0);
+  const HistogramSample seen = queued_.sample();
+  EXPECT_EQ(seen.counts[0], 2u);  // none
+  EXPECT_EQ(seen.counts[1], 1u);  // one
+  EXPECT_EQ(seen.counts[2], 3u);  // two to four
+  EXPECT_EQ(seen.counts[3], 1u);  // five
+  EXPECT_EQ(seen.sum, 0u + 1 + 2 + 3 + 4 + 5 + 0);
 }
 
 // Property: at no time the transport has more than kAhead and a frame, each frame is posted once,
