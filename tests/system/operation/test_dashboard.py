@@ -13,7 +13,7 @@ import time
 
 import pytest
 import rig as rigs
-from browser import CHROMIUM, browser
+from browser import AXE, CHROMIUM, browser
 from conftest import PYTHONS, RANKS
 from prometheus import RULES, free_port, needs_prometheus, prometheus
 from scrape import METRICS, get
@@ -159,6 +159,7 @@ def check_for_all(tab) -> None:
         tab.press("Tab", 9)
         reached.add(tab.run("document.activeElement.id"))
     assert {"alerts-table", "timeline-table"} <= reached, reached
+    assert AXE is None or tab.broken_rules() == []
     tab.screen(390, 844)
     tab.wait("window.innerWidth === 390", "the small window")
     assert tab.run("document.documentElement.scrollWidth") <= 390

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 import rig as rigs
-from browser import CHROMIUM, browser
+from browser import AXE, CHROMIUM, browser
 from scrape import METRICS
 
 GRADBUS = str(rigs.BIN / "gradbus")
@@ -121,6 +121,7 @@ def test_a_browser_shows_the_cluster(watched):
         check_screen_reader(tab)
         check_phone(tab)
         check_dark(tab)
+        check_rules(tab)
         check_live(tab, rig)
         assert tab.problems == []
 
@@ -212,6 +213,16 @@ def check_dark(tab) -> None:
             light, deep = sorted([luminance(text), luminance(back)], reverse=True)
             assert (light + 0.05) / (deep + 0.05) >= 4.5, (dark, text, back)
     assert backs[0] > 0.8 and backs[1] < 0.05
+
+
+def check_rules(tab) -> None:
+    """axe-core has nothing to say: on a desktop and on a phone, light and dark."""
+    if AXE is None:
+        return
+    for width, height in ((1280, 900), (390, 844)):
+        for dark in (False, True):
+            tab.screen(width, height, dark)
+            assert tab.broken_rules() == []
 
 
 def check_live(tab, rig) -> None:
