@@ -91,6 +91,35 @@ long_job() {
   runuser -u trainer -- gradbus run --job train -np 2 -- python3 examples/digits/train.py --epochs 100000 &>/srv/boot/train.log &
   until_true 60 eval "gradbus jobs | grep -q 'train .*running'"
 }
+# Both drop-ins of the page for devices, one after the other. No device is here, so the agent just runs with them.
+devices() {
+  local drop_ins=/etc/systemd/system/gradbus-agent.service.d
+  as_printed deploy-with-systemd "Let GPUs and RDMA through" && until_true 20 answers && stays &&
+    is "$(systemctl show -p PrivateDevices --value gradbus-agent)" no &&
+    systemctl show -p DeviceAllow --value gradbus-agent | grep char-nvidia-uvm &&
+    as_printed deploy-with-systemd "Let GPUs and RDMA through" 's/cuda/rdma/' && until_true 20 answers && stays &&
+    systemctl show -p DeviceAllow --value gradbus-agent | grep infiniband &&
+    rm $drop_ins/cuda.conf $drop_ins/rdma.conf && systemctl daemon-reload && systemctl restart gradbus-agent && until_true 20 answers
+}
+# A rank that is killed: each daemon's record of it has job, rank and code as fields, by which journalctl finds it.
+journal_fields() {
+  local pid unit
+  runuser -u trainer -- gradbus run --job journal -np 2 -- python3 examples/digits/train.py --epochs 100000 &>/srv/boot/journal.log &
+  until_true 60 eval "gradbus jobs | grep -q 'journal .*running'" || return
+  pid=$(gradbus status --json | python3 -c 'import json, sys
+print(*(rank["pid"] for job in json.load(sys.stdin)["jobs"] if job["job"] == "journal" for rank in job["ranks"] if rank["rank"] == 1))')
+  kill -9 "$pid" || return
+  for unit in gradbus-agent gradbus-server; do
+    until_true 10 eval "journalctl -u $unit GRADBUS_JOB=journal GRADBUS_RANK=1 GRADBUS_CODE=GB-P101 | grep 'rank 1'" || return
+  done
+  journalctl -u gradbus-agent GRADBUS_JOB=journal -o json | python3 -c 'import json, sys
+records = [json.loads(line) for line in sys.stdin]
+lost = [record for record in records if record.get("GRADBUS_CODE") == "GB-P101"]
+print(lost)
+assert lost and all("job \"journal\"" in record["MESSAGE"] for record in records)
+assert {(record["GRADBUS_RANK"], record["SYSLOG_IDENTIFIER"]) for record in lost} == {("1", "gradbus-agent")}
+assert all(record["PRIORITY"] in "34" for record in lost)'
+}
 # Reloads under the running job: the log level, and then another token on both nodes.
 changes() {
   as_printed deploy-with-systemd "Change settings" && grep -q 'log-level is now "\?debug' log && goes_on
@@ -168,11 +197,13 @@ step "four ranks on two nodes train the digits" trains_on_both
 grep accuracy log
 step "the same by the page for daemons" trains_by_page
 step "metrics" observed
+step "job, rank and code are fields of the journal" journal_fields
 step "a long job runs" long_job
 step "commands of pages for operators" watches
 step "a reload applies settings under a job" changes
 step "a reload takes a new token under a job" new_token
 step "commands of the runbook" runbook
+step "drop-ins for GPUs and RDMA" devices
 step "a shard starts" shard
 step "a killed agent comes back" comes_back
 step "two ranks train after it" trains

@@ -11,6 +11,12 @@ using State = AttachedClient::State;
 
 constexpr Nanos kBlockedReportsEvery = 200 * kMillisecond;
 
+// Before its Hello, a client belongs to no job.
+void log_end(const AttachedClient& client, const Status& why) {
+  const std::string job = client.job.empty() ? "" : " of job \"" + client.job + "\"";
+  spdlog::warn("client {}{} (uid {}) ended: {}", client.who(), job, client.uid(), why.message());
+}
+
 // Calls `handler` with the packet as its struct.
 template <typename T, typename Handler>
 Status with(const Packet& packet, const Handler& handler) {
@@ -140,7 +146,7 @@ void ClientRequests::lost(const AttachedClient& client, Nanos now) {
 }
 
 void ClientRequests::end_client(AttachedClient& client, const Status& why, Nanos now) {
-  spdlog::warn("client {} (uid {}) ended: {}", client.who(), client.uid(), why.message());
+  log_end(client, why);
   if (client.state == State::kRunning)
     return jobs_.report_failure(client.job_id, why.with_context(client.who()), now);
   if (client.state == State::kJoining)
@@ -154,7 +160,7 @@ void ClientRequests::end_stuck(const AttachedClient& client, Nanos now) {
             client.who() + " does not read its socket: " + std::to_string(kWaitingBytesMax >> 20) +
                 " MiB of answers wait",
             "look at what that process does; its job was ended, others go on");
-  spdlog::warn("client {} (uid {}) ended: {}", client.who(), client.uid(), why.message());
+  log_end(client, why);
   if (client.state == State::kRunning) jobs_.report_failure(client.job_id, why, now);
 }
 

@@ -224,9 +224,11 @@ STEPS = ("packages are installed", "a user, and nothing enabled", "coordinator a
          "the token belongs to the daemons", "they keep running", "the socket is closed to others",
          "two ranks train the digits", "a user outside the group is refused",
          "a hung agent comes back, on the second node", "two nodes with one token",
-         "four ranks on two nodes train the digits", "metrics", "commands of pages for operators",
+         "four ranks on two nodes train the digits", "metrics",
+         "job, rank and code are fields of the journal", "commands of pages for operators",
          "a reload applies settings under a job", "a reload takes a new token under a job",
-         "commands of the runbook", "a shard starts", "a killed agent comes back", "two ranks train after it",
+         "commands of the runbook", "drop-ins for GPUs and RDMA", "a shard starts", "a killed agent comes back",
+         "two ranks train after it",
          "the second node is upgraded", "an upgrade restarts what runs and keeps settings",
          "four ranks train after the upgrade", "removal stops the daemons and keeps settings",
          "purging leaves nothing")  # fmt: skip

@@ -175,10 +175,17 @@ def test_json_logs_have_job_rank_and_code(tmp_path):
         for rank in ranks:
             rank.finish()
         rigs.wait_until(lambda: "GB-P101" in rig.agents[0].text(), what="the loss of a rank")
+        spoiled = [rig.start_rank(rank, 2, "red:x:10:f32:sum", "spoil:kind" if rank == 1 else "sleep:0", "barrier",
+                                  job="spoiled") for rank in range(2)]  # fmt: skip
+        for rank in spoiled:
+            rank.finish()
         lines = [json.loads(line) for daemon in (rig.server, rig.agents[0]) for line in daemon.text().splitlines()]
         assert all({"time", "level", "program", "pid", "message"} <= set(line) for line in lines)
         lost = next(line for line in lines if line.get("code") == "GB-P101")
         assert lost["job"] == "digits" and lost["rank"] in (0, 1)
+        about = [line for line in lines if re.search(r"\brank \d", line["message"])]
+        assert {("digits", "GB-P101"), ("spoiled", "GB-S210")} <= {(line["job"], line.get("code")) for line in about}
+        assert all(line["job"] in ("digits", "spoiled") and line["rank"] in (0, 1) for line in about), about
 
 
 def test_an_unknown_log_format_is_one_clear_line():
