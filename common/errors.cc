@@ -62,6 +62,10 @@ constexpr ErrorInfo kErrors[] = {
      "ulimit -l unlimited, in a systemd unit LimitMEMLOCK=infinity; or use --transport tcp"},
     {"D607", "NO_RDMA", Code::kUnavailable, "No RDMA device of this machine can be used.",
      "gradbus doctor; or use --transport tcp"},
+    {"D608", "SLOW_CLIENTS", Code::kExhausted,
+     "Clients of a port for metrics, the web page or health send or read too slowly, or are too "
+     "many. Slow ones are disconnected, and others wait for their turn.",
+     "let only Prometheus, probes and administrators reach this port"},
     {"D610", "WRONG_RESULT", Code::kCorrupt,
      "A benchmark with --check got elements that differ from the known result.",
      "run it again with --check and other --algorithm or --transport, and report what differs"},

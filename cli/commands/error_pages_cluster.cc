@@ -87,6 +87,11 @@ constexpr ErrorPage kClusterPages[] = {
      "The node: no card, no driver, a port that is down, or missing user-space libraries.",
      "Run gradbus doctor and rdma link. Install the driver, or use --transport tcp.",
      "rdma link shows state DOWN: bring the port up."},
+    {"D608", "A port for metrics, the web page or health has clients that send or read too slowly.",
+     "The clients, or a program that floods the port. Jobs are not disturbed.",
+     "See which program opens the connections: ss -tnp. Let only Prometheus, probes and "
+     "administrators reach the port, by its address or a firewall.",
+     "--metrics-listen 10.0.0.2:9401 instead of 0.0.0.0:9401."},
     {"D610", "gradbus bench --check compared results with known ones and found a difference.",
      "A defect of Gradbus or of the hardware.",
      "Run it again with other --algorithm and --transport. Report what differs.",

@@ -119,6 +119,9 @@ void HealthPort::accept_one() {
   Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return;
   open_.push_back(std::move(copy));
+  if (open_.size() == kConnectionsMax)
+    slow_.add("--health-listen " + address_ + ": " + std::to_string(kConnectionsMax) +
+              " clients are connected; further ones wait until one of them leaves or is cut off");
   grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
 }
 

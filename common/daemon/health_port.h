@@ -4,8 +4,9 @@
 //   "liveness"  SERVING while its threads make progress, as /healthz
 //
 // One thread takes connections, at most kConnectionsMax at a time; the kernel keeps or refuses the
-// others. gRPC closes those that ask nothing or stay too long, so a flood of clients costs few
-// descriptors and delays probes, and nothing else. set() is for any thread.
+// others, and a line of the log says so (GB-D608). gRPC closes those that ask nothing or stay too
+// long, so a flood of clients costs few descriptors and delays probes, and nothing else. set() is
+// for any thread.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/fd.h"
+#include "common/metrics/slow_clients.h"
 #include "common/status.h"
 
 namespace grpc {
@@ -49,6 +51,7 @@ class HealthPort {
   std::unique_ptr<grpc::CallbackGenericService> others_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  SlowClients slow_;
   Fd listener_;
   Fd stop_;
   std::vector<Fd> open_;  // a second descriptor of each connection, which tells when it has ended

@@ -2,6 +2,7 @@
 
 #include <civetweb.h>
 
+#include <new>
 #include <string_view>
 
 #include "common/errors.h"
@@ -12,6 +13,15 @@
 namespace gradbus {
 namespace {
 
+constexpr Nanos kDeadline = 2 * kSecond;  // of a request, and of its answer
+
+// When the connection began, until its request has come. civetweb keeps the pointer.
+using Begin = Nanos;
+
+MetricsServer& server_of(const mg_connection* connection) {
+  return *static_cast<MetricsServer*>(mg_get_user_data(mg_get_context(connection)));
+}
+
 void respond(mg_connection* connection, const std::string& status, const std::string& type,
              const std::string& body, bool with_body, const std::string& headers = "") {
   std::string text = "HTTP/1.1 " + status + "\r\nContent-Type: " + type +
@@ -19,12 +29,32 @@ void respond(mg_connection* connection, const std::string& status, const std::st
                      "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n" +
                      headers + "Connection: close\r\n\r\n";
   if (with_body) text += body;
-  mg_write(connection, text.data(), text.size());
+  if (mg_write(connection, text.data(), text.size()) < static_cast<int>(text.size()))
+    server_of(connection).report(connection, "did not read the answer");
 }
 
 void respond(mg_connection* connection, const Status& status, bool with_body) {
   respond(connection, status.ok() ? "200 OK" : "503 Service Unavailable", "text/plain",
           (status.ok() ? "ok" : status.message()) + "\n", with_body);
+}
+
+// ---- the time of a connection until its request has come
+
+int begin_connection(const mg_connection*, void** began) {
+  *began = new (std::nothrow) Begin(monotonic_now());
+  return 0;
+}
+
+int answer_request(mg_connection* connection) {
+  delete static_cast<Begin*>(mg_get_user_connection_data(connection));
+  mg_set_user_connection_data(connection, nullptr);
+  return server_of(connection).answer(connection);
+}
+
+void end_connection(const mg_connection* connection) {
+  const std::unique_ptr<Begin> began(static_cast<Begin*>(mg_get_user_connection_data(connection)));
+  if (began != nullptr && monotonic_now() - *began >= kDeadline * 9 / 10)
+    server_of(connection).report(connection, "did not send a request");
 }
 
 int log_nothing(const mg_connection*, const char* text) {
@@ -33,6 +63,15 @@ int log_nothing(const mg_connection*, const char* text) {
 }
 
 }  // namespace
+
+void MetricsServer::report(const mg_connection* connection, const std::string& what) {
+  const mg_request_info* request = mg_get_request_info(connection);
+  mg_server_port real{};
+  mg_get_server_ports(mg_get_context(connection), 1, &real);
+  slow_.add("--metrics-listen port " + std::to_string(real.port) + ": a client at " +
+            (request == nullptr ? "an unknown address" : request->remote_addr) + " " + what +
+            " in time and was disconnected");
+}
 
 int MetricsServer::answer(mg_connection* connection) const {
   const mg_request_info& request = *mg_get_request_info(connection);
@@ -83,14 +122,15 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
     return tried.status();
   static const unsigned initialised = mg_init_library(0);
   static_cast<void>(initialised);
-  // A request has 2 s to come and an answer 2 s to go. Connections that wait for one of the threads
-  // are few, and the kernel refuses the rest.
+  const std::string deadline_ms = std::to_string(kDeadline / kMillisecond);
+  // A request has kDeadline to come, and an answer to go. Connections that wait for one of the
+  // threads are few, and the kernel refuses the rest.
   const char* options[] = {"listening_ports",
                            ports.c_str(),
                            "num_threads",
                            "4",
                            "request_timeout_ms",
-                           "2000",
+                           deadline_ms.c_str(),
                            "linger_timeout_ms",
                            "100",
                            "enable_keep_alive",
@@ -105,10 +145,9 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(handlers)));
   mg_callbacks callbacks{};
   callbacks.log_message = log_nothing;
-  callbacks.begin_request = [](mg_connection* connection) {
-    const void* self = mg_get_user_data(mg_get_context(connection));
-    return static_cast<const MetricsServer*>(self)->answer(connection);
-  };
+  callbacks.init_connection = begin_connection;
+  callbacks.begin_request = answer_request;
+  callbacks.connection_close = end_connection;
   server->context_ = mg_start(&callbacks, server.get(), options);
   if (server->context_ == nullptr)
     return error("D603", "--metrics-listen " + ports + ": the HTTP server did not start");

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/metrics/http_page.h"
+#include "common/metrics/slow_clients.h"
 #include "common/status.h"
 
 struct mg_connection;
@@ -37,13 +38,18 @@ class MetricsServer {
 
   const std::string& address() const { return address_; }  // with the real port
 
+  // ---- civetweb's threads
+  int answer(mg_connection* connection) const;
+  // A client was too slow: "did not read the answer".
+  void report(const mg_connection* connection, const std::string& what);
+
  private:
   explicit MetricsServer(MetricsHandlers handlers) : handlers_(std::move(handlers)) {}
-  int answer(mg_connection* connection) const;
   void answer_other(mg_connection* connection, const std::string& path, bool with_body) const;
 
   const MetricsHandlers handlers_;
   mg_context* context_ = nullptr;
+  SlowClients slow_;
   std::string address_;
 };
 

@@ -1,11 +1,17 @@
 // Pages of metrics, histograms, jobs that come and go, and the watch over threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <algorithm>
+#include <sstream>
 
 #include "common/daemon/daemon_log.h"
 #include "common/daemon/progress_watch.h"
+#include "common/log.h"
 #include "common/metrics/job_pages.h"
 #include "common/metrics/metric_page.h"
+#include "common/metrics/slow_clients.h"
 
 namespace gradbus {
 namespace {
@@ -94,6 +100,36 @@ TEST(ProgressWatch, NamesTheThreadThatStandsStill) {
   EXPECT_THAT(stuck.message(), HasSubstr("GB-X002 STUCK: the engine thread"));
   engine.add(1);
   EXPECT_TRUE(watch.check(1 * kSecond + kStuckAfter).ok()) << "it moves again";
+}
+
+class StoppedClock final : public Clock {
+ public:
+  Nanos now() const override { return now_; }
+  Nanos now_ = kSecond;
+};
+
+TEST(SlowClients, AreReportedAtOnceAndThenOnceAMinute) {
+  std::ostringstream out;
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(out);
+  ASSERT_TRUE(start_log("test", "info", sink).ok());
+  const auto lines = [&] {
+    const std::string text = out.str();
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  StoppedClock clock;
+  SlowClients slow(clock);
+  slow.add("--metrics-listen h:1: a client");
+  EXPECT_EQ(lines(), 1);
+  EXPECT_THAT(out.str(),
+              HasSubstr("GB-D608 SLOW_CLIENTS: --metrics-listen h:1: a client | next: "));
+  for (int i = 0; i < 10'000; ++i) slow.add("x");
+  clock.now_ += kSlowClientsEvery - 1;
+  slow.add("x");
+  EXPECT_EQ(lines(), 1);
+  clock.now_ += 1;
+  slow.add("y");
+  EXPECT_EQ(lines(), 2);
+  EXPECT_THAT(out.str(), HasSubstr("y (10002 clients since the last such line) | next: "));
 }
 
 TEST(LogSubject, FindsJobRankAndCode) {
