@@ -86,8 +86,11 @@ constexpr ErrorPage kJobPages[] = {
     {"O904", "The tensor has more elements than a tensor may have.", "The program.",
      "Split it into smaller tensors.", "An embedding of 2^40 elements: register it in slices."},
     {"O905",
-     "A tensor was started again, or changed, before the program waited for its last round.",
-     "The program.", "Call wait() or optimizer.synchronize() first.",
+     "A tensor was started again, or changed, before the program waited for its last round. Or a "
+     "rank gave up a step, by a timeout, Ctrl-C or an exception, which others may have made.",
+     "The program.",
+     "Call wait() or optimizer.synchronize() first. After a step that was given up, do what the "
+     "message says: mostly, broadcast the parameters and make a new optimizer on all ranks.",
      "Two backward() calls in a step: set backward_passes_per_step=2."},
     {"O906",
      "Ranks train different models: their parameters, the options or the state of their "

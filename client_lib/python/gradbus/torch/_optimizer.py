@@ -95,8 +95,13 @@ class DistributedOptimizerBase(_Optimizer):
         traced = trace_now()
         try:
             result = step_inside(self, closure)
-        finally:
-            state.exchange.end_round(is_traced=traced != 0)
+        except BaseException as error:
+            if not state.exchange.deferred.given_up.wait:  # else step() can be called again
+                if isinstance(error, KeyboardInterrupt):
+                    state.exchange.deferred.given_up.tear(error)
+                state.exchange.end_round(is_traced=traced != 0)
+            raise
+        state.exchange.end_round(is_traced=traced != 0)
         state.local.stepped()
         state.steps += 1
         trace_span("step", traced)

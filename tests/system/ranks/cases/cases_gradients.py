@@ -2,6 +2,8 @@
 
 import warnings
 
+import gradbus.torch as gradbus
+import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -128,6 +130,66 @@ def unwrapped_in_the_end(training):
 def two_steps_of_one_gradient(training):
     model = mlp()
     return training.loop(model, sgd(model), before_step=lambda _, optimizer: optimizer.step())
+
+
+def with_sums(training, model, change=lambda parameter: None):
+    """Two steps of one gradient, in which ranks add up what each has scaled."""
+    options = {"op": gradbus.Sum} if training.distributed else {}
+    scale = gradbus.size() if training.distributed else 1
+    optimizer = training.wrap(sgd(model), model, **options)
+    for number, (x, y) in enumerate(training.batches()):
+        if number % 2:
+            optimizer.zero_grad()
+        else:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.data.zero_()
+        (F.mse_loss(model(x), y) / scale).backward()
+        for parameter in model.parameters():
+            change(parameter)
+        optimizer.step()
+        optimizer.step()
+    return model
+
+
+@case
+def two_steps_of_one_sum(training):
+    return with_sums(training, mlp())
+
+
+@case
+def two_steps_of_one_sum_that_was_changed(training):
+    return with_sums(training, mlp(), halve)
+
+
+@case
+def a_gradient_on_top_of_a_sum(training):
+    """It is refused."""
+    model = mlp()
+    if training.distributed:
+        optimizer = training.wrap(sgd(model), model, op=gradbus.Sum)
+        for x, y in training.batches(1):
+            step(model, optimizer, x, y)
+            with pytest.raises(gradbus.BusyError, match="on top of the sum"):
+                F.mse_loss(model(x), y).backward()
+        optimizer.zero_grad()
+    return nn.Linear(1, 1)  # nothing is compared
+
+
+@case
+def wrapped_again_with_zeros_for_none(training):
+    """A parameter that nobody uses keeps no gradient, so momentum and decay do not move it."""
+    model = mlp()
+    model.unused = nn.Linear(2, 2)
+    model.forward = lambda x: nn.Sequential.forward(nn.Sequential(*list(model)[:5]), x)
+    for _ in range(2):
+        optimizer = training.wrap(sgd(model, weight_decay=0.1), model)
+        for x, y in training.batches(3):
+            optimizer.zero_grad(set_to_none=False)
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    return model
 
 
 class Backwards(nn.Module):

@@ -174,7 +174,7 @@ if compiled:
 report("at the end", lambda: eager(mine, "end"))
 
 
-TORCH = ("torch", "horovod")  # their optimizers go on
+TORCH = ("torch", "horovod")  # their optimizers take the result later, and go on
 SEVERAL = ("shard", "onebit", "hook")  # operations in a step: a rank that gave up the first misses the others
 
 
@@ -199,6 +199,7 @@ def steps(kind, make):
         if RANK == 1:
             step()  # the round that rank 0 gave up
         if FRAMEWORK in TORCH:
+            report(f"{kind}: after {case}", lambda: gradbus.allgather_object(step.value()))  # noqa: B023
             continue
         if RANK == 0:
             report(f"{kind}: after {case}", step)

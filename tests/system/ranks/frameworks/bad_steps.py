@@ -26,6 +26,7 @@ def of_torch(package):
             optimizer.step()
             return members[0].detach()
 
+        step.value = lambda: members[0].detach().tolist()
         return step
 
     def wrapped(shapes, dtype, **options):

@@ -14,6 +14,7 @@ class Arrivals:
         self._slots = slots
         self._slots_left = 0  # whose gradients of this round are not complete
         self._has_any = True  # since begin_round()
+        self.none_since_sum = False  # .grad has been a sum over all ranks: sums.py
         self._grads = 0  # in this backward pass
         self._grads_per_pass = -1  # as the slots know it; -1: no pass has ended
 
@@ -25,6 +26,7 @@ class Arrivals:
     def begin_round(self) -> None:
         """Forgets what has arrived."""
         self._slots_left = len(self._slots)
+        self.none_since_sum = False
         if self._has_any:
             self._has_any = False
             self._grads = 0

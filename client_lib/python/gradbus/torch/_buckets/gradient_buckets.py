@@ -173,14 +173,22 @@ class Bucket(Registered):
         if before is not None and before != learning_rate:
             self.core.scale_residual_state(before / learning_rate)
 
-    def start(self, has_gradients: bool = True) -> None:
-        """Hands the bucket to Gradbus. Without gradients: this rank has joined, and only adds zeros."""
+    @property
+    def is_given_up(self) -> bool:
+        """After wait(): a rank has sent this as what it does not step on."""
+        return self._used is not None and self._used.are_given_up
+
+    def start(self, has_gradients: bool = True, gives_up: bool = False) -> None:
+        """Hands the bucket to Gradbus. Without gradients: this rank has joined, and only adds zeros.
+
+        ``gives_up``: this rank will not step on the result, and the others must not.
+        """
         for slot in self.slots if self._sparse else ():
             slot.fill()
         if not self.arrivals.is_full:
             self._unset = [n for n, slot in enumerate(self.slots) if slot.is_unset() or not has_gradients]
         if self._used is not None:
-            self._used.write(self._unset)
+            self._used.write(self._unset, gives_up)
         self.hand_over()
         self._drained = None
         self.started = True

@@ -255,6 +255,8 @@ class Slot:
 
     def let_go(self, keep_values: bool) -> None:
         """``.grad`` is no longer in shared memory."""
+        if self._has_zeros_for_none():
+            self.parameter.grad = None  # as it would be in one process
         grad = self.parameter.grad
         if grad is not None and self._made(grad):
             self.parameter.grad = grad.detach().clone() if keep_values else None

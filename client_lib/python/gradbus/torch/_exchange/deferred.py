@@ -18,9 +18,12 @@ from typing import Any
 
 import torch
 
+from ..._process_sets import ProcessSet
 from .._buckets.gradient_buckets import Bucket
+from .._buckets.sums import note_sum
 from .._timeline import trace_now, trace_span
 from .first_use import ModuleHook, can_watch, itself, unwatch, watch
+from .given_up import GivenUp
 
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
 
@@ -28,9 +31,10 @@ StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimize
 class Deferred:
     """Of one exchange. Any thread may use a parameter; one at a time ends a bucket."""
 
-    def __init__(self, take: Callable[[Bucket], None]) -> None:
+    def __init__(self, take: Callable[[Bucket], None], process_set: ProcessSet) -> None:
         """``take``: waits for a bucket that was started, and makes its result ``.grad``."""
         self._take = take
+        self.given_up = GivenUp(process_set)
         self._lock = threading.RLock()
         self._buckets: Sequence[Bucket] = ()
         self._left: list[Bucket] = []  # in the order of the backward pass
@@ -147,6 +151,11 @@ class Deferred:
         try:
             with itself():
                 self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
+                if bucket.arrivals.none_since_sum:
+                    note_sum(bucket)
+        except KeyboardInterrupt as error:
+            self.given_up.tear(error)
+            raise
         finally:
             self._stepping = 0
         trace_span("deferred step", traced)

@@ -230,6 +230,7 @@ class GradientExchange:
         if not self._rounds.synchronized:
             with torch.no_grad():
                 self._rounds.synchronize()
+        self.deferred.given_up.waited()
 
     @property
     def holds_nothing(self) -> bool:
@@ -333,9 +334,11 @@ class GradientExchange:
     def zero(self, set_to_none: bool = True) -> None:
         """Zeroes every bucket and keeps ``.grad`` in it; ends an exchange that is under way first.
 
-        ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process.
+        ``set_to_none`` is for frozen parameters, whose ``.grad`` is as in one process. Raises BusyError after a step
+        that this rank gave up.
         """
         self.refuse_when_detached()
+        self.deferred.given_up.refuse()
         if self.deferred.is_stepped:
             later = self.deferred.zero(set_to_none)
             now = [bucket for bucket in self._buckets if bucket not in later]

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from ..._differentiable import allreduce
-from ..._errors import BusyError, MismatchError
+from ..._errors import BusyError, MismatchError, TimeoutError
 from ..._ops import BitOr, Sum
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
+from .._buckets.sums import holds_unchanged_sum, note_sum, share_sum
 from .._timeline import PassSpan, profiled
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
@@ -73,7 +74,7 @@ class Rounds:
         self._passes_made = 0  # backward passes since the last exchange
         self._exchanges = 0  # ever
         self._in_forward = in_forward
-        self.deferred = Deferred(self._take)
+        self.deferred = Deferred(self._take, process_set)
         self.times: StepTimes | None = None  # while steps are measured
         self.arrival: list[str] | None = []  # parameters, as their first gradients came; None: they are known
 
@@ -87,6 +88,10 @@ class Rounds:
         if bucket.started or bucket.done:
             self._refuse_again(bucket, slot)
             bucket.again = True
+        elif bucket.arrivals.none_since_sum:
+            if any(map(holds_unchanged_sum, self._buckets)):
+                _refuse_on_sum(slot)  # else .grad.data was zeroed, which torch does not count
+            bucket.arrivals.none_since_sum = False
         if not slot.is_own():
             _adopt(bucket, slot)
         bucket.storage.produced()
@@ -95,6 +100,7 @@ class Rounds:
         if self.times is not None:
             self.times.gradient(slot.name)
         if not self._pass_is_open:
+            self.deferred.given_up.refuse()
             self._pass_is_open = True
             self.span.begin()
             self.synchronized = False
@@ -115,10 +121,8 @@ class Rounds:
                 f"parameter '{slot.name}' got a gradient after the exchange of this step, and its mode "
                 "exchanges once a step",
             )
-        if self._op == Sum and not bucket.again and slot.is_as_noted(writes=1):
-            raise in_flight_error(
-                f"parameter '{slot.name}' got a gradient on top of the sum over all ranks"
-            )
+        if self._op == Sum and not bucket.again:
+            _refuse_on_sum(slot)
 
     def _end_pass(self) -> None:
         if not self._pass_is_open:
@@ -139,7 +143,7 @@ class Rounds:
         for bucket in self._buckets:
             if _may_start(bucket) and (bucket.arrivals.is_full or (self._is_due and not bucket.on_shards)):
                 with torch.no_grad():
-                    bucket.adopt()
+                    _adopt_all(bucket, self._process_set)
                     self._start(bucket)
 
     def exchange_end(self) -> None:
@@ -175,13 +179,13 @@ class Rounds:
             and can_defer(self._buckets)
         )
 
-    def _start(self, bucket: Bucket, has_gradients: bool = True) -> None:
+    def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
             bucket.core.set_learning_rate(self._learning_rate(bucket.group))
         if self._rescale_residual and bucket.compressed:
             bucket.follow(self._learning_rate(bucket.group))
-        bucket.start(has_gradients)
+        bucket.start(has_gradients, gives_up)
 
     # ---- waiting
 
@@ -197,6 +201,7 @@ class Rounds:
 
     def synchronize(self) -> None:
         """Exchanges what has not been exchanged; after it every ``.grad`` is the result."""
+        self.deferred.given_up.refuse()
         if self.synchronized:
             return
         self._end_pass()
@@ -212,38 +217,52 @@ class Rounds:
     def _finish(self, buckets: Iterable[Bucket], is_used: bool = True) -> None:
         """Results of those that have none yet. After a TimeoutError it may be called again."""
         missing = [bucket for bucket in buckets if not bucket.done]
-        waiting = [bucket for bucket in missing if not bucket.started]
-        for bucket in waiting:
-            bucket.adopt()
-        set_parameters([bucket.on_shards for bucket in missing if bucket.on_shards is not None])
-        for bucket in waiting:
-            self._start(bucket)
-        if is_used:
+        try:
+            waiting = [bucket for bucket in missing if not bucket.started]
+            for bucket in waiting:
+                _adopt_all(bucket, self._process_set)
+            set_parameters([bucket.on_shards for bucket in missing if bucket.on_shards is not None])
+            for bucket in waiting:
+                self._start(bucket, gives_up=not is_used)
+            if is_used:
+                for bucket in missing:
+                    _refuse_changed(bucket)
             for bucket in missing:
-                _refuse_changed(bucket)
-        for bucket in missing:
-            bucket.wait()
-        for bucket in missing:
-            self._complete(bucket, is_as_noted=is_used)
+                bucket.wait()
+            for bucket in missing:
+                self._complete(bucket, is_as_noted=is_used)
+        except (KeyboardInterrupt, TimeoutError) as error:
+            if is_used and self.in_flight:
+                self.deferred.given_up.stopped_waiting(error)
+            raise
+        self.deferred.given_up.waited()
         self._passes_made = 0
         if any([bucket.on_shards is None for bucket in missing]):
             self._exchanges += 1
+        if is_used and any([bucket.is_given_up for bucket in missing]):
+            raise self.deferred.given_up.spoiled()
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
         bucket.leave_unused_out()
         bucket.begin_round()
-        if self._op == Sum:
-            for slot in bucket.slots:
-                slot.note()  # for _refuse_again()
+        if self._op == Sum and not bucket.is_delayed and bucket.on_shards is None:
+            note_sum(bucket)
         bucket.done = True
 
     @profiled("gradbus::wait")
     def _take(self, bucket: Bucket) -> None:
         """The result of one bucket that was started. After a TimeoutError it may be called again."""
         _refuse_changed(bucket)
-        bucket.wait()
+        try:
+            bucket.wait()
+        except (KeyboardInterrupt, TimeoutError) as error:
+            if self.deferred.step_part is None:  # else it is stepped on when it is used next
+                self.deferred.given_up.stopped_waiting(error)
+            raise
         self._complete(bucket, is_as_noted=True)
+        if bucket.is_given_up:
+            raise self.deferred.given_up.spoiled()
 
     def _agree(self) -> None:
         """Which buckets are exchanged once more: those that have new gradients on any rank."""
@@ -287,8 +306,11 @@ class Rounds:
 
     def end(self) -> None:
         """A step has used the results."""
+        self.deferred.given_up.waited()
         self.synchronized = False
         for bucket in self._buckets:
+            if bucket.arrivals.none_since_sum and bucket.done:
+                note_sum(bucket)
             bucket.done = bucket.again = False
 
     # ---- a rank that has joined (../../horovod/_joining.py)
@@ -323,6 +345,7 @@ class Rounds:
 
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
+        self.deferred.given_up.refuse_to_drop()
         self.deferred.finish()
         if self.in_flight:
             with torch.no_grad():
@@ -334,6 +357,17 @@ def _adopt(bucket: Bucket, slot: Slot) -> None:
         _warn_of_dense_rows(slot.name)
     with torch.no_grad():
         slot.adopt()
+
+
+def _adopt_all(bucket: Bucket, process_set: ProcessSet) -> None:
+    if bucket.arrivals.none_since_sum:
+        share_sum(bucket, session_of(process_set, "step").size)
+    bucket.adopt()
+
+
+def _refuse_on_sum(slot: Slot) -> None:
+    if slot.is_as_noted(writes=1):
+        raise in_flight_error(f"parameter '{slot.name}' got a gradient on top of the sum over all ranks")
 
 
 def _may_start(bucket: Bucket) -> bool:
