@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import resource
 import socket
@@ -20,12 +21,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests/system"))
+sys.path[:0] = [str(REPOSITORY / "tests/system"), str(REPOSITORY / "tests/system/operation")]
 
 COUNT, COMPUTE_S = 250_000, 0.005
 METRICS = ("--metrics-listen", "127.0.0.1:0")
+HEALTH = ("--health-listen", "127.0.0.1:0")
 
 
 def rank(file: str) -> None:
@@ -69,12 +72,11 @@ def connections(address: str, count: int, said: bytes = b""):
 
 
 @contextlib.contextmanager
-def slow_loris(address: str, path: str):
-    """A hundred connections that send one byte of a header each 50 ms, and come again when they are closed."""
+def slow_loris(address: str, start: bytes):
+    """A hundred connections that begin a request, send a byte of it each 50 ms, and come again when they are closed."""
     stop = threading.Event()
 
     def feed() -> None:
-        start = f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Slow: ".encode()
         held = [connect(address, start) for _ in range(100)]
         while not stop.wait(0.05):
             for i, one in enumerate(held):
@@ -98,14 +100,13 @@ def slow_loris(address: str, path: str):
 
 
 @contextlib.contextmanager
-def refused(command: list[str]):
-    """A daemon that refuses to start, twice a second."""
+def repeated(act: Callable[[], None], every_s: float = 0.5):
+    """What somebody does again and again."""
     stop = threading.Event()
 
     def again() -> None:
-        while not stop.wait(0.5):
-            done = subprocess.run(command, capture_output=True, check=False, timeout=30)
-            assert done.returncode == 1, done.stderr
+        while not stop.wait(every_s):
+            act()
 
     thread = threading.Thread(target=again)
     thread.start()
@@ -116,10 +117,54 @@ def refused(command: list[str]):
         thread.join()
 
 
+def refused(command: list[str]):
+    """A daemon that refuses to start, twice a second."""
+    def start() -> None:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=30)
+        assert done.returncode == 1, done.stderr
+
+    return repeated(start)
+
+
+@contextlib.contextmanager
+def full_shared_memory():
+    """Nothing fits into this machine's /dev/shm, which is one of this process alone (own_shared_memory)."""
+    file = pathlib.Path("/dev/shm/full")
+    with contextlib.suppress(OSError), file.open("wb") as out:
+        while True:
+            out.write(b"x" * 4096)
+    yield
+    file.unlink()
+
+
+def own_shared_memory() -> None:
+    """Starts this program again with a /dev/shm of 64 KiB."""
+    if os.environ.get("GRADBUS_OWN_SHM") or os.geteuid() != 0:
+        return
+    mount = 'mount -t tmpfs -o size=64k none /dev/shm && exec "$@"'
+    os.environ["GRADBUS_OWN_SHM"] = "1"
+    os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv])
+
+
+def stale_sockets(rig):
+    """An agent starts on the socket of one that was killed, and is killed, once a second."""
+    def start() -> None:
+        agent = rig.start_agent("other")
+        agent.process.kill()
+        agent.process.wait()
+        rig.agents.remove(agent)
+
+    return repeated(start, 1)
+
+
 def disturbances(rigs, rig) -> dict:
     """{name: context}."""
+    import test_hostile_scrapers as floods
+
     agent, page = rig.agents[0].ready["metrics"], rig.server.ready["metrics"]
+    health = rig.agents[0].ready["health"]
     slow = b"GET /metrics HTTP/1.0\r\n\r\n"
+    request = b"GET %s HTTP/1.1\r\nHost: x\r\nX-Slow: "
     token = rigs.make_token_file(rig.folder / "open")
     token.chmod(0o644)
     wrong = rig.folder / "wrong.toml"
@@ -127,15 +172,20 @@ def disturbances(rigs, rig) -> dict:
     start = [str(rigs.BIN / "gradbus-agent"), "--coordinator", rig.server.ready["address"], "--bind", "127.0.0.1:0"]
     other = ["--socket", str(rig.folder / "other.sock")]
     return {
-        "slow-loris on an agent's metrics port": lambda: slow_loris(agent, "/metrics"),
-        "slow-loris on the web page": lambda: slow_loris(page, "/state.json"),
+        "slow-loris on an agent's metrics port": lambda: slow_loris(agent, request % b"/metrics"),
+        "slow-loris on the web page": lambda: slow_loris(page, request % b"/state.json"),
+        "slow-loris on an agent's health port": lambda: slow_loris(health, floods.SLOW_SETTINGS),
         "10,000 silent connections to an agent's metrics port": lambda: connections(agent, 10_000),
         "10,000 silent connections to the web page": lambda: connections(page, 10_000),
+        "10,000 silent connections to an agent's health port": lambda: connections(health, 10_000),
         "1,000 scrapers that never read": lambda: connections(agent, 1_000, slow),
+        "1,000 probes that watch and never read": lambda: connections(health, 1_000, floods.PREFACE + floods.WATCH),
         "an agent with an unknown key, twice a second": lambda: refused([*start, *other, "--config", str(wrong)]),
         "an agent with an open token, twice a second": lambda: refused([*start, *other, "--token-file", str(token)]),
         "a second agent on the node, twice a second": lambda: refused(
             [*start, "--socket", rig.agents[0].ready["socket"]]),
+        "an agent that takes over a stale socket, once a second": lambda: stale_sockets(rig),
+        **({"a full /dev/shm": full_shared_memory} if os.geteuid() == 0 else {}),
     }  # fmt: skip
 
 
@@ -171,10 +221,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.rank:
         return rank(options.rank)
+    own_shared_memory()
     import rig as rigs
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with rigs.cluster(2, *METRICS, server_arguments=METRICS) as rig:
+    with rigs.cluster(2, *METRICS, *HEALTH, server_arguments=METRICS) as rig:
         files = [rig.folder / f"steps-{number}" for number in range(2)]
         ranks = [rig.start_rank(number, 2, program=[sys.executable, __file__, "--rank", str(file)],
                                 env={"OMP_NUM_THREADS": "1"}) for number, file in enumerate(files)]  # fmt: skip
