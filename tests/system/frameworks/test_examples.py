@@ -14,15 +14,21 @@ import rig as rigs
 
 pytestmark = pytest.mark.timeout(300)
 TORCH = ("horovod", "torch_distributed")
+MXNET = rigs.REPOSITORY / ".venv-mxnet/bin/python3"
 # At 512 hidden units a gradient is large enough for a codec. Two epochs are enough to compare.
 SHORT = ("--hidden", "512", "--epochs", "2")
-OPTIONS = {"horovod": "ps:sync", "torch_distributed": "", "jax": "ps:sync", "tensorflow": "ps:sync", "keras": "ps:sync"}
+OPTIONS = {"horovod": "ps:sync", "torch_distributed": "", "jax": "ps:sync", "tensorflow": "ps:sync", "keras": "ps:sync",
+           "mxnet": "ps:sync"}  # fmt: skip
 FIRST_WORDS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
 MPICH = "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
 
 
 def command_of(example, file, *words):
     python = str(conftest.PYTHONS["newest"]) if example in TORCH else framework_runs.python()
+    if example == "mxnet":
+        python = str(MXNET)
+        if not MXNET.exists():
+            pytest.skip(f"{MXNET} is missing: run scripts/setup.sh --frameworks")
     return [python, str(rigs.REPOSITORY / f"examples/{example}/digits.py"), "--save-params", str(file), *words]
 
 
