@@ -2,9 +2,11 @@
 #include "common/log.h"
 
 #include <spdlog/details/null_mutex.h>
+#include <spdlog/details/os.h>
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/ansicolor_sink.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -52,7 +54,8 @@ std::unique_ptr<spdlog::formatter> one_line_formatter() {
 spdlog::color_mode color_mode() {
   const char* no_color = std::getenv("NO_COLOR");
   const bool refused = no_color != nullptr && *no_color != '\0';
-  return refused ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+  const bool shown = isatty(STDERR_FILENO) != 0 && spdlog::details::os::is_color_terminal();
+  return shown && !refused ? spdlog::color_mode::always : spdlog::color_mode::never;
 }
 
 constexpr size_t kErrorsMax = 256;
@@ -92,14 +95,17 @@ std::string_view code_in(std::string_view message) {
   return find_error(code) == nullptr ? std::string_view() : code;
 }
 
+std::shared_ptr<spdlog::sinks::sink> text_sink(FILE* file) {
+  using Sink = spdlog::sinks::ansicolor_sink<spdlog::details::console_mutex>;
+  auto sink = std::make_shared<Sink>(file, color_mode());
+  sink->set_formatter(one_line_formatter());
+  return sink;
+}
+
 Status start_log(const std::string& program, const std::string& level,
                  std::shared_ptr<spdlog::sinks::sink> sink) {
   const Result<spdlog::level::level_enum> wanted = parse_level(level);
   if (!wanted.ok()) return wanted.status();
-  if (sink == nullptr) {
-    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode());
-    sink->set_formatter(one_line_formatter());
-  }
   const spdlog::sinks_init_list sinks{std::make_shared<CountingSink>(), std::move(sink)};
   auto logger = std::make_shared<spdlog::logger>(program, sinks);
   logger->set_level(wanted.value());

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,10 +15,12 @@
 
 namespace gradbus {
 
-// Pattern: time, level letter, program name, message. Colour only on a terminal and without
-// NO_COLOR. `level`: trace, debug, info, warn, error. `sink`: where records go instead of stderr.
+// `level`: trace, debug, info, warn, error. `sink`: where records go.
 Status start_log(const std::string& program, const std::string& level,
-                 std::shared_ptr<spdlog::sinks::sink> sink = nullptr);
+                 std::shared_ptr<spdlog::sinks::sink> sink);
+// Lines of text: time, level letter, program name, message. It writes to `file` in place of stderr.
+// Colour only if stderr is a terminal, and without NO_COLOR.
+std::shared_ptr<spdlog::sinks::sink> text_sink(FILE* file);
 // From now on. GB-F100 for an unknown level.
 Status set_log_level(const std::string& level);
 

@@ -14,7 +14,7 @@ using ::testing::Not;
 
 std::string logged(const std::string& level, const std::function<void()>& act) {
   testing::internal::CaptureStderr();
-  const Status status = start_log("gradbus-agent", level);
+  const Status status = start_log("gradbus-agent", level, text_sink(stderr));
   act();
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(status.ok()) << status.message();
@@ -70,7 +70,7 @@ TEST(LogTest, NoColourWhenStderrIsNoTerminal) {
 
 TEST(LogTest, UnknownLevelIsRefused) {
   for (const char* level : {"", "loud", "off", "INFO"}) {
-    const Status status = start_log("gradbus-agent", level);
+    const Status status = start_log("gradbus-agent", level, text_sink(stderr));
     EXPECT_EQ(status.code(), Code::kInvalid);
     EXPECT_THAT(status.message(), HasSubstr("is not one of trace, debug, info, warn, error"));
   }
