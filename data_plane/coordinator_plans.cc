@@ -21,7 +21,8 @@ TensorSpec spec_from(const v1::TensorSpec& spec) {
           spec.mode(),
           spec.shape(),
           spec.priority(),
-          spec.result_priority()};
+          spec.result_priority(),
+          spec.budget_bytes()};
 }
 
 v1::TensorSpec spec_to(const TensorSpec& spec) {
@@ -41,6 +42,7 @@ v1::TensorSpec spec_to(const TensorSpec& spec) {
   message.set_shape(spec.shape);
   message.set_priority(spec.priority);
   message.set_result_priority(spec.result_priority);
+  message.set_budget_bytes(spec.budget_bytes);
   return message;
 }
 

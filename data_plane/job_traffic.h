@@ -43,6 +43,9 @@ struct JobTraffic {
   std::atomic<double> fidelity_cosine{-2};  // of the last measured tensor; -2: none was measured
   Tally waiting_frames;                     // now
   DepthHistogram queued;                    // frames that waited when one more came
+  Tally budget_bytes;                       // of rounds with a byte budget in flight, now
+  Tally budget_bytes_max;                   // ... and the most so far
+  Tally budget_delays;                      // rounds that waited for the budget
 };
 
 }  // namespace gradbus

@@ -37,6 +37,11 @@ void add_traffic(MetricPage& page, const TrafficLabels& labels, const JobTraffic
   page.add(Metric::kLinkLosses, {job}, number(traffic.links_lost));
   page.add(Metric::kWaitingFrames, {job}, number(traffic.waiting_frames));
   page.add(Metric::kSendQueue, {job}, traffic.queued.sample());
+  if (traffic.budget_bytes_max.value() > 0) {
+    page.add(Metric::kBudgetBytes, {job}, number(traffic.budget_bytes));
+    page.add(Metric::kBudgetBytesMax, {job}, number(traffic.budget_bytes_max));
+    page.add(Metric::kBudgetDelays, {job}, number(traffic.budget_delays));
+  }
   page.add(Metric::kRankLateness, {job}, traffic.lateness.sample());
   page.add(Metric::kStaleness, {job}, traffic.staleness.sample());
   page.add(Metric::kUncompressedBytes, {job}, number(traffic.uncompressed_bytes));

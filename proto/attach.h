@@ -39,7 +39,7 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 5;
+inline constexpr uint16_t kAttachVersion = 6;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
 inline constexpr size_t kJobSecretBytes = 32;
@@ -181,6 +181,7 @@ struct RegisterPacket {
   char shape[kShapeBytesMax + 1] = {};              // "[2,4]"; "": one dimension
   uint32_t priority = 0;         // of frames of partial sums; smaller numbers are sent first
   uint32_t result_priority = 0;  // of frames of results
+  uint64_t budget_bytes = 0;     // of rounds in flight; 0: no limit
 };
 
 // The location of the tensor for this client. If code != kOk, `text` has the reason.

@@ -10,7 +10,7 @@
 
 namespace gradbus {
 
-inline constexpr uint32_t kControlProtocol = 8;
+inline constexpr uint32_t kControlProtocol = 9;
 
 // Largest message either side accepts.
 inline constexpr int kControlMessageBytesMax = 4 << 20;

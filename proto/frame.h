@@ -11,6 +11,7 @@
 //   offset 10  u16  operation    index of the tensor's collective operation: 0 for dense tensors.
 //                                Stage s of partition p of a compressed tensor is operation
 //                                p * stages + s; the fidelity gauge has one more after these;
+//                                kCredit: kStartOperation for the order in which rounds start;
 //                                kForward: index of the agent that pushed, or kDeadlineRecord; its
 //                                kCredit has the same value, and the chunk or partition in `chunk`;
 //                                kMoved: 0 for parameters, or for the residual of sums; n for the
@@ -32,6 +33,7 @@
 //   offset 44  u32  length       payload bytes after this header, at most kFramePayloadBytesMax
 //   offset 48  u64  total        all-reduce, broadcast: elements of the tensor;
 //                                NCCL: number of the turn that agent 0 assigned;
+//                                kCredit of kStartOperation: the turn that agent 0 gives, else 0;
 //                                all-gather: bytes of the whole block of `source`; shards: payload;
 //                                kForward: as in the push, plus the push's operation times
 //                                2^kForwardedExchangeShift;
@@ -79,6 +81,10 @@ inline constexpr uint8_t kSequencedFrame = 0x80;
 // A kForward without payload: the deadline of the chunk's open step has ended (mode ps:quorum).
 inline constexpr uint16_t kDeadlineRecord = UINT16_MAX;
 static_assert(kDeadlineRecord > kRanksMax, "no agent has this index");
+
+// A kCredit with this operation: all ranks of the node have posted a round with a byte budget, or
+// from agent 0, the round has this turn (worker_agent/data/start_order.h).
+inline constexpr uint16_t kStartOperation = 0xffff;
 
 // Bit of a kForward's `total` where the `operation` of the push begins.
 inline constexpr uint32_t kForwardedExchangeShift = 48;

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 #include "common/utf8.h"
+#include "proto/budget.h"
 
 namespace gradbus {
 
@@ -63,6 +64,17 @@ Status check_mode(const TensorSpec& spec, const std::string& who) {
   return {};
 }
 
+Status check_budget(const TensorSpec& spec, const std::string& who) {
+  if (spec.budget_bytes > kBudgetBytesMax)
+    return error("O900", who + ": a budget of " + std::to_string(spec.budget_bytes) +
+                             " bytes in flight; at most " + std::to_string(kBudgetBytesMax) +
+                             " are allowed");
+  if (spec.budget_bytes > 0 && !(spec.mode.empty() && reduces(spec.kind)))
+    return error("O911", who + ": a budget of bytes in flight is for reductions in mode sync",
+                 "leave out the budget, or the mode");
+  return {};
+}
+
 }  // namespace
 
 Status check_spec(const TensorSpec& spec, uint32_t world_size) {
@@ -87,7 +99,7 @@ Status check_spec(const TensorSpec& spec, uint32_t world_size) {
   if (const uint32_t most = std::max(spec.priority, spec.result_priority); most > kPriorityMax)
     return error("O900", who + ": priority " + std::to_string(most) + "; allowed are 0.." +
                              std::to_string(kPriorityMax));
-  return {};
+  return check_budget(spec, who);
 }
 
 }  // namespace gradbus

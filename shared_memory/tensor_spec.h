@@ -30,6 +30,9 @@ struct TensorSpec {
   // partial sums, and those of results.
   uint32_t priority = 0;
   uint32_t result_priority = 0;
+  // Between nodes, a round starts when rounds in flight of tensors with a budget hold at most this
+  // many bytes with it, or when there are none. 0: at once. For mode sync.
+  uint64_t budget_bytes = 0;
 
   bool operator==(const TensorSpec&) const = default;
   uint64_t bytes() const { return count * dtype_bytes(dtype); }

@@ -3,13 +3,16 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <string_view>
 
 #include "common/edit_distance.h"
 #include "common/errors.h"
 #include "common/policy/codec_choice.h"
 #include "common/policy/sync_mode.h"
 #include "compression/spec.h"
+#include "proto/budget.h"
 #include "server/scheduling/schedule.h"
 
 namespace gradbus {
@@ -44,13 +47,42 @@ Status set_number(const std::string& where, const toml::node& node, Number& targ
   return {};
 }
 
-// Front ends check options: "mergecomp:groups=2".
+// "16M": digits and a unit.
+bool is_budget(std::string_view text) {
+  constexpr std::string_view kUnits = "KMG";
+  const size_t unit = text.empty() ? text.npos : kUnits.find(text.back());
+  if (unit != kUnits.npos) text.remove_suffix(1);
+  uint64_t number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const uint64_t most = kBudgetBytesMax >> (unit == kUnits.npos ? 0 : 10 * (unit + 1));
+  return problem == std::errc() && end == text.data() + text.size() && number > 0 && number <= most;
+}
+
+// Of "bytescheduler:budget=16M". Front ends check the other options.
+Status check_budget(const std::string& text) {
+  constexpr std::string_view kKey = "budget=";
+  std::string_view options(text);
+  options.remove_prefix(std::min(text.find(':'), text.size()));
+  while (!options.empty()) {
+    options.remove_prefix(1);
+    const std::string_view option = options.substr(0, options.find(','));
+    if (option.starts_with(kKey) && !is_budget(option.substr(kKey.size())))
+      return error("H200",
+                   "schedule \"" + text.substr(0, 60) + "\": \"" +
+                       std::string(option.substr(kKey.size(), 40)) +
+                       "\" is no number of bytes from 1 to 2^40",
+                   "write a budget as 16M, or in bytes");
+    options.remove_prefix(option.size());
+  }
+  return {};
+}
+
 Status check_schedule(const std::string& text) {
   const std::string name = text.substr(0, text.find(':'));
   std::vector<std::string> names;
   for (const scheduling::Schedule& schedule : scheduling::schedules())
     names.emplace_back(schedule.name);
-  if (name.empty() || std::ranges::find(names, name) != names.end()) return {};
+  if (name.empty() || std::ranges::find(names, name) != names.end()) return check_budget(text);
   const std::string meant = closest_name(name, names);
   return error("H200",
                "no schedule \"" + name.substr(0, 40) + "\"" +

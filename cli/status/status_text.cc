@@ -127,6 +127,11 @@ std::string fidelity_text(const v1::JobStatus& job) {
   return job.fidelity().empty() ? "" : table.text();
 }
 
+std::string budget_text(const v1::TensorSpec& tensor) {
+  if (tensor.budget_bytes() == 0) return "";
+  return "; starts while at most " + bytes_text(tensor.budget_bytes()) + " are in flight";
+}
+
 // In the order of their names: buckets of one exchange are numbered.
 std::string tensors_text(const v1::JobStatus& job) {
   TextTable table({{"TENSOR", 26},
@@ -151,7 +156,7 @@ std::string tensors_text(const v1::JobStatus& job) {
     const std::string by = plan.communicator().empty() ? "" : " by " + plan.communicator();
     reasons += wrapped(tensor.name() + ": " +
                            std::string(algorithm_name(static_cast<Algorithm>(plan.algorithm()))) +
-                           by + ": " + plan.why(),
+                           by + ": " + plan.why() + budget_text(tensor),
                        2);
   }
   return order.empty() ? "" : table.text() + reasons;

@@ -71,6 +71,7 @@ Status RankTensors::ask(const std::shared_ptr<Registration>& registration) {
   set_text(packet.shape, spec.shape);
   packet.priority = spec.priority;
   packet.result_priority = spec.result_priority;
+  packet.budget_bytes = spec.budget_bytes;
   packet.wants_device = registration->device.has_value() ? 1 : 0;
   packet.device = registration->device.value_or(DeviceId{});
   GRADBUS_RETURN_IF_ERROR(socket_.send(packet));

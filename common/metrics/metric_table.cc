@@ -77,6 +77,13 @@ constexpr std::array kMetrics = {
                "Frames of this job that wait until the network takes them: the send queue."},
     MetricInfo{Metric::kSendQueue, "gradbus_send_queue_frames", kDepths, "agent, shard", "job_name",
                "Depth of the send queue: frames of this job that waited when one more came."},
+    MetricInfo{Metric::kBudgetBytes, "gradbus_budget_bytes", kGauge, "agent", "job_name",
+               "Bytes of this job's operations in flight between nodes whose tensors have a byte "
+               "budget."},
+    MetricInfo{Metric::kBudgetBytesMax, "gradbus_budget_bytes_max", kGauge, "agent", "job_name",
+               "The most of these bytes so far."},
+    MetricInfo{Metric::kBudgetDelays, "gradbus_budget_delays_total", kCounter, "agent", "job_name",
+               "Operations that waited for the byte budget."},
     MetricInfo{Metric::kOperations, "gradbus_operations_total", kCounter, "agent, shard",
                "job_name, op",
                "Finished operations between nodes. On one node, ranks exchange without the agent: "

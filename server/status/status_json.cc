@@ -102,6 +102,7 @@ Json tensor_json(const v1::TensorSpec& tensor, const v1::TensorPlan& plan) {
           {"compression", tensor.compression()},
           {"priority", tensor.priority()},
           {"result_priority", tensor.result_priority()},
+          {"budget_bytes", tensor.budget_bytes()},
           {"algorithm", algorithm_name(static_cast<Algorithm>(plan.algorithm()))},
           {"chunk_elements", plan.chunk_elements()},
           {"communicator", plan.communicator()},

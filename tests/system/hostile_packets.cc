@@ -93,6 +93,7 @@ RegisterPacket any_register(uint32_t request) {
   if (below(3) == 0) set_text(wanted.shape, any_text());
   wanted.priority = static_cast<uint32_t>(below(3) == 0 ? any_word() : 0);
   wanted.result_priority = static_cast<uint32_t>(below(3) == 0 ? any_word() : 0);
+  wanted.budget_bytes = below(3) == 0 ? any_word() : 0;
   return wanted;
 }
 

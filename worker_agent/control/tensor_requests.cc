@@ -26,7 +26,8 @@ TensorSpec spec_from(const RegisterPacket& packet) {
                   get_text(packet.mode),
                   get_text(packet.shape),
                   packet.priority,
-                  packet.result_priority};
+                  packet.result_priority,
+                  packet.budget_bytes};
   if (spec.compression.empty()) spec.columns = 0;
   return spec;
 }

@@ -18,7 +18,8 @@ WorkerDataJob::WorkerDataJob(StartJob start, Transport* transport)
     : start_(std::move(start)),
       transport_(transport),
       deferred_(start_.local_ranks.size()),
-      overflow_(start_.local_ranks.size()) {
+      overflow_(start_.local_ranks.size()),
+      starts_(start_) {
   if (remote())
     links_ = std::make_unique<JobLinks>(
         *transport_, LinkIdentity{start_.job, start_.epoch, start_.link_key, start_.agent_index},
@@ -55,6 +56,7 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
   Result<RegionId> region = region_of(add.segment);
   if (!region.ok()) return region.status();
   const uint32_t id = add.plan.id;
+  const uint64_t budget_bytes = add.plan.spec.budget_bytes;
   const PsPlan* const ps = add.plan.ps();
   const uint32_t replaces = ps != nullptr && ps->moved_from ? ps->moved_from->id : id;
   if (tensors_.size() <= id) tensors_.resize(id + 1);
@@ -63,9 +65,12 @@ Status WorkerDataJob::add_tensor(AddTensor add) {
   ++live_;
   reducing_.reserve(live_);
   coding_.reserve(live_);
-  if (nccl_ != nullptr) nccl_->reserve(live_);
+  if (nccl_.queue != nullptr) nccl_.queue->reserve(live_);
   assisting_.reserve(live_);
   GRADBUS_RETURN_IF_ERROR(open_tensor(*tensors_[id]));
+  if (budget_bytes > 0 && tensors_[id]->leaves_node())
+    GRADBUS_RETURN_IF_ERROR(starts_.add(
+        id, {tensors_[id]->bytes(), budget_bytes, tensors_[id]->order().sums}, *links_));
   if (replaces != id && tensor(replaces) != nullptr) tensors_[id]->take_place_of(*tensor(replaces));
   return {};
 }
@@ -111,6 +116,11 @@ size_t WorkerDataJob::do_work() {
   if (ended_links_.wake_at() != 0) fail(ended_links_.overdue(transport_->now()));
   for (uint32_t rank = 0; rank < start_.channels.size() && broken_.ok(); ++rank)
     work += take_submissions(rank);
+  for (; links_ != nullptr && broken_.ok(); ++work) {
+    const std::optional<uint32_t> next = starts_.next(*links_);
+    if (!next) break;
+    begin(*tensors_[*next]);
+  }
   work += reduce_local();
   work += resume_coded();
   work += assist();
@@ -174,7 +184,13 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
     return fail(status.with_context(who(local_rank)));
   start_.traffic->lateness.observe(posted->lateness(transport_->now()));
   note(*posted, TraceKind::kRanks);
-  if (posted->ready_round() != 0) begin(*posted);
+  if (posted->ready_round() == 0) return;
+  // Rounds that only read or write a residual exchange nothing.
+  const bool exchanges = posted->request().kind == SubmissionKind::kPosted;
+  if (!exchanges || !starts_.has(posted->id())) return begin(*posted);
+  if (const Status status = starts_.ready(posted->id(), posted->ready_round(), *links_);
+      !status.ok())
+    fail(status);
 }
 
 void WorkerDataJob::begin(EngineTensor& tensor) {
@@ -303,6 +319,7 @@ std::span<const std::byte> WorkerDataJob::payload(const CollectiveOperation& ope
 void WorkerDataJob::finish(EngineTensor& tensor) {
   const uint64_t round = tensor.begun_round();
   tensor.finished();
+  starts_.ended(tensor.id());
   count_round(tensor);
   start_.trace->on() ? tensor.trace().finish(*start_.trace, tensor.id(), round)
                      : tensor.trace().clear();
@@ -348,7 +365,7 @@ size_t WorkerDataJob::flush_completions() {
 }
 
 void WorkerDataJob::end() {
-  nccl_.reset();
+  nccl_.queue.reset();
   if (links_ != nullptr) links_->close();
 }
 

@@ -16,6 +16,7 @@
 #include "data_plane/job_links.h"
 #include "transport/transport.h"
 #include "worker_agent/data/engine_tensor.h"
+#include "worker_agent/data/ordered_starts.h"
 #include "worker_agent/job/worker_commands.h"
 
 namespace gradbus {
@@ -138,10 +139,10 @@ class WorkerDataJob final : public DataJob {
   std::vector<std::vector<CompletionRecord>> overflow_;  // by local rank: the ring was full
   std::vector<Action> actions_;
   OperationQueue queue_;
+  OrderedStarts starts_;        // of rounds with a byte budget
   std::vector<uint32_t> lost_;  // shards, as peers
   EndedLinks ended_links_;
-  std::unique_ptr<NcclQueue> nccl_;  // null: no tensor uses NCCL
-  std::shared_ptr<Mailbox<NcclNews>> nccl_news_;
+  StartNccl nccl_;  // without a queue: no tensor uses NCCL
   Status broken_;
 };
 

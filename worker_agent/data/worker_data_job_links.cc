@@ -73,6 +73,12 @@ Status WorkerDataJob::check_frame(const TransportEvent& event, const FrameHeader
 
 void WorkerDataJob::on_credit(uint32_t from, const FrameHeader& header) {
   const OperationId id{header.tensor, header.operation};
+  const bool may_start = starts_.has(header.tensor) || tensor(header.tensor) == nullptr;
+  if (header.operation == kStartOperation && may_start) {
+    if (is_retired(header.tensor)) return;
+    if (const Status status = starts_.on_frame(from, header); !status.ok()) fail(status);
+    return;
+  }
   if (CollectiveOperation* credited = operation(id); credited != nullptr)
     return on_credit(*credited, from, header.step);
   if (tensor(header.tensor) != nullptr)

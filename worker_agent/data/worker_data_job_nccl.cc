@@ -6,24 +6,24 @@ namespace gradbus {
 
 void WorkerDataJob::start_nccl(std::unique_ptr<NcclQueue> queue,
                                std::shared_ptr<Mailbox<NcclNews>> news) {
-  nccl_ = std::move(queue);
-  nccl_news_ = std::move(news);
+  nccl_.queue = std::move(queue);
+  nccl_.news = std::move(news);
 }
 
 void WorkerDataJob::order_nccl(const NcclQueue::Order& order) {
-  if (nccl_ != nullptr) nccl_->add(order);
+  if (nccl_.queue != nullptr) nccl_.queue->add(order);
 }
 
 void WorkerDataJob::take_turn(const CollectiveOperation& operation, uint64_t number) {
   EngineTensor& of = *tensor(operation.id().tensor);
-  const Status taken = nccl_->take_turn({number, of.id(), of.nccl_call()});
+  const Status taken = nccl_.queue->take_turn({number, of.id(), of.nccl_call()});
   if (!taken.ok()) fail(taken);
 }
 
 size_t WorkerDataJob::run_nccl() {
   size_t work = 0;
-  while (nccl_ != nullptr && broken_.ok()) {
-    const std::optional<NcclQueue::Ended> ended = nccl_->poll(transport_->now());
+  while (nccl_.queue != nullptr && broken_.ok()) {
+    const std::optional<NcclQueue::Ended> ended = nccl_.queue->poll(transport_->now());
     if (!ended) break;
     on_nccl_ended(*ended);
     ++work;
@@ -36,7 +36,7 @@ void WorkerDataJob::on_nccl_ended(const NcclQueue::Ended& ended) {
   // An open order is for a tensor that the engine does not know yet.
   const EngineTensor* of = ended.turn ? tensor(ended.tensor) : nullptr;
   news.ended.status = nccl_status(ended.status, of == nullptr ? "" : of->name());
-  if (!ended.turn || !ended.status.ok()) nccl_news_->post(news);
+  if (!ended.turn || !ended.status.ok()) nccl_.news->post(news);
   if (!ended.turn) return;
   if (!ended.status.ok()) return fail(news.ended.status);
   CollectiveOperation& operation = *tensors_[ended.tensor]->round().operations().front();

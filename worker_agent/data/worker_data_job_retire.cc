@@ -38,6 +38,7 @@ void WorkerDataJob::forget(EngineTensor& tensor) {
       links_->forget_sends(target.peer, target.sends_max);
     for (const uint32_t peer : needs.sources) links_->forget_credits(peer, id, 1);
   }
+  if (starts_.has(id)) starts_.remove(id, *links_);
   std::erase(reducing_, &tensor);
   std::erase(coding_, &tensor);
   std::erase(assisting_, &tensor);

@@ -265,11 +265,11 @@ typedef struct gradbus_tensor_spec {
   const char* mode; /* ALLREDUCE: "delayed:k=1", "ps:async,lr=0.1" (docs/concepts/modes.md); NULL:
                        "sync". GRADBUS_MODE is not used: call gradbus_mode_for. UNAVAILABLE if a
                        mode needs shards and there are none */
-  const unsigned char*
-      device;               /* ALLREDUCE: UUID of the GPU for this rank's elements (16 bytes),
-                               not with mode delayed nor some compressions; NULL: shared memory */
-  uint32_t priority;        /* 0 to 2^20: between nodes, partial sums of smaller ones go first */
-  uint32_t result_priority; /* the same for results */
+  /* ALLREDUCE: UUID of the GPU for this rank's elements (16 bytes), not with mode delayed nor some
+     compressions; NULL: shared memory */
+  const unsigned char* device;
+  uint32_t priority, result_priority; /* 0 to 2^20: sums, or results, of smaller ones go first */
+  uint64_t budget_bytes; /* mode sync: of rounds in flight (concepts/schedules.md); 0: no limit */
 } gradbus_tensor_spec;
 static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
   gradbus_init_struct(spec, sizeof(*spec));

@@ -31,10 +31,12 @@ using SpecTuple = std::tuple<std::string, uint64_t, int, int, std::string, uint6
 // Of a tensor's partial sums, and of its results.
 using Priorities = std::pair<uint32_t, uint32_t>;
 
-// `devices`: of each, the UUID of a GPU or nothing; or empty. `priorities`: of each; or empty.
+// `devices`: of each, the UUID of a GPU or nothing; or empty. `priorities`, `budgets`: of each; or
+// empty.
 std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples,
                                  const std::vector<nb::bytes>& devices,
-                                 const std::vector<Priorities>& priorities) {
+                                 const std::vector<Priorities>& priorities,
+                                 const std::vector<uint64_t>& budgets) {
   std::vector<BucketSpec> specs;
   for (const auto& [name, count, dtype, op, compression, columns, mode] : tuples) {
     specs.push_back({name,
@@ -50,6 +52,7 @@ std::vector<BucketSpec> specs_of(const std::vector<SpecTuple>& tuples,
       specs.back().device = {devices[index].c_str(), devices[index].size()};
     if (index < priorities.size())
       std::tie(specs.back().priority, specs.back().result_priority) = priorities[index];
+    if (index < budgets.size()) specs.back().budget_bytes = budgets[index];
   }
   return specs;
 }
@@ -171,8 +174,9 @@ void bind_place(nb::class_<Session>& session) {
 std::vector<std::unique_ptr<Bucket>> register_buckets(Session& session,
                                                       const std::vector<SpecTuple>& specs,
                                                       const std::vector<nb::bytes>& devices,
-                                                      const std::vector<Priorities>& priorities) {
-  return session.register_buckets(specs_of(specs, devices, priorities));
+                                                      const std::vector<Priorities>& priorities,
+                                                      const std::vector<uint64_t>& budgets) {
+  return session.register_buckets(specs_of(specs, devices, priorities, budgets));
 }
 
 void bind_session(nb::module_& module) {
@@ -185,7 +189,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("is_open", &Session::is_open)
       .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)
       .def("register_buckets", &register_buckets, "specs"_a, "devices"_a = std::vector<nb::bytes>(),
-           "priorities"_a = std::vector<Priorities>())
+           "priorities"_a = std::vector<Priorities>(), "budgets"_a = std::vector<uint64_t>())
       .def(
           "try_device",
           [](Session& self, const nb::bytes& device) {

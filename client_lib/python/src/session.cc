@@ -188,6 +188,7 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
     specs.back().mode = spec.mode.c_str();
     specs.back().priority = spec.priority;
     specs.back().result_priority = spec.result_priority;
+    specs.back().budget_bytes = spec.budget_bytes;
     if (spec.device.size() == 16)
       specs.back().device = reinterpret_cast<const unsigned char*>(spec.device.data());
   }

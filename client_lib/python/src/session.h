@@ -46,6 +46,7 @@ struct BucketSpec {
   std::string device;  // 16 bytes: the UUID of a GPU; none: in shared memory
   uint32_t priority = 0;
   uint32_t result_priority = 0;
+  uint64_t budget_bytes = 0;
 };
 
 // Of gradbus_device_memory: sharing, descriptor, bytes, handle.

@@ -29,6 +29,7 @@ Result<TensorSpec> to_spec(const Session& session, const gradbus_tensor_spec& gi
   if (spec.compression.empty()) spec.columns = 0;
   spec.priority = given.priority;
   spec.result_priority = given.result_priority;
+  spec.budget_bytes = given.budget_bytes;
   return spec;
 }
 

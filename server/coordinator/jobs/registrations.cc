@@ -6,6 +6,7 @@
 #include "common/units.h"
 #include "compression/spec.h"
 #include "proto/algorithms.h"
+#include "proto/budget.h"
 #include "proto/numbers.h"
 #include "proto/tensor_ids.h"
 #include "server/coordinator/planning/compression_plan.h"
@@ -40,7 +41,8 @@ bool same(const v1::TensorSpec& a, const v1::TensorSpec& b) {
          a.row_elements() == b.row_elements() && a.prescale() == b.prescale() &&
          a.postscale() == b.postscale() && a.compression() == b.compression() &&
          a.columns() == b.columns() && a.mode() == b.mode() && a.shape() == b.shape() &&
-         a.priority() == b.priority() && a.result_priority() == b.result_priority();
+         a.priority() == b.priority() && a.result_priority() == b.result_priority() &&
+         a.budget_bytes() == b.budget_bytes();
 }
 
 Registrations::Answer refused(Kind kind, Status refusal, RankSet ranks) {
@@ -86,6 +88,14 @@ Status Registrations::check(const v1::TensorSpec& spec) const {
   if (const uint32_t most = std::max(spec.priority(), spec.result_priority()); most > kPriorityMax)
     return short_error("O900", tensor(spec) + " has priority " + std::to_string(most) +
                                    "; at most " + std::to_string(kPriorityMax) + " is allowed");
+  if (spec.budget_bytes() > kBudgetBytesMax)
+    return short_error("O900", tensor(spec) + " has a budget of " +
+                                   std::to_string(spec.budget_bytes()) +
+                                   " bytes in flight; at most 2^40 are allowed");
+  if (spec.budget_bytes() > 0 && !(spec.mode().empty() && is_reducing(spec)))
+    return short_error("O911", tensor(spec) +
+                                   " has a budget of bytes in flight, which is for "
+                                   "reductions in mode sync");
   GRADBUS_RETURN_IF_ERROR(check_mode(spec));
   return check_compression(spec);
 }

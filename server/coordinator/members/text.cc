@@ -106,6 +106,8 @@ std::string spec_text(const v1::TensorSpec& spec) {
   if (spec.priority() != 0 || spec.result_priority() != 0)
     text += " of priority " + std::to_string(spec.priority()) + ", of results " +
             std::to_string(spec.result_priority());
+  if (spec.budget_bytes() != 0)
+    text += " with " + std::to_string(spec.budget_bytes()) + " bytes in flight";
   return text;
 }
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 import rig as rigs
+from conftest import assert_all_ok, start_ranks
 from prometheus import free_port, needs_prometheus, prometheus
 from scrape import METRICS, get, scrape
 
@@ -169,3 +170,20 @@ def test_every_alert_has_a_section_in_the_runbook():
     runbook = pathlib.Path(rigs.REPOSITORY / "docs/how-to/runbook.md").read_text()
     alerts = reference_metrics.re.findall(r"alert: (\w+)", rules)
     assert alerts and all(f"\n## {alert}\n" in runbook for alert in alerts)
+
+
+def test_a_byte_budget_holds_on_every_node(python):
+    """Ranks post in different orders. One of them waits for a result before it posts what others have posted first."""
+    with rigs.cluster(3, *METRICS) as rig:
+        words = [str(rigs.BIN / "gradbus"), rig.server.ready["address"], str(rigs.TOKEN_FILE)]
+        done, go_on = rig.folder / "done", rig.folder / "go-on"
+        ranks = start_ranks(rig, python, "operation/budget.py", 3, str(done), str(go_on), *words)
+        rigs.wait_until(lambda: done.exists() or any(rank.process.poll() is not None for rank in ranks), what="rounds")
+        time.sleep(1.5)  # pages are renewed once a second
+        pages = [scrape(agent) for agent in rig.agents]
+        go_on.touch()
+        assert_all_ok([rank.finish() for rank in ranks])
+    assert sum(page.value("gradbus_budget_delays_total") for page in pages) > 0
+    for page in pages:
+        assert 4000 <= page.value("gradbus_budget_bytes_max") <= 10_000
+        assert page.value("gradbus_budget_bytes") == 0

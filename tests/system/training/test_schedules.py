@@ -11,7 +11,7 @@ from conftest import assert_all_ok, run_ranks
 pytestmark = pytest.mark.timeout(300)
 
 GRADBUS = str(rigs.BIN / "gradbus")
-SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler", "dear", "mg-wfbp", "mergecomp:groups=2"]
+SCHEDULES = ["auto", "wfbp", "ddp", "fusion", "bytescheduler:budget=700", "dear", "mg-wfbp", "mergecomp:groups=2"]
 IN_FORWARD = ["bytescheduler", "dear"]
 PROGRAMS = ["after_backward", "parameters", "sequences", "optimizer", "complex_parameters", "takeover", "unused"]
 
@@ -70,8 +70,9 @@ def test_many_changes_need_no_more_memory(two_agents, python):
     assert_all_ok(results)
 
 
-def test_autotuning_finds_what_is_fast_for_the_slowest_rank(two_agents, python, tmp_path):
-    assert_all_ok(run_ranks(two_agents, python, "training/autotune.py", 3, str(tmp_path / "tune.csv")))
+@pytest.mark.parametrize("budget", [[], ["3000"]])
+def test_autotuning_finds_what_is_fast_for_the_slowest_rank(two_agents, python, tmp_path, budget):
+    assert_all_ok(run_ranks(two_agents, python, "training/autotune.py", 3, str(tmp_path / "tune.csv"), *budget))
 
 
 @pytest.mark.parametrize(("size", "words"), [(1, []), (2, []), (2, ["dear"])])
@@ -89,6 +90,10 @@ def test_a_recording_has_the_layers_and_how_they_ran(two_agents, python, tmp_pat
         (["soon"], ["schedule='soon' is unknown", "take one of wfbp, ddp"]),
         (["mergecomp:groups=0"], ["mergecomp:groups=N with N from 1 to 1024"]),
         (["ddp:groups=2"], ["'ddp:groups=2' has an option that there is not"]),
+        (["dear:budget=0"], ["'0' is no number of bytes from 1 to 2^40"]),
+        (["dear:budget=-4M"], ["'-4M' is no number of bytes"]),
+        (["mergecomp:groups=2,budget=many"], ["'many' is no number of bytes"]),
+        (["ddp:budget=2000G"], ["'2000G' is no number of bytes"]),
         (["ddp", "delayed:k=1"], ["some parameters are not in mode sync"]),
     ],
 )
@@ -108,6 +113,7 @@ def run(*words, variable="GRADBUS_SCHEDULE", **options):
 
 def test_the_launcher_passes_a_schedule_on(tmp_path):
     assert run("--schedule", "dear").stdout == "dear\n"
+    assert run("--schedule", "dear:budget=16M").stdout == "dear:budget=16M\n"
     policy = tmp_path / "policy.toml"
     policy.write_text('schedule = "bytescheduler"\n')
     assert run("--policy", str(policy)).stdout == "bytescheduler\n"
@@ -121,6 +127,8 @@ def test_the_launcher_passes_a_schedule_on(tmp_path):
         (["--autotune-log-file", "t.csv"], "--autotune"),
         (["--schedule", "deer"], "did you mean dear?"),
         (["--schedule", "ddp", "--policy", str(policy)], "has a schedule, too"),
+        (["--schedule", "dear:budget=0"], '"0" is no number of bytes from 1 to 2^40'),
+        (["--schedule", "mergecomp:groups=2,budget=1e6"], '"1e6" is no number of bytes'),
     ):
         refused = run(*words)
         assert refused.returncode != 0 and part in refused.stderr, refused

@@ -45,6 +45,7 @@ struct Node {
   Mailbox<JobBroken> broken;
   std::shared_ptr<FidelityBoard> fidelity = std::make_shared<FidelityBoard>();
   std::shared_ptr<StalenessBoard> staleness = std::make_shared<StalenessBoard>();
+  std::shared_ptr<JobTraffic> traffic;
   Engine engine;
   ShmQuota quota{256 << 20, 0};
   std::vector<std::unique_ptr<Arena>> arenas;
@@ -301,7 +302,7 @@ class Cluster {
     }
     start.local_ranks = node.ranks;
     for (size_t i = 0; i < node.ranks.size(); ++i) start.channels.push_back(add_client(node));
-    start.traffic = std::make_shared<JobTraffic>();
+    node.traffic = start.traffic;
     start.fidelity = node.fidelity;
     start.staleness = node.staleness;
     node.engine.post(std::move(start));

@@ -68,6 +68,46 @@ TEST(Engine, OppositeOrdersOfManyTensorsDoNotBlockEachOther) {
   for (uint32_t id = 0; id < kTensors; ++id) EXPECT_EQ(cluster.data(1, 0, id)[69'999], 2);
 }
 
+// The nodes post in opposite orders, and one of them waits for its first result before it posts
+// more.
+TEST(Engine, AByteBudgetHoldsOnEveryNodeAndBlocksNothing) {
+  constexpr uint32_t kTensors = 30;
+  constexpr uint64_t kCount = 10'000, kBudget = 3 * kCount * sizeof(float) + 1;
+  for (const Algorithm algorithm :
+       {Algorithm::kRing, Algorithm::kTree, Algorithm::kRecursiveDoubling}) {
+    Cluster cluster(3, 2);
+    TensorSpec spec;
+    spec.count = kCount;
+    spec.budget_bytes = kBudget;
+    for (uint32_t id = 0; id < kTensors; ++id) {
+      spec.priority = id % 4;
+      cluster.add_tensor(id, spec, algorithm == Algorithm::kRecursiveDoubling ? kCount : 1024,
+                         algorithm);
+    }
+    for (uint64_t round = 1; round <= 3; ++round) {
+      for (uint32_t place = 0; place < kTensors; ++place)
+        for (uint32_t agent = 0; agent < 3; ++agent)
+          for (uint32_t local = 0; local < 2; ++local) {
+            const uint32_t id = agent == 1 ? kTensors - 1 - place : (place + local) % kTensors;
+            cluster.data(agent, local, id)[kCount - 1] = static_cast<float>(round);
+            cluster.post(agent, local, id, round);
+          }
+      for (uint32_t agent = 0; agent < 3; ++agent)
+        for (uint32_t local = 0; local < 2; ++local)
+          ASSERT_EQ(cluster.completions(agent, local, kTensors).size(), kTensors);
+      for (uint32_t id = 0; id < kTensors; ++id)
+        ASSERT_EQ(cluster.data(1, 0, id)[kCount - 1], static_cast<float>(6 * round));
+    }
+    for (const auto& node : cluster.nodes) {
+      EXPECT_TRUE(node->broken.take().empty());
+      EXPECT_LE(node->traffic->budget_bytes_max.value(), kBudget);
+      EXPECT_GE(node->traffic->budget_bytes_max.value(), kCount * sizeof(float));
+      EXPECT_EQ(node->traffic->budget_bytes.value(), 0u);
+    }
+    EXPECT_GT(cluster.nodes[0]->traffic->budget_delays.value(), 0u);
+  }
+}
+
 TEST(Engine, ARoundWaitsForEveryRankAndATensorForEveryAgent) {
   Cluster cluster(2, 2);
   cluster.add_tensor(0, 10, 10);

@@ -388,7 +388,8 @@ def DistributedOptimizer(  # used like a class, hence its name
             ``check_every``-th does so without the state; in modes other than sync and delayed, flush(). 0: none.
         reduce_dtype: ``torch.float32`` sums float16 and bfloat16 gradients (in host memory) without rounding.
         schedule: ``"wfbp"``, ``"ddp"``, ``"fusion"``, ``"bytescheduler"``, ``"dear"`` or ``"auto"``
-            (docs/concepts/schedules.md). None: that of GRADBUS_SCHEDULE, else ``"auto"``.
+            (docs/concepts/schedules.md). None: that of GRADBUS_SCHEDULE, else ``"auto"``. ``"dear:budget=16M"``
+            limits the bytes in flight between nodes.
         replicas: ``"equal"``: parameters that differ raise MismatchError. ``"any"``: they are a warning.
         shard: each rank keeps the optimizer's state of its share (docs/how-to/shard-the-optimizer.md).
 

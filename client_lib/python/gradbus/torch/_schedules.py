@@ -29,6 +29,7 @@ class Schedule:
     priorities: Callable[[int, int], Priorities]  # of bucket i of n, in the order of the backward pass
     planned: bool = False  # after some steps, the coordinator says which gradients share a bucket
     groups: int = 0  # mergecomp: exactly so many; 0: as many as the coordinator finds best
+    budget_bytes: int = 0  # of buckets in flight between nodes, as it was asked for; 0: it was not
 
 
 def _as_ready(_: int, __: int) -> Priorities:
@@ -61,6 +62,8 @@ _SCHEDULES = {
 _IN_BACKWARD = Schedule("auto", DEFAULT_BUCKET_BYTES, False, False, _as_ready, planned=True)
 DEFAULT = "auto"
 GROUPS_MAX = 1024  # server/scheduling/job/job_question.h
+BUDGET_MAX = 1 << 40  # proto/budget.h
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _WAITS = {"backward": (False, _as_ready), "layer": (True, _by_layer), "split": (True, _sums_then_results)}
 
 
@@ -75,14 +78,31 @@ def schedule_of(asked: str | None) -> Schedule:
 
 
 def _with_options(schedule: Schedule, text: str, options: str) -> Schedule:
-    key, _, value = options.partition("=")
-    groups = int(value) if value.isascii() and value.isdigit() and len(value) < 5 else 0
-    if schedule.name != "mergecomp" or key != "groups" or not 1 <= groups <= GROUPS_MAX:
+    for option in options.split(","):
+        key, _, value = option.partition("=")
+        if key == "budget":
+            schedule = dataclasses.replace(schedule, budget_bytes=_budget(value, text))
+            continue
+        groups = int(value) if value.isascii() and value.isdigit() and len(value) < 5 else 0
+        if schedule.name != "mergecomp" or key != "groups" or not 1 <= groups <= GROUPS_MAX:
+            raise bad_argument(
+                f"schedule {text[:40]!r} has an option that there is not",
+                f"mergecomp:groups=N with N from 1 to {GROUPS_MAX} and NAME:budget=BYTES are the only ones",
+            )
+        schedule = dataclasses.replace(schedule, groups=groups)
+    return schedule
+
+
+def _budget(value: str, text: str) -> int:
+    digits, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS else (value, "")
+    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 15 else 0
+    budget = number * _UNITS.get(unit, 1)
+    if not 1 <= budget <= BUDGET_MAX:
         raise bad_argument(
-            f"schedule {text[:40]!r} has an option that there is not",
-            f"mergecomp:groups=N with N from 1 to {GROUPS_MAX} is the only one",
+            f"schedule {text[:60]!r}: {value[:40]!r} is no number of bytes from 1 to 2^40",
+            "write a budget as 16M, or in bytes; K, M and G are 2^10, 2^20 and 2^30",
         )
-    return dataclasses.replace(schedule, groups=groups)
+    return budget
 
 
 def wants_plan(schedule: Schedule) -> bool:
@@ -107,4 +127,6 @@ def without_forward(schedule: Schedule) -> Schedule:
     """The same where every result is waited for at the end of backward."""
     if not schedule.in_forward:
         return schedule
-    return _IN_BACKWARD if schedule.name == "auto" else dataclasses.replace(schedule, in_forward=False)
+    if schedule.name == "auto":
+        return dataclasses.replace(_IN_BACKWARD, budget_bytes=schedule.budget_bytes)
+    return dataclasses.replace(schedule, in_forward=False)

@@ -1,7 +1,8 @@
 """A rank whose clock shows the time that a known surface gives a setting: the search finds its lowest place.
 
-    autotune.py LOG
+    autotune.py LOG [BUDGET]
 
+With BUDGET, the training asks for that many bytes in flight, so the search has one more dimension.
 Real time does not count, so every run makes the same decisions. On each rank other settings are slow. All ranks must
 find what is fast for the slowest one, and a second training takes what the first one has found.
 """
@@ -22,6 +23,7 @@ from optimizer import assert_same, batches, loss_of, mine, new_model  # noqa: E4
 _autotune.WARM_STEPS = 1
 _autotune.BYTES_MIN, _autotune.BYTES_STEP = 64, 16
 SAMPLES = 18
+BUDGET = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
 
 
 class Clock:
@@ -39,11 +41,12 @@ clock = _autotune.time = Clock()
 def cost_ms(setting, rank, best_bytes=400):
     """20 ms at the best place of the slowest rank: dear with `best_bytes`; more for each doubling away from it.
 
-    Chunks of 128 KiB are the best; what the path wants counts as 256 KiB.
+    Chunks of 128 KiB are the best; what the path wants counts as 256 KiB. So are three times BUDGET in flight.
     """
-    schedule, size, chunk = setting
+    schedule, size, chunk, budget = setting
     away = abs(math.log2(size / best_bytes))
     chunks = abs(math.log2((chunk or 256 << 10) / (128 << 10)))
+    chunks += abs(math.log2(budget / (3 * BUDGET))) if BUDGET and budget else 0
     far = 12.0 if schedule != "dear" and rank == len(schedule) % gradbus.size() else 0.0
     return 20 + far + (6 * away + chunks) * (1 if rank == 0 else 0.5)
 
@@ -58,7 +61,9 @@ def train(seed, best_bytes):
     for model in (ours, alone):
         for parameter in model.parameters():
             parameter.requires_grad_()
-    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD(ours.parameters(), lr=0.05, momentum=0.9))
+    schedule = f"bytescheduler:budget={BUDGET}" if BUDGET else None
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD(ours.parameters(), lr=0.05, momentum=0.9), schedule=schedule)
     reference = torch.optim.SGD(alone.parameters(), lr=0.05, momentum=0.9)
     state = optimizer._gradbus
     tuner = state.tuner
@@ -72,7 +77,8 @@ def train(seed, best_bytes):
             stepper.step()
     assert state.tuner is None and optimizer.exchange_plan()["is_final"], "the search has not ended"
     assert_same(ours, alone, tolerance=1e-5)
-    setting = (state.settings.schedule.name, state.settings.bucket_bytes, tuner._now[2])
+    setting = (state.settings.schedule.name, state.settings.bucket_bytes, *tuner._now[2:])
+    assert state.settings.schedule.budget_bytes == setting[3], (state.settings.schedule, setting)
     return tuner, setting
 
 
@@ -80,17 +86,20 @@ def main():
     gradbus.init()
     forward = gradbus.local_size() < gradbus.size() and "torch1" not in sys.argv
     tuner, setting = train(3, 400)
-    schedules = tuner._schedules
+    schedules = tuner._space.schedules
     times = {found: seconds * 1e3 for found, seconds in tuner.found}
     assert len(tuner.found) == SAMPLES, tuner.found
     for found, ms in times.items():
         assert abs(ms - surface(found, 400)) < 1e-6, (found, ms)
     assert setting == min(times, key=times.get), (setting, times)
-    lowest = min(surface((name, 400, 128 << 10), 400) for name in schedules)
+    lowest = min(surface((name, 400, 128 << 10, 3 * BUDGET), 400) for name in schedules)
     assert times[setting] < 1.15 * lowest, (times, forward)
     gradbus.barrier()
     lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
-    assert lines[0] == "schedule,bucket_bytes,chunk_bytes,step_ms" and len(lines) == SAMPLES + 2, lines
+    budget = "budget_bytes," if BUDGET else ""
+    assert lines[0] == f"schedule,bucket_bytes,chunk_bytes,{budget}step_ms" and len(lines) == SAMPLES + 2, lines
+    budgets = {found[3] for found, _ in tuner.found}
+    assert len(budgets) > 5 if BUDGET else budgets == {0}, budgets
     assert lines[-1].startswith(f"# the best: {setting[0]}, {setting[1]} bytes, in chunks of "), lines
     logged = [(line.split(",")[0], int(line.split(",")[1])) for line in lines[1:-1]]
     assert logged == [found[:2] for found, _ in tuner.found], lines

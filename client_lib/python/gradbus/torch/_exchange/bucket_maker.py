@@ -83,7 +83,9 @@ class BucketMaker:
         ]
         try_devices(session, devices)
         priorities = [self.schedule.priorities(i, len(plans)) for i in range(len(plans))]
-        cores = session.register_buckets(specs, devices, priorities)
+        # What is late by design, or held by shards, would keep the budget.
+        budgets = [self.schedule.budget_bytes if plan.mode == "sync" else 0 for plan in plans]
+        cores = session.register_buckets(specs, devices, priorities, budgets)
         buckets = []
         for core, plan, first, spec in zip(cores, plans, firsts, specs):
             bucket = Bucket(core, plan, named, session.op_timeout_ms)
