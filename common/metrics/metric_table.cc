@@ -41,6 +41,9 @@ constexpr std::array kMetrics = {
                "Attached training processes."},
     MetricInfo{Metric::kClientsMax, "gradbus_clients_max", kGauge, "agent, shard", "",
                "Maximum of attached training processes (--clients-max)."},
+    MetricInfo{Metric::kClientPackets, "gradbus_client_packets_total", kCounter, "agent", "",
+               "Packets of this node's processes on the attach socket: joins, registrations and "
+               "the like. A step sends none."},
     MetricInfo{Metric::kNodeJobs, "gradbus_node_jobs", kGauge, "agent, shard", "",
                "Jobs that this daemon serves."},
     MetricInfo{Metric::kSharedMemory, "gradbus_arena_bytes", kGauge, "agent, shard", "",
@@ -144,6 +147,10 @@ constexpr std::array kMetrics = {
                "job's start."},
     MetricInfo{Metric::kBadMessages, "gradbus_bad_messages_total", kCounter, "coordinator", "",
                "Messages of daemons that the coordinator refused as invalid."},
+    MetricInfo{Metric::kControlMessages, "gradbus_control_messages_total", kCounter, "coordinator",
+               "direction, message",
+               "Messages between the coordinator and its daemons; direction is received or sent. "
+               "While a job only makes steps, there are heartbeats and nothing else."},
 };
 
 constexpr bool rows_follow_the_numbers() {
@@ -152,7 +159,7 @@ constexpr bool rows_follow_the_numbers() {
   return true;
 }
 static_assert(rows_follow_the_numbers());
-static_assert(kMetrics.size() == static_cast<size_t>(Metric::kBadMessages) + 1);
+static_assert(kMetrics.size() == static_cast<size_t>(Metric::kControlMessages) + 1);
 
 }  // namespace
 

@@ -29,6 +29,7 @@ enum class Metric : uint8_t {
   kCoordinatorConnects,
   kClients,
   kClientsMax,
+  kClientPackets,
   kNodeJobs,
   kSharedMemory,
   kSharedMemoryMax,
@@ -72,6 +73,7 @@ enum class Metric : uint8_t {
   kJobSlowRanks,
   kJobLateness,
   kBadMessages,
+  kControlMessages,
 };
 
 inline constexpr size_t kMetricLabelsMax = 3;

@@ -47,6 +47,7 @@ void Coordinator::receive(uint64_t id, const v1::AgentMessage& message, Nanos no
   const auto at = agents_.find(id);
   if (at == agents_.end()) return;  // its lease has ended; the stream is being closed
   at->second.heard = now;
+  outbox_.count_received(message.message_case());
   dispatch(id, at->second, message, now);
   settle_returning(now);
   admit_waiting(now);

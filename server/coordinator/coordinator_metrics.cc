@@ -1,6 +1,7 @@
 // The cluster's figures for a scrape. Built under the desk's mutex once a second, so it takes one
 // look at each rank and none at tensors.
 #include <algorithm>
+#include <map>
 
 #include "server/coordinator/coordinator.h"
 
@@ -8,6 +9,16 @@ namespace gradbus {
 namespace {
 
 double number(uint64_t value) { return static_cast<double>(value); }
+
+// `counts`: by the number of a field of `Message`; 0 is a message without content.
+template <typename Message>
+void add_messages(MetricPage& page, const char* direction, const std::map<int, uint64_t>& counts) {
+  for (const auto& [field, count] : counts) {
+    const auto* const known = Message::descriptor()->FindFieldByNumber(field);
+    page.add(Metric::kControlMessages, {direction, known == nullptr ? "empty" : known->name()},
+             number(count));
+  }
+}
 
 }  // namespace
 
@@ -30,6 +41,8 @@ void Coordinator::add_agents(MetricPage& page, Nanos now) const {
 void Coordinator::add_metrics(MetricPage& page, Nanos now) const {
   add_agents(page, now);
   page.add(Metric::kBadMessages, number(warnings_));
+  add_messages<v1::AgentMessage>(page, "received", outbox_.received());
+  add_messages<v1::CoordinatorMessage>(page, "sent", outbox_.sent());
   for (const auto& [outcome, count] : outbox_.ends())
     page.add(Metric::kJobsEnded, {outcome}, number(count));
   page.add(Metric::kJobs, {"joining"}, 0);

@@ -33,6 +33,8 @@ class ClientTable {
   bool empty() const { return clients_.empty(); }
   size_t size() const { return clients_.size(); }
   uint64_t size_max() const { return clients_max_; }
+  void count_packet() { ++packets_; }
+  uint64_t packets() const { return packets_; }  // of all clients so far
 
   // The sockets of clients:
   // whose process has ended without an event. Needed where pidfd_open is refused, as in containers
@@ -53,6 +55,7 @@ class ClientTable {
   std::map<int, int> client_of_process_;                    // pidfd -> socket
   std::set<int> full_;                                      // sockets watched for room
   Nanos next_look_ = 0;
+  uint64_t packets_ = 0;
 };
 
 }  // namespace gradbus

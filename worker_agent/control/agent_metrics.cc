@@ -72,6 +72,7 @@ void AgentMetrics::add_node(MetricPage& page) const {
   page.add(Metric::kCoordinatorConnects, number(coordinator_.welcomes()));
   page.add(Metric::kClients, number(clients_.size()));
   page.add(Metric::kClientsMax, number(clients_.size_max()));
+  page.add(Metric::kClientPackets, number(clients_.packets()));
   page.add(Metric::kSharedMemory, number(quota_.bytes_used));
   page.add(Metric::kSharedMemoryMax, number(quota_.bytes_max));
   add_transport(page, engine_.transport_totals());

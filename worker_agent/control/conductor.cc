@@ -169,8 +169,10 @@ void Conductor::on_client(AttachedClient& client) {
     if (received == ReceivePacket::kNothing) break;
     if (received == ReceivePacket::kEnd) return drop_client(client);
     const Nanos now = monotonic_now();
-    if (received == ReceivePacket::kPacket)
+    if (received == ReceivePacket::kPacket) {
+      clients_.count_packet();
       why = guarded([&] { return requests_.take(client, packet, now); });
+    }
     if (why.ok()) continue;
     requests_.end_client(client, why, now);
     return drop_client(client);

@@ -36,6 +36,7 @@ struct Outgoing {
 class Outbox {
  public:
   void send(uint64_t agent, v1::CoordinatorMessage message, bool close = false) {
+    sent_[message.message_case()] += 1;
     outgoing_.push_back({agent, share(std::move(message)), close});
   }
 
@@ -44,6 +45,7 @@ class Outbox {
   // `agents`: a map whose keys are agent ids.
   template <typename Map>
   void send_all(const Map& agents, v1::CoordinatorMessage message) {
+    sent_[message.message_case()] += agents.size();
     const auto shared = share(std::move(message));
     for (const auto& [agent, unused] : agents) outgoing_.push_back({agent, shared, false});
   }
@@ -54,6 +56,11 @@ class Outbox {
   // A job has ended: "done", or the code of its error.
   void count_end(const std::string& outcome) { ++ends_[outcome]; }
   const std::map<std::string, uint64_t>& ends() const { return ends_; }
+  // Messages to daemons and from them so far, by the number of the field in CoordinatorMessage or
+  // AgentMessage.
+  const std::map<int, uint64_t>& sent() const { return sent_; }
+  const std::map<int, uint64_t>& received() const { return received_; }
+  void count_received(int field) { ++received_[field]; }
 
   EventLog& events() { return events_; }
   const EventLog& events() const { return events_; }
@@ -71,6 +78,8 @@ class Outbox {
   std::vector<Question> questions_;
   std::vector<std::string> notes_;
   std::map<std::string, uint64_t> ends_;
+  std::map<int, uint64_t> sent_;
+  std::map<int, uint64_t> received_;
   EventLog events_;
 };
 

@@ -187,3 +187,36 @@ def test_a_byte_budget_holds_on_every_node(python):
     for page in pages:
         assert 4000 <= page.value("gradbus_budget_bytes_max") <= 10_000
         assert page.value("gradbus_budget_bytes") == 0
+
+
+def counts(rig) -> dict[tuple[str, ...], float]:
+    """All that was sent so far, but for heartbeats. Pages are renewed once a second."""
+    time.sleep(1.5)
+    found = {}
+    for number, agent in enumerate(rig.agents):
+        found["client packets", str(number)] = scrape(agent).value("gradbus_client_packets_total")
+    for (name, labels), count in scrape(rig.server).items():
+        if name == "gradbus_control_messages_total" and ("message", "heartbeat") not in labels:
+            found[tuple(value for _, value in labels)] = count
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["auto", "bytescheduler:budget=64K"])
+def test_a_step_sends_no_control_message(python, schedule):
+    with rigs.cluster(2, *METRICS, server_arguments=METRICS) as rig:
+        words = [str(rig.folder), "100"]
+        ranks = start_ranks(rig, python, "operation/steady.py", 2, *words, GRADBUS_SCHEDULE=schedule)
+
+        def until(file):
+            rigs.wait_until(lambda: (rig.folder / file).exists() or any(r.process.poll() is not None for r in ranks),
+                            what=file)  # fmt: skip
+
+        until("warm")
+        before = counts(rig)
+        (rig.folder / "go").touch()
+        until("done")
+        after = counts(rig)
+        (rig.folder / "end").touch()
+        assert_all_ok([rank.finish() for rank in ranks])
+    assert before["received", "register_tensors"] > 0 and before["client packets", "0"] > 2, before
+    assert after == before, {key: (before.get(key), count) for key, count in after.items() if before.get(key) != count}
