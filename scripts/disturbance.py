@@ -139,10 +139,10 @@ def full_shared_memory():
 
 def own_shared_memory() -> None:
     """Starts this program again with a /dev/shm of 64 KiB."""
-    if os.environ.get("GRADBUS_OWN_SHM") or os.geteuid() != 0:
+    if os.environ.get("DISTURBANCE_OWN_SHM") or os.geteuid() != 0:
         return
     mount = 'mount -t tmpfs -o size=64k none /dev/shm && exec "$@"'
-    os.environ["GRADBUS_OWN_SHM"] = "1"
+    os.environ["DISTURBANCE_OWN_SHM"] = "1"
     os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *sys.argv])
 
 
