@@ -179,6 +179,7 @@ def test_json_logs_have_job_rank_and_code(tmp_path):
                                   job="spoiled") for rank in range(2)]  # fmt: skip
         for rank in spoiled:
             rank.finish()
+        rigs.wait_until(lambda: "GB-S210" in rig.agents[0].text(), what="the end of the spoiled rank")
         lines = [json.loads(line) for daemon in (rig.server, rig.agents[0]) for line in daemon.text().splitlines()]
         assert all({"time", "level", "program", "pid", "message"} <= set(line) for line in lines)
         lost = next(line for line in lines if line.get("code") == "GB-P101")
