@@ -9,22 +9,24 @@ namespace gradbus {
 void WorkerDataJob::remove_tensor(const RemoveTensor& command) {
   const uint32_t id = command.tensor;
   if (retired_.size() <= id) retired_.resize(id + 1);
-  EngineTensor* const of = tensor(id);
-  if (of == nullptr) {  // it was never added: the nodes had not agreed on NCCL yet
+  if (tensor(id) == nullptr) {  // it was never added: the nodes had not agreed on NCCL yet
     retired_[id] = true;
     command.gone->post({command.job, id});
     return;
   }
-  if (!of->rests())
-    return fail(error("S210", "job \"" + start_.name + "\": tensor \"" + of->name() +
-                                  "\" was unregistered by ranks that have a round in flight"));
   retiring_.push_back(command);
 }
 
 size_t WorkerDataJob::retire() {
   return std::erase_if(retiring_, [this](const RemoveTensor& command) {
+    EngineTensor& of = *tensor(command.tensor);
+    if (!of.rests()) {  // a rank has posted it, perhaps while its last frames were in flight
+      fail(error("S210", "job \"" + start_.name + "\": tensor \"" + of.name() +
+                             "\" was unregistered by ranks that have a round in flight"));
+      return true;
+    }
     if (links_ != nullptr && links_->sends(command.tensor)) return false;
-    forget(*tensor(command.tensor));
+    forget(of);
     command.gone->post({command.job, command.tensor});
     return true;
   });
