@@ -70,7 +70,7 @@ void tell_of_lost(uint64_t lost) {
 LogQueue& start_queue(LogQueue::Target target) {
   static LogQueue* queue = nullptr;
   queue = new LogQueue(std::move(target));
-  std::atexit([] { queue->flush(kLastRecords); });
+  std::atexit([] { queue->finish(kLastRecords); });
   return *queue;
 }
 

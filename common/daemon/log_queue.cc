@@ -82,6 +82,12 @@ void LogQueue::flush(std::chrono::milliseconds limit) {
   emptied_.wait_for(lock, limit, [this] { return waiting_.empty(); });
 }
 
+void LogQueue::finish(std::chrono::milliseconds limit) {
+  flush(limit);
+  const std::lock_guard lock(mutex_);
+  finished_ = true;
+}
+
 uint64_t LogQueue::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
@@ -111,7 +117,7 @@ void LogQueue::run() {
     write_front(lock);
     if (!waiting_.empty()) continue;
     emptied_.notify_all();
-    if (lost_ > told_) tell(lock);
+    if (lost_ > told_ && !finished_) tell(lock);
   }
 }
 

@@ -38,6 +38,8 @@ class LogQueue {
   void put(std::string_view record);
   // Waits until everything is written, at most so long.
   void flush(std::chrono::milliseconds limit);
+  // As flush(), at the end of the process: on_lost() is not called any more.
+  void finish(std::chrono::milliseconds limit);
   // Records that were dropped so far.
   uint64_t lost() const;
 
@@ -56,6 +58,7 @@ class LogQueue {
   uint64_t lost_ = 0;
   uint64_t told_ = 0;  // of lost_, to on_lost()
   bool has_thread_ = false;
+  bool finished_ = false;
 };
 
 // The process's stderr as a target of text: writes at once where the kernel can say that this does

@@ -164,6 +164,25 @@ TEST(Engine, EveryFieldOfASubmissionIsChecked) {
   }
 }
 
+// With a budget, the round waits for its turn when the tensor ends.
+TEST(Engine, ARoundPostedWhileItsTensorRetiresBreaksThatJobOnly) {
+  for (const uint64_t budget_bytes : {0, 4096}) {
+    Cluster cluster(2, 1);
+    TensorSpec spec;
+    spec.count = 10;
+    spec.budget_bytes = budget_bytes;
+    cluster.add_tensor(0, spec, 10, Algorithm::kRing);
+    cluster.turn(10);
+    cluster.nodes[0]->engine.post(RemoveTensor{kJob, 0, nullptr});
+    cluster.post(0, 0, 0, 1);
+    cluster.turn(10);
+    const auto broken = cluster.nodes[0]->broken.take();
+    ASSERT_EQ(broken.size(), 1u);
+    EXPECT_NE(broken[0].status.message().find("a round in flight"), std::string::npos)
+        << broken[0].status.message();
+  }
+}
+
 TEST(Engine, ASecondRoundBeforeTheFirstIsOverBreaksThatJobOnly) {
   Cluster cluster(2, 1);
   cluster.add_tensor(0, 10, 10);
