@@ -375,7 +375,7 @@ class GradientExchange:
         """What shards' optimizers remember, on rank 0; the same for all, so {} on others."""
         self._refuse_between_backward_and_step("shard_state()")
         session = session_of(self._process_set, "shard_state")
-        return read_shards(remembering(self._buckets, only_set=True), session.rank)
+        return read_shards(remembering(self._buckets, only_set=True), session)
 
     @torch.no_grad()
     def load_shard_state(self, state: ShardState) -> None:

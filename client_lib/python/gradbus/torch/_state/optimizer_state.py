@@ -18,6 +18,7 @@ from ..._objects import broadcast_json
 from ..._process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
+    from ... import _core
     from .._buckets.gradient_buckets import Bucket
     from .._buckets.slots import Slot
 
@@ -42,8 +43,8 @@ def optimizer_of(bucket: Bucket) -> str:
     return next((value for name, _, value in options if name == "optimizer"), "sgd")
 
 
-def read_shards(buckets: Sequence[Bucket], rank: int) -> ShardState:
-    """Overwrites gradients with zeros."""
+def read_shards(buckets: Sequence[Bucket], session: _core.Session) -> ShardState:
+    """On rank 0. Overwrites gradients with zeros. All ranks leave it together."""
     state: ShardState = {}
     for part in range(1, max((bucket.core.optimizer_state_parts for bucket in buckets), default=0)):
         asked = [bucket for bucket in buckets if part < bucket.core.optimizer_state_parts]
@@ -52,10 +53,12 @@ def read_shards(buckets: Sequence[Bucket], rank: int) -> ShardState:
         for bucket in asked:
             bucket.finish()
             bucket.copy_back()
-            for slot in bucket.slots if rank == 0 else ():
+            for slot in bucket.slots if session.rank == 0 else ():
                 of = state.setdefault(slot.name, {"optimizer": optimizer_of(bucket), "parts": []})
                 of["parts"].append(_compact(slot.view))
             bucket.flat.zero_()
+    if buckets:
+        session.barrier()  # the steps of a fast rank would be in what rank 0 still reads
     return state
 
 
