@@ -316,6 +316,23 @@ def hooks_after_wrapping_on_channels_last(training):
 
 
 @case
+def flush_leaves_unused_parameters_alone(training):
+    """Zeros in place of None would move them by momentum and weight decay."""
+    model = mlp()
+    model.unused = nn.Linear(3, 3)
+    model.unused.bias.requires_grad_(False)
+    optimizer = training.wrap(sgd(model, weight_decay=0.1), model)
+    used = model[:5]
+    for number, (x, y) in enumerate(training.batches()):
+        optimizer.zero_grad(set_to_none=number == 3)
+        F.mse_loss(used(x), y).backward()
+        optimizer.step()
+        if training.distributed:
+            optimizer.flush()
+    return model
+
+
+@case
 def anomaly_detection(training):
     model = mlp()
     with torch.autograd.detect_anomaly(check_nan=True):

@@ -103,10 +103,11 @@ class Bucket(Registered):
             with torch.no_grad():
                 self.adopt()
 
-    def point(self) -> None:
-        """Every ``.grad`` is the view, with what is there."""
+    def point(self, keeps_none: bool = False) -> None:
+        """Every ``.grad`` is the view, with what is there. ``keeps_none``: but None stays None."""
         for slot in self.slots:
-            slot.point()
+            if not keeps_none or slot.parameter.grad is not None:
+                slot.point()
 
     def point_as_noted(self) -> None:
         """As point(), when changed_in_flight() has just found nothing: most ``.grad`` are the view already."""

@@ -251,11 +251,11 @@ class GradientExchange:
         draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
         for bucket in draining:
             bucket.drain()
-        found = [bucket.use_drained() for bucket in draining]
+        found = {bucket: bucket.use_drained() for bucket in draining}
         for bucket in self._buckets:
-            bucket.point()
+            bucket.point(keeps_none=not found.get(bucket, True))
         self._rounds.begin()
-        return any(found)
+        return any(found.values())
 
     @torch.no_grad()
     def pull(self) -> int:
