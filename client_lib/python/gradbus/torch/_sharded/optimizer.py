@@ -124,7 +124,10 @@ class ShardedOptimizerBase(_Optimizer):
         return 0
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets all gradients, also those that were exchanged."""
+        """Forgets all gradients, also those that were exchanged.
+
+        With ``set_to_none=False``, too, a parameter without a later gradient does not move: no zeros are kept for it.
+        """
         self._ownership.refuse_when_released()
         self._forget()
         for group in self.param_groups:
