@@ -316,6 +316,21 @@ def hooks_after_wrapping_on_channels_last(training):
 
 
 @case
+def a_sum_that_no_step_used(training):
+    """A program skips a step, and the model forgets its gradients, not the optimizer."""
+    model = mlp()
+    options = {"op": gradbus.Sum} if training.distributed else {}
+    optimizer = training.wrap(sgd(model), model, **options)
+    ranks = gradbus.size() if training.distributed else 1
+    for number, (x, y) in enumerate(training.batches()):
+        model.zero_grad(set_to_none=True)
+        (F.mse_loss(model(x), y) / ranks).backward()
+        if number % 3 != 1:
+            optimizer.step()
+    return model
+
+
+@case
 def flush_leaves_unused_parameters_alone(training):
     """Zeros in place of None would move them by momentum and weight decay."""
     model = mlp()

@@ -144,6 +144,7 @@ class Slot:
             return
         grad = self.parameter.grad
         self.refuse_other_kind()
+        self.noted = None, 0, 0  # torch does not count what is written to the view
         if grad is None:
             self.view.zero_()
         elif grad.requires_grad:
