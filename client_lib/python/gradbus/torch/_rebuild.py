@@ -17,6 +17,7 @@ from .._errors import bad_argument
 from .._process_sets import lowest_rank, session_of
 from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
+from ._buckets.sums import note_sums_of, unchanged_sums
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
@@ -238,6 +239,7 @@ def _rebuild(optimizer: Any, state: State) -> None:
     exchange, local = state.make_exchange()
     fill(optimizer, state, (exchange, local), state.changes)
     before = state.exchange
+    sums = unchanged_sums(before.buckets)
     before.suspend()
     state.exchange, state.local = exchange, local
     state.parked.clear()
@@ -246,3 +248,4 @@ def _rebuild(optimizer: Any, state: State) -> None:
         optimizer.load_compression_state(memory)
     for parameter, gradient in gradients.items():
         parameter.grad = gradient
+    note_sums_of(exchange.buckets, sums)

@@ -331,6 +331,21 @@ def a_sum_that_no_step_used(training):
 
 
 @case
+def steps_on_a_sum_in_other_buckets(training):
+    """Layers run in another order than they were made, so buckets are made anew after the first of two steps."""
+    model = nn.Sequential(nn.Linear(16, 3), nn.Linear(6, 16))
+    options = {"op": gradbus.Sum, "schedule": "ddp", "bucket_bytes": 64} if training.distributed else {}
+    optimizer = training.wrap(torch.optim.Adagrad(model.parameters(), 0.1), model, **options)
+    ranks = gradbus.size() if training.distributed else 1
+    for x, y in training.batches():
+        optimizer.zero_grad()
+        (F.mse_loss(model[0](model[1](x)), y) / ranks).backward()
+        optimizer.step()
+        optimizer.step()
+    return model
+
+
+@case
 def flush_leaves_unused_parameters_alone(training):
     """Zeros in place of None would move them by momentum and weight decay."""
     model = mlp()

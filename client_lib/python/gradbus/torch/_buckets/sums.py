@@ -6,6 +6,8 @@ bring as many times the sum as there are ranks, so each rank then gives its part
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .gradient_buckets import Bucket
 
 
@@ -14,6 +16,21 @@ def note_sum(bucket: Bucket) -> None:
     bucket.arrivals.none_since_sum = True
     for slot in bucket.slots:
         slot.note()
+
+
+def unchanged_sums(buckets: Iterable[Bucket]) -> set[int]:
+    """Parameters, by id(), whose ``.grad`` is what the last exchange brought."""
+    noted = [bucket for bucket in buckets if bucket.arrivals.none_since_sum]
+    return {id(slot.parameter) for bucket in noted for slot in bucket.slots if slot.is_as_noted()}
+
+
+def note_sums_of(buckets: Iterable[Bucket], parameters: set[int]) -> None:
+    """As note_sum(), of these parameters alone: other buckets have exchanged them."""
+    for bucket in buckets if parameters else ():
+        for slot in bucket.slots:
+            if id(slot.parameter) in parameters:
+                bucket.arrivals.none_since_sum = True
+                slot.note()
 
 
 def share_sum(bucket: Bucket, ranks: int) -> None:
