@@ -204,10 +204,9 @@ class Rig:
         return min(self.status()["jobs"], key=lambda job: job["age_ms"])
 
     def _print_logs(self) -> None:
-        for daemon in [self.server, *self.shards, *self.agents]:
-            if daemon is not None:
-                tail = "".join(daemon.text().splitlines(keepends=True)[-LOG_LINES:])
-                print(f"--- {daemon.log.name}, status {daemon.process.poll()}\n{tail}", end="")
+        for daemon in reversed(self._daemons()):
+            tail = "".join(daemon.text().splitlines(keepends=True)[-LOG_LINES:])
+            print(f"--- {daemon.log.name}, status {daemon.process.poll()}\n{tail}", end="")
         for rank in self.ranks:
             with contextlib.suppress(Exception):  # others may have read it
                 if rank.process.poll() is not None:
@@ -218,18 +217,28 @@ class Rig:
         return [rank["rank"] for one in jobs if one["job"] == job for rank in one["ranks"]]
 
     def stop(self) -> None:
-        """Ends everything this rig started. After an error it first prints the logs of daemons and output of ranks."""
+        """Ends everything this rig started. After an error it first prints the logs of daemons and output of ranks.
+
+        No test may pass in which a daemon has logged a defect of its own.
+        """
         if sys.exc_info()[1] is not None:
             self._print_logs()
+        self._end_all()
+        defects = [line for daemon in self._daemons() for line in daemon.text().splitlines() if "GB-X001" in line]
+        if sys.exc_info()[1] is None:
+            assert not defects, defects[:10]
+
+    def _daemons(self) -> list[Daemon]:
+        return [daemon for daemon in (*self.agents, *self.shards, self.server) if daemon is not None]
+
+    def _end_all(self) -> None:
         for rank in self.ranks:
             if rank.process.poll() is None:
                 rank.process.kill()
             rank.process.wait()
             if rank.process.stdout:
                 rank.process.stdout.close()
-        for daemon in [*self.agents, *self.shards, self.server]:
-            if daemon is None:
-                continue
+        for daemon in self._daemons():
             if daemon.alive():
                 daemon.kill(signal.SIGCONT)
                 daemon.kill(signal.SIGTERM)

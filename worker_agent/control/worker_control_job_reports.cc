@@ -9,9 +9,10 @@ void WorkerControlJob::report_progress(const v1::ProgressQuery& query,
   report.set_tensor(query.tensor());
   report.set_round(query.round());
   const auto newest = newest_.find(query.tensor());
+  const auto of = newest == newest_.end() ? tensors_.end() : tensors_.find(newest->second);
   for (uint32_t local = 0; local < local_ranks_.size(); ++local) {
-    const bool posted = newest != newest_.end() &&
-                        tensors_.at(newest->second).local_reduction.posted(local, query.round());
+    const bool posted =
+        of != tensors_.end() && of->second.local_reduction.posted(local, query.round());
     posted ? report.add_posted(local_ranks_[local]) : report.add_missing(local_ranks_[local]);
   }
 }
@@ -40,18 +41,23 @@ void WorkerControlJob::report_counters(v1::JobCounters& counters, Nanos now) con
   report_boards(counters);
 }
 
+// The engine may have written about a tensor that has ended since.
 void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
   for (const auto& [tensor, sample] : fidelity_->take()) {
+    const auto of = tensors_.find(tensor);
+    if (of == tensors_.end()) continue;
     v1::Fidelity& fidelity = *counters.add_fidelity();
-    fidelity.set_tensor(tensors_.at(tensor).spec().name);
+    fidelity.set_tensor(of->second.spec().name);
     fidelity.set_round(sample.round);
     fidelity.set_cosine(sample.cosine);
     fidelity.set_relative_error(sample.relative_error);
     fidelity.set_residual_ratio(sample.residual_ratio);
   }
   for (const auto& [tensor, noted] : staleness_->take()) {
+    const auto of = tensors_.find(tensor);
+    if (of == tensors_.end()) continue;
     v1::Staleness& staleness = *counters.add_staleness();
-    staleness.set_tensor(tensors_.at(tensor).spec().name);
+    staleness.set_tensor(of->second.spec().name);
     staleness.set_rounds(noted.rounds);
     staleness.set_steps(noted.steps);
     staleness.set_most(noted.most);

@@ -59,6 +59,12 @@ def test_names_of_operations(two_agents, python, size):
     assert_flat(run_ranks(two_agents, python, "collectives/unregister.py", size, "named"))
 
 
+def test_what_was_measured_of_a_tensor_may_outlive_it(python):
+    """The rig looks into the logs: an agent that looked for the tensor ended a turn, or the job, by GB-X001."""
+    with rigs.cluster(2) as rig:
+        assert_all_ok(run_ranks(rig, python, "collectives/unregister.py", 2, "gauged", "5"))
+
+
 def test_an_array_outlives_its_tensor(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "collectives/unregister.py", 2, "views"))
 

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/bench/start_order_steps.h"
+#include "tests/count_allocations.h"
 
 namespace gradbus {
 namespace {
@@ -245,44 +247,17 @@ TEST(StartOrder, RandomJobsEndAndNeverExceedTheBudget) {
   }
 }
 
-// ---- what planning costs
+// ---- what a step costs: tests/bench/start_order_bench.cc measures it
 
-double cpu_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-// One step: the gradients of the last layers come first, and ten tensors fit into the budget.
-void order_a_step(StartOrder& leader, uint32_t tensors, uint64_t round) {
-  std::vector<uint32_t> running;
-  size_t ended = 0;
-  const auto begin = [&] {
-    for (const uint32_t tensor : begin_all(leader)) running.push_back(tensor);
-  };
-  for (uint32_t tensor = tensors; tensor-- > 0; begin()) {
-    ASSERT_TRUE(leader.ready(tensor, round).ok());
-    ASSERT_TRUE(leader.on_ready(1, tensor, round).ok());
-    if (running.size() - ended == 10) leader.ended(running[ended++]);
-  }
-  for (; ended < tensors; begin()) leader.ended(running[ended++]);
-}
-
-// A step of 200 tensors, 20 times a second, costs at most 1 % of a core. Measured: 0.02 %.
-TEST(StartOrder, OrderingAStepOf200TensorsCostsUnderOnePercentOfACore) {
-  constexpr uint32_t kTensors = 200, kSteps = 20;
-  constexpr double kShare = 0.01, kStepsPerSecond = 20;
+TEST(StartOrder, NothingAllocatesAfterAdd) {
+  constexpr uint32_t kTensors = 200;
   StartOrder leader(0, 2);
   for (uint32_t tensor = 0; tensor < kTensors; ++tensor) leader.add(tensor, {100, 1000, tensor});
-  double step = 1;  // of the fastest batch: others use the caches, too
-  uint64_t round = 0;
-  for (int batch = 0; batch < 10; ++batch) {
-    const double begin = cpu_seconds();
-    for (uint32_t i = 0; i < kSteps; ++i) order_a_step(leader, kTensors, ++round);
-    step = std::min(step, (cpu_seconds() - begin) / kSteps);
-  }
-  RecordProperty("microseconds", std::to_string(step * 1e6));
-  EXPECT_LT(step * kStepsPerSecond, kShare) << step * 1e6 << " us";
+  const uint64_t before = test::allocations();
+  for (uint64_t round = 1; round <= 50; ++round) test::order_a_step(leader, kTensors, round);
+  EXPECT_EQ(test::allocations(), before);
+  EXPECT_EQ(leader.bytes_in_flight(), 0u) << "all have begun and ended";
+  EXPECT_EQ(leader.bytes_in_flight_max(), 1000u);
 }
 
 }  // namespace

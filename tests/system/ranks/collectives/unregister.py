@@ -6,6 +6,7 @@
     unregister.py named                               ad-hoc operations
     unregister.py views                               an array of a bucket outlives it
     unregister.py models                              sixty models in 64 MiB; then one that is too large
+    unregister.py gauged SECONDS                      tensors whose agents measure what their codec loses
     unregister.py unused                              jobs that unregister tensors before their links are up
     unregister.py leaves                              a rank leaves without unregistering
 """
@@ -210,6 +211,17 @@ def models():
         raise AssertionError("the quota does not hold")
 
 
+def gauged(seconds):
+    """Ranks agree on the end in the step: each agent tells the coordinator what it has measured a few times a second."""
+    ends = time.monotonic() + float(seconds)
+    given, going = torch.randn(20000), True
+    while going:
+        for _ in range(3):
+            gradbus.allreduce(given, "gauged", compression="topk:ratio=0.1,fidelity=1")
+        gradbus.unregister("gauged")
+        going = gradbus.allreduce(torch.tensor(time.monotonic() < ends, dtype=torch.int32), "going", op=gradbus.Min) > 0
+
+
 def unused():
     for job in range(40):
         for step in range(3):
@@ -222,7 +234,7 @@ def unused():
 
 
 gradbus.init()
-for part in (cycles, orders, errors, named, views, models, unused, leaves):
+for part in (cycles, orders, errors, named, views, models, gauged, unused, leaves):
     if part.__name__ == sys.argv[1]:
         part(*sys.argv[2:])
 print("ok")
