@@ -212,7 +212,7 @@ def models():
 
 
 def gauged(seconds):
-    """Ranks agree on the end in the step: each agent tells the coordinator what it has measured a few times a second."""
+    """Each agent tells the coordinator what it has measured a few times a second; ranks agree on the end in each step."""
     ends = time.monotonic() + float(seconds)
     given, going = torch.randn(20000), True
     while going:
