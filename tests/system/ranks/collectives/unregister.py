@@ -212,7 +212,7 @@ def models():
 
 
 def gauged(seconds):
-    """Each agent tells the coordinator what it has measured a few times a second; ranks agree on the end in each step."""
+    """Each agent tells the coordinator what it has measured a few times a second; ranks agree on the end."""
     ends = time.monotonic() + float(seconds)
     given, going = torch.randn(20000), True
     while going:
