@@ -21,7 +21,7 @@ from schedules.workloads import SMALL, WORKLOADS
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 GRADBUS = str(REPOSITORY / "build/release/bin/gradbus")
 DEAR_BYTES = 4 << 20  # as in running jobs
-DEADLINE_S = 900
+DEADLINE_S = 1800
 HOROVOD_VENV = REPOSITORY / "build/peers/horovod"  # scripts/bench/peers.sh
 RANKS = {"PYTHONPATH": str(REPOSITORY / "scripts")}
 
