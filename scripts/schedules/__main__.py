@@ -46,7 +46,7 @@ def add_horovod(found: dict[str, Any], job: Job, rounds: int, steps: int, venv: 
     with tempfile.TemporaryDirectory() as folder:
         command = [
             GRADBUS, "run", "-np", str(job.ranks), "--agents", str(job.ranks), "--link", job.link, "--no-prefix", "--",
-            sys.executable, str(REPOSITORY / "scripts/bench/horovod_in_lab.py"), f"{folder}/meeting",
+            str(venv / "bin/python"), str(REPOSITORY / "scripts/bench/horovod_in_lab.py"), f"{folder}/meeting",
             str(venv / "bin/python"), "-m", "schedules.horovod_rank", job.model, str(job.batch_size), str(rounds),
             str(steps),
         ]  # fmt: skip
