@@ -10,6 +10,7 @@
 #   scripts/schedules.sh --compression none,fp16,auto            codecs as an axis; auto: chosen by trial, before the first turn
 #   scripts/schedules.sh --horovod                               Horovod as well; it is built once, in about 10 minutes
 #   scripts/schedules.sh --horovod-venv DIR                      the Horovod of this virtual environment
+#   scripts/schedules.sh --horovod --horovod-only                Horovod once more, into the last results
 #   scripts/schedules.sh --compression none,fp16,onebit --coded auto,mergecomp    codecs with these schedules only
 #   scripts/schedules.sh --add --model vgg --link 1gbit          measures this job and keeps the others of the page
 #   scripts/schedules.sh --model resnet50,bert-base              needs much more than two cores

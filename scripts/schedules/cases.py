@@ -30,18 +30,21 @@ class Job:
         return f"{self.model} {self.batch_size} {self.ranks} {self.link}"
 
 
+def is_of_older_torch(who: str) -> bool:
+    """Whether its steps are of Horovod's PyTorch, in a launch of its own."""
+    return who.startswith("horovod") or who == "gradbus-older"
+
+
 def name_of(arm: Arm) -> str:
     """For a row."""
     who, schedule, codec, bucket_bytes = arm
-    if who != "gradbus":
-        names = {
-            "compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook", "horovod": "Horovod",
-            "horovod-compute": "compute alone, with Horovod's PyTorch",
-        }  # fmt: skip
-        return names[who] + ("" if codec == "none" else f", `{codec}`")
+    with_codec = "" if codec == "none" else f", `{codec}`"
+    if not who.startswith("gradbus"):
+        names = {"compute": "compute alone", "ddp": "DDP", "ddp-fp16": "DDP, fp16 hook", "horovod": "Horovod"}
+        return names[who] + with_codec
     size = f", {bucket_bytes / MIB:.3g} MiB" if bucket_bytes else ""
     named = f"`{schedule.removesuffix(PLANNED)}`" + (", planned" if schedule.endswith(PLANNED) else "")
-    return f"{named}{size}" + ("" if codec == "none" else f", `{codec}`")
+    return f"{named}{size}{with_codec}" + (", with Horovod's PyTorch" if is_of_older_torch(who) else "")
 
 
 def grid(models: list[str], batch_size: int | None, ranks: int, links: list[str], schedules: list[str],

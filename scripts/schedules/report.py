@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from schedules.cases import PLANNED, name_of
+from schedules.cases import PLANNED, is_of_older_torch, name_of
 from schedules.figures import compute_ms, hidden, median_ms, wire_ms
 
 
@@ -33,20 +33,18 @@ def table_of(job: dict[str, Any]) -> str:
     arms = list(zip(job["job"]["arms"], job["arms"]))
     compute = compute_ms(job)
     ddp = next((median_ms(result) for arm, result in arms if arm[0] == "ddp"), None)
-    by_horovod = next((median_ms(result) for arm, result in arms if arm[0] == "horovod-compute"), compute)
-    bound = max(compute, wire_ms(job))
     lines = ["| | step | to DDP | to the bound | exposed | rank waited | buckets | predicted |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for arm, result in arms:
         if arm[0] == "compute":
             continue
         step = median_ms(result)
-        alone = by_horovod if arm[0].startswith("horovod") else compute
+        alone = statistics.median(result["alone"]) * 1e3 if "alone" in result else compute
         plan, predicted = _plan_text(result), _prediction_text(job, arm, step)
-        waited = f"{statistics.mean(result['waited']) * 1e3:.0f} ms" if arm[0] == "gradbus" else ""
-        to_ddp = f"{step / ddp:.2f}" if ddp else ""
-        dense = arm[2] == "none" and arm[0] not in ("ddp-fp16", "horovod-compute")
-        to_bound = f"{step / bound:.2f}" if dense else ""
+        waited = f"{statistics.mean(result['waited']) * 1e3:.0f} ms" if arm[0].startswith("gradbus") else ""
+        to_ddp = f"{step / ddp:.2f}" if ddp and not is_of_older_torch(arm[0]) else ""
+        is_dense = arm[2] == "none" and arm[0] != "ddp-fp16"
+        to_bound = f"{step / max(alone, wire_ms(job)):.2f}" if is_dense else ""
         columns = [
             name_of(tuple(arm)), f"{step:.0f} ms", to_ddp, to_bound, f"{step - alone:.0f} ms",
             waited, plan, predicted,
@@ -57,10 +55,15 @@ def table_of(job: dict[str, Any]) -> str:
 
 def summary_of(jobs: list[dict[str, Any]]) -> str:
     """Markdown: how far `auto` is from the fastest dense schedule, and from DDP."""
-    lines = ["| | fastest | `auto` to it | `auto`, planned, to it | `auto` to DDP | planned to DDP |",
-             "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    lines = ["| | fastest | `auto` to it | `auto`, planned, to it | `auto` to DDP | planned to DDP | `auto` to Horovod "
+             "|", "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for job in jobs:
         of = job["job"]
+        older = {
+            arm[0]: median_ms(result)
+            for arm, result in zip(of["arms"], job["arms"])
+            if arm[2] == "none" and is_of_older_torch(arm[0])
+        }
         dense = {
             tuple(arm): median_ms(result)
             for arm, result in zip(of["arms"], job["arms"])
@@ -76,6 +79,7 @@ def summary_of(jobs: list[dict[str, Any]]) -> str:
             f"{of['model']}, {of['link']}", name_of(fastest), f"{auto / dense[fastest]:.2f}",
             f"{planned / dense[fastest]:.2f}" if planned else "", f"{auto / ddp:.2f}" if ddp else "",
             f"{planned / ddp:.2f}" if planned and ddp else "",
+            f"{older['gradbus-older'] / older['horovod']:.2f}" if "gradbus-older" in older else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
@@ -109,8 +113,11 @@ def _horovod_text(jobs: list[dict[str, Any]]) -> str:
     if not any(arm[0] == "horovod" for job in jobs for arm in job["job"]["arms"]):
         return "Horovod is not in these tables."
     return (
-        "Horovod needs an older PyTorch,\nso its rows are from a launch of its own, right after the others, with "
-        "computation alone beside it. Its `fp16` is\n`hvd.Compression.fp16`, and it looks for gradients every 0.1 ms."
+        "Horovod needs an older PyTorch, Debian's\n1.13, which computes more slowly here. Its rows are from a launch "
+        "of their own, right after the others, and `auto`\nwith that PyTorch from another one. Each has computation "
+        "alone beside it, for the columns *exposed* and *to the\nbound*. Its `fp16` is `hvd.Compression.fp16`. It "
+        "looks for gradients every 0.1 ms, in a thread\nthat slows computation alone as well. So compare steps with "
+        "that PyTorch, not what is exposed."
     )
 
 
@@ -129,7 +136,8 @@ All rows of a table are from one job. Its ranks trained in each way by turns, {r
 - **to DDP**: divided by DistributedDataParallel (Gloo, buckets of 25 MiB, gradients as views of buckets).
 - **to the bound**: divided by the larger of two times. One is computation alone. The other is the wire's: the
   bytes of a dense all-reduce at the rate of the link.
-- **exposed**: the step minus computation alone. It contains waits and the slowdown of computation.
+- **exposed**: the step minus computation alone. It contains waits and the slowdown of computation. Some are
+  below zero: computation alone, which also has its turns, was slower than these steps. Why is not known.
 - **rank waited**: the mean of the waits alone, as `optimizer.exposed_communication()` counts them.
 - **buckets**: their number, and where the ranks wait (`optimizer.exchange_plan()`).
 - **predicted**: by `gradbus plan --replay`, from a recording of the same job. In brackets: how far that is from
