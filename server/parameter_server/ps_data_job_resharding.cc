@@ -250,7 +250,8 @@ Status PsDataJob::on_moved(const DeferredPush& push) {
     return refuse_frame(header, "a part of a tensor that does not move");
   Predecessor& from = predecessors_.at(header.tensor);
   ShardTensor* const into = new_tensor(header.tensor, header.chunk);
-  if (!is_shard(push.peer) || into == nullptr || from.awaited[push.peer] == 0 ||
+  const bool is_awaited = push.peer < from.awaited.size() && from.awaited[push.peer] > 0;
+  if (!is_shard(push.peer) || into == nullptr || !is_awaited ||
       header.operation >= into->state_vectors())
     return refuse_frame(header, "a part of a tensor that is not to come from there");
   const uint64_t first = into->plan().cut().range(header.chunk).first;

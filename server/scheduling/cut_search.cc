@@ -7,6 +7,9 @@ namespace gradbus::scheduling {
 namespace {
 
 constexpr int kDisappointmentsMax = 3;
+// A search of at most CutSearch::groups_max groups of 1,024 tensors prices 15,000 cuts. With
+// hundreds of groups, which a rank may ask for, it would take hours and gigabytes.
+constexpr size_t kPricedMax = 20'000;
 
 class Search {
  public:
@@ -15,6 +18,7 @@ class Search {
 
   Cuts run() {
     const uint32_t groups = std::min(search_.groups, tensors_);
+    if (groups > search_.groups_max) return refined(equal_groups(groups));
     Cuts cuts;
     Cuts best;
     int disappointments = 0;
@@ -67,7 +71,7 @@ class Search {
   // Each cut moves by `step` while that helps; then the step is halved.
   Cuts refined(Cuts cuts) {
     for (uint32_t step = grid_step(); step > 0; step /= 2)
-      while (move_one(&cuts, step)) {
+      while (costs_.size() < kPricedMax && move_one(&cuts, step)) {
       }
     return cuts;
   }

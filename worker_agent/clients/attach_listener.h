@@ -21,7 +21,8 @@ struct AcceptedClient {
   Fd process;
   ProcessTrace trace;  // for a client without `process`
   uid_t uid = 0;
-  pid_t pid = 0;  // 0 when it is in another pid namespace: shown, never used as a key
+  uint64_t number = 0;  // among all clients of the agent, from 1: a pid may come again
+  pid_t pid = 0;        // 0 when it is in another pid namespace: shown, never used as a key
 };
 
 class AttachListener {

@@ -40,6 +40,7 @@ class AttachedClient {
   bool process_ended() const { return accepted_.trace.ended(); }
   uid_t uid() const { return accepted_.uid; }
   pid_t pid() const { return accepted_.pid; }
+  uint64_t number() const { return accepted_.number; }
 
   // Queues a packet with copies of the descriptors and tries to send it.
   template <typename T>

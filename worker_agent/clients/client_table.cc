@@ -12,6 +12,7 @@ constexpr Nanos kLookEvery = 250 * kMillisecond;
 }  // namespace
 
 void ClientTable::add(AcceptedClient accepted, Nanos now) {
+  accepted.number = ++added_;
   auto client = std::make_unique<AttachedClient>(std::move(accepted));
   client->deadline = now + kHandshakeDeadline;
   if (clients_.size() >= clients_max_)

@@ -56,6 +56,7 @@ class ClientTable {
   std::set<int> full_;                                      // sockets watched for room
   Nanos next_look_ = 0;
   uint64_t packets_ = 0;
+  uint64_t added_ = 0;  // clients, ever
 };
 
 }  // namespace gradbus

@@ -131,6 +131,7 @@ void ClientRequests::report_left(const AttachedClient& client, bool clean, const
   left.set_job(client.job);
   left.set_clean(clean);
   left.set_detail(why);
+  left.set_join(client.number());
   coordinator_.send(message);
 }
 

@@ -76,6 +76,7 @@ Status PendingJoins::ask(AttachedClient& client, const JoinPacket& packet) {
   join.set_world_size(client.world_size);
   join.set_pid(static_cast<uint64_t>(packet.pid));
   join.set_start_timeout_ms(packet.start_timeout_ms);
+  join.set_join(client.number());
   join.set_uid(client.uid());
   join.set_user(local_user_name(client.uid()));
   coordinator_.send(message);

@@ -36,6 +36,9 @@ bool CoordinatorJob::rank_left(uint64_t agent, const v1::RankLeft& message, Nano
   if (!live()) return true;
   const uint32_t rank = message.rank();
   if (!membership_.owns(agent, rank)) return false;
+  // Another process wanted to join as this rank, and its refusal crossed its end.
+  const uint64_t join = membership_.find(rank)->join;
+  if (message.job_id() == 0 && join != 0 && message.join() != join) return true;
   if (message.clean() && state_ == State::kRunning) {
     leave_cleanly(rank, now);
     return true;

@@ -96,6 +96,7 @@ void CoordinatorJob::join(uint64_t agent, const AgentInfo& info, const v1::JoinJ
     return refuse_join(*outbox_, agent, identity_.name, message.rank(), no);
   }
   membership_.add(message.rank(), agent, info, message.pid());
+  membership_.find(message.rank())->join = message.join();
   const uint64_t asked = message.start_timeout_ms();
   start_timeout_ms_ = std::max(
       start_timeout_ms_, asked == 0 ? kStartTimeoutDefaultMs : std::min(asked, kStartTimeoutMsMax));

@@ -112,6 +112,7 @@ void CoordinatorJob::tell_retired(const std::vector<LiveTensors::Tensor>& retire
   told->set_job_id(identity_.id);
   for (const LiveTensors::Tensor& tensor : retired) {
     told->add_tensors(tensor.id);
+    stalls_.forget_rounds(tensor.name);
     if (registrations_.ready_spec(tensor.name) != nullptr) continue;
     for (const auto& [agent, info] : membership_.agents()) {
       AgentInfo& known = *find_agent_info(agent);

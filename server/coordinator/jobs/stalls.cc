@@ -58,6 +58,13 @@ void Stalls::forget(uint32_t rank) {
   changed_ = true;
 }
 
+void Stalls::forget_rounds(const std::string& tensor) {
+  const auto is_of = [&](const Key& key) { return key.first == tensor && key.second > 0; };
+  std::erase_if(waits_, [&](const auto& entry) { return is_of(entry.second.key); });
+  std::erase_if(inquiries_, [&](const auto& entry) { return is_of(entry.first); });
+  changed_ = true;
+}
+
 bool Stalls::report(uint64_t agent, const v1::ProgressReport& message) {
   const auto at = inquiries_.find({message.tensor(), message.round()});
   if (at == inquiries_.end() || at->second.unanswered.erase(agent) == 0) return false;

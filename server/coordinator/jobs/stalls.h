@@ -40,6 +40,9 @@ class Stalls {
   Due blocked(const v1::RankBlocked& message, Nanos now);
   // The rank does something else, or has left.
   void forget(uint32_t rank);
+  // The tensor has retired: a wait for one of its rounds has ended, and its rank will say so. So a
+  // wait for a round is always one for a tensor that is ready.
+  void forget_rounds(const std::string& tensor);
   // true: all agents have answered, a notice is due.
   bool report(uint64_t agent, const v1::ProgressReport& message);
 

@@ -39,6 +39,7 @@ struct RankRecord {
   State state = State::kJoined;
   uint64_t agent = 0;
   uint64_t pid = 0;
+  uint64_t join = 0;  // v1::JoinJob's; 0 after a restart of the coordinator
   Nanos left_at = 0;
   v1::RankCounters counters;
   Nanos counted_at = 0;

@@ -80,6 +80,9 @@ class Cluster {
   }
 
   // ---- jobs ----
+  uint64_t joins = 0;
+  std::map<std::pair<std::string, uint32_t>, uint64_t> join_of;  // the newest of each job and rank
+
   void join(uint64_t agent, const std::string& job, uint32_t rank, uint32_t world,
             uint64_t timeout_ms = 60'000) {
     v1::AgentMessage message;
@@ -88,6 +91,7 @@ class Cluster {
     message.mutable_join_job()->set_world_size(world);
     message.mutable_join_job()->set_pid(100 + rank);
     message.mutable_join_job()->set_start_timeout_ms(timeout_ms);
+    message.mutable_join_job()->set_join(join_of[{job, rank}] = ++joins);
     message.mutable_join_job()->set_uid(user.uid);
     message.mutable_join_job()->set_user(user.name);
     send(agent, message);
@@ -133,6 +137,7 @@ class Cluster {
     message.mutable_rank_left()->set_clean(clean);
     message.mutable_rank_left()->set_detail(detail);
     message.mutable_rank_left()->set_job(name);
+    message.mutable_rank_left()->set_join(join_of[{name, rank}]);
     send(agent, message);
   }
 

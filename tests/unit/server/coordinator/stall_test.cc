@@ -367,6 +367,25 @@ TEST_F(Stall, NonsenseIsCountedAndIgnored) {
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
 }
 
+// Its wait was reported before, and the answers of the agents come after.
+TEST_F(Stall, ATensorThatRetiresEndsTheWaitsForItsRounds) {
+  start(2);
+  ready("t");
+  const uint32_t id = cluster.last(1).tensors_ready().tensors(0).id();
+  ask(0, "t", 101);
+  wait(0, "t", 0, 1000);
+  wait(1, "t", 5, 1000);
+  for (const uint32_t rank : {0U, 1U}) {
+    v1::AgentMessage message;
+    message.mutable_unregister_tensors()->set_job_id(job);
+    message.mutable_unregister_tensors()->set_rank(rank);
+    message.mutable_unregister_tensors()->add_tensors(id);
+    cluster.send(Cluster::agent_of(rank), message);
+  }
+  answer("t", 5, {0});
+  EXPECT_EQ(verdict(), "");
+}
+
 TEST_F(Stall, AbsurdWaitsDoNotOverflow) {
   start(2);
   ask(0, "a");

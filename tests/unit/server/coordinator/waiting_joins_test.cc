@@ -87,6 +87,15 @@ TEST_F(StartedAgain, ARankThatGivesUpIsForgotten) {
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
 }
 
+// It ended before its agent had read the refusal.
+TEST_F(StartedAgain, ARefusedRankThatEndsTakesNobodyOfTheRunningJobWithIt) {
+  cluster.join(1, "train", 0, 2);
+  cluster.advance(kWaitingJoinPatience);
+  EXPECT_THAT(refusal(1), StartsWith("GB-J402"));
+  cluster.left(1, 0, 0, false, "its process ended", "train");
+  EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
+}
+
 TEST_F(StartedAgain, NoMoreWaitThanThereIsRoomFor) {
   cluster.clear();
   for (size_t i = 0; i < kWaitingJoinsMax; ++i) cluster.join(1, "train", 0, 2);

@@ -154,6 +154,21 @@ TEST(Cuts, TheSearchStops) {
   EXPECT_LT(questions, 200);
 }
 
+// A rank may ask for as many groups as there are layers.
+TEST(Cuts, ManyGroupsDoNotTakeForEver) {
+  for (const uint32_t groups : {25U, 200U, 512U, 1024U}) {
+    int questions = 0;
+    const Cuts cuts = search_cuts(1024, {.groups = groups}, [&](const Cuts& asked) {
+      ++questions;
+      double cost = 0;  // the longer the first groups are, the better
+      for (const uint32_t cut : asked) cost -= cut;
+      return cost;
+    });
+    EXPECT_EQ(cuts.size() + 1, groups);
+    EXPECT_LT(questions, 25'000);
+  }
+}
+
 TEST(Cuts, ThousandsOfLayersAreJoined) {
   const Workload workload = test::make_workload(std::vector<test::LayerRow>(3000, {4096, 1, 2}));
   const std::vector<OptimalGroup> groups = best_all_reduce_groups(workload, test::two_nodes(10, 1));
