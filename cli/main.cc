@@ -88,9 +88,13 @@ bool is_option(const CLI::App& app, const std::string& word) {
   return false;
 }
 
-// CLI11 knows one-letter short options only; mpirun's spelling is -np.
+// CLI11 knows one-letter short options only. mpirun's spelling is -np, and horovodrun has some
+// more.
 std::string long_form(const std::string& word) {
   if (word == "-np") return "--np";
+  if (word == "-hostfile") return "--hostfile";
+  if (word == "-cb") return "--check-build";
+  if (word == "-prefix-timestamp") return "--prefix-output-with-timestamp";
   return word.starts_with("-np=") ? "--np" + word.substr(3) : word;
 }
 

@@ -330,7 +330,7 @@ Action declare_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   app.prefix_command();
   app.footer(kFooter);
-  app.add_option("-n,--np", options->ranks, "ranks to start, 1..4096; also -np N");
+  app.add_option("-n,--np,--num-proc", options->ranks, "ranks to start, 1..4096; also -np N");
   app.add_option("--job", options->job,
                  "name of the job, also of its snapshots; default: a random name");
   declare_cluster(app, options);

@@ -15,11 +15,18 @@ constexpr char kNoCycle[] = "there is no cycle, gradients are sent when they are
 constexpr char kNoNegotiation[] = "tensors are registered once, so there is nothing to cache";
 constexpr char kOneDataPlane[] = "agents move the gradients, with every framework";
 constexpr char kNodesFirst[] = "ranks of a node always add up first";
+constexpr char kAddresses[] =
+    "the agent of each host has an address: gradbus-agent --bind ADDRESS:PORT";
 constexpr char kNoise[] = "the noise is estimated from the measured steps";
+constexpr char kLog[] = "messages of ranks are not Horovod's; see --verbose";
+constexpr char kNoThreads[] = "agents pin their own threads, and NCCL's streams are theirs";
+constexpr char kNoLimit[] = "the limits of time are --start-timeout and --op-timeout";
 constexpr char kStalls[] = "late ranks are reported after a second; a time limit is --op-timeout";
 
 constexpr HorovodOption kOptions[] = {
     {"--fusion-threshold-mb", true, HorovodUse::kFusion, "MiB in a bucket of gradients"},
+    {"-p", true, HorovodUse::kSsh, "-p"},
+    {"-i", true, HorovodUse::kSsh, "-i"},
     {"--ssh-port", true, HorovodUse::kSsh, "-p"},
     {"--ssh-identity-file", true, HorovodUse::kSsh, "-i"},
     {"--autotune-warmup-samples", true, HorovodUse::kTuning, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"},
@@ -38,12 +45,38 @@ constexpr HorovodOption kOptions[] = {
     {"--hierarchical-allgather", false, HorovodUse::kNothing, kNodesFirst},
     {"--stall-check-warning-time-seconds", true, HorovodUse::kNothing, kStalls},
     {"--stall-check-shutdown-time-seconds", true, HorovodUse::kNothing, kStalls},
+    {"--no-stall-check", false, HorovodUse::kNothing, kStalls},
+    {"--stall-check", false, HorovodUse::kNothing, kStalls},
+    {"--no-hierarchical-allreduce", false, HorovodUse::kNothing, kNodesFirst},
+    {"--no-hierarchical-allgather", false, HorovodUse::kNothing, kNodesFirst},
+    {"--torus-allreduce", false, HorovodUse::kNothing, kNodesFirst},
+    {"--no-torus-allreduce", false, HorovodUse::kNothing, kNodesFirst},
+    {"--no-timeline-mark-cycles", false, HorovodUse::kNothing, kNoCycle},
+    {"--no-autotune", false, HorovodUse::kNothing, "it is off without --autotune"},
+    {"--log-level", true, HorovodUse::kNothing, kLog},
+    {"--log-with-timestamp", false, HorovodUse::kNothing, kLog},
+    {"--log-without-timestamp", false, HorovodUse::kNothing, kLog},
+    {"--log-hide-timestamp", false, HorovodUse::kNothing, kLog},
+    {"--no-log-hide-timestamp", false, HorovodUse::kNothing, kLog},
+    {"--prefix-output-with-timestamp", false, HorovodUse::kNothing, "lines have no time in front"},
+    {"--num-nccl-streams", true, HorovodUse::kNothing, kNoThreads},
+    {"--thread-affinity", true, HorovodUse::kNothing, kNoThreads},
+    {"--gloo-timeout-seconds", true, HorovodUse::kNothing, kNoLimit},
+    {"--binding-args", true, HorovodUse::kNothing, kOneDataPlane},
+    {"--mpi-threads-disable", false, HorovodUse::kNothing, kOneDataPlane},
+    {"--no-mpi-threads-disable", false, HorovodUse::kNothing, kOneDataPlane},
+    {"--jsrun", false, HorovodUse::kRefused,
+     "start the ranks by jsrun itself, on nodes with an agent"},
+    {"--min-num-proc", true, HorovodUse::kRefused, kSameRanks},
+    {"--max-num-proc", true, HorovodUse::kRefused, kSameRanks},
+    {"--slots-per-host", true, HorovodUse::kRefused, "give the slots of each host: -H HOST:SLOTS"},
+    {"--blacklist-cooldown-range", true, HorovodUse::kRefused, kSameRanks},
     {"--min-np", true, HorovodUse::kRefused, kSameRanks},
     {"--max-np", true, HorovodUse::kRefused, kSameRanks},
     {"--reset-limit", true, HorovodUse::kRefused, kSameRanks},
     {"--host-discovery-script", true, HorovodUse::kRefused, kSameRanks},
-    {"--network-interfaces", true, HorovodUse::kRefused,
-     "the agent of each host has an address: gradbus-agent --bind ADDRESS:PORT"},
+    {"--network-interface", true, HorovodUse::kRefused, kAddresses},
+    {"--network-interfaces", true, HorovodUse::kRefused, kAddresses},
     {"--mpi-args", true, HorovodUse::kRefused,
      "start the ranks by mpirun itself, on nodes with an agent"},
     {"--config-file", true, HorovodUse::kRefused,

@@ -10,11 +10,11 @@
 namespace gradbus {
 namespace {
 
-constexpr std::string_view kForwardedPrefixes[] = {"GRADBUS_", "PYTHON", "OMP_",  "CUDA_",
-                                                   "NCCL_",    "TORCH_", "CONDA_"};
-constexpr std::string_view kForwardedNames[] = {
-    "PATH",   "LD_LIBRARY_PATH",          "VIRTUAL_ENV",      "LANG",
-    "LC_ALL", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG"};
+constexpr std::string_view kForwardedPrefixes[] = {
+    "GRADBUS_", "PYTHON", "OMP_", "CUDA_", "NCCL_",  "TORCH_",           "CONDA_",
+    "KERAS_",   "TF_",    "JAX_", "XLA_",  "MXNET_", "HOROVOD_AUTOTUNE", "HOROVOD_FUSION_"};
+constexpr std::string_view kForwardedNames[] = {"PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG",
+                                                "LC_ALL"};
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));

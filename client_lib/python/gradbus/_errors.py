@@ -81,6 +81,10 @@ class ClosedError(GradbusError):
     code = Code.CLOSED
 
 
+class NotInitializedError(ClosedError, ValueError):
+    """Before init(), or after shutdown(). Horovod raises ValueError then."""
+
+
 class CorruptError(GradbusError):
     """Bytes from another process are not what the format allows."""
 

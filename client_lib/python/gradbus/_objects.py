@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import importlib
 import json
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 from . import _core
-from ._errors import MismatchError, PermissionError
+from ._errors import MismatchError, PermissionError, bad_argument
 from ._layout import cut_name
 from ._parts import Collective, int64, what_is
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
@@ -38,13 +39,32 @@ def _proof(session: _core.Session, rank: int, payload: bytes | bytearray | memor
     return proof.digest()
 
 
+def _pickled(obj: Any) -> bytes:
+    try:
+        return pickle.dumps(obj, protocol=4)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # Functions and classes that are in no module, and what holds them.
+        try:
+            pickler = importlib.import_module("cloudpickle")
+        except ImportError:
+            pickler = None
+        if pickler is None:
+            raise
+        return pickler.dumps(obj, protocol=4)  # type: ignore[no-any-return]
+
+
 def _sealed(session: _core.Session, obj: Any) -> bytes:
-    payload = pickle.dumps(obj, protocol=4)
+    payload = _pickled(obj)
     return _proof(session, session.rank, payload) + payload
 
 
 def _opened(session: _core.Session, rank: int, sealed: memoryview) -> Any:
     """The object in what ``rank`` has sent. Raises PermissionError before anything is unpickled."""
+    if not sealed:
+        raise bad_argument(
+            f"rank {rank} could not pickle its object; its own error says why",
+            "send what pickle takes, or install cloudpickle",
+        )
     proof, payload = sealed[:_PROOF_BYTES], sealed[_PROOF_BYTES:]
     if not hmac.compare_digest(bytes(proof), _proof(session, rank, payload)):
         raise PermissionError(
@@ -68,14 +88,20 @@ def broadcast_object(
     """The root's object, on every rank; other ranks' ``obj`` is ignored.
 
     Raises InvalidError, PeerLostError, TimeoutError, PermissionError for bytes that no rank of the job
-    has sent, and what pickle raises.
+    has sent, and what pickle raises. What pickle does not take goes through cloudpickle, if it is installed.
     """
     what_is("broadcast_object", name)
     session = session_of(process_set, "broadcast_object")
     root = checked_root(root_rank, "broadcast_object", process_set)
-    is_root = session.rank == root
-    sealed = _broadcast_bytes(session, _sealed(session, obj) if is_root else b"", root, name)
-    return obj if is_root else _opened(session, root, sealed)
+    if session.rank != root:
+        return _opened(session, root, _broadcast_bytes(session, b"", root, name))
+    try:
+        sealed = _sealed(session, obj)
+    except Exception:
+        _broadcast_bytes(session, b"", root, name)  # the others wait for it
+        raise
+    _broadcast_bytes(session, sealed, root, name)
+    return obj
 
 
 def broadcast_json(
@@ -113,9 +139,15 @@ def allgather_object(
     """
     what_is("allgather_object", name)
     session = session_of(process_set, "allgather_object")
-    payload = bytearray(_sealed(session, obj))
+    problem = None
+    try:
+        payload = bytearray(_sealed(session, obj))
+    except Exception as error:  # noqa: BLE001  # the others wait for it
+        problem, payload = error, bytearray()
     operation = session.start([_core.Request(Collective.ALLGATHER, name, payload)])
     operation.wait()
+    if problem is not None:
+        raise problem
     counts = operation.counts()
     body = bytearray(sum(counts))
     operation.copy_output(body)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from . import _core
-from ._errors import ClosedError, GradbusError
+from ._errors import GradbusError, NotInitializedError
 
 _session: _core.Session | None = None
 _session_pid = 0
@@ -91,9 +91,9 @@ def is_traced() -> bool:
 
 
 def current() -> _core.Session:
-    """The session; raises ClosedError when there is none."""
+    """The session; raises ClosedError, which is a ValueError as well, when there is none."""
     if _session is None:
-        raise ClosedError(
+        raise NotInitializedError(
             "GB-O900 BAD_ARGUMENT: Gradbus is not initialized | next: call gradbus.init() first"
         )
     return _session  # a forked child's use is refused by the extension, with the reason

@@ -13,54 +13,59 @@ PACKAGE = rigs.REPOSITORY / "client_lib/python/gradbus/horovod"
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_operations(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_operations.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_operations.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_optimizer(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_optimizer.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_optimizer.py", size))
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_adasum_and_timeline(two_agents, python, tmp_path, size):
     variables = {"GRADBUS_COORDINATOR": two_agents.server.ready["address"], "PATH": f"{rigs.BIN}:{os.environ['PATH']}"}
     words = [str(tmp_path)] if size == 2 else []
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_adasum.py", size, *words, **variables))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_adasum.py", size, *words, **variables))
+
+
+def test_habits_of_scripts(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_habits.py", 2))
 
 
 def test_run_calls_a_function_on_ranks(python, run_program):
     env = clean_environment(PATH=f"{rigs.BIN}:{os.environ['PATH']}")
-    status, output = run_program([python, str(RANKS / "frameworks/hvd_run.py")], env=env)
+    status, output = run_program([python, str(RANKS / "frameworks/hvd/hvd_run.py")], env=env)
     assert status == 0 and output.endswith("ok\n"), output
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_script_for_horovod_trains_as_one_process(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_mnist.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_mnist.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_what_gradbus_cannot_do_is_refused(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_refusals.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_refusals.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_batch_normalization_over_all_ranks(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_batch_norm.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_batch_norm.py", size))
 
 
 @pytest.mark.parametrize("lists", ["all", "reversed", "two", "missing"])
 def test_init_with_lists_of_ranks(two_agents, python, lists):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_init.py", 4, lists))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_init.py", 4, lists))
 
 
 def test_elastic_states_without_a_loss(two_agents, python):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_elastic.py", 3, "0"))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_elastic.py", 3, "0"))
 
 
 def test_elastic_training_survives_the_loss_of_an_agent(python, tmp_path):
     with rigs.cluster(2) as rig:
-        ranks = start_ranks(rig, python, "frameworks/hvd_elastic.py", 4, str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
+        program = "frameworks/hvd/hvd_elastic.py"
+        ranks = start_ranks(rig, python, program, 4, str(tmp_path), GRADBUS_ELASTIC_TIMEOUT="100")
         rigs.wait_until((tmp_path / "reached").exists, what="the step before the loss")
         rig.agents[0].kill()
         rig.agents[0].process.wait(rigs.DEADLINE_S)
@@ -75,7 +80,7 @@ def test_the_package_needs_no_framework(python, run_program):
 
 
 def test_a_script_runs_under_the_launcher(python, run_program):
-    command = [rigs.BIN / "gradbus", "run", "-np", "2", "--", python, str(RANKS / "frameworks/hvd_mnist.py")]
+    command = [rigs.BIN / "gradbus", "run", "-np", "2", "--", python, str(RANKS / "frameworks/hvd/hvd_mnist.py")]
     status, output = run_program([str(word) for word in command], env=clean_environment())
     assert status == 0 and output.count("ok") == 2, output
 

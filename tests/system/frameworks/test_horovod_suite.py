@@ -8,9 +8,9 @@ pytestmark = pytest.mark.timeout(200)
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_ranks_with_fewer_batches_join(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_join.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_names_and_models_that_differ(two_agents, python, size):
-    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd_names.py", size))
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_names.py", size))

@@ -8,12 +8,12 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def test_tensorflow(two_agents):
-    program = "frameworks/hvd_tensorflow.py"
+    program = "frameworks/hvd/hvd_tensorflow.py"
     conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), program, 2))
 
 
 def test_keras(two_agents, tmp_path):
-    program = "frameworks/hvd_keras.py"
+    program = "frameworks/hvd/hvd_keras.py"
     conftest.assert_all_ok(
         conftest.run_ranks(two_agents, framework_runs.python(), program, 2, str(tmp_path), KERAS_BACKEND="tensorflow")
     )

@@ -23,7 +23,7 @@ _OPTIONS = {
 # Those that are words for ssh.
 _SSH_OPTIONS = {"ssh_port": "-p", "ssh_identity_file": "-i"}
 # Those that change nothing here.
-_IGNORED = ("disable_cache", "use_gloo", "network_interface", "network_interfaces", "slots")
+_IGNORED = ("disable_cache", "use_gloo", "use_mpi", "network_interface", "network_interfaces", "slots")
 
 
 def run(
@@ -76,6 +76,8 @@ def _words(options: dict[str, Any]) -> list[str]:
         elif option in _SSH_OPTIONS:
             ssh += [_SSH_OPTIONS[option], str(value)]
         elif option in _IGNORED:
+            if value is False:
+                continue
             warnings.warn(f"run: {option}={value!r} changes nothing in Gradbus", RuntimeWarning, stacklevel=3)
         else:
             raise bad_argument(

@@ -32,7 +32,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """It is imported under its own name."""
         if spec.name == "horovod.tensorflow.util":
             return None
-        module = importlib.import_module("gradbus." + spec.name.removesuffix(".mpi_ops"))  # all names are there, too
+        name = spec.name if spec.name.startswith("horovod.torch") else spec.name.removesuffix(".mpi_ops")
+        module = importlib.import_module("gradbus." + name)  # all names are there, too
         if spec.name == "horovod.tensorflow":
             module._executing_eagerly = _executing_eagerly
         return module

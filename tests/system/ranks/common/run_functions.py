@@ -1,4 +1,4 @@
-"""What ranks/frameworks/hvd_run.py calls on ranks."""
+"""What ranks/frameworks/hvd/hvd_run.py calls on ranks."""
 
 
 def total(number, more=0):

@@ -25,7 +25,11 @@ class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariablesCallbac
     def __init__(self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None) -> None:
         """``device`` changes nothing."""
         super().__init__(root_rank, device)
-        self._local = {id(variable) for variable in local_variables or ()}
+        if local_variables is None:
+            local_variables = ()
+        elif hasattr(local_variables, "assign"):  # a single variable
+            local_variables = (local_variables,)
+        self._local = {id(variable) for variable in local_variables}
 
     def register_local_var(self, var: Any) -> None:
         """This variable of the model keeps its own value on each rank."""

@@ -14,6 +14,7 @@ import torch
 from ..._errors import bad_argument
 from ..._ops import Adasum
 from ..._process_sets import ProcessSet
+from ...torch._exchangers import put_in_front
 from ._reductions import grouped_allreduce
 
 
@@ -25,13 +26,14 @@ def make_adasum(
         raise bad_argument(f"DistributedOptimizer: backward_passes_per_step={passes!r}", "pass a number, at least 1")
     base = type(optimizer)
     changed: Any = optimizer
-    changed.__class__ = type(base.__name__, (_AdasumSteps, base), {})
+    changed._counted = put_in_front(changed, type(base.__name__, (_AdasumSteps, base), {}))
     changed._adasum = (compression, process_set)
     return optimizer
 
 
 class _AdasumSteps:
     _adasum: tuple[Any, ProcessSet]
+    _counted: Callable[..., Any] | None  # the plain step in a scheduler's wrapper
     param_groups: list[dict[str, Any]]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -43,7 +45,7 @@ class _AdasumSteps:
         # A parameter that this rank has not used counts as a change of zero, so all ranks exchange the same ones.
         parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         before = [parameter.detach().clone() for parameter in parameters]
-        loss = super().step(closure)  # type: ignore[misc]
+        loss = (self._counted or super().step)(closure)  # type: ignore[misc]
         with torch.no_grad():
             changes = [parameter - start for parameter, start in zip(parameters, before)]
             combined = grouped_allreduce(

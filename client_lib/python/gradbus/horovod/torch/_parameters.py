@@ -16,8 +16,11 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
     ``params`` is a ``state_dict()``, ``named_parameters()``, or tensors without names in the same order on all ranks.
     Raises InvalidError (an entry is no tensor), MismatchError (ranks differ), PeerLostError, TimeoutError.
     """
-    if isinstance(params, (Mapping, torch.nn.Module)):
+    if isinstance(params, torch.nn.Module):
         _broadcast.broadcast_parameters(params, root_rank)
+        return
+    if isinstance(params, Mapping):  # by name: ranks may have them in other orders
+        _broadcast.broadcast_parameters(sorted(params.items()), root_rank)
         return
     named = [pair if isinstance(pair, tuple) else (f"tensor{index}", pair) for index, pair in enumerate(params)]
     _broadcast.broadcast_parameters(named, root_rank)

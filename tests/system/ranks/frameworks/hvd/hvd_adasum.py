@@ -73,6 +73,22 @@ def adasum_is_the_formula(passes):
         assert "Adasum" in str(error)
 
 
+def a_scheduler_may_be_older():
+    """It has put a wrapper of the plain step into the optimizer."""
+    ours = model()
+    optimizer = torch.optim.SGD(ours.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    distributed = hvd.DistributedOptimizer(optimizer, ours.named_parameters(), op=hvd.Adasum)
+    for step in range(3):
+        distributed.zero_grad()
+        for parameter, gradient in zip(ours.parameters(), gradients_of(ours, RANK, step)):
+            parameter.grad = gradient
+        distributed.step()
+        scheduler.step()
+    everywhere = hvd.allgather_object([parameter.tolist() for parameter in ours.parameters()])
+    assert all(other == everywhere[0] for other in everywhere)
+
+
 def timeline_is_written(file):
     hvd.start_timeline(str(file))
     hvd.barrier()
@@ -89,6 +105,7 @@ def timeline_is_written(file):
 
 adasum_is_the_formula(1)
 adasum_is_the_formula(2)
+a_scheduler_may_be_older()
 if len(sys.argv) > 1:
     for part in ("first", "second"):
         timeline_is_written(pathlib.Path(sys.argv[1]) / f"{part}.json")

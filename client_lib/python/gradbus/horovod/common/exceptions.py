@@ -1,0 +1,13 @@
+"""The errors that scripts of elastic jobs catch."""
+
+from ..._errors import GradbusError as HorovodInternalError
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """Never raised: the hosts of a job do not change."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__()
+        self.skip_sync = skip_sync

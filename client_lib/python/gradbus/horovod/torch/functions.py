@@ -1,0 +1,3 @@
+"""The functions on models and objects, under the name that they have in ``horovod.torch.functions``."""
+
+from . import *  # noqa: F403
