@@ -137,8 +137,7 @@ void bind_placed_gradients(nb::module_& module) {
       .def("note", &PlacedGradients::note)
       .def("is_as_noted", &PlacedGradients::is_as_noted)
       .def("is_ready_for_more", &PlacedGradients::is_ready_for_more)
-      .def("noted", &PlacedGradients::noted)
-      .def("versions", &PlacedGradients::versions);
+      .def("noted", &PlacedGradients::noted);
 }
 
 void bind_mode(nb::module_& module) {

@@ -128,12 +128,6 @@ nb::list PlacedGradients::noted() const {
   return found;
 }
 
-nb::list PlacedGradients::versions() const {
-  nb::list found;
-  for (const Place& place : places_) found.append(attribute(place.gradient, names().version));
-  return found;
-}
-
 int PlacedGradients::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;

@@ -31,8 +31,6 @@ class PlacedGradients {
   bool is_ready_for_more();
   // (gradient, version, address) of each, as noted.
   nanobind::list noted() const;
-  // How often each was written to, now.
-  nanobind::list versions() const;
 
   // For Python's garbage collector: a parameter may lead back to the optimizer that keeps this.
   static int traverse(PyObject* self, visitproc visit, void* arg);

@@ -112,8 +112,13 @@ class _Placeholder:
         self.dtype = tensor.dtype
         self.device_type = tensor.device.type
 
-    def allocate(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """On this rank's device of that type, which its parameters lie on; else in host memory."""
+    def allocate(self, parameters: Sequence[torch.Tensor], of: torch.Tensor | None) -> torch.Tensor:
+        """On this rank's device of that type, which its parameters lie on; else in host memory. Of the state of ``of``.
+
+        A tensor as large as its parameter lies in memory as that does, as torch makes it: fused optimizers need that.
+        """
+        if of is not None and of.device.type == self.device_type and tuple(of.shape) == self.shape:
+            return torch.empty_like(of, dtype=self.dtype, requires_grad=False)
         devices = (p.device for p in parameters if p.device.type == self.device_type)
         return torch.empty(self.shape, dtype=self.dtype, device=next(devices, None))
 
@@ -145,7 +150,7 @@ def broadcast_optimizer_state(
     skeleton = broadcast_object(skeleton, root_rank, process_set=process_set)
     if not is_root:
         _check_same_shape(optimizer, skeleton)
-        skeleton = _mapped(skeleton, _Placeholder, _allocator(optimizer, tensors))
+        skeleton = _with_tensors(optimizer, skeleton, tensors)
     named = [(f"tensor{index}", tensor) for index, tensor in enumerate(tensors)]
     _broadcast_tensors("optimizer", named, root_rank, process_set)
     if not is_root:
@@ -172,16 +177,23 @@ def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[to
     return _mapped(whole, torch.Tensor, take), tensors
 
 
-def _allocator(
-    optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]
-) -> Callable[[_Placeholder], torch.Tensor]:
+def _with_tensors(optimizer: torch.optim.Optimizer, skeleton: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """The skeleton with new tensors, which also get into the list, in the order of _skeleton()."""
     parameters = _parameters_of(optimizer)
 
-    def allocate(held: _Placeholder) -> torch.Tensor:
-        tensors.append(held.allocate(parameters))
-        return tensors[-1]
+    def filled(value: Any, of: torch.Tensor | None) -> Any:
+        def allocate(held: _Placeholder) -> torch.Tensor:
+            tensors.append(held.allocate(parameters, of))
+            return tensors[-1]
 
-    return allocate
+        return _mapped(value, _Placeholder, allocate)
+
+    groups = filled(skeleton["groups"], None)
+    state = {
+        key: filled(value, parameters[key] if isinstance(key, int) else None)
+        for key, value in skeleton["state"].items()
+    }
+    return {**skeleton, "groups": groups, "state": state}
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

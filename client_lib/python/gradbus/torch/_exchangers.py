@@ -223,6 +223,20 @@ def weakly(method: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     return call
 
 
+def put_in_front(optimizer: Any, kind: type) -> Callable[..., Any] | None:
+    """Makes the optimizer an instance of ``kind``, whose step() is called from now on.
+
+    A scheduler made earlier has put a wrapper of the plain step, which counts, into the instance. Returns that
+    wrapper, to be called in the place of the plain step.
+    """
+    counted: Callable[..., Any] | None = optimizer.__dict__.pop("step", None)
+    optimizer.__class__ = kind
+    if counted is not None:
+        # The copied attributes tell the scheduler that its wrapper is still in place.
+        optimizer.step = functools.update_wrapper(weakly(kind.step, optimizer), counted)  # type: ignore[attr-defined]
+    return counted
+
+
 def add(
     optimizer: Any,
     state: State,

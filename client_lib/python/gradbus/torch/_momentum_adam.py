@@ -119,8 +119,10 @@ class MomentumAdam(torch.optim.Optimizer):
         return [(square / (1 - beta2**updates)).sqrt_().add_(eps) for square, (_, beta2), eps in options]
 
     def _move(self, momenta: Vectors, divisors: Vectors, step: int) -> None:
-        """Adam's step, with decoupled weight decay."""
+        """Adam's step, with decoupled weight decay. Frozen parameters stay as they are, as in torch.optim.AdamW."""
         for parameter, momentum, divisor, group in zip(self._parameters(), momenta, divisors, self._groups()):
+            if not parameter.requires_grad:
+                continue
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             parameter.addcdiv_(momentum, divisor, value=-group["lr"] / (1 - group["betas"][0] ** step))
 

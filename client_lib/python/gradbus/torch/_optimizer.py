@@ -26,12 +26,13 @@ from ._arguments import (
 from ._broadcast import broadcast_parameters
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
-from ._exchangers import Settings, State, add, fill, take_up_changes, weakly
+from ._exchangers import Settings, State, add, fill, put_in_front, take_up_changes
 from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
 from ._names import all_named, groups_of, numbered, parameters_of
 from ._numbers import keep_number, next_number
 from ._onebit_adam import MomentumAdam
+from ._own_zero_grad import zero_by_own
 from ._rebuild import adapt, change_schedule, plan_report, warn_of_whole_steps
 from ._replicas import compare_at_fence, compare_before_step
 from ._schedules import schedule_of
@@ -124,6 +125,8 @@ class DistributedOptimizerBase(_Optimizer):
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
+        if zero_by_own(super().zero_grad, set_to_none):
+            exchange.zero(set_to_none)  # every .grad is back in its bucket
         owned = exchange.owned
         parameters = parameters_of(self)
         if owned.issuperset(map(id, parameters)):
@@ -473,15 +476,9 @@ def reattach(optimizer: Any, steps: int, changes: Sequence[ModeChange], fresh_sh
 
 
 def _put_in_front(optimizer: Any, state: State) -> None:
-    # A scheduler made earlier has put its counting wrapper into the instance: keep it innermost.
-    counted = optimizer.__dict__.pop("step", None)
-    optimizer.__class__ = _distributed_class(type(optimizer))  # type: ignore[arg-type,unused-ignore]
+    put_in_front(optimizer, _distributed_class(type(optimizer)))  # type: ignore[arg-type,unused-ignore]
     optimizer._gradbus = state
     made(optimizer)
-    if counted is not None:
-        # The copied attributes tell the scheduler that its wrapper is still in place.
-        step = weakly(DistributedOptimizerBase.step, optimizer)
-        optimizer.step = functools.update_wrapper(step, counted)
 
 
 def _plain_name(optimizer: Any) -> str:

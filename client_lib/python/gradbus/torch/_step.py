@@ -56,7 +56,10 @@ def _evaluate(optimizer: Any, closure: Closure) -> Any:
     exchange = optimizer._gradbus.exchange
     # A line search branches on the loss, so ranks must see the same one to take the same branch;
     # ranks that search on their own need not.
-    is_search = isinstance(optimizer, torch.optim.LBFGS) and isinstance(loss, torch.Tensor)
-    if is_search and exchange.buckets:
-        return allreduce(loss.detach(), name="lbfgs/loss", process_set=exchange.process_set)
-    return loss
+    if not isinstance(optimizer, torch.optim.LBFGS) or not exchange.buckets:
+        return loss
+    is_tensor = isinstance(loss, torch.Tensor)
+    own = loss.detach() if is_tensor else torch.tensor(float(loss), dtype=torch.float64, device="cpu")
+    op = optimizer._gradbus.settings.op  # that of the gradients
+    shared = allreduce(own, name="lbfgs/loss", op=op, process_set=exchange.process_set)
+    return shared if is_tensor else float(shared)

@@ -9,6 +9,7 @@ import sys
 
 import cases_fields  # noqa: F401
 import cases_gradients  # noqa: F401
+import cases_habits  # noqa: F401
 import cases_loops  # noqa: F401
 import cases_models  # noqa: F401
 import cases_optimizers  # noqa: F401

@@ -278,6 +278,19 @@ def check_refusals():
     refused("sparse", optimizer.step)
 
 
+def check_frozen():
+    """As torch.optim.AdamW, both leave it alone."""
+    for make in (gradbus.OneBitAdam, gradbus.ZeroOneAdam):
+        frozen, trained = (torch.nn.Parameter(torch.ones(BLOCK)) for _ in range(2))
+        frozen.requires_grad_(False)
+        optimizer = make([frozen, trained], lr=RATE, weight_decay=DECAY)
+        for _ in range(3):
+            optimizer.zero_grad()
+            trained.square().sum().backward()
+            optimizer.step()
+        assert (frozen == 1).all() and not (trained == 1).any(), (make, frozen[:3], trained[:3])
+
+
 def check_interruptions():
     for codec in (CODEC, "onebit:block=2048"):
         for make, at in ((one_bit, 3), (one_bit, 9), (zero_one, 5), (zero_one, 13)):  # 13: between two exchanges
@@ -294,5 +307,6 @@ if SIZE == 2:  # one rank on each node: otherwise nodes, and not ranks, have the
         check_onebit(codec)
         check_zero_one(codec)
     check_refusals()
+    check_frozen()
 gradbus.shutdown()
 print("ok")

@@ -290,6 +290,11 @@ def check_refusals():
             lambda: gradbus.DistributedOptimizer(torch.optim.LBFGS(model.parameters()), shard=True))  # fmt: skip
     for option in ({"compression": "topk:ratio=0.01"}, {"mode": "delayed:k=1"}, {"schedule": "wfbp"}):
         refused([f"{next(iter(option))}= does not go"], lambda option=option: sharded("SGD", model, **option))
+    frozen = Model()
+    frozen.first.requires_grad_(False)
+    optimizer = sharded("SGD", frozen)
+    frozen.first.requires_grad_(True)
+    refused([str(tuple(frozen.first.weight.shape)), "trains now"], optimizer.step)
     optimizer = sharded("SGD", model)
     refused(["copied"], lambda: __import__("copy").deepcopy(optimizer))
     refused(["already distributed"], lambda: gradbus.DistributedOptimizer(optimizer, shard=True))

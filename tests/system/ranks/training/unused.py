@@ -87,11 +87,14 @@ def case_optimizers():
 
 
 def case_ways_to_zero():
-    """Zeros that the user asks for are gradients, in one process, too."""
+    """Zeros that the user asks for are gradients, in one process, too; but None stays None."""
     for zero in (
         lambda optimizer, _: optimizer.zero_grad(set_to_none=False),
         lambda _, model: model.zero_grad(),
         lambda _, model: model.zero_grad(set_to_none=False),
+        lambda optimizer, model: (optimizer.zero_grad(), model.zero_grad(set_to_none=False)),
+        lambda optimizer, model: (model.zero_grad(), optimizer.zero_grad(set_to_none=False)),
+        lambda optimizer, _: (optimizer.zero_grad(), optimizer.zero_grad(set_to_none=False)),
     ):
         train(MAKERS["sgd"], zero)
     train(MAKERS["adamw"], lambda optimizer, _: optimizer.zero_grad(), wait="step")

@@ -50,12 +50,12 @@ class Noted:
         return None
 
     def restart(self) -> bool:
-        """As slot.restart(True) of each, where nothing is to be done but to remember versions. False: there is more."""
+        """As slot.restart(True) of each, where nothing is to be done but to remember it. False: there is more."""
         placed = self._placed
         if placed is None or not placed.is_ready_for_more():
             return False
-        for slot, version in zip(self._slots, placed.versions()):
-            slot.zeros_version = version
+        for slot in self._slots:
+            slot.has_zeros_for_none = True
         return True
 
     def forget(self) -> None:

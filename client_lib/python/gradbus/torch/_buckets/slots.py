@@ -37,8 +37,8 @@ class Slot:
         self.noted: tuple[torch.Tensor | None, int, int] = (None, 0, 0)  # .grad, its version and address
         # False until the first gradient arrived: that one is copied; later ones are born in place.
         self.adopted = False
-        # Of the zeros that zero_grad(set_to_none=True) or adopt() put there instead of None; None: not so.
-        self.zeros_version: int | None = None
+        # zero_grad(set_to_none=True) or adopt() put zeros there instead of None, and no gradient has arrived since.
+        self.has_zeros_for_none = False
         self._private: torch.Tensor | None = None  # .grad of a parameter in another order
         self.hook: Any = None  # is called with each gradient
         self._set_views(views)
@@ -57,6 +57,7 @@ class Slot:
 
     def count(self, passes: int) -> bool:
         """One more gradient has arrived; True when it is the last one of this round's ``passes``."""
+        self.has_zeros_for_none = False
         self._grads += 1
         if self._grads != self.grads_per_pass or self._passes + 1 < passes or self._is_ready:
             return False
@@ -77,17 +78,22 @@ class Slot:
 
     def is_unset(self) -> bool:
         """No gradient has arrived in this round, and ``.grad`` would be None in one process."""
-        return not (self._grads or self._passes or self._is_ready) and self._has_zeros_for_none()
+        return not (self._grads or self._passes or self._is_ready) and self._would_be_none()
 
-    def _has_zeros_for_none(self) -> bool:
+    def _would_be_none(self) -> bool:
         grad = self.parameter.grad
         if grad is None:
             return True
-        return grad._version == self.zeros_version and (grad is self._private or self.is_in_place())
+        if not (self.has_zeros_for_none and (grad is self._private or self.is_in_place())):
+            return False
+        # Without a gradient of backward(), a script may write one. Torch does not count what it writes to .grad.data,
+        # and counts zeros that model.zero_grad(set_to_none=False) writes. So the values tell.
+        self.has_zeros_for_none = not grad.any()
+        return self.has_zeros_for_none
 
     def end_zeros_for_none(self) -> None:
         """Other ranks may have had a gradient: what is in ``.grad`` stands for no None."""
-        self.zeros_version = None
+        self.has_zeros_for_none = False
 
     def refuse_when_frozen_here(self) -> None:
         """Another rank has a gradient. Raises MismatchError if no step will move this rank's parameter."""
@@ -157,8 +163,7 @@ class Slot:
             self.view.copy_(own.clone() if self._made(grad) else own)
         if grad is None or grad is not self._private:
             self.point()
-            made = self.parameter.grad if grad is None else None
-            self.zeros_version = None if made is None else made._version
+            self.has_zeros_for_none = grad is None and self.parameter.grad is not None
 
     def _made(self, grad: torch.Tensor) -> bool:
         return any(grad is gradient for gradient in self._gradients)
@@ -205,7 +210,7 @@ class Slot:
 
     def _drop_zeros_when_frozen(self) -> None:
         # zero_grad(), then requires_grad_(False): in one process .grad is None.
-        if not self.parameter.requires_grad and self._has_zeros_for_none():
+        if not self.parameter.requires_grad and self._would_be_none():
             self.parameter.grad = None
 
     def _put(self) -> torch.Tensor:
@@ -220,7 +225,7 @@ class Slot:
         if self.parameter.grad is not gradient:
             self.refuse_other_kind()
             self.parameter.grad = gradient
-            self.zeros_version = None
+            self.has_zeros_for_none = False
         return gradient
 
     def _private_gradient(self) -> torch.Tensor | None:
@@ -241,11 +246,11 @@ class Slot:
         A frozen parameter gets no next one, and a step on zeros would move it (momentum, weight decay). So its
         ``.grad`` becomes what torch's own zero_grad() makes of it.
         """
-        stays = not set_to_none and not self._has_zeros_for_none()
+        stays = not set_to_none and not self._would_be_none()
         if stays or (self.adopted and self.parameter.requires_grad):
-            gradient = self._put()
+            self._put()
             self.adopted = True
-            self.zeros_version = None if stays else gradient._version
+            self.has_zeros_for_none = not stays
         else:
             self.parameter.grad = None
 
@@ -256,7 +261,7 @@ class Slot:
 
     def let_go(self, keep_values: bool) -> None:
         """``.grad`` is no longer in shared memory."""
-        if self._has_zeros_for_none():
+        if self._would_be_none():
             self.parameter.grad = None  # as it would be in one process
         grad = self.parameter.grad
         if grad is not None and self._made(grad):

@@ -91,7 +91,7 @@ class Deferred:
     def zero(self, set_to_none: bool) -> list[Bucket]:
         """After step(): buckets that are left get zeros once they have been stepped. Which those are."""
         with self._lock:
-            self._zero = set_to_none
+            self._zero = set_to_none or bool(self._zero)  # None stays None
             return list(self._left)
 
     def finish(self, optimizer: Any = None) -> None:

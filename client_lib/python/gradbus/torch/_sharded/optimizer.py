@@ -7,7 +7,6 @@ parameters. Main thread, and autograd's threads for hooks.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,15 +19,17 @@ from ..._ops import Average, Max, Sum, checked_op
 from ..._process_sets import ProcessSet, lowest_rank, session_of
 from ..._reductions import allreduce_async_
 from .._broadcast import broadcast_parameters
-from .._exchangers import weakly
+from .._exchangers import put_in_front
 from .._names import all_named
 from .._numbers import next_number
+from .._own_zero_grad import zero_by_own
 from .._replicas import compare_before_step
 from .._timeline import profiled
 from .gradients import ShardedGradient, StepGradients
 from .ownership import Ownership, PassEnd
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 from .replica_facts import ReplicaFacts
+from .step_hooks import StepHooks
 
 _PIECE_BYTES = 32 << 20
 _HOOKS = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # from 2.1 on: exchanges begin in backward()
@@ -51,6 +52,7 @@ class ShardedOptimizerBase(_Optimizer):
     """These methods go in front of the optimizer's own; it is still of its own class as well."""
 
     _pieces: list[Piece]
+    _held: set[int]  # ids of the parameters in pieces
     _place: Place
     _passes: int
     _next: int  # piece to start
@@ -72,17 +74,32 @@ class ShardedOptimizerBase(_Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._refuse_unfrozen()
         self.synchronize()
+        hooks = StepHooks(self)
+        hooks.run_before()
         with torch.no_grad():
             self._take_gradients()
             for piece in self._pieces:
                 piece.refresh()
-            with _Shares(self):
+            with _Shares(self), hooks.aside():
                 (self._counted or super().step)()
             self._publish()
+        hooks.run_after()
         return loss
 
-    step.hooked = True  # type: ignore[attr-defined]  # torch's step hooks run in the inner step
+    step.hooked = True  # type: ignore[attr-defined]  # torch need not wrap it: it runs the hooks
+
+    def _refuse_unfrozen(self) -> None:
+        """A parameter that was frozen when shares were made is in none."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad and parameter.numel() and id(parameter) not in self._held:
+                    raise bad_argument(
+                        f"a parameter of shape {tuple(parameter.shape)} trains now, and did not when the optimizer "
+                        "was sharded",
+                        "unfreeze it first, or make a new optimizer and call DistributedOptimizer(shard=True) again",
+                    )
 
     @profiled("gradbus::wait")
     def synchronize(self) -> None:
@@ -130,6 +147,7 @@ class ShardedOptimizerBase(_Optimizer):
         """
         self._ownership.refuse_when_released()
         self._forget()
+        zero_by_own(super().zero_grad, set_to_none)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:
@@ -217,6 +235,7 @@ class ShardedOptimizerBase(_Optimizer):
         number = next_number(self._place.process_set)
         for group in groups:
             self._pieces += _pieces_of(self, group, f"gradbus.shard.{number}.{group}", self._place)
+        self._held = {id(parameter) for piece in self._pieces for parameter in piece.parameters}
         self._next = self._ended = 0
         self._ownership.take(self)
 
@@ -372,8 +391,5 @@ def shard(
 
 def _put_in_front(optimizer: Any) -> None:
     kind = type(optimizer)
-    # A scheduler made earlier has put its counting wrapper into the instance: keep it innermost.
-    optimizer._counted = counted = optimizer.__dict__.pop("step", None)
-    optimizer.__class__ = type(f"Sharded{kind.__name__}", (ShardedOptimizerBase, kind), {"__module__": __name__})
-    if counted is not None:
-        optimizer.step = functools.update_wrapper(weakly(ShardedOptimizerBase.step, optimizer), counted)
+    sharded = type(f"Sharded{kind.__name__}", (ShardedOptimizerBase, kind), {"__module__": __name__})
+    optimizer._counted = put_in_front(optimizer, sharded)

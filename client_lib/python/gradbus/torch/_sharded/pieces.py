@@ -212,7 +212,7 @@ class SplitPiece(Piece):
             parts = self._gathered(flat, f"state.{key}")[: self.elements].split(self.counts)
             for state, part, parameter in zip(whole, parts, self.parameters):
                 if isinstance(state.get(key), torch.dtype):
-                    state[key] = part.clone().view(parameter.shape)
+                    state[key] = _in_order_of(parameter, part.clone())
         return whole
 
     def shared_state(self, whole: Sequence[State]) -> list[State]:
@@ -225,6 +225,17 @@ class SplitPiece(Piece):
                 for key, value in whole[cut.parameter].items()
             })  # fmt: skip
         return states
+
+
+def _in_order_of(parameter: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """The elements, which are in the order of a contiguous tensor, in the order that the parameter has in memory.
+
+    Fused optimizers walk through parameter, gradient and state in memory order.
+    """
+    shaped = flat.view(parameter.shape)
+    if parameter.is_contiguous():
+        return shaped
+    return torch.empty_like(parameter, dtype=flat.dtype, requires_grad=False).copy_(shaped)
 
 
 def _is_split(key: str, value: Any, shape: torch.Size) -> bool:
@@ -263,7 +274,7 @@ class OwnedPiece(Piece):
     def _take(self, result: Any) -> None:
         if self.is_mine:
             for share, part in zip(self.shares, result.view(-1).split(self.counts)):
-                share.grad = part.view(share.shape)
+                share.grad = _in_order_of(share, part)
 
     def whole_state(self, states: Sequence[State]) -> list[State]:
         """The owner's states. All ranks call it."""
