@@ -93,7 +93,9 @@ def main():
         assert abs(ms - surface(found, 400)) < 1e-6, (found, ms)
     assert setting == min(times, key=times.get), (setting, times)
     lowest = min(surface((name, 400, 128 << 10, 3 * BUDGET), 400) for name in schedules)
-    assert times[setting] < 1.15 * lowest, (times, forward)
+    # Which chunks are tried depends on the measured path, so the way there is another one under load.
+    default = tuner.found[0][1] * 1e3
+    assert times[setting] - lowest < (default - lowest) / 4, (times, forward)
     gradbus.barrier()
     lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
     budget = "budget_bytes," if BUDGET else ""
