@@ -370,8 +370,7 @@ TEST_F(Stall, NonsenseIsCountedAndIgnored) {
 // Its wait was reported before, and the answers of the agents come after.
 TEST_F(Stall, ATensorThatRetiresEndsTheWaitsForItsRounds) {
   start(2);
-  ready("t");
-  const uint32_t id = cluster.last(1).tensors_ready().tensors(0).id();
+  const uint32_t id = cluster.make_ready(job, world, make_spec("t", 100));
   ask(0, "t", 101);
   wait(0, "t", 0, 1000);
   wait(1, "t", 5, 1000);
