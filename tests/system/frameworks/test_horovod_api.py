@@ -32,6 +32,16 @@ def test_habits_of_scripts(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_habits.py", 2))
 
 
+def test_spellings_of_horovodrun(run_program, tmp_path):
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    status, output = run_program(
+        [str(rigs.BIN / "gradbus"), "run", "--num-proc", "2", "-hostfile", str(tmp_path / "hosts"), "--log-level", "INFO",
+         "--no-stall-check", "--no-prefix", "--", "echo", "hello"],
+        env=clean_environment(),
+    )  # fmt: skip
+    assert status == 0 and output.count("hello\n") == 2 and "--log-level does nothing here" in output, output
+
+
 def test_run_calls_a_function_on_ranks(python, run_program):
     env = clean_environment(PATH=f"{rigs.BIN}:{os.environ['PATH']}")
     status, output = run_program([python, str(RANKS / "frameworks/hvd/hvd_run.py")], env=env)

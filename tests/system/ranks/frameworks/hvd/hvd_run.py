@@ -6,7 +6,7 @@ import gradbus.horovod.torch as hvd
 from run_functions import fail, total
 
 assert hvd.run is gradbus.horovod.run
-results = hvd.run(total, args=(10,), kwargs={"more": 1}, num_proc=2)
+results = hvd.run(total, args=(10,), kwargs={"more": 1}, num_proc=2, use_gloo=True, use_mpi=False)
 assert results == [{"rank": 0, "total": 23}, {"rank": 1, "total": 23}]
 for options, kind, words in (
     ({"np": 2, "func": fail}, gradbus.PeerLostError, ["GB-H202", "rank 1"]),
