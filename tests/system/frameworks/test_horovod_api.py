@@ -35,7 +35,7 @@ def test_habits_of_scripts(two_agents, python):
 def test_spellings_of_horovodrun(run_program, tmp_path):
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     status, output = run_program(
-        [str(rigs.BIN / "gradbus"), "run", "--num-proc", "2", "-hostfile", str(tmp_path / "hosts"), "--log-level", "INFO",
+        [str(rigs.BIN / "gradbus"), "run", "--num-proc", "2", "-hostfile", str(tmp_path / "hosts"), "--log-level", "1",
          "--no-stall-check", "--no-prefix", "--", "echo", "hello"],
         env=clean_environment(),
     )  # fmt: skip
