@@ -68,7 +68,7 @@ class Daemon:
 
     def text(self) -> str:
         """What it has logged."""
-        return self.log.read_text()
+        return self.log.read_text(errors="replace")  # a killed daemon may end within a character
 
     def kill(self, sig: int = signal.SIGKILL) -> None:
         """Sends a signal."""
