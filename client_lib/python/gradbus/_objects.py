@@ -60,17 +60,17 @@ def _sealed(session: _core.Session, obj: Any) -> bytes:
 
 def _opened(session: _core.Session, rank: int, sealed: memoryview) -> Any:
     """The object in what ``rank`` has sent. Raises PermissionError before anything is unpickled."""
-    if not sealed:
-        raise bad_argument(
-            f"rank {rank} could not pickle its object; its own error says why",
-            "send what pickle takes, or install cloudpickle",
-        )
     proof, payload = sealed[:_PROOF_BYTES], sealed[_PROOF_BYTES:]
     if not hmac.compare_digest(bytes(proof), _proof(session, rank, payload)):
         raise PermissionError(
             f"GB-J409 OBJECT_NOT_PROVEN: {len(sealed)} bytes that should hold an object of rank {rank} do not "
             f'carry the proof of job "{session.job}"; they were not unpickled | next: make all ranks call the '
             "same operation with the same name; else look for other senders"
+        )
+    if not payload:
+        raise bad_argument(
+            f"rank {rank} could not pickle its object; its own error says why",
+            "send what pickle takes, or install cloudpickle",
         )
     return pickle.loads(payload)
 
@@ -98,7 +98,7 @@ def broadcast_object(
     try:
         sealed = _sealed(session, obj)
     except Exception:
-        _broadcast_bytes(session, b"", root, name)  # the others wait for it
+        _broadcast_bytes(session, _proof(session, root, b""), root, name)  # the others wait for it
         raise
     _broadcast_bytes(session, sealed, root, name)
     return obj
@@ -143,7 +143,7 @@ def allgather_object(
     try:
         payload = bytearray(_sealed(session, obj))
     except Exception as error:  # noqa: BLE001  # the others wait for it
-        problem, payload = error, bytearray()
+        problem, payload = error, bytearray(_proof(session, session.rank, b""))
     operation = session.start([_core.Request(Collective.ALLGATHER, name, payload)])
     operation.wait()
     if problem is not None:
