@@ -164,3 +164,34 @@ def fused_steps_on_broadcast_state(training):
     if training.distributed:
         gradbus.broadcast_optimizer_state(plain)
     return training.loop(model, plain, shape=(8, 2, 4, 6))
+
+
+def flush_now(training, optimizer):
+    if training.distributed:
+        assert optimizer.flush() == 0
+
+
+@case
+def flush_without_zero_grad(training):
+    """Gradients add up for ever."""
+    model = mlp()
+    optimizer = training.wrap(sgd(model), model)
+    for x, y in training.batches():
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        flush_now(training, optimizer)
+    return model
+
+
+@case
+def flush_between_passes_of_a_step(training):
+    """For example for a validation in the middle of an accumulation."""
+    model = mlp()
+    optimizer = training.wrap(sgd(model), model, backward_passes_per_step=2)
+    for x, y in training.batches():
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        flush_now(training, optimizer)
+        F.mse_loss(model(x), y).mul(0.5).backward()
+        optimizer.step()
+    return model

@@ -242,12 +242,15 @@ class GradientExchange:
         """The next results that no step has taken are in ``.grad``, zeros where a bucket has none.
 
         False when there were none at all: every exchange is over. Every rank calls it until then.
-        After a TimeoutError it may be called again: nothing that was found is lost.
+        After a TimeoutError it may be called again: nothing that was found is lost. Where no bucket is
+        delayed, gradients stay as they are, like those of one process.
         """
         self.refuse_when_detached()
         self.settle()
         if self._rounds.is_between_backward_and_step:
             raise in_flight_error("flush() is called")
+        if not any(bucket.is_delayed for bucket in self._buckets):
+            return False
         draining = [bucket for bucket in self._buckets if bucket.on_shards is None]
         for bucket in draining:
             bucket.drain()
