@@ -15,8 +15,8 @@ namespace {
 constexpr std::chrono::seconds kChallengeDeadline{5};
 constexpr int kPingEveryMs = 10'000;
 // A coordinator that is only busy or suspended keeps its agents. They wait for much longer than a
-// lease, which does not expire meanwhile. A flood of calls that are reset can occupy gRPC for longer
-// than a minute.
+// lease, which does not expire meanwhile. A flood of calls that are reset can occupy gRPC for
+// longer than a minute.
 constexpr int kPingAnswerMaxMs = 300'000;
 constexpr std::chrono::milliseconds kGoodbyeMax{500};
 constexpr std::chrono::milliseconds kEndMax{2'000};

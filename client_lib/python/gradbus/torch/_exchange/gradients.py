@@ -241,9 +241,8 @@ class GradientExchange:
     def drain(self) -> bool:
         """The next results that no step has taken are in ``.grad``, zeros where a bucket has none.
 
-        False when there were none at all: every exchange is over. Every rank calls it until then.
-        After a TimeoutError it may be called again: nothing that was found is lost. Where no bucket is
-        delayed, gradients stay as they are, like those of one process.
+        False when there were none at all: every exchange is over. Every rank calls it until then. After a
+        TimeoutError it may be called again. Where no bucket is delayed, gradients stay as they are.
         """
         self.refuse_when_detached()
         self.settle()
@@ -291,9 +290,7 @@ class GradientExchange:
             return
         session = session_of(self._process_set, "flush")
         specs = [(*b.spec[:-1], f"{b.spec[-1]},placement={placement}") for b in moving]
-        devices = [
-            uuid_for_rank_buffers(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving
-        ]
+        devices = [uuid_for_rank_buffers(b.slots[0].parameter, b.spec[4], b.spec[-1]) for b in moving]
         try_devices(session, devices)
         for bucket, core in zip(moving, session.register_buckets(specs, devices)):
             bucket.placement = placement
