@@ -232,15 +232,21 @@ class Exchanges:
 
     def of(self, prefix: str, settings: Settings, gradients: Sequence[Gradient]) -> GradientExchange:
         """The one for these gradients, in an optimizer named ``prefix``."""
-        key = (id(session_of(settings.process_set, prefix)), prefix, tuple(gradients))
+        session = id(session_of(settings.process_set, prefix))
+        key = (session, prefix, settings.op, settings.compression, settings.bucket_bytes, tuple(gradients))
         with self._lock:
             found = self._made.get(key)
         if found is None:  # not under the lock: it waits for other ranks, which may come to another one first
             found = GradientExchange(gradients, prefix, settings)
-            settings.process_set._before_close(lambda _: self._made.clear())
+            settings.process_set._before_close(lambda _: self._forget(session))
             with self._lock:
                 self._made[key] = found
         return found
+
+    def _forget(self, session: int) -> None:
+        """Those of one session. Members alone close a process set: exchanges of other sets must stay."""
+        with self._lock:
+            self._made = {key: made for key, made in self._made.items() if key[0] != session}
 
 
 EXCHANGES = Exchanges()

@@ -125,6 +125,18 @@ def check_transformations():
     check(got["b"], np.ones((3, 2)))
 
 
+def check_exchanges():
+    """One name with other settings is another exchange. An exchange outlives the process sets of other ranks."""
+    given = {"a": np.float32(RANK) * jnp.ones((30, 2))}
+    for options, expected in (({"op": gradbus.Sum}, TOTAL), ({}, MEAN), ({"op": gradbus.Sum}, TOTAL)):
+        check(gradbus.exchange_gradients(given, "settings", **options)["a"], np.full((30, 2), expected))
+    first = gradbus.add_process_set([0])
+    if first.included():
+        check(gradbus.exchange_gradients(given, "first", process_set=first)["a"], np.zeros((30, 2)))
+    gradbus.remove_process_set(first)
+    check(gradbus.exchange_gradients(given, "settings")["a"], np.full((30, 2), MEAN))
+
+
 class Unreadable:
     """An array whose computation failed."""
 
@@ -176,6 +188,7 @@ check_gradients()
 check_order()
 check_optimizer()
 check_transformations()
+check_exchanges()
 check_unreadable()
 check_refusals()
 gradbus.barrier()
