@@ -12,7 +12,7 @@ from .. import _data_movement, _differentiable
 from .._errors import bad_argument
 from .._gradients import Settings, exchange_rows
 from .._how import How, rows_of_rank
-from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum, checked_op
+from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum
 from .._process_sets import ProcessSet, checked_root, global_process_set, session_of
 from ._calls import back_name, name_for, run
 
@@ -27,11 +27,14 @@ def _check_linear(verb: str, op: int) -> None:
 def _differentiable_run(
     function: Callable[..., Any], tensors: Sequence[Any], shapes: Sequence[Any], back: Callable[..., Any]
 ) -> list[Any]:
-    """``back``: from the gradients of the results to those of the tensors."""
+    """``back``: from the gradients of the results to those of the tensors. tf.gather() makes slices of the former."""
+
+    def dense_back(*upstream: Any) -> Any:
+        return back(*map(tf.convert_to_tensor, upstream))
 
     @tf.custom_gradient
     def forward(*given: Any) -> Any:
-        return run(function, given, [tensor.dtype for tensor in given], shapes), lambda *upstream: back(*upstream)
+        return run(function, given, [tensor.dtype for tensor in given], shapes), dense_back
 
     return list(forward(*tensors))
 
@@ -82,10 +85,28 @@ def allreduce(
     all-reduce of the gradients, for the same two.
     """
     if isinstance(tensor, tf.IndexedSlices):
-        settings = Settings(checked_op(op, "allreduce", (Average, Sum)), process_set=process_set)
-        return allreduce_rows(tensor, name_for("allreduce", name) or "tensorflow/rows", settings)
+        how = How("allreduce", process_set, op, prescale_factor, postscale_factor, (Average, Sum), compression)
+        settings = Settings(how.op, process_set=process_set)
+        return allreduce_rows(_scaled_slices(tensor, how), name_for("allreduce", name) or "tensorflow/rows", settings)
     given = [tensor]
     return grouped_allreduce(given, name, op, prescale_factor, postscale_factor, process_set, compression)[0]
+
+
+def _scaled_slices(slices: Any, how: How) -> Any:
+    """Their values with both factors. Rows are joined, so nothing compresses them."""
+    if how.compression not in (None, "none"):
+        raise bad_argument(
+            f"allreduce: compression={how.compression!r} of tf.IndexedSlices, whose rows travel as they are",
+            "leave compression out, or pass tf.convert_to_tensor(slices)",
+        )
+    scale = how.prescale * how.postscale
+    if scale == 1:
+        return slices
+    if slices.dtype.is_integer:
+        raise bad_argument(
+            f"allreduce: a factor for tf.IndexedSlices of {slices.dtype.name}", "multiply their values yourself"
+        )
+    return tf.IndexedSlices(slices.values * tf.cast(scale, slices.dtype), slices.indices, slices.dense_shape)
 
 
 def allreduce_rows(slices: Any, name: str, settings: Settings) -> Any:

@@ -73,6 +73,20 @@ def check_gradients(wrap):
     check(gradient(gradbus.allgather), TOTAL * np.ones((SIZE, 2)))
     check(gradient(lambda x: gradbus.reducescatter(x, op=gradbus.Sum)), np.arange(SIZE)[:, None] * np.ones((1, 2)))
     check(gradient(gradbus.alltoall), np.arange(SIZE)[:, None] * np.ones((1, 2)))
+    first = np.eye(SIZE)[:, :1] * np.ones((1, 2))  # tf.gather() sends tf.IndexedSlices back
+    check(gradient(lambda x: tf.gather(gradbus.allgather(x), [0, 0])), 2 * TOTAL * first * (RANK == 0))
+    check(gradient(lambda x: tf.gather(gradbus.broadcast(x, 1), [0])), TOTAL * first * (RANK == 1))
+
+
+def check_slices(wrap):
+    """Factors apply to the rows."""
+
+    @wrap
+    def run():
+        slices = tf.IndexedSlices(tf.fill([1, 2], 1.0 + RANK), tf.constant([RANK]), tf.constant([SIZE, 2]))
+        return tf.convert_to_tensor(gradbus.allreduce(slices, None, gradbus.Sum, 0.5, 3.0))
+
+    check(run(), 1.5 * np.arange(1, SIZE + 1)[:, None] * np.ones((1, 2)))
 
 
 def check_tape(wrap, sparse_as_dense):
@@ -114,12 +128,15 @@ def check_sessions():
 def check_refusals():
     """One line each, with the next step."""
     differ = tf.function(lambda: gradbus.allreduce(tf.ones(2 + RANK), name="differ"))
+    rows = tf.IndexedSlices(tf.ones((1, 2), tf.int32), tf.constant([0]))
     compiled = tf.function(lambda: gradbus.allreduce(tf.ones(2)), jit_compile=True)
     for error, words, call in (
         (gradbus.GradbusError, "is no tape", lambda: gradbus.DistributedGradientTape(3)),
         (gradbus.GradbusError, "is no optimizer of Keras 3", lambda: gradbus.DistributedOptimizer(3)),
         (gradbus.GradbusError, "is a scalar", lambda: gradbus.reducescatter(tf.ones(()))),
         (gradbus.GradbusError, "cannot be reduced", lambda: gradbus.allreduce(tf.constant("a"))),
+        (gradbus.GradbusError, "IndexedSlices of int32", lambda: gradbus.allreduce(rows, postscale_factor=2.0)),
+        (gradbus.GradbusError, "rows travel as they are", lambda: gradbus.allreduce(rows, compression="fp16")),
         (Exception, "GB-O900 .* \\| next: .*jit_compile=False", compiled),  # tf.function changes the class
         (tf.errors.OpError, "GB-O902 .*differ.* \\| next: ", differ),
     ):  # fmt: skip
@@ -133,6 +150,7 @@ for wrap in (lambda function: function, tf.function):
     check_gradients(wrap)
     check_tape(wrap, False)
     check_tape(wrap, True)
+    check_slices(wrap)
 check_sessions()
 check_refusals()
 gradbus.barrier()

@@ -71,10 +71,10 @@ def grouped_allreduce(
         for index, tensor in zip(dense, made):
             results[index] = tensor
     for index in sorted(set(range(len(results))) - set(dense)):
-        if prescale_factor != 1 or postscale_factor != 1:
-            raise bad_argument("allreduce: tf.IndexedSlices take no factors", "multiply their values yourself")
         one = name_in_group(name, index) if len(results) > 1 else name
-        results[index] = _operations.allreduce(results[index], one, chosen, process_set=process_set)
+        results[index] = _operations.allreduce(
+            results[index], one, chosen, prescale_factor, postscale_factor, process_set
+        )
     return results
 
 

@@ -41,6 +41,7 @@ def check_results(wrap):
             "least": hvd.allreduce(x, op=hvd.Min),
             "half": hvd.allreduce(x + 1 / 7, op=hvd.Sum, compression=hvd.Compression.fp16),
             "group": hvd.grouped_allreduce([x, tf.cast(x, tf.int32), slices], op=hvd.Sum),
+            "scaled": tf.convert_to_tensor(hvd.allreduce(slices, op=hvd.Sum, prescale_factor=2.0)),
             "rows": hvd.allgather(x[: RANK + 1], name="rows"),
             "both": hvd.grouped_allgather([x[:1], tf.cast(x[:2], tf.float64)]),
             "root": hvd.broadcast(x, SIZE - 1),
@@ -64,6 +65,7 @@ def check_results(wrap):
     check(whole, TOTAL * ones)
     assert whole.dtype == tf.int32 and isinstance(sparse, tf.IndexedSlices)
     check(tf.convert_to_tensor(sparse), np.arange(SIZE)[:, None] * ones)
+    check(got["scaled"], 2 * np.arange(SIZE)[:, None] * ones)
     check(got["rows"], np.repeat(np.arange(SIZE), np.arange(SIZE) + 1)[:, None] * np.ones((1, 2)))
     check(got["both"][0], np.arange(SIZE)[:, None] * ones)
     assert got["both"][1].dtype == tf.float64 and got["both"][1].shape == (2 * SIZE, 2)
