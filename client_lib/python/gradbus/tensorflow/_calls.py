@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 from .._errors import bad_argument
 from .._handles import standing_for_main_thread
@@ -53,14 +56,25 @@ def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-_calls: dict[str, itertools.count[int]] = {}
+Counts = dict[str, "itertools.count[int]"]
+_calls: Counts = {}  # of graphs of tf.compat.v1
+_calls_of: weakref.WeakKeyDictionary[Any, Counts] = weakref.WeakKeyDictionary()  # by graph of a tf.function
 
 
 def name_for(verb: str, name: str | None) -> str | None:
-    """The name; in a graph, where TensorFlow may change the order, one by the number of such operations so far."""
+    """The name; in a graph, where TensorFlow may change the order, one by the number of such operations so far.
+
+    A tf.function numbers its own: one rank may trace it again, for an input of another shape, while others do not.
+    """
     if name is not None or tf.executing_eagerly():
         return name
-    return f"tensorflow/{verb}/{next(_calls.setdefault(verb, itertools.count()))}"
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, ControlFlowFuncGraph):  # TensorFlow numbers their names
+        graph = graph.outer_graph
+    if not isinstance(graph, FuncGraph):
+        return f"tensorflow/{verb}/{next(_calls.setdefault(verb, itertools.count()))}"
+    counts = _calls_of.setdefault(graph, {})
+    return f"tensorflow/{verb}/{graph.name}/{next(counts.setdefault(verb, itertools.count()))}"
 
 
 def back_name(name: str | None) -> str | None:

@@ -78,6 +78,19 @@ def check_gradients(wrap):
     check(gradient(lambda x: tf.gather(gradbus.broadcast(x, 1), [0])), TOTAL * first * (RANK == 1))
 
 
+def check_retraced():
+    """Rank 0 alone traces a function again. Its operations keep their names."""
+
+    @tf.function
+    def run(x):
+        mean = gradbus.allreduce(tf.reduce_mean(x))
+        mean = tf.cond(mean > 0, lambda: gradbus.allreduce(mean + RANK), lambda: mean)
+        return gradbus.allreduce(mean * RANK, op=gradbus.Sum)
+
+    for rows in (4, 3 if RANK == 0 else 4, 4):
+        check(run(tf.ones(rows)), (1 + MEAN) * TOTAL)
+
+
 def check_slices(wrap):
     """Factors apply to the rows."""
 
@@ -151,6 +164,7 @@ for wrap in (lambda function: function, tf.function):
     check_tape(wrap, False)
     check_tape(wrap, True)
     check_slices(wrap)
+check_retraced()
 check_sessions()
 check_refusals()
 gradbus.barrier()
