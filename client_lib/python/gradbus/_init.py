@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _core
@@ -34,6 +34,7 @@ class _Arguments:
 
 
 _arguments = _Arguments()  # of the last session
+_after_open: list[Callable[[], None]] = []  # what was done after init(), and again after each join_again()
 
 
 def _milliseconds(seconds: float | None, name: str) -> int | None:
@@ -115,6 +116,7 @@ def init(
     if is_initialized():
         _warn_of_differences(given)
         return
+    _after_open.clear()
     _open(given)
 
 
@@ -145,9 +147,17 @@ def _process_sets(given: Sequence[ProcessSet]) -> list[ProcessSet]:
         ) from None
 
 
+def do_in_each_session(function: Callable[[], None]) -> None:
+    """Calls it now, after init(), and after each join_again() that follows."""
+    function()
+    _after_open.append(function)
+
+
 def join_again(start_timeout: float) -> None:
     """A new session in the place of the last one, which was shut down: init() with its arguments."""
     _open(_arguments, start_timeout)
+    for function in _after_open:
+        function()
 
 
 def _open(arguments: _Arguments, start_timeout: float | None = None) -> None:

@@ -16,6 +16,7 @@ from .._ops import whole_number
 from .._process_sets import ProcessSet, add_process_set
 from .._session import current, is_initialized, local_size, shutdown
 from ._join import MakeZeros, make_join_possible
+from ._joining import Rounds
 from ._process_sets import sorted_set
 
 _local_sizes: list[int] = []  # of all ranks
@@ -44,9 +45,14 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
         _init.init(process_sets=sets)
     else:
         _join_some(members, sets)
-    _local_sizes[:] = allgather_int(local_size(), name="horovod/local_size")
-    if zeros is not None:
-        make_join_possible(zeros)
+    rounds: list[Rounds] = []  # they outlive a session that elastic training replaces
+
+    def prepare() -> None:
+        _local_sizes[:] = allgather_int(local_size(), name="horovod/local_size")
+        if zeros is not None:
+            make_join_possible(zeros, rounds)
+
+    _init.do_in_each_session(prepare)
 
 
 def _members_of(comm: Sequence[int] | None) -> list[int] | None:

@@ -18,12 +18,12 @@ from ._joining import Joining, Rounds
 MakeZeros = Callable[[Sequence[int], str], Any]  # from a shape and the name of a dtype: an array of the framework
 
 
-def make_join_possible(zeros: MakeZeros) -> None:
-    """Collective, at the end of init()."""
+def make_join_possible(zeros: MakeZeros, rounds: list[Rounds]) -> None:
+    """Collective, at the end of init(). ``rounds``: of the optimizers that there are, and of those to come."""
     session = current()
     if session.size == 1:
         return
-    _watch.watch(Joining(session, functools.partial(_start_with_zeros, zeros)))
+    _watch.watch(Joining(session, functools.partial(_start_with_zeros, zeros), rounds))
     before_close(lambda _: _watch.watch(None))
 
 

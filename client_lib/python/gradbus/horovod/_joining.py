@@ -83,7 +83,9 @@ def _adds_zeros(key: str) -> bool:
 class Joining:
     """What one rank knows of who has joined. One for a session; any thread may wait."""
 
-    def __init__(self, session: _core.Session, start_with_zeros: Callable[[Replay], Zeros]) -> None:
+    def __init__(
+        self, session: _core.Session, start_with_zeros: Callable[[Replay], Zeros], rounds: list[Rounds]
+    ) -> None:
         """Collective, so that the first meeting needs no registration later."""
         self.session = session
         self._start_with_zeros = start_with_zeros
@@ -92,7 +94,7 @@ class Joining:
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._key_of: dict[int, list[tuple[str, int]]] = {}
         self._refused: dict[int, _Refused] = {}  # by id of the operation: nobody has waited for it so far
-        self.rounds: list[Rounds] = []
+        self.rounds = rounds
         self._meeting: _core.Operation | None = None
         self._meetings = 0
         self._joined_at: int | None = None  # the meeting to which this rank brings its join

@@ -69,6 +69,15 @@ assert everything == expected, everything
 assert model.weight.item() == -sum(expected) / 64, model.weight
 assert resets == ([] if folder is None else [2]), resets
 
+for _ in range(1 + hvd.rank()):  # joining works in the session after the loss, too
+    optimizer.zero_grad()
+    model.weight.sum().backward()
+    optimizer.step()
+assert hvd.join() == hvd.size() - 1
+steps = sum(rank + 1 for rank in range(hvd.size()))
+if hvd.rank() == hvd.size() - 1:
+    assert model.weight.item() == -(sum(expected) + steps) / 64, model.weight
+
 values = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=hvd.rank() + 5)
 values.sync()
 assert values.step == 5 and isinstance(values, hvd.elastic.State)
