@@ -59,7 +59,7 @@ class State:
     """Named values that a job can restore. Each is an attribute: ``State(step=0).step``.
 
     A commit stores a deep copy of each value, or of its ``state_dict()`` if it has one. Values may differ
-    between ranks. Before the first commit, all ranks get those of rank 0.
+    between ranks. When ``run`` begins, all ranks get those of rank 0.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -69,24 +69,23 @@ class State:
         self._names = tuple(values)
         self._kept: dict[int, Saved] = {}  # commits by number; two while one is being made
         self._common = -1  # the newest that every rank is known to have
+        self._after_loss = False  # until the values are those of a commit again
         for name, value in values.items():
             setattr(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this State has no value '{name}': pass it to State()")
 
-    @property
-    def commits(self) -> int:
-        """The number of commits, without the one at the start."""
-        return max(0, self._common)
-
     def commit(self) -> None:
         """Stores the current values. Returns when every rank has stored its own.
 
         Every rank calls it after the same step. Raises what operations raise.
         """
+        self._commit()
+
+    def _commit(self) -> None:
         self._settle()
-        self._kept[self._common + 1] = self._save()
+        self._keep()
         barrier()
         # Whoever is here knows that all ranks have this one: nobody goes back further.
         self._common += 1
@@ -103,25 +102,34 @@ class State:
         self._load(self._kept[self._common], self._common)
 
     def sync(self) -> None:
-        """Restores the newest commit that all ranks have. Without any, all ranks get the values of rank 0.
+        """Gives all ranks the values of rank 0, as they are now, and commits them.
 
-        ``run`` calls it before the function. Raises MismatchError when a new process lacks the commit of
-        the others, and what operations raise.
+        After a loss, it restores the newest commit that all ranks have. ``run`` calls it before the function. Raises
+        MismatchError when a new process lacks the commit of the others, and what operations raise.
         """
-        newest = allgather_int(max(self._kept, default=-1), name="elastic/commits")
+        if not self._after_loss:  # the values may be newer than the last commit, so nobody goes back to that
+            self._kept.clear()
+            self._common = min(self._common, 0)
+        mine = max(self._kept, default=self._common) if self._after_loss else -1
+        newest = allgather_int(mine, name="elastic/commits")
         common = min(newest)
         if common + 1 < max(newest):
             raise _no_common_commit(newest)
-        if common < 0:
-            if 0 in self._kept:  # not all ranks have kept the start, so none has gone on from there
-                self._load(self._kept[0], 0)
-            self._reset()
-            self._share()
-            self.commit()
-            return
-        self._load(self._kept[common], common)
-        self._kept = {common: self._kept[common]}
-        self._common = common
+        if common in self._kept:
+            self._kept = {common: self._kept[common]}
+            self._common = common
+            self.restore()
+        else:
+            self._begin()
+        self._after_loss = False
+
+    def _begin(self) -> None:
+        """No commit is common: the ranks begin with the values of rank 0."""
+        for number, saved in self._kept.items():  # not all ranks have kept these, so none has gone on from there
+            self._load(saved, number)
+        self._reset()
+        self._share()
+        self._commit()
 
     # ---- for kinds of values that need more
 
@@ -130,6 +138,10 @@ class State:
 
     def _reset(self) -> None:
         """A new session begins with the values that there are."""
+
+    def _keep(self) -> None:
+        """This rank's part of a commit."""
+        self._kept[self._common + 1] = self._save()
 
     def _save(self) -> Saved:
         return {name: copy.deepcopy(_state_of(getattr(self, name))) for name in self._names}
@@ -196,7 +208,7 @@ def run(
                 f"elastic.run: the first argument is a {type(state).__name__}, not a State",
                 "pass gradbus.elastic.State(...) or gradbus.torch.ElasticState(...)",
             )
-        patience = _patience(timeout)
+        patience = patience_of(timeout)
         _init(patience)
         return _run(
             functools.partial(wanted, state, *args, **kwargs), state, patience, restarts_max
@@ -205,7 +217,8 @@ def run(
     return elastic
 
 
-def _patience(timeout: float | None) -> float:
+def patience_of(timeout: float | None) -> float:
+    """Seconds until all ranks must be back, from the argument or the environment."""
     given: Any = os.environ.get(TIMEOUT, 60) if timeout is None else timeout
     try:
         seconds = float(given)
@@ -234,7 +247,7 @@ def _init(patience: float) -> None:
 
 
 def _run(function: Callable[[], Any], state: State, patience: float, restarts_max: int) -> Any:
-    restarts, commits = 0, -1
+    restarts, commits = 0, -2
     while True:
         try:
             state.sync()
@@ -246,10 +259,11 @@ def _run(function: Callable[[], Any], state: State, patience: float, restarts_ma
             loss = _loss_behind(problem) if is_initialized() else None
             if loss is None:
                 raise
-            restarts = restarts + 1 if state.commits == commits else 1
+            restarts = restarts + 1 if state._common == commits else 1
             if restarts > restarts_max:
                 raise
-            commits, lost = state.commits, loss.what
+            commits, lost = state._common, loss.what
+            state._after_loss = True
         # Outside: the exception holds the frames of the function, and they views of shared memory.
         _rejoin(lost, patience)
 

@@ -28,18 +28,26 @@ class ElasticState(State):
     back to one, gradients are zero. Optimizers on a process set need the set in ``init(process_sets=...)``.
     """
 
-    def _optimizers(self) -> list[Any]:
+    def restore(self) -> None:
+        """As that of gradbus.elastic.State, also between backward() and step()."""
+        for optimizer in self._optimizers(attached=True):
+            optimizer.zero_grad()  # which ends its exchange
+        super().restore()
+
+    def _optimizers(self, attached: bool) -> list[Any]:
+        """Those that belong to this session, or not."""
         values = (getattr(self, name) for name in self._names)
-        return [value for value in values if isinstance(value, DistributedOptimizerBase)]
+        distributed = [value for value in values if isinstance(value, DistributedOptimizerBase)]
+        return [optimizer for optimizer in distributed if attached != needs_reattaching(optimizer)]
 
     def _settle(self) -> None:
-        for optimizer in self._optimizers():
+        for optimizer in self._optimizers(attached=True):
             optimizer.flush()
 
     def _reset(self) -> None:
-        for optimizer in self._optimizers():
-            if needs_reattaching(optimizer):
-                reattach(optimizer, 0, [], fresh_shards=False)
+        for optimizer in self._optimizers(attached=False):
+            state = optimizer._gradbus
+            reattach(optimizer, state.steps, state.changes, fresh_shards=False)
 
     def _save(self) -> Saved:
         saved = super()._save()

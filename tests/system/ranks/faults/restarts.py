@@ -176,43 +176,58 @@ def digits(folder):
 def commits(_):
     """The barrier of a commit as one rank sees it that is lost in it, or has just passed it."""
 
-    def commit(passes):
+    def commit(passes, call=None):
         def barrier():
             if not passes:
                 raise gradbus.PeerLostError("GB-P104")
 
         real, gradbus.elastic.barrier = gradbus.elastic.barrier, barrier
         with contextlib.suppress(gradbus.PeerLostError):
-            state.commit()
+            (call or state.commit)()
         gradbus.elastic.barrier = real
+
+    def go_back():
+        state._after_loss = True  # as after a loss
+        state.sync()
 
     gradbus.init()
     rank = gradbus.rank()
     state = gradbus.elastic.State(value=[rank + 5])
     state.sync()
-    assert state.value == [5] and state.commits == 0
+    assert state.value == [5] and state._common == 0
     for number in (1, 2):
         state.value = [10 * number + rank]
         if rank == 0:  # which has the next one, the others have not
             commit(False)
-        state.sync()
-        assert state.value == [5] and state.commits == 0, state.value
+        go_back()
+        assert state.value == [5] and state._common == 0, state.value
     state.value.append(rank)
     commit(rank == 0)  # which has only the new one, the others both
     state.value.append(7)
-    state.sync()
-    assert state.value == [5, rank] and state.commits == 1, state.value
+    go_back()
+    assert state.value == [5, rank] and state._common == 1, state.value
     state.value.append(7)
     state.restore()
     assert state.value == [5, rank], state.value
     if rank == 1:
-        state = gradbus.elastic.State(value=[3])
+        kept, state = state, gradbus.elastic.State(value=[3])
     try:
-        state.sync()
+        if rank == 1:
+            state.sync()  # a new process
+        else:
+            go_back()
     except gradbus.MismatchError as error:
         assert error.id == "M005" and "rank 1 has no commit, rank 0 goes back to 1" in str(error), error
     else:
         raise AssertionError("a process without a commit was taken")
+    state = kept if rank == 1 else state
+    state._after_loss = False
+    state.value = [8 + rank]
+    commit(False, state.sync)  # a second start, that is lost
+    if rank > 0:
+        state._kept.clear()  # here before the commit
+    go_back()
+    assert state.value == [8] and state._common == 1, (state.value, state._common)
 
 
 def in_vain(_):
@@ -220,7 +235,7 @@ def in_vain(_):
 
     @gradbus.elastic.run(restarts_max=3)
     def lose(state):
-        calls.append(state.commits)
+        calls.append(state._common)
         if len(calls) == 2:
             state.commit()  # counting begins anew
         raise gradbus.PeerLostError("GB-P104 NODE_LOST: a test")

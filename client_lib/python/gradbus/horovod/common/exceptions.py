@@ -6,7 +6,7 @@ __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Never raised: the hosts of a job do not change."""
+    """Only scripts raise it: the hosts of a job do not change."""
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__()

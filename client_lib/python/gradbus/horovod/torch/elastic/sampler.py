@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..._session import rank, size
+from ...._session import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg,unused-ignore]
