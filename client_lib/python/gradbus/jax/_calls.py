@@ -33,7 +33,15 @@ _TARGET = "gradbus_operation"
 def text_of(verb: str, process_set: ProcessSet, **arguments: Any) -> str:
     """An operation as a text. Equal on all ranks that mean the same."""
     ranks = None if process_set is global_process_set else list(process_set.ranks)
-    return json.dumps({"verb": verb, "ranks": ranks, **arguments}, sort_keys=True)
+    numbered = isinstance(arguments.get("name"), NumberedName)
+    return json.dumps({"verb": verb, "ranks": ranks, "numbered": numbered, **arguments}, sort_keys=True)
+
+
+class NumberedName(str):
+    """A name that nobody gave. Outside of a trace the operation has none: each name keeps shared memory."""
+
+    def __add__(self, suffix: str) -> NumberedName:
+        return NumberedName(super().__add__(suffix))
 
 
 _calls: dict[str, itertools.count[int]] = {}
@@ -45,7 +53,7 @@ def name_for(verb: str, name: str | None, arrays: Sequence[Any]) -> str:
         return name
     first = f"{arrays[0].dtype}{list(arrays[0].shape)}" if arrays else ""
     what = f"jax/{verb}/{len(arrays)}x{first}"
-    return f"{what}/{next(_calls.setdefault(what, itertools.count()))}"
+    return NumberedName(f"{what}/{next(_calls.setdefault(what, itertools.count()))}")
 
 
 def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
@@ -54,7 +62,7 @@ def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     ``results``: objects with the shape and dtype of each. Under a trace, errors are raised by JAX, with the same text.
     """
     shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
-    if not any(isinstance(array, jax.core.Tracer) for array in arrays) and not _is_traced():
+    if not is_traced(arrays):
         return _call_now(text, arrays, shapes)
     if jax.default_backend() != "cpu":
         raise bad_argument(
@@ -84,21 +92,26 @@ def _identity() -> Any:
     return jax.jit(lambda number: number)
 
 
-def _is_traced() -> bool:
+def is_traced(arrays: Sequence[Any]) -> bool:
     """A program is being traced. It performs operations on arrays from outside it, too, each time that it runs."""
-    return isinstance(_identity()(np.float32(0)), jax.core.Tracer)
+    is_tracer = any(isinstance(array, jax.core.Tracer) for array in arrays)
+    return is_tracer or isinstance(_identity()(np.float32(0)), jax.core.Tracer)
 
 
 def _call_now(text: str, arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
     outputs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
-    _perform(text, [np.asarray(array) for array in arrays], outputs)
-    like = next((array.sharding for array in arrays if hasattr(array, "sharding")), None)
-    return [jax.device_put(output, like) for output in outputs]
+    operation = _parsed(text)
+    if operation["numbered"]:
+        operation = {**operation, "name": None}
+    _perform(operation, [np.asarray(array) for array in arrays], outputs)
+    shardings = [getattr(array, "sharding", None) for array in arrays]
+    like = shardings if len(shardings) == len(outputs) else shardings[:1] * len(outputs)
+    return [jax.device_put(output, sharding) for output, sharding in zip(outputs, like)]
 
 
 @functools.cache
 def _register() -> None:
-    _xla.register(jax, _TARGET, _perform)
+    _xla.register(jax, _TARGET, lambda text, inputs, outputs: _perform(_parsed(text), inputs, outputs))
     # jax.checkpoint performs operations again in the backward pass. All ranks do, so JAX may. It has no public name for
     # this; without it, jax.checkpoint raises an error of its own.
     with contextlib.suppress(ImportError, AttributeError):
@@ -121,9 +134,8 @@ def _process_set(ranks: list[int] | None) -> ProcessSet:
     return found
 
 
-def _perform(text: str, inputs: list[Any], outputs: list[Any]) -> None:
+def _perform(operation: dict[str, Any], inputs: list[Any], outputs: list[Any]) -> None:
     """On NumPy arrays. Blocks until all ranks have come."""
-    operation = _parsed(text)
     with standing_for_main_thread():
         _VERBS[operation["verb"]](operation, inputs, outputs, _process_set(operation["ranks"]))
 

@@ -13,7 +13,7 @@ from .._errors import bad_argument
 from .._how import How, rows_of_rank
 from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum
 from .._process_sets import ProcessSet, checked_root, global_process_set, session_of
-from ._calls import call, name_for, text_of
+from ._calls import NumberedName, call, is_traced, name_for, text_of
 
 Tree = Any
 
@@ -23,10 +23,18 @@ def _leaves(tree: Tree) -> tuple[list[Any], Any]:
     return [jnp.asarray(leaf) for leaf in leaves], structure
 
 
-def _differentiable(run: Callable[..., Any], back: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
-    """``run`` of arrays, whose cotangents ``back`` turns into those of its inputs."""
+def _differentiable(run: Callable[..., Any], back: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` of arrays, whose cotangents ``back`` turns into those of its inputs. Integers have none: float0."""
     function = jax.custom_vjp(run)
-    function.defvjp(lambda *arrays: (run(*arrays), None), lambda _, cotangents: tuple(back(cotangents)))
+
+    def backward(_: None, given: Any) -> Any:
+        cotangents = list(given) if isinstance(given, tuple) else [given]
+        real = [index for index, one in enumerate(cotangents) if one.dtype != jax.dtypes.float0]
+        for index, cotangent in zip(real, back(*(cotangents[index] for index in real)) if real else ()):
+            cotangents[index] = cotangent
+        return tuple(cotangents)
+
+    function.defvjp(lambda *arrays: (run(*arrays), None), backward)
     return function
 
 
@@ -59,7 +67,7 @@ def allreduce(
     def run(suffix: str, *arrays: Any) -> Any:
         return tuple(call(text_of("allreduce", process_set, name=chosen + suffix, **arguments), arrays, arrays))
 
-    def back(cotangents: tuple[Any, ...]) -> Any:
+    def back(*cotangents: Any) -> Any:
         _check_linear("allreduce", how.op)
         return run("/backward", *cotangents)
 
@@ -77,8 +85,8 @@ def broadcast(
     def run(*arrays: Any) -> Any:
         return tuple(call(text_of("broadcast", process_set, name=chosen, root=root_rank), arrays, arrays))
 
-    def back(cotangents: tuple[Any, ...]) -> Any:
-        total = allreduce(list(cotangents), f"{chosen}/backward", Sum, process_set=process_set)
+    def back(*cotangents: Any) -> Any:
+        total = allreduce(list(cotangents), chosen + "/backward", Sum, process_set=process_set)
         return [one if is_root else jnp.zeros_like(one) for one in total]
 
     return jax.tree_util.tree_unflatten(structure, _differentiable(run, back)(*leaves))
@@ -94,10 +102,10 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
     Under ``jax.jit`` and where gradients are taken, all ranks have the same shape: XLA must know the result's.
     """
     array = jnp.atleast_1d(jnp.asarray(array))
-    if not isinstance(array, jax.core.Tracer):
+    if not is_traced([array]):
         from .._differentiable import allgather as gathered
 
-        return gathered(array, name, process_set)
+        return gathered(array, None if isinstance(name, NumberedName) else name, process_set)
     size = session_of(process_set, "allgather").size
     chosen = name_for("allgather", name, [array])
 
@@ -106,7 +114,7 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
         return call(text_of("allgather", process_set, name=chosen), [given], [whole])[0]
 
     def back(cotangent: Any) -> Any:
-        return (reducescatter(cotangent, f"{chosen}/backward", Sum, process_set=process_set),)
+        return (reducescatter(cotangent, chosen + "/backward", Sum, process_set=process_set),)
 
     return _differentiable(run, back)(array)
 
@@ -138,7 +146,7 @@ def reducescatter(
     def back(cotangent: Any) -> Any:
         _check_linear("reducescatter", how.op)
         scale = how.prescale * how.postscale / (how.session.size if how.op == Average else 1)
-        return (allgather(cotangent * scale, f"{chosen}/backward", process_set),)
+        return (allgather(cotangent * scale, chosen + "/backward", process_set),)
 
     return _differentiable(run, back)(array)
 
@@ -152,7 +160,7 @@ def alltoall(
     """
     array = jnp.asarray(array)
     if splits is not None:
-        if isinstance(array, jax.core.Tracer):
+        if is_traced([array]):
             raise bad_argument("alltoall: splits= under jax.jit", "leave splits out, or call it outside jax.jit")
         from .._differentiable import alltoall as exchanged
 
@@ -163,6 +171,6 @@ def alltoall(
         return call(text_of("alltoall", process_set, name=chosen), [given], [given])[0]
 
     def back(cotangent: Any) -> Any:
-        return (alltoall(cotangent, None, f"{chosen}/backward", process_set),)
+        return (alltoall(cotangent, None, chosen + "/backward", process_set),)
 
     return _differentiable(run, back)(array)

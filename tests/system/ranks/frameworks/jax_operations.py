@@ -1,5 +1,7 @@
 """Collectives of gradbus.jax against formulas, inside and outside jax.jit; the optimizer; errors."""
 
+import pathlib
+
 import gradbus.jax as gradbus
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import optax
 import pytest
 from gradbus._gradients import Gradient, GradientExchange, Settings
 
+jax.config.update("jax_num_cpu_devices", 2)
 gradbus.init(op_timeout=30)
 RANK, SIZE = gradbus.rank(), gradbus.size()
 MEAN = sum(range(SIZE)) / SIZE
@@ -60,6 +63,32 @@ def check_gradients():
         check(jax.grad(wrap(lambda x: (RANK * gradbus.allgather(x)).sum()))(x), TOTAL * np.ones((SIZE, 2)))
         check(jax.grad(wrap(lambda x: (RANK * gradbus.reducescatter(x, op=gradbus.Sum)).sum()))(x),
               np.arange(SIZE)[:, None] * np.ones((1, 2)))  # fmt: skip
+        for operation in (gradbus.allreduce, gradbus.broadcast):  # integers have no gradient
+            mixed = lambda x: (RANK * operation({"n": jnp.arange(3), "x": x})["x"]).sum()  # noqa: B023, E731
+            expected = MEAN if operation is gradbus.allreduce else TOTAL * (RANK == 0)
+            check(jax.grad(wrap(mixed))(x), expected * np.ones((SIZE, 2)))
+
+
+def mapped():
+    """How many pieces of shared memory this process has."""
+    return pathlib.Path("/proc/self/maps").read_text().count("memfd:gradbus")
+
+
+def check_unnamed():
+    """Outside of jax.jit, unnamed operations keep no shared memory, and results stay on their arrays' devices."""
+    on_devices = [jax.device_put(jnp.ones(2), device) for device in jax.devices()]
+    for got in (gradbus.allreduce(on_devices), gradbus.broadcast(on_devices)):
+        assert [array.sharding for array in got] == [array.sharding for array in on_devices]
+    outside = jnp.ones(2)  # exchanged each time that the function runs
+    assert "ffi_call" in str(jax.make_jaxpr(lambda: gradbus.allgather(outside))())
+    before = 0
+    for number in range(12):
+        before = mapped() if number == 4 else before
+        for operation in (gradbus.allreduce, gradbus.broadcast, gradbus.reducescatter, gradbus.alltoall):
+            jax.grad(lambda x: operation(x).sum())(jnp.ones((SIZE, 70)))  # noqa: B023
+        gradbus.allreduce({"a": jnp.ones(70), "b": jnp.ones(71)})
+        jax.grad(lambda x: gradbus.allgather(x).sum())(jnp.ones(70 * SIZE))
+    assert mapped() == before
 
 
 def check_order():
@@ -185,6 +214,7 @@ def check_refusals():
 check_operations(operations)
 check_operations(jax.jit(operations))
 check_gradients()
+check_unnamed()
 check_order()
 check_optimizer()
 check_transformations()
