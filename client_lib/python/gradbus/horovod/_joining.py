@@ -258,10 +258,13 @@ class Joining:
             self._joined_at, self._last = self._meetings + (self._meeting is not None), None
             self._joined_time = time.time()
             self._started_before = {_hash(key): n for key, n in self._counts.items() if not _adds_zeros(key)}
-        deadline = time.monotonic() + self.session.op_timeout_ms / 1000
+        progress, deadline = None, 0.0
         while self._last is None:
             self._meet()
             self._end_zeros()
+            if progress != (self._meetings, len(self._zeros)):  # the limit is for one operation of the others
+                progress = (self._meetings, len(self._zeros))
+                deadline = time.monotonic() + self.session.op_timeout_ms / 1000
             self._wait_for_meeting(deadline)
         for zeros in self._zeros:
             _end_one(zeros)

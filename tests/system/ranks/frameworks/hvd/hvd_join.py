@@ -4,11 +4,14 @@ Rank r has STEPS + r batches, so ranks join one after the other and the last ran
 """
 
 import time
+import types
 
 import gradbus
 import gradbus.horovod.torch as hvd
 import pytest
 import torch
+from gradbus import _watch
+from gradbus.horovod import _joining
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -65,6 +68,20 @@ def a_model():
     assert hvd.join() in range(SIZE)
 
 
+def a_long_wait():
+    """The last rank makes steps for longer than the limit of one operation, by a clock that counts meetings."""
+    real, watcher = _joining.time, _watch.watcher
+    limit_s = watcher.session.op_timeout_ms / 1000
+    if RANK == SIZE - 1:
+        for _ in range(12):
+            time.sleep(0.05)  # the others wait
+            hvd.allreduce(torch.ones(1), name="long")
+    else:
+        _joining.time = types.SimpleNamespace(monotonic=lambda: 0.4 * limit_s * watcher._meetings, time=time.time)
+    hvd.join()
+    _joining.time = real
+
+
 def what_cannot_do_without_a_rank(call):
     if RANK > 0:
         with pytest.raises(gradbus.MismatchError, match=r"rank 0 has called join\(\)"):
@@ -98,6 +115,7 @@ if SIZE > 1:
     what_cannot_do_without_a_rank(lambda: hvd.alltoall(torch.ones(SIZE)))
     what_cannot_do_without_a_rank(lambda: hvd.reducescatter(torch.ones(SIZE)))
     what_is_waited_for_later()
+    a_long_wait()
     if RANK == 0:  # a slow rank is no rank that joined
         time.sleep(0.2)
     assert hvd.allgather(torch.tensor([RANK])).tolist() == list(range(SIZE))
