@@ -72,7 +72,7 @@ def test_elastic_states_without_a_loss(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_elastic.py", 3, "0"))
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [1, 3])
 def test_elastic_calls_subclasses_and_errors(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_elastic_calls.py", size))
 

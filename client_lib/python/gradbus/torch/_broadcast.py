@@ -173,7 +173,7 @@ def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[to
     ]
     numbers = {id(p): number for number, p in enumerate(_parameters_of(optimizer))}
     state = {numbers.get(id(key), key): value for key, value in optimizer.state.items()}
-    whole = {"class": type(optimizer).__name__, "groups": groups, "state": state}
+    whole = {"class": plain_name(optimizer), "groups": groups, "state": state}
     return _mapped(whole, torch.Tensor, take), tensors
 
 
@@ -196,12 +196,17 @@ def _with_tensors(optimizer: torch.optim.Optimizer, skeleton: Any, tensors: list
     return {**skeleton, "groups": groups, "state": state}
 
 
+def plain_name(optimizer: torch.optim.Optimizer) -> str:
+    """Of the class that DistributedOptimizer() was given. Ranks outside of its process set have that one."""
+    return getattr(optimizer, "_plain_name", type(optimizer).__name__)
+
+
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _check_same_shape(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any]) -> None:
-    ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
+    ours = (plain_name(optimizer), [len(group["params"]) for group in optimizer.param_groups])
     theirs = (skeleton["class"], [group["params"] for group in skeleton["groups"]])
     if ours != theirs:
         raise bad_argument(

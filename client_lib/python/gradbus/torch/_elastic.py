@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from .._errors import bad_argument
 from ..elastic import Saved, State
 from ._broadcast import broadcast_optimizer_state, broadcast_parameters
+from ._onebit_adam import MomentumAdam
 from ._optimizer import DistributedOptimizerBase, needs_reattaching, reattach
+from ._sharded.optimizer import ShardedOptimizerBase
 
 # Entry of the commit that is no value of the user's, whose names do not begin so.
 _RANDOM = "_random"
+_OWN_STATE = (ShardedOptimizerBase, MomentumAdam)  # all ranks make their state_dict() together
 
 
 class ElasticState(State):
@@ -78,8 +81,8 @@ class ElasticState(State):
                 value = getattr(self, name)
                 if isinstance(value, torch.nn.Module):
                     broadcast_parameters(value)
-                elif isinstance(value, DistributedOptimizerBase):
-                    broadcast_optimizer_state(cast(torch.optim.Optimizer, value))
+                elif isinstance(value, torch.optim.Optimizer) and not isinstance(value, _OWN_STATE):
+                    broadcast_optimizer_state(value)  # a plain one on ranks outside of its process set
                 else:
                     self._names += (name,)
             super()._share()

@@ -23,7 +23,7 @@ from ._arguments import (
     check_positive,
     sparse_of,
 )
-from ._broadcast import broadcast_parameters
+from ._broadcast import broadcast_parameters, plain_name
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
 from ._exchangers import Settings, State, add, fill, put_in_front, take_up_changes
@@ -147,7 +147,7 @@ class DistributedOptimizerBase(_Optimizer):
         added = [(pair, number) for pair in numbered(self.param_groups[number], number)]
         add(self, state, (state.exchange, state.local), added, state.changes)
         state.parameters += added
-        who = f"add_param_group() of another DistributedOptimizer ({_plain_name(self)})"
+        who = f"add_param_group() of another DistributedOptimizer ({plain_name(self)})"
         take_over(state, _ids(state), who)
         state.parked.clear()  # they lack these
         state.replicas_compared = False
@@ -321,7 +321,8 @@ def _plain_class(distributed: type) -> type:
 
 @functools.cache
 def _distributed_class(plain: type) -> type:
-    return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), {"__module__": __name__})
+    names = {"__module__": __name__, "_plain_name": plain.__name__}
+    return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), names)
 
 
 def _parts_of(state: CompressionState, wanted: Callable[[str], bool]) -> CompressionState:
@@ -448,7 +449,7 @@ def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], setting
     settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
     state.parameters = list(zip(named, groups_of(optimizer, named)))
-    take_over(state, _ids(state), f"a newer DistributedOptimizer ({_plain_name(optimizer)})")
+    take_over(state, _ids(state), f"a newer DistributedOptimizer ({plain_name(optimizer)})")
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)
 
@@ -479,11 +480,6 @@ def _put_in_front(optimizer: Any, state: State) -> None:
     put_in_front(optimizer, _distributed_class(type(optimizer)))  # type: ignore[arg-type,unused-ignore]
     optimizer._gradbus = state
     made(optimizer)
-
-
-def _plain_name(optimizer: Any) -> str:
-    plain = _plain_class(type(optimizer)) if isinstance(optimizer, DistributedOptimizerBase) else type(optimizer)
-    return plain.__name__
 
 
 def _take_away(optimizer: Any) -> None:

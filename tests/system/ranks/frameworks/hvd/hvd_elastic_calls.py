@@ -107,6 +107,26 @@ def errors_of_the_function():
     assert state.calls == ["save", "save", "check", "restore", "reset", "reset", "save", "reset"], state.calls
 
 
+def an_optimizer_of_a_process_set():
+    """Ranks outside of the set have a plain one."""
+    some = hvd.add_process_set([0, 2])
+    weight = torch.nn.Parameter(torch.zeros(1))
+    plain = torch.optim.SGD([weight], lr=1.0, momentum=0.5)
+    if hvd.rank() == 0:
+        plain.state[weight]["momentum_buffer"] = torch.ones(1)
+    state = hvd.elastic.TorchState(None, hvd.DistributedOptimizer(plain, process_set=some))
+
+    @hvd.elastic.run
+    def train(state):
+        assert plain.state[weight]["momentum_buffer"].item() == 1
+        weight.sum().backward()
+        plain.step()
+        state.restore()
+
+    train(state)
+    assert plain.state[weight]["momentum_buffer"].item() == 1
+
+
 def an_error_that_never_ends():
     calls = []
 
@@ -134,6 +154,8 @@ def an_error_of_one_rank():
         train(a_state())
     except gradbus.TimeoutError as error:
         assert "rank 1" in str(error) and "not all ranks" in str(error), error
+    except gradbus.MismatchError as error:  # ranks have waited for different operations for too long
+        assert "elastic/raised" in str(error), error
     except gradbus.PeerLostError:
         assert hvd.rank() != 1  # which has left
     else:
@@ -145,6 +167,8 @@ several_calls()
 methods_of_subclasses()
 errors_of_the_function()
 an_error_that_never_ends()
+if hvd.size() > 2:
+    an_optimizer_of_a_process_set()
 if hvd.size() > 1:
     an_error_of_one_rank()
 print("ok")

@@ -224,6 +224,12 @@ def case_process_set():
         optimizer.step()
     assert torch.equal(weight.detach(), torch.full((2,), -2.0)), weight
     hvd.barrier()
+    weight.grad = None
+    momentum = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0, momentum=0.5), process_set=some)
+    if hvd.rank() == 0:
+        momentum.state[weight]["momentum_buffer"] = torch.full_like(weight, 3.0)
+    hvd.broadcast_optimizer_state(momentum, root_rank=0)  # all ranks, though some have a plain optimizer
+    assert (momentum.state[weight]["momentum_buffer"] == 3).all()
     hvd.remove_process_set(some)
 
 
