@@ -22,6 +22,13 @@ def _on_path() -> str | None:
     return None
 
 
+def words_of(*arguments: str) -> list[str]:
+    """The command line with which a program of Python calls the command."""
+    # The folder that the program runs in may have a module of this name.
+    safe_path = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *safe_path, "-m", "gradbus", *arguments]
+
+
 def main() -> int:
     """Becomes the command; returns only if there is none."""
     program = str(_PROGRAM) if _PROGRAM.is_file() else _on_path()

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..__main__ import words_of
 from .._errors import PeerLostError, UnavailableError, bad_argument
 
 # Options of horovod.run() that `gradbus run` knows under these names.
@@ -59,7 +60,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="gradbus-function-") as name:
         folder = pathlib.Path(name)
         (folder / "call").write_bytes(pickled((func, tuple(args), kwargs or {})))
-        command = [sys.executable, "-P", "-m", "gradbus", "run", "-np", str(number), *words]
+        command = words_of("run", "-np", str(number), *words)
         command += ["--", executable or sys.executable, "-m", "gradbus.horovod._function", name]
         _call(command, env, bool(verbose))
         return [_result_of(folder, rank) for rank in range(number)]

@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 
+from ..__main__ import words_of
 from .._errors import TimeoutError, UnavailableError, bad_argument
 from .._session import current
 
@@ -35,7 +35,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         return
     if _recorder is not None and _recorder.poll() is None:
         raise bad_argument("start_timeline: this job is recorded already", "call stop_timeline() first")
-    command = [sys.executable, "-P", "-m", "gradbus", "trace", session.job, "--to-the-end", "-o", os.fspath(file_path)]
+    command = words_of("trace", session.job, "--to-the-end", "-o", os.fspath(file_path))
     _recorder = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from typing import Any
+
+from ..__main__ import words_of
 
 _LAST_S = 20.0  # of the question at the end
 
@@ -28,7 +29,7 @@ class StatusQuestion:
     def ask(self) -> None:
         """Starts the command."""
         self._file = tempfile.TemporaryFile()
-        command = [sys.executable, "-P", "-m", "gradbus", "status", "--json"]
+        command = words_of("status", "--json")
         self._asked = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True
         )

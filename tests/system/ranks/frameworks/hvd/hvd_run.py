@@ -1,6 +1,10 @@
 """A program that is no rank: hvd.run() calls functions on ranks that it starts."""
 
+import sys
+from unittest import mock
+
 import gradbus
+import gradbus.__main__
 import gradbus.horovod
 import gradbus.horovod.torch as hvd
 from run_functions import fail, total
@@ -18,4 +22,8 @@ for options, kind, words in (
         raise AssertionError(options)
     except kind as error:
         assert all(word in str(error) for word in words) and "\n" not in str(error), error
+for version, option in (((3, 10), []), ((3, 11), ["-P"])):  # Python has -P from 3.11
+    with mock.patch.object(sys, "version_info", version):
+        words = gradbus.__main__.words_of("status")
+    assert words == [sys.executable, *option, "-m", "gradbus", "status"], words
 print("ok")
