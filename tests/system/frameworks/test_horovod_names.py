@@ -28,6 +28,15 @@ PUBLIC = {
     "tensorflow/keras": """ProcessSet add_process_set broadcast_global_variables callbacks is_version_greater_equal_than
         load_model remove_process_set """ + EVERYWHERE,
     "torch/elastic": "ElasticSampler ObjectState TorchState run",
+    "torch/elastic/sampler": "ElasticSampler",
+    "torch/elastic/state": "TorchState",
+    "torch/optimizer": "DistributedOptimizer",
+    "torch/sync_batch_norm": "SyncBatchNorm",
+    "common/elastic": "ObjectState State run_fn",
+    "common/process_sets": "ProcessSet add_process_set global_process_set process_set_by_id remove_process_set",
+    "common/util": """ccl_built check_extension ddl_built env extension_available gloo_built gpu_available is_iterable
+        mpi_built nccl_built num_rank_is_power_2 split_list""",
+    "runner": "run",
     "tensorflow/elastic": "ObjectState TensorFlowKerasState TensorFlowState run",
     "keras/elastic": "CommitStateCallback KerasState UpdateBatchStateCallback UpdateEpochStateCallback run",
     "tensorflow/keras/elastic": "CommitStateCallback KerasState UpdateBatchStateCallback UpdateEpochStateCallback run",
@@ -52,6 +61,7 @@ MISSING = {
     "handle_average_backwards_compatibility": _INSIDE,
     "is_version_greater_equal_than": _INSIDE,
     "refs_to_vars": _INSIDE,
+    "run_fn": _INSIDE,
     "split_list": _INSIDE,
     "vars_to_refs": _INSIDE,
 }

@@ -1,9 +1,17 @@
 """A rank: habits of Horovod's scripts around its operations."""
 
+import os
+
 import gradbus.horovod as horovod
 import gradbus.horovod.torch as hvd
 import torch
 from gradbus.horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gradbus.horovod.common.process_sets import process_set_by_id
+from gradbus.horovod.common.util import env, gloo_built, is_iterable, num_rank_is_power_2
+from gradbus.horovod.runner import run
+from gradbus.horovod.torch import optimizer, sync_batch_norm
+from gradbus.horovod.torch.elastic.sampler import ElasticSampler
+from gradbus.horovod.torch.elastic.state import TorchState
 from gradbus.horovod.torch.functions import broadcast_parameters
 from gradbus.horovod.torch.mpi_ops import rank
 
@@ -28,8 +36,16 @@ def not_pickled(call):
         raise AssertionError
 
 
+assert run is horovod.run and optimizer.DistributedOptimizer is hvd.DistributedOptimizer
+assert sync_batch_norm.SyncBatchNorm is hvd.SyncBatchNorm and not gloo_built(verbose=True)
+assert (ElasticSampler, TorchState) == (hvd.elastic.ElasticSampler, hvd.elastic.TorchState)
+assert [n for n in range(10) if num_rank_is_power_2(n)] == [1, 2, 4, 8] and is_iterable("") and not is_iterable(3)
+with env(GRADBUS_A_TEST="1", PATH=None):
+    assert os.environ["GRADBUS_A_TEST"] == "1" and "PATH" in os.environ
+assert "GRADBUS_A_TEST" not in os.environ
 assert world_or_one() == 1
 hvd.init()
+assert process_set_by_id(0) is hvd.global_process_set
 assert world_or_one() == hvd.size() == 2
 assert horovod.__version__.split(".")[:2] == ["0", "28"] and not HostsUpdatedInterrupt().skip_sync
 parameters = {name: torch.full((2,), float(rank() + 1)) for name in ("ab" if rank() else "ba")}

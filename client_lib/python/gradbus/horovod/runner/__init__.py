@@ -1,0 +1,5 @@
+"""``horovod.runner.run()``."""
+
+from .._launch import run
+
+__all__ = ["run"]
