@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from .._errors import bad_argument
-from .._ops import Adasum, Average, Compression, ReduceOp, Sum, checked_factor
+from .._ops import Adasum, Average, Compression, ReduceOp, Sum, checked_factor, whole_number
 from ._compression import HalfCompressor, NoneCompressor
 
 
@@ -25,6 +26,15 @@ def reduce_op(verb: str, op: int | None, average: bool | None = None) -> ReduceO
     if not isinstance(op, ReduceOp):
         raise bad_argument(f"{verb}: op={op!r} is not one of Gradbus", "pass hvd.Average, hvd.Sum or another by name")
     return op
+
+
+def rows_to_send(tensor: Any, splits: Any) -> Any:
+    """The first rows of a tensor, up to the sum of the splits of alltoall(). Wrong splits are refused later."""
+    given = splits.asnumpy() if hasattr(splits, "asnumpy") else splits
+    numbers = [whole_number(split) for split in given] if isinstance(given, Iterable) else []
+    counts = [number for number in numbers if number is not None and number >= 0]
+    is_shorter = 0 < len(counts) == len(numbers) and sum(counts) < sum(getattr(tensor, "shape", ())[:1])
+    return tensor[: sum(counts)] if is_shorter else tensor
 
 
 def checked_compressor(verb: str, compression: Any) -> Any:

@@ -5,21 +5,22 @@ This module imports no framework.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from .. import _init
+from .. import _init, _session
 from .._api import barrier
 from .._errors import bad_argument
 from .._objects import allgather_int
 from .._ops import whole_number
 from .._process_sets import ProcessSet, add_process_set
-from .._session import current, is_initialized, local_size, shutdown
+from .._session import current, is_initialized, shutdown
 from ._join import MakeZeros, make_join_possible
 from ._joining import Rounds
 from ._process_sets import sorted_set
 
-_local_sizes: list[int] = []  # of all ranks
+_places: list[tuple[int, int]] = []  # of all ranks: the node's number, and the rank's number there
 
 
 Sets = Sequence[ProcessSet | Sequence[int]] | str | None
@@ -48,7 +49,9 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
     rounds: list[Rounds] = []  # they outlive a session that elastic training replaces
 
     def prepare() -> None:
-        _local_sizes[:] = allgather_int(local_size(), name="horovod/local_size")
+        session = current()
+        packed = allgather_int(session.cross_rank << 32 | session.local_rank, name="horovod/places")
+        _places[:] = [(place >> 32, place & 0xFFFFFFFF) for place in packed]
         if zeros is not None:
             make_join_possible(zeros, rounds)
 
@@ -97,9 +100,26 @@ def _join_some(members: list[int], sets: list[ProcessSet]) -> None:
 def is_homogeneous() -> bool:
     """Whether all nodes have the same number of ranks. Raises ClosedError before init()."""
     current()
-    if not _local_sizes:
+    if not _places:
         raise bad_argument("is_homogeneous: the nodes were not counted", "call hvd.init() instead of gradbus.init()")
-    return len(set(_local_sizes)) == 1
+    ranks_of = collections.Counter(node for node, _ in _places)
+    return len(set(ranks_of.values())) == 1
+
+
+def _nodes_with_this_local_rank() -> list[int]:
+    session = current()
+    return sorted(node for node, number in _places if number == session.local_rank)
+
+
+def cross_size() -> int:
+    """How many nodes have a rank with this one's ``local_rank()``: all of them if they have equal numbers of ranks."""
+    return len(_nodes_with_this_local_rank()) or _session.cross_size()
+
+
+def cross_rank() -> int:
+    """This node's number among those that cross_size() counts, from 0."""
+    nodes = _nodes_with_this_local_rank()
+    return nodes.index(_session.cross_rank()) if nodes else _session.cross_rank()
 
 
 def mpi_built() -> bool:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 
 from ..__main__ import words_of
 from .._errors import TimeoutError, UnavailableError, bad_argument
@@ -23,18 +24,21 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Records what ranks and agents do until stop_timeline(), or the end of the job. Rank 0 writes the file.
 
     ``mark_cycles`` changes nothing, because Gradbus has no cycles. Any ranks may call it, and only rank 0's call
-    counts. Raises InvalidError if a trace is recorded already, and UnavailableError with what the command said.
+    counts. In a job of one rank, and while a trace is recorded already, it only warns. Raises InvalidError for
+    something that is no path, and UnavailableError with what the command said.
     """
     global _recorder
     session = current()
     if not isinstance(file_path, (str, os.PathLike)) or not os.fspath(file_path):
         raise bad_argument(f"start_timeline: file_path={file_path!r} is no path", "pass a path of a file to write")
     if session.size == 1:
-        raise bad_argument("start_timeline: a job of one rank exchanges nothing", "run it with several ranks")
+        _warn("start_timeline: a job of one rank exchanges nothing, so there is no timeline")
+        return
     if session.rank != 0:
         return
     if _recorder is not None and _recorder.poll() is None:
-        raise bad_argument("start_timeline: this job is recorded already", "call stop_timeline() first")
+        _warn("start_timeline: this job is recorded already, so this call changes nothing")
+        return
     command = words_of("trace", session.job, "--to-the-end", "-o", os.fspath(file_path))
     _recorder = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -66,6 +70,10 @@ def stop_timeline() -> None:
         ) from None
     finally:
         _recorder = None
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _failed(verb: str) -> UnavailableError:

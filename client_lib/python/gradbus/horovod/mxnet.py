@@ -23,8 +23,6 @@ from .._process_sets import ProcessSet as AnySet
 from .._process_sets import global_process_set
 from .._reductions import grouped_reducescatter as _grouped_reducescatter
 from .._session import (
-    cross_rank,
-    cross_size,
     is_initialized,
     local_rank,
     local_size,
@@ -33,10 +31,12 @@ from .._session import (
     size,
 )
 from ..mxnet import allgather_object, broadcast_object
-from ._arguments import codec_of, mean_or_sum, reduce_op
+from ._arguments import codec_of, mean_or_sum, reduce_op, rows_to_send
 from ._basics import (
     Sets,
     ccl_built,
+    cross_rank,
+    cross_size,
     ddl_built,
     gloo_built,
     gloo_enabled,
@@ -223,7 +223,7 @@ def alltoall(
     """Sends rows to each rank, and returns the received ones. With ``splits``, a pair: and how many from each rank."""
     from .._data_movement import alltoall_rows
 
-    received, rows = alltoall_rows(tensor, splits, name, process_set)
+    received, rows = alltoall_rows(rows_to_send(tensor, splits), splits, name, process_set)
     return received if splits is None else (received, sys.modules["mxnet"].nd.array(rows, dtype="int32"))
 
 

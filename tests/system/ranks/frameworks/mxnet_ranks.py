@@ -37,7 +37,7 @@ def check_horovod():
     assert hvd.allreduce(given).asnumpy().tolist() == [MEAN]
     assert hvd.allreduce(given, average=False, priority=3).asnumpy().tolist() == [TOTAL]
     assert [one.asscalar() for one in hvd.grouped_allreduce_([given, given * 2], op=hvd.Sum)] == [TOTAL, 2 * TOTAL]
-    rows, counts = hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), splits=[1] * SIZE)
+    rows, counts = hvd.alltoall(mx.nd.array(np.full(SIZE + 1, RANK)), splits=[1] * SIZE)
     assert rows.asnumpy().tolist() == list(range(SIZE)) and counts.asnumpy().tolist() == [1] * SIZE
     array = mx.nd.array([1] * SIZE, dtype="int32")
     assert hvd.alltoall(mx.nd.array(np.full(SIZE, RANK)), array)[0].asnumpy().tolist() == list(range(SIZE))

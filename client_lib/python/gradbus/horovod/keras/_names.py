@@ -5,8 +5,6 @@ from ..._errors import GradbusError as HorovodInternalError
 from ..._ops import Adasum, Average, Sum
 from ..._process_sets import global_process_set
 from ..._session import (
-    cross_rank,
-    cross_size,
     is_initialized,
     local_rank,
     local_size,
@@ -16,6 +14,8 @@ from ..._session import (
 )
 from .._basics import (
     ccl_built,
+    cross_rank,
+    cross_size,
     ddl_built,
     gloo_built,
     gloo_enabled,

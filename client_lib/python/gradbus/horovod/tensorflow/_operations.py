@@ -144,7 +144,10 @@ def alltoall(
 
     With ``splits`` the result is a pair: that tensor, and how many rows came from each rank, as int32.
     """
-    return _operations.alltoall(tensor, splits, name, process_set)
+    given = tensor
+    if splits is not None:  # rows after their sum are not sent
+        given = tf.convert_to_tensor(tensor)[: tf.reduce_sum(tf.cast(splits, tf.int64))]
+    return _operations.alltoall(given, splits, name, process_set)
 
 
 def grouped_reducescatter(

@@ -12,8 +12,6 @@ from ..._objects import allgather_object, broadcast_object
 from ..._ops import Adasum, Average, Max, Min, Product, Sum
 from ..._process_sets import global_process_set
 from ..._session import (
-    cross_rank,
-    cross_size,
     is_initialized,
     local_rank,
     local_size,
@@ -23,6 +21,8 @@ from ..._session import (
 )
 from .._basics import (
     ccl_built,
+    cross_rank,
+    cross_size,
     ddl_built,
     gloo_built,
     gloo_enabled,

@@ -12,7 +12,7 @@ from ..._handles import Handle
 from ..._parts import Part, name_in_group, start_one, tensor_list
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...torch import _sparse_sum
-from .._arguments import reduce_op
+from .._arguments import reduce_op, rows_to_send
 from .._in_flight import started
 from ._gradients import any_needs_gradient, with_mean_gradient
 
@@ -104,10 +104,10 @@ def alltoall(
 ) -> Any:
     """Sends ``splits[r]`` rows of axis 0 to each rank r. Returns what all ranks sent to this one.
 
-    With ``splits`` the result is a pair: that tensor, and how many rows came from each rank. Without, every rank gets
-    an equal number of rows.
+    With ``splits`` the result is a pair: that tensor, and how many rows came from each rank. Rows after the sum of the
+    splits are not sent. Without ``splits``, every rank gets an equal number of rows.
     """
-    result = _differentiable.alltoall(tensor, splits, name, process_set)
+    result = _differentiable.alltoall(rows_to_send(tensor, splits), splits, name, process_set)
     return result if splits is None else (result[0], _received(result[1].tolist(), splits))
 
 
@@ -116,7 +116,7 @@ def alltoall_async(
 ) -> Handle[tuple[Tensor, Tensor]]:
     """Starts alltoall(). synchronize() returns the pair, also without ``splits``, as in Horovod."""
     session = session_of(process_set, "alltoall")
-    part = _data_movement.alltoall_part(tensor, splits, name, session.size, with_rows=True)
+    part = _data_movement.alltoall_part(rows_to_send(tensor, splits), splits, name, session.size, with_rows=True)
 
     def finish(operation: _core.Operation, index: int) -> tuple[Tensor, Tensor]:
         result, rows = part.finish(operation, index)

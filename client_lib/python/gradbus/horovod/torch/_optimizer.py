@@ -49,7 +49,7 @@ def DistributedOptimizer(  # used like a class, hence its name
             A mean of Gradbus overflows only where the mean itself does, so the factor changes nothing.
         num_groups, groups: a number of groups sets the bytes that are exchanged together. Lists of tensors change
             nothing, with a warning, because Gradbus forms its own buckets. Results do not depend on groups.
-        sparse_as_dense: sparse gradients are made dense in either case, with a warning if this is False. Pass
+        sparse_as_dense: sparse gradients are made dense in either case, with a warning. Pass
             ``sparse_parameters=[...]`` to exchange rows.
         process_set: the ranks that share this model. On other ranks the optimizer steps alone.
         options: more arguments of gradbus.torch.DistributedOptimizer(), such as ``mode=``.

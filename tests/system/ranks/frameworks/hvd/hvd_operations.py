@@ -21,8 +21,10 @@ def case_questions():
     assert hvd.is_initialized()
     assert 0 <= hvd.local_rank() < hvd.local_size() <= hvd.size()
     assert 0 <= hvd.cross_rank() < hvd.cross_size()
-    counts = hvd.allgather_object((hvd.cross_rank(), hvd.local_size()))
-    assert hvd.is_homogeneous() == (len(set(dict(counts).values())) == 1), counts
+    nodes = hvd.allgather_object((gradbus.cross_rank(), hvd.local_rank(), hvd.local_size()))
+    assert hvd.is_homogeneous() == (len({ranks for _, _, ranks in nodes}) == 1), nodes
+    same = [node for node, local_rank, _ in nodes if local_rank == hvd.local_rank()]
+    assert hvd.cross_size() == len(same) and sorted(same)[hvd.cross_rank()] == gradbus.cross_rank(), nodes
     for name in ("mpi_built", "mpi_enabled", "gloo_built", "gloo_enabled", "ddl_built", "ccl_built", "rocm_built"):
         assert getattr(hvd, name)() is False, name
     assert hvd.nccl_built() == 0 and hvd.cuda_built() == (torch.version.cuda is not None)
@@ -168,6 +170,11 @@ def case_alltoall():
                             hvd.synchronize(hvd.alltoall_async(ours, splits))):
         assert torch.equal(found, expected) and torch.equal(received, rows) and received.dtype == torch.int32
     assert hvd.alltoall(ours, splits.long())[1].dtype == torch.int64
+    more = torch.cat([ours, torch.full((3, 2), -1.0)]).requires_grad_()  # nobody gets the last rows
+    assert torch.equal(hvd.synchronize(hvd.alltoall_async(more.detach(), splits))[0], expected)
+    found, _ = hvd.alltoall(more, splits)
+    found.sum().backward()
+    assert torch.equal(found, expected) and (more.grad[-3:] == 0).all() and (more.grad[:-3] == 1).all()
     equal = torch.full((size, 1), float(hvd.rank()))
     assert torch.equal(hvd.alltoall(equal).flatten(), torch.arange(size).float())
     found, received = hvd.synchronize(hvd.alltoall_async(equal))

@@ -48,7 +48,7 @@ def check_results(wrap):
             "cut": hvd.reducescatter(x, op=hvd.Sum),
             "cuts": hvd.grouped_reducescatter([x, 2 * x], postscale_factor=2.0),
             "turned": hvd.alltoall(x),
-            "split": hvd.alltoall(tf.ones([TOTAL]), splits=tf.range(SIZE)),
+            "split": hvd.alltoall(tf.ones([TOTAL + 2]), splits=tf.range(SIZE)),
             "questions": [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()],
         }
 
