@@ -57,7 +57,8 @@ def test_a_checkpoint_goes_on_with_another_number_of_ranks(two_agents, tmp_path,
 TROUBLE = {
     "dies": (3, True), "leaves": (2, False), "late": (2, False), "differs": (2, False), "wrong": (2, False),
     "again": (2, False), "forks": (2, False), "unfinished": (2, False), "interrupted": (2, False),
-    "threads": (2, False), "any_source": (3, False),
+    "threads": (2, False), "any_source": (3, False), "late_sender": (2, False), "left_before": (2, False),
+    "destroyed": (2, False), "named": (3, False),
 }  # fmt: skip
 
 
@@ -69,6 +70,17 @@ def test_trouble_is_one_line(two_agents, tmp_path, case):
         assert results.pop()[0] == -signal.SIGKILL
     assert_all_ok(results)
     assert not any("Traceback" in output or "terminate called" in output for _, output in results), results
+
+
+# cases of ranks/frameworks/distributed/dist_progress.py
+PROGRESS = [
+    "power_sgd", "futures", "any_source_future", "dropped", "dropped_error", "unwaited", "polled",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROGRESS)
+def test_works_advance_while_nobody_waits(two_agents, tmp_path, case):
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_progress.py", 2, str(tmp_path / "store"), case))
 
 
 def torchrun(agents, words, *options):

@@ -1,4 +1,4 @@
-"""A thread that waits for what is in flight, in the name of futures."""
+"""A thread that waits for what is in flight, in the name of futures, and runs their callbacks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ class Completer:
         self._works: queue.SimpleQueue[InFlight | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._thread_id: int | None = 0
         self._pid = 0
 
     def add(self, work: InFlight) -> None:
-        """Has the work completed."""
+        """Has the work completed: at once, if a callback asks for it, because it may wait for the future."""
+        if threading.get_ident() == self._thread_id:
+            work.complete_for_future()
+            return
         with self._lock:
             if self._thread is None or self._pid != os.getpid():
                 self._works = queue.SimpleQueue()
@@ -35,6 +39,7 @@ class Completer:
                 )
                 self._pid = os.getpid()
                 self._thread.start()
+                self._thread_id = self._thread.ident
         self._works.put(work)
 
     def close(self, patience_s: float = 0.0) -> None:

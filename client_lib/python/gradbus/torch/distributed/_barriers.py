@@ -27,11 +27,11 @@ class Barriers(Starting):
     _monitored = 0  # barriers so far
 
     def barrier(self, opts: Any = None) -> Work:
-        """Ends when every member has called it."""
+        """Ends when every member has called it, and after the operations that this rank has started before."""
         opts = opts or c10d.BarrierOptions()
         one = torch.ones(1, dtype=torch.uint8, device="cpu")
         request = reduce_request(Collective.ALLREDUCE, "barrier", one, one, Reduction(Sum))
-        return self.start([Part(request)], [], opts.timeout)
+        return self.start([Part(request)], [], opts.timeout, self.unsettled())
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the members that did not come: the first one, or all of them.
@@ -80,7 +80,7 @@ class Barriers(Starting):
     def _text(self, missing: list[int], timeout_ms: int) -> str:
         who = ", ".join(self.members.name_of(rank) for rank in missing)
         return (
-            f"GB-P110 OPERATION_TIMEOUT: monitored_barrier: {who} did not call it within {timeout_ms / 1000:g} s"
+            f"GB-P110 STALLED: monitored_barrier: {who} did not call it within {timeout_ms / 1000:g} s"
             " | next: see what these ranks do (gradbus status --watch)"
         )
 

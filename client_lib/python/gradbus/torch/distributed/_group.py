@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import datetime
 import os
+import time
 import weakref
 from typing import Any
 
@@ -14,13 +15,15 @@ from torch._C import _distributed_c10d as c10d
 from ._barriers import Barriers
 from ._movements import Movements
 from ._point_to_point import PointToPoint
+from ._progress import process_ends, progress
 from ._reductions import Reductions
 from ._rendezvous import NAME, Members, milliseconds
 from ._starting import Starting
 from ._uncompiled import keep_out_of_compiler
-from ._work import Work, process_ends
+from ._work import Work
 
-_PATIENCE_S = 5.0  # with futures at the end of the process
+_PATIENCE_S = 5.0  # with operations in flight at the end of a group, and with futures at the end of the process
+_PAUSE_S = 0.001
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
@@ -55,16 +58,26 @@ class Group(Reductions, Movements, Barriers, PointToPoint):
         """Starts at 0 on all members anyway."""
 
     def shutdown(self) -> None:
+        """Leaves the group, if collective operations in flight end soon after them. Else these are abandoned.
+
+        Does nothing in a forked process.
+        """
+        if self.members.pid != os.getpid():
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        for work in self.unsettled():
+            while not work.end_if_over() and time.monotonic() < deadline:
+                time.sleep(_PAUSE_S)
+        self.abort()
+
+    def abort(self) -> None:
         """Leaves the group; operations in flight are abandoned. Does nothing in a forked process."""
         if self.members.pid != os.getpid():
             return
+        self.members.announce_leaving()
         self.close_pairs()
         self.members.close()
         _open.discard(self)
-
-    def abort(self) -> None:
-        """As shutdown()."""
-        self.shutdown()
 
 
 class Backend(Group, c10d.Backend):  # type: ignore[misc]
@@ -104,5 +117,6 @@ def check_process() -> None:
 def _leave_all() -> None:
     process_ends.set()
     for group in list(_open):
-        group.shutdown()
+        group.abort()
     Group.completer.close(_PATIENCE_S)
+    progress.join(_PATIENCE_S)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from ..._errors import ClosedError, GradbusError
 
 _NEXT = {
@@ -14,9 +17,39 @@ _DESTROYED = (
 )
 
 
-def for_torch(error: GradbusError) -> GradbusError:
-    """The same error, with a next step that fits."""
+# "rank 1", "ranks 0, 2", "ranks 0-3": numbers of the job, if no other word says whose they are.
+_RANKS = re.compile(r"(?<!local )(?<!global )\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)\b(?! \(global)")
+_LISTED_MAX = 8
+
+
+def for_torch(error: GradbusError, global_ranks: Sequence[int] = ()) -> GradbusError:
+    """The same error, with a next step that fits. ``global_ranks``: by rank of the job that it is of."""
     if isinstance(error, ClosedError) and error.id == "O900":
         return ClosedError(_DESTROYED)
+    what = with_global_ranks(error.what, global_ranks)
     step = _NEXT.get(error.id)
-    return error if step is None else type(error)(f"{error.what} | next: {step}")
+    if step is None and what == error.what:
+        return error
+    step = step or str(error).partition(" | next: ")[2]
+    return type(error)(f"{what} | next: {step}" if step else what)
+
+
+def closed_error() -> ClosedError:
+    """Of an operation that its group's end has interrupted."""
+    return ClosedError(_DESTROYED)
+
+
+def with_global_ranks(text: str, global_ranks: Sequence[int]) -> str:
+    """Behind ranks of a job, those of the whole program where they differ."""
+    if all(known == rank for rank, known in enumerate(global_ranks)):
+        return text
+
+    def named(match: re.Match[str]) -> str:
+        ends = [[int(end) for end in part.split("-")] for part in match[2].split(", ")]
+        ranks = [rank for end in ends for rank in range(end[0], end[-1] + 1)]
+        if any(rank >= len(global_ranks) for rank in ranks):
+            return match[0]
+        names = [str(global_ranks[rank]) for rank in ranks[:_LISTED_MAX]]
+        return f"{match[0]} (global {match[1]} {', '.join(names)}{', ...' if len(ranks) > _LISTED_MAX else ''})"
+
+    return _RANKS.sub(named, text)

@@ -10,6 +10,7 @@ receives stay for later calls.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from functools import partial
@@ -18,9 +19,11 @@ from typing import Any
 import torch
 
 from ... import _core
-from ..._errors import GradbusError, InvalidError, TimeoutError, bad_argument
+from ..._errors import GradbusError, InvalidError, PeerLostError, TimeoutError, bad_argument
 from ..._parts import Collective
+from ._messages import closed_error
 from ._pairs import Finish, Pair, PairWork
+from ._progress import progress
 from ._starting import Starting
 from ._wire import host_input, host_output, put_back
 from ._work import Work
@@ -39,6 +42,8 @@ class PointToPoint(Starting):
         if not 0 <= peer < self.members.size or peer == self.members.rank:
             raise bad_argument(f"{verb}: rank {peer}", f"pass another rank of the group, below {self.members.size}")
         with _making:
+            if self.members.has_left:
+                raise closed_error()
             pairs: dict[int, Pair] = self.__dict__.setdefault("_pairs", {})
             if peer not in pairs:
                 pairs[peer] = Pair(self.members, peer)
@@ -53,7 +58,8 @@ class PointToPoint(Starting):
         """Ends when the receiver has begun to receive, or before."""
         tensor = self.one(tensors, "send")
         pair = self.pair(destination, "send")
-        work = self._message(pair, self.members.rank < destination, tag, host_input(tensor, "send"), -1)
+        work = self._message(pair, destination, tag, host_input(tensor, "send"), -1)
+        progress.add(work)
         pair.add(work)
         return work
 
@@ -65,6 +71,7 @@ class PointToPoint(Starting):
         claimed = pair.claim(tag)
         work = claimed or self.receive(pair, source, tag)
         work.deliver([tensor], finish, self.members.timeout_ms)
+        progress.add(work)
         if claimed is None:
             pair.add(work)
         return work
@@ -79,7 +86,7 @@ class PointToPoint(Starting):
     def receive(self, pair: Pair, source: int, tag: int) -> PairWork:
         """A message that has no tensor yet. It begins when it is added to the pair."""
         nothing = torch.empty(0, dtype=torch.uint8, device="cpu")
-        return self._message(pair, source < self.members.rank, tag, nothing, source)
+        return self._message(pair, self.members.rank, tag, nothing, source)
 
     def receiver(self, tensor: torch.Tensor, source: int, tag: int) -> Finish:
         """Puts a message into the tensor."""
@@ -93,22 +100,22 @@ class PointToPoint(Starting):
 
         return finish
 
-    def _message(self, pair: Pair, upwards: bool, tag: int, payload: torch.Tensor, source: int) -> PairWork:
-        """``upwards``: to the higher one of the two ranks."""
+    def _message(self, pair: Pair, receiver: int, tag: int, payload: torch.Tensor, source: int) -> PairWork:
         self.sequence += 1
-        root = int(upwards)
+        known = self.members.global_ranks[receiver]
         flat = payload.as_strided((payload.numel(),), (1,)).view(torch.uint8)
-        request = _core.Request(Collective.GATHER, f"message to {root} tag {tag}", flat, root=root)
-        return PairWork(
-            pair, lambda session: session.start([request], True), None, [], self.members.timeout_ms, source
-        )
+        name = f"message to global rank {known} tag {tag}"
+        request = _core.Request(Collective.GATHER, name, flat, root=int(receiver == max(pair.peer, self.members.rank)))
+        return PairWork(pair, lambda session: session.start([request], True), self.members.timeout_ms, source)
 
 
 class AnySourceWork(Work):
-    """A receive from any member."""
+    """A receive from any member. The thread of _progress.py ends it for its future."""
+
+    is_collective = False
 
     def __init__(self, group: PointToPoint, tensor: torch.Tensor, tag: int) -> None:
-        super().__init__(None, None, [tensor], group.members.timeout_ms, group.completer)
+        super().__init__(group.members, None, None, [tensor], group.members.timeout_ms)
         host_output(tensor, "recv")  # raises what is wrong with the tensor
         self._done = False
         self._group = group
@@ -119,7 +126,9 @@ class AnySourceWork(Work):
         self._lost: dict[int, GradbusError] = {}
         self._taken = False
         self._failure: GradbusError | None = None
-        self._has_ended()
+        with contextlib.suppress(GradbusError):
+            self._has_ended()
+        progress.add(self)
 
     def _has_ended(self) -> bool:
         if not self._taken and self._failure is None:
@@ -155,16 +164,27 @@ class AnySourceWork(Work):
         while not self._has_ended():
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"GB-P110 OPERATION_TIMEOUT: recv: no rank has sent a message with tag {self._tag} within "
+                    f"GB-P110 STALLED: recv: no rank has sent a message with tag {self._tag} within "
                     f"{timeout_ms / 1000:g} s | next: see what they do (gradbus status --watch)"
                 )
             if time.monotonic() >= look:
                 self._group.members.check_alive()
+                self._look_for_left()
                 look = time.monotonic() + _LOOK_S
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
         if self._failure is not None:
             raise self._failure
+
+
+    def _look_for_left(self) -> None:
+        """A member that has left before its first message sends none."""
+        for peer in self._peers:
+            if peer not in self._lost and not self._group.pair(peer, "recv").is_open():
+                try:
+                    self._group.members.check_present(peer)
+                except PeerLostError as error:
+                    self._lost[peer] = error
 
 
 def _check_size(received: int, result: torch.Tensor, sender: str, tag: int) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
 import secrets
+import socket
 from collections.abc import Callable
 from typing import Any
 
+from torch.distributed import PrefixStore, TCPStore
+
 from ... import _core, _session
 from ..._errors import ClosedError, GradbusError, PeerLostError, TimeoutError
+from ._messages import for_torch
 
 NAME = "gradbus"  # of the backend
+_STORE_CONNECT_S = 1.0
 # Job names have at most 127 bytes.
 _BASE_BYTES_MAX = 80
 FORKED = (
@@ -36,6 +42,8 @@ class Members:
     before_close: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     hooks: int = 0  # communication hooks of its models so far
     lost: PeerLostError | None = None
+    unseen: set[Any] = dataclasses.field(default_factory=set)  # works whose errors nobody has looked at
+    has_left: bool = False
     pid: int = dataclasses.field(default_factory=os.getpid)
 
     def close(self) -> None:
@@ -44,6 +52,13 @@ class Members:
             callback()
         self.before_close.clear()
         self.session.close()
+
+    def announce_leaving(self) -> None:
+        """Tells the other members; no message begins from now on."""
+        if self.size > 1 and not self.has_left and _answers(self.store):
+            with contextlib.suppress(RuntimeError):  # the store may end before the call
+                self.store.set(self._key_of_leaving(self.rank), "left")
+        self.has_left = True
 
     def check_process(self) -> None:
         """ClosedError in a process that was forked later."""
@@ -60,7 +75,21 @@ class Members:
             except GradbusError:
                 pass  # the question has no answer
         if self.lost is not None:
-            raise self.lost
+            raise for_torch(self.lost, self.global_ranks)
+
+    def check_present(self, rank: int) -> None:
+        """PeerLostError when this member has left the group. Asks the store, which may be busy for another thread."""
+        left = False
+        with contextlib.suppress(RuntimeError):  # the store may end before the call
+            left = _answers(self.store) and self.store.check([self._key_of_leaving(rank)])
+        if left:
+            raise PeerLostError(
+                f"GB-P105 RANK_LEFT: {self.name_of(rank)} has left the process group | next: see why it left before "
+                "this message"
+            )
+
+    def _key_of_leaving(self, rank: int) -> str:
+        return f"gradbus/left/{self.job}/{rank}"
 
     def name_of(self, rank: int) -> str:
         """For messages: a member by its number in the group, and in the job where that is another."""
@@ -80,16 +109,19 @@ def open_members(
     """Waits for all members. Raises TimeoutError (names the missing ones), UnavailableError (no agent) and the like."""
     timeout_ms = milliseconds(timeout, 1_800_000)
     job = agree_on_job(store, rank, size, timeout_ms)
-    session = open_session(job, rank, size, timeout_ms)
     ranks = list(global_ranks) or list(range(size))
+    session = open_session(job, rank, ranks, timeout_ms)
     return Members(session, job, rank, size, timeout_ms, store, ranks)
 
 
-def open_session(job: str, rank: int, size: int, timeout_ms: int) -> _core.Session:
-    """Joins the job as this rank; returns when all have."""
-    return _core.Session(
-        job=job, rank=rank, world_size=size, start_timeout_ms=timeout_ms, op_timeout_ms=timeout_ms
-    )
+def open_session(job: str, rank: int, global_ranks: list[int], timeout_ms: int) -> _core.Session:
+    """Joins the job as this rank; returns when all have. ``global_ranks``: by rank of the job."""
+    try:
+        return _core.Session(
+            job=job, rank=rank, world_size=len(global_ranks), start_timeout_ms=timeout_ms, op_timeout_ms=timeout_ms
+        )
+    except GradbusError as error:
+        raise for_torch(error, global_ranks) from None
 
 
 def agree_on_job(store: Any, rank: int, size: int, timeout_ms: int) -> str:
@@ -108,6 +140,19 @@ def agree_on_job(store: Any, rank: int, size: int, timeout_ms: int) -> str:
             f"group ({type(error).__name__}) | next: see why rank 0 did not call init_process_group() or new_group()"
         ) from error
     return str(store.get(key).decode())
+
+
+def _answers(store: Any) -> bool:
+    """Whether somebody serves the store. torch writes a stack trace to stderr when it finds a TCPStore without."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, TCPStore):
+        return True
+    try:
+        socket.create_connection((store.host, store.port), _STORE_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _new_job_name() -> str:

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from ... import _core
-from ..._errors import bad_argument
+from ..._errors import GradbusError, bad_argument
 from ..._parts import Collective
 from .._completer import Completer
+from ._messages import for_torch
+from ._progress import progress
 from ._rendezvous import Members, milliseconds
 from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, wire_of
 from ._work import Work
@@ -27,23 +29,33 @@ class Starting:
     completer = _completer
     sequence = 0  # of operations
 
-    def start(self, parts: Sequence[Part], outputs: Tensors, timeout: datetime.timedelta | None) -> Work:
-        """One work for all parts."""
+    def start(
+        self, parts: Sequence[Part], outputs: Tensors, timeout: datetime.timedelta | None, earlier: Sequence[Work] = ()
+    ) -> Work:
+        """One work for all parts, which ends after ``earlier``."""
         self.members.check_process()
         self.sequence += 1
         timeout_ms = milliseconds(timeout, self.members.timeout_ms)
         busy = [part for part in parts if part.request is not None]
         if not busy:
-            return Work(None, None, outputs, timeout_ms)
+            return Work(self.members, None, None, outputs, timeout_ms)
         requests = [part.request for part in busy if part.request is not None]
-        operation = self.members.session.start(requests, True)
+        try:
+            operation = self.members.session.start(requests, True)
+        except GradbusError as error:
+            raise for_torch(error, self.members.global_ranks) from None
 
         def finish() -> None:
             for index, part in enumerate(busy):
                 if part.finish is not None:
                     part.finish(operation, index)
 
-        return Work(operation, finish, outputs, timeout_ms, _completer)
+        return Work(self.members, operation, finish, outputs, timeout_ms, _completer, earlier)
+
+    def unsettled(self) -> list[Work]:
+        """Collective operations of the group that are in flight, or whose error nobody has seen."""
+        works = [work for work in progress.in_flight() if isinstance(work, Work) and work.is_of(self.members)]
+        return [*self.members.unseen, *works]
 
     def one(self, tensors: Any, verb: str) -> torch.Tensor:
         """The tensor of a list of one, or itself."""

@@ -61,6 +61,12 @@ def put_back(host: torch.Tensor, tensor: torch.Tensor) -> None:
     tensor.detach().copy_(host.view(tensor.shape))
 
 
+def wait_for_devices(tensors: Sequence[torch.Tensor]) -> None:
+    """Until what this thread does with them on GPUs has ended."""
+    for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()
+
+
 def wire_of(host: torch.Tensor) -> Any:
     """What the extension reads or writes where values only move."""
     return movable(_row(host), host)

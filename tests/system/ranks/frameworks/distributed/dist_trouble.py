@@ -229,9 +229,86 @@ def any_source():
             came[rank].append(tensor[0].item())
 
 
+def events():
+    """A store of this case."""
+    return dist.PrefixStore(CASE, dist.distributed_c10d._get_default_store())
+
+
+def late_sender():
+    """A receive that found no sender in time does not keep later ones from finding it."""
+    group = dist.new_group(list(range(SIZE)), timeout=2 * SECOND)
+    tensor = torch.zeros(3)
+    if RANK == LAST:
+        events().wait(["tried"])
+        work = dist.isend(torch.ones(3), 0, group)
+        events().wait(["received"])
+        work.wait(30 * SECOND)
+        return
+    one_line(gradbus.TimeoutError, ["GB-P110"], lambda: dist.recv(tensor, group=group))
+    events().set("tried", "1")
+    for _ in range(10):
+        try:
+            assert dist.recv(tensor, group=group) == LAST
+        except gradbus.TimeoutError:
+            continue
+        break
+    assert tensor.eq(1).all()
+    events().set("received", "1")
+
+
+def left_before():
+    """Messages for a member that has left before the first one."""
+    group = dist.new_group(list(range(SIZE)))
+    if RANK == LAST:
+        dist.destroy_process_group(group)
+        events().set("left", "1")
+        events().wait(["seen"])
+        return
+    events().wait(["left"])
+    for call in (
+        lambda: dist.send(torch.ones(3), LAST, group),
+        lambda: dist.recv(torch.ones(3), LAST, group),
+        lambda: dist.recv(torch.ones(3), group=group),
+    ):
+        one_line(gradbus.PeerLostError, ["GB-P105", f"rank {LAST}"], call)
+    events().set("seen", "1")
+
+
+def destroyed():
+    """Messages that have not begun when their group ends."""
+    group = dist.new_group(list(range(SIZE)))
+    peer = (RANK + 1) % SIZE
+    works = [dist.isend(torch.ones(3), peer, group, tag=RANK + 1), dist.irecv(torch.ones(3), peer, group, tag=RANK + 5)]
+    future = dist.irecv(torch.ones(3), peer, group, tag=RANK + 9).get_future()
+    if RANK == LAST:
+        events().wait(["destroyed"])
+    dist.destroy_process_group(group)
+    for work in works:
+        one_line(gradbus.ClosedError, ["destroyed before this operation ended"], work.wait)
+    raises(RuntimeError, ["destroyed before this operation ended"], future.wait)
+    events().set("destroyed", "1")
+
+
+def named():
+    """Errors of a smaller group name its ranks, and those of the whole job."""
+    group = dist.new_group([1, 2])
+    if RANK == 0:
+        return
+    odd = int(RANK == LAST)
+    words = ["GB-O903", "rank 0 (global rank 1)", "rank 1 (global rank 2)"]
+    one_line(gradbus.MismatchError, words, lambda: dist.all_reduce(torch.ones(10 + odd), group=group))
+    if RANK == LAST:
+        dist.destroy_process_group(group)
+        return
+    left = ["GB-P105", "rank 1 (global rank 2)"]
+    one_line(gradbus.PeerLostError, left, lambda: dist.recv(torch.ones(3), LAST, group))
+    one_line(gradbus.PeerLostError, left, lambda: total(group))
+
+
 init(seconds=60)
 {
     "dies": dies, "leaves": leaves, "late": late, "differs": differs, "wrong": wrong, "again": again, "forks": forks,
     "unfinished": unfinished, "interrupted": interrupted, "threads": threads, "any_source": any_source,
+    "late_sender": late_sender, "left_before": left_before, "destroyed": destroyed, "named": named,
 }[CASE]()  # fmt: skip
 print("ok")
