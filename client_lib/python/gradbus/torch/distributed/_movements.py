@@ -13,7 +13,18 @@ from ... import _core
 from ..._errors import bad_argument
 from ..._parts import Collective
 from ._starting import Starting, Tensors
-from ._wire import NOTHING, Part, check_same_kind, elements_on_wire, host_input, host_output, name_of, put_back, wire_of
+from ._wire import (
+    NOTHING,
+    Part,
+    check_same_kind,
+    elements_on_wire,
+    host_input,
+    host_output,
+    name_of,
+    name_of_any_size,
+    put_back,
+    wire_of,
+)
 from ._work import Work
 
 
@@ -63,9 +74,7 @@ class Movements(Starting):
     def _allgather_list(self, outputs: Tensors, source: torch.Tensor) -> Part:
         self.check_count(outputs, "allgather")
         check_same_kind(outputs, source.dtype, "allgather")
-        name = name_of("allgather", source)
-        if any(tensor.numel() != source.numel() for tensor in outputs):
-            name = f"allgather {str(source.dtype)[6:]} of several sizes"
+        name = name_of_any_size("allgather", source)
         host = host_input(source, name)
         if all(tensor.numel() == 0 for tensor in outputs):
             return NOTHING
@@ -74,14 +83,7 @@ class Movements(Starting):
 
     def _spread(self, operation: _core.Operation, index: int, outputs: Tensors, like: torch.Tensor) -> None:
         """The blocks that were received into the tensors that they are for."""
-        received = operation.counts(index)
-        expected = [elements_on_wire(like, tensor.numel()) for tensor in outputs]
-        for rank, (got, wanted) in enumerate(zip(received, expected)):
-            if got != wanted:
-                raise bad_argument(
-                    f"{self.members.name_of(rank)} sent {got} elements, the output for it has {wanted}",
-                    "pass outputs of the sizes that the other ranks send",
-                )
+        self.check_received(operation.counts(index), [elements_on_wire(like, tensor.numel()) for tensor in outputs])
         flat = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=like.dtype, device="cpu")
         operation.copy_output(wire_of(flat), index)
         first = 0
@@ -98,7 +100,7 @@ class Movements(Starting):
         if is_root:
             self.check_count(targets, "gather")
             check_same_kind(targets, source.dtype, "gather")
-        name = name_of("gather", source, f"to {root}")
+        name = name_of_any_size("gather", source, f"to {root}")
         host = host_input(source, name)
         if source.numel() == 0:
             return self.start([], targets, opts.timeout)
@@ -109,7 +111,8 @@ class Movements(Starting):
     def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Work:
         """gather() into one tensor, with rows for each rank."""
         is_root = self.members.rank == opts.rootRank
-        return self.gather([list(output.view(self.members.size, -1))] if is_root else [], [source], opts)
+        rows = [list(output.view(self.members.size, source.numel()))] if is_root else []
+        return self.gather(rows, [source], opts)
 
     gather_into_tensor = gather_single
 
@@ -155,7 +158,7 @@ class Movements(Starting):
     all_to_all_single = alltoall_base
 
     def _alltoall(self, host: torch.Tensor, send: Sequence[int]) -> _core.Request:
-        name = f"alltoall {str(host.dtype)[6:]}"
+        name = name_of_any_size("alltoall", host)
         counts = [elements_on_wire(host, count) for count in send]
         return _core.Request(Collective.ALLTOALL, name, wire_of(host), send_counts=counts)
 

@@ -15,7 +15,17 @@ from .._completer import Completer
 from ._messages import for_torch
 from ._progress import progress
 from ._rendezvous import Members, milliseconds
-from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, wire_of
+from ._wire import (
+    NOTHING,
+    Part,
+    check_same_kind,
+    elements_on_wire,
+    host_input,
+    host_output,
+    name_of_any_size,
+    put_back,
+    wire_of,
+)
 from ._work import Work
 
 Tensors = Sequence[torch.Tensor]
@@ -76,6 +86,15 @@ class Starting:
                 f"{verb}: a list of {len(tensors)} tensors for {self.members.size} ranks", "pass one for each rank"
             )
 
+    def check_received(self, got: Sequence[int], expected: Sequence[int]) -> None:
+        """InvalidError unless these are the elements from each rank."""
+        for rank, (count, wanted) in enumerate(zip(got, expected)):
+            if count != wanted:
+                raise bad_argument(
+                    f"{self.members.name_of(rank)} sent {count} elements, the output for it has {wanted}",
+                    "pass outputs of the sizes that the other ranks send",
+                )
+
     def allgather_part(self, output: torch.Tensor, source: torch.Tensor, verb: str = "allgather") -> Part:
         check_same_kind([source], output.dtype, verb)
         if output.numel() != source.numel() * self.members.size:
@@ -83,12 +102,13 @@ class Starting:
                 f"{verb}: {source.numel()} elements in, {output.numel()} out, {self.members.size} ranks",
                 "pass an output that is as many times as large as the input as there are ranks",
             )
-        name = name_of(verb, source)
+        name = name_of_any_size(verb, source)
         host, result = host_input(source, name), host_output(output, name)
         if output.numel() == 0:
             return NOTHING
 
         def finish(operation: _core.Operation, index: int) -> None:
+            self.check_received(operation.counts(index), [elements_on_wire(host, source.numel())] * self.members.size)
             operation.copy_output(wire_of(result), index)
             put_back(result, output)
 

@@ -63,8 +63,9 @@ def put_back(host: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def wait_for_devices(tensors: Sequence[torch.Tensor]) -> None:
     """Until what this thread does with them on GPUs has ended."""
-    for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
-        torch.cuda.current_stream(device).synchronize()
+    for tensor in tensors:
+        if tensor.is_cuda:
+            torch.cuda.current_stream(tensor.device).synchronize()
 
 
 def wire_of(host: torch.Tensor) -> Any:
@@ -111,3 +112,8 @@ def name_of(verb: str, tensor: torch.Tensor, *more: object) -> str:
     """Operations of one name are matched in their order; others have nothing to do with each other."""
     words = [verb, f"{str(tensor.dtype)[6:]}[{tensor.numel()}]", *map(str, more)]
     return " ".join(words)
+
+
+def name_of_any_size(verb: str, tensor: torch.Tensor, *more: object) -> str:
+    """Of operations that send their sizes along. Each name has memory, so a name for each size would fill it."""
+    return " ".join([verb, str(tensor.dtype)[6:], *map(str, more)])

@@ -210,6 +210,42 @@ def objects(group, size, rank):
     assert said == [0, "from the first"]
 
 
+def shared_memory():
+    """Bytes that this process maps of other processes' memory."""
+    with open("/proc/self/maps") as lines:
+        spans = [line.split()[0].split("-") for line in lines if "memfd:" in line]
+    return sum(int(end, 16) - int(first, 16) for first, end in spans)
+
+
+def sizes(group, size, rank):
+    """Gathers of other sizes use the memory of those before."""
+    root = group_root(group, size - 1)
+    before = shared_memory()
+    for count in range(200_000, 220_000, 1000):
+        tensor = torch.full((count,), float(rank))
+        whole = [torch.zeros(count) for _ in range(size)]
+        dist.all_gather(whole, tensor, group=group)
+        flat = torch.zeros(size * count)
+        dist.all_gather_into_tensor(flat, tensor, group=group)
+        assert whole[-1].eq(size - 1).all() and flat.equal(torch.cat(whole))
+        dist.gather(tensor, whole if rank == size - 1 else None, dst=root, group=group)
+    block = size * (1 << 18) * 4
+    assert shared_memory() - before <= 4 * block, (before, shared_memory(), block)
+
+
+def group_root(group, rank):
+    """The number of a member in the whole job."""
+    return rank if group is None else dist.get_global_rank(group, rank)
+
+
+def empty(group, size, rank):
+    """A gather of nothing into one tensor."""
+    where = group or dist.group.WORLD
+    options = dist.GatherOptions()
+    options.rootRank = 0
+    where.gather_single(torch.empty(size, 0), torch.empty(0), options).wait()
+
+
 def messages(group, size, rank):
     """Round a ring: tags, sizes, dtypes, both directions at once."""
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -243,6 +279,8 @@ def everything(group):
     splits(group, size, rank)
     coalesced(group, size, rank)
     objects(group, size, rank)
+    sizes(group, size, rank)
+    empty(group, size, rank)
     if size > 1:
         messages(group, size, rank)
     dist.barrier(group)

@@ -85,13 +85,21 @@ def late():
 
 def differs():
     odd = int(RANK == LAST)
+    kind = torch.float64 if odd else torch.float32
     for call in (
         lambda: dist.all_reduce(torch.ones(10 + odd)),
-        lambda: dist.broadcast(torch.ones(10, dtype=torch.float64 if odd else torch.float32), 0),
-        lambda: dist.all_gather([torch.ones(10 + odd)] * SIZE, torch.ones(10 + odd)),
+        lambda: dist.broadcast(torch.ones(10, dtype=kind), 0),
+        lambda: dist.all_gather([torch.ones(10, dtype=kind)] * SIZE, torch.ones(10, dtype=kind)),
     ):
         one_line(gradbus.MismatchError, ["GB-O903", "same order, with the same sizes"], call)
         total()
+    sizes = [10 + int(rank == LAST) for rank in range(SIZE)]
+    other = next(rank for rank in range(SIZE) if sizes[rank] != sizes[RANK])
+    words = [f"rank {other} sent {sizes[other]} elements"]
+    mine = torch.ones(sizes[RANK])
+    one_line(gradbus.InvalidError, words, lambda: dist.all_gather([torch.ones_like(mine)] * SIZE, mine))
+    one_line(gradbus.InvalidError, words, lambda: dist.all_gather_into_tensor(torch.ones(SIZE * sizes[RANK]), mine))
+    total()
 
 
 def wrong():
