@@ -136,7 +136,7 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
   if (Status bad = check_join(message); !bad.ok()) {
     checked(false, id, "JoinJob");
     return refuse_join(outbox_, id, clean_text(message.job(), kJobNameBytesMax), message.rank(),
-                       bad);
+                       message.join(), bad);
   }
   const CoordinatorJob* running = find_live_job(message.job());
   const bool same_user = running != nullptr && running->identity().owner.uid == message.uid();
@@ -157,14 +157,14 @@ void Coordinator::admit_waiting(Nanos now) {
 void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now) {
   CoordinatorJob* job = find_live_job(message.job());
   if (const Status no = takes_jobs(id, agent, job); !no.ok())
-    return refuse_join(outbox_, id, message.job(), message.rank(), no);
+    return refuse_join(outbox_, id, message.job(), message.rank(), message.join(), no);
   if (job == nullptr && live_jobs_.size() >= kLiveJobsMax) {
     return refuse_join(
-        outbox_, id, message.job(), message.rank(),
+        outbox_, id, message.job(), message.rank(), message.join(),
         short_error("A304", "the coordinator has " + std::to_string(kLiveJobsMax) + " jobs"));
   }
   if (job == nullptr && returning_.has_name(message.job()))
-    return refuse_join(outbox_, id, message.job(), message.rank(),
+    return refuse_join(outbox_, id, message.job(), message.rank(), message.join(),
                        short_error("J402", "job " + in_quotes(message.job()) +
                                                " runs, and its nodes have not all come back since "
                                                "the coordinator was restarted"));
@@ -224,7 +224,7 @@ void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message
 // mistake: the two messages crossed.
 void Coordinator::rank_left(uint64_t id, const v1::RankLeft& message, Nanos now) {
   const bool by_name = message.job_id() == 0;
-  if (by_name && waiting_.forget(id, message.job(), message.rank())) return;
+  if (by_name && waiting_.forget(id, message)) return;
   CoordinatorJob* job = by_name ? find_live_job(message.job()) : find_job(message.job_id());
   if (by_name && job == nullptr) return;
   checked(job != nullptr && job->rank_left(id, message, now), id, "RankLeft");

@@ -27,6 +27,12 @@ bool is_joining(const AttachedClient& client) {
   return client.state == AttachedClient::State::kJoining;
 }
 
+// It may have come after one that died and had the same job and rank. So the number decides.
+bool has_asked(const AttachedClient& client, const std::string& job, uint32_t rank, uint64_t join) {
+  return is_joining(client) && client.job == job && client.rank == rank &&
+         (join == 0 || client.number() == join);
+}
+
 }  // namespace
 
 Status PendingJoins::check(const AttachedClient& client, const JoinPacket& packet) const {
@@ -91,8 +97,7 @@ std::vector<AttachedClient*> PendingJoins::take(const v1::JobStarted& started,
     if (member.agent_index() != agent_index) continue;
     ++expected;
     for (AttachedClient& client : clients_.all()) {
-      if (!is_joining(client) || client.job != started.job() || client.rank != member.rank())
-        continue;
+      if (!has_asked(client, started.job(), member.rank(), member.join())) continue;
       client.job_id = started.job_id();
       client.local_rank = member.local_rank();
       members.push_back(&client);
@@ -105,7 +110,7 @@ std::vector<AttachedClient*> PendingJoins::take(const v1::JobStarted& started,
 
 void PendingJoins::refuse(const v1::JoinRefused& refused) {
   for (AttachedClient& client : clients_.all())
-    if (is_joining(client) && client.job == refused.job() && client.rank == refused.rank())
+    if (has_asked(client, refused.job(), refused.rank(), refused.join()))
       return client.refuse_join(status_from(refused.error()));
 }
 

@@ -215,7 +215,8 @@ class CoordinatorJob {
 // An agent's own sentence when it has the product's form.
 Status repeat_failure(const AgentInfo& info, const v1::Error& error);
 
+// `join`: the agent's number of it.
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
-                 const Status& status);
+                 uint64_t join, const Status& status);
 
 }  // namespace gradbus

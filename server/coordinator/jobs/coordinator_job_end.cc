@@ -183,7 +183,8 @@ void CoordinatorJob::fail(Status status, Nanos now) {
 
 void CoordinatorJob::refuse_all_joined(const Status& status) {
   for (const uint32_t rank : membership_.joined()) {
-    refuse_join(*outbox_, membership_.find(rank)->agent, identity_.name, rank, status);
+    const RankRecord& record = *membership_.find(rank);
+    refuse_join(*outbox_, record.agent, identity_.name, rank, record.join, status);
   }
 }
 

@@ -47,11 +47,12 @@ CoordinatorJob::CoordinatorJob(Identity identity, uint32_t world_size,
       loss_rule_(options.loss) {}
 
 void refuse_join(Outbox& outbox, uint64_t agent, const std::string& job, uint32_t rank,
-                 const Status& status) {
+                 uint64_t join, const Status& status) {
   v1::CoordinatorMessage message;
   auto* refused = message.mutable_join_refused();
   refused->set_job(job);
   refused->set_rank(rank);
+  refused->set_join(join);
   *refused->mutable_error() = to_proto(status);
   outbox.send(agent, std::move(message));
 }
@@ -93,7 +94,7 @@ Status CoordinatorJob::may_join(uint64_t agent, const AgentInfo& info,
 void CoordinatorJob::join(uint64_t agent, const AgentInfo& info, const v1::JoinJob& message,
                           const AgentInfos& shards, Nanos now) {
   if (Status no = may_join(agent, info, message); !no.ok()) {
-    return refuse_join(*outbox_, agent, identity_.name, message.rank(), no);
+    return refuse_join(*outbox_, agent, identity_.name, message.rank(), message.join(), no);
   }
   membership_.add(message.rank(), agent, info, message.pid());
   membership_.find(message.rank())->join = message.join();
@@ -179,6 +180,7 @@ v1::JobStarted CoordinatorJob::started_message() const {
     member->set_rank(rank);
     member->set_agent_index(at->second.index);
     member->set_local_rank(at->second.ranks++);
+    member->set_join(record.join);
   }
   for (const auto& [id, info] : shards_) {
     auto* shard = started.add_shards();

@@ -12,9 +12,11 @@ void WaitingJoins::forget(uint64_t agent) {
   std::erase_if(joins_, [agent](const Join& join) { return join.agent == agent; });
 }
 
-bool WaitingJoins::forget(uint64_t agent, const std::string& job, uint32_t rank) {
+bool WaitingJoins::forget(uint64_t agent, const v1::RankLeft& message) {
   return std::erase_if(joins_, [&](const Join& join) {
-           return join.agent == agent && join.message.job() == job && join.message.rank() == rank;
+           return join.agent == agent && join.message.job() == message.job() &&
+                  join.message.rank() == message.rank() &&
+                  (message.join() == 0 || join.message.join() == message.join());
          }) > 0;
 }
 

@@ -33,7 +33,7 @@ class WaitingJoins {
 
   // An agent has gone, or one of its ranks before it was answered. False: it did not wait.
   void forget(uint64_t agent);
-  bool forget(uint64_t agent, const std::string& job, uint32_t rank);
+  bool forget(uint64_t agent, const v1::RankLeft& message);
 
   // Those that wait no longer, in the order they came: `has_ended(name)`, or their time is up.
   template <typename HasEnded>

@@ -69,6 +69,7 @@ TEST_F(StartedAgain, AJobThatGoesOnRefusesThem) {
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
   cluster.advance(kWaitingJoinPatience);
   EXPECT_THAT(refusal(1), StartsWith("GB-J402"));
+  EXPECT_EQ(cluster.last(1).join_refused().join(), cluster.joins - 1);
   EXPECT_THAT(refusal(2), StartsWith("GB-J403"));
   EXPECT_THAT(refusal(2), HasSubstr("says 5"));
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
@@ -85,6 +86,21 @@ TEST_F(StartedAgain, ARankThatGivesUpIsForgotten) {
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
   cluster.advance(2 * kWaitingJoinPatience);
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
+}
+
+// It has died, and its successor has come already.
+TEST_F(StartedAgain, TheSuccessorOfOneThatGivesUpStillWaits) {
+  cluster.clear();
+  cluster.join(1, "train", 0, 1);
+  v1::AgentMessage gone;
+  gone.mutable_rank_left()->set_job("train");
+  gone.mutable_rank_left()->set_join(cluster.joins);
+  cluster.join(1, "train", 0, 1);
+  cluster.send(1, gone);
+  cluster.left(1, first, 0, true);
+  cluster.left(2, first, 1, true);
+  ASSERT_TRUE(cluster.last(1).has_job_started());
+  EXPECT_EQ(cluster.last(1).job_started().members(0).join(), cluster.joins);
 }
 
 // It ended before its agent had read the refusal.

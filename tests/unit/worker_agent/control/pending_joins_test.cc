@@ -96,6 +96,25 @@ TEST_F(PendingJoinsTest, DoesNotStartWithoutADeadRank) {
   EXPECT_EQ(client.state, AttachedClient::State::kLeft);
 }
 
+// Expect: who died before the start, and not who came after it, is meant by the start and by a
+// refusal. A coordinator that tells no number means whoever waits.
+TEST_F(PendingJoinsTest, TakesNobodyForOneWhoDied) {
+  AttachedClient& first = attach_joining(0);
+  const uint64_t number = first.number();
+  clients_.remove(first.fd());
+  AttachedClient& second = attach_joining(0);
+  v1::JobStarted started = test::started_job(1);
+  started.mutable_members(0)->set_join(number);
+  EXPECT_THAT(joins_.take(started, 0), IsEmpty());
+  v1::JoinRefused refused;
+  refused.set_job("train");
+  refused.set_join(number);
+  joins_.refuse(refused);
+  EXPECT_EQ(second.state, AttachedClient::State::kJoining);
+  started.mutable_members(0)->set_join(0);
+  EXPECT_THAT(joins_.take(started, 0), ElementsAre(&second));
+}
+
 TEST_F(PendingJoinsTest, PassesRefusalsOn) {
   attach_joining(0);
   attach_joining(1);
