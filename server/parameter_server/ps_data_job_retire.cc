@@ -1,7 +1,9 @@
 // The end of a tensor on a shard. The coordinator retires it when every rank of the job has
 // unregistered it. The transport may still have answers and copies of its last pushes, and a move
-// may be in progress. The tensor is removed after those.
+// may be in progress. The tensor is removed after those. Nobody waits for the backup's confirmation
+// of a push then, and a backup that has removed the tensor already gives none.
 #include <algorithm>
+#include <utility>
 
 #include "server/parameter_server/ps_data_job.h"
 
@@ -22,10 +24,8 @@ bool PsDataJob::may_forget(uint32_t id) const {
     return plan.collective.tensor == id || plan.moved->tensor == id;
   };
   const auto rests = [](const ShardTensor* of) { return of == nullptr || !of->sends(); };
-  const auto taken = [](const Untaken& untaken) { return untaken.pushes.empty(); };
   return !predecessors_.contains(id) && std::ranges::none_of(waiting_moves_, moves) &&
-         rests(tensor(id)) && rests(backup_replica(id)) && !links_.sends(id) &&
-         (id >= untaken_.size() || std::ranges::all_of(untaken_[id], taken));
+         rests(tensor(id)) && rests(backup_replica(id)) && !links_.sends(id);
 }
 
 void PsDataJob::forget(uint32_t id) {
@@ -37,7 +37,10 @@ void PsDataJob::forget(uint32_t id) {
     forget_room(of);
     (*tensors)[id].reset();
   }
-  if (id < untaken_.size()) untaken_[id] = {};
+  if (id < untaken_.size()) {
+    for (Untaken& untaken : std::exchange(untaken_[id], {}))
+      for (; !untaken.pushes.empty(); untaken.pushes.pop()) let_go(untaken.pushes.front().buffer);
+  }
   std::erase_if(late_credits_,
                 [id](const LateCredit& credit) { return credit.header.tensor == id; });
 }
