@@ -15,6 +15,11 @@ using Extent = Extents::Extent;
 // segment.
 constexpr uint64_t kFirstSegmentBytes = 1u << 20;
 constexpr uint64_t kPageBytes = 4096;
+// Each segment is a descriptor and a mapping of the agent and of each rank, until the job ends. So
+// an arena that is large, or grows again after memory was freed, grows by more than is asked.
+constexpr uint64_t kSpareBytesMax = 64u << 20;
+constexpr uint64_t kPartOfTotal = 16;
+constexpr uint64_t kPartOfFreed = 4;
 // What the agent itself may still need when a container is nearly full.
 constexpr uint64_t kContainerReserveBytes = 16u << 20;
 // Clearing takes place at a few GB/s, and the conductor must renew its lease meanwhile.
@@ -135,7 +140,26 @@ Status Arena::reserve(std::span<const LocalReductionShape> shapes) {
       missing = add(missing, bytes);
     }
   }
-  return missing == 0 ? Status() : grow(std::max(missing, kFirstSegmentBytes));
+  if (missing == 0) return {};
+  const uint64_t wanted = comfortable(missing);
+  if (wanted == missing) return grow(missing);
+  if (!grow(wanted).ok()) return grow(missing);
+  const uint64_t end = segments_.back()->bytes();
+  const Extent unused{std::min(missing, end), end};
+  if (unused.bytes() > kFirstSegmentBytes) give_back_pages(segments_.size() - 1, {0, end}, unused);
+  return {};
+}
+
+uint64_t Arena::comfortable(uint64_t bytes) const {
+  if (keeps_pages_) return std::max(bytes, kFirstSegmentBytes);
+  uint64_t total = 0;
+  bool freed = false;  // a segment has no tensor any more, and was too small
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    total += segments_[i]->bytes();
+    freed = freed || memory_[i].free.bytes() == segments_[i]->bytes();
+  }
+  const uint64_t part = std::min(total / kPartOfTotal, kSpareBytesMax);
+  return std::max({freed ? add(bytes, bytes / kPartOfFreed) : bytes, part, kFirstSegmentBytes});
 }
 
 Result<ArenaSlot> Arena::place(const LocalReductionShape& shape) {

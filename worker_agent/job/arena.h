@@ -81,6 +81,7 @@ class Arena {
   template <typename Segments>
   static std::optional<Found> find(const Segments& segments, uint64_t bytes);
   Status grow(uint64_t bytes);
+  uint64_t comfortable(uint64_t bytes) const;
   uint64_t quota_left() const;
   Status refuse(uint64_t bytes) const;
   Status make_usable(size_t index, Extents::Extent extent);

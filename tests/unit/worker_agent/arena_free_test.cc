@@ -120,6 +120,37 @@ TEST_P(FreedMemory, IsZeroWhenItIsUsedAgainAndNobodyElsesBefore) {
 
 INSTANTIATE_TEST_SUITE_P(Pages, FreedMemory, testing::Bool());
 
+// Descriptors end long before memory does.
+TEST(Arena, HasFewSegments) {
+  ShmQuota quota{8ull << 30, 0};
+  Arena growing("growing", 2, 2, quota);
+  ASSERT_TRUE(growing.open().ok());
+  for (uint64_t count = 1 << 18; count < 1 << 21; count += 1 << 15) {  // 56 sizes of 2 to 16 MiB
+    const auto place = growing.place(shape_of(count));
+    ASSERT_TRUE(place.ok()) << place.status().message();
+    growing.free(place.value(), shape_of(count));
+  }
+  EXPECT_LE(growing.segments().size(), 13u);  // 1.25^10 = 9
+  EXPECT_LE(quota.bytes_used, 4u << 20);
+  Arena large("large", 2, 2, quota);
+  ASSERT_TRUE(large.open().ok());
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(large.place(shape_of(1 << 17)).ok());  // 1 MiB each
+  EXPECT_LE(large.segments().size(), 75u);
+  EXPECT_LE(quota.bytes_used, 350u << 20);
+}
+
+// What is asked fits the quota, and what would be comfortable does not.
+TEST(Arena, GrowsByNoMoreThanThereIs) {
+  ShmQuota quota{40 << 20, 0};
+  Arena arena("job", 2, 2, quota);
+  ASSERT_TRUE(arena.open().ok());
+  for (const uint64_t count : {1 << 21, (1 << 21) + (1 << 20), 9 << 19}) {  // 16, 24 and 36 MiB
+    const auto place = arena.place(shape_of(count));
+    ASSERT_TRUE(place.ok()) << place.status().message();
+    arena.free(place.value(), shape_of(count));
+  }
+}
+
 TEST(Arena, SizesThatDoNotFitANumberAreRefused) {
   ShmQuota quota{1 << 30, 0};
   Arena arena("huge", 128, 4096, quota);
