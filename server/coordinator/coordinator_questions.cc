@@ -12,7 +12,7 @@ constexpr size_t kQuestionsMax = 64;  // of all jobs
 
 // The sender waits for an answer, so every refusal is one.
 void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
-  Question question{id, message.job_id(), message.rank(), message.request(), {}};
+  Question question{id, message.job_id(), message.rank(), message.request(), {}, 0};
   CoordinatorJob* const job = find_job(message.job_id());
   const bool known = job != nullptr && job->state() == CoordinatorJob::State::kRunning &&
                      job->membership().owns(id, message.rank());
@@ -38,6 +38,7 @@ void Coordinator::job_question(uint64_t id, const v1::JobQuestion& message) {
     return send_answer(question,
                        short_error("O905", "the job has asked, and waits for the answer"));
   question.text = message.text();
+  question.uid = job->identity().owner.uid;
   outbox_.ask(std::move(question));
 }
 

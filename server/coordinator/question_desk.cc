@@ -14,7 +14,7 @@ QuestionDesk::QuestionDesk(Desk* desk, const std::string& state_dir)
 Result<std::string> QuestionDesk::answer_to(const Question& question) {
   Result<std::string> answer = error("X001", "the question was not answered");
   const Status done = guarded([&] {
-    answer = TunedSettings::is_for(question.text) ? tuned_.answer(question.text)
+    answer = TunedSettings::is_for(question.text) ? tuned_.answer(question.text, question.uid)
                                                   : scheduling::answer_job(question.text);
   });
   return done.ok() ? answer : Result<std::string>(done);

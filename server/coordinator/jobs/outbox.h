@@ -25,6 +25,7 @@ struct Question {
   uint32_t rank = 0;
   uint64_t request = 0;
   std::string text;
+  uint32_t uid = 0;  // of the job's owner
 };
 
 struct Outgoing {

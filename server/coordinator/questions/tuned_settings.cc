@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "common/environment/state_folder.h"
 #include "common/errors.h"
@@ -16,8 +17,8 @@ using Json = nlohmann::json;
 
 constexpr char kFile[] = "tuned.json";
 constexpr uintmax_t kFileBytesMax = kStateBytesMax;
-// All entries fit, each with 64 bytes of JSON around it.
-static_assert(kTunedEntriesMax * (kTunedKeyBytesMax + kTunedValueBytesMax + 64) <= kFileBytesMax);
+// All entries fit, each with 96 bytes of JSON around it.
+static_assert(kTunedEntriesMax * (kTunedKeyBytesMax + kTunedValueBytesMax + 96) <= kFileBytesMax);
 
 // Empty if it is no text of 1 to `most` bytes.
 std::string text_of(const Json& object, const char* key, size_t most) {
@@ -45,7 +46,7 @@ bool TunedSettings::is_for(std::string_view question) {
   return want == "recall" || want == "remember";
 }
 
-Result<std::string> TunedSettings::answer(std::string_view question) {
+Result<std::string> TunedSettings::answer(std::string_view question, uint32_t uid) {
   const Json asked = object_of(question);
   const std::string key = text_of(asked, "key", kTunedKeyBytesMax);
   const bool remembers = text_of(asked, "want", 16) == "remember";
@@ -53,21 +54,31 @@ Result<std::string> TunedSettings::answer(std::string_view question) {
   if (key.empty() || (remembers && value.empty()))
     return error("F102", "the settings of a job have no key, or no value, or are too long",
                  "use ranks, agents and coordinator of one version");
-  if (!remembers) return Json{{"value", recall(key)}}.dump();
-  remember(key, value);
+  if (!remembers) return Json{{"value", recall(uid, key)}}.dump();
+  remember({uid, key, value});
   save();
   return std::string("{}");
 }
 
-std::string TunedSettings::recall(const std::string& key) const {
-  const auto found = std::ranges::find(entries_, key, &Entry::key);
+std::string TunedSettings::recall(uint32_t uid, const std::string& key) const {
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.uid == uid && entry.key == key; });
   return found == entries_.end() ? std::string() : found->value;
 }
 
-void TunedSettings::remember(const std::string& key, const std::string& value) {
-  std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
-  if (entries_.size() == kTunedEntriesMax) entries_.pop_front();
-  entries_.push_back({key, value});
+void TunedSettings::remember(Entry entry) {
+  std::erase_if(entries_,
+                [&](const Entry& old) { return old.uid == entry.uid && old.key == entry.key; });
+  if (entries_.size() == kTunedEntriesMax) forget_one();
+  entries_.push_back(std::move(entry));
+}
+
+void TunedSettings::forget_one() {
+  std::map<uint32_t, size_t> entries_of;
+  for (const Entry& entry : entries_) ++entries_of[entry.uid];
+  const auto most =
+      std::ranges::max_element(entries_of, {}, [](const auto& of_user) { return of_user.second; });
+  entries_.erase(std::ranges::find(entries_, most->first, &Entry::uid));
 }
 
 void TunedSettings::load() {
@@ -85,7 +96,9 @@ void TunedSettings::load() {
     if (!entry.is_object()) continue;
     const std::string key = text_of(entry, "key", kTunedKeyBytesMax);
     const std::string value = text_of(entry, "value", kTunedValueBytesMax);
-    if (!key.empty() && !value.empty()) remember(key, value);
+    const auto uid = entry.find("uid");
+    const bool owned = uid != entry.end() && uid->is_number_unsigned();
+    if (owned && !key.empty() && !value.empty()) remember({uid->get<uint32_t>(), key, value});
   }
 }
 
@@ -93,7 +106,8 @@ void TunedSettings::load() {
 void TunedSettings::save() const {
   if (path_.empty()) return;
   Json list = Json::array();
-  for (const Entry& entry : entries_) list.push_back({{"key", entry.key}, {"value", entry.value}});
+  for (const auto& [uid, key, value] : entries_)
+    list.push_back({{"uid", uid}, {"key", key}, {"value", value}});
   const std::filesystem::path draft = path_ + ".draft";
   std::error_code problem;
   std::filesystem::create_directories(draft.parent_path(), problem);

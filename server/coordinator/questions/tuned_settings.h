@@ -1,11 +1,12 @@
 // Settings that jobs have found by trial, by model and cluster, for later jobs: a small file.
 //
 // One thread, that of the question desk. Keys and values come from training processes, so both are
-// bounded, and the number of entries is, too: the one that was written longest ago goes. The file
-// is replaced as a whole, so a crash leaves the earlier one. Without a folder, settings are kept in
-// memory only.
+// bounded, and the number of entries is, too: of the user who has most, the one that was written
+// longest ago goes. A user's jobs see their own entries only. The file is replaced as a whole, so a
+// crash leaves the earlier one. Without a folder, settings are kept in memory only.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -26,22 +27,24 @@ class TunedSettings {
   // The answers to
   //   {"want": "recall", "key": "..."}                   ->  {"value": "..."}, "" if there is none
   //   {"want": "remember", "key": "...", "value": "..."} ->  {}
-  // GB-F102 for anything else.
-  Result<std::string> answer(std::string_view question);
+  // for a job of this user. GB-F102 for anything else.
+  Result<std::string> answer(std::string_view question, uint32_t uid);
 
   // Whether a question is one of these.
   static bool is_for(std::string_view question);
 
  private:
   struct Entry {
+    uint32_t uid = 0;
     std::string key;
     std::string value;
   };
 
   void load();
   void save() const;
-  void remember(const std::string& key, const std::string& value);
-  std::string recall(const std::string& key) const;
+  void remember(Entry entry);
+  std::string recall(uint32_t uid, const std::string& key) const;
+  void forget_one();
 
   std::string path_;
   std::deque<Entry> entries_;  // the newest last

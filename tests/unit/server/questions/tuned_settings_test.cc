@@ -27,14 +27,17 @@ class TunedSettingsTest : public testing::Test {
   std::string folder_;
 };
 
-void remember(TunedSettings& settings, const std::string& key, const std::string& value) {
+constexpr uint32_t kUser = 1000;
+
+void remember(TunedSettings& settings, const std::string& key, const std::string& value,
+              uint32_t uid = kUser) {
   const auto done =
-      settings.answer(Json{{"want", "remember"}, {"key", key}, {"value", value}}.dump());
+      settings.answer(Json{{"want", "remember"}, {"key", key}, {"value", value}}.dump(), uid);
   EXPECT_TRUE(done.ok()) << done.status().message();
 }
 
-std::string recall(TunedSettings& settings, const std::string& key) {
-  const auto found = settings.answer(Json{{"want", "recall"}, {"key", key}}.dump());
+std::string recall(TunedSettings& settings, const std::string& key, uint32_t uid = kUser) {
+  const auto found = settings.answer(Json{{"want", "recall"}, {"key", key}}.dump(), uid);
   EXPECT_TRUE(found.ok()) << found.status().message();
   return found.ok() ? Json::parse(found.value())["value"].get<std::string>() : "";
 }
@@ -69,6 +72,23 @@ TEST_F(TunedSettingsTest, TheOldestOfTooManyGoes) {
   EXPECT_EQ(recall(settings, std::to_string(kTunedEntriesMax)), "value");
 }
 
+// Another user can neither change what a job recalls, nor make room for himself.
+TEST_F(TunedSettingsTest, UsersDoNotSeeEachOther) {
+  {
+    TunedSettings settings(folder_);
+    remember(settings, "model", "mine");
+    remember(settings, "model", "yours", kUser + 1);
+    for (size_t i = 0; i <= kTunedEntriesMax; ++i)
+      remember(settings, std::to_string(i), "junk", kUser + 1);
+    EXPECT_EQ(recall(settings, "model"), "mine");
+    EXPECT_EQ(recall(settings, "model", kUser + 1), "");
+  }
+  TunedSettings again(folder_);
+  EXPECT_EQ(recall(again, "model"), "mine");
+  EXPECT_EQ(recall(again, "7"), "");
+  EXPECT_EQ(recall(again, "7", kUser + 1), "junk");
+}
+
 TEST_F(TunedSettingsTest, ADamagedFileCountsAsEmptyAndIsReplaced) {
   for (const char* text : {"", "{", "{}", "[1, {}, {\"key\": 3}]", "[[[["}) {
     write(text);
@@ -99,7 +119,8 @@ TEST_F(TunedSettingsTest, OnlyItsOwnQuestionsAreAnswered) {
         Json{{"want", "recall"}, {"key", key}}, Json{{"want", "recall"}, {"key", 7}},
         Json{{"want", "remember"}, {"key", "k"}},
         Json{{"want", "remember"}, {"key", "k"}, {"value", value}}})
-    EXPECT_NE(settings.answer(asked.dump()).status().message().find("GB-F102"), std::string::npos)
+    EXPECT_NE(settings.answer(asked.dump(), kUser).status().message().find("GB-F102"),
+              std::string::npos)
         << asked;
 }
 
