@@ -42,7 +42,8 @@ class DataJob {
   // False for a peer that is unknown now or forever. The engine asks again when there are more
   // peers.
   virtual bool knows_peer(uint32_t peer) const = 0;
-  virtual void on_accepted(LinkId link, const FrameHeader& hello) = 0;
+  // An error refuses the link.
+  virtual Status on_accepted(LinkId link, const FrameHeader& hello) = 0;
   virtual void on_connected(LinkId link) = 0;
   virtual void on_sent(const TransportEvent& event) = 0;
   virtual void on_received(const TransportEvent& event) = 0;

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +18,6 @@ namespace gradbus {
 namespace {
 
 constexpr size_t kEventsPerTurn = 64;
-constexpr Nanos kPendingLinkDeadline = 5 * kSecond;
 // Usually one; a few, because the next may arrive before the last one's link has closed.
 constexpr size_t kEchoesMax = 4;
 constexpr int kSleepMsMax = 100;
@@ -29,8 +29,11 @@ Engine::Engine(std::unique_ptr<Transport> transport, Mailbox<JobBroken>& broken,
     : transport_(std::move(transport)),
       broken_(broken),
       cores_(cores),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+      pending_links_(*transport_),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   GRADBUS_CHECK(epoll_.valid());
+  GRADBUS_CHECK(watch(bell_.get(), EPOLLET));
   GRADBUS_CHECK(watch(commands_.fd()));
   GRADBUS_CHECK(transport_->wait_fd() < 0 || watch(transport_->wait_fd()));
 }
@@ -86,11 +89,15 @@ void Engine::begin(std::unique_ptr<DataJob> job) {
 }
 
 void Engine::admit_pending_links(DataJob& job) {
-  std::erase_if(pending_links_, [&](const PendingLink& pending) {
-    const bool known = pending.hello.job == job.id() && job.knows_peer(pending.hello.source);
-    if (known) job.on_accepted(pending.link, pending.hello);
-    return known;
-  });
+  const auto is_for = [&job](const FrameHeader& hello) {
+    return hello.job == job.id() && job.knows_peer(hello.source);
+  };
+  for (const auto& [link, hello, deadline] : pending_links_.take(is_for)) offer(job, link, hello);
+}
+
+void Engine::offer(DataJob& job, LinkId link, const FrameHeader& hello) {
+  const Status accepted = job.on_accepted(link, hello);
+  if (!accepted.ok()) pending_links_.refuse(link, accepted.message());
 }
 
 void Engine::add_shards(const AddShards& command) {
@@ -136,7 +143,7 @@ size_t Engine::poll_transport() {
   const size_t count = transport_->poll(events);
   for (size_t i = 0; i < count; ++i) on_event(events[i]);
   std::erase_if(ending_, [](const auto& job) { return job->ended(); });
-  drop_pending_links();
+  pending_links_.expire();
   return count;
 }
 
@@ -145,9 +152,7 @@ void Engine::on_event(const TransportEvent& event) {
   if (on_probe_event(event)) return;
   DataJob* job = owner_of(event.link);
   if (job == nullptr) {
-    if (event.kind == TransportEvent::Kind::kClosed)
-      std::erase_if(pending_links_,
-                    [&](const PendingLink& known) { return known.link == event.link; });
+    if (event.kind == TransportEvent::Kind::kClosed) pending_links_.forget(event.link);
     return;
   }
   if (const Status done = guarded([&] { tell(*job, event); }); !done.ok()) job->fail(done);
@@ -168,20 +173,8 @@ void Engine::on_accepted(const TransportEvent& event) {
   if (event.hello.job == kProbeJob) return on_probe_accepted(event.link);
   const auto job = jobs_.find(event.hello.job);
   if (job != jobs_.end() && job->second->remote() && job->second->knows_peer(event.hello.source))
-    return job->second->on_accepted(event.link, event.hello);
-  pending_links_.push_back({event.link, event.hello, transport_->now() + kPendingLinkDeadline});
-}
-
-void Engine::drop_pending_links() {
-  if (pending_links_.empty()) return;
-  const Nanos now = transport_->now();
-  std::erase_if(pending_links_, [&](const PendingLink& pending) {
-    if (now < pending.deadline) return false;
-    spdlog::warn("a link for the unknown job {}, or of its unknown peer {}, was refused",
-                 pending.hello.job, pending.hello.source);
-    transport_->disconnect(pending.link);
-    return true;
-  });
+    return offer(*job->second, event.link, event.hello);
+  pending_links_.add(event.link, event.hello);
 }
 
 DataJob* Engine::owner_of(LinkId link) {

@@ -18,6 +18,7 @@
 #include "data_plane/engine_command.h"
 #include "data_plane/mailbox.h"
 #include "data_plane/path_probe.h"
+#include "data_plane/pending_links.h"
 #include "transport/transport.h"
 
 namespace gradbus {
@@ -72,6 +73,9 @@ class Engine {
   void end(uint64_t job);
   void measure(MeasurePath command);
   void report_broken(const DataJob& job, const Status& status);
+  // An eventfd that wakes the engine. Clients do not have it, so a write to it never waits. Any
+  // thread.
+  int bell() const { return bell_.get(); }
   // Wakes the engine when `fd` is readable. False: the process cannot watch one more.
   bool watch(int fd, uint32_t mode = 0);
 
@@ -87,6 +91,7 @@ class Engine {
 
   void run_command(PostedCommand& command);
   void admit_pending_links(DataJob& job);
+  void offer(DataJob& job, LinkId link, const FrameHeader& hello);
   void on_event(const TransportEvent& event);
   void tell(DataJob& job, const TransportEvent& event);
   void on_accepted(const TransportEvent& event);
@@ -95,16 +100,9 @@ class Engine {
   DataJob* owner_of(LinkId link);
   void end(std::map<uint64_t, std::unique_ptr<DataJob>>::iterator job);
   int sleep_ms() const;
-  void drop_pending_links();
   void unwatch(int fd);
   bool nothing_waits() const;
   bool may_spin() const;
-
-  struct PendingLink {  // a link that came before its job's StartJob
-    LinkId link;
-    FrameHeader hello;
-    Nanos deadline;
-  };
 
   std::unique_ptr<Transport> transport_;
   Mailbox<JobBroken>& broken_;
@@ -112,11 +110,12 @@ class Engine {
   Mailbox<std::unique_ptr<PostedCommand>> commands_;
   std::map<uint64_t, std::unique_ptr<DataJob>> jobs_;
   std::vector<std::unique_ptr<DataJob>> ending_;  // ending jobs that still have frames in flight
-  std::vector<PendingLink> pending_links_;
+  PendingLinks pending_links_;
   std::unique_ptr<PathProbe> probe_;                // probe of this engine; one at a time
   MeasurePath asked_;                               // the request for it
   std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // answers to probes of others
   Fd epoll_;
+  Fd bell_;               // its value has no meaning, so nobody reads it
   Nanos idle_since_ = 0;  // 0: it has work
   AdaptiveSpin spin_;
   bool spinning_ = false;

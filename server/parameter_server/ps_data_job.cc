@@ -139,11 +139,8 @@ void PsDataJob::run_deadlines(ShardTensor& tensor, Nanos now) {
 
 // ---- links
 
-void PsDataJob::on_accepted(LinkId link, const FrameHeader& hello) {
-  if (const Status status = links_.accept(link, hello); !status.ok()) {
-    spdlog::warn("job \"{}\": {}", start_.name, status.message());
-    transport_->disconnect(link);
-  }
+Status PsDataJob::on_accepted(LinkId link, const FrameHeader& hello) {
+  return links_.accept(link, hello).with_context("job \"" + start_.name + "\"");
 }
 
 void PsDataJob::on_closed(const TransportEvent& event, const std::string& why) {

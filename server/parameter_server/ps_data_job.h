@@ -54,7 +54,7 @@ class PsDataJob final : public DataJob {
 
   bool owns(LinkId link) const override { return links_.owns(link); }
   bool knows_peer(uint32_t peer) const override { return peer < links_.peers(); }
-  void on_accepted(LinkId link, const FrameHeader& hello) override;
+  Status on_accepted(LinkId link, const FrameHeader& hello) override;
   void on_connected(LinkId link) override { links_.connected(link); }
   void on_sent(const TransportEvent& event) override;
   void on_received(const TransportEvent& event) override;

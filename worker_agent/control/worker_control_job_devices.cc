@@ -57,7 +57,7 @@ void WorkerControlJob::put_on_devices(PlacedTensor& placed) {
   shape.data_stride = placed.shape.data_stride;
   plan.shape = shape;
   plan.host = placed.local_reduction.rank_buffer(0);
-  plan.doorbell = channels_.front()->doorbell.get();
+  plan.doorbell = engine_.bell();
   Status can = fits_devices(placed);
   if (can.ok()) can = make_on_devices(placed, wanted, std::move(plan));
   if (!can.ok()) {

@@ -365,6 +365,8 @@ size_t WorkerDataJob::flush_completions() {
 }
 
 void WorkerDataJob::end() {
+  // The transport may still have events of its links.
+  if (broken_.ok()) broken_ = Status(Code::kClosed, "the job has ended");
   nccl_.queue.reset();
   if (links_ != nullptr) links_->close();
 }

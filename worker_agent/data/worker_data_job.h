@@ -50,7 +50,7 @@ class WorkerDataJob final : public DataJob {
   // ---- events of its links
   bool owns(LinkId link) const override;
   bool knows_peer(uint32_t peer) const override { return peer < links_->peers(); }
-  void on_accepted(LinkId link, const FrameHeader& hello) override;
+  Status on_accepted(LinkId link, const FrameHeader& hello) override;
   void on_connected(LinkId link) override { links_->connected(link); }
   void on_sent(const TransportEvent& event) override;
   void on_received(const TransportEvent& event) override;
@@ -143,7 +143,7 @@ class WorkerDataJob final : public DataJob {
   std::vector<uint32_t> lost_;  // shards, as peers
   EndedLinks ended_links_;
   StartNccl nccl_;  // without a queue: no tensor uses NCCL
-  Status broken_;
+  Status broken_;   // also when it has ended
 };
 
 }  // namespace gradbus

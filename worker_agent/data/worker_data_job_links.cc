@@ -18,11 +18,8 @@ constexpr size_t kRanksNamedMax = 8;  // in an error
 
 bool WorkerDataJob::owns(LinkId link) const { return links_ != nullptr && links_->owns(link); }
 
-void WorkerDataJob::on_accepted(LinkId link, const FrameHeader& hello) {
-  if (const Status status = links_->accept(link, hello); !status.ok()) {
-    spdlog::warn("job \"{}\": {}", start_.name, status.message());
-    transport_->disconnect(link);
-  }
+Status WorkerDataJob::on_accepted(LinkId link, const FrameHeader& hello) {
+  return links_->accept(link, hello).with_context("job \"" + start_.name + "\"");
 }
 
 void WorkerDataJob::on_sent(const TransportEvent& event) {

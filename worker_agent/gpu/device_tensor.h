@@ -65,7 +65,7 @@ struct DevicePlan {
   uint64_t partition_elements = 0;        // of a compressed tensor that leaves the node; 0: dense
   std::byte* host = nullptr;              // the first rank buffer in shared memory
   std::shared_ptr<PinnedSegment> pinned;  // the segment of `host`
-  int doorbell = -1;                      // of the engine; a duplicate of it is rung
+  int doorbell = -1;                      // the engine's bell(); a duplicate of it is rung
 };
 
 // Converts to the form of the attach protocol.
