@@ -25,6 +25,8 @@ PYTHONS = {
 RANKS = pathlib.Path(__file__).parent / "ranks"
 # Rank programs import from their own folder and from ranks/common.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(RANKS / "common"), os.environ.get("PYTHONPATH")]))
+# Ranks share two cores, and OpenMP's threads spin while they wait for work. `gradbus run` sets a number, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 LAUNCHER_PREFIXES = (
     "GRADBUS_", "HOROVOD_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "FLUX_", "JSM_", "TORCHELASTIC_",
 )  # fmt: skip
