@@ -155,7 +155,8 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& 
   table.add(
       "huge-pages", &o.huge_pages,
       "transparent (where the kernel gives them to shared memory), reserved (from the pool of "
-      "vm.nr_hugepages while it lasts) or never.");
+      "vm.nr_hugepages while it lasts) or never. reserved is for users who trust each other: a "
+      "rank can take such a page away, and the agent ends.");
   add_snapshot_options(o, table);
   table.add("device-sharing", &o.device_sharing,
             "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
