@@ -1,9 +1,12 @@
 // Owns a file descriptor.
 #pragma once
 
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace gradbus {
 
@@ -28,6 +31,37 @@ class Fd {
 
  private:
   int fd_ = -1;
+};
+
+// The kernel's limit, SCM_MAX_FD. It closes what the receiver's buffer has no room for, in the
+// receiver's thread.
+inline constexpr size_t kFdsPerMessageMax = 253;
+
+// Adds the descriptors that a received message has.
+void take_fds(msghdr& message, std::vector<Fd>& fds);
+
+// Closes it in a thread of its own. For a descriptor that another process has chosen or filled:
+// close() of a socket may wait for its linger time, and of a file for the program that serves it.
+// A socket of this machine also closes descriptors that nobody has received.
+void close_elsewhere(Fd fd);
+
+// Owns such a descriptor.
+class ForeignFd {
+ public:
+  ForeignFd() = default;
+  explicit ForeignFd(Fd fd) : fd_(std::move(fd)) {}
+  ForeignFd(ForeignFd&&) noexcept = default;
+  ForeignFd& operator=(ForeignFd&& other) noexcept {
+    if (this != &other) close_elsewhere(std::exchange(fd_, std::move(other.fd_)));
+    return *this;
+  }
+  ~ForeignFd() { close_elsewhere(std::move(fd_)); }
+
+  int get() const { return fd_.get(); }
+  bool valid() const { return fd_.valid(); }
+
+ private:
+  Fd fd_;
 };
 
 }  // namespace gradbus

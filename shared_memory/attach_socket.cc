@@ -25,21 +25,6 @@ void put_fds(msghdr& message, ControlBuffer& control, const std::vector<int>& fd
   std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
 }
 
-std::vector<Fd> take_fds(msghdr& message) {
-  std::vector<Fd> fds;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
-  return fds;
-}
-
 Status check_packet(const Packet& packet, int flags) {
   if ((flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     return bad_packet("packet is longer than any allowed");
@@ -93,7 +78,7 @@ ReceivePacket receive_packet(int socket, Packet& packet, Status& why) {
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) ControlBuffer control{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kFdsPerMessageMax * sizeof(int))> control;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t got = 0;
@@ -105,7 +90,8 @@ ReceivePacket receive_packet(int socket, Packet& packet, Status& why) {
   }
   if (got < 0 && errno == EAGAIN) return ReceivePacket::kNothing;
   if (got <= 0) return ReceivePacket::kEnd;
-  packet.fds = take_fds(message);
+  packet.fds.clear();
+  take_fds(message, packet.fds);
   packet.bytes.resize(static_cast<size_t>(got));
   std::memcpy(&packet.header, packet.bytes.data(),
               std::min(packet.bytes.size(), sizeof(AttachHeader)));

@@ -100,13 +100,13 @@ Fd accept_locally(int listener) {
   return Fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
+bool is_own(int socket) { return peer_of(socket).uid == geteuid(); }
+
 Fd connect_locally(const SocketAddress& address) {
   const LocalName local = name_of(address);
   Fd fd = open_socket();
   if (!fd.valid() || ::connect(fd.get(), local.data(), local.bytes) != 0) return {};
-  const uid_t owner = peer_of(fd.get()).uid;
-  if (owner != geteuid() && owner != 0) return {};
-  return fd;
+  return is_own(fd.get()) ? std::move(fd) : Fd();
 }
 
 std::string local_peer_of(int fd) {

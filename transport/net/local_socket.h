@@ -20,13 +20,17 @@ namespace gradbus {
 // A listener for local peers that would otherwise connect to `address`. Invalid when the name is
 // taken: peers then use TCP.
 Fd listen_locally(const SocketAddress& address);
-// The next waiting connection, or an invalid Fd.
+// The next waiting connection, or an invalid Fd. Any user may connect: see is_own().
 Fd accept_locally(int listener);
 
 // Connects to the local listener of `address`, at once. Returns an invalid Fd when there is none,
-// when it has no room, or when it belongs to neither this user nor root. Any user may take an
-// abstract name, also for an address of another machine.
+// when it has no room, or when another user has taken the name. Any user may take an abstract name,
+// also for an address of another machine.
 Fd connect_locally(const SocketAddress& address);
+
+// The peer of this socket is a process of this user. Others are not heard, because they could
+// send descriptors whose close() waits. Daemons of different users use TCP.
+bool is_own(int socket);
 
 // "process 4711 of this machine".
 std::string local_peer_of(int fd);

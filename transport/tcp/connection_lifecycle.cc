@@ -144,6 +144,10 @@ void TcpTransport::admit_from(Listener& listener, PendingConnections::Streams& l
       listener.watched = false;
       return;
     }
+    if (listener.local && !is_own(fd.get())) {
+      close_elsewhere(std::move(fd));
+      continue;
+    }
     std::string peer =
         listener.local ? local_peer_of(fd.get()) : format_address(peer_address_of(fd.get()));
     auto stream = std::make_unique<Stream>(StreamChannel(std::move(fd), listener.local),

@@ -47,7 +47,8 @@ class StreamChannel {
   void hang_up() { hung_up_ = true; }
 
   // Like readv() and sendmsg(): the bytes moved, or -1 and errno. EAGAIN, or fewer bytes than
-  // asked, means that an edge follows. EBADMSG: the peer broke the rules of the shared memory.
+  // asked, means that an edge follows. EBADMSG: the peer broke the rules of the shared memory, or
+  // rings without end.
   ssize_t read(std::span<const iovec> parts);
   ssize_t write(std::span<const iovec> parts);
 
@@ -59,6 +60,7 @@ class StreamChannel {
   bool opener_ = false;
   bool begun_ = false;
   bool hung_up_ = false;
+  bool flooded_ = false;  // by bells
   std::optional<RingPair> rings_;
 };
 

@@ -60,6 +60,10 @@ Fd open_process(int socket, pid_t pid) {
   return pid > 0 ? Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) : Fd();
 }
 
+Fd accept_one(int listener) {
+  return Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 }  // namespace
 
 Result<AttachListener> AttachListener::open(const std::string& path, mode_t mode) {
@@ -85,19 +89,20 @@ AttachListener::~AttachListener() {
 // Otherwise the connection would wait forever, and epoll would report it again and again.
 void AttachListener::turn_one_away() {
   spare_.reset();
-  if (Fd client(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); client.valid()) {
+  if (Fd client = accept_one(fd()); client.valid()) {
     const Status why = error("S220", "this agent has no file descriptor left for another client");
     auto packet = make_packet<JoinedPacket>(1);
     packet.code = static_cast<uint32_t>(why.code());
     set_text(packet.text, why.message());
     (void)send_packet(client.get(), &packet, sizeof(packet));  // it may have gone
+    close_elsewhere(std::move(client));
   }
   spare_.reset(fcntl(fd(), F_DUPFD_CLOEXEC, 0));
 }
 
 std::optional<AcceptedClient> AttachListener::accept() {
   AcceptedClient client;
-  client.socket.reset(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  client.socket = ForeignFd(accept_one(fd()));
   if (!client.socket.valid()) {
     if (errno == EMFILE || errno == ENFILE) turn_one_away();
     return std::nullopt;

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "common/errors.h"
+
 namespace gradbus {
 namespace {
 
@@ -21,15 +23,26 @@ size_t bytes_without_zeros(const std::byte* packet, size_t bytes) {
 AttachedClient::AttachedClient(AcceptedClient accepted) : accepted_(std::move(accepted)) {}
 
 void AttachedClient::queue(const void* packet, size_t bytes, const std::vector<int>& fds) {
-  if (stuck_) return;
+  if (!given_up_.ok()) return;
   const auto* first = static_cast<const std::byte*>(packet);
   Outgoing outgoing{{first, first + bytes_without_zeros(first, bytes)}, bytes, {}};
-  for (const int fd : fds) outgoing.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  for (const int fd : fds) {
+    outgoing.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!outgoing.fds.back().valid())
+      return give_up(error("S220", "this agent has no file descriptor left for " + who()));
+  }
   waiting_bytes_ += outgoing.bytes.size() + kOutgoingBytes;
   outgoing_.push_back(std::move(outgoing));
   (void)flush();
   if (waiting_bytes_ <= kWaitingBytesMax) return;
-  stuck_ = true;
+  give_up(error("A304",
+                who() + " does not read its socket: " + std::to_string(kWaitingBytesMax >> 20) +
+                    " MiB of answers wait",
+                "look at what that process does; its job was ended, others go on"));
+}
+
+void AttachedClient::give_up(const Status& why) {
+  given_up_ = why;
   forget_packets();
 }
 
@@ -48,6 +61,16 @@ bool AttachedClient::flush() {
     outgoing_.pop_front();
   }
   return true;
+}
+
+// No packet of a client has descriptors.
+ReceivePacket AttachedClient::receive(Packet& packet, Status& why) {
+  const ReceivePacket received = receive_packet(fd(), packet, why);
+  if (packet.fds.empty()) return received;
+  for (Fd& passed : packet.fds) close_elsewhere(std::move(passed));
+  packet.fds.clear();
+  why = bad_packet("a client's packet has descriptors");
+  return ReceivePacket::kBad;
 }
 
 void AttachedClient::refuse_join(const Status& why) {

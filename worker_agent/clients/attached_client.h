@@ -53,12 +53,12 @@ class AttachedClient {
   void refuse_join(const Status& why);
   // Refuses its request to register a tensor.
   void refuse_tensor(uint32_t request, const Status& why);
-  // It reads nothing while kWaitingBytesMax wait. Those packets were dropped, and the client must
-  // be too.
-  bool stuck() const { return stuck_; }
+  // A packet could not be queued: the client reads nothing while kWaitingBytesMax wait, or there is
+  // no descriptor for it. Its packets were dropped, and the client must be too.
+  const Status& given_up() const { return given_up_; }
   void forget_packets() { outgoing_.clear(), waiting_bytes_ = 0; }
   bool wants_to_write() const { return !outgoing_.empty(); }
-  ReceivePacket receive(Packet& packet, Status& why) { return receive_packet(fd(), packet, why); }
+  ReceivePacket receive(Packet& packet, Status& why);
 
   // "rank 3 (pid 4711)"
   std::string who() const;
@@ -83,11 +83,12 @@ class AttachedClient {
         fds;  // duplicates: the segment may be gone, and its number reused, when they are sent
   };
   void queue(const void* packet, size_t bytes, const std::vector<int>& fds);
+  void give_up(const Status& why);
 
   AcceptedClient accepted_;
   std::deque<Outgoing> outgoing_;
   size_t waiting_bytes_ = 0;  // of outgoing_
-  bool stuck_ = false;
+  Status given_up_;
 };
 
 }  // namespace gradbus

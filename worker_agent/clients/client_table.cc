@@ -63,10 +63,10 @@ std::vector<int> ClientTable::silent(Nanos now) const {
   return found;
 }
 
-std::vector<int> ClientTable::stuck() const {
+std::vector<int> ClientTable::given_up() const {
   std::vector<int> found;
   for (const AttachedClient& client : all())
-    if (client.stuck()) found.push_back(client.fd());
+    if (!client.given_up().ok()) found.push_back(client.fd());
   return found;
 }
 

@@ -43,7 +43,7 @@ class ClientTable {
   // whose deadline has passed.
   std::vector<int> silent(Nanos now) const;
   // that do not read their answers.
-  std::vector<int> stuck() const;
+  std::vector<int> given_up() const;
 
   // Packets that did not fit into a socket are sent when it has room again. After each turn.
   void watch_full_sockets();

@@ -155,12 +155,8 @@ void ClientRequests::end_client(AttachedClient& client, const Status& why, Nanos
   client.refuse_join(why);
 }
 
-void ClientRequests::end_stuck(const AttachedClient& client, Nanos now) {
-  const Status why =
-      error("A304",
-            client.who() + " does not read its socket: " + std::to_string(kWaitingBytesMax >> 20) +
-                " MiB of answers wait",
-            "look at what that process does; its job was ended, others go on");
+void ClientRequests::end_given_up(const AttachedClient& client, Nanos now) {
+  const Status& why = client.given_up();
   log_end(client, why);
   if (client.state == State::kRunning) jobs_.report_failure(client.job_id, why, now);
 }

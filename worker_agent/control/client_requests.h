@@ -37,7 +37,7 @@ class ClientRequests {
   // The client broke the protocol: its job ends.
   void end_client(AttachedClient& client, const Status& why, Nanos now);
   // It does not read its answers: its job ends, and the waiting packets are dropped.
-  void end_stuck(const AttachedClient& client, Nanos now);
+  void end_given_up(const AttachedClient& client, Nanos now);
   // Its deadline has passed.
   void expire(AttachedClient& client);
   // It is about to be removed. A job that it still runs has lost a rank.

@@ -191,8 +191,8 @@ void Conductor::drop_idle_clients(Nanos now) {
     requests_.expire(*clients_.find(fd));
     drop_client(*clients_.find(fd));
   }
-  for (const int fd : clients_.stuck()) {
-    requests_.end_stuck(*clients_.find(fd), now);
+  for (const int fd : clients_.given_up()) {
+    requests_.end_given_up(*clients_.find(fd), now);
     drop_client(*clients_.find(fd));
   }
 }

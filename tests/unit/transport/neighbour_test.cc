@@ -4,8 +4,14 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
 
 #include "transport/net/local_socket.h"
 #include "transport/tcp/tcp.h"
@@ -85,6 +91,29 @@ TEST(Neighbours, AnotherUsersNameIsNotBelieved) {
   waitpid(squatter, nullptr, 0);
 }
 
+// Another user is not heard. It would be able to send what keeps this thread busy.
+TEST(Neighbours, AnotherUserIsTurnedAway) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  const auto node = node_with(true);
+  const std::string name = "gradbus-local-1-" + node->transport().local_address();
+  const pid_t intruder = fork();
+  if (intruder == 0) {
+    if (setuid(65'534) != 0) _exit(1);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) _exit(2);
+    char byte = 0;
+    _exit(recv(fd.get(), &byte, 1, 0) == 0 ? 0 : 3);
+  }
+  int status = -1;
+  EXPECT_TRUE(poll_until({node.get()}, [&] { return waitpid(intruder, &status, WNOHANG) > 0; }));
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(node->accepted.empty());
+}
+
 // A neighbour made of one plain socket and of memory that it still has.
 struct RawNeighbour {
   explicit RawNeighbour(Node& node) : peer(connect_locally(address_of(node))) {}
@@ -146,6 +175,25 @@ TEST(Neighbours, BellsThatNobodyHearsAreNoBytes) {
     ASSERT_TRUE(poll_until({b.get(), a.get()}, [&] { return b->arrived.size() == seed; }));
   }
   EXPECT_TRUE(b->all_whole());
+}
+
+// A neighbour that rings as fast as it can occupies nobody.
+TEST(Neighbours, BellsWithoutEndEndTheLink) {
+  const auto node = node_with(true);
+  const auto segment = Segment::create("raw-neighbour", RingPair::kSegmentBytes).take();
+  RawNeighbour neighbour(*node);
+  ASSERT_TRUE(neighbour.greet(segment->fd()));
+  ASSERT_TRUE(poll_until({node.get()}, [&] { return node->accepted.size() == 1; }));
+  const LinkId link = node->accepted[0].link;
+  std::jthread ringing([&](const std::stop_token& stop) {
+    const std::vector<std::byte> bells(1 << 16, std::byte{1});
+    while (!stop.stop_requested() && (send(neighbour.peer.fd(), bells.data(), bells.size(),
+                                           MSG_NOSIGNAL | MSG_DONTWAIT) > 0 ||
+                                      errno == EAGAIN)) {
+    }
+  });
+  ASSERT_TRUE(poll_until({node.get()}, [&] { return node->closed.contains(link.index); }));
+  EXPECT_EQ(node->closed.at(link.index), Code::kCorrupt);
 }
 
 }  // namespace

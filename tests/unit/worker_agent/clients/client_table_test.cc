@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include "tests/unit/worker_agent/clients/client_process.h"
 
@@ -122,11 +123,38 @@ TEST_F(ClientTableTest, FindsWhoReadsNothing) {
   AttachedClient& attached = *table_.find(fd);
   auto packet = make_packet<NoticePacket>();
   set_text(packet.text, std::string(sizeof(packet.text), 'x'));
-  EXPECT_THAT(table_.stuck(), IsEmpty());
+  EXPECT_THAT(table_.given_up(), IsEmpty());
   for (size_t bytes = 0; bytes < 2 * kWaitingBytesMax; bytes += sizeof(packet))
     attached.send(packet);
-  EXPECT_THAT(table_.stuck(), ElementsAre(fd));
+  EXPECT_THAT(table_.given_up(), ElementsAre(fd));
   EXPECT_FALSE(attached.wants_to_write());  // nothing is kept for it
+  EXPECT_THAT(attached.given_up().message(), HasSubstr("does not read its socket"));
+}
+
+// It did nothing wrong, so the reason must be told.
+TEST_F(ClientTableTest, SaysThatDescriptorsAreLacking) {
+  ClientProcess client;
+  AttachedClient& attached = *table_.find(add(client));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  attached.send(make_packet<NoticePacket>(), {attached.fd()});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(attached.given_up().message(), HasSubstr("GB-S220"));
+}
+
+// Their close() may wait, so nobody keeps them.
+TEST_F(ClientTableTest, RefusesDescriptors) {
+  ClientProcess client;
+  AttachedClient& attached = *table_.find(add(client));
+  const auto sent = make_packet<NoticePacket>();
+  ASSERT_EQ(send_packet(client.socket(), &sent, sizeof(sent), {client.socket()}), Code::kOk);
+  Packet packet;
+  Status why;
+  EXPECT_EQ(attached.receive(packet, why), ReceivePacket::kBad);
+  EXPECT_THAT(why.message(), HasSubstr("GB-S211"));
+  EXPECT_THAT(packet.fds, IsEmpty());
 }
 
 }  // namespace

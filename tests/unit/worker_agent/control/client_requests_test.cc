@@ -127,7 +127,10 @@ TEST_F(ClientRequestsTest, EndsWhoBreaksTheProtocol) {
 
 TEST_F(ClientRequestsTest, EndsTheJobOfWhoReadsNothing) {
   start_job(1);
-  requests_.end_stuck(client(0), kStart);
+  auto packet = make_packet<NoticePacket>();
+  set_text(packet.text, std::string(sizeof(packet.text), 'x'));
+  while (client(0).given_up().ok()) client(0).send(packet);
+  requests_.end_given_up(client(0), kStart);
   ASSERT_THAT(coordinator_.sent, SizeIs(1));
   EXPECT_THAT(coordinator_.sent[0].job_failure().error().message(),
               HasSubstr("does not read its socket: 16 MiB"));
