@@ -18,6 +18,7 @@ from .. import mxnet as _gradbus
 from .._api import barrier
 from .._errors import GradbusError as HorovodInternalError
 from .._errors import bad_argument
+from .._gradients import new_prefix
 from .._ops import Adasum, Average, Max, Min, Product, Sum
 from .._process_sets import ProcessSet as AnySet
 from .._process_sets import global_process_set
@@ -245,9 +246,15 @@ def DistributedTrainer(  # used like a class, hence its name
     process_set: AnySet = global_process_set,
     op: int = Average,
 ) -> Any:
-    """A trainer of Gluon whose ``step()`` uses the mean of all ranks' gradients. Groups and prefixes change nothing."""
+    """A trainer of Gluon whose ``step()`` uses the mean of all ranks' gradients. Groups and prefixes change nothing.
+
+    On ranks outside of the process set it steps alone.
+    """
     chosen = mean_or_sum("DistributedTrainer", op, gradient_predivide_factor)
     codec = codec_of("DistributedTrainer", compression)
+    if not process_set.included():
+        new_prefix("mxnet")  # so that the next trainer has the same number on all ranks
+        return sys.modules["mxnet"].gluon.Trainer(params, optimizer, optimizer_params, kvstore=None)
     return _gradbus.DistributedTrainer(params, optimizer, optimizer_params, chosen, codec, process_set)
 
 

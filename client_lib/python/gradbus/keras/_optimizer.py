@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -100,6 +101,61 @@ def _refuse_scaler_around(optimizer: Any) -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
+def scaled(gradient: Any, factor: float) -> Any:
+    """A gradient times a factor; of tf.IndexedSlices the values. None stays None."""
+    if gradient is None or factor == 1:
+        return gradient
+    if type(gradient).__name__ == "IndexedSlices":
+        return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+def specialize(optimizer: Any, members: dict[str, Any]) -> None:
+    """Gives one optimizer members of its own. Keras saves it under the name of its class, as before."""
+    kind = type(optimizer)
+    made = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__, **members})
+    registered = keras.saving.get_registered_name(kind)
+    loaded = keras.saving.get_registered_object(registered)
+    if loaded is not None and ">" in registered:
+        package, _, name = registered.rpartition(">")
+        for one in (made, loaded):  # Keras loads the last one
+            keras.saving.register_keras_serializable(package, name)(one)
+    optimizer.__class__ = made
+
+
+@dataclasses.dataclass
+class _Exchange:
+    """How one optimizer combines its gradients with those of other ranks."""
+
+    optimizer: Any
+    prefix: str
+    settings: Settings
+    sparse_as_dense: bool
+    local_layers: list[Any]
+    scale_local_gradients: bool
+    local_variables: set[int] = dataclasses.field(default_factory=set)  # by id
+
+    def combined(self, gradients: Any, variables: Sequence[Any]) -> list[Any]:
+        """The gradients of all ranks; for local variables this rank's."""
+        _refuse_scaler_around(self.optimizer)
+        grads = list(gradients)
+        if len(grads) != len(variables):
+            return grads  # Keras says what is wrong
+        weights = (weight for layer in self.local_layers for weight in layer.trainable_weights)
+        local = self.local_variables | set(map(id, weights))
+        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
+        mine = [grads[number] for number in shared]
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
+            mine = _with_finite_of(self.optimizer, own, mine)
+        of_shared = [variables[number] for number in shared]
+        made = dict(zip(shared, exchanged(mine, of_shared, self.prefix, self.settings, self.sparse_as_dense)))
+        factor = 1 / len(self.settings.process_set.ranks) if self.scale_local_gradients else 1
+        return [
+            made[number] if number in made else scaled(gradient, factor) for number, gradient in enumerate(grads)
+        ]
+
+
 def DistributedOptimizer(  # used like a class, hence its name
     optimizer: Any,
     op: int = Average,
@@ -139,39 +195,26 @@ def DistributedOptimizer(  # used like a class, hence its name
         raise bad_argument("DistributedOptimizer: the optimizer is distributed already", "wrap it once")
     prefix = new_prefix("keras")
     kind = type(optimizer)
-
-    def combined(gradients: Any, variables: Sequence[Any]) -> list[Any]:
-        _refuse_scaler_around(optimizer)
-        grads = list(gradients)
-        if len(grads) != len(variables):
-            return grads  # Keras says what is wrong
-        local = {id(weight) for layer in local_layers for weight in layer.trainable_weights}
-        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
-        mine = [grads[number] for number in shared]
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
-            mine = _with_finite_of(optimizer, own, mine)
-        mine = exchanged(mine, [variables[number] for number in shared], prefix, settings, sparse_as_dense)
-        factor = 1 / len(process_set.ranks) if scale_local_gradients else 1
-        grads = [g if g is None or factor == 1 else g * factor for g in grads] if local else grads
-        for number, gradient in zip(shared, mine):
-            grads[number] = gradient
-        return grads
+    step = _Exchange(optimizer, prefix, settings, sparse_as_dense, list(local_layers), scale_local_gradients)
 
     @functools.wraps(kind.apply)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        return kind.apply(self, combined(grads, variables), trainable_variables)
+        return kind.apply(self, step.combined(grads, variables), trainable_variables)
 
     @functools.wraps(kind.stateless_apply)
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        made = combined(grads, self._trainable_variables)
+        made = step.combined(grads, self._trainable_variables)
         return kind.stateless_apply(self, optimizer_variables, made, trainable_variables)
 
-    names = {"apply": apply, "_gradbus_distributed": True, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    def register_local_var(self: Any, variable: Any) -> None:
+        """Makes a variable one of this rank, as those of local_layers."""
+        step.local_variables.add(id(variable))
+
+    members = {"apply": apply, "register_local_var": register_local_var, "_gradbus_distributed": True}
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # its own does not call apply()
-        names["stateless_apply"] = stateless_apply
-    optimizer.__class__ = type(kind.__name__, (kind,), names)
+        members["stateless_apply"] = stateless_apply
+    specialize(optimizer, members)
     return optimizer
 
 

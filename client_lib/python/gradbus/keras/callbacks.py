@@ -105,8 +105,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             self.model.jax_state_sync()  # the variables are in the trainer while it runs
         before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         optimizer.learning_rate = rate
-        if self.momentum_correction and getattr(optimizer, "momentum", 0) and before > 0:
-            for velocity in getattr(optimizer, "momentums", ()):
+        stepping = getattr(optimizer, "inner_optimizer", optimizer)  # of loss scaling
+        if self.momentum_correction and getattr(stepping, "momentum", 0) and before > 0:
+            for velocity in getattr(stepping, "momentums", ()):
                 velocity.assign(velocity * (rate / before))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

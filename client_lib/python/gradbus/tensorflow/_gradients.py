@@ -10,7 +10,7 @@ from .._errors import bad_argument
 from .._gradients import Settings, new_prefix, settings_of
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
-from .._process_sets import ProcessSet, global_process_set
+from .._process_sets import ProcessSet, global_process_set, session_of
 from ._exchange import exchange_gradients, names_of
 
 
@@ -36,6 +36,15 @@ class Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
 def tape_name(settings: Settings) -> str:
     """Of a tape without a name: tapes that combine the same gradients in different ways must not share memory."""
     return "/".join(filter(None, ["tape", settings.op.name.lower(), settings.compression]))
+
+
+def divided(gradient: Any, factor: int) -> Any:
+    """A gradient of a local variable; of tf.IndexedSlices the values are divided. None stays None."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / factor, gradient.indices, gradient.dense_shape)
+    return gradient / factor
 
 
 def DistributedGradientTape(  # used like a class, hence its name
@@ -71,26 +80,38 @@ def DistributedOptimizer(  # used like a class, hence its name
     gradient_predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """Makes an optimizer of Keras 3 or of tf.compat.v1.train step on the mean or sum of all ranks' gradients.
 
-    Arguments and results: gradbus.keras.DistributedOptimizer().
+    Arguments and results: gradbus.keras.DistributedOptimizer(). ``register_local_var(variable)`` of the result makes
+    a variable one of this rank, whose gradients are not exchanged.
     """
     options = (op, compression, process_set, gradient_predivide_factor)
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from ..keras import DistributedOptimizer as of_keras
 
-        return of_keras(optimizer, *options, sparse_as_dense=sparse_as_dense, bucket_bytes=bucket_bytes)
+        return of_keras(
+            optimizer, *options, sparse_as_dense=sparse_as_dense, bucket_bytes=bucket_bytes,
+            scale_local_gradients=scale_local_gradients,
+        )  # fmt: skip
     settings = settings_of("DistributedOptimizer", *options, bucket_bytes)
     prefix = new_prefix("v1")
     before = optimizer.compute_gradients
+    local: set[int] = set()  # by id
 
     def compute_gradients(*arguments: Any, **keywords: Any) -> Any:
         pairs = before(*arguments, **keywords)
-        variables = [variable for _, variable in pairs]
-        gradients = [gradient for gradient, _ in pairs]
-        made = exchange_gradients(gradients, names_of(variables), prefix, settings, sparse_as_dense)
-        return list(zip(made, variables))
+        shared = [index for index, (_, variable) in enumerate(pairs) if id(variable) not in local]
+        names = names_of([pairs[index][1] for index in shared])
+        gradients = [pairs[index][0] for index in shared]
+        made = dict(zip(shared, exchange_gradients(gradients, names, prefix, settings, sparse_as_dense)))
+        size = session_of(process_set, "compute_gradients").size if scale_local_gradients else 1
+        return [
+            (made[index] if index in made else divided(gradient, size), variable)
+            for index, (gradient, variable) in enumerate(pairs)
+        ]
 
     optimizer.compute_gradients = compute_gradients
+    optimizer.register_local_var = lambda variable: local.add(id(variable))
     return optimizer

@@ -60,6 +60,17 @@ def check_training():
     return model
 
 
+def check_scaled_velocities():
+    """Velocities inside of loss scaling follow the learning rate, too."""
+    inner = keras.optimizers.SGD(0.5, momentum=0.5)
+    model = linear(1.0, gradbus.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0)))
+    slower = gradbus.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 1.0 if epoch < 1 else 0.1)
+    data = np.full((1, 1), float(RANK)), np.zeros((1, 1))
+    model.fit(*data, epochs=2, verbose=0, callbacks=[slower])
+    velocity = 0.5 * 0.1 * (0.5 * MEAN) + 0.05 * MEAN
+    np.testing.assert_allclose(model.get_weights()[0], [[1.0 + 0.5 * MEAN + velocity]], rtol=1e-5)
+
+
 def check_loss_scale():
     """Gradients are exchanged before the scale is taken off: an overflow on one rank is one on all ranks."""
     inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0)
@@ -124,6 +135,7 @@ def check_saved(model):
 
 check_saved(check_training())
 check_loss_scale()
+check_scaled_velocities()
 check_local_overflow()
 check_scaler_around()
 gradbus.barrier()

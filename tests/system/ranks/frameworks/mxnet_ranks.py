@@ -89,6 +89,14 @@ def check_trainers():
         trainer = make(net.collect_params(), "sgd", {"learning_rate": 0.5}, **options)
         assert stepped(trainer, net) == 1 - 0.5 * change
         assert stepped(trainer, net, 2) == 1 - 0.75 * change
+    first = hvd.add_process_set([0])  # other ranks step alone
+    net = net_of()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.5}, process_set=first)
+    assert stepped(trainer, net) == 1 - 0.5 * RANK
+    hvd.remove_process_set(first)
+    net = net_of()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
+    assert stepped(trainer, net) == 1 - 0.5 * MEAN
 
 
 def check_parameters():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import keras
 
 from ..._errors import bad_argument
 from ..._gradients import new_prefix
@@ -11,6 +14,7 @@ from ..._ops import Average, whole_number
 from ..._process_sets import ProcessSet, global_process_set
 from ...keras import DistributedOptimizer as make_distributed
 from ...keras import load_model as load_distributed
+from ...keras._optimizer import scaled, specialize
 from .._arguments import codec_of, mean_or_sum, number_of_groups
 from .compression import NoneCompressor
 
@@ -39,6 +43,7 @@ def distributed(
         raise bad_argument(f"{_VERB}: backward_passes_per_step={passes!r}", "pass a whole number, at least 1")
     if not process_set.included():
         new_prefix("keras")  # so that the next optimizer has the same number on all ranks
+        specialize(optimizer, {"register_local_var": lambda self, variable: None})
         return optimizer
     layers = [] if local_layers is None else local_layers
     made = make_distributed(
@@ -53,22 +58,48 @@ def distributed(
 
 def _accumulate(optimizer: Any, passes: int, average: bool) -> None:
     """Keras adds the gradients of several passes up and divides them. Horovod divides them only if asked."""
-    if optimizer.built or optimizer.gradient_accumulation_steps:
+    inner = optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
+    if inner.built or inner.gradient_accumulation_steps:
         raise bad_argument(
             f"{_VERB}: backward_passes_per_step={passes} comes too late for an optimizer that is in use",
             "wrap the optimizer before model.compile(), without gradient_accumulation_steps",
         )
-    optimizer.gradient_accumulation_steps = passes
-    if average:
-        return
-    kind = type(optimizer)
+    inner.gradient_accumulation_steps = passes
+    kind = type(inner)
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        scaled = [None if gradient is None else gradient * passes for gradient in grads]
-        return kind.apply(self, scaled, trainable_variables)
+        return kind.apply(self, [scaled(gradient, passes) for gradient in grads], trainable_variables)
 
-    names = {"apply": apply, "__module__": kind.__module__, "__doc__": kind.__doc__}
-    optimizer.__class__ = type(kind.__name__, (kind,), names)
+    def get_config(self: Any) -> Any:
+        return {**kind.get_config(self), "gradient_accumulation_steps": None}
+
+    specialize(inner, {"get_config": get_config} if average else {"get_config": get_config, "apply": apply})
+    specialize(optimizer, _storage(inner, passes))
+
+
+def _storage(inner: Any, passes: int) -> dict[str, Any]:
+    """A saved optimizer is one without accumulation, whose iterations are steps, not passes."""
+
+    def saved(optimizer: Any) -> list[Any]:
+        sums = {id(variable) for variable in getattr(inner, "_accumulated_gradients", ())}
+        return [variable for variable in optimizer.variables if id(variable) not in sums]
+
+    def save_own_variables(self: Any, store: Any) -> None:
+        for index, variable in enumerate(saved(self)):
+            array = keras.ops.convert_to_numpy(variable)
+            store[str(index)] = array // passes if variable is inner._iterations else array
+
+    def load_own_variables(self: Any, store: Any) -> None:
+        variables = saved(self)
+        if len(store.keys()) != len(variables):
+            warnings.warn(f"{_VERB}: the file has {len(store.keys())} variables, not {len(variables)}", stacklevel=2)
+            return
+        for index, variable in enumerate(variables):
+            variable.assign(store[str(index)] * (passes if variable is inner._iterations else 1))
+        for variable in getattr(inner, "_accumulated_gradients", ()):
+            variable.assign(keras.ops.zeros(variable.shape, variable.dtype))
+
+    return {"save_own_variables": save_own_variables, "load_own_variables": load_own_variables}
 
 
 def DistributedOptimizer(  # used like a class, hence its name

@@ -12,7 +12,7 @@ from ..._gradients import new_prefix, settings_of
 from ..._ops import Average
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import DistributedOptimizer as make_distributed
-from ...tensorflow._gradients import Tape, tape_name
+from ...tensorflow._gradients import Tape, divided, tape_name
 from .._arguments import codec_of, mean_or_sum, number_of_groups
 from ..keras._optimizer import distributed as distributed_of_keras
 from .compression import NoneCompressor
@@ -42,17 +42,9 @@ class _Tape(Tape):
         combined = dict(zip(shared, made))
         factor = session_of(settings.process_set, "gradient").size if self._scales_local else 1
         return [
-            combined[index] if index in combined else _divided(gradient, factor)
+            combined[index] if index in combined else divided(gradient, factor)
             for index, gradient in enumerate(gradients)
         ]
-
-
-def _divided(gradient: Any, factor: int) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / factor, gradient.indices, gradient.dense_shape)
-    return gradient / factor
 
 
 def DistributedGradientTape(  # used like a class, hence its name
@@ -141,7 +133,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return distributed_of_keras(
             optimizer, codec, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set,
-            backward_passes_per_step, average_aggregated_gradients,
+            backward_passes_per_step, average_aggregated_gradients, None, scale_local_gradients,
         )  # fmt: skip
     number_of_groups(verb, num_groups, groups, object)
     chosen = mean_or_sum(verb, op, gradient_predivide_factor)
@@ -152,8 +144,12 @@ def DistributedOptimizer(  # used like a class, hence its name
         )
     if not process_set.included():
         new_prefix("v1")  # so that the next optimizer has the same number on all ranks
+        optimizer.register_local_var = lambda variable: None
         return optimizer
-    return make_distributed(optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense)
+    return make_distributed(
+        optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense,
+        scale_local_gradients=scale_local_gradients,
+    )  # fmt: skip
 
 
 def SyncBatchNormalization(*arguments: Any, **options: Any) -> NoReturn:

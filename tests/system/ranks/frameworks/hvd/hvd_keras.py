@@ -61,6 +61,7 @@ def check_training():
     first = hvd.add_process_set([0])
     optimizer = hvd_tf.DistributedOptimizer(sgd(0.5), process_set=first)
     assert trained(optimizer, [RANK]) == pytest.approx(1 + 0.5 * RANK)
+    hvd.remove_process_set(first)
 
 
 def check_local_layers():
@@ -76,6 +77,45 @@ def check_local_layers():
         mine = RANK / SIZE if scales else RANK
         found = [float(weights[0, 0]) for weights in model.get_weights()]
         assert found == pytest.approx([1 + 0.5 * mine, 1 + 0.5 * MEAN]), found
+
+
+def check_local_variables():
+    """As local layers, one by one, and on ranks outside of the process set, too."""
+    first = hvd.add_process_set([0])
+    for members, kept in ((hvd.global_process_set, RANK), (first, RANK)):
+        optimizer = hvd_tf.DistributedOptimizer(
+            keras.optimizers.SGD(0.5), process_set=members, scale_local_gradients=False
+        )
+        model = model_of(optimizer)
+        optimizer.register_local_var(model.trainable_weights[0])
+        assert fitted(model, [RANK]) == pytest.approx(1 + 0.5 * kept)
+    hvd.remove_process_set(first)
+
+
+def check_rows():
+    """A table whose gradients are rows: of a local layer, and over two passes."""
+    for options in ({"local_layers": True}, {"backward_passes_per_step": 2}):
+        table = keras.layers.Embedding(SIZE, 1, embeddings_initializer="ones")
+        if "local_layers" in options:
+            options = {"local_layers": table}
+        model = keras.Sequential([keras.Input((1,)), table, keras.layers.Flatten()])
+        optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.5), **options)
+        model.compile(optimizer, lambda truth, made: -made, jit_compile=False)
+        fitted(model, [RANK, RANK])
+        mine = np.eye(SIZE)[RANK] if "local_layers" in options else np.ones(SIZE)
+        np.testing.assert_allclose(model.get_weights()[0][:, 0], 1 + mine / SIZE)
+
+
+def check_loss_scale():
+    """Gradients of two passes are added up inside of loss scaling."""
+    for average in (False, True):
+        scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0)
+        optimizer = hvd_tf.DistributedOptimizer(
+            scaling, backward_passes_per_step=2, average_aggregated_gradients=average
+        )
+        model = model_of(optimizer)
+        assert fitted(model, [RANK]) == 1
+        assert fitted(model, [3.0]) == pytest.approx(1 + 0.5 * (MEAN + 3) / (2 if average else 1))
 
 
 def check_callbacks():
@@ -116,6 +156,35 @@ def check_saved():
     assert fitted(loaded, [RANK]) == pytest.approx(1 + 0.5 * MEAN)
 
 
+@keras.saving.register_keras_serializable("own")
+class Own(keras.optimizers.SGD):
+    """An optimizer that Keras finds by its registered name."""
+
+
+def check_saved_passes():
+    """The saved optimizer has no passes, and the state that its steps left. So has one that loads its weights."""
+    path = pathlib.Path(sys.argv[1]) / f"passes-{RANK}.keras"
+    make = lambda kind: hvd_tf.DistributedOptimizer(kind(0.5, momentum=0.5), backward_passes_per_step=2)  # noqa: E731
+    velocity = 0.5 * (MEAN + 3)
+    for kind in (keras.optimizers.SGD, Own):
+        model = model_of(make(kind))
+        assert fitted(model, [RANK, 3.0]) == pytest.approx(1 + velocity)
+        model.compile(model.optimizer, "mse", jit_compile=False)
+        model.save(path)
+        loaded = hvd.load_model(path)
+        assert type(loaded.optimizer).__mro__[1] is kind and loaded.optimizer.gradient_accumulation_steps is None
+        assert int(loaded.optimizer.iterations) == 1
+        loaded.compile(loaded.optimizer, lambda truth, made: -made, jit_compile=False)
+        expected = 1 + velocity + 0.5 * velocity + 0.5 * MEAN
+        assert fitted(loaded, [RANK]) == pytest.approx(expected)
+        model.save_weights(path.with_suffix(".weights.h5"))
+        again = model_of(make(kind))
+        again.optimizer.build(again.trainable_variables)
+        again.load_weights(path.with_suffix(".weights.h5"))
+        assert int(again.optimizer.iterations) == 1
+        assert fitted(again, [RANK, 0.0]) == pytest.approx(expected)
+
+
 def check_refusals():
     """One line each, with the next step."""
     sgd = keras.optimizers.SGD
@@ -136,8 +205,12 @@ def check_refusals():
 check_values()
 check_training()
 check_local_layers()
+check_local_variables()
+check_rows()
+check_loss_scale()
 check_callbacks()
 check_saved()
+check_saved_passes()
 check_refusals()
 hvd.barrier()
 print("ok")

@@ -150,6 +150,21 @@ def check_training():
             check(session.run(variable), np.full(4, SIZE - 0.5 * TOTAL))
 
 
+def check_local_variables_in_sessions():
+    """An optimizer of tf.compat.v1 leaves gradients of local variables on their rank, outside of its set, too."""
+    v1 = tf.compat.v1
+    for members, divisor in ((hvd.global_process_set, SIZE), (FIRST, 1)):
+        with tf.Graph().as_default(), v1.Session() as session:
+            own, shared = (v1.get_variable(name, initializer=tf.ones(2), use_resource=True) for name in "ab")
+            optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), process_set=members)
+            optimizer.register_local_var(own)
+            step = optimizer.minimize(RANK * tf.reduce_sum(own + shared))
+            session.run(v1.global_variables_initializer())
+            session.run(step)
+            check(session.run(own), np.full(2, 1 - RANK / divisor))
+            check(session.run(shared), np.full(2, 1 - (MEAN if members is hvd.global_process_set else RANK)))
+
+
 def check_order_in_sessions():
     """TensorFlow runs these in any order on as many threads as there are cores, unless they wait for each other."""
     v1 = tf.compat.v1
@@ -207,6 +222,7 @@ check_results(tf.function)
 check_gradients()
 check_process_sets()
 check_training()
+check_local_variables_in_sessions()
 check_order_in_sessions()
 check_refusals()
 hvd.shutdown()

@@ -34,11 +34,12 @@ def DistributedOptimizer(  # used like a class, hence its name
             the gradients of each pass are exchanged.
         average_aggregated_gradients: their mean instead of their sum.
         process_set: the ranks that share this model. On other ranks the optimizer steps alone.
+        scale_local_gradients: those of variables given to register_local_var() are divided by the number of ranks.
 
     Further arguments and errors: gradbus.horovod.keras.DistributedOptimizer().
     """
     return distributed(
         optimizer, codec_of("DistributedOptimizer", compression), sparse_as_dense, op,
         gradient_predivide_factor, num_groups, groups, process_set, backward_passes_per_step,
-        average_aggregated_gradients,
+        average_aggregated_gradients, None, scale_local_gradients,
     )  # fmt: skip
