@@ -17,6 +17,7 @@
 #include "proto/control.h"
 #include "server/coordinator/attach_stream.h"
 #include "server/coordinator/listen_address.h"
+#include "server/coordinator/own_load.h"
 #include "server/coordinator/self_call.h"
 #include "server/coordinator/status_desk.h"
 #include "server/page/page.h"
@@ -258,10 +259,13 @@ void Service::start_ticking() {
 void Service::tick_until_stopped() {
   pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
   SelfCall self(address_);
+  OwnLoad load;
   while (poll(&stop, 1, LoopClock::kTurnMs) <= 0) {
     const Nanos ticked = monotonic_now();
     const Nanos since = self.waits_since();
-    desk_->set_deaf(since != 0 && ticked - since > LoopClock::kGapMax);
+    const bool waits = since != 0 && ticked - since > LoopClock::kGapMax;
+    const bool full = load.is_full(ticked);
+    desk_->set_deaf(waits || full);
     self.begin(ticked);
     desk_->act([](Coordinator& coordinator, Nanos now) { coordinator.tick(now); });
     turns_.add(1);
