@@ -53,8 +53,8 @@ class Zsh:
         return re.search(r"ran: (.*?) *\n", self.type(f"{words}\t\n", r"ran: .*\n"))[1]
 
     def offered(self, words: str) -> str:
-        """What zsh lists for several completions. Ctrl-U empties the line again."""
-        return self.type(f"{words}\t\x15print DO''NE\n", "DONE")
+        """What zsh lists for several completions. It lists nothing while keys wait. Ctrl-U empties the line again."""
+        return self.type(f"{words}\t", " -- ") + self.type("\x15print DO''NE\n", "DONE")
 
     def close(self) -> None:
         """Ends it."""
