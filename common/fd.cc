@@ -113,10 +113,14 @@ void take_fds(msghdr& message, std::vector<Fd>& fds) {
 }
 
 void close_elsewhere(Fd fd) {
-  static Closer* const closer = new Closer;  // its threads live as long as the process
   if (!fd.valid()) return;
-  (void)shutdown(fd.get(), SHUT_RDWR);  // the peer of a socket sees the end now
+  static Closer* const closer = new Closer;  // its threads live as long as the process
   closer->add(std::move(fd));
+}
+
+void AcceptedSocket::close() {
+  if (fd_.valid()) (void)shutdown(fd_.get(), SHUT_RDWR);
+  close_elsewhere(std::move(fd_));
 }
 
 }  // namespace gradbus

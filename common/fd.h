@@ -45,22 +45,27 @@ void take_fds(msghdr& message, std::vector<Fd>& fds);
 // A socket of this machine also closes descriptors that nobody has received.
 void close_elsewhere(Fd fd);
 
-// Owns such a descriptor.
-class ForeignFd {
+// Owns this end of a connection that another process has opened. The other end sees at once when
+// it is closed.
+class AcceptedSocket {
  public:
-  ForeignFd() = default;
-  explicit ForeignFd(Fd fd) : fd_(std::move(fd)) {}
-  ForeignFd(ForeignFd&&) noexcept = default;
-  ForeignFd& operator=(ForeignFd&& other) noexcept {
-    if (this != &other) close_elsewhere(std::exchange(fd_, std::move(other.fd_)));
+  AcceptedSocket() = default;
+  explicit AcceptedSocket(Fd fd) : fd_(std::move(fd)) {}
+  AcceptedSocket(AcceptedSocket&&) noexcept = default;
+  AcceptedSocket& operator=(AcceptedSocket&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    fd_ = std::move(other.fd_);
     return *this;
   }
-  ~ForeignFd() { close_elsewhere(std::move(fd_)); }
+  ~AcceptedSocket() { close(); }
 
   int get() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
  private:
+  void close();
+
   Fd fd_;
 };
 

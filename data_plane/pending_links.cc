@@ -1,6 +1,5 @@
 #include "data_plane/pending_links.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/log.h"

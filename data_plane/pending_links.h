@@ -1,6 +1,6 @@
 // Links that peers have opened before their job was started here. Until a job accepts a link,
-// nothing is proven: anybody can open as many as he likes. So they wait for a short
-// time, there are at most kPendingLinksMax, and refusals are logged once a second at most.
+// nothing is proven: a peer can open as many as it likes. So they wait for a short time, there are
+// at most kPendingLinksMax, and refusals are logged once a second at most.
 //
 // Engine thread only.
 #pragma once

@@ -38,13 +38,15 @@ Nanos busy_time(const std::filesystem::path& thread) {
 double OwnLoad::look(Nanos now) {
   std::map<pid_t, Nanos> seen;
   Nanos sum = 0;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", gone)) {
-    if (!is_of_grpc(entry.path())) continue;
-    const std::string name = entry.path().filename();
+  std::error_code problem;  // then some threads are left out
+  for (std::filesystem::directory_iterator at("/proc/self/task", problem), end; at != end;
+       at.increment(problem)) {
+    const std::filesystem::path& path = at->path();
+    if (!is_of_grpc(path)) continue;
+    const std::string name = path.filename();
     pid_t thread = 0;
     std::from_chars(name.data(), name.data() + name.size(), thread);
-    const Nanos busy = busy_time(entry.path());
+    const Nanos busy = busy_time(path);
     const auto before = busy_.find(thread);
     sum += before == busy_.end() ? 0 : std::max<Nanos>(busy - before->second, 0);
     seen[thread] = busy;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 namespace gradbus {
 namespace {
@@ -57,31 +58,6 @@ void put_fd(msghdr& message, Passenger& passenger, int passed) {
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(part), &passed, sizeof(int));
-}
-
-// Stores the last descriptor of the message in `passed` and closes all others. The buffer has room
-// for two, because CMSG_SPACE of one is rounded up to 8 bytes. The kernel closes descriptors that
-// do not fit.
-void take_fd(msghdr& message, Fd& passed) {
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      passed.reset(fd);
-    }
-  }
-}
-
-// A valid peer sends one.
-bool has_too_many(msghdr& message) {
-  if ((message.msg_flags & MSG_CTRUNC) != 0) return true;
-  size_t count = 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
-    count += (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  return count > 1;
 }
 
 }  // namespace
@@ -136,8 +112,10 @@ IoResult read_missing_with_fd(int socket, std::span<std::byte> target, size_t& f
     if (bytes == 0) return {Io::kEnded, {}};
     if (bytes > 0) {
       filled += static_cast<size_t>(bytes);
-      take_fd(message, passed);
-      if (has_too_many(message)) return io_errno(EBADMSG);
+      std::vector<Fd> fds;
+      take_fds(message, fds);
+      if (fds.size() > 1 || (message.msg_flags & MSG_CTRUNC) != 0) return io_errno(EBADMSG);
+      if (!fds.empty()) passed = std::move(fds.front());
     } else if (errno != EINTR) {
       return io_errno(errno);
     }

@@ -89,20 +89,19 @@ AttachListener::~AttachListener() {
 // Otherwise the connection would wait forever, and epoll would report it again and again.
 void AttachListener::turn_one_away() {
   spare_.reset();
-  if (Fd client = accept_one(fd()); client.valid()) {
+  if (const AcceptedSocket client(accept_one(fd())); client.valid()) {
     const Status why = error("S220", "this agent has no file descriptor left for another client");
     auto packet = make_packet<JoinedPacket>(1);
     packet.code = static_cast<uint32_t>(why.code());
     set_text(packet.text, why.message());
     (void)send_packet(client.get(), &packet, sizeof(packet));  // it may have gone
-    close_elsewhere(std::move(client));
   }
   spare_.reset(fcntl(fd(), F_DUPFD_CLOEXEC, 0));
 }
 
 std::optional<AcceptedClient> AttachListener::accept() {
   AcceptedClient client;
-  client.socket = ForeignFd(accept_one(fd()));
+  client.socket = AcceptedSocket(accept_one(fd()));
   if (!client.socket.valid()) {
     if (errno == EMFILE || errno == ENFILE) turn_one_away();
     return std::nullopt;

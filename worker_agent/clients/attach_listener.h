@@ -15,7 +15,7 @@
 namespace gradbus {
 
 struct AcceptedClient {
-  ForeignFd socket;
+  AcceptedSocket socket;
   // Readable when the process has ended, even while a forked child still has the socket. Invalid
   // when the process is in another pid namespace on an old kernel.
   Fd process;

@@ -26,7 +26,7 @@ class ClientProcess {
   // The agent's end, once.
   AcceptedClient accepted(uid_t uid = getuid(), Fd process = Fd()) {
     AcceptedClient client;
-    client.socket = ForeignFd(std::move(agents_));
+    client.socket = AcceptedSocket(std::move(agents_));
     client.process = std::move(process);
     client.uid = uid;
     client.pid = 4711;
