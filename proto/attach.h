@@ -39,7 +39,7 @@
 namespace gradbus {
 
 inline constexpr uint32_t kAttachMagic = 0x31414247;  // "GBA1"
-inline constexpr uint16_t kAttachVersion = 6;
+inline constexpr uint16_t kAttachVersion = 7;
 inline constexpr size_t kAttachTextBytes = 1024;
 inline constexpr size_t kAttachPacketBytesMax = 4096;
 inline constexpr size_t kJobSecretBytes = 32;
@@ -226,6 +226,8 @@ struct BlockedPacket {
   char name[kTensorNameBytesMax + 1] = {};
   uint64_t round = 0;  // 0: waits for the registration
   uint64_t waited_ms = 0;
+  uint32_t background = 0;  // 1: other threads of the rank may still begin operations
+  uint32_t reserved = 0;
 };
 
 struct NoticePacket {

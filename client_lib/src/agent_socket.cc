@@ -35,7 +35,8 @@ std::string AgentSocket::notice() {
 }
 
 // The coordinator needs a report every second to prove that no wait can end.
-void AgentSocket::report_blocked(const std::string& name, uint64_t round, Nanos waited, Nanos now) {
+void AgentSocket::report_blocked(const std::string& name, uint64_t round, Nanos waited,
+                                 bool background, Nanos now) {
   const std::lock_guard lock(lock_);
   if (!is_open()) return;
   const Nanos silent = silence_.look(connection_->has_unread(), now);
@@ -46,6 +47,7 @@ void AgentSocket::report_blocked(const std::string& name, uint64_t round, Nanos 
   set_text(packet.name, name);
   packet.round = round;
   packet.waited_ms = static_cast<uint64_t>(waited / kMillisecond);
+  packet.background = background ? 1 : 0;
   (void)send(packet);
 }
 

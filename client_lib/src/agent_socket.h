@@ -71,7 +71,8 @@ class AgentSocket {
   }
   // Tells the agent that this rank has waited so long. An agent that reads nothing ends the
   // session.
-  void report_blocked(const std::string& name, uint64_t round, Nanos waited, Nanos now);
+  void report_blocked(const std::string& name, uint64_t round, Nanos waited, bool background,
+                      Nanos now);
   // What the agent has told last about the job; "": nothing.
   std::string notice();
 

@@ -17,6 +17,7 @@
 #include "client_lib/src/rank_channel.h"
 #include "client_lib/src/rank_tensors.h"
 #include "client_lib/src/session_registry.h"
+#include "client_lib/src/starters.h"
 #include "client_lib/src/streams.h"
 #include "client_lib/src/tensor.h"
 #include "client_lib/src/wait_loop.h"
@@ -37,6 +38,8 @@ struct SessionOptions {
   Nanos op_timeout = kOpTimeoutDefault;
   // A waiting rank fails when its agent has not read its socket for this time.
   Nanos agent_timeout = kAgentTimeoutDefault;
+  // Several threads begin operations, each in its own order.
+  bool many_threads = false;
   // The policy for tensors without their own compression or mode.
   TensorRules compressions;
   TensorRules modes;
@@ -68,6 +71,7 @@ class Session {
   RankTensors& tensors() { return tensors_; }
   PendingOperations& operations() { return operations_; }
   Streams& streams() { return streams_; }
+  Starters& starters() { return starters_; }
   WaitLoop& waits() { return waits_; }
   CoordinatorQuestions& questions() { return questions_; }
   DeviceOffers& device_offers() { return device_offers_; }
@@ -96,11 +100,13 @@ class Session {
   RankChannel channel_;
   RankTensors tensors_{*this, socket_, channel_, registry_, joined_};
   Streams streams_{registry_};
+  Starters starters_{options_.many_threads};
   PendingOperations operations_;  // after the tensors that they use
   HeardModeChanges mode_changes_;
   CoordinatorQuestions questions_{socket_};
   DeviceOffers device_offers_{socket_};
-  WaitLoop waits_{{*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_}};
+  WaitLoop waits_{
+      {*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_, starters_}};
 };
 
 }  // namespace gradbus

@@ -93,7 +93,8 @@ void WaitLoop::report_when_due(const WaitSubject& subject, Nanos now) {
   subject.clock.look(now, parts_.operations.advances());
   if (now - subject.clock.reported < kBlockedReportEvery) return;
   subject.clock.reported = now;
-  parts_.socket.report_blocked(subject.name, subject.round, now - subject.clock.advanced, now);
+  parts_.socket.report_blocked(subject.name, subject.round, now - subject.clock.advanced,
+                               !parts_.starters.blocked_with_this_thread(), now);
 }
 
 Status WaitLoop::timed_out(const WaitSubject& subject, Nanos waited,

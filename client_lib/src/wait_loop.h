@@ -17,6 +17,7 @@
 #include "client_lib/src/rank_tensors.h"
 #include "client_lib/src/registration.h"
 #include "client_lib/src/session_registry.h"
+#include "client_lib/src/starters.h"
 #include "client_lib/src/streams.h"
 #include "client_lib/src/tensor.h"
 
@@ -41,6 +42,7 @@ struct WaitParts {
   RankTensors& tensors;
   PendingOperations& operations;
   Streams& streams;
+  const Starters& starters;
 };
 
 class WaitLoop {

@@ -74,6 +74,7 @@ class AttachedClient {
   DeviceTrials trials;
   Nanos deadline = 0;      // kNew: deadline of its first packet
   Nanos next_blocked = 0;  // earlier blocked reports are ignored
+  Nanos next_blocked_background = 0;
 
  private:
   struct Outgoing {

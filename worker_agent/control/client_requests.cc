@@ -88,8 +88,9 @@ Status ClientRequests::unregister(AttachedClient& client, const UnregisterPacket
 Status ClientRequests::blocked(AttachedClient& client, const BlockedPacket& packet, Nanos now) {
   if (!is_utf8(get_text(packet.name)))
     return bad_packet("field name of a blocked report is not UTF-8");
-  if (now < client.next_blocked) return {};  // the library sends one per second
-  client.next_blocked = now + kBlockedReportsEvery;
+  Nanos& next = packet.background != 0 ? client.next_blocked_background : client.next_blocked;
+  if (now < next) return {};  // the library sends one per second
+  next = now + kBlockedReportsEvery;
   v1::AgentMessage message;
   v1::RankBlocked& blocked = *message.mutable_rank_blocked();
   blocked.set_job_id(client.job_id);
@@ -97,6 +98,7 @@ Status ClientRequests::blocked(AttachedClient& client, const BlockedPacket& pack
   blocked.set_tensor(get_text(packet.name));
   blocked.set_round(packet.round);
   blocked.set_waited_ms(packet.waited_ms);
+  blocked.set_background(packet.background != 0);
   coordinator_.send(message);
   return {};
 }

@@ -127,6 +127,8 @@ typedef struct gradbus_options {
   int64_t world_size;       /* -1: from the launcher's variables */
   int64_t start_timeout_ms; /* waiting for all ranks; default 60000 */
   int64_t op_timeout_ms;    /* default deadline of a wait; default 1800000 */
+  int32_t many_threads;     /* 1: several threads begin operations, each in its own order. Then no
+                               wait proves a deadlock (GB-O903): it ends by its deadline. */
 } gradbus_options;
 
 static inline void gradbus_options_init(gradbus_options* options) {
@@ -140,6 +142,11 @@ static inline void gradbus_options_init(gradbus_options* options) {
  * variable is not a number, a rank is out of range), UNAVAILABLE (no agent), PERMISSION, MISMATCH
  * (rank taken, world sizes differ), VERSION_SKEW, TIMEOUT (names the missing ranks). */
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
+
+/* The calling thread begins operations and waits for another one, which does nothing meanwhile.
+ * For languages whose threads must be interruptible. `thread`: what gettid() returns there. A wait
+ * of the main thread, or of the only one that begins operations, can prove a deadlock (GB-O903). */
+GRADBUS_API void gradbus_act_for_thread(int64_t thread);
 
 /* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
  * allowed. Operations still in flight are abandoned (other ranks get an error for them).

@@ -105,6 +105,7 @@ class Session:
         world_size: int | None = None,
         start_timeout_ms: int | None = None,
         op_timeout_ms: int | None = None,
+        many_threads: bool = False,
     ) -> None: ...
     def close(self) -> None: ...
     @property

@@ -121,9 +121,9 @@ void bind_request(nb::module_& module) {
 void construct_session(Session* self, std::optional<std::string> job,
                        std::optional<std::string> socket_path, std::optional<int64_t> rank,
                        std::optional<int64_t> world_size, std::optional<int64_t> start_timeout_ms,
-                       std::optional<int64_t> op_timeout_ms) {
-  new (self) Session(
-      {std::move(job), std::move(socket_path), rank, world_size, start_timeout_ms, op_timeout_ms});
+                       std::optional<int64_t> op_timeout_ms, bool many_threads) {
+  new (self) Session({std::move(job), std::move(socket_path), rank, world_size, start_timeout_ms,
+                      op_timeout_ms, many_threads});
 }
 
 void bind_placed_gradients(nb::module_& module) {
@@ -183,7 +183,7 @@ void bind_session(nb::module_& module) {
   session
       .def("__init__", &construct_session, "job"_a = nb::none(), "socket_path"_a = nb::none(),
            "rank"_a = nb::none(), "world_size"_a = nb::none(), "start_timeout_ms"_a = nb::none(),
-           "op_timeout_ms"_a = nb::none())
+           "op_timeout_ms"_a = nb::none(), "many_threads"_a = false)
       .def("close", &Session::close)
       .def_prop_ro("is_open", &Session::is_open)
       .def_prop_ro("op_timeout_ms", &Session::op_timeout_ms)

@@ -29,6 +29,7 @@ gradbus_options options_of(const InitArguments& arguments) {
   if (arguments.world_size) options.world_size = *arguments.world_size;
   if (arguments.start_timeout_ms) options.start_timeout_ms = *arguments.start_timeout_ms;
   if (arguments.op_timeout_ms) options.op_timeout_ms = *arguments.op_timeout_ms;
+  options.many_threads = arguments.many_threads ? 1 : 0;
   return options;
 }
 

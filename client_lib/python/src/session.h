@@ -33,6 +33,7 @@ struct InitArguments {
   std::optional<int64_t> world_size;
   std::optional<int64_t> start_timeout_ms;
   std::optional<int64_t> op_timeout_ms;
+  bool many_threads = false;
 };
 
 struct BucketSpec {

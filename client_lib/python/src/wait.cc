@@ -2,6 +2,7 @@
 #include "wait.h"
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "gil.h"
+#include "gradbus/gradbus.h"
 #include "interrupt.h"
 
 namespace nb = nanobind;
@@ -72,7 +74,10 @@ Outcome wait_in_slices(const std::function<Outcome(int64_t)>& wait, int64_t time
 Outcome call_interruptibly(std::function<Outcome()> call) {
   const auto background = std::make_shared<Background>();
   // Detached: an interrupted caller must not join a call that may block for a minute more.
-  std::thread([background, call = std::move(call)] { finish(*background, call()); }).detach();
+  std::thread([background, call = std::move(call), caller = gettid()] {
+    gradbus_act_for_thread(caller);
+    finish(*background, call());
+  }).detach();
   for (;;) {
     bool done = false;
     {

@@ -32,6 +32,7 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
   options.agent_timeout = silence.value() * kMillisecond;
+  options.many_threads = given.many_threads != 0;
   const auto rules = [](const RuleVariable& variable) {
     return TensorRules::parse(variable, read_environment(variable.name).value_or(""));
   };
@@ -109,6 +110,8 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
     return {};
   });
 }
+
+void gradbus_act_for_thread(int64_t thread) { act_for_thread(static_cast<pid_t>(thread)); }
 
 // In a forked child nothing is freed: locks may be held, and the agent must not hear of it.
 gradbus_code gradbus_shutdown(gradbus_session* session) {

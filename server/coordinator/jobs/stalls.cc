@@ -26,7 +26,8 @@ std::string lacks(const RankSet& ranks, const std::pair<std::string, uint64_t>& 
 Stalls::Due Stalls::blocked(const v1::RankBlocked& message, Nanos now) {
   const Key key(message.tensor(), message.round());
   const auto waited = static_cast<Nanos>(std::min<uint64_t>(message.waited_ms(), kWaitedMsMax));
-  waits_[message.rank()] = {.key = key, .since = now - waited * kMillisecond, .heard = now};
+  waits_[{message.rank(), message.background()}] = {
+      .key = key, .since = now - waited * kMillisecond, .heard = now};
   changed_ = true;
   const auto [at, added] = inquiries_.try_emplace(key);
   Inquiry& inquiry = at->second;
@@ -37,10 +38,10 @@ Stalls::Due Stalls::blocked(const v1::RankBlocked& message, Nanos now) {
   return key.second > 0 ? Due::kQuery : Due::kNotice;
 }
 
-// There are never more inquiries than ranks.
+// There are never more inquiries than waiters.
 void Stalls::forget_unused_inquiries() {
   std::set<Key> used;
-  for (const auto& [rank, wait] : waits_) used.insert(wait.key);
+  for (const auto& [waiter, wait] : waits_) used.insert(wait.key);
   std::erase_if(inquiries_, [&](const auto& entry) { return !used.contains(entry.first); });
 }
 
@@ -54,7 +55,7 @@ void Stalls::begin_inquiry(Inquiry& inquiry, bool of_agents, Nanos now) {
 }
 
 void Stalls::forget(uint32_t rank) {
-  waits_.erase(rank);
+  std::erase_if(waits_, [&](const auto& entry) { return entry.first.rank == rank; });
   changed_ = true;
 }
 
@@ -76,17 +77,17 @@ bool Stalls::report(uint64_t agent, const v1::ProgressReport& message) {
   return at->second.unanswered.empty();
 }
 
-bool Stalls::fresh(uint32_t rank, const Wait& wait, Nanos now) const {
+bool Stalls::fresh(const Waiter& waiter, const Wait& wait, Nanos now) const {
   if (now - wait.heard > kFreshMax) return false;
-  return wait.key.second > 0 || registrations_->waits(rank, wait.key.first);
+  return wait.key.second > 0 || registrations_->waits(waiter.rank, wait.key.first);
 }
 
 Stalls::Groups Stalls::groups(Nanos now) const {
   Groups groups;
-  for (const auto& [rank, wait] : waits_) {
-    if (!fresh(rank, wait, now)) continue;
+  for (const auto& [waiter, wait] : waits_) {
+    if (!fresh(waiter, wait, now)) continue;
     Group& group = groups[wait.key];
-    group.waiting.insert(rank);
+    group.waiting.insert(waiter.rank);
     group.longest = std::max(group.longest, now - wait.since);
   }
   for (auto& [key, group] : groups) fill_needed(key, group);
@@ -127,8 +128,10 @@ std::optional<Stalls::Verdict> Stalls::left_behind(const Groups& groups) const {
 }
 
 bool Stalls::begun_before(uint32_t rank, const Key& key, Nanos when) const {
-  const auto at = waits_.find(rank);
-  return at != waits_.end() && at->second.key == key && at->second.since <= when;
+  return std::ranges::any_of(waits_, [&](const auto& entry) {
+    const auto& [waiter, wait] = entry;
+    return waiter.rank == rank && wait.key == key && wait.since <= when;
+  });
 }
 
 // O902: a rank has registered another version of a tensor whose old version others still wait for.
@@ -156,26 +159,33 @@ std::optional<Stalls::Verdict> Stalls::moved_on(const Groups& groups) const {
 // The last time anything changed about who waits and who is there.
 Nanos Stalls::steady_since() const {
   Nanos latest = 0;
-  for (const auto& [rank, wait] : waits_) latest = std::max(latest, wait.since);
+  for (const auto& [waiter, wait] : waits_) latest = std::max(latest, wait.since);
   for (const auto& [rank, record] : membership_->ranks()) latest = std::max(latest, record.left_at);
   return latest;
 }
 
-bool Stalls::all_wait_long_enough(const Groups& groups, Nanos) const {
+// The ranks that begin nothing while they wait.
+RankSet Stalls::blocked_ranks(Nanos now) const {
+  RankSet blocked;
+  for (const auto& [waiter, wait] : waits_)
+    if (!waiter.background && fresh(waiter, wait, now)) blocked.insert(waiter.rank);
+  return blocked;
+}
+
+// A wait in the background counts, too: after it, its thread may begin what a rank waits for.
+bool Stalls::all_wait_long_enough(const Groups& groups, Nanos now) const {
   const Nanos steady = steady_since();
-  RankSet waiting;
   for (const auto& [key, group] : groups) {
     if (!group.needed || group.needed->empty()) return false;
     if (key.second > 0 && group.asked_at < steady) return false;
-    waiting.insert(group.waiting.begin(), group.waiting.end());
   }
   // Only what a rank has said itself counts: it may have advanced since.
-  const auto brief = [&](uint32_t rank) {
-    const Wait& wait = waits_.at(rank);
-    return wait.heard - wait.since < deadlock_;
+  const auto brief = [&](const auto& entry) {
+    const auto& [waiter, wait] = entry;
+    return fresh(waiter, wait, now) && wait.heard - wait.since < deadlock_;
   };
-  return !waiting.empty() && waiting == membership_->joined() &&
-         std::none_of(waiting.begin(), waiting.end(), brief);
+  return !groups.empty() && blocked_ranks(now) == membership_->joined() &&
+         std::ranges::none_of(waits_, brief);
 }
 
 // O903: every rank waits for one that waits. Registrations alone can be refused; a round that some

@@ -6,7 +6,8 @@
 //
 // A verdict ends a job, so it needs proof. The answer of an agent counts against a rank only if it
 // was requested after that rank began to wait, or left. A wait that is not reported again is
-// removed.
+// removed. A rank whose other threads may still begin operations waits in the background: that
+// never shows that all ranks are blocked.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +55,11 @@ class Stalls {
 
  private:
   using Key = std::pair<std::string, uint64_t>;  // tensor, round
+  struct Waiter {
+    uint32_t rank = 0;
+    bool background = false;
+    auto operator<=>(const Waiter&) const = default;
+  };
   struct Wait {
     Key key;
     Nanos since = 0;
@@ -72,7 +78,7 @@ class Stalls {
   };
   using Groups = std::map<Key, Group>;
 
-  bool fresh(uint32_t rank, const Wait& wait, Nanos now) const;
+  bool fresh(const Waiter& waiter, const Wait& wait, Nanos now) const;
   void forget_unused_inquiries();
   void begin_inquiry(Inquiry& inquiry, bool of_agents, Nanos now);
   Groups groups(Nanos now) const;
@@ -82,6 +88,7 @@ class Stalls {
   std::optional<Verdict> moved_on(const Groups& groups) const;
   std::optional<Verdict> deadlocked(const Groups& groups, Nanos now) const;
   bool all_wait_long_enough(const Groups& groups, Nanos now) const;
+  RankSet blocked_ranks(Nanos now) const;
   Nanos steady_since() const;
   std::string elsewhere(const RankSet& waiting) const;
 
@@ -89,7 +96,7 @@ class Stalls {
   const Registrations* registrations_;
   Nanos deadlock_;
   bool changed_ = false;
-  std::map<uint32_t, Wait> waits_;  // by rank
+  std::map<Waiter, Wait> waits_;  // the last ones that were reported
   std::map<Key, Inquiry> inquiries_;
 };
 

@@ -163,8 +163,8 @@ def test_an_agent_of_another_version(tmp_path):
         listener.listen()
         rank = rigs.Rig(tmp_path).start_rank(0, 2, env={"GRADBUS_SOCKET": path})
         connection, _ = listener.accept()
-        connection.send(struct.pack("<IHHII", ATTACH_MAGIC, 7, 2, 16, 1))
-        assert_error(rank.finish(), "V801", "7", "1")
+        connection.send(struct.pack("<IHHII", ATTACH_MAGIC, 99, 2, 16, 1))
+        assert_error(rank.finish(), "V801", "99", str(ATTACH_VERSION))
         connection.close()
 
 

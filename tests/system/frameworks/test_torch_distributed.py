@@ -58,7 +58,7 @@ TROUBLE = {
     "dies": (3, True), "leaves": (2, False), "late": (2, False), "differs": (2, False), "wrong": (2, False),
     "again": (2, False), "forks": (2, False), "unfinished": (2, False), "interrupted": (2, False),
     "threads": (2, False), "any_source": (3, False), "late_sender": (2, False), "left_before": (2, False),
-    "destroyed": (2, False), "named": (3, False),
+    "destroyed": (2, False), "named": (3, False), "listeners": (2, False),
 }  # fmt: skip
 
 

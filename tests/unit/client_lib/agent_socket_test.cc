@@ -84,18 +84,19 @@ TEST_F(AgentSocketTest, TakesNotices) {
 }
 
 TEST_F(AgentSocketTest, ReportsThatThisRankIsBlocked) {
-  socket_.report_blocked("w", 3, 1500 * kMillisecond, kStart);
+  socket_.report_blocked("w", 3, 1500 * kMillisecond, true, kStart);
   const auto report = agent_.read<BlockedPacket>();
   ASSERT_TRUE(report);
   EXPECT_EQ(get_text(report->name), "w");
   EXPECT_EQ(report->round, 3u);
   EXPECT_EQ(report->waited_ms, 1500u);
+  EXPECT_EQ(report->background, 1u);
 }
 
 // Expect: an agent that reads again in time is alive. One that does not ends the session after 5 s.
 TEST_F(AgentSocketTest, EndsWhenTheAgentReadsNothing) {
   Nanos now = kStart;
-  const auto report = [&] { socket_.report_blocked("w", 3, 0, now += kSecond); };
+  const auto report = [&] { socket_.report_blocked("w", 3, 0, false, now += kSecond); };
   for (int i = 0; i < 5; ++i) report();
   EXPECT_FALSE(socket_.failed());
   while (agent_.read<BlockedPacket>()) {
@@ -110,7 +111,7 @@ TEST(AgentSocketAlone, DoesNothing) {
   AgentSocket socket(5 * kSecond);
   EXPECT_FALSE(socket.is_open());
   socket.receive([](Packet&) { return bad_packet("from nobody"); });
-  socket.report_blocked("w", 1, 0, kStart);
+  socket.report_blocked("w", 1, 0, false, kStart);
   EXPECT_TRUE(socket.failure().ok());
 }
 

@@ -107,13 +107,14 @@ class Cluster {
   }
 
   void blocked(uint64_t agent, uint64_t job, uint32_t rank, const std::string& tensor,
-               uint64_t round, uint64_t waited_ms) {
+               uint64_t round, uint64_t waited_ms, bool background = false) {
     v1::AgentMessage message;
     message.mutable_rank_blocked()->set_job_id(job);
     message.mutable_rank_blocked()->set_rank(rank);
     message.mutable_rank_blocked()->set_tensor(tensor);
     message.mutable_rank_blocked()->set_round(round);
     message.mutable_rank_blocked()->set_waited_ms(waited_ms);
+    message.mutable_rank_blocked()->set_background(background);
     send(agent, message);
   }
 

@@ -26,6 +26,9 @@ class Stall : public testing::Test {
   void wait(uint32_t rank, const std::string& name, uint64_t round, uint64_t ms) {
     cluster.blocked(Cluster::agent_of(rank), job, rank, name, round, ms);
   }
+  void wait_in_background(uint32_t rank, const std::string& name, uint64_t round, uint64_t ms) {
+    cluster.blocked(Cluster::agent_of(rank), job, rank, name, round, ms, true);
+  }
   // Both agents answer; `missing` are the ranks that have not started the round.
   void answer(const std::string& name, uint64_t round, const RankSet& missing) {
     for (const uint64_t agent : {1, 2}) {
@@ -311,6 +314,46 @@ TEST_F(Stall, ACycleOfRoundsEndsTheJob) {
   EXPECT_THAT(text, StartsWith("GB-O903"));
   EXPECT_THAT(text, HasSubstr("rank 0 waits for \"a\" round 9, rank 1 waits for \"b\" round 9"));
   EXPECT_EQ(cluster.status().jobs(0).state(), "failed");
+}
+
+// Two threads wait for messages, and the loops of both ranks compute.
+TEST_F(Stall, WaitsInTheBackgroundAreNoCycle) {
+  start(2);
+  ready("a");
+  ready("b");
+  wait_in_background(0, "a", 9, 60'000);
+  wait_in_background(1, "b", 9, 60'000);
+  answer("a", 9, {1});
+  answer("b", 9, {0});
+  EXPECT_EQ(verdict(), "");
+  wait(0, "a", 9, 3000);
+  answer("a", 9, {1});
+  EXPECT_EQ(verdict(), "");
+  wait(1, "b", 9, 3000);
+  answer("b", 9, {0});
+  EXPECT_THAT(verdict(), StartsWith("GB-O903"));
+}
+
+// What rank 0's other thread waits for is on the way. Then it may begin what rank 1 waits for.
+TEST_F(Stall, AWaitInTheBackgroundThatEndsMayEndTheOthers) {
+  start(2);
+  for (const char* name : {"a", "b", "c"}) ready(name);
+  wait(0, "a", 9, 3000);
+  wait(1, "b", 9, 3000);
+  wait_in_background(0, "c", 9, 3000);
+  answer("a", 9, {1});
+  answer("b", 9, {0});
+  answer("c", 9, {});
+  EXPECT_EQ(verdict(), "");
+}
+
+TEST_F(Stall, ARankThatLeftIsNamedToWhoWaitsInTheBackground) {
+  start(2);
+  ready("a");
+  cluster.left(2, job, 1, true);
+  wait_in_background(0, "a", 9, 3000);
+  answer("a", 9, {1});
+  EXPECT_THAT(verdict(), StartsWith("GB-P105"));
 }
 
 TEST_F(Stall, ARoundAndARegistrationInACycleEndTheJob) {

@@ -62,6 +62,10 @@ TEST_F(ClientRequestsTest, LimitsReportsOfBlockedRanks) {
   EXPECT_EQ(coordinator_.sent[0].rank_blocked().rank(), 1u);
   ASSERT_TRUE(take(running, report, kStart + 200 * kMillisecond).ok());
   EXPECT_THAT(coordinator_.sent, SizeIs(2));
+  report.background = 1;  // another thread's
+  ASSERT_TRUE(take(running, report, kStart + 200 * kMillisecond).ok());
+  ASSERT_THAT(coordinator_.sent, SizeIs(3));
+  EXPECT_TRUE(coordinator_.sent[2].rank_blocked().background());
   set_text(report.name, "\xff");
   EXPECT_EQ(take(running, report, kStart).code(), Code::kCorrupt);
 }

@@ -44,7 +44,8 @@ class Pair:
         while True:
             session, failure = None, None
             try:
-                session = open_session(self.job, self._rank, self.global_ranks, self.members.timeout_ms)
+                timeout_ms = self.members.timeout_ms
+                session = open_session(self.job, self._rank, self.global_ranks, timeout_ms, many_threads=True)
             except TimeoutError:
                 pass
             except GradbusError as error:

@@ -114,11 +114,21 @@ def open_members(
     return Members(session, job, rank, size, timeout_ms, store, ranks)
 
 
-def open_session(job: str, rank: int, global_ranks: list[int], timeout_ms: int) -> _core.Session:
-    """Joins the job as this rank; returns when all have. ``global_ranks``: by rank of the job."""
+def open_session(
+    job: str, rank: int, global_ranks: list[int], timeout_ms: int, *, many_threads: bool = False
+) -> _core.Session:
+    """Joins the job as this rank; returns when all have.
+
+    ``global_ranks``: by rank of the job. ``many_threads``: each begins operations in its own order.
+    """
     try:
         return _core.Session(
-            job=job, rank=rank, world_size=len(global_ranks), start_timeout_ms=timeout_ms, op_timeout_ms=timeout_ms
+            job=job,
+            rank=rank,
+            world_size=len(global_ranks),
+            start_timeout_ms=timeout_ms,
+            op_timeout_ms=timeout_ms,
+            many_threads=many_threads,
         )
     except GradbusError as error:
         raise for_torch(error, global_ranks) from None

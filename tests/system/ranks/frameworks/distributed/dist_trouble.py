@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import gradbus
@@ -18,6 +19,7 @@ from torch_group import RANK, SIZE, init, raises
 CASE = sys.argv[2]
 LAST = SIZE - 1
 SECOND = datetime.timedelta(seconds=1)
+DEADLOCK_S = 2  # server/coordinator/jobs/coordinator_options.h
 
 
 def one_line(kind, words, call):
@@ -297,6 +299,22 @@ def destroyed():
     events().set("destroyed", "1")
 
 
+def listeners():
+    """A thread of each rank waits for a message, and the others compute for longer than a deadlock may last."""
+    got = torch.zeros(2)
+    thread = threading.Thread(target=dist.recv, args=(got, (RANK - 1) % SIZE))
+    late = dist.irecv(torch.zeros(2), (RANK - 1) % SIZE, tag=1)
+    waiter = threading.Thread(target=late.wait)
+    thread.start()
+    waiter.start()
+    time.sleep(DEADLOCK_S + 2)
+    for tag in (0, 1):
+        dist.send(torch.ones(2), (RANK + 1) % SIZE, tag=tag)
+    thread.join()
+    waiter.join()
+    assert got.eq(1).all() and late.is_completed() and late.is_success()
+
+
 def named():
     """Errors of a smaller group name its ranks, and those of the whole job."""
     group = dist.new_group([1, 2])
@@ -317,6 +335,6 @@ init(seconds=60)
 {
     "dies": dies, "leaves": leaves, "late": late, "differs": differs, "wrong": wrong, "again": again, "forks": forks,
     "unfinished": unfinished, "interrupted": interrupted, "threads": threads, "any_source": any_source,
-    "late_sender": late_sender, "left_before": left_before, "destroyed": destroyed, "named": named,
+    "late_sender": late_sender, "left_before": left_before, "destroyed": destroyed, "named": named, "listeners": listeners,
 }[CASE]()  # fmt: skip
 print("ok")

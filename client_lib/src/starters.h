@@ -1,0 +1,33 @@
+// Which threads begin a session's operations, and so whether a wait of one thread blocks the rank.
+//
+// A training loop has one such thread: the main one, or the only one that begins operations. While
+// it waits, nothing new begins. Backward passes may run in threads of their own, but then the loop
+// waits for them. Any other thread may wait while the loop computes. Any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+
+namespace gradbus {
+
+class Starters {
+ public:
+  // `many`: several threads begin operations independently, so no wait blocks the rank.
+  explicit Starters(bool many) : many_(many) {}
+
+  // This thread begins an operation.
+  void note();
+  // Whether the rank cannot begin operations while this thread waits.
+  bool blocked_with_this_thread() const;
+
+ private:
+  const bool many_;
+  std::atomic<pid_t> first_{0};
+  std::atomic<bool> several_{false};
+};
+
+// The calling thread begins operations and waits for that one, which does nothing meanwhile.
+void act_for_thread(pid_t thread);
+
+}  // namespace gradbus
