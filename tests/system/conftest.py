@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 
@@ -63,7 +64,7 @@ def run_program():
     """Runs a program to its end: (exit status, output)."""
 
     def run(command, env=None, timeout=RANK_DEADLINE_S):
-        done = subprocess.run(
+        done = fork_server.run(
             command, env=env, timeout=timeout, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip

@@ -1,13 +1,17 @@
-"""Python ranks without two seconds of `import torch` each: a server process for each Python has imported it, and forks.
+"""Python ranks without seconds of `import torch` each: server processes have imported what they import, and fork.
 
 A rank is a process of its own as ever, with its own environment, arguments, output and exit status; it runs its program
 as `__main__`. What Python does once for a process is the server's: above all hashes of strings are the same in all of a
 job's ranks, and so is the order of their sets. A rank ends without the teardown of torch (`leave`), which takes
-ten times as long as a short rank's work. `gradbus run` and the examples start Pythons of their own; those skip nothing.
+ten times as long as a short rank's work.
 
-`PYTHON fork_server.py FD` is the server; the socket FD has a command as JSON in each packet, and with it two
-descriptors: where the rank writes, and a socket that gets its process id and later its exit status. The server ends
-with its socket.
+A launcher starts a small program in place of Python (`run`, forked_rank.py), which asks the server and stays
+until the rank ends. It passes signals on, and the server kills the rank if it dies. Tests of launchers, of installed
+packages and of what a process does at its start use Python itself.
+
+`PYTHON fork_server.py FD FD MODULES` is the server. A packet on the first socket, or on a connection to the second one,
+has a command as JSON. With it come descriptors: where the rank writes, and a socket that gets its process id and later
+its exit status; a connection gets these itself. The server ends with its first socket.
 """
 
 from __future__ import annotations
@@ -15,24 +19,35 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import pathlib
+import re
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
+from typing import Any
 
 NUMBER = struct.Struct("i")
 PACKET_MAX = 1 << 20
 START_MAX_S = 300.0  # with importing torch, in an emulated processor
 # Python, the loader and torch read them when they start.
-READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA", "PATH", "HOME", "LANG", "LC_")
+READ_AT_START = (
+    "PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA", "PATH", "HOME", "LANG", "LC_", "TF_", "XLA_", "JAX_",
+    "KERAS_",
+)  # fmt: skip
+# What is worth to be imported before. MXNet has threads.
+IMPORTS = re.compile(r"^ *(?:import|from) (jax|keras|tensorflow|torch)\b", re.MULTILINE)
+FORKED_RANK = pathlib.Path(__file__).with_name("forked_rank.py")
 
 # ---- in the tests
 
@@ -88,18 +103,22 @@ class ForkedProcess:
 class ForkServer:
     """A running server."""
 
-    def __init__(self, python: str, env: dict[str, str]) -> None:
+    def __init__(self, python: str, env: dict[str, str], modules: tuple[str, ...]) -> None:
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="gradbus-test-"), "ranks.sock")
         self._jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [python, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()])
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(self.path))
+            listener.listen()
+            descriptors = [theirs.fileno(), listener.fileno()]
+            command = [python, __file__, *map(str, descriptors), *modules]
+            self._process = subprocess.Popen(command, env=env, pass_fds=descriptors)
 
-    def start(self, command: list[str], env: dict[str, str]) -> ForkedProcess:
+    def start(self, command: list[str], env: dict[str, str], folder: str) -> ForkedProcess:
         """`command`: a program's file and its arguments."""
         reader, writer = os.pipe()
         status, theirs = socket.socketpair()
         with theirs:
-            job = json.dumps({"command": command, "env": env, "folder": os.getcwd()}).encode()
+            job = json.dumps({"command": command, "env": env, "folder": folder}).encode()
             socket.send_fds(self._jobs, [job], [writer, theirs.fileno()])
         os.close(writer)
         status.settimeout(START_MAX_S)
@@ -112,6 +131,7 @@ class ForkServer:
         """Ends it."""
         self._jobs.close()
         self._process.wait()
+        shutil.rmtree(self.path.parent)
 
 
 _servers: dict[tuple, ForkServer] = {}
@@ -125,65 +145,123 @@ def stop_all() -> None:
 
 
 def can_start(command: list[str]) -> bool:
-    """Whether it is a Python with its program in a file."""
-    return pathlib.Path(command[0]).name == "python" and command[1].endswith(".py")
+    """Whether it is a Python with its program in a file, and which imports what a server can."""
+    is_python = len(command) > 1 and pathlib.Path(command[0]).name in ("python", "python3")
+    return is_python and command[1].endswith(".py") and bool(modules_of(command))
 
 
-def start(command: list[str], env: dict[str, str]) -> ForkedProcess:
-    """Starts a command that it can."""
-    read_at_start = {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
-    key = (command[0], *sorted(read_at_start.items()))
+def modules_of(command: list[str]) -> tuple[str, ...]:
+    """What the program imports of IMPORTS. Those of a "python" that do not say so import torch with gradbus."""
+    found = IMPORTS.findall(pathlib.Path(command[1]).read_text())
+    if not found and pathlib.Path(command[0]).name == "python":
+        found = ["torch"]
+    return tuple(sorted(set(found)))
+
+
+def read_at_start(env: dict[str, str]) -> dict[str, str]:
+    """The variables of READ_AT_START."""
+    return {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
+
+
+def server_of(command: list[str], env: dict[str, str]) -> ForkServer:
+    """The server that starts such commands."""
+    modules = modules_of(command)
+    key = (command[0], modules, *sorted(read_at_start(env).items()))
     if key not in _servers:
-        _servers[key] = ForkServer(command[0], read_at_start)
-    return _servers[key].start(command[1:], env)
+        _servers[key] = ForkServer(command[0], read_at_start(env), modules)
+    return _servers[key]
+
+
+def start(command: list[str], env: dict[str, str], folder: str | None = None) -> ForkedProcess:
+    """Starts a command that it can."""
+    return server_of(command, env).start(command[1:], env, str(folder or os.getcwd()))
+
+
+def run(command: list, *, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess:
+    """As subprocess.run. The Python that a launcher in the command starts, or that it is, is forked from a server."""
+    return subprocess.run(with_forked_rank(command, dict(os.environ) if env is None else env), env=env, **options)
+
+
+def with_forked_rank(command: list, env: dict[str, str]) -> list[str]:
+    """The command with forked_rank.py in front of its Python and that one's program."""
+    words = [str(word) for word in command]
+    for index in range(len(words)):
+        rank = words[index:]
+        if can_start(rank):
+            stub = [sys.executable, "-IS", str(FORKED_RANK), str(server_of(rank, env).path)]
+            return [*words[:index], *stub, *rank]
+    return words
 
 
 # ---- the server
 
 
-def import_first() -> None:
-    """What ranks import."""
-    import numpy  # noqa: F401
-    import torch
+def place() -> list[str]:
+    """Where this process is: its user, its namespaces, its control group. As in forked_rank.py."""
+    names = [os.readlink(f"/proc/self/ns/{name}") for name in ("mnt", "net", "pid", "user")]
+    return [str(os.geteuid()), *names, pathlib.Path("/proc/self/cgroup").read_text()]
 
-    if hasattr(torch, "compile"):  # then the first optimizer imports this
+
+def import_first(modules: list[str]) -> None:
+    """What ranks import."""
+    for name in ("numpy", *modules):
+        importlib.import_module(name)
+    if hasattr(sys.modules.get("torch"), "compile"):  # then the first optimizer imports this
         import torch._dynamo  # noqa: F401
     gc.collect()
     gc.freeze()  # collections in the ranks need not visit (and so copy) a million objects of torch
 
 
-def serve(jobs: socket.socket) -> dict:
-    """Returns in each forked process, with its job."""
+def serve(jobs: socket.socket, listener: socket.socket, variables: dict[str, str]) -> dict:
+    """Returns in each forked process, with its job. `variables`: those that this process has begun with."""
     statuses: dict[int, socket.socket] = {}
+    here = place()
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready, _, _ = select.select([jobs, ended], [], [])
+        ready, _, _ = select.select([jobs, listener, ended, *statuses.values()], [], [])
         if ended in ready:
             os.read(ended, 4096)
             tell_ended(statuses)
-        if jobs not in ready:
+        for pid, status in statuses.items():
+            if status in ready:  # nobody sends anything: it has ended, and its rank is nobody's
+                os.kill(pid, signal.SIGKILL)
+        if jobs in ready:
+            text, descriptors, _, _ = socket.recv_fds(jobs, PACKET_MAX, 2)
+            if not text:
+                os._exit(0)  # as ranks do: without the teardown of torch
+            status = socket.socket(fileno=descriptors.pop())
+            streams = [None, *descriptors, *descriptors]
+        elif listener in ready:
+            status, _ = listener.accept()
+            text, descriptors, _, _ = socket.recv_fds(status, PACKET_MAX, 3)
+            job = json.loads(text or "null")
+            if job is None or read_at_start(job["env"]) != variables or job["place"] != here:
+                close_all(status, *descriptors)
+                continue
+            streams = descriptors
+        else:
             continue
-        text, descriptors, _, _ = socket.recv_fds(jobs, PACKET_MAX, 2)
-        if not text:
-            os._exit(0)  # as ranks do: without the teardown of torch
-        output, status = descriptors[0], socket.socket(fileno=descriptors[1])
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            for descriptor in (output, ended, wake):
-                os.close(descriptor)
-            for other in (jobs, status, *statuses.values()):
-                other.close()
+            for number, stream in enumerate(streams):
+                if stream is not None:
+                    os.dup2(stream, number)
+            close_all(ended, wake, *descriptors, jobs, listener, status, *statuses.values())
             return json.loads(text)
-        os.close(output)
+        close_all(*descriptors)
         status.send(NUMBER.pack(pid))
         statuses[pid] = status
+
+
+def close_all(*them: int | socket.socket) -> None:
+    """Descriptors and sockets."""
+    for one in them:
+        os.close(one) if isinstance(one, int) else one.close()
 
 
 def tell_ended(statuses: dict[int, socket.socket]) -> None:
@@ -201,6 +279,8 @@ def become(job: dict) -> dict:
     os.environ.clear()
     os.environ.update(job["env"])
     os.chdir(job["folder"])
+    if "processors" in job:
+        os.sched_setaffinity(0, job["processors"])
     sys.stdout.reconfigure(line_buffering=False)
     sys.argv = job["command"]
     sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
@@ -212,7 +292,7 @@ def become(job: dict) -> dict:
     return program.__dict__
 
 
-def run(names: dict) -> int:
+def run_program(names: dict) -> int:
     """Runs the program; its exit status. What it raises is reported as by Python."""
     try:
         exec(compile(pathlib.Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec"), names)
@@ -233,7 +313,7 @@ def run(names: dict) -> int:
 def leave(names: dict, status: int) -> None:
     """Ends this process as Python does: threads, exit handlers, the program's objects, output. Modules stay.
 
-    `status`: as `run` returned it; a negative one is the signal that ends the process.
+    `status`: as `run_program` returned it; a negative one is the signal that ends the process.
     """
     threading._shutdown()
     atexit._run_exitfuncs()
@@ -250,6 +330,7 @@ def leave(names: dict, status: int) -> None:
 
 
 if __name__ == "__main__":
-    import_first()
-    names = become(serve(socket.socket(fileno=int(sys.argv[1]))))
-    leave(names, run(names))
+    variables = read_at_start(dict(os.environ))
+    import_first(sys.argv[3:])
+    names = become(serve(*[socket.socket(fileno=int(word)) for word in sys.argv[1:3]], variables))
+    leave(names, run_program(names))

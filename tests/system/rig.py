@@ -172,8 +172,8 @@ class Rig:
         variables = {**os.environ, "GRADBUS_SOCKET": socket, "GRADBUS_RANK": str(rank),
                      "GRADBUS_SIZE": str(size), "GRADBUS_JOB": job, **(env or {})}
         command = [str(word) for word in [*(program or [BIN / "scripted_rank"]), *steps]]
-        if fork_server.can_start(command) and not options:
-            process = fork_server.start(command, variables)
+        if set(options) <= {"cwd"} and fork_server.can_start(command):
+            process = fork_server.start(command, variables, options.get("cwd"))
         else:
             process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        text=True, **options)

@@ -1,8 +1,8 @@
 """Compressed exchanges on real daemons: near the exact sum, nothing lost, the same bits everywhere."""
 
 import json
-import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import PYTHONS, assert_all_ok, clean_environment, run_ranks
@@ -26,7 +26,7 @@ def test_every_way_to_travel(size, agents):
 def train(*options):
     """What examples/digits says at its end, on four agents, unchanged but for the options; the same bits each time."""
     command = [rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "4", "--no-prefix", *options]
-    done = subprocess.run(
+    done = fork_server.run(
         [*map(str, command), "--", str(PYTHONS["newest"]), TRAIN, "--hidden", "512"],
         env=clean_environment(GRADBUS_SERVER_DETERMINISTIC="1"), timeout=200, check=False, text=True,
         capture_output=True,
@@ -64,7 +64,7 @@ def test_a_policy_file_says_which(tmp_path, dense):
 def test_mistakes_stop_the_job_before_it_starts(tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text('[[rule]]\ncompression = "topk:ratoi=0.1"\n')
-    done = subprocess.run(
+    done = fork_server.run(
         [str(rigs.BIN / "gradbus"), "run", "-np", "1", "--policy", str(policy), "--", "true"],
         env=clean_environment(), timeout=60, check=False, text=True, capture_output=True,
     )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
-import subprocess
 
 import conftest
+import fork_server
 import numpy as np
 import pytest
 import rig as rigs
@@ -26,7 +26,7 @@ def python() -> str:
 
 def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """(exit status, stdout and what went wrong). Examples run from any folder."""
-    done = subprocess.run(
+    done = fork_server.run(
         command, env=environment, timeout=conftest.RANK_DEADLINE_S, text=True, capture_output=True, check=False,
         cwd="/")  # fmt: skip
     return done.returncode, done.stdout + (done.stderr if done.returncode else "")

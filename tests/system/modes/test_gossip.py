@@ -4,6 +4,7 @@ proves several things, and what does not depend on torch is left to the one that
 import json
 import subprocess
 
+import fork_server
 import rig as rigs
 from conftest import PYTHONS, assert_all_ok, clean_environment, run_ranks
 
@@ -31,7 +32,7 @@ def test_compensated_delays_are_as_simulated(python, two_agents):
 def test_an_unchanged_script_gossips(tmp_path):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--agents", "2", "--no-prefix", "--mode", "gossip",
                "--", str(PYTHONS["debian"]), "examples/digits/train.py", "--epochs", "6"]  # fmt: skip
-    done = subprocess.run(command, cwd=rigs.REPOSITORY, env=clean_environment(), timeout=100, check=False,
+    done = fork_server.run(command, cwd=rigs.REPOSITORY, env=clean_environment(), timeout=100, check=False,
                           text=True, capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])

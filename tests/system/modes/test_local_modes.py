@@ -1,7 +1,7 @@
 """Modes in which ranks step on their own, on real daemons: localsgd, diloco, averaging."""
 
-import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import assert_all_ok, clean_environment, run_ranks
@@ -73,7 +73,7 @@ def test_mistakes_are_named(python):
 def launch(*options):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--no-prefix", *options,
                "--", "sh", "-c", "echo $GRADBUS_MODE"]  # fmt: skip
-    return subprocess.run(command, env=clean_environment(), timeout=60, check=False, text=True,
+    return fork_server.run(command, env=clean_environment(), timeout=60, check=False, text=True,
                           capture_output=True)  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import RANKS, assert_all_ok, clean_environment, run_ranks, start_ranks
@@ -114,7 +115,7 @@ def test_a_rule_changes_the_mode_of_a_job_with_a_late_rank(newest):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "3", "--agents", "3", "--no-prefix", "--verbose",
                "--late-mode", "delayed:k=1", "--fence-every", "4", "--",
                newest, str(RANKS / "modes/mode_changes.py"), "late"]  # fmt: skip
-    done = subprocess.run(command, env=clean_environment(GRADBUS_SERVER_LATE_SECONDS="3"), timeout=150,
+    done = fork_server.run(command, env=clean_environment(GRADBUS_SERVER_LATE_SECONDS="3"), timeout=150,
                           check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("ok\n") == 3, done.stdout
     assert "changes to mode delayed at the next fence: by rule: ranks lost" in done.stdout, done.stdout
@@ -129,7 +130,7 @@ def test_a_rule_takes_a_job_back_to_sync_when_its_loss_breaks(newest):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--agents", "2", "--no-prefix", "--verbose",
                "--loss-percent", "200", "--fence-every", "4", "--", newest, str(RANKS / "modes/mode_changes.py"),
                "loses"]  # fmt: skip
-    done = subprocess.run(command, env=clean_environment(), timeout=150, check=False, text=True,
+    done = fork_server.run(command, env=clean_environment(), timeout=150, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("ok\n") == 2, done.stdout
     assert "changes to mode sync at the next fence: by rule: a loss is not finite" in done.stdout, done.stdout

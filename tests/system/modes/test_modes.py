@@ -2,6 +2,7 @@
 
 import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import assert_all_ok, clean_environment, run_ranks
@@ -59,7 +60,7 @@ def test_the_launcher_tells_unchanged_scripts(tmp_path):
     for options in (["--mode", "delayed:k=1"], ["--policy", str(policy)]):
         command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--agents", "2", "--no-prefix", *options,
                    "--", "sh", "-c", "echo $GRADBUS_MODE"]  # fmt: skip
-        done = subprocess.run(command, env=clean_environment(), timeout=60, check=False, text=True,
+        done = fork_server.run(command, env=clean_environment(), timeout=60, check=False, text=True,
                               capture_output=True)  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("delayed:k=1") == 2

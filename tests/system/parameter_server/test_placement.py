@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import RANKS, clean_environment
@@ -35,7 +36,7 @@ def run_job(place, mode, steps=4, before=0, more=()):
     ranks = place[0][1]
     words = [GRADBUS, "run", "-np", ranks, *place[0], "--link", "1gbit", *more, "--no-prefix", "--", PYTHON,
              str(RANKS / "parameter_server/placed.py"), LIBRARY, GRADBUS, mode, str(steps), str(before)]  # fmt: skip
-    done = subprocess.run(words, env=clean_environment(), timeout=200, check=False, text=True,
+    done = fork_server.run(words, env=clean_environment(), timeout=200, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("ok\n") == int(ranks), done.stdout
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("["))
@@ -71,7 +72,7 @@ def test_a_job_goes_on_with_other_parts(tmp_path):
 
 def refusal(*words):
     command = [GRADBUS, "run", "-np", "2", "--agents", "2", *words, "--", "true"]
-    done = subprocess.run(command, env={**os.environ, **clean_environment()}, timeout=60, check=False, text=True,
+    done = fork_server.run(command, env={**os.environ, **clean_environment()}, timeout=60, check=False, text=True,
                           capture_output=True)  # fmt: skip
     assert done.returncode != 0 and "GB-H200" in done.stderr, done.stderr
     return done.stderr

@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import assert_all_ok, clean_environment, run_ranks, start_ranks
@@ -140,7 +141,7 @@ def test_an_unchanged_program_trains_through_shards(mode, rates):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "4", "--agents", "2", "--shards", "2", "--link", "1gbit",
                "--mode", mode, "--no-prefix", "--", str(rigs.REPOSITORY / ".venv/bin/python"), TRAIN,
                "--epochs", "8", "--lr", *rates]  # fmt: skip
-    done = subprocess.run(command, env=clean_environment(), timeout=120, check=False, text=True,
+    done = fork_server.run(command, env=clean_environment(), timeout=120, check=False, text=True,
                           capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -156,7 +157,7 @@ def test_three_modes_in_one_model():
                    "--policy", str(hybrid), "--", str(rigs.REPOSITORY / ".venv/bin/python"),
                    str(rigs.REPOSITORY / "examples/charlm/train.py"), "--steps", "25", "--batch-size", "6",
                    "--sample", "0"]  # fmt: skip
-        return subprocess.run(command, env=clean_environment(), timeout=150, check=False, text=True,
+        return fork_server.run(command, env=clean_environment(), timeout=150, check=False, text=True,
                               capture_output=True)  # fmt: skip
 
     refused = run("0").stderr

@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 
+import fork_server
 import pytest
 import rig as rigs
 from conftest import RANKS, clean_environment, start_ranks
@@ -17,7 +18,7 @@ def run_job(directory, mode, *words, shards=2, job="train", **variables):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "1", "--shards", str(shards), "--job", job,
                "--snapshots", str(directory), "--no-prefix", "--", PYTHON, str(RANKS / PROGRAM),
                words[0], mode, *words[1:]]  # fmt: skip
-    done = subprocess.run(command, env=clean_environment(**variables), timeout=120, check=False, text=True,
+    done = fork_server.run(command, env=clean_environment(**variables), timeout=120, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     return done.returncode, done.stdout
 

@@ -2,10 +2,10 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 
 import conftest
+import fork_server
 import numpy as np
 import pytest
 import rig as rigs
@@ -36,7 +36,7 @@ def last_json(output):
 
 
 def alone(folder, *options):
-    done = subprocess.run([PYTHON, str(EXAMPLES / folder / "train.py"), *options], env=conftest.clean_environment(),
+    done = fork_server.run([PYTHON, str(EXAMPLES / folder / "train.py"), *options], env=conftest.clean_environment(),
                           text=True, capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return last_json(done.stdout)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import conftest
+import fork_server
 import numpy as np
 import pytest
 import rig as rigs
@@ -33,7 +34,7 @@ def last_json(output):
 
 
 def train(python, *options, **variables):
-    done = subprocess.run([python, TRAIN, *options], env=conftest.clean_environment(**variables), text=True,
+    done = fork_server.run([python, TRAIN, *options], env=conftest.clean_environment(**variables), text=True,
                           capture_output=True, timeout=DEADLINE_S, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

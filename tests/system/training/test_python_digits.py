@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import conftest
+import fork_server
 import numpy as np
 import pytest
 import rig as rigs
@@ -20,7 +21,7 @@ def last_json(output):
 
 def train(python, *options, env=None):
     command = [python, TRAIN, *options]
-    done = subprocess.run(command, env=env or conftest.clean_environment(), timeout=200, check=False,
+    done = fork_server.run(command, env=env or conftest.clean_environment(), timeout=200, check=False,
                           text=True, capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return last_json(done.stdout), done.stderr

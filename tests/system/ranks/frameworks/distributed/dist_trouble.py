@@ -335,6 +335,7 @@ init(seconds=60)
 {
     "dies": dies, "leaves": leaves, "late": late, "differs": differs, "wrong": wrong, "again": again, "forks": forks,
     "unfinished": unfinished, "interrupted": interrupted, "threads": threads, "any_source": any_source,
-    "late_sender": late_sender, "left_before": left_before, "destroyed": destroyed, "named": named, "listeners": listeners,
+    "late_sender": late_sender, "left_before": left_before, "destroyed": destroyed, "named": named,
+    "listeners": listeners,
 }[CASE]()  # fmt: skip
 print("ok")
