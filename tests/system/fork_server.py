@@ -185,6 +185,8 @@ def run(command: list, *, env: dict[str, str] | None = None, **options: Any) -> 
 def with_forked_rank(command: list, env: dict[str, str]) -> list[str]:
     """The command with forked_rank.py in front of its Python and that one's program."""
     words = [str(word) for word in command]
+    if pathlib.Path(words[0]).name.startswith("mpirun"):  # MPI passes descriptors on
+        return words
     for index in range(len(words)):
         rank = words[index:]
         if can_start(rank):
