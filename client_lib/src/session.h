@@ -17,7 +17,6 @@
 #include "client_lib/src/rank_channel.h"
 #include "client_lib/src/rank_tensors.h"
 #include "client_lib/src/session_registry.h"
-#include "client_lib/src/starters.h"
 #include "client_lib/src/streams.h"
 #include "client_lib/src/tensor.h"
 #include "client_lib/src/wait_loop.h"
@@ -71,7 +70,6 @@ class Session {
   RankTensors& tensors() { return tensors_; }
   PendingOperations& operations() { return operations_; }
   Streams& streams() { return streams_; }
-  Starters& starters() { return starters_; }
   WaitLoop& waits() { return waits_; }
   CoordinatorQuestions& questions() { return questions_; }
   DeviceOffers& device_offers() { return device_offers_; }
@@ -100,13 +98,12 @@ class Session {
   RankChannel channel_;
   RankTensors tensors_{*this, socket_, channel_, registry_, joined_};
   Streams streams_{registry_};
-  Starters starters_{options_.many_threads};
   PendingOperations operations_;  // after the tensors that they use
   HeardModeChanges mode_changes_;
   CoordinatorQuestions questions_{socket_};
   DeviceOffers device_offers_{socket_};
-  WaitLoop waits_{
-      {*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_, starters_}};
+  WaitLoop waits_{{*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_},
+                  options_.many_threads};
 };
 
 }  // namespace gradbus

@@ -42,12 +42,13 @@ struct WaitParts {
   RankTensors& tensors;
   PendingOperations& operations;
   Streams& streams;
-  const Starters& starters;
 };
 
 class WaitLoop {
  public:
-  explicit WaitLoop(const WaitParts& parts) : parts_(parts) {}
+  WaitLoop(const WaitParts& parts, bool many_threads) : parts_(parts), starters_(many_threads) {}
+
+  Starters& starters() { return starters_; }
 
   // Calls `attempt` until it returns true. Fails with P110 after `timeout`, or with the job's
   // error.
@@ -88,6 +89,7 @@ class WaitLoop {
   };
 
   const WaitParts parts_;
+  Starters starters_;
 };
 
 inline void relax_cpu() { __builtin_ia32_pause(); }

@@ -3,6 +3,7 @@
 // Conductor thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -73,8 +74,8 @@ class AttachedClient {
   std::map<std::string, Wanted> wanted;
   DeviceTrials trials;
   Nanos deadline = 0;      // kNew: deadline of its first packet
-  Nanos next_blocked = 0;  // earlier blocked reports are ignored
-  Nanos next_blocked_background = 0;
+  // Earlier blocked reports are ignored: of the loop, and of a thread beside it.
+  std::array<Nanos, 2> next_blocked{};
 
  private:
   struct Outgoing {

@@ -88,7 +88,7 @@ Status ClientRequests::unregister(AttachedClient& client, const UnregisterPacket
 Status ClientRequests::blocked(AttachedClient& client, const BlockedPacket& packet, Nanos now) {
   if (!is_utf8(get_text(packet.name)))
     return bad_packet("field name of a blocked report is not UTF-8");
-  Nanos& next = packet.background != 0 ? client.next_blocked_background : client.next_blocked;
+  Nanos& next = client.next_blocked[packet.background != 0 ? 1 : 0];
   if (now < next) return {};  // the library sends one per second
   next = now + kBlockedReportsEvery;
   v1::AgentMessage message;

@@ -127,8 +127,7 @@ typedef struct gradbus_options {
   int64_t world_size;       /* -1: from the launcher's variables */
   int64_t start_timeout_ms; /* waiting for all ranks; default 60000 */
   int64_t op_timeout_ms;    /* default deadline of a wait; default 1800000 */
-  int32_t many_threads;     /* 1: several threads begin operations, each in its own order. Then no
-                               wait proves a deadlock (GB-O903): it ends by its deadline. */
+  int32_t many_threads;     /* 1: threads begin operations in orders of their own (threads.h) */
 } gradbus_options;
 
 static inline void gradbus_options_init(gradbus_options* options) {
@@ -143,16 +142,9 @@ static inline void gradbus_options_init(gradbus_options* options) {
  * (rank taken, world sizes differ), VERSION_SKEW, TIMEOUT (names the missing ranks). */
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
 
-/* The calling thread begins operations and waits for another one, which does nothing meanwhile.
- * For languages whose threads must be interruptible. `thread`: what gettid() returns there. A wait
- * of the main thread, or of the only one that begins operations, can prove a deadlock (GB-O903). */
-GRADBUS_API void gradbus_act_for_thread(int64_t thread);
-
 /* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
- * allowed. Operations still in flight are abandoned (other ranks get an error for them).
- *
- * In a forked child it does nothing; other calls with the parent's session return CLOSED there.
- *
+ * allowed. Operations still in flight are abandoned (other ranks get an error for them). In a
+ * forked child it does nothing; other calls with the parent's session return CLOSED there.
  * gradbus_init may be called again afterwards, also if the session had failed. So a process can
  * continue after its agent was restarted (docs/how-to/train-elastically.md). UNAVAILABLE, PEER_LOST
  * and MISMATCH may then mean that the call was too early. */
@@ -503,5 +495,6 @@ GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int
 
 #include "gradbus/devices.h"
 #include "gradbus/questions.h"
+#include "gradbus/threads.h"
 #include "gradbus/trace.h"
 #endif /* GRADBUS_GRADBUS_H_ */
