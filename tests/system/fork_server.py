@@ -47,6 +47,8 @@ READ_AT_START = (
 )  # fmt: skip
 # What is worth to be imported before. MXNet has threads.
 IMPORTS = re.compile(r"^ *(?:import|from) (jax|keras|tensorflow|torch)\b", re.MULTILINE)
+# Ray starts its workers as it was started itself.
+STARTS_PYTHONS = re.compile(r"^ *(?:import|from) ray\b", re.MULTILINE)
 FORKED_RANK = pathlib.Path(__file__).with_name("forked_rank.py")
 
 # ---- in the tests
@@ -152,7 +154,10 @@ def can_start(command: list[str]) -> bool:
 
 def modules_of(command: list[str]) -> tuple[str, ...]:
     """What the program imports of IMPORTS. Those of a "python" that do not say so import torch with gradbus."""
-    found = IMPORTS.findall(pathlib.Path(command[1]).read_text())
+    text = pathlib.Path(command[1]).read_text()
+    if STARTS_PYTHONS.search(text):
+        return ()
+    found = IMPORTS.findall(text)
     if not found and pathlib.Path(command[0]).name == "python":
         found = ["torch"]
     return tuple(sorted(set(found)))
