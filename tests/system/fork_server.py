@@ -19,7 +19,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -45,10 +45,10 @@ READ_AT_START = (
     "PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA", "PATH", "HOME", "LANG", "LC_", "TF_", "XLA_", "JAX_",
     "KERAS_",
 )  # fmt: skip
-# What is worth to be imported before. MXNet has threads.
-IMPORTS = re.compile(r"^ *(?:import|from) (jax|keras|tensorflow|torch)\b", re.MULTILINE)
+# What is worth to be imported before, at the top of a program. MXNet has threads.
+IMPORTS = re.compile(r"^(?:import|from) (jax|keras|tensorflow|torch)\b", re.MULTILINE)
 # Ray starts its workers as it was started itself.
-STARTS_PYTHONS = re.compile(r"^ *(?:import|from) ray\b", re.MULTILINE)
+STARTS_PYTHONS = re.compile(r"^(?:import|from) ray\b", re.MULTILINE)
 FORKED_RANK = pathlib.Path(__file__).with_name("forked_rank.py")
 
 # ---- in the tests
@@ -212,7 +212,8 @@ def place() -> list[str]:
 def import_first(modules: list[str]) -> None:
     """What ranks import."""
     for name in ("numpy", *modules):
-        importlib.import_module(name)
+        if importlib.util.find_spec(name) is not None:  # a program may be about what is missing
+            importlib.import_module(name)
     if hasattr(sys.modules.get("torch"), "compile"):  # then the first optimizer imports this
         import torch._dynamo  # noqa: F401
     gc.collect()
