@@ -262,8 +262,9 @@ def serve(jobs: socket.socket, listener: socket.socket, variables: dict[str, str
             close_all(ended, wake, *descriptors, jobs, listener, status, *statuses.values())
             return json.loads(text)
         close_all(*descriptors)
-        status.send(NUMBER.pack(pid))
         statuses[pid] = status
+        with contextlib.suppress(OSError):  # a launcher may have killed who asked; then the next turn kills the rank
+            status.send(NUMBER.pack(pid))
 
 
 def close_all(*them: int | socket.socket) -> None:
