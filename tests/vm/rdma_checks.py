@@ -108,15 +108,33 @@ def contract(out: pathlib.Path) -> str:
     faulty = ("EveryPostEndsOnce", "NoWakeUpIsMissed", "DisconnectEndsEveryPost", "ManyFrames")
     wanted = ":".join(["*/rdma", "*/rdma_of_three_pairs", *(f"*{name}*/rdma_faulty" for name in faulty),
                        *(f"*{name}*/rdma_and_tcp" for name in faulty)])
-    said = run(rigs.BIN / "transport_contract_test", f"--gtest_filter={wanted}", "--gtest_brief=1",
-               f"--gtest_output=json:{out}/contract.json", timeout=240)
-    report = json.loads((out / "contract.json").read_text())
-    cases = [case for suite in report["testsuites"] for case in suite["testsuite"]]
+    cases, said = run_contract(wanted, out)
+    # When receives are short, soft-RoCE sends without end inside a system call, and stops a processor.
+    for _ in range(2):
+        failed = [case["full_name"] for case in cases if case.get("failures")]
+        if not failed or not lockups():
+            break
+        again, said = run_contract(":".join(failed), out)
+        cases = [case for case in cases if case["full_name"] not in failed] + again
     skipped = [case["name"] for case in cases if case["result"] != "COMPLETED"]
     assert len(cases) >= 55 and not skipped, f"{len(cases)} cases, skipped: {skipped}: {said[-500:]}"
+    assert not any(case.get("failures") for case in cases), said[-3000:]
     said = run(rigs.BIN / "transport_allocation_test", timeout=180)
     assert "[  PASSED  ] 1 test" in said, said
     return f"{len(cases)} cases"
+
+
+def run_contract(wanted: str, out: pathlib.Path) -> tuple[list[dict], str]:
+    """What became of the tests of this filter, and what they printed."""
+    report = out / "contract.json"
+    report.unlink(missing_ok=True)
+    done = subprocess.run([rigs.BIN / "transport_contract_test", f"--gtest_filter={wanted}", "--gtest_brief=1",
+                           f"--gtest_output=json:{report}"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, timeout=400)
+    assert report.exists(), done.stdout[-3000:]
+    found = json.loads(report.read_text())["testsuites"]
+    suites = [(suite["name"], case) for suite in found for case in suite["testsuite"]]
+    return [{**case, "full_name": f"{suite}.{case['name']}"} for suite, case in suites], done.stdout
 
 
 def doctor(_: pathlib.Path) -> str:

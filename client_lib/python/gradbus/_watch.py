@@ -46,11 +46,16 @@ def watch(new: Watcher | None) -> None:
     watcher = new
 
 
+def is_watched(session: _core.Session) -> bool:
+    """Ranks of this session may join."""
+    return watcher is not None and watcher.session is session
+
+
 def tell_start(
     session: _core.Session, parts: Callable[[], Sequence[Replay | None]], operation: _core.Operation
 ) -> None:
     """An operation of this session was started."""
-    if watcher is not None and watcher.session is session:
+    if watcher is not None and is_watched(session):
         watcher.started([part for part in parts() if part is not None], operation)
 
 

@@ -11,6 +11,15 @@ def test_ranks_with_fewer_batches_join(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join.py", size))
 
 
+@pytest.mark.parametrize("search", [
+    {"GRADBUS_SCHEDULE": "auto"},
+    {"GRADBUS_COMPRESSION": "auto"},
+    {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "6"},
+], ids=lambda search: next(iter(search)).lower())  # fmt: skip
+def test_ranks_join_while_the_job_searches(two_agents, python, search):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join_search.py", 3, **search))
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_names_and_models_that_differ(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_names.py", size))

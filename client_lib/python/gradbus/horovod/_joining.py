@@ -56,6 +56,9 @@ class Rounds(Protocol):
     def with_zeros(self, number: int) -> Zeros | None:
         """Takes part in that one with zeros. None: it has done so already."""
 
+    def all_joined(self) -> None:
+        """Every rank makes steps again."""
+
 
 class _Pending(NamedTuple):
     replay: Replay
@@ -270,6 +273,8 @@ class Joining:
             _end_one(zeros)
         self._zeros.clear()
         self._joined_at = None
+        for rounds in self.rounds:
+            rounds.all_joined()
         return self._last
 
     def _wait_for_meeting(self, deadline: float) -> None:

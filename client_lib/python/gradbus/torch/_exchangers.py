@@ -37,6 +37,7 @@ from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
 from ._takeover import busy_error, why_given_up
+from ._tuning.attendance import Attendance
 from ._tuning.autotune import tuner_of
 from ._tuning.codec_trials import CodecTrials
 from ._tuning.planning import Planning, StepPlan
@@ -90,6 +91,7 @@ class State:
         self.changes_seen = 0
         self.is_superseded = False  # by a newer wrapper of these parameters
         self.placement = 0  # of shards: the newest that was asked for
+        self.attendance = Attendance(settings.process_set, settings.number)
         self.arrival: list[str] = []  # order of the ranks' gradients, once they have agreed on it
         self.rebuild_is_due = False
         self.plan: StepPlan | None = None  # of the coordinator

@@ -6,6 +6,7 @@ ones are unregistered, so their memory is reused.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from typing import Any
@@ -21,6 +22,7 @@ from ._buckets.sums import note_sums_of, unchanged_sums
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
+from ._tuning.attendance import RankIsAway
 from ._tuning.codec_trials import CodecTrials, choices_of
 from ._tuning.planning import Planning, StepPlan
 
@@ -37,8 +39,24 @@ def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
 
 
 def adapt(optimizer: Any) -> None:
-    """After each step: makes other buckets when it is time to."""
+    """After each step: makes other buckets when it is time to, and no rank has joined."""
     state: State = optimizer._gradbus
+    if not state.attendance.is_short:
+        with contextlib.suppress(RankIsAway):
+            _adapt(optimizer, state)
+
+
+def resume(optimizer: Any) -> None:
+    """All ranks have joined: what is measured begins anew, so that they count the same steps from here on."""
+    state: State = optimizer._gradbus
+    state.attendance.is_short = False
+    state.replicas_compared |= state.steps > 0
+    for search in (state.recorder, state.planning, state.tuner, state.codec_trials):
+        if search is not None:
+            search.restart()
+
+
+def _adapt(optimizer: Any, state: State) -> None:
     if state.rebuild_is_due:
         _rebuild_in_order(optimizer)
     if state.recorder is not None:
@@ -144,9 +162,11 @@ def _rebuild_in_order(optimizer: Any) -> None:
     The backward pass of a model need not be the reverse of the order of its parameters.
     """
     state: State = optimizer._gradbus
-    state.rebuild_is_due = False
     if not _exchanges_in_step(state):
+        state.rebuild_is_due = False
         return
+    state.attendance.require_all()
+    state.rebuild_is_due = False
     order = _order_of_lowest_rank(state)
     state.exchange.forget_arrival()
     state.arrival = [state.parameters[number][0][0] for number in order]

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ...torch._rebuild import resume
+
 
 class OptimizerRounds:
     """The optimizer may be deleted at any time."""
@@ -32,12 +34,18 @@ class OptimizerRounds:
         if optimizer is None:
             return None
         rounds = optimizer._gradbus.exchange.rounds
-        return _ZeroRound(rounds) if rounds.begin_with_zeros(number) else None
+        return _ZeroRound(rounds, optimizer._gradbus) if rounds.begin_with_zeros(number) else None
+
+    def all_joined(self) -> None:
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            resume(optimizer)
 
 
 class _ZeroRound:
-    def __init__(self, rounds: Any) -> None:
+    def __init__(self, rounds: Any, state: Any) -> None:
         self._rounds = rounds
+        self._state = state
 
     def poll(self) -> bool:
         return bool(self._rounds.test())
@@ -45,3 +53,4 @@ class _ZeroRound:
     @torch.no_grad()
     def wait(self, timeout_ms: int | None = None) -> None:
         self._rounds.end_with_zeros()
+        self._state.steps += 1  # as on the others, which do things together every so many steps

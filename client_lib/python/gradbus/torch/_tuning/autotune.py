@@ -115,12 +115,19 @@ class Tuner:
         if not self._key:
             self._left -= 1
             if self._left <= 0:
+                optimizer._gradbus.attendance.require_all()
                 self._prepare(optimizer)
             return
         self._seconds.append(now - self._last)
         self._last = now
         if len(self._seconds) == WARM_STEPS + self._options.steps:
+            optimizer._gradbus.attendance.require_all()
             self._end(optimizer)
+
+    def restart(self) -> None:
+        """Forgets the steps of this setting."""
+        self._left = self._options.warm_steps
+        self._restart_setting()
 
     # ---- settings
 
@@ -154,8 +161,10 @@ class Tuner:
             answer = ask_for_all(self._process_set, f"{self._name}/chunks", lambda: question)
             self._chunk_bytes = answer.get("bytes", CHUNK_MAX)
         optimizer.change_schedule(schedule + (f":budget={self._now[3]}" if self._space.budget else ""), bucket_bytes)
-        self._seconds = []
-        self._last = time.monotonic()
+        self._restart_setting()
+
+    def _restart_setting(self) -> None:
+        self._seconds, self._last = [], time.monotonic()
 
     def _end(self, optimizer: Any) -> None:
         slowest = torch.tensor([statistics.median(self._seconds[WARM_STEPS:])], dtype=torch.float64, device="cpu")

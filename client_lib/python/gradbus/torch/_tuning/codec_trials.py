@@ -46,7 +46,7 @@ class CodecTrials:
         self._apply = apply
         self._process_set = state.settings.process_set
         self._prefix = f"codecs{state.settings.number or ''}"
-        self._agreement = Agreement(self._process_set, self._prefix)
+        self._agreement = Agreement(self._process_set, state.attendance, self._prefix)
         self._choices = choices_of(state)  # by parameter
         self._measurement = Measurement(state)
         self._trials: Trials | None = None
@@ -68,6 +68,14 @@ class CodecTrials:
             times = self._measurement.stepped()
             if times is not None:
                 self._choose(times)
+
+    def restart(self) -> None:
+        """Measures anew what it was about to decide on."""
+        self._watched = 0
+        if self._trials is not None:
+            self._trials.restart_turn()
+        elif not self.is_settled:
+            self._measurement.restart()
 
     def stop(self) -> None:
         """Nothing is measured any more."""
@@ -214,6 +222,7 @@ class CodecTrials:
         self._watched += 1
         if self._watched < WATCH_EVERY:
             return
+        self._state.attendance.require_all()
         self._watched = 0
         plan: StepPlan = self._state.plan
         measured = self._measured()

@@ -17,6 +17,7 @@ from ..._ops import Average, Max, Min
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.parameter_info import NamedParameter, real_count
 from .._buckets.retire import retire_names
+from .attendance import Attendance
 from .step_times import Row, StepTimes
 
 LAYERS_MAX = 1024  # server/scheduling/job/job_question.h
@@ -30,8 +31,9 @@ Parameters = Sequence[tuple[NamedParameter, int]]  # and their groups
 class Agreement:
     """Of the ranks of a process set. They make the same calls in the same order."""
 
-    def __init__(self, process_set: ProcessSet, prefix: str) -> None:
+    def __init__(self, process_set: ProcessSet, attendance: Attendance, prefix: str) -> None:
         self._process_set = process_set
+        self._attendance = attendance
         self._prefix = prefix  # of the names of its operations
 
     def _reduced(self, values: Sequence[float], op: int) -> list[float]:
@@ -42,7 +44,8 @@ class Agreement:
         return [float(value) for value in both]
 
     def slowest(self, seconds: float) -> float:
-        """The largest value of all ranks."""
+        """The largest value of all ranks. Raises RankIsAway."""
+        self._attendance.require_all()
         return self._reduced([seconds], Max)[0]
 
     def least(self, values: Sequence[float]) -> list[float]:
@@ -57,7 +60,8 @@ class Agreement:
         return float(torch.nn.functional.cosine_similarity(vector.double(), found.double(), dim=0))
 
     def mean(self, times: StepTimes) -> Row:
-        """Of the ranks' medians."""
+        """Of the ranks' medians. Raises RankIsAway."""
+        self._attendance.require_all()
         forward, backward, rest = times.medians()
         both = self._reduced([*forward, *backward, rest], Average)
         count = len(forward)
@@ -110,6 +114,11 @@ class Measurement:
             self._times.close()
             self._state.exchange.time_with(None)
             self._times = None
+
+    def restart(self) -> None:
+        """Forgets what was measured."""
+        self.stop()
+        self._steps = 0
 
 
 def layers_of_buckets(state: Any, order: list[int], units: list[list[int]]) -> list[tuple[int, list[int]]]:

@@ -58,6 +58,10 @@ class Trials:
         number = self.best if self.is_done else self._turns[len(self.found)]
         if number != self._turns[len(self.found) - 1]:
             self._apply(optimizer, self._plans[number])
+        self.restart_turn()
+
+    def restart_turn(self) -> None:
+        """Forgets the steps of this turn."""
         self._seconds, self._last = [], time.monotonic()
 
     @property

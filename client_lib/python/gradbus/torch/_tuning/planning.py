@@ -44,7 +44,7 @@ class Planning:
         self._apply = apply
         self._process_set = state.settings.process_set
         self._prefix = f"plan{state.settings.number or ''}"
-        self._agreement = Agreement(self._process_set, self._prefix)
+        self._agreement = Agreement(self._process_set, state.attendance, self._prefix)
         self._measurement = Measurement(state)
         self._trials: Trials | None = None
         self.is_done = False
@@ -62,6 +62,13 @@ class Planning:
             times = self._measurement.stepped()
             if times is not None:
                 self._plan(optimizer, times)
+
+    def restart(self) -> None:
+        """Measures anew what it was about to decide on."""
+        if self._trials is not None:
+            self._trials.restart_turn()
+        else:
+            self._measurement.restart()
 
     def stop(self) -> None:
         """Nothing is measured any more."""

@@ -33,6 +33,10 @@ class Recorder:
         if times is not None:
             self._end(times)
 
+    def restart(self) -> None:
+        """Forgets what was measured."""
+        self._measurement.restart()
+
     def stop(self) -> None:
         """Nothing is measured any more."""
         self._measurement.stop()
@@ -41,10 +45,11 @@ class Recorder:
     def _end(self, times: StepTimes) -> None:
         state = self._state
         state.exchange.settle()
+        state.attendance.require_all()
         self.stop()
         process_set = state.settings.process_set
         session = session_of(process_set, "DistributedOptimizer")
-        agreement = Agreement(process_set, "record")
+        agreement = Agreement(process_set, state.attendance, "record")
         row, seconds = times.medians(), statistics.median(times.seconds)
         recorded: dict[str, Any] = {
             "ranks": session.size, "nodes": -(-session.size // session.local_size),
