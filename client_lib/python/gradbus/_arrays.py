@@ -203,6 +203,12 @@ def is_same_memory(prepared: Any, original: Any) -> bool:
     return isinstance(original, numpy.ndarray) and bool(numpy.shares_memory(prepared, original))
 
 
+def note_write(array: Any) -> None:
+    """Tells torch that a tensor was changed, so autograd refuses to use it as what it was."""
+    if hasattr(array, "is_inference") and not array.is_inference():
+        array.detach().as_strided((0,), (1,)).zero_()
+
+
 def is_native(framework: Framework, array: Any) -> bool:
     """True for dtypes whose arrays the extension reads as they are. Others travel as bytes: also
     bool, which not every version of torch exports."""

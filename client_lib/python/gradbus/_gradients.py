@@ -297,13 +297,26 @@ def broadcast_arrays(
 
 def average_metrics(
     metrics: Mapping[str, Any], name: str, process_set: ProcessSet = global_process_set
-) -> dict[str, float]:
-    """The mean of each number over all ranks, in one operation. Raises MismatchError if ranks have other metrics."""
-    keys = sorted(metrics)
-    values = np.array([float(metrics[key]) for key in keys], np.float64)
-    if keys:
-        allreduce_(values, cut_name(f"{name}:{','.join(keys)}"), Average, process_set=process_set)
-    return dict(zip(keys, values.tolist()))
+) -> dict[str, Any]:
+    """The mean of each number over all ranks, in one operation; arrays of numbers by their elements.
+
+    What is neither stays out. Raises MismatchError if ranks have other metrics.
+    """
+    arrays = {key: np.asarray(metrics[key]) for key in sorted(metrics)}
+    arrays = {key: array for key, array in arrays.items() if _has_numbers(array)}
+    if not arrays:
+        return {}
+    values = np.concatenate([array.reshape(-1).astype(np.float64) for array in arrays.values()])
+    allreduce_(values, cut_name(f"{name}:{','.join(arrays)}"), Average, process_set=process_set)
+    parts = np.split(values, np.cumsum([array.size for array in arrays.values()])[:-1])
+    return {
+        key: part.reshape(array.shape) if array.shape else float(part[0])
+        for (key, array), part in zip(arrays.items(), parts)
+    }
+
+
+def _has_numbers(array: Any) -> bool:
+    return bool(array.size) and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16")
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

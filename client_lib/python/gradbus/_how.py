@@ -13,6 +13,7 @@ from ._arrays import (
     check_writable,
     framework_of,
     is_same_memory,
+    note_write,
     row_elements,
 )
 from ._errors import bad_argument
@@ -142,6 +143,8 @@ def put_back(framework: Framework | None, array: Any, tensor: Any) -> Any:
     """Copies a result that was made in a contiguous copy into the tensor it stands for."""
     if framework is not None and array is not tensor and not is_same_memory(array, tensor):
         framework.copy(array.reshape(tensor.shape), tensor)
+    elif framework is not None:
+        note_write(tensor)
     return tensor
 
 

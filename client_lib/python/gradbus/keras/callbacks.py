@@ -50,8 +50,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unus
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """In one operation."""
         if logs:
-            numbers = {key: value for key, value in logs.items() if isinstance(value, (int, float))}
-            logs.update(average_metrics(numbers, "keras/metrics"))
+            logs.update(average_metrics(logs, "keras/metrics"))
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]

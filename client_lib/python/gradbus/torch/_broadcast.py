@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._arrays import check_writable
 from .._data_movement import broadcast_
 from .._errors import bad_argument
 from .._layout import NAME_BYTES_MAX, cut_name
@@ -50,8 +51,18 @@ def _tensors_of(parameters: Any) -> NamedTensors:
                 f"broadcast_parameters: '{name}' is a {type(value).__name__}, not a tensor",
                 "leave it out, or use broadcast_object()",
             )
+        _check_memory(value, f"broadcast_parameters: '{name}'")
         named.append((str(name), value))
     return named
+
+
+def _check_memory(tensor: torch.Tensor, what: str) -> None:
+    """Raises InvalidError, before anything is sent, for what has no memory to write to."""
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        raise bad_argument(f"{what} has no shape yet", "call the model once before")
+    if tensor.layout != torch.strided:
+        raise bad_argument(f"{what} is sparse ({tensor.layout})", "leave it out, or use broadcast_object()")
+    check_writable(tensor, what)
 
 
 def _broadcast_tensors(

@@ -14,6 +14,7 @@ import torch
 
 from ._exchange.deferred import StepPart
 from ._exchange.first_use import are_read_elsewhere, is_compiled, sees_all_readers
+from ._exchange.plain_thread import is_plain
 
 _optimizers = sys.modules[torch.optim.Optimizer.__module__]
 _ALONE = frozenset(
@@ -45,7 +46,7 @@ def may_step_parts(optimizer: Any, plain: type) -> bool:
     differentiable = any(group.get("differentiable", False) for group in optimizer.param_groups)
     if hooks or scaled or differentiable or is_compiled() or not steps_alone(plain):
         return False
-    if not sees_all_readers():
+    if not sees_all_readers() or not is_plain():
         return False
     return not are_read_elsewhere(p for group in optimizer.param_groups for p in group["params"])
 

@@ -23,7 +23,12 @@ class SettlesBeforeUse:
 
     @state.setter
     def state(self, value: Any) -> None:
+        _ = self.state  # a step that was put off is made on what was there
         self.__dict__["state"] = value
+
+    def __setstate__(self, state: Any) -> None:
+        _ = self.state
+        super().__setstate__(state)  # type: ignore[misc]
 
 
 def settle_before_use(optimizer: Any) -> None:

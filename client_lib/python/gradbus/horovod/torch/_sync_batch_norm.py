@@ -24,13 +24,12 @@ class SyncBatchNorm(_BatchNorm):
             )
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalizes; in training it is a collective operation. Raises what gradbus.allgather() raises."""
+        """Normalizes; in training it is a collective operation, and never else. Raises as gradbus.allgather()."""
         self._check_input_dim(input)
-        uses_batch = self.training or self.running_mean is None
-        if not uses_batch or size() == 1:
+        if not self.training or size() == 1:
             return super().forward(input)
         mean, variance, count = _statistics_of_all_ranks(input)
-        if self.training and self.running_mean is not None:
+        if self.running_mean is not None:
             self._update_running(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:

@@ -24,6 +24,7 @@ from .._buckets.sums import note_sum
 from .._timeline import trace_now, trace_span
 from .first_use import ModuleHook, can_watch, itself, unwatch, watch
 from .given_up import GivenUp
+from .plain_thread import call_plainly
 
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
 
@@ -131,6 +132,9 @@ class Deferred:
                 self._end(bucket)
 
     def _end(self, bucket: Bucket) -> None:
+        call_plainly(lambda: self._end_here(bucket))
+
+    def _end_here(self, bucket: Bucket) -> None:
         # Parameters are watched to the end: another thread that uses one waits for the lock.
         with itself(), torch.no_grad():
             self._take(bucket)

@@ -11,6 +11,8 @@ pybind11. A hook on all modules covers these where they are reached through a mo
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 import weakref
@@ -42,11 +44,31 @@ def can_watch(parameter: torch.nn.Parameter) -> bool:
     return torch.nn.Parameter in its.__mro__ and its.__torch_function__ is torch._C._disabled_torch_function_impl
 
 
+@functools.cache
+def _watch_transforms() -> None:
+    """Those of torch.func wrap parameters in C++. From here on, all watched parameters are used before one begins."""
+    for module in map(importlib.import_module, ("torch._functorch.eager_transforms", "torch._functorch.vmap")):
+        for name, enter in list(vars(module).items()):
+            if name.startswith("_") and name.endswith("_increment_nesting"):
+                setattr(module, name, _after_all_uses(enter))
+
+
+def _after_all_uses(enter: Callable[..., Any]) -> Callable[..., Any]:
+    def begin(*arguments: Any) -> Any:
+        if _watches:
+            _use_all()
+        return enter(*arguments)
+
+    return begin
+
+
 def watch(parameters: Iterable[torch.nn.Parameter], on_use: OnUse, values: bool) -> None:
     """Has ``on_use(parameter)``, a bound method that is held weakly, run before a gradient is used next.
 
     ``values``: also before a value is used. ``on_use`` calls unwatch(), or raises.
     """
+    if values and sees_all_readers():
+        _watch_transforms()
     one = _Watch(weakref.WeakMethod(on_use), values)
     for parameter in parameters:
         _watches[id(parameter)] = one
@@ -100,6 +122,7 @@ def _methods(plain: _Plain) -> dict[str, Any]:
         "__module__": plain.__module__,
         "__qualname__": plain.__qualname__,
         "__torch_function__": classmethod(_torch_function),
+        "as_subclass": _as_subclass,
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce_ex,
     }
@@ -119,7 +142,10 @@ def _torch_function(
         if not _use(parameter, of_gradient, of_value):
             left.append(parameter)
     if not left:
-        return function(*arguments, **options)
+        result = function(*arguments, **options)
+        if what is torch.Tensor.detach and sys._getframe(1).f_code is torch.nn.Parameter.__new__.__code__:
+            result.__class__ = type(arguments[0])  # Parameter() has taken the watched one for a class of its own
+        return result
     if all(its in _plain_class_of for its in types):
         with itself():
             return function(*arguments, **options)
@@ -153,6 +179,11 @@ def _call_on_plain(parameters: list[torch.nn.Parameter], call: Callable[[], Any]
         for parameter in parameters:
             if id(parameter) in _watches:
                 parameter.__class__ = _watched_class_of[type(parameter)]
+
+
+def _as_subclass(self: torch.nn.Parameter, cls: Any) -> Any:
+    _use(self, of_gradient=False, of_value=True)
+    return torch.Tensor.as_subclass(self, cls)
 
 
 def _deepcopy(self: torch.nn.Parameter, memo: dict[int, Any]) -> Any:
@@ -237,9 +268,18 @@ def are_read_elsewhere(parameters: Iterable[torch.Tensor]) -> bool:
 
 
 def _is_read_elsewhere(parameter: Any) -> bool:
-    return (
-        parameter._use_count() > 1 or _uses(parameter) > _SINGLE_USE or parameter.untyped_storage().is_shared()
-    )
+    held = parameter._use_count() - 1
+    if held and parameter.requires_grad:
+        held -= _holds_accumulator(parameter)
+    return held > 0 or _uses(parameter) > _SINGLE_USE or parameter.untyped_storage().is_shared()
+
+
+def _holds_accumulator(parameter: Any) -> bool:
+    """Whether a graph is kept that accumulates its gradient. A loss in a variable keeps one. It reads no value."""
+    before = parameter._use_count()
+    with torch.enable_grad():
+        accumulator = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # a new one if there is none
+    return accumulator is not None and bool(parameter._use_count() == before)
 
 
 def is_compiled() -> bool:

@@ -6,6 +6,7 @@ wants them. Nobody waits in the name of a future, so ``get_future`` gives the wo
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 import time
@@ -26,6 +27,7 @@ from ._wire import wait_for_devices
 Finish = Callable[[], None]
 _UNSEEN_MAX = 16  # errors of a group that nobody has looked at
 _RETRY_MS = 100
+_FUTURE_PAUSE_S = 0.0001  # its callbacks run
 _making_future = threading.Lock()
 
 
@@ -73,7 +75,12 @@ class Work(_TorchWork):  # type: ignore[misc]
         operation is still in flight.
         """
         given = milliseconds(timeout, 0)
-        self.complete(given or self._left_ms())
+        try:
+            self.complete(given or self._left_ms())
+        finally:
+            if self._done and self._future is not None:
+                self.complete_future()
+                _wait_until_complete(self._future)
         return True
 
     def is_completed(self) -> bool:
@@ -263,6 +270,13 @@ class Work(_TorchWork):  # type: ignore[misc]
             f"GB-P110 STALLED: the operation did not end {waited}{why}"
             " | next: wait again, or raise the timeout of the process group"
         )
+
+
+def _wait_until_complete(future: torch.futures.Future[Any]) -> None:
+    """Another thread completes it right now, if it is not complete."""
+    with contextlib.suppress(Exception):  # whoever asks the future for it gets the error
+        while not future.done() and not process_ends.is_set():
+            time.sleep(_FUTURE_PAUSE_S)
 
 
 def _ms_until(deadline: float) -> int:
