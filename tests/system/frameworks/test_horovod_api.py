@@ -58,6 +58,11 @@ def test_what_gradbus_cannot_do_is_refused(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_refusals.py", size))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_modules_that_scripts_import_from(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_modules.py", size))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_batch_normalization_over_all_ranks(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_batch_norm.py", size))

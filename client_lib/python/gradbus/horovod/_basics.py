@@ -41,7 +41,7 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
     if is_initialized():
         return
     members = _members_of(comm)
-    sets = [sorted_set(one) for one in _listed(process_sets)]
+    sets = _different([sorted_set(one) for one in _listed(process_sets)])
     if members is None:
         _init.init(process_sets=sets)
     else:
@@ -75,6 +75,15 @@ def _listed(process_sets: Sets) -> list[ProcessSet | Sequence[int]]:
     if isinstance(process_sets, Iterable) and not isinstance(process_sets, str):
         return list(process_sets)
     raise bad_argument(f"init: process_sets={process_sets!r} is no list", "pass a list of hvd.ProcessSet")
+
+
+def _different(sets: list[ProcessSet]) -> list[ProcessSet]:
+    """The sets. Two of the same ranks are refused before the job is joined, so a script may call init() again."""
+    known = [sorted(one.ranks) for one in sets]
+    twice = next((ranks for number, ranks in enumerate(known) if ranks in known[:number]), None)
+    if twice is not None:
+        raise bad_argument(f"init: process_sets= has two sets of the ranks {twice}", "pass each set once")
+    return sets
 
 
 def _join_some(members: list[int], sets: list[ProcessSet]) -> None:

@@ -7,6 +7,8 @@ InvalidError, which says what to do instead (docs/how-to/from-horovod.md).
 """
 
 from ...mxnet import allgather_object, broadcast_object
+from ..common.util import check_extension, split_list
+from . import compression, functions, mpi_ops
 from ._parameters import broadcast_parameters
 from ._trainer import DistributedOptimizer, DistributedTrainer
 from .compression import Compression
@@ -82,10 +84,13 @@ __all__ = [
     "broadcast_object",
     "broadcast_parameters",
     "ccl_built",
+    "check_extension",
+    "compression",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "functions",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -100,6 +105,7 @@ __all__ = [
     "local_size",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
     "rank",
@@ -108,6 +114,7 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "split_list",
     "start_timeline",
     "stop_timeline",
 ]

@@ -42,6 +42,7 @@ from .._basics import (
 )
 from .._process_sets import ProcessSet, add_process_set, remove_process_set
 from .._timeline import start_timeline, stop_timeline
+from ..common.basics import basics_of
 
 __all__ = [
     "Adasum",
@@ -100,6 +101,9 @@ def cuda_built() -> bool:
 def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
     """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
     init_with(None, comm, process_sets)
+
+
+_basics = basics_of(init, cuda_built)
 
 
 def allreduce(

@@ -41,6 +41,8 @@ tensor = torch.ones(3)
 refused("no list of different ranks", hvd.init, comm=object())
 refused("no list of different ranks", hvd.init, comm=[0, 0])
 refused("process_sets=3", hvd.init, process_sets=3)
+refused("two sets of the ranks [0, 2]", hvd.init, process_sets=[[0, 2], hvd.ProcessSet([2, 0])])
+assert not hvd.is_initialized()
 hvd.init(process_sets="dynamic")
 
 refused("uses no MPI", hvd.mpi_threads_supported)
