@@ -28,6 +28,16 @@ def test_adasum_and_timeline(two_agents, python, tmp_path, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_adasum.py", size, *words, **variables))
 
 
+def test_stall_limit_of_horovod(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_variables.py", 2, "stall"))
+
+
+def test_timeline_of_a_variable(two_agents, python, tmp_path):
+    variables = {"GRADBUS_COORDINATOR": two_agents.server.ready["address"], "PATH": f"{rigs.BIN}:{os.environ['PATH']}"}
+    words = ["timeline", str(tmp_path / "trace.json")]
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_variables.py", 2, *words, **variables))
+
+
 def test_habits_of_scripts(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_habits.py", 2))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._errors import bad_argument
-from .._ops import Adasum, Average, Compression, ReduceOp, Sum, checked_factor, whole_number
+from .._ops import Adasum, Average, Compression, ReduceOp, Sum, ZeroFactor, checked_factor, whole_number
 from ._compression import HalfCompressor, NoneCompressor
 
 
@@ -26,6 +26,15 @@ def reduce_op(verb: str, op: int | None, average: bool | None = None) -> ReduceO
     if not isinstance(op, ReduceOp):
         raise bad_argument(f"{verb}: op={op!r} is not one of Gradbus", "pass hvd.Average, hvd.Sum or another by name")
     return op
+
+
+def factors(prescale: Any, postscale: Any) -> tuple[Any, Any]:
+    """Both factors of a reduction. Horovod takes 0, which Gradbus refuses elsewhere."""
+    return _factor(prescale), _factor(postscale)
+
+
+def _factor(given: Any) -> Any:
+    return ZeroFactor() if isinstance(given, (int, float)) and given == 0 else given
 
 
 def rows_to_send(tensor: Any, splits: Any) -> Any:
@@ -57,6 +66,13 @@ def mean_or_sum(verb: str, op: int, predivide: float) -> ReduceOp:
     if checked_factor(predivide, "gradient_predivide_factor", verb) != 1 and chosen is not Average:
         raise bad_argument(f"{verb}: gradient_predivide_factor={predivide!r} needs a mean", "pass op=hvd.Average")
     return chosen
+
+
+def is_own_compressor(compression: Any) -> bool:
+    """Whether it is Python code, and not one of hvd.Compression, which agents do."""
+    if compression is NoneCompressor or (isinstance(compression, type) and HalfCompressor in compression.__bases__):
+        return False
+    return hasattr(compression, "compress") and hasattr(compression, "decompress")
 
 
 def codec_of(verb: str, compression: Any) -> str | None:

@@ -214,6 +214,16 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
     state.rebuild_is_due = state.exchange.rebuilds and not state.arrival
 
 
+def change_passes(optimizer: Any, passes: int) -> None:
+    """On every rank, between steps: so many backward passes between two steps."""
+    state: State = optimizer._gradbus
+    state.exchange.refuse_when_detached()
+    state.exchange.settle()
+    for exchange in (state.exchange, *state.parked.values()):
+        exchange.rounds.change_passes(passes)
+    state.settings = dataclasses.replace(state.settings, passes=passes)
+
+
 def plan_report(state: State) -> dict[str, Any]:
     """For DistributedOptimizer.exchange_plan()."""
     buckets = state.exchange.buckets

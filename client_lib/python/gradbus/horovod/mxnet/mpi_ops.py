@@ -23,7 +23,7 @@ from ..._session import (
     shutdown,
     size,
 )
-from .._arguments import reduce_op, rows_to_send
+from .._arguments import factors, reduce_op, rows_to_send
 from .._basics import (
     Sets,
     ccl_built,
@@ -113,7 +113,7 @@ def allreduce(
 ) -> Any:  # fmt: skip
     """The tensors of all ranks combined: their mean, unless ``average`` or ``op`` says otherwise."""
     chosen = reduce_op("allreduce", op, average)
-    return _gradbus.allreduce(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _gradbus.allreduce(tensor, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def allreduce_(
@@ -123,7 +123,7 @@ def allreduce_(
 ) -> Any:  # fmt: skip
     """As allreduce(), in place. Returns the tensor."""
     chosen = reduce_op("allreduce_", op, average)
-    return _gradbus.allreduce_(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _gradbus.allreduce_(tensor, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def grouped_allreduce(
@@ -133,7 +133,7 @@ def grouped_allreduce(
 ) -> list[Any]:  # fmt: skip
     """allreduce() of several arrays, with one completion."""
     chosen = reduce_op("grouped_allreduce", op, average)
-    return _gradbus.grouped_allreduce(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _gradbus.grouped_allreduce(tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def grouped_allreduce_(
@@ -143,7 +143,7 @@ def grouped_allreduce_(
 ) -> list[Any]:  # fmt: skip
     """As grouped_allreduce(), in place. Returns the tensors."""
     chosen = reduce_op("grouped_allreduce_", op, average)
-    return _gradbus.grouped_allreduce_(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _gradbus.grouped_allreduce_(tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def allgather(
@@ -166,7 +166,7 @@ def reducescatter(
 ) -> Any:  # fmt: skip
     """As allreduce(), and each rank gets its rows of the result; the first ranks get one row more."""
     chosen = _mean_or_sum_of_rows(op)
-    return _gradbus.reducescatter(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _gradbus.reducescatter(tensor, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def grouped_reducescatter(
@@ -175,7 +175,7 @@ def grouped_reducescatter(
 ) -> list[Any]:  # fmt: skip
     """reducescatter() of several arrays, with one completion."""
     chosen = _mean_or_sum_of_rows(op)
-    return _grouped_reducescatter(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _grouped_reducescatter(tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def _mean_or_sum_of_rows(op: int) -> Any:
