@@ -19,6 +19,7 @@ from .._process_sets import lowest_rank, session_of
 from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
 from ._buckets.sums import note_sums_of, unchanged_sums
+from ._exchange.rounds import change_passes as change_passes_of
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
@@ -220,7 +221,7 @@ def change_passes(optimizer: Any, passes: int) -> None:
     state.exchange.refuse_when_detached()
     state.exchange.settle()
     for exchange in (state.exchange, *state.parked.values()):
-        exchange.rounds.change_passes(passes)
+        change_passes_of(exchange.rounds, passes)
     state.settings = dataclasses.replace(state.settings, passes=passes)
 
 

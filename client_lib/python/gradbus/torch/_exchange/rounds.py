@@ -285,15 +285,6 @@ class Rounds:
 
     # ---- between rounds
 
-    def change_passes(self, passes: int) -> None:
-        """From now on a round has so many backward passes. BusyError while one is under way."""
-        if self._passes_made or self.is_between_backward_and_step:
-            raise BusyError(
-                "GB-O905 IN_FLIGHT: the number of backward passes cannot change between backward() and step() "
-                "| next: call step() first"
-            )
-        self._passes = passes
-
     def refuse_changes_before_exchange(self) -> None:
         """step() is called: what it would exchange is what backward() has left."""
         for bucket in self._buckets:
@@ -397,6 +388,16 @@ def _refuse_changed(bucket: Bucket) -> None:
         f"GB-O905 IN_FLIGHT: the gradient of '{changed.name}' was changed during its exchange, whose "
         f"result may be wrong on all ranks | next: {next_step}"
     )
+
+
+def change_passes(rounds: Rounds, passes: int) -> None:
+    """From now on a round has so many backward passes. BusyError while one is under way."""
+    if rounds._passes_made or rounds.is_between_backward_and_step:
+        raise BusyError(
+            "GB-O905 IN_FLIGHT: the number of backward passes cannot change between backward() and step() "
+            "| next: call step() first"
+        )
+    rounds._passes = passes
 
 
 def _passes_differ_error(ours: int) -> MismatchError:

@@ -261,6 +261,14 @@ def case_process_sets():
     assert hvd.remove_process_set(again)
 
 
+def case_numbers_of_operations():
+    """Those of Horovod."""
+    mine = torch.tensor([1.0 + hvd.rank()])
+    for number, op in enumerate([hvd.Average, hvd.Sum, None, hvd.Min, hvd.Max, hvd.Product]):
+        if op is not None:
+            assert hvd.allreduce(mine, op=number) == hvd.allreduce(mine, op=op)
+
+
 def case_factors_of_zero():
     """Results are zeros, of each form of the operations."""
     for options in ({"prescale_factor": 0.0}, {"postscale_factor": 0}):

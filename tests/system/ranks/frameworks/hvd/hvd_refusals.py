@@ -61,7 +61,8 @@ refused("is no function", gradbus.horovod.run, "print", np=2)
 refused("no max_num_proc=", hvd.run, print, max_num_proc=2)
 assert hvd.join() in range(hvd.size())
 
-refused("op=1", hvd.allreduce, tensor, op=1)  # a number of Horovod
+refused("op=2", hvd.allreduce, tensor, op=2)  # Adasum in Horovod, and int(hvd.Average)
+refused("op=True", hvd.allreduce, tensor, op=True)
 refused("both given", hvd.allreduce, tensor, average=True, op=hvd.Sum)
 refused("both given", hvd.grouped_allreduce_async_, [tensor], average=False, op=hvd.Sum)
 refused("no compressor", hvd.allreduce, tensor, compression="fp16")
@@ -75,7 +76,7 @@ refused("not known", hvd.allreduce, tensor, process_set=hvd.ProcessSet([0]))
 refused("splits", hvd.alltoall, tensor, splits=[5] * hvd.size())
 
 refused("mode= does not go", optimizer, op=hvd.Adasum, mode="sync")
-refused("op=0", optimizer, op=0)
+refused("ReduceOp.MIN", optimizer, op=3)
 refused("agents compress", optimizer, compression=print)
 refused("mode= does not go", optimizer, compression=Own, mode="sync")
 refused("groups=-1", optimizer, compression=Own, groups=-1)
