@@ -73,6 +73,18 @@ def net_of(value=1.0):
     return net
 
 
+class Quarters(hvd.Compression.none):
+    """A compressor of a script: gradients travel divided by 4, with another shape."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor.reshape((-1,)) / 4, tensor.shape
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor.reshape(ctx) * 4
+
+
 def stepped(trainer, net, batch_size=1):
     with mx.autograd.record():
         made = net(mx.nd.array([[RANK]]))
@@ -87,6 +99,8 @@ def check_trainers():
         (gradbus.DistributedTrainer, {}, MEAN),
         (gradbus.DistributedTrainer, {"op": gradbus.Sum}, TOTAL),
         (hvd.DistributedTrainer, {"compression": hvd.Compression.fp16, "gradient_predivide_factor": 2.0}, MEAN),
+        (hvd.DistributedTrainer, {"compression": Quarters}, MEAN),
+        (hvd.DistributedTrainer, {"compression": Quarters(), "op": hvd.Sum}, TOTAL),
     ):
         net = net_of()
         trainer = make(net.collect_params(), "sgd", {"learning_rate": 0.5}, **options)

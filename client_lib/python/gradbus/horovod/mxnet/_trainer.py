@@ -11,7 +11,7 @@ import mxnet as mx
 from ... import mxnet as _gradbus
 from ..._ops import Average
 from ..._process_sets import ProcessSet, global_process_set
-from .._arguments import codec_of, mean_or_sum
+from .._arguments import codec_of, is_own_compressor, mean_or_sum
 from .compression import NoneCompressor
 
 
@@ -82,7 +82,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc,unused-
 class DistributedTrainer(_gradbus.DistributedTrainer):
     """A trainer of Gluon whose ``step()`` uses the mean of all ranks' gradients. Groups and prefixes change nothing.
 
-    On ranks outside of the process set it steps alone. A DistributedOptimizer counts as the one that it was made of.
+    On ranks outside of the process set it steps alone. An own compressor runs on the ranks, in step().
+    A DistributedOptimizer counts as the one that it was made of.
     """
 
     def __init__(
@@ -98,12 +99,23 @@ class DistributedTrainer(_gradbus.DistributedTrainer):
         op: int = Average,
     ) -> None:
         chosen = mean_or_sum("DistributedTrainer", op, gradient_predivide_factor)
-        codec = codec_of("DistributedTrainer", compression)
+        self._compressor = compression if is_own_compressor(compression) else None
+        codec = codec_of("DistributedTrainer", NoneCompressor if self._compressor else compression)
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer exchanges gradients itself; pass a plain optimizer", stacklevel=2)
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params, chosen, codec, process_set)
 
     def _allreduce_grads(self) -> None:
-        if self._settings.process_set.included():
+        if not self._settings.process_set.included():
+            return
+        if self._compressor is None:
             super()._allreduce_grads()
+            return
+        gradients = [gradient for _, gradient in self._gradients()]
+        pairs = [self._compressor.compress(gradient) for gradient in gradients]
+        results = _gradbus.grouped_allreduce(
+            [sent for sent, _ in pairs], self._prefix, self._settings.op, process_set=self._settings.process_set
+        )
+        for gradient, result, (_, context) in zip(gradients, results, pairs):
+            gradient[:] = self._compressor.decompress(result, context)
