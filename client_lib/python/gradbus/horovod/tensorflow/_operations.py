@@ -14,7 +14,7 @@ from ..._parts import name_in_group
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
 from ...tensorflow._calls import in_turn
-from .._arguments import checked_compressor, reduce_op
+from .._arguments import checked_compressor, factors, reduce_op
 from .compression import NoneCompressor
 
 
@@ -60,11 +60,12 @@ def grouped_allreduce(
 ) -> list[Any]:
     """allreduce() of several tensors; the dense ones are one operation. Devices and name scopes change nothing."""
     chosen = reduce_op("grouped_allreduce", op, average)
+    scales = factors(prescale_factor, postscale_factor)
     results = list(tensors)
     dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
 
     def operation(given: Sequence[Any]) -> list[Any]:
-        return _operations.grouped_allreduce(given, name, chosen, prescale_factor, postscale_factor, process_set)
+        return _operations.grouped_allreduce(given, name, chosen, *scales, process_set)
 
     if dense:
         made = _compressed(compression, "grouped_allreduce", [results[index] for index in dense], operation)
@@ -73,7 +74,7 @@ def grouped_allreduce(
     for index in sorted(set(range(len(results))) - set(dense)):
         one = name_in_group(name, index) if len(results) > 1 else name
         results[index] = _operations.allreduce(
-            results[index], one, chosen, prescale_factor, postscale_factor, process_set
+            results[index], one, chosen, *factors(prescale_factor, postscale_factor), process_set
         )
     return results
 
@@ -172,7 +173,7 @@ def grouped_reducescatter(
                 _operations.reducescatter,
                 _with_total_gradient(tensor, process_set, "reducescatter"),
                 name_in_group(name, index) if len(given) > 1 else name,
-                chosen, prescale_factor, postscale_factor, process_set,
+                chosen, *factors(prescale_factor, postscale_factor), process_set,
             )
             for index, tensor in enumerate(given)
         ])  # fmt: skip
