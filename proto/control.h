@@ -24,6 +24,14 @@ static_assert(kTensorsPerMessageMax * kReadyTensorBytesMax < kControlMessageByte
 inline constexpr int kTensorsPerRunningJobMax = 1024;
 static_assert(kTensorsPerRunningJobMax * 2 * kReadyTensorBytesMax < kControlMessageBytesMax);
 
+// The maximum of tensors in a TensorsRetired; the coordinator splits longer lists.
+inline constexpr size_t kRetiredPerMessageMax = 1 << 18;
+static_assert(kRetiredPerMessageMax * 5 < kControlMessageBytesMax);
+// The maximum of tensors whose fidelity or staleness is in a Heartbeat, of all jobs. An agent
+// leaves others out: they come again when they are measured again.
+inline constexpr size_t kMeasuredPerHeartbeatMax = 4096;
+static_assert(kMeasuredPerHeartbeatMax * (255 + 64) < kControlMessageBytesMax / 2);
+
 // The maximum of any text in a message, so that it fits an attach packet with its prefix and
 // advice.
 inline constexpr uint32_t kControlTextBytesMax = 720;

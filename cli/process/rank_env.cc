@@ -11,8 +11,9 @@ namespace gradbus {
 namespace {
 
 constexpr std::string_view kForwardedPrefixes[] = {
-    "GRADBUS_", "PYTHON", "OMP_", "CUDA_", "NCCL_",  "TORCH_",           "CONDA_",
-    "KERAS_",   "TF_",    "JAX_", "XLA_",  "MXNET_", "HOROVOD_AUTOTUNE", "HOROVOD_FUSION_"};
+    "GRADBUS_",         "PYTHON",          "OMP_",          "CUDA_", "NCCL_", "TORCH_",
+    "CONDA_",           "KERAS_",          "TF_",           "JAX_",  "XLA_",  "MXNET_",
+    "HOROVOD_AUTOTUNE", "HOROVOD_FUSION_", "HOROVOD_STALL_"};
 constexpr std::string_view kForwardedNames[] = {"PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG",
                                                 "LC_ALL"};
 

@@ -3,6 +3,7 @@
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/utf8.h"
+#include "proto/control.h"
 
 namespace gradbus {
 namespace {
@@ -141,9 +142,10 @@ std::vector<uint64_t> RunningJobs::announce() {
 void RunningJobs::send_heartbeat(Nanos now) {
   v1::AgentMessage message;
   v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  size_t room = kMeasuredPerHeartbeatMax;
   for (const WorkerControlJob& job : all())
     if (!job.failed() && job.incarnation() == coordinator_.incarnation())
-      job.report_counters(*heartbeat.add_jobs(), now);
+      job.report_counters(*heartbeat.add_jobs(), room, now);
   shard_jobs_.report_counters(coordinator_.incarnation(), heartbeat);
   v1::TransportCounters& counters = *heartbeat.mutable_transport();
   describe(engine_.transport_totals(), counters);

@@ -85,7 +85,8 @@ class WorkerControlJob {
   void client_gone(const AttachedClient& client);
 
   void report_progress(const v1::ProgressQuery& query, v1::ProgressReport& report) const;
-  void report_counters(v1::JobCounters& counters, Nanos now) const;
+  // `room`: for measured tensors in the message; less is left afterwards.
+  void report_counters(v1::JobCounters& counters, size_t& room, Nanos now) const;
   void add_metrics(MetricPage& page, const std::string& label) const;  // (agent_metrics.cc)
   JobTracer& tracer() { return tracer_; }
 
@@ -145,7 +146,7 @@ class WorkerControlJob {
   void answer(const v1::ReadyTensor& ready, const std::set<uint32_t>& ranks);
   Status join_clients(uint32_t cores);
   StartJob engine_start() const;
-  void report_boards(v1::JobCounters& counters) const;
+  void report_boards(v1::JobCounters& counters, size_t& room) const;
 
   const v1::JobStarted started_;
   const uint32_t agent_index_;

@@ -17,7 +17,7 @@ void WorkerControlJob::report_progress(const v1::ProgressQuery& query,
   }
 }
 
-void WorkerControlJob::report_counters(v1::JobCounters& counters, Nanos now) const {
+void WorkerControlJob::report_counters(v1::JobCounters& counters, size_t& room, Nanos now) const {
   counters.set_job_id(id());
   counters.set_sent_bytes(traffic_->sent_bytes.load(std::memory_order_relaxed));
   counters.set_received_bytes(traffic_->received_bytes.load(std::memory_order_relaxed));
@@ -38,14 +38,15 @@ void WorkerControlJob::report_counters(v1::JobCounters& counters, Nanos now) con
     if (last > 0 && last <= now)
       rank.set_idle_ms(static_cast<uint64_t>((now - last) / kMillisecond));
   }
-  report_boards(counters);
+  report_boards(counters, room);
 }
 
 // The engine may have written about a tensor that has ended since.
-void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
+void WorkerControlJob::report_boards(v1::JobCounters& counters, size_t& room) const {
   for (const auto& [tensor, sample] : fidelity_->take()) {
     const auto of = tensors_.find(tensor);
-    if (of == tensors_.end()) continue;
+    if (of == tensors_.end() || room == 0) continue;
+    --room;
     v1::Fidelity& fidelity = *counters.add_fidelity();
     fidelity.set_tensor(of->second.spec().name);
     fidelity.set_round(sample.round);
@@ -55,7 +56,8 @@ void WorkerControlJob::report_boards(v1::JobCounters& counters) const {
   }
   for (const auto& [tensor, noted] : staleness_->take()) {
     const auto of = tensors_.find(tensor);
-    if (of == tensors_.end()) continue;
+    if (of == tensors_.end() || room == 0) continue;
+    --room;
     v1::Staleness& staleness = *counters.add_staleness();
     staleness.set_tensor(of->second.spec().name);
     staleness.set_rounds(noted.rounds);

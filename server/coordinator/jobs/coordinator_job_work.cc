@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/policy/sync_mode.h"
+#include "proto/control.h"
 #include "proto/numbers.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 
@@ -106,12 +107,15 @@ bool CoordinatorJob::unregister_tensors(uint64_t agent, const v1::UnregisterTens
 }
 
 void CoordinatorJob::tell_retired(const std::vector<LiveTensors::Tensor>& retired) {
-  if (retired.empty()) return;
-  v1::CoordinatorMessage message;
-  auto* told = message.mutable_tensors_retired();
-  told->set_job_id(identity_.id);
+  for (size_t first = 0; first < retired.size(); first += kRetiredPerMessageMax) {
+    const size_t end = std::min(first + kRetiredPerMessageMax, retired.size());
+    v1::CoordinatorMessage message;
+    auto* told = message.mutable_tensors_retired();
+    told->set_job_id(identity_.id);
+    for (size_t i = first; i < end; ++i) told->add_tensors(retired[i].id);
+    tell_everyone(message);
+  }
   for (const LiveTensors::Tensor& tensor : retired) {
-    told->add_tensors(tensor.id);
     stalls_.forget_rounds(tensor.name);
     if (registrations_.ready_spec(tensor.name) != nullptr) continue;
     for (const auto& [agent, info] : membership_.agents()) {
@@ -120,7 +124,6 @@ void CoordinatorJob::tell_retired(const std::vector<LiveTensors::Tensor>& retire
       known.staleness.erase(tensor.name);
     }
   }
-  tell_everyone(message);
 }
 
 bool CoordinatorJob::nccl_report(uint64_t agent, const v1::NcclReport& message) {
