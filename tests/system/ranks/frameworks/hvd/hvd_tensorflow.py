@@ -203,7 +203,7 @@ def check_refusals():
         ("is no tape", lambda: hvd.DistributedGradientTape(3)),
         ("needs a mean", lambda: hvd.DistributedOptimizer(v1, op=hvd.Sum, gradient_predivide_factor=2.0)),
         ("hvd.Adasum", lambda: hvd.DistributedOptimizer(v1, op=hvd.Adasum)),
-        ("needs an optimizer of Keras 3", lambda: hvd.DistributedOptimizer(v1, backward_passes_per_step=2)),
+        ("needs an optimizer of Keras", lambda: hvd.DistributedOptimizer(v1, backward_passes_per_step=2)),
         ("groups=-1", lambda: hvd.DistributedGradientTape(tf.GradientTape(), groups=-1)),
         ("outside of a graph", lambda: hvd.broadcast_global_variables(0)),
         ("process set 99", lambda: hvd.size_op(99)),
