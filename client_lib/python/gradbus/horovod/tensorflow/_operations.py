@@ -14,6 +14,7 @@ from ..._parts import name_in_group
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
 from ...tensorflow._calls import in_turn
+from ...tensorflow._errors import UnsupportedError
 from .._arguments import checked_compressor, reduce_op
 from .compression import NoneCompressor
 
@@ -62,6 +63,11 @@ def grouped_allreduce(
     chosen = reduce_op("grouped_allreduce", op, average)
     results = list(tensors)
     dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
+    if len(dense) < len(results) and chosen not in (Average, Sum):
+        raise UnsupportedError(str(bad_argument(
+            f"grouped_allreduce: op={chosen.name.title()} of tf.IndexedSlices, whose rows may be on some ranks only",
+            "pass hvd.Average or hvd.Sum, or tf.convert_to_tensor(slices)",
+        )))  # fmt: skip
 
     def operation(given: Sequence[Any]) -> list[Any]:
         return _operations.grouped_allreduce(given, name, chosen, prescale_factor, postscale_factor, process_set)
@@ -72,10 +78,21 @@ def grouped_allreduce(
             results[index] = tensor
     for index in sorted(set(range(len(results))) - set(dense)):
         one = name_in_group(name, index) if len(results) > 1 else name
-        results[index] = _operations.allreduce(
-            results[index], one, chosen, prescale_factor, postscale_factor, process_set
-        )
+        results[index] = _rows_of_all(results[index], one, chosen, prescale_factor, postscale_factor, process_set)
     return results
+
+
+def _rows_of_all(
+    slices: Any, name: str | None, op: int, prescale_factor: float, postscale_factor: float, process_set: ProcessSet
+) -> Any:
+    """tf.IndexedSlices of all ranks. A mean of whole numbers has fractions, as in Horovod: it is not of their dtype."""
+    is_mean = op == Average and slices.dtype.is_integer
+    chosen = Sum if is_mean else op
+    made = _operations.allreduce(slices, name, chosen, prescale_factor, postscale_factor, process_set)
+    if not is_mean:
+        return made
+    size = session_of(process_set, "grouped_allreduce").size
+    return tf.IndexedSlices(made.values / tf.cast(size, made.dtype), made.indices, made.dense_shape)
 
 
 def allreduce(
