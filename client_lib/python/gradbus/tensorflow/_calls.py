@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,10 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGra
 from .._errors import bad_argument
 from .._handles import standing_for_main_thread
 from ._errors import as_tensorflow_errors
+
+# Each operation that waits holds a thread. In a session of tf.compat.v1 TensorFlow chooses their order, so with a thread
+# per core all ranks may wait for operations that have none. TensorFlow reads this when it makes its threads.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "64")
 
 Function = Callable[..., Sequence[Any]]
 

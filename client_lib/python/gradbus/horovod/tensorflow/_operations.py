@@ -72,13 +72,18 @@ def grouped_allreduce(
     def operation(given: Sequence[Any]) -> list[Any]:
         return _operations.grouped_allreduce(given, name, chosen, prescale_factor, postscale_factor, process_set)
 
+    made: list[Any] = []
     if dense:
         made = _compressed(compression, "grouped_allreduce", [results[index] for index in dense], operation)
         for index, tensor in zip(dense, made):
             results[index] = tensor
-    for index in sorted(set(range(len(results))) - set(dense)):
-        one = name_in_group(name, index) if len(results) > 1 else name
-        results[index] = _rows_of_all(results[index], one, chosen, prescale_factor, postscale_factor, process_set)
+    sparse = sorted(set(range(len(results))) - set(dense))
+    names = [name_in_group(name, index) if len(results) > 1 else name for index in sparse]
+    options = (chosen, prescale_factor, postscale_factor, process_set)
+    with tf.control_dependencies(made[:1]):
+        rows = in_turn([partial(_rows_of_all, results[index], one, *options) for index, one in zip(sparse, names)])
+    for index, slices in zip(sparse, rows):
+        results[index] = slices
     return results
 
 
