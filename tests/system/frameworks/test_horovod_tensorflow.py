@@ -12,6 +12,16 @@ def test_tensorflow(two_agents):
     conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), program, 2))
 
 
+def test_tensorflow_habits(two_agents):
+    program = "frameworks/hvd/hvd_tensorflow_habits.py"
+    conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), program, 2))
+
+
+def test_keras2(two_agents, tmp_path):
+    program = "frameworks/hvd/hvd_keras2.py"
+    conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), program, 2, str(tmp_path)))
+
+
 def test_keras(two_agents, tmp_path):
     program = "frameworks/hvd/hvd_keras.py"
     conftest.assert_all_ok(

@@ -144,7 +144,7 @@ def specialize(optimizer: Any, members: dict[str, Any]) -> None:
 
 
 @dataclasses.dataclass
-class Exchange:
+class OptimizerExchange:
     """How one optimizer combines its gradients with those of other ranks."""
 
     optimizer: Any

@@ -15,7 +15,7 @@ import tf_keras
 
 from .._errors import bad_argument
 from ..tensorflow._exchange import are_exchanged, exchange_gradients, mark_exchanged, names_of
-from ._exchange import Exchange, is_inside, prepare, specialize
+from ._exchange import OptimizerExchange, is_inside, prepare, specialize
 
 _SCALERS = tf_keras.mixed_precision.LossScaleOptimizer
 
@@ -28,7 +28,7 @@ def is_optimizer(optimizer: Any) -> bool:
 
 
 @dataclasses.dataclass
-class Exchange2(Exchange):
+class Keras2Exchange(OptimizerExchange):
     """How one optimizer of Keras 2 combines its gradients with those of other ranks."""
 
     passes: int = 1  # backward passes for a step
@@ -64,7 +64,7 @@ class Passes:
             self.counter = tf.Variable(0, trainable=False, name="passes")
         self._sums: dict[Any, Any] = {}
 
-    def add(self, pairs: Pairs, step: Exchange2) -> Pairs:
+    def add(self, pairs: Pairs, step: Keras2Exchange) -> Pairs:
         """The combined gradients in a pass that ends a step, and the sums so far in others."""
         variables = [variable for gradient, variable in pairs if gradient is not None]
         sums = [self._sum_of(variable) for variable in variables]
@@ -104,7 +104,7 @@ class Passes:
         return tf.cond(tf.equal(self.counter, 0), applied, lambda: optimizer.iterations.assign_add(1).read_value())
 
 
-def distribute(step: Exchange2) -> None:
+def distribute(step: Keras2Exchange) -> None:
     """Gives an optimizer the members that exchange. Its class keeps its name, and saved models have the plain one."""
     kind = type(step.optimizer)
     members: dict[str, Any] = {
@@ -184,7 +184,7 @@ def _get_gradients_of(kind: Any) -> Any:
     return get_gradients
 
 
-def _apply_of(kind: Any, step: Exchange2) -> Any:
+def _apply_of(kind: Any, step: Keras2Exchange) -> Any:
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
         """Steps. Gradients that this optimizer or a tape of Gradbus has not exchanged are exchanged before."""

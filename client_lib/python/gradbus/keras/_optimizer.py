@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import sys
 import zipfile
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import h5py
@@ -19,7 +21,7 @@ from .._gradients import broadcast_arrays, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
-from ._exchange import Exchange, is_distributed, keras2_of, specialize
+from ._exchange import OptimizerExchange, is_distributed, keras2_of, specialize
 
 
 def DistributedOptimizer(  # used like a class, hence its name
@@ -64,11 +66,11 @@ def DistributedOptimizer(  # used like a class, hence its name
     prefix = new_prefix("keras")
     options = (optimizer, prefix, settings, sparse_as_dense, list(local_layers), scale_local_gradients)
     if is_keras2:
-        from ._keras2 import Exchange2, distribute
+        from ._keras2 import Keras2Exchange, distribute
 
-        distribute(Exchange2(*options))
+        distribute(Keras2Exchange(*options))
     else:
-        _distribute(Exchange(*options))
+        _distribute(OptimizerExchange(*options))
     return optimizer
 
 
@@ -80,7 +82,7 @@ def _is_of_keras2(optimizer: Any) -> bool:
     return is_optimizer(optimizer)
 
 
-def _distribute(step: Exchange) -> None:
+def _distribute(step: OptimizerExchange) -> None:
     optimizer, kind = step.optimizer, type(step.optimizer)
 
     @functools.wraps(kind.apply)
@@ -106,14 +108,21 @@ def _distribute(step: Exchange) -> None:
 def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, **options: Any) -> Any:
     """load_model() of Keras, with a distributed optimizer. ``options``: those of DistributedOptimizer().
 
-    A file of Keras 2 is loaded by Keras 2 if the program has imported it (tf_keras, tf.keras), else by Keras 3.
+    A file of Keras 2 is loaded by Keras 2 if the program uses that, else by Keras 3.
     """
-    keras2 = sys.modules.get("tf_keras") if is_file_of_keras2(filepath) else None
-    model = (keras2 or keras).models.load_model(filepath, custom_objects=custom_objects, compile=compile)
+    chosen = (keras2() if is_file_of_keras2(filepath) else None) or keras
+    model = chosen.models.load_model(filepath, custom_objects=custom_objects, compile=compile)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
         DistributedOptimizer(optimizer, **options)
     return model
+
+
+def keras2() -> ModuleType | None:
+    """Keras 2, if the program uses it."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):  # as TensorFlow reads it
+        return importlib.import_module("tf_keras")
+    return sys.modules.get("tf_keras")
 
 
 def is_file_of_keras2(path: Any) -> bool:

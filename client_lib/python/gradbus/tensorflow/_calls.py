@@ -18,8 +18,8 @@ from .._errors import bad_argument
 from .._handles import standing_for_main_thread
 from ._errors import as_tensorflow_errors
 
-# Each operation that waits holds a thread. In a session of tf.compat.v1 TensorFlow chooses their order, so with a thread
-# per core all ranks may wait for operations that have none. TensorFlow reads this when it makes its threads.
+# Each operation that waits holds a thread. In a session of tf.compat.v1 TensorFlow chooses the order, so with a thread
+# per core, ranks may wait for operations of each other that get none. TensorFlow reads this when it makes its threads.
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "64")
 
 Function = Callable[..., Sequence[Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from ..._process_sets import ProcessSet, global_process_set
 from ...keras import DistributedOptimizer as make_distributed
 from ...keras import load_model as load_distributed
 from ...keras._exchange import keras2_of, scaled, specialize
+from ...keras._optimizer import keras2
 from .._arguments import codec_of, mean_or_sum, number_of_groups
 from .compression import NoneCompressor
 
@@ -169,13 +169,11 @@ def load_model(
 ) -> Any:
     """A saved model with a distributed optimizer and its state.
 
-    ``custom_optimizers``: classes of optimizers that Keras does not know. ``legacy_opts``: Keras 2 loads the file, whose
-    optimizer may be a legacy one. Raises InvalidError if the program has not imported Keras 2.
+    ``custom_optimizers``: classes of optimizers that Keras does not know. ``legacy_opts``: the optimizer is a legacy
+    one of Keras 2. Raises InvalidError if the program does not use Keras 2.
     """
-    if legacy_opts and "tf_keras" not in sys.modules:
-        raise bad_argument(
-            "load_model: legacy_opts=True needs Keras 2", "import tf_keras, or set TF_USE_LEGACY_KERAS=1 and use tf.keras"
-        )
+    if legacy_opts and keras2() is None:
+        raise bad_argument("load_model: legacy_opts needs Keras 2", "set TF_USE_LEGACY_KERAS=1, or import tf_keras")
     objects = {kind.__name__: kind for kind in custom_optimizers or ()}
     codec = codec_of("load_model", compression)
     return load_distributed(filepath, {**objects, **(custom_objects or {})}, compression=codec)
