@@ -47,11 +47,11 @@ from ._basics import (
     rank_op,
     size_op,
 )
+from ._batch_norm import SyncBatchNormalization
 from ._gradients import (
     DistributedGradientTape,
     DistributedOptimizer,
     PartialDistributedGradientTape,
-    SyncBatchNormalization,
 )
 from ._operations import (
     allgather,

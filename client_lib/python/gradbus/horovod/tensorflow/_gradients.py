@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -150,11 +150,3 @@ def DistributedOptimizer(  # used like a class, hence its name
         optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense,
         scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
-
-
-def SyncBatchNormalization(*arguments: Any, **options: Any) -> NoReturn:
-    """Raises InvalidError: statistics are exchanged for PyTorch only."""
-    raise bad_argument(
-        "SyncBatchNormalization: Gradbus exchanges the statistics of a batch for PyTorch only",
-        "use keras.layers.GroupNormalization(), whose statistics do not depend on the batch",
-    )

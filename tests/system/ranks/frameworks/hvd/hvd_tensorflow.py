@@ -208,7 +208,6 @@ def check_refusals():
         ("outside of a graph", lambda: hvd.broadcast_global_variables(0)),
         ("process set 99", lambda: hvd.size_op(99)),
         ("cannot add zeros", hvd.join),
-        ("for PyTorch only", hvd.SyncBatchNormalization),
         ("models of PyTorch only", lambda: hvd.elastic.run(print)),
         ("models of PyTorch only", lambda: hvd.elastic.TensorFlowKerasState(None)),
         ("is no path", lambda: hvd.start_timeline(3)),
